@@ -1,0 +1,1 @@
+//! Admission: the chain of plugins between a decoded request and the store.

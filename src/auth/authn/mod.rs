@@ -1,0 +1,1 @@
+//! Authentication: client certificates, tokens, service accounts, front proxies; the first that knows the caller wins.

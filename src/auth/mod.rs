@@ -1,0 +1,24 @@
+//! Who asks, and whether they may.
+
+pub mod authn;
+pub mod authz;
+
+use std::collections::BTreeMap;
+
+/// An authenticated (or anonymous) user.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct User {
+    pub name: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// The group of every authenticated user.
+pub const AUTHENTICATED: &str = "system:authenticated";
+/// The group of every anonymous user.
+pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The name of an anonymous user.
+pub const ANONYMOUS: &str = "system:anonymous";
+/// The group that may do everything, whatever RBAC says.
+pub const MASTERS: &str = "system:masters";

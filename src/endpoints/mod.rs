@@ -1,0 +1,1 @@
+//! The request path: request info, routing, negotiation and one handler per verb.

@@ -1,0 +1,3 @@
+//! The keelson binary: hands its command line to the server.
+
+fn main() {}

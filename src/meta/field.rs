@@ -1,0 +1,245 @@
+//! Paths to fields and what is wrong with them (apimachinery `util/validation/field`).
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// A path to a field, such as `spec.ports[0].name`. Cheap to extend; rendered only for errors.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Path(String);
+
+impl Path {
+    /// A path that starts at `name`. The empty string is the root.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self(name.into())
+    }
+
+    /// The field `name` below this path.
+    pub fn child(&self, name: &str) -> Self {
+        if self.0.is_empty() { Self(name.to_owned()) } else { Self(format!("{}.{name}", self.0)) }
+    }
+
+    /// The list item `index` below this path.
+    pub fn index(&self, index: usize) -> Self {
+        Self(format!("{}[{index}]", self.0))
+    }
+
+    /// The map entry `key` below this path.
+    pub fn key(&self, key: &str) -> Self {
+        Self(format!("{}[{key}]", self.0))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What is wrong with a field. The names are those of `Status.details.causes[].reason`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorType {
+    NotFound,
+    Required,
+    Duplicate,
+    Invalid,
+    TypeInvalid,
+    NotSupported,
+    Forbidden,
+    TooLong,
+    TooShort,
+    TooMany,
+    TooFew,
+    Internal,
+}
+
+impl ErrorType {
+    /// The machine-readable reason of a cause.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::NotFound => "FieldValueNotFound",
+            Self::Required => "FieldValueRequired",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::Invalid => "FieldValueInvalid",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooShort => "FieldValueTooShort",
+            Self::TooMany => "FieldValueTooMany",
+            Self::TooFew => "FieldValueTooFew",
+            Self::Internal => "InternalError",
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::NotFound => "Not found",
+            Self::Required => "Required value",
+            Self::Duplicate => "Duplicate value",
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::NotSupported => "Unsupported value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooShort => "Too short",
+            Self::TooMany => "Too many",
+            Self::TooFew => "Too few",
+            Self::Internal => "Internal error",
+        }
+    }
+
+    /// Whether the message shows the offending value.
+    fn shows_value(self) -> bool {
+        !matches!(self, Self::Required | Self::Forbidden | Self::TooLong | Self::TooShort | Self::Internal)
+    }
+}
+
+/// One thing that is wrong with one field.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldError {
+    pub kind: ErrorType,
+    pub field: String,
+    /// The offending value; `None` leaves it out of the message.
+    pub value: Option<Value>,
+    pub detail: String,
+}
+
+/// Everything that is wrong with an object, in the order of the checks.
+pub type ErrorList = Vec<FieldError>;
+
+impl FieldError {
+    fn new(kind: ErrorType, path: &Path, value: Option<Value>, detail: impl Into<String>) -> Self {
+        let field = if path.0.is_empty() { "<nil>".to_owned() } else { path.0.clone() };
+        Self { kind, field, value, detail: detail.into() }
+    }
+
+    /// A malformed value.
+    pub fn invalid(path: &Path, value: impl Into<Value>, detail: impl Into<String>) -> Self {
+        Self::new(ErrorType::Invalid, path, Some(value.into()), detail)
+    }
+
+    /// A value of the wrong type.
+    pub fn type_invalid(path: &Path, value: impl Into<Value>, detail: impl Into<String>) -> Self {
+        Self::new(ErrorType::TypeInvalid, path, Some(value.into()), detail)
+    }
+
+    /// A value that must be given and is not.
+    pub fn required(path: &Path, detail: impl Into<String>) -> Self {
+        Self::new(ErrorType::Required, path, None, detail)
+    }
+
+    /// A value that must be unique and is not.
+    pub fn duplicate(path: &Path, value: impl Into<Value>) -> Self {
+        Self::new(ErrorType::Duplicate, path, Some(value.into()), "")
+    }
+
+    /// A reference to something that does not exist.
+    pub fn not_found(path: &Path, value: impl Into<Value>) -> Self {
+        Self::new(ErrorType::NotFound, path, Some(value.into()), "")
+    }
+
+    /// A value outside an enumeration; `supported` is shown in the order given.
+    pub fn not_supported(path: &Path, value: impl Into<Value>, supported: &[&str]) -> Self {
+        let quoted: Vec<String> = supported.iter().map(|one| format!("{one:?}")).collect();
+        let detail = if quoted.is_empty() { String::new() } else { format!("supported values: {}", quoted.join(", ")) };
+        Self::new(ErrorType::NotSupported, path, Some(value.into()), detail)
+    }
+
+    /// A value that is well formed but not allowed here.
+    pub fn forbidden(path: &Path, detail: impl Into<String>) -> Self {
+        Self::new(ErrorType::Forbidden, path, None, detail)
+    }
+
+    /// A string over `max` bytes.
+    pub fn too_long(path: &Path, max: usize) -> Self {
+        let unit = if max == 1 { "byte" } else { "bytes" };
+        Self::new(ErrorType::TooLong, path, None, format!("may not be more than {max} {unit}"))
+    }
+
+    /// A string over `max` characters.
+    pub fn too_long_characters(path: &Path, max: usize) -> Self {
+        let unit = if max == 1 { "character" } else { "characters" };
+        Self::new(ErrorType::TooLong, path, None, format!("may not be more than {max} {unit}"))
+    }
+
+    /// A list or map of `actual` items where `max` are allowed.
+    pub fn too_many(path: &Path, actual: usize, max: usize) -> Self {
+        let unit = if max == 1 { "item" } else { "items" };
+        Self::new(ErrorType::TooMany, path, Some(actual.into()), format!("must have at most {max} {unit}"))
+    }
+
+    /// A fault of the server, not of the value.
+    pub fn internal(path: &Path, detail: impl Into<String>) -> Self {
+        Self::new(ErrorType::Internal, path, None, detail)
+    }
+
+    /// The message without the field's name, as a cause shows it.
+    pub fn body(&self) -> String {
+        let mut text = self.kind.text().to_owned();
+        if let (true, Some(value)) = (self.kind.shows_value(), &self.value) {
+            let shown = match value {
+                Value::String(string) => go_quote(string),
+                other => other.to_string(),
+            };
+            text = format!("{text}: {shown}");
+        }
+        if self.detail.is_empty() { text } else { format!("{text}: {}", self.detail) }
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.body())
+    }
+}
+
+/// A string as Go's `%q` prints it.
+pub fn go_quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => out.push_str(&format!("\\x{:02x}", c as u32)),
+            c if c.is_control() => out.push_str(&format!("\\u{:04x}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_read_as_clients_know_them() {
+        let path = Path::new("spec").child("ports").index(0).child("protocol");
+        let checks = [
+            (FieldError::invalid(&path, "x\ny", "must be short"), r#"spec.ports[0].protocol: Invalid value: "x\ny": must be short"#),
+            (
+                FieldError::not_supported(&path, "FOO", &["SCTP", "TCP"]),
+                r#"spec.ports[0].protocol: Unsupported value: "FOO": supported values: "SCTP", "TCP""#,
+            ),
+            (FieldError::required(&path, ""), "spec.ports[0].protocol: Required value"),
+            (FieldError::too_many(&path, 3, 1), "spec.ports[0].protocol: Too many: 3: must have at most 1 item"),
+            (FieldError::too_long(&path, 63), "spec.ports[0].protocol: Too long: may not be more than 63 bytes"),
+        ];
+        for (error, want) in checks {
+            assert_eq!(error.to_string(), want);
+        }
+    }
+}

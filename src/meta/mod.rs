@@ -1,0 +1,17 @@
+//! The nouns of the Kubernetes API: objects, kinds, Status, selectors, quantities, times, request options. No bytes, HTTP or tokio.
+
+pub mod field;
+pub mod gvk;
+pub mod names;
+pub mod object;
+pub mod options;
+pub mod quantity;
+pub mod selector;
+pub mod status;
+pub mod time;
+
+pub use field::{ErrorList, FieldError, Path};
+pub use gvk::{Gvk, Gvr};
+pub use object::{Object, array_at, bool_at, i64_at, map_at, str_at};
+pub use serde_json::{Map, Value};
+pub use status::Status;

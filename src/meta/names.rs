@@ -1,0 +1,1 @@
+//! What object names, labels and annotations must look like (apimachinery `util/validation`).

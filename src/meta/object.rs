@@ -1,0 +1,217 @@
+//! An API object as a tree of JSON values, with the accessors of ObjectMeta that every verb needs.
+
+use std::ops::{Deref, DerefMut};
+
+use serde_json::{Map, Value};
+
+/// A JSON object that is an API object. It keeps the order of its keys, which is the order of the schema once
+/// [`crate::codec`] has seen it. Absent and empty are the same to every accessor.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Object(pub Map<String, Value>);
+
+impl Deref for Object {
+    type Target = Map<String, Value>;
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for Object {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl From<Object> for Value {
+    fn from(object: Object) -> Value {
+        Value::Object(object.0)
+    }
+}
+
+impl Object {
+    /// The object in `value`, or `None` where it is another JSON type.
+    pub fn from_value(value: Value) -> Option<Self> {
+        match value {
+            Value::Object(map) => Some(Self(map)),
+            _ => None,
+        }
+    }
+
+    /// The value at a slash-separated path of keys and list indexes, such as `/spec/template`.
+    pub fn at(&self, path: &str) -> Option<&Value> {
+        let (first, rest) = split_pointer(path)?;
+        let value = self.0.get(first)?;
+        if rest.is_empty() { Some(value) } else { value.pointer(rest) }
+    }
+
+    /// Like [`Object::at`], for change in place.
+    pub fn at_mut(&mut self, path: &str) -> Option<&mut Value> {
+        let (first, rest) = split_pointer(path)?;
+        let value = self.0.get_mut(first)?;
+        if rest.is_empty() { Some(value) } else { value.pointer_mut(rest) }
+    }
+
+    pub fn str_at(&self, path: &str) -> &str {
+        self.at(path).and_then(Value::as_str).unwrap_or("")
+    }
+
+    pub fn i64_at(&self, path: &str) -> Option<i64> {
+        self.at(path).and_then(Value::as_i64)
+    }
+
+    pub fn bool_at(&self, path: &str) -> bool {
+        self.at(path).and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    pub fn array_at(&self, path: &str) -> &[Value] {
+        self.at(path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    /// The map under a top-level key, made where it is absent (or of another type).
+    pub fn section_mut(&mut self, key: &str) -> &mut Map<String, Value> {
+        let slot = self.0.entry(key).or_insert_with(|| Value::Object(Map::new()));
+        if !slot.is_object() {
+            *slot = Value::Object(Map::new());
+        }
+        slot.as_object_mut().expect("just made an object")
+    }
+
+    pub fn metadata(&self) -> Option<&Map<String, Value>> {
+        self.0.get("metadata").and_then(Value::as_object)
+    }
+
+    pub fn metadata_mut(&mut self) -> &mut Map<String, Value> {
+        self.section_mut("metadata")
+    }
+
+    fn meta_str(&self, key: &str) -> &str {
+        self.metadata().and_then(|meta| meta.get(key)).and_then(Value::as_str).unwrap_or("")
+    }
+
+    /// Sets a string of ObjectMeta; the empty string removes it.
+    pub fn set_meta_str(&mut self, key: &str, value: &str) {
+        if value.is_empty() {
+            self.metadata_mut().shift_remove(key);
+        } else {
+            self.metadata_mut().insert(key.to_owned(), Value::String(value.to_owned()));
+        }
+    }
+
+    pub fn api_version(&self) -> &str {
+        self.0.get("apiVersion").and_then(Value::as_str).unwrap_or("")
+    }
+
+    pub fn kind(&self) -> &str {
+        self.0.get("kind").and_then(Value::as_str).unwrap_or("")
+    }
+
+    pub fn name(&self) -> &str {
+        self.meta_str("name")
+    }
+
+    pub fn generate_name(&self) -> &str {
+        self.meta_str("generateName")
+    }
+
+    pub fn namespace(&self) -> &str {
+        self.meta_str("namespace")
+    }
+
+    pub fn uid(&self) -> &str {
+        self.meta_str("uid")
+    }
+
+    pub fn resource_version(&self) -> &str {
+        self.meta_str("resourceVersion")
+    }
+
+    pub fn creation_timestamp(&self) -> &str {
+        self.meta_str("creationTimestamp")
+    }
+
+    pub fn deletion_timestamp(&self) -> Option<&str> {
+        self.metadata().and_then(|meta| meta.get("deletionTimestamp")).and_then(Value::as_str)
+    }
+
+    pub fn deletion_grace_period_seconds(&self) -> Option<i64> {
+        self.metadata().and_then(|meta| meta.get("deletionGracePeriodSeconds")).and_then(Value::as_i64)
+    }
+
+    pub fn generation(&self) -> i64 {
+        self.metadata().and_then(|meta| meta.get("generation")).and_then(Value::as_i64).unwrap_or(0)
+    }
+
+    pub fn set_generation(&mut self, generation: i64) {
+        self.metadata_mut().insert("generation".to_owned(), generation.into());
+    }
+
+    pub fn finalizers(&self) -> &[Value] {
+        self.array_at("/metadata/finalizers")
+    }
+
+    /// Labels in their stored order; `None` where there are none.
+    pub fn labels(&self) -> Option<&Map<String, Value>> {
+        self.metadata().and_then(|meta| meta.get("labels")).and_then(Value::as_object)
+    }
+
+    pub fn annotations(&self) -> Option<&Map<String, Value>> {
+        self.metadata().and_then(|meta| meta.get("annotations")).and_then(Value::as_object)
+    }
+}
+
+/// Splits `/first/rest` into `first` and `/rest`. Keys here are schema names: none holds a slash or tilde.
+fn split_pointer(path: &str) -> Option<(&str, &str)> {
+    let path = path.strip_prefix('/')?;
+    Some(match path.find('/') {
+        Some(at) => (&path[..at], &path[at..]),
+        None => (path, ""),
+    })
+}
+
+/// The string at a JSON pointer below `value`, empty where absent.
+pub fn str_at<'a>(value: &'a Value, path: &str) -> &'a str {
+    value.pointer(path).and_then(Value::as_str).unwrap_or("")
+}
+
+/// The integer at a JSON pointer below `value`.
+pub fn i64_at(value: &Value, path: &str) -> Option<i64> {
+    value.pointer(path).and_then(Value::as_i64)
+}
+
+/// The boolean at a JSON pointer below `value`, false where absent.
+pub fn bool_at(value: &Value, path: &str) -> bool {
+    value.pointer(path).and_then(Value::as_bool).unwrap_or(false)
+}
+
+/// The list at a JSON pointer below `value`, empty where absent.
+pub fn array_at<'a>(value: &'a Value, path: &str) -> &'a [Value] {
+    value.pointer(path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The map at a JSON pointer below `value`.
+pub fn map_at<'a>(value: &'a Value, path: &str) -> Option<&'a Map<String, Value>> {
+    value.pointer(path).and_then(Value::as_object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn paths_reach_into_maps_and_lists() {
+        let object = Object::from_value(json!({"spec": {"ports": [{"port": 80}]}})).expect("an object");
+        assert_eq!(object.i64_at("/spec/ports/0/port"), Some(80));
+        assert_eq!(object.at("/spec/ports/1/port"), None);
+        assert_eq!(object.at("spec"), None, "a path starts with a slash");
+    }
+
+    #[test]
+    fn an_empty_string_is_an_absent_one() {
+        let mut object = Object::default();
+        object.set_meta_str("name", "a");
+        assert_eq!(object.name(), "a");
+        object.set_meta_str("name", "");
+        assert_eq!(object.metadata().map(Map::len), Some(0));
+    }
+}

@@ -1,0 +1,1 @@
+//! Quantities: parsing, canonical form, comparison (apimachinery `api/resource`).

@@ -1,0 +1,1 @@
+//! Field selectors: `metadata.name=a,spec.nodeName!=b`.

@@ -1,0 +1,1 @@
+//! Label selectors: `a=b,c!=d,e in (f,g),!h` and LabelSelector objects.

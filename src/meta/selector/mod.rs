@@ -1,0 +1,4 @@
+//! Label and field selectors.
+
+pub mod fields;
+pub mod labels;

@@ -1,0 +1,1 @@
+//! Times as the API writes them: RFC 3339 to the second, MicroTime to the microsecond; durations for people.

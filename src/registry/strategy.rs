@@ -1,0 +1,151 @@
+//! Strategy: everything about a resource that the schema cannot say (apiserver `registry/rest` strategies).
+
+use jiff::Timestamp;
+
+use crate::auth::User;
+use crate::meta::{ErrorList, FieldError, Object, Path};
+
+use super::table::TablePrinter;
+
+/// What a strategy may know of the request.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    pub now: Timestamp,
+    pub user: &'a User,
+}
+
+/// What an update is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subresource<'a> {
+    /// The object itself: everything but what the status subresource owns.
+    Main,
+    Status,
+    /// Another subresource that writes the object: `ephemeralcontainers`, `resize`, `approval`, `finalize`, ...
+    Other(&'a str),
+}
+
+/// What a name must look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameRule {
+    /// Dots allowed, 253 characters (most kinds).
+    DnsSubdomain,
+    /// RFC 1123 label, 63 characters (namespaces).
+    DnsLabel,
+    /// RFC 1035 label: starts with a letter (services).
+    Dns1035Label,
+    /// Anything that fits into a URL path segment (RBAC).
+    PathSegment,
+}
+
+/// The behaviour of one resource. The defaults suit a kind without surprises: no status, no defaults beyond the
+/// schema's, names that are DNS subdomains.
+///
+/// The generic store calls, for a create: `default`, `prepare_for_create`, `validate`, `warnings`; for an update:
+/// `default`, `prepare_for_update`, `validate_update`, `warnings`. ObjectMeta is checked before by the store itself.
+/// Objects are complete and normalised: of the storage version, with every field of the right JSON type, so that a
+/// strategy reads them with the accessors of [`Object`] and need not fear wrong types.
+pub trait Strategy: Send + Sync + 'static {
+    /// Fills in what was left out. Runs on every decoded and every stored object, so it must be idempotent and fast.
+    fn default(&self, _object: &mut Object) {}
+
+    fn name_rule(&self) -> NameRule {
+        NameRule::DnsSubdomain
+    }
+
+    /// Whether the kind counts changes of its spec in `metadata.generation`: 1 at creation, one more with each change
+    /// of anything but metadata and status.
+    fn has_generation(&self) -> bool {
+        false
+    }
+
+    /// Whether `status` is its own subresource: a create drops it, a main update keeps the old one, a status update
+    /// keeps everything but it (and metadata, less what no status update may touch).
+    fn has_status(&self) -> bool {
+        false
+    }
+
+    /// Changes a new object before it is validated, beyond what `has_status` and `has_generation` say.
+    fn prepare_for_create(&self, _ctx: &Context, _object: &mut Object) {}
+
+    /// Changes an updated object before it is validated, beyond what `has_status` and `has_generation` say.
+    fn prepare_for_update(&self, _ctx: &Context, _sub: Subresource, _object: &mut Object, _old: &Object) {}
+
+    fn validate(&self, _ctx: &Context, _object: &Object) -> ErrorList {
+        Vec::new()
+    }
+
+    /// Checks an updated object: both what a new one must satisfy and what may not change.
+    fn validate_update(&self, ctx: &Context, sub: Subresource, object: &Object, _old: &Object) -> ErrorList {
+        match sub {
+            Subresource::Main => self.validate(ctx, object),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What to say in Warning headers.
+    fn warnings(&self, _object: &Object, _old: Option<&Object>) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// PUT (and apply) of a name that does not exist creates it.
+    fn allow_create_on_update(&self) -> bool {
+        false
+    }
+
+    /// PUT without a resourceVersion overwrites.
+    fn allow_unconditional_update(&self) -> bool {
+        true
+    }
+
+    /// Field selectors beyond metadata.name and metadata.namespace: the labels that may be asked for.
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The value of one of [`Strategy::selectable_fields`]: by default the string at that path.
+    fn selectable_value(&self, object: &Object, field: &str) -> String {
+        default_selectable_value(object, field)
+    }
+
+    /// The seconds a delete waits for, `None` for a kind without graceful deletion. `requested` is what the client
+    /// asked for.
+    fn grace_period(&self, _object: &Object, _requested: Option<i64>) -> Option<i64> {
+        None
+    }
+
+    /// Whether a delete without a propagation policy orphans dependents.
+    fn orphans_by_default(&self) -> bool {
+        false
+    }
+
+    /// The paths that are set back on this subresource's writes and so never owned there (upstream's
+    /// GetResetFields), as slash-separated paths below the object: `/status`.
+    fn reset_fields(&self, sub: Subresource) -> &'static [&'static str] {
+        match (self.has_status(), sub) {
+            (true, Subresource::Main) => &["/status"],
+            (true, Subresource::Status) => &["/spec"],
+            _ => &[],
+        }
+    }
+
+    /// The columns of its Tables; `None` for Name and Created At alone.
+    fn printer(&self) -> Option<&'static dyn TablePrinter> {
+        None
+    }
+}
+
+/// The value at a dotted path of strings, bools or numbers, as field selectors compare it.
+pub fn default_selectable_value(object: &Object, field: &str) -> String {
+    let path = format!("/{}", field.replace('.', "/"));
+    match object.at(&path) {
+        Some(serde_json::Value::String(text)) => text.clone(),
+        Some(serde_json::Value::Bool(value)) => value.to_string(),
+        Some(serde_json::Value::Number(value)) => value.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// The error for a field that may not change, if it did (apimachinery `ValidateImmutableField`).
+pub fn immutable(path: &Path, new: Option<&serde_json::Value>, old: Option<&serde_json::Value>) -> Option<FieldError> {
+    (new != old).then(|| FieldError::invalid(path, new.cloned().unwrap_or_default(), "field is immutable"))
+}

@@ -1,0 +1,1 @@
+//! Assembly: flags, TLS, listener, the chain of filters, shutdown, bootstrap objects. The only place that knows everyone.

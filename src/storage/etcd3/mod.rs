@@ -1,0 +1,1 @@
+//! Storage on an etcd v3 cluster.

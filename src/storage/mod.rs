@@ -1,0 +1,135 @@
+//! The Storage contract: bytes under keys, with etcd's revisions, transactions and watches. Knows nothing of objects.
+//!
+//! Two implementations, [`etcd3`] and [`embedded`], pass one contract suite (`tests/storage_contract.rs`).
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+
+/// A point in the history of a store. Every change has one of its own; they only grow.
+pub type Revision = i64;
+
+/// A value with the revisions that frame it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stored {
+    pub key: String,
+    pub value: Bytes,
+    /// When the key was made (last, if it was deleted between).
+    pub create_revision: Revision,
+    /// When the value was last written.
+    pub mod_revision: Revision,
+}
+
+/// What to list: keys below `prefix`, from `start` (inclusive; the prefix itself where empty) in ascending order.
+#[derive(Clone, Debug, Default)]
+pub struct ListRequest {
+    pub prefix: String,
+    /// Where a page starts; `after(key)` names the first key behind another.
+    pub start: String,
+    /// At most so many items; 0 for all.
+    pub limit: usize,
+    /// Exactly as of this revision; `None` for now.
+    pub revision: Option<Revision>,
+}
+
+/// One page of a list.
+#[derive(Clone, Debug, Default)]
+pub struct ListPage {
+    pub items: Vec<Stored>,
+    /// The revision that the page is true at.
+    pub revision: Revision,
+    /// Whether keys remain behind the last item.
+    pub more: bool,
+    /// How many keys from `start` on there are in all (at the same revision), this page included.
+    pub count: i64,
+}
+
+/// One change under a watched prefix.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WatchEvent {
+    /// A key was made or written; `previous` is what it held (`None` when it was made).
+    Put { current: Stored, previous: Option<Stored> },
+    /// A key went; `revision` is when, `previous` what it held.
+    Delete { key: String, revision: Revision, previous: Option<Stored> },
+    /// Nothing more to tell up to this revision: every event at or before it has been delivered.
+    Progress(Revision),
+}
+
+/// Why a store could not do it.
+#[derive(Clone, Debug, thiserror::Error, PartialEq)]
+pub enum StorageError {
+    /// The revision asked for is older than the history that is kept. `oldest` is the oldest that can still be asked for, if known.
+    #[error("required revision has been compacted")]
+    Compacted { oldest: Option<Revision> },
+    /// The revision asked for has not happened yet.
+    #[error("required revision {asked} is a future revision, current is {current}")]
+    FutureRevision { asked: Revision, current: Revision },
+    /// The value (or request) is over the store's size limit.
+    #[error("request is too large: {0}")]
+    TooLarge(String),
+    /// The store cannot be reached, or lost its quorum; whether a write happened is unknown.
+    #[error("storage is unavailable: {0}")]
+    Unavailable(String),
+    /// The store is broken, or this is a bug.
+    #[error("storage failed: {0}")]
+    Internal(String),
+}
+
+pub type Result<T> = std::result::Result<T, StorageError>;
+
+/// The outcome of a conditional write.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Txn {
+    /// Done, at this revision.
+    Done(Revision),
+    /// The condition did not hold; this is what stands there instead (`None`: no such key).
+    Failed(Option<Stored>),
+}
+
+/// A stream of watch events. It ends after an error.
+pub type WatchStream = BoxStream<'static, Result<WatchEvent>>;
+
+/// A key-value store with history. Everything acknowledged is durable; all operations are linearizable unless they name a revision.
+#[async_trait]
+pub trait Storage: Send + Sync + 'static {
+    /// The value under `key` now.
+    async fn get(&self, key: &str) -> Result<Option<Stored>>;
+
+    /// The value under `key` now, with the store's revision at that moment.
+    async fn get_with_revision(&self, key: &str) -> Result<(Option<Stored>, Revision)>;
+
+    /// A page of the keys below a prefix, consistent at one revision.
+    async fn list(&self, request: ListRequest) -> Result<ListPage>;
+
+    /// Writes `key` if it does not exist. With `ttl`, the key goes away by itself no sooner than that.
+    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<Txn>;
+
+    /// Writes `key` if it is still at `expected` (a mod revision).
+    async fn update(&self, key: &str, value: Bytes, expected: Revision, ttl: Option<Duration>) -> Result<Txn>;
+
+    /// Deletes `key` if it is still at `expected` (a mod revision).
+    async fn delete(&self, key: &str, expected: Revision) -> Result<Txn>;
+
+    /// Every change under `prefix` after revision `after`, in order, none lost and none twice, across reconnects.
+    /// The first thing is an error where that history is compacted. All events of one revision come together.
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream>;
+
+    /// The revision of the latest change.
+    async fn current_revision(&self) -> Result<Revision>;
+
+    /// Forgets the history before `revision`; what stands then can still be read at it.
+    async fn compact(&self, revision: Revision) -> Result<()>;
+
+    /// Whether the store answers; the error says why not.
+    async fn healthy(&self) -> Result<()>;
+}
+
+/// The first key behind `key`, for [`ListRequest::start`].
+pub fn after(key: &str) -> String {
+    format!("{key}\0")
+}
+
+pub mod embedded;
+pub mod etcd3;

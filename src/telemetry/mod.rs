@@ -1,0 +1,1 @@
+//! Metrics, tracing and health registries; each module declares its own metrics next to its code.
