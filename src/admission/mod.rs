@@ -1,1 +1,136 @@
-//! Admission: the chain of plugins between a decoded request and the store.
+//! Admission: what may change or refuse a decoded request before it is stored (apiserver `pkg/admission`).
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::auth::User;
+use crate::meta::status::Result;
+use crate::meta::{Gvk, Gvr, Object};
+
+/// What the request does to the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Create,
+    Update,
+    Delete,
+    Connect,
+}
+
+impl Operation {
+    /// The name in admission reviews.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+}
+
+/// The request as the plugins see it.
+#[derive(Debug)]
+pub struct Attributes<'a> {
+    pub operation: Operation,
+    pub gvr: &'a Gvr,
+    pub gvk: &'a Gvk,
+    /// Empty for the resource itself.
+    pub subresource: &'a str,
+    /// Empty for resources of the cluster.
+    pub namespace: &'a str,
+    /// Empty where a create leaves the name to the server.
+    pub name: &'a str,
+    /// The new object: of the storage version, complete and defaulted. `None` for deletes.
+    pub object: Option<&'a mut Object>,
+    /// The stored object of an update or delete.
+    pub old: Option<&'a Object>,
+    pub user: &'a User,
+    pub dry_run: bool,
+    /// The CreateOptions, UpdateOptions or DeleteOptions.
+    pub options: Option<&'a Object>,
+}
+
+impl Attributes<'_> {
+    /// Whether the request is about `resource` of `group` itself, not a subresource.
+    pub fn is(&self, group: &str, resource: &str) -> bool {
+        self.is_any(group, resource) && self.subresource.is_empty()
+    }
+
+    /// Whether the request is about `resource` of `group` or one of its subresources.
+    pub fn is_any(&self, group: &str, resource: &str) -> bool {
+        self.gvr.resource == resource && self.gvr.group == group
+    }
+
+    /// The new object, to read.
+    pub fn object(&self) -> Option<&Object> {
+        self.object.as_deref()
+    }
+
+    /// The new object, to change.
+    pub fn object_mut(&mut self) -> Option<&mut Object> {
+        self.object.as_deref_mut()
+    }
+}
+
+/// Reads other objects for the plugins, as fresh as the store itself.
+#[async_trait]
+pub trait Objects: Send + Sync {
+    /// The object, or `None` where there is none. `namespace` is empty for resources of the cluster.
+    async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Arc<Object>>>;
+
+    /// Every object of the namespace, or of the cluster where `namespace` is empty, by key.
+    async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Arc<Object>>>;
+}
+
+/// One admission plugin. Both calls do nothing unless a plugin says otherwise.
+#[async_trait]
+pub trait Plugin: Send + Sync {
+    /// The name in `--enable-admission-plugins`.
+    fn name(&self) -> &'static str;
+
+    /// Whether the plugin cares about this request; cheap, so that most plugins cost most requests nothing.
+    fn handles(&self, attributes: &Attributes<'_>) -> bool;
+
+    /// Changes the object, or refuses the request.
+    async fn admit(&self, _attributes: &mut Attributes<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Refuses the request, or not. Runs once the object is final.
+    async fn validate(&self, _attributes: &Attributes<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The plugins in the order in which they run.
+#[derive(Default)]
+pub struct Chain {
+    plugins: Vec<Box<dyn Plugin>>,
+}
+
+impl Chain {
+    pub fn new(plugins: Vec<Box<dyn Plugin>>) -> Self {
+        Self { plugins }
+    }
+
+    /// Lets every plugin change the object; the first refusal ends it. Before the strategy prepares and validates.
+    pub async fn admit(&self, attributes: &mut Attributes<'_>) -> Result<()> {
+        for plugin in &self.plugins {
+            if plugin.handles(attributes) {
+                plugin.admit(attributes).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets every plugin check the final object; the first refusal ends it. After the strategy validated.
+    pub async fn validate(&self, attributes: &Attributes<'_>) -> Result<()> {
+        for plugin in &self.plugins {
+            if plugin.handles(attributes) {
+                plugin.validate(attributes).await?;
+            }
+        }
+        Ok(())
+    }
+}
