@@ -55,6 +55,8 @@ pub struct Field {
     pub patch_strategy: PatchStrategy,
     /// The key that pairs list items in a strategic merge patch.
     pub patch_merge_key: String,
+    /// `x-kubernetes-map-type` of the field itself, which overrides that of its message (PersistentVolumeSpec.claimRef).
+    pub map_type: Option<MapType>,
     /// The declared default.
     pub default: Option<Value>,
     pub enumeration: Vec<String>,
@@ -69,6 +71,8 @@ pub struct Field {
 pub struct PatchStrategy {
     pub merge: bool,
     pub retain_keys: bool,
+    /// The patch's value takes the place of the whole map (PodDisruptionBudgetSpec.selector).
+    pub replace: bool,
 }
 
 /// When JSON shows a field.
