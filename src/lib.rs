@@ -2,16 +2,16 @@
 //!
 //! A module may use those above it, never those below (`tests/tidy.rs` checks it). ARCHITECTURE.md is the map.
 
-pub mod admission;
-pub mod auth;
 pub mod base;
+pub mod telemetry;
+pub mod meta;
+pub mod schema;
 pub mod codec;
+pub mod merge;
+pub mod storage;
+pub mod auth;
+pub mod admission;
+pub mod registry;
 pub mod discovery;
 pub mod endpoints;
-pub mod merge;
-pub mod meta;
-pub mod registry;
-pub mod schema;
 pub mod server;
-pub mod storage;
-pub mod telemetry;

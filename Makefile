@@ -1,0 +1,60 @@
+# Keelson: what a developer types. `make help` lists it.
+
+CARGO ?= cargo
+# Where cargo puts the binary, wherever the target directory is configured to be.
+TARGET = $(shell $(CARGO) metadata --format-version 1 --no-deps 2>/dev/null | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
+DATA ?= ./keelson-data
+IMAGE ?= keelson:dev
+
+.PHONY: help run test lint fmt deny bench e2e image helm-test release clean
+
+help: ## this list
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+run: release ## build, and start a server on ./keelson-data; it prints what to type next
+	@exec $(TARGET)/release/keelson --data-dir=$(DATA)
+
+release: ## build the release binary
+	@scripts/install-tools.sh build
+	$(CARGO) build --release
+
+test: ## install what the tests need, then run every unit, contract and integration test
+	@scripts/install-tools.sh test
+	$(CARGO) test
+
+lint: ## formatting, clippy without warnings, the shape of the tree, licences if cargo-deny is there
+	@scripts/install-tools.sh build
+	$(CARGO) fmt --check
+	$(CARGO) clippy --all-targets -- -D warnings
+	$(CARGO) test --test tidy
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; \
+	 else echo "cargo-deny is not installed: licences and advisories are not checked (make deny installs it)"; fi
+
+fmt: ## format the Rust and Go sources
+	$(CARGO) fmt
+	gofmt -w e2e
+
+deny: ## licences, sources and duplicates of dependencies
+	@$(CARGO) deny --version >/dev/null 2>&1 || { echo "== installing cargo-deny (minutes)"; $(CARGO) install cargo-deny --locked; }
+	$(CARGO) deny check bans licenses sources
+
+bench: ## criterion benchmarks
+	@scripts/install-tools.sh build
+	$(CARGO) bench --bench '*'
+
+e2e: ## real kubectl against a release build, on the embedded store and on etcd
+	@scripts/install-tools.sh e2e
+	$(CARGO) build --release
+	cd e2e && go run . -keelson $(TARGET)/release/keelson
+
+image: ## container image (docker, podman or buildah)
+	@for tool in docker podman buildah; do command -v $$tool >/dev/null && exec $$tool build -t $(IMAGE) .; done; \
+	 echo "make image needs docker, podman or buildah; none is installed" >&2; exit 1
+
+helm-test: ## render the chart and check what comes out
+	@scripts/install-tools.sh helm
+	cd e2e && go run ./chart
+
+clean: ## remove what was built (not the data)
+	$(CARGO) clean
+	rm -rf .tools

@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Installs what building and testing Keelson needs on a Debian machine that has Rust and Go.
+#
+#   scripts/install-tools.sh build     what compiling needs: protoc (a build dependency compiles etcd's API)
+#   scripts/install-tools.sh test      and what the tests need: openssl, curl, a real etcd 3.6 in .tools/bin
+#   scripts/install-tools.sh e2e       and a real kubectl in .tools/bin
+#   scripts/install-tools.sh helm      and helm in .tools/bin
+#
+# Running it again costs nothing. etcd, kubectl and helm are built from their Go modules at the versions that e2e/go.mod
+# and this file pin, with Go's own caches, and built again only when those pins change.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+tools=$PWD/.tools
+mkdir -p "$tools/bin"
+
+say() { echo "== $*"; }
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo "$@"; else
+    echo "need root (or sudo) to run: $*" >&2
+    exit 1
+  fi
+}
+
+# need COMMAND PACKAGE...: installs the packages unless the command is there.
+need() {
+  local command=$1
+  shift
+  command -v "$command" >/dev/null && return
+  command -v apt-get >/dev/null || { echo "$command is missing and this is no Debian: install it (Debian calls it $*)" >&2; exit 1; }
+  say "installing $*"
+  export DEBIAN_FRONTEND=noninteractive
+  if [ ! -e "$tools/.apt-updated" ]; then
+    as_root apt-get update -qq
+    touch "$tools/.apt-updated"
+  fi
+  as_root apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+# present COMMAND HINT: fails with the hint unless the command is there.
+present() {
+  command -v "$1" >/dev/null || { echo "$1 is missing: $2" >&2; exit 1; }
+}
+
+# go_build NAME MODULE_DIR PACKAGE STAMP LDFLAGS: builds .tools/bin/NAME unless it was built with the same stamp.
+go_build() {
+  local name=$1 dir=$2 package=$3 stamp=$4 ldflags=$5
+  if [ -x "$tools/bin/$name" ] && [ "$(cat "$tools/bin/$name.stamp" 2>/dev/null)" = "$stamp" ]; then
+    return
+  fi
+  present go "install Go 1.26 or later"
+  say "building $name (${stamp%% *}); a few minutes the first time"
+  local start=$SECONDS
+  (while sleep 20; do echo "   ... $name: $((SECONDS - start)) s"; done) &
+  local ticker=$!
+  local status=0
+  (cd "$dir" && go build -buildvcs=false -trimpath -ldflags "-s -w $ldflags" -o "$tools/bin/$name.new" "$package") || status=$?
+  kill "$ticker" 2>/dev/null || true
+  wait "$ticker" 2>/dev/null || true
+  [ "$status" = 0 ] || { echo "building $name failed" >&2; exit "$status"; }
+  mv "$tools/bin/$name.new" "$tools/bin/$name"
+  echo "$stamp" >"$tools/bin/$name.stamp"
+  say "built $name in $((SECONDS - start)) s"
+}
+
+# pinned MODULE: its version in e2e/go.mod.
+pinned() { awk -v module="$1" '$1 == module { print $2; exit }' e2e/go.mod; }
+
+build() {
+  present cargo "install Rust 1.95 or later (rustup)"
+  need cc gcc libc6-dev
+  need cmake cmake
+  need protoc protobuf-compiler libprotobuf-dev
+}
+
+test_tools() {
+  build
+  need openssl openssl
+  need curl curl ca-certificates
+  local etcd
+  etcd=$(pinned go.etcd.io/etcd/server/v3)
+  go_build etcd e2e ./cmd/etcd "$etcd" ""
+}
+
+e2e_tools() {
+  test_tools
+  local module version
+  module=$(pinned k8s.io/kubectl)
+  version=v1.${module#v0.}
+  local at=k8s.io/component-base/version
+  go_build kubectl e2e ./cmd/kubectl "$version" \
+    "-X $at.gitVersion=$version -X $at.gitMajor=1 -X $at.gitMinor=$(echo "$version" | cut -d. -f2)"
+}
+
+helm_tools() {
+  go_build helm e2e/helm helm.sh/helm/v4/cmd/helm "$(awk '$1 == "helm.sh/helm/v4" || $2 == "helm.sh/helm/v4" { print $NF; exit }' e2e/helm/go.mod)" ""
+}
+
+case ${1:-e2e} in
+  build) build ;;
+  test) test_tools ;;
+  e2e) e2e_tools ;;
+  helm) helm_tools ;;
+  *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac
