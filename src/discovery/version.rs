@@ -1,0 +1,39 @@
+//! What this server says it is: `GET /version` (apimachinery `version.Info`).
+
+use serde_json::{Value, json};
+
+/// The Kubernetes release whose API this server serves.
+pub const GIT_VERSION: &str = "v1.36.2";
+pub const MAJOR: &str = "1";
+pub const MINOR: &str = "36";
+/// The oldest release it could stand in for.
+const MIN_COMPATIBILITY_MINOR: &str = "35";
+
+/// `version.Info`. Commit and build date are what the build was told through the environment variables
+/// `KEELSON_GIT_COMMIT` and `KEELSON_BUILD_DATE`.
+pub fn info() -> Value {
+    json!({
+        "major": MAJOR,
+        "minor": MINOR,
+        "emulationMajor": MAJOR,
+        "emulationMinor": MINOR,
+        "minCompatibilityMajor": MAJOR,
+        "minCompatibilityMinor": MIN_COMPATIBILITY_MINOR,
+        "gitVersion": GIT_VERSION,
+        "gitCommit": option_env!("KEELSON_GIT_COMMIT").unwrap_or(""),
+        "gitTreeState": option_env!("KEELSON_GIT_COMMIT").map_or("", |_| "clean"),
+        "buildDate": option_env!("KEELSON_BUILD_DATE").unwrap_or("1970-01-01T00:00:00Z"),
+        "goVersion": "",
+        "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, architecture()),
+    })
+}
+
+/// The architecture in Go's words, which is what clients compare.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
