@@ -1,1 +1,1 @@
-//! The strategies of the built-in kinds, a folder per API group.
+//! Which strategy a built-in resource has.

@@ -1,0 +1,89 @@
+//! Checks that several kinds share: ObjectMeta, label selectors, and the small words that all of them are written with.
+
+mod fields;
+mod meta;
+mod selectors;
+
+use serde_json::Value;
+
+pub use fields::Fields;
+pub use meta::{validate_annotations, validate_labels, validate_object_meta, validate_object_meta_update, validate_update_of_meta};
+pub use selectors::{SelectorOptions, label_selector_matches, requirement_has_invalid_value, validate_label_selector};
+
+use crate::meta::names::Problems;
+use crate::meta::{ErrorList, FieldError, Path};
+
+/// The message for a field that may not change.
+pub const IMMUTABLE: &str = "field is immutable";
+/// The message for a number below zero.
+pub const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
+
+/// One "Invalid value" for each problem of the string `value`.
+pub fn invalid_each(errors: &mut ErrorList, path: &Path, value: &str, problems: Problems) {
+    errors.extend(problems.into_iter().map(|problem| FieldError::invalid(path, value, problem)));
+}
+
+/// One "Invalid value" for each problem of the number `value`.
+pub fn invalid_number(errors: &mut ErrorList, path: &Path, value: i64, problems: Problems) {
+    errors.extend(problems.into_iter().map(|problem| FieldError::invalid(path, value, problem)));
+}
+
+/// Refuses a number below zero.
+pub fn not_negative(errors: &mut ErrorList, path: &Path, value: i64) {
+    if value < 0 {
+        errors.push(FieldError::invalid(path, value, NOT_NEGATIVE));
+    }
+}
+
+/// Refuses a change. Absent and empty are the same.
+pub fn immutable(errors: &mut ErrorList, path: &Path, new: Option<&Value>, old: Option<&Value>) {
+    if !same(new, old) {
+        errors.push(FieldError::invalid(path, new.cloned().unwrap_or_default(), IMMUTABLE));
+    }
+}
+
+/// Whether two values mean the same, as upstream's `equality.Semantic.DeepEqual` sees it: an absent one equals an
+/// empty list or map, at every depth.
+pub fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
+    match (a, b) {
+        (Some(Value::Object(a)), Some(Value::Object(b))) => {
+            a.iter().all(|(key, value)| same(Some(value), b.get(key)))
+                && b.iter().all(|(key, value)| a.contains_key(key) || is_empty(value))
+        }
+        (Some(Value::Array(a)), Some(Value::Array(b))) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(Some(a), Some(b))),
+        (Some(a), Some(b)) => a == b || (is_empty(a) && is_empty(b)),
+        (Some(one), None) | (None, Some(one)) => is_empty(one),
+        (None, None) => true,
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.values().all(is_empty),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn absent_and_empty_are_the_same() {
+        let cases = [
+            (json!({"a": []}), json!({}), true),
+            (json!({"a": {"b": {}}}), json!({"a": null}), true),
+            (json!({"a": 0}), json!({}), false),
+            (json!({"a": ["x"]}), json!({"a": ["x"]}), true),
+            (json!({"a": ["x"]}), json!({"a": ["y"]}), false),
+            (json!({"a": ""}), json!({}), false),
+        ];
+        for (a, b, want) in cases {
+            assert_eq!(same(Some(&a), Some(&b)), want, "{a} {b}");
+            assert_eq!(same(Some(&b), Some(&a)), want, "{b} {a}");
+        }
+    }
+}
