@@ -1,0 +1,643 @@
+//! The configuration of a server: what the flags say, typed and checked, before any file is read.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::flags::{FeatureGates, FlagError, Flags, parse_bool, split_list};
+
+/// The issuer of service account tokens where none is given.
+pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+/// The streams of one HTTP/2 connection (apiserver `server/secure_serving.go`).
+pub const DEFAULT_MAX_STREAMS: u32 = 250;
+
+/// Everything that the command line decides. Parts are grouped as the modules that need them.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where the embedded store and self-made certificates are. It is not touched if neither is needed.
+    pub data_dir: PathBuf,
+    pub serving: Serving,
+    pub storage: StorageConfig,
+    pub authentication: Authentication,
+    pub service_accounts: ServiceAccounts,
+    /// Asked in this order.
+    pub authorization: Vec<AuthorizationMode>,
+    pub admission: Admission,
+    pub services: Services,
+    pub requests: Requests,
+    pub shutdown: Shutdown,
+    /// `group/version` or `api/...` to whether it is served.
+    pub runtime_config: BTreeMap<String, bool>,
+    pub feature_gates: FeatureGates,
+    /// How long events are kept.
+    pub event_ttl: Duration,
+    pub allow_privileged: bool,
+    /// Whether this server keeps itself among the endpoints of the kubernetes service.
+    pub reconcile_endpoints: bool,
+    pub log: Log,
+}
+
+/// Addresses and TLS.
+#[derive(Clone, Debug)]
+pub struct Serving {
+    pub bind_address: IpAddr,
+    /// The address for others; `None` to find one.
+    pub advertise_address: Option<IpAddr>,
+    /// 0 for any free port.
+    pub port: u16,
+    pub external_hostname: String,
+    /// Where a serving certificate is looked for or made without `tls`; `None` for `pki` in the data directory.
+    pub cert_dir: Option<PathBuf>,
+    pub tls: Option<CertFiles>,
+    pub sni: Vec<SniCert>,
+    /// IANA names; empty for all that are safe.
+    pub cipher_suites: Vec<String>,
+    /// TLS group numbers; empty for all that are safe.
+    pub curves: Vec<u16>,
+    pub tls13_only: bool,
+    pub http2: bool,
+    pub max_streams: u32,
+    pub reuse_address: bool,
+    pub reuse_port: bool,
+}
+
+/// A certificate chain and its key, as PEM files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertFiles {
+    pub cert: PathBuf,
+    pub key: PathBuf,
+}
+
+/// A certificate for some host names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SniCert {
+    pub files: CertFiles,
+    /// Empty for the names in the certificate.
+    pub names: Vec<String>,
+}
+
+/// Where objects are stored.
+#[derive(Clone, Debug)]
+pub struct StorageConfig {
+    /// Empty for the embedded store.
+    pub etcd_servers: Vec<String>,
+    pub etcd_ca: Option<PathBuf>,
+    pub etcd_client: Option<CertFiles>,
+    /// What every key begins with, with one leading slash and none at the end: `/registry`.
+    pub prefix: String,
+    /// `None` for never.
+    pub compaction_interval: Option<Duration>,
+    pub health_timeout: Duration,
+    pub ready_timeout: Duration,
+    pub start_timeout: Duration,
+}
+
+/// Who may come in.
+#[derive(Clone, Debug)]
+pub struct Authentication {
+    pub anonymous: bool,
+    pub client_ca: Option<PathBuf>,
+    pub bootstrap_tokens: bool,
+    pub token_file: Option<PathBuf>,
+    pub request_header: RequestHeader,
+    /// Empty for the issuers of service account tokens.
+    pub api_audiences: Vec<String>,
+}
+
+/// The front proxy whose headers name users. Without a `client_ca` there is none.
+#[derive(Clone, Debug, Default)]
+pub struct RequestHeader {
+    pub client_ca: Option<PathBuf>,
+    pub allowed_names: Vec<String>,
+    pub username_headers: Vec<String>,
+    pub uid_headers: Vec<String>,
+    pub group_headers: Vec<String>,
+    pub extra_prefixes: Vec<String>,
+}
+
+/// Service account tokens.
+#[derive(Clone, Debug)]
+pub struct ServiceAccounts {
+    /// Never empty; the first one signs.
+    pub issuers: Vec<String>,
+    pub key_files: Vec<PathBuf>,
+    pub signing_key: Option<PathBuf>,
+    pub jwks_uri: String,
+    pub lookup: bool,
+    pub extend_expiration: bool,
+    /// `None` for no limit.
+    pub max_expiration: Option<Duration>,
+}
+
+/// One authorizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthorizationMode {
+    Node,
+    Rbac,
+    AlwaysAllow,
+    AlwaysDeny,
+}
+
+/// Admission plugins besides, and less than, the default ones.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    pub enabled: Vec<String>,
+    pub disabled: Vec<String>,
+    pub not_ready_toleration_seconds: i64,
+    pub unreachable_toleration_seconds: i64,
+}
+
+impl Admission {
+    /// Whether the plugin runs, given whether it does by default.
+    pub fn runs(&self, plugin: &str, by_default: bool) -> bool {
+        let named = |list: &[String]| list.iter().any(|name| name == plugin);
+        (by_default && !named(&self.disabled)) || named(&self.enabled)
+    }
+}
+
+/// The addresses and ports of services.
+#[derive(Clone, Debug)]
+pub struct Services {
+    /// One, or one of each family; the first is the primary one.
+    pub cluster_ip_ranges: Vec<IpNet>,
+    pub node_ports: RangeInclusive<u16>,
+    /// The node port of the kubernetes service; 0 for none.
+    pub kubernetes_node_port: u16,
+}
+
+impl Services {
+    /// The address of the kubernetes service: the first host of the primary range.
+    pub fn kubernetes_ip(&self) -> IpAddr {
+        match self.cluster_ip_ranges.first() {
+            Some(IpNet::V4(range)) => IpAddr::V4(Ipv4Addr::from_bits(u32::from(range.network()).wrapping_add(1))),
+            Some(IpNet::V6(range)) => IpAddr::V6((u128::from(range.network()).wrapping_add(1)).into()),
+            None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        }
+    }
+}
+
+/// Limits of requests.
+#[derive(Clone, Debug)]
+pub struct Requests {
+    pub max_in_flight: usize,
+    pub max_mutating_in_flight: usize,
+    pub timeout: Duration,
+    /// How long a watch lasts at least.
+    pub min_watch: Duration,
+    pub priority_and_fairness: bool,
+}
+
+/// How the server ends.
+#[derive(Clone, Debug)]
+pub struct Shutdown {
+    /// How long it goes on serving, not ready.
+    pub delay: Duration,
+    /// How long it waits for watches.
+    pub watch_grace: Duration,
+}
+
+/// What is logged.
+#[derive(Clone, Debug)]
+pub struct Log {
+    /// klog's levels: 0 to 10.
+    pub verbosity: i64,
+    pub json: bool,
+}
+
+impl Config {
+    /// What the flags say.
+    ///
+    /// # Errors
+    /// Values that are wrong, or that contradict each other.
+    pub fn from_flags(flags: &Flags) -> Result<Self, FlagError> {
+        let runtime_config = flags.map("runtime-config").into_iter().map(|(key, value)| {
+            let on = if value.is_empty() { Some(true) } else { parse_bool(&value) };
+            on.map(|on| (key.clone(), on)).ok_or_else(|| FlagError::new(format!("invalid value {key}={value} in --runtime-config")))
+        });
+        let reconcile_endpoints = match flags.text("endpoint-reconciler-type") {
+            "lease" => true,
+            "none" => false,
+            other => return Err(FlagError::new(format!("--endpoint-reconciler-type={other} is not supported: only lease and none are"))),
+        };
+        let json = match flags.text("logging-format") {
+            "text" | "" => false,
+            "json" => true,
+            other => return Err(FlagError::invalid("logging-format", other, "Unsupported log format")),
+        };
+        Ok(Self {
+            data_dir: flags.text("data-dir").into(),
+            serving: Serving::from_flags(flags)?,
+            storage: StorageConfig::from_flags(flags)?,
+            authentication: Authentication::from_flags(flags),
+            service_accounts: ServiceAccounts::from_flags(flags)?,
+            authorization: authorization_modes(&flags.list("authorization-mode"))?,
+            admission: Admission::from_flags(flags)?,
+            services: Services::from_flags(flags)?,
+            requests: Requests::from_flags(flags)?,
+            shutdown: Shutdown {
+                delay: flags.duration("shutdown-delay-duration"),
+                watch_grace: flags.duration("shutdown-watch-termination-grace-period"),
+            },
+            runtime_config: runtime_config.collect::<Result<_, _>>()?,
+            feature_gates: FeatureGates::parse(flags.array("feature-gates").iter().map(String::as_str))?,
+            event_ttl: flags.duration("event-ttl"),
+            allow_privileged: flags.switch("allow-privileged"),
+            reconcile_endpoints,
+            log: Log { verbosity: flags.int("v"), json },
+        })
+    }
+}
+
+impl Serving {
+    fn from_flags(flags: &Flags) -> Result<Self, FlagError> {
+        let max_streams = match number(flags, "http2-max-streams-per-connection")? {
+            0 => DEFAULT_MAX_STREAMS,
+            given => given,
+        };
+        let tls13_only = match flags.text("tls-min-version") {
+            "" | "VersionTLS12" => false,
+            "VersionTLS13" => true,
+            old @ ("VersionTLS10" | "VersionTLS11") => {
+                return Err(FlagError::new(format!("--tls-min-version={old} is not supported: the oldest is VersionTLS12")));
+            }
+            other => {
+                let why = format!("unknown tls version {}", crate::meta::field::go_quote(other));
+                return Err(FlagError::new(why));
+            }
+        };
+        let curves = flags.list("tls-curve-preferences").into_iter().map(|text| {
+            let why = format!("strconv.ParseInt: parsing \"{text}\": invalid syntax");
+            text.parse().map_err(|_| FlagError::invalid("tls-curve-preferences", &text, &why))
+        });
+        Ok(Self {
+            bind_address: address(flags, "bind-address")?.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            advertise_address: address(flags, "advertise-address")?,
+            port: number(flags, "secure-port")?,
+            external_hostname: flags.text("external-hostname").to_owned(),
+            cert_dir: path(flags, "cert-dir"),
+            tls: cert_files(flags, "tls-cert-file", "tls-private-key-file")?,
+            sni: flags.array("tls-sni-cert-key").iter().map(|value| sni_cert(value)).collect::<Result<_, _>>()?,
+            cipher_suites: flags.list("tls-cipher-suites"),
+            curves: curves.collect::<Result<_, _>>()?,
+            tls13_only,
+            http2: !flags.switch("disable-http2-serving"),
+            max_streams,
+            reuse_address: flags.switch("permit-address-sharing"),
+            reuse_port: flags.switch("permit-port-sharing"),
+        })
+    }
+}
+
+impl StorageConfig {
+    fn from_flags(flags: &Flags) -> Result<Self, FlagError> {
+        Ok(Self {
+            etcd_servers: flags.list("etcd-servers"),
+            etcd_ca: path(flags, "etcd-cafile"),
+            etcd_client: cert_files(flags, "etcd-certfile", "etcd-keyfile")?,
+            prefix: format!("/{}", flags.text("etcd-prefix").trim_matches('/')),
+            compaction_interval: Some(flags.duration("etcd-compaction-interval")).filter(|interval| !interval.is_zero()),
+            health_timeout: flags.duration("etcd-healthcheck-timeout"),
+            ready_timeout: flags.duration("etcd-readycheck-timeout"),
+            start_timeout: flags.duration("storage-initialization-timeout"),
+        })
+    }
+}
+
+impl Authentication {
+    fn from_flags(flags: &Flags) -> Self {
+        Self {
+            anonymous: flags.switch("anonymous-auth"),
+            client_ca: path(flags, "client-ca-file"),
+            bootstrap_tokens: flags.switch("enable-bootstrap-token-auth"),
+            token_file: path(flags, "token-auth-file"),
+            request_header: RequestHeader {
+                client_ca: path(flags, "requestheader-client-ca-file"),
+                allowed_names: flags.list("requestheader-allowed-names"),
+                username_headers: flags.list("requestheader-username-headers"),
+                uid_headers: flags.list("requestheader-uid-headers"),
+                group_headers: flags.list("requestheader-group-headers"),
+                extra_prefixes: flags.list("requestheader-extra-headers-prefix"),
+            },
+            api_audiences: flags.list("api-audiences"),
+        }
+    }
+}
+
+impl ServiceAccounts {
+    fn from_flags(flags: &Flags) -> Result<Self, FlagError> {
+        let mut issuers = flags.array("service-account-issuer");
+        for (at, issuer) in issuers.iter().enumerate() {
+            if issuer.is_empty() {
+                return Err(FlagError::new("service-account-issuer should not be an empty string"));
+            }
+            if issuers.iter().take(at).any(|earlier| earlier == issuer) {
+                return Err(FlagError::new(format!("service-account-issuer {issuer:?} is already specified")));
+            }
+        }
+        if issuers.is_empty() {
+            issuers.push(DEFAULT_ISSUER.to_owned());
+        }
+        let jwks_uri = flags.text("service-account-jwks-uri").to_owned();
+        if !jwks_uri.is_empty() && !jwks_uri.starts_with("https://") {
+            return Err(FlagError::new(format!("service-account-jwks-uri requires https scheme, parsed as: {jwks_uri}")));
+        }
+        Ok(Self {
+            issuers,
+            key_files: flags.array("service-account-key-file").into_iter().map(PathBuf::from).collect(),
+            signing_key: path(flags, "service-account-signing-key-file"),
+            jwks_uri,
+            lookup: flags.switch("service-account-lookup"),
+            extend_expiration: flags.switch("service-account-extend-token-expiration"),
+            max_expiration: Some(flags.duration("service-account-max-token-expiration")).filter(|limit| !limit.is_zero()),
+        })
+    }
+}
+
+impl Admission {
+    fn from_flags(flags: &Flags) -> Result<Self, FlagError> {
+        let (enabled, disabled) = (flags.list("enable-admission-plugins"), flags.list("disable-admission-plugins"));
+        for (flag, names) in [("enable-admission-plugins", &enabled), ("disable-admission-plugins", &disabled)] {
+            if let Some(unknown) =
+                names.iter().find(|name| !DEFAULT_PLUGINS.contains(&name.as_str()) && !OTHER_PLUGINS.contains(&name.as_str()))
+            {
+                return Err(FlagError::new(format!("{flag} plugin {unknown:?} is unknown")));
+            }
+        }
+        if let Some(both) = enabled.iter().find(|name| disabled.contains(name)) {
+            return Err(FlagError::new(format!("[{both}] in enable-admission-plugins and disable-admission-plugins overlapped")));
+        }
+        if let Some(missing) = enabled.iter().find(|name| MISSING_PLUGINS.contains(&name.as_str())) {
+            return Err(FlagError::new(format!("--enable-admission-plugins={missing} is not supported: the plugin is not implemented")));
+        }
+        Ok(Self {
+            enabled,
+            disabled,
+            not_ready_toleration_seconds: flags.int("default-not-ready-toleration-seconds"),
+            unreachable_toleration_seconds: flags.int("default-unreachable-toleration-seconds"),
+        })
+    }
+}
+
+/// The plugins that run by default (kube-apiserver `options/plugins.go`).
+const DEFAULT_PLUGINS: &[&str] = &[
+    "CertificateApproval",
+    "CertificateSigning",
+    "CertificateSubjectRestriction",
+    "ClusterTrustBundleAttest",
+    "DefaultIngressClass",
+    "DefaultStorageClass",
+    "DefaultTolerationSeconds",
+    "JobValidation",
+    "LimitRanger",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionWebhook",
+    "NamespaceLifecycle",
+    "NodeDeclaredFeatureValidator",
+    "PersistentVolumeClaimResize",
+    "PodGroupProtection",
+    "PodGroupWorkloadExists",
+    "PodResizeValidator",
+    "PodSecurity",
+    "PodTopologyLabels",
+    "Priority",
+    "ResourceQuota",
+    "RuntimeClass",
+    "ServiceAccount",
+    "StorageObjectInUseProtection",
+    "TaintNodesByCondition",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionWebhook",
+];
+
+/// Plugins that run only if they are named.
+const OTHER_PLUGINS: &[&str] = &[
+    "AlwaysAdmit",
+    "AlwaysDeny",
+    "AlwaysPullImages",
+    "DenyServiceExternalIPs",
+    "EventRateLimit",
+    "ExtendedResourceToleration",
+    "ImagePolicyWebhook",
+    "LimitPodHardAntiAffinityTopology",
+    "NamespaceAutoProvision",
+    "NamespaceExists",
+    "NodeRestriction",
+    "OwnerReferencesPermissionEnforcement",
+    "PodNodeSelector",
+    "PodTolerationRestriction",
+];
+
+/// Plugins that would have to run if they were named, and cannot.
+const MISSING_PLUGINS: &[&str] = &[
+    "AlwaysDeny",
+    "AlwaysPullImages",
+    "DenyServiceExternalIPs",
+    "EventRateLimit",
+    "ExtendedResourceToleration",
+    "ImagePolicyWebhook",
+    "LimitPodHardAntiAffinityTopology",
+    "NamespaceAutoProvision",
+    "OwnerReferencesPermissionEnforcement",
+    "PodNodeSelector",
+    "PodTolerationRestriction",
+];
+
+impl Services {
+    fn from_flags(flags: &Flags) -> Result<Self, FlagError> {
+        let text = flags.text("service-cluster-ip-range");
+        let ranges = split_list(text).into_iter().map(|cidr| {
+            let wrong = || FlagError::new(format!("service-cluster-ip-range is not a valid cidr: {cidr}"));
+            cidr.trim().parse::<IpNet>().map(|net| net.trunc()).map_err(|_| wrong())
+        });
+        let cluster_ip_ranges = ranges.collect::<Result<Vec<_>, _>>()?;
+        let is_v4 = |net: &IpNet| matches!(net, IpNet::V4(_));
+        match cluster_ip_ranges.as_slice() {
+            [_] => {}
+            [first, second] if is_v4(first) != is_v4(second) => {}
+            [_, _] => {
+                return Err(FlagError::new(
+                    "--service-cluster-ip-range and --secondary-service-cluster-ip-range must be of different IP family",
+                ));
+            }
+            _ => return Err(FlagError::new("--service-cluster-ip-range must contain at least one and at most two IP ranges")),
+        }
+        Ok(Self {
+            cluster_ip_ranges,
+            node_ports: port_range(flags.text("service-node-port-range"))?,
+            kubernetes_node_port: number(flags, "kubernetes-service-node-port")?,
+        })
+    }
+}
+
+impl Requests {
+    fn from_flags(flags: &Flags) -> Result<Self, FlagError> {
+        Ok(Self {
+            max_in_flight: number(flags, "max-requests-inflight")?,
+            max_mutating_in_flight: number(flags, "max-mutating-requests-inflight")?,
+            timeout: flags.duration("request-timeout"),
+            min_watch: Duration::from_secs(number(flags, "min-request-timeout")?),
+            priority_and_fairness: flags.switch("enable-priority-and-fairness"),
+        })
+    }
+}
+
+fn path(flags: &Flags, name: &str) -> Option<PathBuf> {
+    Some(flags.text(name)).filter(|text| !text.is_empty()).map(PathBuf::from)
+}
+
+fn address(flags: &Flags, name: &str) -> Result<Option<IpAddr>, FlagError> {
+    let text = flags.text(name);
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let wrong = |_| FlagError::invalid(name, text, &format!("failed to parse IP: {}", crate::meta::field::go_quote(text)));
+    text.parse().map(Some).map_err(wrong)
+}
+
+/// An integer that fits the field it is for.
+fn number<T: TryFrom<i64>>(flags: &Flags, name: &str) -> Result<T, FlagError> {
+    T::try_from(flags.int(name)).map_err(|_| FlagError::new(format!("--{name}={} is out of range", flags.int(name))))
+}
+
+/// Two flags that make sense only together.
+fn cert_files(flags: &Flags, cert: &str, key: &str) -> Result<Option<CertFiles>, FlagError> {
+    match (path(flags, cert), path(flags, key)) {
+        (Some(cert), Some(key)) => Ok(Some(CertFiles { cert, key })),
+        (None, None) => Ok(None),
+        _ => Err(FlagError::new(format!("--{cert} and --{key} must be specified together"))),
+    }
+}
+
+/// `CERT,KEY` or `CERT,KEY:name,name`.
+fn sni_cert(text: &str) -> Result<SniCert, FlagError> {
+    let wrong = || FlagError::invalid("tls-sni-cert-key", text, "expected comma separated certificate and key file paths");
+    let (files, names) = text.split_once(':').unwrap_or((text, ""));
+    let (cert, key) = files.split_once(',').ok_or_else(wrong)?;
+    if cert.is_empty() || key.is_empty() || key.contains(',') {
+        return Err(wrong());
+    }
+    let names = names.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    Ok(SniCert { files: CertFiles { cert: cert.trim().into(), key: key.trim().into() }, names })
+}
+
+/// `FIRST-LAST`, `FIRST+MORE` or one port (apimachinery `util/net`).
+fn port_range(text: &str) -> Result<RangeInclusive<u16>, FlagError> {
+    let wrong = || FlagError::invalid("service-node-port-range", text, &format!("unable to parse port range: {text}"));
+    let port = |text: &str| text.trim().parse::<u16>().map_err(|_| wrong());
+    let (first, last) = if let Some((first, last)) = text.split_once('-') {
+        (port(first)?, port(last)?)
+    } else if let Some((first, more)) = text.split_once('+') {
+        let first = port(first)?;
+        (first, first.saturating_add(port(more)?))
+    } else {
+        (port(text)?, port(text)?)
+    };
+    if first > last || first == 0 {
+        return Err(wrong());
+    }
+    Ok(first..=last)
+}
+
+fn authorization_modes(names: &[String]) -> Result<Vec<AuthorizationMode>, FlagError> {
+    let mut modes = Vec::new();
+    for name in names {
+        let mode = match name.as_str() {
+            "Node" => AuthorizationMode::Node,
+            "RBAC" => AuthorizationMode::Rbac,
+            "AlwaysAllow" => AuthorizationMode::AlwaysAllow,
+            "AlwaysDeny" => AuthorizationMode::AlwaysDeny,
+            "ABAC" | "Webhook" => {
+                return Err(FlagError::new(format!("--authorization-mode={name} is not supported: it is not implemented")));
+            }
+            _ => return Err(FlagError::new(format!("authorization-mode {name:?} is not a valid mode"))),
+        };
+        if modes.contains(&mode) {
+            return Err(FlagError::new(format!("authorization-mode {names:?} has mode specified more than once")));
+        }
+        modes.push(mode);
+    }
+    Ok(modes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::flags::{Command, parse};
+    use super::*;
+
+    fn config(args: &[&str]) -> Result<Config, FlagError> {
+        match parse(args.iter().map(ToString::to_string))? {
+            Command::Run(flags) => Config::from_flags(&flags),
+            other => panic!("{args:?} gave {other:?}"),
+        }
+    }
+
+    #[test]
+    fn no_flags_are_enough() {
+        let config = config(&[]).expect("defaults");
+        assert_eq!(config.serving.port, 6443);
+        assert_eq!(config.services.kubernetes_ip().to_string(), "10.0.0.1");
+        assert_eq!(config.services.node_ports, 30000..=32767);
+        assert_eq!(config.authorization, [AuthorizationMode::Node, AuthorizationMode::Rbac]);
+        assert_eq!(config.service_accounts.issuers, [DEFAULT_ISSUER]);
+        assert_eq!(config.storage.prefix, "/registry");
+        assert_eq!(config.storage.compaction_interval, Some(Duration::from_secs(300)));
+    }
+
+    #[test]
+    fn a_kubeadm_manifest_is_understood() {
+        let args = "--advertise-address=172.18.0.2 --allow-privileged=true --authorization-mode=Node,RBAC
+            --client-ca-file=/etc/kubernetes/pki/ca.crt --enable-admission-plugins=NodeRestriction
+            --enable-bootstrap-token-auth=true --etcd-cafile=/etc/kubernetes/pki/etcd/ca.crt
+            --etcd-certfile=/etc/kubernetes/pki/apiserver-etcd-client.crt
+            --etcd-keyfile=/etc/kubernetes/pki/apiserver-etcd-client.key --etcd-servers=https://127.0.0.1:2379
+            --kubelet-client-certificate=/etc/kubernetes/pki/apiserver-kubelet-client.crt
+            --kubelet-client-key=/etc/kubernetes/pki/apiserver-kubelet-client.key
+            --kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname
+            --proxy-client-cert-file=/etc/kubernetes/pki/front-proxy-client.crt
+            --proxy-client-key-file=/etc/kubernetes/pki/front-proxy-client.key
+            --requestheader-allowed-names=front-proxy-client
+            --requestheader-client-ca-file=/etc/kubernetes/pki/front-proxy-ca.crt
+            --requestheader-extra-headers-prefix=X-Remote-Extra- --requestheader-group-headers=X-Remote-Group
+            --requestheader-username-headers=X-Remote-User --runtime-config= --secure-port=6443
+            --service-account-issuer=https://kubernetes.default.svc.cluster.local
+            --service-account-key-file=/etc/kubernetes/pki/sa.pub
+            --service-account-signing-key-file=/etc/kubernetes/pki/sa.key --service-cluster-ip-range=10.96.0.0/16
+            --tls-cert-file=/etc/kubernetes/pki/apiserver.crt --tls-private-key-file=/etc/kubernetes/pki/apiserver.key";
+        let config = config(&args.split_whitespace().collect::<Vec<_>>()).expect("understood");
+        assert_eq!(config.services.kubernetes_ip().to_string(), "10.96.0.1");
+        assert_eq!(config.storage.etcd_servers, ["https://127.0.0.1:2379"]);
+        assert_eq!(config.authentication.request_header.group_headers, ["X-Remote-Group"]);
+        assert!(config.admission.runs("NodeRestriction", false) && config.runtime_config.is_empty());
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        for (arg, message) in [
+            ("--tls-cert-file=x", "--tls-cert-file and --tls-private-key-file must be specified together"),
+            ("--authorization-mode=Nope", r#"authorization-mode "Nope" is not a valid mode"#),
+            ("--authorization-mode=Webhook", "--authorization-mode=Webhook is not supported: it is not implemented"),
+            ("--enable-admission-plugins=Nope", r#"enable-admission-plugins plugin "Nope" is unknown"#),
+            ("--service-cluster-ip-range=x", "service-cluster-ip-range is not a valid cidr: x"),
+            ("--secure-port=70000", "--secure-port=70000 is out of range"),
+            ("--bind-address=x", r#"invalid argument "x" for "--bind-address" flag: failed to parse IP: "x""#),
+            ("--tls-min-version=VersionTLS10", "--tls-min-version=VersionTLS10 is not supported: the oldest is VersionTLS12"),
+        ] {
+            assert_eq!(config(&[arg]).expect_err(arg).to_string(), message);
+        }
+    }
+
+    #[test]
+    fn ranges_and_pairs() {
+        assert_eq!(port_range("1000+5").expect("a range"), 1000..=1005);
+        assert_eq!(port_range("80").expect("a port"), 80..=80);
+        assert!(port_range("9-8").is_err());
+        let sni = sni_cert("a.crt,a.key:*.example.com,b").expect("a pair");
+        assert_eq!((sni.files.cert.to_str(), sni.names), (Some("a.crt"), vec!["*.example.com".to_owned(), "b".to_owned()]));
+        let dual = config(&["--service-cluster-ip-range=10.0.0.0/16,fd00::/108"]).expect("both families");
+        assert_eq!(dual.services.cluster_ip_ranges.len(), 2);
+    }
+}
