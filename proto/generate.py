@@ -331,8 +331,9 @@ class Writer:
             out.append("(keelson.list) = SET")
         for key in facts.get("x-kubernetes-list-map-keys", []):
             out.append(f"(keelson.key) = {quote(key)}")
-        if facts.get("x-kubernetes-map-type") == "atomic":
-            out.append("(keelson.atomic_map) = true")
+        if "x-kubernetes-map-type" in facts:
+            kind = {"granular": "GRANULAR", "atomic": "ATOMIC_MAP"}[facts["x-kubernetes-map-type"]]
+            out.append(f"(keelson.map) = {kind}")
         if "x-kubernetes-patch-strategy" in facts:
             out.append(f"(keelson.patch) = {quote(facts['x-kubernetes-patch-strategy'])}")
         if "x-kubernetes-patch-merge-key" in facts:

@@ -19,6 +19,18 @@ pub struct Schema {
     pub by_gvk: HashMap<Gvk, TypeId>,
     /// Every resource that the types declare, in discovery order (empty for a CRD's schema).
     pub resources: Vec<ResourceDecl>,
+    /// The versions that are served, in discovery order (empty for a CRD's schema).
+    pub group_versions: Vec<GroupVersionDecl>,
+}
+
+/// A served version of a group, with the priorities of its APIService.
+#[derive(Debug, Clone, Default)]
+pub struct GroupVersionDecl {
+    pub group: String,
+    pub version: String,
+    /// `groupPriorityMinimum`; 0 for the group of the APIServices, which has no APIService itself.
+    pub group_priority: i32,
+    pub version_priority: i32,
 }
 
 /// A structured type: the fields of a JSON object.
@@ -64,6 +76,8 @@ pub struct Field {
     pub required: bool,
     /// The index of the [`Kind::Inline`] field through which protobuf carries this one; JSON shows it in place.
     pub via: Option<usize>,
+    /// A list that protobuf carries as the only field of a message (APIResource.verbs). The lists of a map always are.
+    pub wrapped: bool,
 }
 
 /// The strategy names of a strategic merge patch.
@@ -78,12 +92,15 @@ pub struct PatchStrategy {
 /// When JSON shows a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// A Go value without `omitempty`: always shown, zero value included (`"status": {}`, `"port": 0`).
+    /// A Go value without `omitempty`: always shown, zero value included (`"status": {}`, `"port": 0`); null for a nil list,
+    /// map, time or raw value.
     Always,
     /// A Go value with `omitempty`: the zero value is absence. Protobuf writes it always.
     OmitEmpty,
     /// A Go pointer: present with a zero value differs from absent.
     Pointer,
+    /// A Go pointer without `omitempty`: absence is shown as null (`"apiGroup": null`).
+    Nullable,
 }
 
 /// The type of a value.

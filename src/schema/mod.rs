@@ -1,10 +1,11 @@
 //! The graph of API types: what drives decoding, encoding, defaulting, merging and documentation. Knows no users and no CRD objects.
 
 mod builtin;
+mod descriptor;
 mod graph;
 
 pub use builtin::builtin;
 pub use graph::{
-    Field, Kind, ListType, MapType, PatchStrategy, Presence, ResourceDecl, Schema, SchemaAlternative, SubresourceDecl, Type, TypeId,
-    TypeRef,
+    Field, GroupVersionDecl, Kind, ListType, MapType, PatchStrategy, Presence, ResourceDecl, Schema, SchemaAlternative, SubresourceDecl,
+    Type, TypeId, TypeRef,
 };

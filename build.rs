@@ -1,0 +1,28 @@
+//! Compiles `proto/`, the IDL of the API, to the descriptor set that `schema::builtin` reads.
+
+use std::path::{Path, PathBuf};
+use std::{env, error, fs, io};
+
+fn main() -> Result<(), Box<dyn error::Error>> {
+    println!("cargo:rerun-if-changed=proto");
+    let mut files = Vec::new();
+    collect(Path::new("proto"), &mut files)?;
+    files.sort();
+    let mut compiler = protox::Compiler::new(["proto"])?;
+    compiler.include_imports(false).include_source_info(false).open_files(files)?;
+    let out = PathBuf::from(env::var("OUT_DIR")?).join("api.binpb");
+    fs::write(out, compiler.encode_file_descriptor_set())?;
+    Ok(())
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            collect(&path, files)?;
+        } else if path.extension().is_some_and(|extension| extension == "proto") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
