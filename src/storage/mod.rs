@@ -8,6 +8,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 
+/// What etcd says of a request over its limit; clients see it.
+pub const TOO_LARGE: &str = "etcdserver: request is too large";
+
 /// A point in the history of a store. Every change has one of its own; they only grow.
 pub type Revision = i64;
 
@@ -116,10 +119,15 @@ pub trait Storage: Send + Sync + 'static {
     /// The first thing is an error where that history is compacted. All events of one revision come together.
     async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream>;
 
+    /// Asks every open watch of this store to tell how far it has come, with a [`WatchEvent::Progress`] behind the events up to
+    /// there. That may be less than the current revision (a lagging member of an etcd cluster): ask again then.
+    async fn request_progress(&self) -> Result<()>;
+
     /// The revision of the latest change.
     async fn current_revision(&self) -> Result<Revision>;
 
-    /// Forgets the history before `revision`; what stands then can still be read at it.
+    /// Forgets the history before `revision`; what stands then can still be read at it, and watched after it.
+    /// Fails with [`StorageError::Compacted`] where that has happened already, [`StorageError::FutureRevision`] where it cannot yet.
     async fn compact(&self, revision: Revision) -> Result<()>;
 
     /// Whether the store answers; the error says why not.

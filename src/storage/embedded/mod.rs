@@ -1,1 +1,210 @@
-//! The embedded store (redb): durable, versioned, one process.
+//! A store in a directory of this machine: redb underneath, history, conditional writes and watches like etcd's on top.
+//!
+//! - [`tables`]: what is on disk, and snapshots to read from. Reads never wait for the writer.
+//! - [`writer`]: the one thread that writes, many writes per fsync.
+//! - [`hub`]: recent events and who waits for them.
+
+mod hub;
+mod tables;
+mod watch;
+mod writer;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use async_trait::async_trait;
+use bytes::Bytes;
+use redb::{Database, DatabaseError, ReadableTable};
+use tokio::sync::{Semaphore, oneshot};
+
+use self::hub::Hub;
+use self::tables::{CHANGES, EXPIRY, FORMAT, INDEX, META, REVISION, Snapshot, broken};
+use self::writer::{Command, Op, Write, Writer};
+use super::{ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchStream};
+use crate::base::clock::Clock;
+
+/// The one file in the directory.
+const FILE: &str = "keelson.redb";
+/// The layout of the tables this program reads and writes.
+const FORMAT_VERSION: i64 = 1;
+/// The revision of a store that was never written to, as in etcd.
+const FIRST_REVISION: Revision = 1;
+/// Memory for pages of the file. The system caches the rest.
+const PAGE_CACHE_BYTES: usize = 8 << 20;
+/// Key and value of one write together, at most: etcd's default (`--max-request-bytes`).
+pub const MAX_REQUEST_BYTES: usize = 3 << 19;
+/// Writes that may wait for the writer; more wait for their turn to wait.
+const QUEUED_WRITES: usize = 1024;
+
+/// The embedded store. Dropping it ends its watches and closes the file.
+pub struct Embedded {
+    shared: Arc<Shared>,
+    /// `None` only while dropping.
+    commands: Option<Sender<Command>>,
+    queue: Semaphore,
+    writer: Option<JoinHandle<()>>,
+}
+
+/// What readers, watchers and the writer share.
+struct Shared {
+    /// The last commit; `None` once closed.
+    snapshot: ArcSwapOption<Snapshot>,
+    hub: Hub,
+}
+
+impl Shared {
+    fn snapshot(&self) -> Result<Arc<Snapshot>> {
+        self.snapshot.load_full().ok_or_else(closed)
+    }
+
+    fn renew(&self, snapshot: Snapshot) {
+        self.snapshot.store(Some(Arc::new(snapshot)));
+    }
+
+    fn close(&self) {
+        self.snapshot.store(None);
+        self.hub.close(closed());
+    }
+}
+
+fn closed() -> StorageError {
+    StorageError::Unavailable("the embedded store is closed".into())
+}
+
+impl Embedded {
+    /// Opens the store in `directory`, making both if they do not exist.
+    ///
+    /// Fails if another process (or this one) has it open, or if a newer program wrote it.
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with_clock(directory, Clock::system())
+    }
+
+    /// [`Embedded::open`] with the clock that keys expire by. With a manual one, call [`Embedded::expire`] after moving it.
+    pub fn open_with_clock(directory: impl AsRef<Path>, clock: Clock) -> Result<Self> {
+        let directory = directory.as_ref();
+        let failed = |error: &dyn std::fmt::Display| StorageError::Internal(format!("cannot open {}: {error}", directory.display()));
+        std::fs::create_dir_all(directory).map_err(|e| failed(&e))?;
+        let db = Database::builder().set_cache_size(PAGE_CACHE_BYTES).create(directory.join(FILE)).map_err(|e| match e {
+            DatabaseError::DatabaseAlreadyOpen => {
+                StorageError::Unavailable(format!("{} is in use by another process", directory.display()))
+            }
+            e => failed(&e),
+        })?;
+        prepare(&db).map_err(|e| failed(&e))?;
+        let snapshot = Snapshot::take(&db)?;
+        let shared = Arc::new(Shared { hub: Hub::new(snapshot.revision), snapshot: ArcSwapOption::empty() });
+        shared.renew(snapshot);
+        let (commands, inbox) = channel();
+        let writer = Writer::new(db, inbox, shared.clone(), clock)?;
+        let thread = std::thread::Builder::new().name("storage-writer".into()).spawn(move || writer.run()).map_err(|e| failed(&e))?;
+        Ok(Self { shared, commands: Some(commands), queue: Semaphore::new(QUEUED_WRITES), writer: Some(thread) })
+    }
+
+    /// Deletes the keys whose time has come. Happens by itself; with a manual clock, this is how to have it happen at once.
+    pub async fn expire(&self) -> Result<()> {
+        self.order(Op::Tick).await.map(drop)
+    }
+
+    /// Hands the writer an order and waits until the outcome is on disk.
+    async fn order(&self, op: Op) -> Result<Txn> {
+        let _place = self.queue.acquire().await.map_err(|_| closed())?;
+        let (reply, outcome) = oneshot::channel();
+        let commands = self.commands.as_ref().ok_or_else(closed)?;
+        commands.send(Command { op, reply }).map_err(|_| closed())?;
+        outcome.await.unwrap_or_else(|_| Err(closed()))
+    }
+
+    async fn write(&self, key: &str, value: Option<Bytes>, expected: Revision, ttl: Option<Duration>) -> Result<Txn> {
+        if key.len() + value.as_ref().map_or(0, Bytes::len) > MAX_REQUEST_BYTES {
+            return Err(StorageError::TooLarge(super::TOO_LARGE.into()));
+        }
+        self.order(Op::Write(Write { key: key.to_owned(), value, expected, ttl })).await
+    }
+}
+
+/// Makes the tables of a new file; checks the format of an old one.
+fn prepare(db: &Database) -> Result<()> {
+    let txn = db.begin_write().map_err(broken)?;
+    let format = txn.open_table(META).map_err(broken)?.get(FORMAT).map_err(broken)?.map(|n| n.value());
+    match format {
+        Some(FORMAT_VERSION) => return txn.abort().map_err(broken),
+        Some(other) => return Err(StorageError::Internal(format!("its format is {other}, this program knows {FORMAT_VERSION}"))),
+        None => {}
+    }
+    {
+        let mut meta = txn.open_table(META).map_err(broken)?;
+        meta.insert(FORMAT, FORMAT_VERSION).map_err(broken)?;
+        meta.insert(REVISION, FIRST_REVISION).map_err(broken)?;
+        txn.open_table(INDEX).map_err(broken)?;
+        txn.open_table(CHANGES).map_err(broken)?;
+        txn.open_table(EXPIRY).map_err(broken)?;
+    }
+    txn.commit().map_err(broken)
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.commands = None;
+        if let Some(writer) = self.writer.take() {
+            // It has only ever failed to write, never panicked; nothing could be done here if it had.
+            let _ = writer.join();
+        }
+        self.shared.close();
+    }
+}
+
+#[async_trait]
+impl Storage for Embedded {
+    async fn get(&self, key: &str) -> Result<Option<Stored>> {
+        self.shared.snapshot()?.get(key)
+    }
+
+    async fn get_with_revision(&self, key: &str) -> Result<(Option<Stored>, Revision)> {
+        let snapshot = self.shared.snapshot()?;
+        Ok((snapshot.get(key)?, snapshot.revision))
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage> {
+        let snapshot = self.shared.snapshot()?;
+        let list = tokio::task::spawn_blocking(move || snapshot.list(&request));
+        list.await.map_err(|e| StorageError::Internal(format!("list: {e}")))?
+    }
+
+    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<Txn> {
+        self.write(key, Some(value), 0, ttl).await
+    }
+
+    async fn update(&self, key: &str, value: Bytes, expected: Revision, ttl: Option<Duration>) -> Result<Txn> {
+        self.write(key, Some(value), expected, ttl).await
+    }
+
+    async fn delete(&self, key: &str, expected: Revision) -> Result<Txn> {
+        self.write(key, None, expected, None).await
+    }
+
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
+        self.shared.snapshot()?;
+        Ok(watch::open(self.shared.clone(), prefix, after))
+    }
+
+    async fn request_progress(&self) -> Result<()> {
+        self.shared.hub.ask_progress();
+        Ok(())
+    }
+
+    async fn current_revision(&self) -> Result<Revision> {
+        Ok(self.shared.snapshot()?.revision)
+    }
+
+    async fn compact(&self, revision: Revision) -> Result<()> {
+        self.order(Op::Compact(revision)).await.map(drop)
+    }
+
+    async fn healthy(&self) -> Result<()> {
+        self.order(Op::Tick).await.map(drop)
+    }
+}

@@ -1,0 +1,159 @@
+//! What is on disk and how to read it: the tables, one version of a key, and snapshots of the whole store.
+//!
+//! Every change has a revision and one row in [`CHANGES`], without gaps. [`INDEX`] finds a key's versions, so a read at any kept
+//! revision costs the same as a read of the present.
+
+use bytes::Bytes;
+use redb::{ReadOnlyTable, ReadableTable, TableDefinition};
+
+use crate::storage::{ListPage, ListRequest, Result, Revision, StorageError, Stored, WatchEvent};
+
+/// (key, revision) -> the revision the key was made at, 0 where this version is its deletion.
+pub const INDEX: TableDefinition<(&str, Revision), Revision> = TableDefinition::new("index");
+/// A row of [`CHANGES`].
+pub type Change = (&'static str, Revision, Revision, &'static [u8]);
+/// revision -> (key, made at (0: deleted), revision of the value before (0: none), value).
+pub const CHANGES: TableDefinition<Revision, Change> = TableDefinition::new("changes");
+/// (deadline in microseconds since 1970, revision of the write that set it). Stays behind when the key is written again.
+pub const EXPIRY: TableDefinition<(i64, Revision), ()> = TableDefinition::new("expiry");
+/// Single numbers under the names below.
+pub const META: TableDefinition<&str, i64> = TableDefinition::new("meta");
+
+/// The latest revision.
+pub const REVISION: &str = "revision";
+/// The oldest revision that can be read at.
+pub const COMPACTED: &str = "compacted";
+/// How far superseded versions have been removed; catches up with [`COMPACTED`].
+pub const CLEANED: &str = "cleaned";
+/// The layout of the tables.
+pub const FORMAT: &str = "format";
+
+/// Any failure of redb is the store's own.
+pub fn broken(error: impl Into<redb::Error>) -> StorageError {
+    StorageError::Internal(error.into().to_string())
+}
+
+/// One version of a key.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Version {
+    pub revision: Revision,
+    pub created: Revision,
+}
+
+/// The version of `key` that stands at revision `at`; `None` if it does not exist then.
+pub fn version(index: &impl ReadableTable<(&'static str, Revision), Revision>, key: &str, at: Revision) -> Result<Option<Version>> {
+    let Some(found) = index.range((key, 0)..=(key, at)).map_err(broken)?.next_back() else { return Ok(None) };
+    let (at, created) = found.map_err(broken)?;
+    let version = Version { revision: at.value().1, created: created.value() };
+    Ok((version.created != 0).then_some(version))
+}
+
+/// The value written at `revision`; a missing row is a bug.
+pub fn stored(changes: &impl ReadableTable<Revision, Change>, revision: Revision) -> Result<Stored> {
+    let row = changes.get(revision).map_err(broken)?;
+    let row = row.ok_or_else(|| StorageError::Internal(format!("revision {revision} is missing")))?;
+    let (key, created, _, value) = row.value();
+    Ok(Stored { key: key.to_owned(), value: Bytes::copy_from_slice(value), create_revision: created, mod_revision: revision })
+}
+
+/// The store as of one commit. Holding it keeps the pages it reads from being reused.
+pub struct Snapshot {
+    pub index: ReadOnlyTable<(&'static str, Revision), Revision>,
+    pub changes: ReadOnlyTable<Revision, Change>,
+    pub revision: Revision,
+    pub compacted: Revision,
+}
+
+impl Snapshot {
+    /// What the last commit of `db` left.
+    pub fn take(db: &redb::Database) -> Result<Self> {
+        use redb::ReadableDatabase;
+        let read = db.begin_read().map_err(broken)?;
+        let meta = read.open_table(META).map_err(broken)?;
+        let number = |name| Ok(meta.get(name).map_err(broken)?.map_or(0, |n| n.value()));
+        Ok(Self {
+            index: read.open_table(INDEX).map_err(broken)?,
+            changes: read.open_table(CHANGES).map_err(broken)?,
+            revision: number(REVISION)?,
+            compacted: number(COMPACTED)?,
+        })
+    }
+
+    pub fn get(&self, key: &str) -> Result<Option<Stored>> {
+        version(&self.index, key, self.revision)?.map(|v| stored(&self.changes, v.revision)).transpose()
+    }
+
+    pub fn list(&self, request: &ListRequest) -> Result<ListPage> {
+        let at = self.readable(request.revision)?;
+        let mut page = ListPage { revision: at, ..ListPage::default() };
+        let mut add = |standing: Option<Revision>| {
+            let Some(revision) = standing else { return Ok(()) };
+            page.count += 1;
+            match request.limit {
+                limit if limit > 0 && page.items.len() >= limit => page.more = true,
+                _ => page.items.push(stored(&self.changes, revision)?),
+            }
+            Ok(())
+        };
+        let start = request.start.as_str().max(request.prefix.as_str());
+        let (mut key, mut standing) = (String::new(), None);
+        for entry in self.index.range((start, 0)..).map_err(broken)? {
+            let (name, created) = entry.map_err(broken)?;
+            let (name, revision) = name.value();
+            if !name.starts_with(request.prefix.as_str()) {
+                break;
+            }
+            if name != key {
+                add(standing.take())?;
+                key.clear();
+                key.push_str(name);
+            }
+            if revision <= at {
+                standing = (created.value() != 0).then_some(revision);
+            }
+        }
+        add(standing)?;
+        Ok(page)
+    }
+
+    /// The revision to read at, if it can be.
+    fn readable(&self, asked: Option<Revision>) -> Result<Revision> {
+        match asked.unwrap_or(0) {
+            0 => Ok(self.revision),
+            asked if asked > self.revision => Err(StorageError::FutureRevision { asked, current: self.revision }),
+            asked if asked < self.compacted => Err(StorageError::Compacted { oldest: Some(self.compacted) }),
+            asked => Ok(asked),
+        }
+    }
+
+    /// The changes under `prefix` from revision `from` on, from at most `rows` rows and no more than about `bytes` of values, and
+    /// the revision to go on from.
+    pub fn replay(&self, prefix: &str, from: Revision, rows: i64, bytes: usize) -> Result<(Vec<WatchEvent>, Revision)> {
+        let until = self.revision.min(from.saturating_add(rows - 1));
+        let (mut events, mut size, mut next) = (Vec::new(), 0, from);
+        for row in self.changes.range(from..=until).map_err(broken)? {
+            let (revision, row) = row.map_err(broken)?;
+            let (key, created, previous, value) = row.value();
+            next = revision.value() + 1;
+            if !key.starts_with(prefix) {
+                continue;
+            }
+            let previous = (previous != 0).then(|| stored(&self.changes, previous)).transpose()?;
+            size += value.len() + previous.as_ref().map_or(0, |p| p.value.len());
+            events.push(event(revision.value(), key, created, Bytes::copy_from_slice(value), previous));
+            if size >= bytes {
+                return Ok((events, next));
+            }
+        }
+        Ok((events, next.max(until + 1)))
+    }
+}
+
+/// The event that tells of a row of [`CHANGES`].
+pub fn event(revision: Revision, key: &str, created: Revision, value: Bytes, previous: Option<Stored>) -> WatchEvent {
+    let key = key.to_owned();
+    match created {
+        0 => WatchEvent::Delete { key, revision, previous },
+        created => WatchEvent::Put { current: Stored { key, value, create_revision: created, mod_revision: revision }, previous },
+    }
+}

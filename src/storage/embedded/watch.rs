@@ -1,0 +1,75 @@
+//! One watch as a stream: asks the hub what is next, reads the table where the hub's memory ends.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use tokio::sync::Notify;
+
+use super::Shared;
+use super::hub::Take;
+use crate::storage::{Result, Revision, WatchEvent, WatchStream};
+
+/// Rows of the table read in one go.
+const REPLAY_ROWS: Revision = 256;
+/// Bytes of values read from the table in one go, about.
+const REPLAY_BYTES: usize = 1 << 20;
+
+/// A watch of the keys under `prefix`, from the change after `after` on.
+pub fn open(shared: Arc<Shared>, prefix: &str, after: Revision) -> WatchStream {
+    let (id, wake) = shared.hub.register(prefix, after.max(0));
+    let cursor = Cursor { shared, id, wake, prefix: prefix.to_owned(), ready: VecDeque::new(), done: false };
+    futures::stream::unfold(cursor, |mut cursor| async move { cursor.next().await.map(|item| (item, cursor)) }).boxed()
+}
+
+struct Cursor {
+    shared: Arc<Shared>,
+    id: u64,
+    wake: Arc<Notify>,
+    prefix: String,
+    ready: VecDeque<WatchEvent>,
+    done: bool,
+}
+
+impl Cursor {
+    async fn next(&mut self) -> Option<Result<WatchEvent>> {
+        while !self.done {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(Ok(event));
+            }
+            if let Err(error) = self.advance().await {
+                self.done = true;
+                return Some(Err(error));
+            }
+        }
+        None
+    }
+
+    /// Fetches more events, or waits until there are some.
+    async fn advance(&mut self) -> Result<()> {
+        let snapshot = self.shared.snapshot()?;
+        match self.shared.hub.take(self.id, snapshot.compacted)? {
+            Take::Events(events) => self.ready.extend(events.into_iter().map(Arc::unwrap_or_clone)),
+            Take::Progress(revision) => self.ready.push_back(WatchEvent::Progress(revision)),
+            Take::Replay(from) => {
+                let (events, next) = snapshot.replay(&self.prefix, from, REPLAY_ROWS, REPLAY_BYTES)?;
+                self.shared.hub.replayed(self.id, next);
+                self.ready.extend(events);
+                drop(snapshot);
+                // A long history must not keep other tasks from running.
+                tokio::task::yield_now().await;
+            }
+            Take::Wait => {
+                drop(snapshot);
+                self.wake.notified().await;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        self.shared.hub.unregister(self.id);
+    }
+}

@@ -1,0 +1,291 @@
+//! The one thread that writes. It takes what waits, checks conditions in order, commits all of it with one fsync, tells the
+//! watchers and only then answers. It also removes what has expired and what compaction left behind.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use redb::{Database, ReadableTable, Table, WriteTransaction};
+use tokio::sync::oneshot;
+
+use super::Shared;
+use super::tables::{self, CHANGES, CLEANED, COMPACTED, EXPIRY, INDEX, META, REVISION, Snapshot, broken};
+use crate::base::clock::Clock;
+use crate::storage::{Result, Revision, StorageError, Txn, WatchEvent};
+
+/// Commands in one commit, at most.
+const BATCH_COMMANDS: usize = 512;
+/// Bytes of values in one commit, about.
+const BATCH_BYTES: usize = 8 << 20;
+/// Keys expired in one commit, at most.
+const EXPIRE_KEYS: usize = 512;
+/// Rows looked at for removal in one commit after a compaction, at most: other writers wait for it.
+const CLEAN_ROWS: Revision = 512;
+/// The longest sleep while keys are going to expire: how late a clock that was set forward is noticed.
+const CLOCK_CHECK: Duration = Duration::from_secs(10);
+/// The pause after a failure before work that nobody asked for is tried again.
+const FAILURE_PAUSE: Duration = Duration::from_secs(1);
+
+/// A conditional write: done if the key's mod revision is `expected` (0: there is no such key).
+#[derive(Debug)]
+pub struct Write {
+    pub key: String,
+    /// `None` deletes.
+    pub value: Option<Bytes>,
+    pub expected: Revision,
+    pub ttl: Option<Duration>,
+}
+
+/// What the writer can be asked to do.
+#[derive(Debug)]
+pub enum Op {
+    Write(Write),
+    /// Forget the history before this revision.
+    Compact(Revision),
+    /// Nothing but what every turn does: delete what is due by the clock. Also shows that writing works.
+    Tick,
+}
+
+/// An order and where the answer goes.
+#[derive(Debug)]
+pub struct Command {
+    pub op: Op,
+    pub reply: oneshot::Sender<Result<Txn>>,
+}
+
+/// The numbers that a commit moves.
+#[derive(Clone, Copy, Debug)]
+struct Position {
+    revision: Revision,
+    compacted: Revision,
+    cleaned: Revision,
+    /// The earliest deadline, in microseconds since 1970.
+    deadline: Option<i64>,
+}
+
+pub struct Writer {
+    db: Database,
+    inbox: Receiver<Command>,
+    shared: Arc<Shared>,
+    clock: Clock,
+    at: Position,
+}
+
+impl Writer {
+    /// A writer that goes on where `db` stands.
+    pub fn new(db: Database, inbox: Receiver<Command>, shared: Arc<Shared>, clock: Clock) -> Result<Self> {
+        let txn = db.begin_write().map_err(broken)?;
+        let at = {
+            let meta = txn.open_table(META).map_err(broken)?;
+            let number = |name| Ok(meta.get(name).map_err(broken)?.map_or(0, |n| n.value()));
+            let deadline = earliest(&txn.open_table(EXPIRY).map_err(broken)?)?;
+            Position { revision: number(REVISION)?, compacted: number(COMPACTED)?, cleaned: number(CLEANED)?, deadline }
+        };
+        txn.abort().map_err(broken)?;
+        Ok(Self { db, inbox, shared, clock, at })
+    }
+
+    /// Works until nobody can send commands any more.
+    pub fn run(mut self) {
+        while let Some(commands) = self.wait() {
+            match self.turn(&commands) {
+                // Nobody may be there any more to hear an answer.
+                Ok(outcomes) => commands.into_iter().zip(outcomes).for_each(|(command, outcome)| drop(command.reply.send(outcome))),
+                Err(error) => {
+                    tracing::error!(%error, "the embedded store could not write");
+                    commands.into_iter().for_each(|command| drop(command.reply.send(Err(error.clone()))));
+                    if self.at.deadline.is_some() || self.at.cleaned < self.at.compacted {
+                        std::thread::sleep(FAILURE_PAUSE);
+                    }
+                }
+            }
+        }
+        self.shared.close();
+    }
+
+    /// The commands of the next turn; there may be none when something is due. `None` when all senders are gone.
+    fn wait(&self) -> Option<Vec<Command>> {
+        let first = match self.pause() {
+            None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(pause) => self.inbox.recv_timeout(pause),
+        };
+        let mut commands = match first {
+            Ok(command) => vec![command],
+            Err(RecvTimeoutError::Timeout) => return Some(Vec::new()),
+            Err(RecvTimeoutError::Disconnected) => return None,
+        };
+        let mut bytes = 0;
+        while commands.len() < BATCH_COMMANDS && bytes < BATCH_BYTES {
+            let Ok(command) = self.inbox.try_recv() else { break };
+            if let Op::Write(Write { value: Some(value), .. }) = &command.op {
+                bytes += value.len();
+            }
+            commands.push(command);
+        }
+        Some(commands)
+    }
+
+    /// How long there is nothing to do unasked; `None` for ever.
+    fn pause(&self) -> Option<Duration> {
+        if self.at.cleaned < self.at.compacted {
+            return Some(Duration::ZERO);
+        }
+        let left = self.at.deadline? - self.clock.now().as_microsecond();
+        Some(Duration::from_micros(left.max(0) as u64).min(CLOCK_CHECK))
+    }
+
+    /// One transaction: an outcome for each command, or the failure of all of them.
+    fn turn(&mut self, commands: &[Command]) -> Result<Vec<Result<Txn>>> {
+        let now = self.clock.now().as_microsecond();
+        let txn = self.db.begin_write().map_err(broken)?;
+        let mut turn = Turn::open(&txn, self.at, now)?;
+        turn.expire()?;
+        turn.clean()?;
+        let outcomes = commands.iter().map(|command| turn.apply(&command.op)).collect::<Result<_>>()?;
+        let Some((at, events)) = turn.finish()? else {
+            txn.abort().map_err(broken)?;
+            return Ok(outcomes);
+        };
+        txn.commit().map_err(broken)?;
+        self.at = at;
+        // The snapshot first: what has left the ring must be found in the table.
+        self.shared.renew(Snapshot::take(&self.db)?);
+        self.shared.hub.publish(events);
+        Ok(outcomes)
+    }
+}
+
+/// An open transaction with all its tables, and what it has done so far.
+struct Turn<'t> {
+    index: Table<'t, (&'static str, Revision), Revision>,
+    changes: Table<'t, Revision, tables::Change>,
+    expiry: Table<'t, (i64, Revision), ()>,
+    meta: Table<'t, &'static str, i64>,
+    now: i64,
+    at: Position,
+    events: Vec<Arc<WatchEvent>>,
+    changed: bool,
+}
+
+impl<'t> Turn<'t> {
+    fn open(txn: &'t WriteTransaction, at: Position, now: i64) -> Result<Self> {
+        Ok(Self {
+            index: txn.open_table(INDEX).map_err(broken)?,
+            changes: txn.open_table(CHANGES).map_err(broken)?,
+            expiry: txn.open_table(EXPIRY).map_err(broken)?,
+            meta: txn.open_table(META).map_err(broken)?,
+            now,
+            at,
+            events: Vec::new(),
+            changed: false,
+        })
+    }
+
+    /// The outcome of one order. An error outside is the store's, one inside the order's.
+    fn apply(&mut self, op: &Op) -> Result<Result<Txn>> {
+        match op {
+            Op::Write(write) => self.write(write).map(Ok),
+            Op::Compact(revision) => Ok(self.compact(*revision)),
+            Op::Tick => Ok(Ok(Txn::Done(self.at.revision))),
+        }
+    }
+
+    fn write(&mut self, Write { key, value, expected, ttl }: &Write) -> Result<Txn> {
+        let standing = tables::version(&self.index, key, self.at.revision)?;
+        let previous = standing.map(|v| tables::stored(&self.changes, v.revision)).transpose()?;
+        if standing.map_or(0, |v| v.revision) != *expected || (value.is_none() && previous.is_none()) {
+            return Ok(Txn::Failed(previous));
+        }
+        let revision = self.at.revision + 1;
+        let created = match value {
+            None => 0,
+            Some(_) => standing.map_or(revision, |v| v.created),
+        };
+        let value = value.clone().unwrap_or_default();
+        self.index.insert((key.as_str(), revision), created).map_err(broken)?;
+        self.changes.insert(revision, (key.as_str(), created, *expected, &value[..])).map_err(broken)?;
+        if let Some(ttl) = ttl {
+            let deadline = self.now.saturating_add(i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX));
+            self.expiry.insert((deadline, revision), ()).map_err(broken)?;
+        }
+        self.events.push(Arc::new(tables::event(revision, key, created, value, previous)));
+        self.at.revision = revision;
+        self.changed = true;
+        Ok(Txn::Done(revision))
+    }
+
+    /// Raises the oldest readable revision; [`Turn::clean`] does the work later.
+    fn compact(&mut self, revision: Revision) -> Result<Txn> {
+        if revision > self.at.revision {
+            return Err(StorageError::FutureRevision { asked: revision, current: self.at.revision });
+        }
+        if revision <= self.at.compacted {
+            return Err(StorageError::Compacted { oldest: Some(self.at.compacted) });
+        }
+        self.at.compacted = revision;
+        self.changed = true;
+        Ok(Txn::Done(self.at.revision))
+    }
+
+    /// Deletes the keys whose time has come, unless they were written since.
+    fn expire(&mut self) -> Result<()> {
+        let mut due = Vec::new();
+        for row in self.expiry.range(..=(self.now, Revision::MAX)).map_err(broken)?.take(EXPIRE_KEYS) {
+            due.push(row.map_err(broken)?.0.value());
+        }
+        for row in due {
+            self.expiry.remove(row).map_err(broken)?;
+            self.changed = true;
+            let key = self.changes.get(row.1).map_err(broken)?.map(|change| change.value().0.to_owned());
+            // A row that compaction removed was superseded, and so is one that is no longer the latest.
+            if let Some(key) = key {
+                self.write(&Write { key, value: None, expected: row.1, ttl: None })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes some of the versions that nobody can ask for any more: those superseded, and deletions, up to the compacted revision.
+    fn clean(&mut self) -> Result<()> {
+        if self.at.cleaned >= self.at.compacted {
+            return Ok(());
+        }
+        let until = self.at.compacted.min(self.at.cleaned + CLEAN_ROWS);
+        let mut gone = Vec::new();
+        for row in self.changes.range(self.at.cleaned + 1..=until).map_err(broken)? {
+            let (revision, row) = row.map_err(broken)?;
+            let (key, created, previous, _) = row.value();
+            if previous != 0 {
+                gone.push((key.to_owned(), previous));
+            }
+            if created == 0 {
+                gone.push((key.to_owned(), revision.value()));
+            }
+        }
+        for (key, revision) in gone {
+            self.index.remove((key.as_str(), revision)).map_err(broken)?;
+            self.changes.remove(revision).map_err(broken)?;
+        }
+        self.at.cleaned = until;
+        self.changed = true;
+        Ok(())
+    }
+
+    /// Writes down where the store stands now; `None` if nothing changed. The tables are closed then.
+    fn finish(mut self) -> Result<Option<(Position, Vec<Arc<WatchEvent>>)>> {
+        if !self.changed {
+            return Ok(None);
+        }
+        self.at.deadline = earliest(&self.expiry)?;
+        for (name, number) in [(REVISION, self.at.revision), (COMPACTED, self.at.compacted), (CLEANED, self.at.cleaned)] {
+            self.meta.insert(name, number).map_err(broken)?;
+        }
+        Ok(Some((self.at, self.events)))
+    }
+}
+
+/// The first deadline, in microseconds since 1970.
+fn earliest(expiry: &impl ReadableTable<(i64, Revision), ()>) -> Result<Option<i64>> {
+    Ok(expiry.first().map_err(broken)?.map(|(row, _)| row.value().0))
+}
