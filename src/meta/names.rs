@@ -144,7 +144,9 @@ pub fn qualified_name(value: &str) -> Problems {
             name
         }
         _ => {
-            return vec![format!("a valid label key {LABEL_KEY} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')")];
+            return vec![format!(
+                "a valid label key {LABEL_KEY} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
         }
     };
     if name.is_empty() {

@@ -64,6 +64,17 @@ pub trait Strategy: Send + Sync + 'static {
         false
     }
 
+    /// Whether a new object may come with a status, for a kind whose `status` is a subresource (nodes).
+    fn keeps_status_on_create(&self) -> bool {
+        false
+    }
+
+    /// Whether upstream's check of an update of this kind repeats the check of a new object's metadata: each mistake
+    /// in it is then one cause more (see [`crate::registry::validation::validate_update_of_meta`]).
+    fn revalidates_meta(&self) -> bool {
+        false
+    }
+
     /// Changes a new object before it is validated, beyond what `has_status` and `has_generation` say.
     fn prepare_for_create(&self, _ctx: &Context, _object: &mut Object) {}
 

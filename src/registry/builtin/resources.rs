@@ -1,0 +1,117 @@
+//! The table of built-in resources. A row says how a resource differs from [`PLAIN`].
+
+use super::facts::{Facts, META_OF_STATUS, NoCode, PLAIN, Row, WITH_STATUS, WORKLOAD};
+use crate::registry::{NameRule, Strategy};
+
+const fn row(group: &'static str, resource: &'static str, facts: Facts, code: &'static dyn Strategy) -> Row {
+    Row { group, resource, facts, code }
+}
+
+/// What an event can be selected by.
+const EVENT_FIELDS: &[&str] = &[
+    "involvedObject.kind",
+    "involvedObject.namespace",
+    "involvedObject.name",
+    "involvedObject.uid",
+    "involvedObject.apiVersion",
+    "involvedObject.resourceVersion",
+    "involvedObject.fieldPath",
+    "reason",
+    "reportingComponent",
+    "source",
+    "type",
+];
+
+const POD_FIELDS: &[&str] = &[
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "spec.hostNetwork",
+    "status.phase",
+    "status.podIP",
+    "status.podIPs",
+    "status.nominatedNodeName",
+];
+
+/// Webhooks and policies: they count changes of anything, and no write may be blind.
+const ADMISSION: Facts = Facts { generation: true, unconditional_update: false, ..PLAIN };
+/// RBAC: any name that fits into a URL, and PUT creates.
+const RBAC: Facts = Facts { name: NameRule::PathSegment, create_on_update: true, ..PLAIN };
+/// A status write leaves all metadata but managedFields as it was.
+const STATUS_ALONE: Facts = Facts { status_keeps: META_OF_STATUS, status_resets: &["/metadata", "/spec"], ..WITH_STATUS };
+
+/// Every resource of the discovery documents.
+#[rustfmt::skip]
+pub static ROWS: &[Row] = &[
+    // core
+    row("", "configmaps", Facts { revalidates_meta: true, ..PLAIN }, &NoCode),
+    row("", "endpoints", Facts { create_on_update: true, revalidates_meta: true, ..PLAIN }, &NoCode),
+    row("", "events", Facts { create_on_update: true, selectable: EVENT_FIELDS, ..PLAIN }, &NoCode),
+    row("", "limitranges", Facts { create_on_update: true, ..PLAIN }, &NoCode),
+    row("", "namespaces", Facts { name: NameRule::DnsLabel, returns_deleted: true, selectable: &["status.phase"], ..WITH_STATUS }, &NoCode),
+    row("", "nodes", Facts { status_on_create: true, selectable: &["spec.unschedulable"], ..WITH_STATUS }, &NoCode),
+    row("", "persistentvolumeclaims", Facts { returns_deleted: true, revalidates_meta: true, ..WITH_STATUS }, &NoCode),
+    row("", "persistentvolumes", Facts { returns_deleted: true, ..WITH_STATUS }, &NoCode),
+    row("", "pods", Facts { returns_deleted: true, selectable: POD_FIELDS, status_keeps: &["ownerReferences"], status_resets: &["/spec", "/metadata/deletionTimestamp", "/metadata/ownerReferences"], ..WORKLOAD }, &NoCode),
+    row("", "podtemplates", Facts { generation: true, returns_deleted: true, ..PLAIN }, &NoCode),
+    row("", "replicationcontrollers", Facts { orphans: true, selectable: &["status.replicas"], ..WORKLOAD }, &NoCode),
+    row("", "resourcequotas", Facts { returns_deleted: true, ..WITH_STATUS }, &NoCode),
+    row("", "secrets", Facts { selectable: &["type"], revalidates_meta: true, ..PLAIN }, &NoCode),
+    row("", "serviceaccounts", Facts { returns_deleted: true, revalidates_meta: true, ..PLAIN }, &NoCode),
+    row("", "services", Facts { name: NameRule::DnsLabel, create_on_update: true, returns_deleted: true, selectable: &["spec.clusterIP", "spec.type"], ..WITH_STATUS }, &NoCode),
+    // apps
+    row("apps", "controllerrevisions", PLAIN, &NoCode),
+    row("apps", "daemonsets", WORKLOAD, &NoCode),
+    row("apps", "deployments", Facts { status_keeps: &["labels"], status_resets: &["/spec", "/metadata/labels"], ..WORKLOAD }, &NoCode),
+    row("apps", "replicasets", WORKLOAD, &NoCode),
+    row("apps", "statefulsets", WORKLOAD, &NoCode),
+    // autoscaling, batch, policy
+    row("autoscaling", "horizontalpodautoscalers", WITH_STATUS, &NoCode),
+    row("batch", "cronjobs", WORKLOAD, &NoCode),
+    row("batch", "jobs", Facts { orphans: true, selectable: &["status.successful"], ..WORKLOAD }, &NoCode),
+    row("policy", "poddisruptionbudgets", Facts { unconditional_update: false, ..WORKLOAD }, &NoCode),
+    // networking, discovery
+    row("networking.k8s.io", "ingressclasses", Facts { generation: true, ..PLAIN }, &NoCode),
+    row("networking.k8s.io", "ingresses", WORKLOAD, &NoCode),
+    row("networking.k8s.io", "ipaddresses", PLAIN, &NoCode),
+    row("networking.k8s.io", "networkpolicies", Facts { generation: true, ..PLAIN }, &NoCode),
+    row("networking.k8s.io", "servicecidrs", STATUS_ALONE, &NoCode),
+    row("discovery.k8s.io", "endpointslices", Facts { generation: true, ..PLAIN }, &NoCode),
+    // events in their own group are the same objects
+    row("events.k8s.io", "events", Facts { create_on_update: true, selectable: EVENT_FIELDS, ..PLAIN }, &NoCode),
+    // access
+    row("certificates.k8s.io", "certificatesigningrequests", Facts { selectable: &["spec.signerName"], status_resets: &["/spec", "/status/conditions"], ..WITH_STATUS }, &NoCode),
+    row("rbac.authorization.k8s.io", "clusterrolebindings", RBAC, &NoCode),
+    row("rbac.authorization.k8s.io", "clusterroles", RBAC, &NoCode),
+    row("rbac.authorization.k8s.io", "rolebindings", RBAC, &NoCode),
+    row("rbac.authorization.k8s.io", "roles", RBAC, &NoCode),
+    // storage
+    row("storage.k8s.io", "csidrivers", Facts { unconditional_update: false, returns_deleted: true, ..PLAIN }, &NoCode),
+    row("storage.k8s.io", "csinodes", Facts { unconditional_update: false, returns_deleted: true, ..PLAIN }, &NoCode),
+    row("storage.k8s.io", "csistoragecapacities", Facts { unconditional_update: false, ..PLAIN }, &NoCode),
+    row("storage.k8s.io", "storageclasses", Facts { returns_deleted: true, ..PLAIN }, &NoCode),
+    row("storage.k8s.io", "volumeattachments", Facts { unconditional_update: false, returns_deleted: true, ..STATUS_ALONE }, &NoCode),
+    row("storage.k8s.io", "volumeattributesclasses", Facts { returns_deleted: true, ..PLAIN }, &NoCode),
+    // admission and extension
+    row("admissionregistration.k8s.io", "mutatingadmissionpolicies", ADMISSION, &NoCode),
+    row("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", ADMISSION, &NoCode),
+    row("admissionregistration.k8s.io", "mutatingwebhookconfigurations", ADMISSION, &NoCode),
+    row("admissionregistration.k8s.io", "validatingadmissionpolicies", Facts { status: true, status_keeps: META_OF_STATUS, status_resets: &["/spec", "/metadata"], ..ADMISSION }, &NoCode),
+    row("admissionregistration.k8s.io", "validatingadmissionpolicybindings", ADMISSION, &NoCode),
+    row("admissionregistration.k8s.io", "validatingwebhookconfigurations", ADMISSION, &NoCode),
+    row("apiextensions.k8s.io", "customresourcedefinitions", Facts { unconditional_update: false, status_keeps: META_OF_STATUS, status_resets: &["/metadata", "/spec"], ..WORKLOAD }, &NoCode),
+    row("apiregistration.k8s.io", "apiservices", Facts { unconditional_update: false, ..STATUS_ALONE }, &NoCode),
+    // scheduling, nodes, leases
+    row("scheduling.k8s.io", "priorityclasses", PLAIN, &NoCode),
+    row("node.k8s.io", "runtimeclasses", Facts { create_on_update: true, unconditional_update: false, ..PLAIN }, &NoCode),
+    row("coordination.k8s.io", "leases", Facts { create_on_update: true, unconditional_update: false, ..PLAIN }, &NoCode),
+    // dynamic resources
+    row("resource.k8s.io", "deviceclasses", Facts { generation: true, returns_deleted: true, ..PLAIN }, &NoCode),
+    row("resource.k8s.io", "resourceclaims", Facts { returns_deleted: true, ..STATUS_ALONE }, &NoCode),
+    row("resource.k8s.io", "resourceclaimtemplates", Facts { returns_deleted: true, ..PLAIN }, &NoCode),
+    row("resource.k8s.io", "resourceslices", Facts { generation: true, returns_deleted: true, selectable: &["spec.nodeName", "spec.driver"], ..PLAIN }, &NoCode),
+    // flow control
+    row("flowcontrol.apiserver.k8s.io", "flowschemas", Facts { status_keeps: META_OF_STATUS, status_resets: &["/metadata", "/spec"], ..WORKLOAD }, &NoCode),
+    row("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", Facts { status_keeps: META_OF_STATUS, status_resets: &["/metadata", "/spec"], ..WORKLOAD }, &NoCode),
+];
