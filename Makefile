@@ -3,7 +3,8 @@
 CARGO ?= cargo
 # Where cargo puts the binary, wherever the target directory is configured to be.
 TARGET = $(shell $(CARGO) metadata --format-version 1 --no-deps 2>/dev/null | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
-DATA ?= ./keelson-data
+# Flags for `make run`; none are needed.
+ARGS ?=
 IMAGE ?= keelson:dev
 
 .PHONY: help run test lint fmt deny bench e2e image helm-test release clean
@@ -12,7 +13,7 @@ help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 run: release ## build, and start a server on ./keelson-data; it prints what to type next
-	@exec $(TARGET)/release/keelson --data-dir=$(DATA)
+	@exec $(TARGET)/release/keelson $(ARGS)
 
 release: ## build the release binary
 	@scripts/install-tools.sh build

@@ -1,0 +1,217 @@
+//! kube-rs as the client: the verbs on typed and dynamic objects, and a watch, as a controller's author sees them.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, PropagationPolicy, WatchEvent, WatchParams};
+use kube::discovery::Discovery;
+use kube::{Api, Client, Error, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use support::{ADMIN, TestServer, USER};
+
+fn parse<K: DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).expect("an object of its kind")
+}
+
+fn config(name: &str, labels: &[(&str, &str)], value: &str) -> ConfigMap {
+    let labels: BTreeMap<_, _> = labels.iter().copied().collect();
+    parse(json!({"metadata": {"name": name, "labels": labels}, "data": {"key": value}}))
+}
+
+fn deployment(name: &str) -> Deployment {
+    parse(json!({
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "web", "image": "nginx"}]}},
+        },
+    }))
+}
+
+/// The Status of a failed request: its code and reason.
+fn failure<T: std::fmt::Debug>(result: Result<T, Error>) -> (u16, String) {
+    match result {
+        Err(Error::Api(status)) => (status.code, status.reason.clone()),
+        other => panic!("a Status was expected, not {other:?}"),
+    }
+}
+
+/// The type and name of the next event.
+async fn next<K: ResourceExt>(events: &mut (impl Stream<Item = Result<WatchEvent<K>, Error>> + Unpin)) -> (&'static str, String) {
+    match events.next().await.expect("the watch goes on").expect("an event") {
+        WatchEvent::Added(object) => ("ADDED", object.name_any()),
+        WatchEvent::Modified(object) => ("MODIFIED", object.name_any()),
+        WatchEvent::Deleted(object) => ("DELETED", object.name_any()),
+        WatchEvent::Bookmark(_) => ("BOOKMARK", String::new()),
+        WatchEvent::Error(status) => panic!("{status:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_life_of_a_config_map() {
+    let server = TestServer::start().await;
+    let api: Api<ConfigMap> = Api::namespaced(server.client(ADMIN), "default");
+    let post = PostParams::default();
+
+    let made = api.create(&post, &config("a", &[], "1")).await.expect("created");
+    assert!(made.uid().is_some() && made.resource_version().is_some() && made.creation_timestamp().is_some());
+    assert_eq!(failure(api.create(&post, &config("a", &[], "1")).await), (409, "AlreadyExists".to_owned()));
+    assert_eq!(api.get("a").await.expect("found"), made);
+
+    let mut changed = made.clone();
+    changed.data = Some(BTreeMap::from([("key".to_owned(), "2".to_owned())]));
+    let changed = api.replace("a", &post, &changed).await.expect("replaced");
+    assert_ne!(changed.resource_version(), made.resource_version());
+    let stale = api.replace("a", &post, &ConfigMap { data: None, ..made.clone() }).await;
+    assert_eq!(failure(stale), (409, "Conflict".to_owned()));
+
+    let patch = Patch::Merge(json!({"data": {"key": null, "other": "3"}}));
+    let patched = api.patch("a", &PatchParams::default(), &patch).await.expect("patched");
+    assert_eq!(patched.data, Some(BTreeMap::from([("other".to_owned(), "3".to_owned())])));
+    let same = api.patch("a", &PatchParams::default(), &patch).await.expect("patched");
+    assert_eq!(same.resource_version(), patched.resource_version(), "a patch that changes nothing writes nothing");
+
+    api.delete("a", &DeleteParams::default()).await.expect("deleted");
+    assert_eq!(failure(api.get("a").await), (404, "NotFound".to_owned()));
+}
+
+#[tokio::test]
+async fn lists_by_label_and_by_page() {
+    let server = TestServer::start().await;
+    let api: Api<ConfigMap> = Api::namespaced(server.client(ADMIN), "default");
+    for (name, tier) in [("a", "front"), ("b", "back"), ("c", "front"), ("d", "back"), ("e", "front")] {
+        api.create(&PostParams::default(), &config(name, &[("tier", tier)], "")).await.expect("created");
+    }
+    let names = |items: Vec<ConfigMap>| items.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
+
+    let front = api.list(&ListParams::default().labels("tier=front")).await.expect("listed");
+    assert_eq!(names(front.items), ["a", "c", "e"]);
+    let one = api.list(&ListParams::default().fields("metadata.name=b")).await.expect("listed");
+    assert_eq!(names(one.items), ["b"]);
+
+    let (mut pages, mut params) = (Vec::new(), ListParams::default().labels("tier").limit(2));
+    loop {
+        let page = api.list(&params).await.expect("a page");
+        let token = page.metadata.continue_.clone().filter(|token| !token.is_empty());
+        pages.push(names(page.items));
+        let Some(token) = token else { break };
+        params = params.continue_token(&token);
+    }
+    assert_eq!(pages, [vec!["a", "b"], vec!["c", "d"], vec!["e"]]);
+}
+
+#[tokio::test]
+async fn a_watch_tells_every_change() {
+    let server = TestServer::start().await;
+    let api: Api<ConfigMap> = Api::namespaced(server.client(ADMIN), "default");
+    let from = api.list(&ListParams::default()).await.expect("listed").metadata.resource_version.expect("a version");
+    let mut events = api.watch(&WatchParams::default().labels("seen=yes"), &from).await.expect("a watch").boxed();
+
+    let post = PostParams::default();
+    api.create(&post, &config("unseen", &[], "1")).await.expect("created");
+    api.create(&post, &config("seen", &[("seen", "yes")], "1")).await.expect("created");
+    assert_eq!(next(&mut events).await, ("ADDED", "seen".to_owned()));
+    let patch = Patch::Merge(json!({"data": {"key": "2"}}));
+    api.patch("seen", &PatchParams::default(), &patch).await.expect("patched");
+    assert_eq!(next(&mut events).await, ("MODIFIED", "seen".to_owned()));
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"seen": null}}}));
+    api.patch("seen", &PatchParams::default(), &patch).await.expect("patched");
+    assert_eq!(next(&mut events).await, ("DELETED", "seen".to_owned()), "it no longer matches");
+}
+
+#[tokio::test]
+async fn defaults_of_a_deployment_and_its_scale() {
+    let server = TestServer::start().await;
+    let api: Api<Deployment> = Api::namespaced(server.client(ADMIN), "default");
+    let made = api.create(&PostParams::default(), &deployment("web")).await.expect("created");
+    let spec = made.spec.as_ref().expect("a spec");
+    assert_eq!((spec.replicas, spec.revision_history_limit, spec.progress_deadline_seconds), (Some(1), Some(10), Some(600)));
+    let pod = spec.template.spec.as_ref().expect("a pod");
+    assert_eq!(pod.containers[0].image_pull_policy.as_deref(), Some("Always"));
+    assert_eq!(pod.restart_policy.as_deref(), Some("Always"));
+    assert_eq!(made.metadata.generation, Some(1));
+
+    let scale = Patch::Merge(json!({"spec": {"replicas": 3}}));
+    let scale = api.patch_scale("web", &PatchParams::default(), &scale).await.expect("scaled");
+    assert_eq!(scale.spec.and_then(|spec| spec.replicas), Some(3));
+    let strategic = Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "nginx:2"}]}}}}));
+    let patched = api.patch("web", &PatchParams::default(), &strategic).await.expect("patched");
+    assert_eq!(patched.metadata.generation, Some(3));
+    let status = Patch::Merge(json!({"status": {"replicas": 3}, "spec": {"replicas": 9}}));
+    let patched = api.patch_status("web", &PatchParams::default(), &status).await.expect("patched");
+    assert_eq!(patched.status.and_then(|status| status.replicas), Some(3));
+    assert_eq!(patched.spec.and_then(|spec| spec.replicas), Some(3), "status leaves the spec alone");
+
+    let foreground = DeleteParams { propagation_policy: Some(PropagationPolicy::Foreground), ..DeleteParams::default() };
+    api.delete("web", &foreground).await.expect("accepted");
+    let waiting = api.get("web").await.expect("still there");
+    assert_eq!(waiting.finalizers(), ["foregroundDeletion"]);
+    assert!(waiting.metadata.deletion_timestamp.is_some());
+}
+
+#[tokio::test]
+async fn kinds_of_every_sort() {
+    let server = TestServer::start().await;
+    let client = server.client(ADMIN);
+    let post = PostParams::default();
+
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let made = namespaces.create(&post, &parse(json!({"metadata": {"name": "team"}}))).await.expect("created");
+    assert_eq!(made.labels().get("kubernetes.io/metadata.name").map(String::as_str), Some("team"));
+
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "team");
+    let secret = secrets.create(&post, &parse(json!({"metadata": {"name": "s"}, "stringData": {"k": "v"}}))).await.expect("created");
+    assert_eq!(secret.data.and_then(|data| data.get("k").map(|bytes| bytes.0.clone())), Some(b"v".to_vec()));
+
+    let services: Api<Service> = Api::namespaced(client.clone(), "team");
+    let service = parse(json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}}));
+    let spec = services.create(&post, &service).await.expect("created").spec.expect("a spec");
+    assert!(spec.cluster_ip.is_some_and(|ip| ip.starts_with("10.96.")), "an address of the range");
+
+    let roles: Api<ClusterRole> = Api::all(client.clone());
+    assert!(roles.get("cluster-admin").await.expect("a bootstrap role").rules.is_some());
+
+    let pods: Api<Pod> = Api::namespaced(client, "team");
+    let invalid = parse(json!({"metadata": {"name": "p"}, "spec": {"containers": []}}));
+    assert_eq!(failure(pods.create(&post, &invalid).await), (422, "Invalid".to_owned()));
+    let missing = Api::<Secret>::namespaced(server.client(ADMIN), "nowhere");
+    let secret = parse(json!({"metadata": {"name": "s"}}));
+    assert_eq!(failure(missing.create(&post, &secret).await), (404, "NotFound".to_owned()));
+}
+
+#[tokio::test]
+async fn discovery_leads_to_every_kind() {
+    let server = TestServer::start().await;
+    let client = server.client(ADMIN);
+    let version = client.apiserver_version().await.expect("a version");
+    assert_eq!((version.major.as_str(), version.minor.as_str()), ("1", "36"));
+    let discovery = Discovery::new(client.clone()).run().await.expect("discovery");
+    for group in ["", "apps", "batch", "rbac.authorization.k8s.io", "coordination.k8s.io", "networking.k8s.io"] {
+        let group = discovery.get(group).unwrap_or_else(|| panic!("group {group:?}"));
+        for (resource, capabilities) in group.recommended_resources() {
+            if capabilities.supports_operation("list") {
+                let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+                let listed = api.list(&ListParams::default()).await;
+                listed.unwrap_or_else(|error| panic!("list {}: {error}", resource.plural));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_open_by_default() {
+    let server = TestServer::start().await;
+    let forbidden = |client: Client| async move {
+        let api: Api<Secret> = Api::namespaced(client, "default");
+        failure(api.list(&ListParams::default()).await)
+    };
+    assert_eq!(forbidden(server.client(USER)).await, (403, "Forbidden".to_owned()));
+    assert_eq!(forbidden(server.client("wrong")).await, (401, "Unauthorized".to_owned()));
+    server.client(USER).apiserver_version().await.expect("the version is public");
+}

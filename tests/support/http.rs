@@ -1,0 +1,74 @@
+//! An HTTP/1.1 client that sends what it is told to the byte, and hides nothing of the answer. One connection per request.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use kube::client::ConfigExt;
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// Trusts any server: the tests know whom they started.
+static TLS: LazyLock<TlsConnector> = LazyLock::new(|| {
+    let mut config = kube::Config::new(http::Uri::from_static("https://127.0.0.1"));
+    config.accept_invalid_certs = true;
+    TlsConnector::from(Arc::new(config.rustls_client_config().expect("a TLS configuration")))
+});
+
+/// A whole answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: http::HeaderMap,
+    pub body: Bytes,
+}
+
+/// Sends a request over TLS; the answer's body is still to come.
+pub async fn send(port: u16, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
+    let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    stream.set_nodelay(true)?;
+    let stream = TLS.connect(ServerName::try_from("127.0.0.1")?, stream).await?;
+    exchange(stream, request).await
+}
+
+/// Sends a request over TLS and reads the whole answer, which must come within the time.
+pub async fn call(port: u16, request: Request<Full<Bytes>>, within: Duration) -> Result<Answer, Error> {
+    tokio::time::timeout(within, async {
+        let (parts, body) = send(port, request).await?.into_parts();
+        Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body: body.collect().await?.to_bytes() })
+    })
+    .await?
+}
+
+/// The status of a GET over TLS; none without an answer.
+pub async fn get_status(port: u16, path: &str) -> Option<u16> {
+    Some(send(port, get(path)).await.ok()?.status().as_u16())
+}
+
+/// The status of a GET without TLS; none without an answer.
+pub async fn get_status_plain(port: u16, path: &str) -> Option<u16> {
+    let stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+    Some(exchange(stream, get(path)).await.ok()?.status().as_u16())
+}
+
+fn get(path: &str) -> Request<Full<Bytes>> {
+    Request::get(path).header("Host", "127.0.0.1").body(Full::default()).expect("a request")
+}
+
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Incoming>, Error> {
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    // Drives the connection until the body is read or dropped.
+    tokio::spawn(connection);
+    Ok(sender.send_request(request).await?)
+}

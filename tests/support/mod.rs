@@ -1,0 +1,191 @@
+//! Servers for tests: a spawned keelson (and etcd) on a port and folder of its own, and clients that talk to it.
+#![allow(dead_code)] // every test crate uses a part
+
+pub mod http;
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use kube::config::AuthInfo;
+use tempfile::TempDir;
+
+/// The token of user `admin`, group `system:masters`.
+pub const ADMIN: &str = "admintoken";
+/// The token of user `alice`, group `devs`.
+pub const USER: &str = "usertoken";
+/// How long a server may take until it answers; it takes a fraction of a second.
+const READY: Duration = Duration::from_secs(30);
+/// How long to wait between two looks at something that is about to happen.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Where a server keeps its objects.
+#[derive(Clone, Copy, Debug)]
+pub enum Store<'a> {
+    /// In the data folder.
+    Embedded,
+    /// In the etcd at this URL.
+    Etcd(&'a str),
+}
+
+/// A keelson process. Dropping it kills the process.
+pub struct TestServer {
+    process: Process,
+    port: u16,
+    /// Holds the folder where the server made it for itself.
+    _folder: Option<TempDir>,
+}
+
+impl TestServer {
+    /// A fresh server on the embedded store, ready to answer.
+    pub async fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut server = Self::start_in(folder.path(), Store::Embedded).await;
+        server._folder = Some(folder);
+        server
+    }
+
+    /// A server on what `folder` holds (and the store), ready to answer.
+    pub async fn start_in(folder: &Path, store: Store<'_>) -> Self {
+        let port = free_port();
+        let mut process = Self::spawn(folder, store, port);
+        process.ready(&format!("keelson on port {port}"), || http::get_status(port, "/readyz")).await;
+        Self { process, port, _folder: None }
+    }
+
+    /// A server process that may or may not come up.
+    pub fn spawn(folder: &Path, store: Store<'_>, port: u16) -> Process {
+        let tokens = folder.join("tokens.csv");
+        fs::write(&tokens, format!("{ADMIN},admin,admin-uid,\"system:masters\"\n{USER},alice,alice-uid,\"devs\"\n")).expect("written");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_keelson"));
+        command
+            .arg(format!("--data-dir={}", folder.join("data").display()))
+            .arg(format!("--secure-port={port}"))
+            .arg(format!("--token-auth-file={}", tokens.display()))
+            .args(["--bind-address=127.0.0.1", "--advertise-address=10.0.0.1", "--service-cluster-ip-range=10.96.0.0/16"])
+            .args(["--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true"]);
+        if let Store::Etcd(url) = store {
+            command.arg(format!("--etcd-servers={url}"));
+        }
+        Process::spawn(command, &folder.join(format!("keelson-{port}.log")))
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A kube-rs client with a token.
+    pub fn client(&self, token: &str) -> kube::Client {
+        let url = format!("https://127.0.0.1:{}", self.port).parse().expect("a URL");
+        let mut config = kube::Config::new(url);
+        config.accept_invalid_certs = true;
+        config.auth_info = AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() };
+        kube::Client::try_from(config).expect("a client")
+    }
+
+    /// SIGKILL: no goodbye, nothing flushed.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+}
+
+/// A real etcd on a temporary folder. Dropping it kills the process.
+pub struct Etcd {
+    _process: Process,
+    url: String,
+    _folder: TempDir,
+}
+
+impl Etcd {
+    pub async fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (port, peers) = (free_port(), free_port());
+        let (url, peer_url) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peers}"));
+        let mut command = Command::new(tool("etcd"));
+        command
+            .args(["--name=test", "--unsafe-no-fsync=true", "--log-level=warn"])
+            .arg(format!("--data-dir={}", folder.path().join("etcd").display()))
+            .args([format!("--listen-client-urls={url}"), format!("--advertise-client-urls={url}")])
+            .args([format!("--listen-peer-urls={peer_url}"), format!("--initial-advertise-peer-urls={peer_url}")])
+            .arg(format!("--initial-cluster=test={peer_url}"));
+        let mut process = Process::spawn(command, &folder.path().join("etcd.log"));
+        process.ready("etcd", || http::get_status_plain(port, "/readyz")).await;
+        Self { _process: process, url, _folder: folder }
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+/// A child process and its log.
+pub struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    fn spawn(mut command: Command, log: &Path) -> Self {
+        let out = File::create(log).expect("a log file");
+        let err = out.try_clone().expect("a second handle");
+        let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn();
+        Self { child: child.unwrap_or_else(|error| panic!("{command:?}: {error}")), log: log.to_owned() }
+    }
+
+    /// Waits until the probe says 200; fails with the log where the process ends first or takes too long.
+    async fn ready<F: Future<Output = Option<u16>>>(&mut self, name: &str, probe: impl Fn() -> F) {
+        let start = Instant::now();
+        while probe().await != Some(200) {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                panic!("{name} stopped with {status}:\n{}", self.log());
+            }
+            assert!(start.elapsed() < READY, "{name} is not ready after {READY:?}:\n{}", self.log());
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Whether the process ended well, once it ends by itself; fails where it does not within the time a start takes.
+    pub async fn ends(&mut self) -> bool {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                return status.success();
+            }
+            assert!(start.elapsed() < READY, "still running after {READY:?}:\n{}", self.log());
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// What it wrote to its standard output and error so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub fn kill(&mut self) {
+        // An error means that it is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A port that nothing listens on now.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+/// A tool that `scripts/install-tools.sh` installs.
+pub fn tool(name: &str) -> PathBuf {
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/bin").join(name);
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let found = [ours].into_iter().chain(std::env::split_paths(&paths).map(|folder| folder.join(name))).find(|path| path.is_file());
+    found.unwrap_or_else(|| panic!("{name} is not installed: run scripts/install-tools.sh test"))
+}
