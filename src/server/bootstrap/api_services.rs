@@ -1,0 +1,50 @@
+//! APIServices: how groups and versions rank in discovery (`cmd/kube-apiserver/app/aggregator.go`).
+
+use serde_json::json;
+
+use crate::meta::{Gvr, Object};
+
+/// The rank of a group, and of its versions: the higher, the earlier.
+const PRIORITIES: [(&str, i64, &[(&str, i64)]); 20] = [
+    ("", 18000, &[("v1", 1)]),
+    ("apps", 17800, &[("v1", 15)]),
+    ("events.k8s.io", 17750, &[("v1", 15)]),
+    ("authentication.k8s.io", 17700, &[("v1", 15)]),
+    ("authorization.k8s.io", 17600, &[("v1", 15)]),
+    ("autoscaling", 17500, &[("v1", 15), ("v2", 30)]),
+    ("batch", 17400, &[("v1", 15)]),
+    ("certificates.k8s.io", 17300, &[("v1", 15)]),
+    ("networking.k8s.io", 17200, &[("v1", 15)]),
+    ("policy", 17100, &[("v1", 15)]),
+    ("rbac.authorization.k8s.io", 17000, &[("v1", 15)]),
+    ("storage.k8s.io", 16800, &[("v1", 15)]),
+    ("apiextensions.k8s.io", 16700, &[("v1", 15)]),
+    ("admissionregistration.k8s.io", 16700, &[("v1", 15)]),
+    ("scheduling.k8s.io", 16600, &[("v1", 15)]),
+    ("coordination.k8s.io", 16500, &[("v1", 15)]),
+    ("node.k8s.io", 16300, &[("v1", 15)]),
+    ("discovery.k8s.io", 16200, &[("v1", 15)]),
+    ("resource.k8s.io", 16200, &[("v1", 21)]),
+    ("flowcontrol.apiserver.k8s.io", 16100, &[("v1", 21)]),
+];
+
+/// The rank of a group and version: (groupPriorityMinimum, versionPriority). `None` for those without an APIService,
+/// apiregistration.k8s.io among them.
+pub fn priority(group: &str, version: &str) -> Option<(i64, i64)> {
+    let (_, minimum, versions) = PRIORITIES.iter().find(|(name, ..)| *name == group)?;
+    let (_, rank) = versions.iter().find(|(name, _)| *name == version)?;
+    Some((*minimum, *rank))
+}
+
+/// The APIService of a built-in group and version, `None` where it has none.
+pub fn api_service(group: &str, version: &str) -> Option<(Gvr, Object)> {
+    let (minimum, rank) = priority(group, version)?;
+    let mut object = super::object("apiregistration.k8s.io/v1", "APIService", "", &format!("{version}.{group}"));
+    object.metadata_mut().insert("labels".to_owned(), json!({"kube-aggregator.kubernetes.io/automanaged": "onstart"}));
+    let spec = match group {
+        "" => json!({"version": version, "groupPriorityMinimum": minimum, "versionPriority": rank}),
+        group => json!({"group": group, "version": version, "groupPriorityMinimum": minimum, "versionPriority": rank}),
+    };
+    object.insert("spec".to_owned(), spec);
+    Some((Gvr::new("apiregistration.k8s.io", "v1", "apiservices"), object))
+}

@@ -1,0 +1,117 @@
+//! Flow schemas and priority levels of a fresh server (apiserver `apis/flowcontrol/bootstrap`).
+
+use serde_json::{Value, json};
+
+use crate::meta::{Gvr, Object};
+
+const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+
+/// Priority levels that queue: name, shares, lendable percentage, queues, hand size.
+const LEVELS: [(&str, i64, i64, i64, i64); 6] = [
+    ("global-default", 20, 50, 128, 6),
+    ("leader-election", 10, 0, 16, 4),
+    ("node-high", 40, 25, 64, 6),
+    ("system", 30, 33, 64, 6),
+    ("workload-high", 40, 50, 128, 6),
+    ("workload-low", 100, 90, 128, 6),
+];
+const QUEUE_LENGTH: i64 = 50;
+
+fn new(kind: &str, name: &str, spec: Value) -> Object {
+    let mut object = super::object(&format!("{GROUP}/v1"), kind, "", name);
+    object.metadata_mut().insert("annotations".to_owned(), json!({"apf.kubernetes.io/autoupdate-spec": "true"}));
+    object.insert("spec".to_owned(), spec);
+    object
+}
+
+/// Every PriorityLevelConfiguration.
+pub(super) fn priority_levels() -> Vec<(Gvr, Object)> {
+    let mut specs = vec![
+        ("exempt", json!({"type": "Exempt", "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0}})),
+        (
+            "catch-all",
+            json!({"type": "Limited", "limited": {"nominalConcurrencyShares": 5, "limitResponse": {"type": "Reject"}, "lendablePercent": 0}}),
+        ),
+    ];
+    for (name, shares, lendable, queues, hand) in LEVELS {
+        let queuing = json!({"queues": queues, "handSize": hand, "queueLengthLimit": QUEUE_LENGTH});
+        let response = json!({"type": "Queue", "queuing": queuing});
+        let limited = json!({"nominalConcurrencyShares": shares, "limitResponse": response, "lendablePercent": lendable});
+        specs.push((name, json!({"type": "Limited", "limited": limited})));
+    }
+    let gvr = Gvr::new(GROUP, "v1", "prioritylevelconfigurations");
+    specs.into_iter().map(|(name, spec)| (gvr.clone(), new("PriorityLevelConfiguration", name, spec))).collect()
+}
+
+fn group(name: &str) -> Value {
+    json!({"kind": "Group", "group": {"name": name}})
+}
+
+fn user(name: &str) -> Value {
+    json!({"kind": "User", "user": {"name": name}})
+}
+
+/// Every service account of kube-system.
+fn system_accounts() -> Value {
+    json!({"kind": "ServiceAccount", "serviceAccount": {"namespace": "kube-system", "name": "*"}})
+}
+
+/// A rule that matches whatever the subjects do.
+fn everything(subjects: Value) -> Value {
+    json!({
+        "subjects": subjects,
+        "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": true, "namespaces": ["*"]}],
+        "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+    })
+}
+
+/// Every FlowSchema: name, priority level, precedence, distinguisher (empty for none), rule.
+fn schemas() -> Vec<(&'static str, &'static str, i64, &'static str, Value)> {
+    let everybody = || json!([group("system:unauthenticated"), group("system:authenticated")]);
+    let leases = |verbs: Value| json!({"verbs": verbs, "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "namespaces": ["*"]});
+    let nodes =
+        json!({"verbs": ["*"], "apiGroups": [""], "resources": ["nodes", "nodes/status"], "clusterScope": true, "namespaces": ["*"]});
+    let electors = json!([user("system:kube-controller-manager"), user("system:kube-scheduler"), system_accounts()]);
+    let probes = json!([{"verbs": ["get"], "nonResourceURLs": ["/healthz", "/readyz", "/livez"]}]);
+    vec![
+        ("exempt", "exempt", 1, "", everything(json!([group("system:masters")]))),
+        ("probes", "exempt", 2, "", json!({"subjects": everybody(), "nonResourceRules": probes})),
+        (
+            "system-leader-election",
+            "leader-election",
+            100,
+            "ByUser",
+            json!({"subjects": electors, "resourceRules": [leases(json!(["get", "create", "update"]))]}),
+        ),
+        (
+            "system-node-high",
+            "node-high",
+            400,
+            "ByUser",
+            json!({"subjects": [group("system:nodes")], "resourceRules": [nodes, leases(json!(["*"]))]}),
+        ),
+        ("system-nodes", "system", 500, "ByUser", everything(json!([group("system:nodes")]))),
+        ("kube-controller-manager", "workload-high", 800, "ByNamespace", everything(json!([user("system:kube-controller-manager")]))),
+        ("kube-scheduler", "workload-high", 800, "ByNamespace", everything(json!([user("system:kube-scheduler")]))),
+        ("kube-system-service-accounts", "workload-high", 900, "ByNamespace", everything(json!([system_accounts()]))),
+        ("service-accounts", "workload-low", 9000, "ByUser", everything(json!([group("system:serviceaccounts")]))),
+        ("global-default", "global-default", 9900, "ByUser", everything(everybody())),
+        ("catch-all", "catch-all", 10000, "ByUser", everything(everybody())),
+    ]
+}
+
+/// Every FlowSchema, each with the status that says that its priority level exists. `now` is RFC 3339.
+pub(super) fn flow_schemas(now: &str) -> Vec<(Gvr, Object, Value)> {
+    let gvr = Gvr::new(GROUP, "v1", "flowschemas");
+    let one = |(name, level, precedence, distinguisher, rule): (&str, &str, i64, &str, Value)| {
+        let mut spec = json!({"priorityLevelConfiguration": {"name": level}, "matchingPrecedence": precedence});
+        if !distinguisher.is_empty() {
+            spec["distinguisherMethod"] = json!({"type": distinguisher});
+        }
+        spec["rules"] = json!([rule]);
+        let message = format!("This FlowSchema references the PriorityLevelConfiguration object named \"{level}\" and it exists");
+        let condition = json!({"type": "Dangling", "status": "False", "lastTransitionTime": now, "reason": "Found", "message": message});
+        (gvr.clone(), new("FlowSchema", name, spec), json!({"conditions": [condition]}))
+    };
+    schemas().into_iter().map(one).collect()
+}

@@ -1,0 +1,218 @@
+//! The objects that a server makes itself: which they are, and how they are made and kept right at each start.
+
+mod api_services;
+mod cluster;
+mod controllers;
+mod flowcontrol;
+mod rbac;
+mod roles;
+
+use std::net::IpAddr;
+
+use async_trait::async_trait;
+use futures::future::try_join_all;
+use ipnet::IpNet;
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+pub use api_services::{api_service, priority};
+pub use cluster::{IDENTITY_LEASE_SECONDS, NAMESPACES, endpoints, identity, identity_lease, service_address};
+
+use crate::meta::status::Result;
+use crate::meta::{Gvr, Object, Status};
+use rbac::Repair;
+
+/// What the objects depend on.
+#[derive(Clone, Debug)]
+pub struct Params {
+    pub now: Timestamp,
+    pub hostname: String,
+    /// A UUID for this process, to tell it from others on the same host.
+    pub instance: String,
+    pub advertise_address: IpAddr,
+    pub secure_port: u16,
+    /// The addresses of all living servers of the cluster, this one included.
+    pub servers: Vec<IpAddr>,
+    /// `--service-cluster-ip-range`.
+    pub service_cidrs: Vec<IpNet>,
+    /// `--kubernetes-service-node-port`; 0 for none.
+    pub service_node_port: u16,
+    /// The PEM of `--client-ca-file`.
+    pub client_ca: Option<String>,
+    pub front_proxy: Option<FrontProxy>,
+    /// Group and version of everything served, for APIServices.
+    pub group_versions: Vec<(String, String)>,
+}
+
+/// The `--requestheader-*` flags.
+#[derive(Clone, Debug, Default)]
+pub struct FrontProxy {
+    /// The PEM of `--requestheader-client-ca-file`.
+    pub client_ca: String,
+    pub allowed_names: Vec<String>,
+    pub username_headers: Vec<String>,
+    pub uid_headers: Vec<String>,
+    pub group_headers: Vec<String>,
+    pub extra_prefixes: Vec<String>,
+}
+
+/// What happens to an object that exists already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Upkeep {
+    /// It is left alone.
+    None,
+    /// Missing rules and subjects are added.
+    Rbac,
+    /// Its spec is set back, unless its annotation says that somebody else looks after it.
+    FlowControl,
+    /// These members are set back.
+    Members(&'static [&'static str]),
+}
+
+/// One object to make.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    pub gvr: Gvr,
+    pub object: Object,
+    /// The field manager that makes it.
+    pub manager: &'static str,
+    /// Who applies which status once it is made.
+    pub status: Option<(&'static str, Value)>,
+    upkeep: Upkeep,
+    stage: u8,
+}
+
+const MANAGER: &str = "kube-apiserver";
+const FLOW_MANAGER: &str = "api-priority-and-fairness-config-producer-v1";
+const FLOW_STATUS_MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
+const CIDR_STATUS_MANAGER: &str = "kubernetes-service-cidr-controller";
+
+/// Namespaces come before what is in them, the service before its address.
+const STAGES: u8 = 3;
+
+/// Makes and changes objects, through everything that a client's request would go through but authorization.
+#[async_trait]
+pub trait Creator: Send + Sync {
+    async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Object>>;
+    async fn create(&self, gvr: &Gvr, object: Object, manager: &str) -> Result<Object>;
+    async fn update(&self, gvr: &Gvr, object: Object, manager: &str) -> Result<Object>;
+    async fn delete(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<()>;
+    /// Applies a status to an object, as a server-side apply of the status subresource would.
+    async fn apply_status(&self, gvr: &Gvr, object: &Object, status: Value, manager: &str) -> Result<()>;
+}
+
+/// An object with apiVersion, kind, name and namespace (where not empty).
+fn object(api_version: &str, kind: &str, namespace: &str, name: &str) -> Object {
+    let mut object = Object(Map::new());
+    object.insert("kind".to_owned(), kind.into());
+    object.insert("apiVersion".to_owned(), api_version.into());
+    object.set_meta_str("name", name);
+    object.set_meta_str("namespace", namespace);
+    object
+}
+
+/// Everything that a server with these parameters makes.
+pub fn objects(params: &Params) -> Vec<Planned> {
+    let now = params.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let mut out = Vec::with_capacity(256);
+    let mut plan = |stage, manager, upkeep, (gvr, object): (Gvr, Object), status| {
+        out.push(Planned { gvr, object, manager, status, upkeep, stage });
+    };
+    cluster::namespaces().into_iter().for_each(|one| plan(0, MANAGER, Upkeep::None, one, None));
+    flowcontrol::priority_levels().into_iter().for_each(|one| plan(1, FLOW_MANAGER, Upkeep::FlowControl, one, None));
+    for (gvr, object, status) in flowcontrol::flow_schemas(&now) {
+        plan(1, FLOW_MANAGER, Upkeep::FlowControl, (gvr, object), Some((FLOW_STATUS_MANAGER, status)));
+    }
+    rbac::objects().into_iter().for_each(|one| plan(1, MANAGER, Upkeep::Rbac, one, None));
+    cluster::priority_classes().into_iter().for_each(|one| plan(1, MANAGER, Upkeep::None, one, None));
+    let services = params.group_versions.iter().filter_map(|(group, version)| api_service(group, version));
+    services.for_each(|one| plan(1, MANAGER, Upkeep::Members(&["spec"]), one, None));
+    plan(1, MANAGER, Upkeep::Members(&["data"]), cluster::extension_authentication(params), None);
+    plan(1, MANAGER, Upkeep::None, cluster::token_tracking(&now), None);
+    plan(1, MANAGER, Upkeep::Members(&["spec"]), identity_lease(params), None);
+    let [all, slice] = endpoints(&params.servers, params.secure_port);
+    plan(1, MANAGER, Upkeep::Members(&["subsets"]), all, None);
+    plan(1, MANAGER, Upkeep::Members(&["endpoints", "ports"]), slice, None);
+    if let Some(address) = service_address(params) {
+        let (gvr, cidr, status) = cluster::service_cidr(params, &now);
+        plan(0, MANAGER, Upkeep::None, (gvr, cidr), Some((CIDR_STATUS_MANAGER, status)));
+        plan(1, MANAGER, Upkeep::None, cluster::service(params, address), None);
+        // Usually the service's own creation has made it.
+        plan(2, MANAGER, Upkeep::None, cluster::ip_address(address), None);
+    }
+    out
+}
+
+/// Makes every object that is missing and puts right those that exist. All of a stage are under way at once, so that
+/// their writes share commits. The first failure ends it.
+pub async fn ensure(planned: Vec<Planned>, creator: &dyn Creator) -> Result<()> {
+    let mut stages: Vec<Vec<Planned>> = (0..STAGES).map(|_| Vec::new()).collect();
+    for one in planned {
+        stages[usize::from(one.stage)].push(one);
+    }
+    for stage in stages {
+        try_join_all(stage.into_iter().map(|one| ensure_one(one, creator))).await?;
+    }
+    Ok(())
+}
+
+async fn ensure_one(planned: Planned, creator: &dyn Creator) -> Result<()> {
+    let Planned { gvr, object, manager, status, upkeep, .. } = planned;
+    let Some(existing) = creator.get(&gvr, object.namespace(), object.name()).await? else {
+        return make(&gvr, object, manager, status, creator).await;
+    };
+    match repair(upkeep, &existing, &object) {
+        Repair::Nothing => Ok(()),
+        Repair::Update(object) => match creator.update(&gvr, object, manager).await {
+            // Another server is at it too; it wants the same.
+            Err(status) if status.code == 409 || status.code == 404 => Ok(()),
+            done => done.map(drop),
+        },
+        Repair::Recreate => {
+            creator.delete(&gvr, object.namespace(), object.name()).await?;
+            make(&gvr, object, manager, status, creator).await
+        }
+    }
+}
+
+async fn make(gvr: &Gvr, object: Object, manager: &str, status: Option<(&'static str, Value)>, creator: &dyn Creator) -> Result<()> {
+    let made = match creator.create(gvr, object, manager).await {
+        Ok(made) => made,
+        Err(Status { code: 409, .. }) => return Ok(()),
+        Err(status) => return Err(status),
+    };
+    match status {
+        Some((manager, status)) => creator.apply_status(gvr, &made, status, manager).await,
+        None => Ok(()),
+    }
+}
+
+fn repair(upkeep: Upkeep, existing: &Object, expected: &Object) -> Repair {
+    let members: &[&str] = match upkeep {
+        Upkeep::None => return Repair::Nothing,
+        Upkeep::Rbac => return rbac::reconcile(existing, expected),
+        Upkeep::FlowControl => {
+            const MANDATORY: [&str; 2] = ["exempt", "catch-all"];
+            let auto = existing.annotations().and_then(|all| all.get("apf.kubernetes.io/autoupdate-spec")).and_then(Value::as_str);
+            if auto != Some("true") && !MANDATORY.contains(&existing.name()) {
+                return Repair::Nothing;
+            }
+            &["spec"]
+        }
+        Upkeep::Members(members) => members,
+    };
+    let wrong = |member: &&&str| existing.get(**member) != expected.get(**member);
+    if members.iter().find(wrong).is_none() {
+        return Repair::Nothing;
+    }
+    let mut object = existing.clone();
+    for member in members {
+        if let Some(value) = expected.get(*member) {
+            object.insert((*member).to_owned(), value.clone());
+        }
+    }
+    Repair::Update(object)
+}
+
+#[cfg(test)]
+mod tests;
