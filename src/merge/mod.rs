@@ -1,1 +1,12 @@
-//! Field paths and sets, field managers, and every way to patch. Pure functions: schema and objects in, objects out.
+//! Field ownership and patches: field sets, managed fields, apply, and the three kinds of patch. Pure functions.
+
+mod go;
+pub mod managers;
+pub mod path;
+mod reconcile;
+pub mod set;
+pub mod topology;
+pub mod typed;
+
+pub use managers::{OneVersion, Versions, Writer, keep_times, manager_name, update};
+pub use topology::Ty;

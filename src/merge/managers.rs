@@ -1,0 +1,573 @@
+//! `metadata.managedFields`: its entries, and what a write other than apply makes of them
+//! (apimachinery `util/managedfields`).
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::go;
+use super::path::{PathElement, equal_values};
+use super::reconcile::reconcile;
+use super::set::Set;
+use super::topology::Ty;
+use super::typed::{self, Comparison, TypeErrors};
+use crate::meta::Object;
+use crate::schema::{Kind, Presence, TypeRef};
+
+/// How many entries of updates an object keeps; the oldest are merged when there are more.
+const MAX_UPDATE_MANAGERS: usize = 10;
+/// The manager of the merged ones.
+const ANCIENT_CHANGES: &str = "ancient-changes";
+/// The manager of a request that names none.
+const UNKNOWN_MANAGER: &str = "unknown";
+/// The longest manager name that is made of a User-Agent, in bytes.
+const MAX_MANAGER_NAME: usize = 128;
+
+/// The name under which a request's fields are recorded: the `fieldManager` option, or else the User-Agent up to its
+/// first slash, without what does not print and cut to 128 bytes.
+pub fn manager_name<'a>(field_manager: &'a str, user_agent: &'a str) -> Cow<'a, str> {
+    if !field_manager.is_empty() {
+        return Cow::Borrowed(field_manager);
+    }
+    let product = user_agent.split('/').next().unwrap_or_default();
+    if product.len() <= MAX_MANAGER_NAME && product.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
+        return Cow::Borrowed(product);
+    }
+    let mut name = String::new();
+    for c in product.chars().filter(|&c| c == ' ' || !(c.is_control() || c.is_whitespace())) {
+        if name.len() + c.len_utf8() > MAX_MANAGER_NAME {
+            break;
+        }
+        name.push(c);
+    }
+    Cow::Owned(name)
+}
+
+/// How an entry came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Operation {
+    Apply,
+    Update,
+}
+
+impl Operation {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Apply => "Apply",
+            Self::Update => "Update",
+        }
+    }
+}
+
+/// What tells entries apart. An applier has one entry whatever its version; an updater one for each version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManagerId<'a> {
+    pub name: Cow<'a, str>,
+    pub operation: Operation,
+    /// Empty for appliers.
+    pub api_version: Cow<'a, str>,
+    pub subresource: Cow<'a, str>,
+}
+
+impl ManagerId<'_> {
+    /// The JSON by which upstream orders entries whose times are the same.
+    fn identifier(&self) -> String {
+        let mut out = String::from("{");
+        let members = [
+            ("manager", &*self.name),
+            ("operation", self.operation.as_str()),
+            ("apiVersion", &*self.api_version),
+            ("subresource", &*self.subresource),
+        ];
+        for (key, value) in members.into_iter().filter(|(_, value)| !value.is_empty()) {
+            if out.len() > 1 {
+                out.push(',');
+            }
+            out.push_str(&format!("\"{key}\":"));
+            go::json_string(value, true, &mut out);
+        }
+        out.push('}');
+        out
+    }
+}
+
+/// One entry of `managedFields`.
+#[derive(Clone, Debug)]
+pub struct Entry<'a> {
+    pub id: ManagerId<'a>,
+    /// The version of the object in which the set is meant.
+    pub api_version: Cow<'a, str>,
+    /// RFC 3339, as it was read or is to be written.
+    pub time: Option<Cow<'a, str>>,
+    pub set: Set<'a>,
+}
+
+impl Entry<'_> {
+    fn seconds(&self) -> i64 {
+        self.time.as_deref().and_then(|time| time.parse::<Timestamp>().ok()).map_or(0, Timestamp::as_second)
+    }
+}
+
+/// The entries of an object, each [`ManagerId`] once.
+#[derive(Clone, Debug, Default)]
+pub struct Managed<'a> {
+    pub entries: Vec<Entry<'a>>,
+}
+
+impl<'a> Managed<'a> {
+    /// Reads `metadata.managedFields`.
+    ///
+    /// # Errors
+    /// What is wrong with the first broken entry.
+    pub fn decode(list: Option<&'a Value>) -> Result<Self, String> {
+        let mut managed = Self::default();
+        for (index, entry) in list.and_then(Value::as_array).into_iter().flatten().enumerate() {
+            managed.put(decode_entry(index, entry)?);
+        }
+        Ok(managed)
+    }
+
+    /// The value of `metadata.managedFields`, in upstream's order; `None` where there are no entries.
+    pub fn encode(&self) -> Option<Value> {
+        if self.entries.is_empty() {
+            return None;
+        }
+        let mut entries: Vec<(i64, &Entry)> = self.entries.iter().map(|entry| (entry.seconds(), entry)).collect();
+        entries.sort_by(|(a_seconds, a), (b_seconds, b)| {
+            (a.id.operation, a_seconds, &a.id.name, &a.api_version, &a.id.subresource).cmp(&(
+                b.id.operation,
+                b_seconds,
+                &b.id.name,
+                &b.api_version,
+                &b.id.subresource,
+            ))
+        });
+        Some(Value::Array(entries.into_iter().map(|(_, entry)| encode_entry(entry)).collect()))
+    }
+
+    pub fn get(&self, id: &ManagerId) -> Option<&Entry<'a>> {
+        self.entries.iter().find(|entry| entry.id == *id)
+    }
+
+    /// Adds an entry, in place of one with the same id.
+    pub fn put(&mut self, entry: Entry<'a>) {
+        match self.entries.iter_mut().find(|other| other.id == entry.id) {
+            Some(slot) => *slot = entry,
+            None => self.entries.push(entry),
+        }
+    }
+
+    /// Merges the oldest entries of updates, by version, until there are no more than allowed.
+    fn cap(&mut self) {
+        let updates = self.entries.iter().filter(|entry| entry.id.operation == Operation::Update);
+        let mut oldest: Vec<(i64, String, ManagerId)> =
+            updates.map(|entry| (entry.seconds(), entry.id.identifier(), entry.id.clone())).collect();
+        let mut left = oldest.len();
+        if left <= MAX_UPDATE_MANAGERS {
+            return;
+        }
+        oldest.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        let mut first_of_version: Vec<(Cow<'a, str>, ManagerId<'a>)> = Vec::new();
+        for (_, _, id) in oldest {
+            if left <= MAX_UPDATE_MANAGERS {
+                return;
+            }
+            let Some(version) = self.get(&id).map(|entry| entry.api_version.clone()) else { continue };
+            match first_of_version.iter().find(|(seen, _)| *seen == version) {
+                None => first_of_version.push((version, id)),
+                Some((_, first)) => {
+                    self.merge_into_bucket(&id, &first.clone(), version);
+                    left -= 1;
+                }
+            }
+        }
+    }
+
+    /// Moves the entry `id` into the bucket of its version. `first`, the oldest of that version, becomes the bucket.
+    fn merge_into_bucket(&mut self, id: &ManagerId<'a>, first: &ManagerId<'a>, version: Cow<'a, str>) {
+        let bucket = ManagerId {
+            name: Cow::Borrowed(ANCIENT_CHANGES),
+            operation: Operation::Update,
+            api_version: version,
+            subresource: Cow::Borrowed(""),
+        };
+        if self.get(&bucket).is_none()
+            && let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == *first)
+        {
+            entry.id = bucket.clone();
+        }
+        if *id == bucket {
+            return;
+        }
+        let Some(at) = self.entries.iter().position(|entry| entry.id == *id) else { return };
+        let merged = self.entries.remove(at);
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == bucket) {
+            entry.set.add(merged.set);
+            entry.time = merged.time;
+        }
+    }
+}
+
+fn decode_entry(index: usize, entry: &Value) -> Result<Entry<'_>, String> {
+    let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or("");
+    let operation = match text("operation") {
+        "Apply" => Operation::Apply,
+        "Update" => Operation::Update,
+        _ => return Err("operation must be `Apply` or `Update`".to_owned()),
+    };
+    let api_version = text("apiVersion");
+    if api_version.is_empty() {
+        return Err("apiVersion must not be empty".to_owned());
+    }
+    match text("fieldsType") {
+        "FieldsV1" => {}
+        "" => return Err(format!("missing fieldsType in managed fields entry {index}")),
+        other => return Err(format!("invalid fieldsType {other:?} in managed fields entry {index}")),
+    }
+    let set = match entry.get("fieldsV1") {
+        None | Some(Value::Null) => Set::default(),
+        Some(fields) => Set::decode(fields)?,
+    };
+    let id = ManagerId {
+        name: text("manager").into(),
+        operation,
+        api_version: if operation == Operation::Apply { "" } else { api_version }.into(),
+        subresource: text("subresource").into(),
+    };
+    let time = entry.get("time").and_then(Value::as_str).map(Cow::Borrowed);
+    Ok(Entry { id, api_version: api_version.into(), time, set })
+}
+
+fn encode_entry(entry: &Entry) -> Value {
+    let mut out = Map::with_capacity(7);
+    let mut put = |key: &str, value: &str| {
+        if !value.is_empty() {
+            out.insert(key.to_owned(), value.into());
+        }
+    };
+    put("manager", &entry.id.name);
+    put("operation", entry.id.operation.as_str());
+    put("apiVersion", &entry.api_version);
+    put("time", entry.time.as_deref().unwrap_or(""));
+    put("fieldsType", "FieldsV1");
+    out.insert("fieldsV1".to_owned(), Value::Object(entry.set.encode()));
+    if !entry.id.subresource.is_empty() {
+        out.insert("subresource".to_owned(), (*entry.id.subresource).into());
+    }
+    Value::Object(out)
+}
+
+/// The other versions of a kind, for managers that wrote in one of them.
+pub trait Versions {
+    /// The type in `api_version`. `None` where the kind has no such version: its entries are dropped.
+    fn type_of(&self, api_version: &str) -> Option<Ty<'_>>;
+
+    /// An object of the writer's version as `api_version` shows it.
+    fn convert(&self, object: &Map<String, Value>, api_version: &str) -> Option<Map<String, Value>>;
+}
+
+/// For kinds with one version.
+#[derive(Clone, Copy, Debug)]
+pub struct OneVersion;
+
+impl Versions for OneVersion {
+    fn type_of(&self, _: &str) -> Option<Ty<'_>> {
+        None
+    }
+
+    fn convert(&self, _: &Map<String, Value>, _: &str) -> Option<Map<String, Value>> {
+        None
+    }
+}
+
+/// Who writes, through which version and subresource, and when.
+#[derive(Clone, Copy)]
+pub struct Writer<'a> {
+    /// See [`manager_name`].
+    pub manager: &'a str,
+    /// The version that the request speaks, such as `apps/v1`.
+    pub api_version: &'a str,
+    /// Empty for the object itself.
+    pub subresource: &'a str,
+    pub now: Timestamp,
+    /// The fields that this write never owns, as [`ResetFields::of`] reads them.
+    pub reset_fields: &'a [&'a str],
+    /// The type of the object in `api_version`.
+    pub ty: Ty<'a>,
+    /// The other versions of the kind.
+    pub versions: &'a dyn Versions,
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn id(&self, operation: Operation) -> ManagerId<'a> {
+        ManagerId {
+            name: if self.manager.is_empty() { UNKNOWN_MANAGER } else { self.manager }.into(),
+            operation,
+            api_version: if operation == Operation::Apply { "" } else { self.api_version }.into(),
+            subresource: self.subresource.into(),
+        }
+    }
+
+    pub(super) fn time(&self) -> Cow<'a, str> {
+        self.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()
+    }
+}
+
+/// Which fields a write never owns, because the strategy sets them back.
+#[derive(Debug)]
+pub(super) enum ResetFields<'a> {
+    None,
+    /// These and what is below them.
+    Exclude(Set<'a>),
+    /// All but these and what is above and below them; `*` stands for any element.
+    Include(Vec<Vec<&'a str>>),
+}
+
+impl<'a> ResetFields<'a> {
+    /// Reads slash-separated paths: `/status` is never owned. Where they start with a plus, as in
+    /// `+/spec/containers/*/resources`, nothing else may be owned.
+    pub(super) fn of(paths: &[&'a str]) -> Self {
+        if paths.is_empty() {
+            return Self::None;
+        }
+        let included = paths.iter().filter_map(|path| path.strip_prefix("+/"));
+        let included: Vec<Vec<&str>> = included.map(|path| path.split('/').collect()).collect();
+        if !included.is_empty() {
+            return Self::Include(included);
+        }
+        let mut exclude = Set::default();
+        for path in paths {
+            let elements: Vec<_> = path.trim_start_matches('/').split('/').map(PathElement::Field).collect();
+            exclude.insert(&elements);
+        }
+        Self::Exclude(exclude)
+    }
+
+    pub(super) fn filter<'s>(&self, mut set: Set<'s>) -> Set<'s> {
+        match self {
+            Self::None => set,
+            Self::Exclude(exclude) => {
+                set.subtract_recursively(exclude);
+                set
+            }
+            Self::Include(patterns) => {
+                let patterns: Vec<&[&str]> = patterns.iter().map(Vec::as_slice).collect();
+                set.only(&patterns)
+            }
+        }
+    }
+}
+
+/// Records a create or update in `new.metadata.managedFields`. `live` is what was there before, `None` for a create.
+///
+/// What the request says about managed fields counts first (it may set them, or reset them with `[]` or `[{}]`), then
+/// what the live object says; broken ones count as none. An object that is not tracked stays so. Where the objects do
+/// not fit their type, the managed fields are dropped rather than the request refused.
+pub fn update(live: Option<&Object>, new: &mut Object, writer: &Writer<'_>) {
+    let requested = new.metadata_mut().shift_remove("managedFields");
+    let managed = starting_point(live, requested.as_ref(), writer.subresource);
+    if managed.entries.is_empty() && live.is_some_and(|live| !live.uid().is_empty()) {
+        return;
+    }
+    let blank;
+    let live = match live {
+        Some(live) => &live.0,
+        None => {
+            blank = blank_object(writer.ty);
+            &blank
+        }
+    };
+    let encoded = updated(live, new, managed, writer).ok().and_then(|managed| managed.encode());
+    if let Some(encoded) = encoded {
+        new.metadata_mut().insert("managedFields".to_owned(), encoded);
+    }
+}
+
+/// The managed fields to go on from.
+fn starting_point<'a>(live: Option<&'a Object>, requested: Option<&'a Value>, subresource: &str) -> Managed<'a> {
+    let of_live = || Managed::decode(live.and_then(|live| live.at("/metadata/managedFields"))).unwrap_or_default();
+    if !subresource.is_empty() {
+        return of_live();
+    }
+    if requested.is_some_and(is_reset) {
+        return Managed::default();
+    }
+    match Managed::decode(requested) {
+        Ok(managed) if !managed.entries.is_empty() => managed,
+        _ => of_live(),
+    }
+}
+
+fn is_reset(requested: &Value) -> bool {
+    match requested.as_array().map(Vec::as_slice) {
+        Some([]) => true,
+        Some([one]) => one.as_object().is_some_and(|entry| entry.values().all(is_zero)),
+        _ => false,
+    }
+}
+
+fn is_zero(value: &Value) -> bool {
+    value.is_null() || value.as_str().is_some_and(str::is_empty)
+}
+
+pub(super) fn updated<'a>(
+    live: &'a Map<String, Value>,
+    new: &'a Map<String, Value>,
+    mut managed: Managed<'a>,
+    writer: &Writer<'a>,
+) -> Result<Managed<'a>, TypeErrors> {
+    reconcile_all(&mut managed, writer);
+    let (changed, _) = take_from_others(live, new, &mut managed, writer, None)?;
+    let mut set = changed.modified;
+    set.add(changed.added);
+    set.subtract(&NEVER_OWNED);
+    if !set.is_empty() {
+        let id = writer.id(Operation::Update);
+        if let Some(previous) = managed.get(&id) {
+            set.add(previous.set.clone());
+        }
+        managed.put(Entry { id, api_version: writer.api_version.into(), time: Some(writer.time()), set });
+    }
+    managed.cap();
+    Ok(managed)
+}
+
+/// The fields that belong to the server or to nobody, and so to no manager.
+pub(super) static NEVER_OWNED: LazyLock<Set<'static>> = LazyLock::new(|| {
+    const OF_METADATA: [&str; 9] =
+        ["name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields", "resourceVersion"];
+    let mut set = Set::default();
+    for name in ["apiVersion", "kind", "metadata"] {
+        set.insert(&[PathElement::Field(name)]);
+    }
+    for name in OF_METADATA {
+        set.insert(&[PathElement::Field("metadata"), PathElement::Field(name)]);
+    }
+    set
+});
+
+/// Brings entries in line with the present schema. Those of versions that are no more are dropped.
+pub(super) fn reconcile_all(managed: &mut Managed, writer: &Writer) {
+    managed.entries.retain_mut(|entry| {
+        let own = entry.api_version == writer.api_version;
+        let Some(ty) = (if own { Some(writer.ty) } else { writer.versions.type_of(&entry.api_version) }) else { return false };
+        if let Some(set) = reconcile(&entry.set, ty) {
+            entry.set = set;
+        }
+        true
+    });
+}
+
+/// Takes the fields that `new` changes away from every entry but `own`. Returns what changed in the writer's version,
+/// and for each entry that lost a field to a new value which ones: the conflicts of an apply.
+pub(super) fn take_from_others<'a>(
+    live: &'a Map<String, Value>,
+    new: &'a Map<String, Value>,
+    managed: &mut Managed<'a>,
+    writer: &Writer<'a>,
+    own: Option<&ManagerId<'a>>,
+) -> Result<(Comparison<'a>, Vec<(ManagerId<'a>, Set<'a>)>), TypeErrors> {
+    let reset = ResetFields::of(writer.reset_fields);
+    let changed = typed::compare_maps(writer.ty, live, new)?.filtered(|set| reset.filter(set));
+    let mut conflicts = Vec::new();
+    take(managed, writer.api_version, own, &changed, &mut conflicts);
+
+    let mut others: Vec<Cow<'a, str>> = managed.entries.iter().map(|entry| entry.api_version.clone()).collect();
+    others.retain(|version| version != writer.api_version);
+    others.sort_unstable();
+    others.dedup();
+    for version in others {
+        let both = writer.versions.convert(live, &version).zip(writer.versions.convert(new, &version));
+        match both.as_ref().zip(writer.versions.type_of(&version)) {
+            Some(((live, new), ty)) => {
+                let changed = typed::compare_maps(ty, live, new)?.filtered(|set| reset.filter(set));
+                take(managed, &version, own, &changed, &mut conflicts);
+            }
+            None => managed.entries.retain(|entry| entry.api_version != version || Some(&entry.id) == own),
+        }
+    }
+    managed.entries.retain(|entry| !entry.set.is_empty());
+    Ok((changed, conflicts))
+}
+
+/// Takes what `changed` in `version` from the entries of that version.
+fn take<'a>(
+    managed: &mut Managed<'a>,
+    version: &str,
+    own: Option<&ManagerId<'a>>,
+    changed: &Comparison<'_>,
+    conflicts: &mut Vec<(ManagerId<'a>, Set<'a>)>,
+) {
+    for entry in managed.entries.iter_mut().filter(|entry| entry.api_version == version && Some(&entry.id) != own) {
+        let mut lost = entry.set.intersection(&changed.modified);
+        lost.add(entry.set.intersection(&changed.added));
+        if !lost.is_empty() {
+            entry.set.subtract(&lost);
+            conflicts.push((entry.id.clone(), lost));
+        }
+        entry.set.subtract(&changed.removed);
+    }
+}
+
+/// The object that a create is compared with: one of the kind with nothing set, as Go makes it, so that a zero value
+/// that JSON always shows is owned by nobody.
+pub(super) fn blank_object(ty: Ty<'_>) -> Map<String, Value> {
+    match ty {
+        Ty::Struct(ty, _) => blank_struct(ty),
+        _ => Map::new(),
+    }
+}
+
+fn blank_struct(ty: TypeRef<'_>) -> Map<String, Value> {
+    let shown = ty.get().fields.iter().filter(|field| field.presence == Presence::Always);
+    let shown = shown.filter(|field| !matches!(field.kind, Kind::Inline(_)));
+    shown.map(|field| (field.json.clone(), blank_value(ty, &field.kind))).collect()
+}
+
+fn blank_value(ty: TypeRef<'_>, kind: &Kind) -> Value {
+    match kind {
+        Kind::String => "".into(),
+        Kind::Bool => false.into(),
+        Kind::Int32 | Kind::Int64 | Kind::Double | Kind::IntOrString => 0.into(),
+        Kind::Quantity => "0".into(),
+        Kind::Message(id) => Value::Object(blank_struct(ty.to(*id))),
+        _ => Value::Null,
+    }
+}
+
+/// Gives the entries of `new` the times of `old` where the two objects differ in nothing else, so that a write that
+/// changes nothing is seen as such.
+pub fn keep_times(old: &Object, new: &mut Object) {
+    let (Some(olds), Some(news)) = (entries(old), entries(new)) else { return };
+    let same_entries = olds.len() == news.len() && olds.iter().zip(news).all(|(a, b)| equal_but(a.as_object(), b.as_object(), "time"));
+    if !same_entries || !equal_but(Some(&old.0), Some(&new.0), "metadata") || !equal_but(old.metadata(), new.metadata(), "managedFields") {
+        return;
+    }
+    let times: Vec<Option<Value>> = olds.iter().map(|entry| entry.get("time").cloned()).collect();
+    let Some(Value::Array(news)) = new.at_mut("/metadata/managedFields") else { return };
+    for (entry, time) in news.iter_mut().zip(times) {
+        match (entry.get_mut("time"), time) {
+            (Some(slot), Some(time)) => *slot = time,
+            (Some(_), None) => {
+                entry.as_object_mut().map(|entry| entry.shift_remove("time"));
+            }
+            (None, Some(time)) => {
+                entry.as_object_mut().map(|entry| entry.shift_insert(entry.len().min(3), "time".to_owned(), time));
+            }
+            (None, None) => {}
+        }
+    }
+}
+
+fn entries(object: &Object) -> Option<&Vec<Value>> {
+    object.at("/metadata/managedFields").and_then(Value::as_array)
+}
+
+/// Whether two maps are the same but for what is under `key`.
+fn equal_but(a: Option<&Map<String, Value>>, b: Option<&Map<String, Value>>, key: &str) -> bool {
+    let (Some(a), Some(b)) = (a, b) else { return a.is_none() && b.is_none() };
+    let count = |map: &Map<String, Value>| map.len() - usize::from(map.contains_key(key));
+    count(a) == count(b) && a.iter().all(|(name, value)| name == key || b.get(name).is_some_and(|other| equal_values(value, other)))
+}
