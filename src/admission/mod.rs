@@ -1,12 +1,22 @@
 //! Admission: what may change or refuse a decoded request before it is stored (apiserver `pkg/admission`).
 
+pub mod certificates;
+pub mod ingress_class;
+pub mod namespace_lifecycle;
+pub mod priority;
+pub mod runtime_class;
+pub mod service_account;
+pub mod storage;
+pub mod taints;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
 use crate::auth::User;
+use crate::auth::authz::Authorizer;
 use crate::meta::status::Result;
-use crate::meta::{Gvk, Gvr, Object};
+use crate::meta::{Gvk, Gvr, Object, Status};
 
 /// What the request does to the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +81,15 @@ impl Attributes<'_> {
     pub fn object_mut(&mut self) -> Option<&mut Object> {
         self.object.as_deref_mut()
     }
+
+    /// The 403 of a plugin that refuses the request. The name is that of the request or the object; a name that the
+    /// server is still to make is told by its prefix.
+    pub fn forbidden(&self, why: &str) -> Status {
+        let object = self.object();
+        let names = [self.name, object.map_or("", |object| object.name()), object.map_or("", |object| object.generate_name()), "Unknown"];
+        let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
+        Status::forbidden(self.gvr, name, why)
+    }
 }
 
 /// Reads other objects for the plugins, as fresh as the store itself.
@@ -134,3 +153,41 @@ impl Chain {
         Ok(())
     }
 }
+
+/// The flags that plugins have of their own.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `--default-not-ready-toleration-seconds`.
+    pub not_ready_toleration_seconds: i64,
+    /// `--default-unreachable-toleration-seconds`.
+    pub unreachable_toleration_seconds: i64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { not_ready_toleration_seconds: 300, unreachable_toleration_seconds: 300 }
+    }
+}
+
+/// The plugins that are on unless `--disable-admission-plugins` says otherwise, in the order in which they run
+/// (`pkg/kubeapiserver/options/plugins.go`). Each is turned off by its name.
+pub fn default_chain(objects: &Arc<dyn Objects>, authorizer: &Arc<dyn Authorizer>, settings: &Settings, disabled: &[String]) -> Chain {
+    let plugins: Vec<Box<dyn Plugin>> = vec![
+        Box::new(namespace_lifecycle::NamespaceLifecycle(objects.clone())),
+        Box::new(service_account::ServiceAccount(objects.clone())),
+        Box::new(taints::TaintNodesByCondition),
+        Box::new(priority::Priority(objects.clone())),
+        Box::new(taints::DefaultTolerationSeconds::new(settings)),
+        Box::new(storage::DefaultStorageClass(objects.clone())),
+        Box::new(storage::StorageObjectInUseProtection),
+        Box::new(runtime_class::RuntimeClass(objects.clone())),
+        Box::new(certificates::CertificateApproval(authorizer.clone())),
+        Box::new(certificates::CertificateSigning(authorizer.clone())),
+        Box::new(certificates::CertificateSubjectRestriction),
+        Box::new(ingress_class::DefaultIngressClass(objects.clone())),
+    ];
+    Chain::new(plugins.into_iter().filter(|plugin| !disabled.iter().any(|name| name == plugin.name())).collect())
+}
+
+#[cfg(test)]
+mod tests;

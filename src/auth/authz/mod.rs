@@ -1,6 +1,7 @@
 //! Authorization: what is asked, the chain of authorizers, and their answer.
 
 pub mod escalation;
+pub mod pod_references;
 pub mod rbac;
 pub mod rule;
 

@@ -4,8 +4,10 @@ use serde_json::json;
 
 use crate::meta::{Gvr, Object};
 
-/// The rank of a group, and of its versions: the higher, the earlier.
-const PRIORITIES: [(&str, i64, &[(&str, i64)]); 20] = [
+/// A group, its rank, and those of its versions: the higher, the earlier.
+type GroupRank = (&'static str, i64, &'static [(&'static str, i64)]);
+
+const PRIORITIES: &[GroupRank] = &[
     ("", 18000, &[("v1", 1)]),
     ("apps", 17800, &[("v1", 15)]),
     ("events.k8s.io", 17750, &[("v1", 15)]),

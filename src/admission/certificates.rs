@@ -1,0 +1,139 @@
+//! Certificate signing requests: who may approve and sign for which signer, and what nobody may ask for
+//! (`plugin/pkg/admission/certificates`).
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::FromDer;
+
+use super::{Attributes, Operation, Plugin};
+use crate::auth::authz::{self, Authorizer, Decision};
+use crate::auth::{MASTERS, User};
+use crate::meta::Object;
+use crate::meta::field::go_quote;
+use crate::meta::status::Result;
+
+const GROUP: &str = "certificates.k8s.io";
+const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+
+/// Whether `user` may `verb` for `signer`, by its own name or for all of its domain.
+pub async fn may(authorizer: &dyn Authorizer, user: &User, verb: &str, signer: &str) -> bool {
+    let domain = signer.split('/').next().unwrap_or_default();
+    for name in [signer.to_owned(), format!("{domain}/*")] {
+        let attributes = authz::Attributes {
+            user: user.clone(),
+            verb: verb.to_owned(),
+            group: GROUP.to_owned(),
+            version: "*".to_owned(),
+            resource: "signers".to_owned(),
+            name,
+            resource_request: true,
+            ..authz::Attributes::default()
+        };
+        if matches!(authorizer.authorize(&attributes).await, Decision::Allow(_)) {
+            return true;
+        }
+    }
+    false
+}
+
+async fn check(authorizer: &dyn Authorizer, attributes: &Attributes<'_>, verb: &str) -> Result<()> {
+    // The signer that counts is the stored one, whatever the update says.
+    let signer = attributes.old.map_or("", |old| old.str_at("/spec/signerName"));
+    match may(authorizer, attributes.user, verb, signer).await {
+        true => Ok(()),
+        false => Err(attributes.forbidden(&format!("user not permitted to {verb} requests with signerName {}", go_quote(signer)))),
+    }
+}
+
+fn updates(attributes: &Attributes<'_>, subresource: &str) -> bool {
+    attributes.operation == Operation::Update
+        && attributes.is_any(GROUP, "certificatesigningrequests")
+        && attributes.subresource == subresource
+}
+
+/// Approving or denying needs the verb `approve` on the signer.
+pub struct CertificateApproval(pub Arc<dyn Authorizer>);
+
+#[async_trait]
+impl Plugin for CertificateApproval {
+    fn name(&self) -> &'static str {
+        "CertificateApproval"
+    }
+
+    fn handles(&self, attributes: &Attributes<'_>) -> bool {
+        updates(attributes, "approval")
+    }
+
+    async fn validate(&self, attributes: &Attributes<'_>) -> Result<()> {
+        check(self.0.as_ref(), attributes, "approve").await
+    }
+}
+
+/// Setting the certificate or the conditions needs the verb `sign` on the signer.
+pub struct CertificateSigning(pub Arc<dyn Authorizer>);
+
+#[async_trait]
+impl Plugin for CertificateSigning {
+    fn name(&self) -> &'static str {
+        "CertificateSigning"
+    }
+
+    fn handles(&self, attributes: &Attributes<'_>) -> bool {
+        updates(attributes, "status")
+    }
+
+    async fn validate(&self, attributes: &Attributes<'_>) -> Result<()> {
+        let same = |new: &Object, old: &Object| {
+            new.str_at("/status/certificate") == old.str_at("/status/certificate")
+                && new.array_at("/status/conditions") == old.array_at("/status/conditions")
+        };
+        match (attributes.object(), attributes.old) {
+            (Some(new), Some(old)) if same(new, old) => Ok(()),
+            _ => check(self.0.as_ref(), attributes, "sign").await,
+        }
+    }
+}
+
+/// No client certificate for the group that may do everything.
+pub struct CertificateSubjectRestriction;
+
+/// The organizations in the subject of a PEM request; an error says what is wrong with it.
+fn organizations(pem: &[u8]) -> std::result::Result<Vec<String>, String> {
+    let (_, pem) = x509_parser::pem::parse_x509_pem(pem).map_err(|_| "PEM block type must be CERTIFICATE REQUEST".to_owned())?;
+    if pem.label != "CERTIFICATE REQUEST" {
+        return Err("PEM block type must be CERTIFICATE REQUEST".to_owned());
+    }
+    let (_, request) = X509CertificationRequest::from_der(&pem.contents).map_err(|error| error.to_string())?;
+    let names = request.certification_request_info.subject.iter_organization();
+    Ok(names.filter_map(|name| name.as_str().ok()).map(str::to_owned).collect())
+}
+
+#[async_trait]
+impl Plugin for CertificateSubjectRestriction {
+    fn name(&self) -> &'static str {
+        "CertificateSubjectRestriction"
+    }
+
+    fn handles(&self, attributes: &Attributes<'_>) -> bool {
+        attributes.operation == Operation::Create && attributes.is(GROUP, "certificatesigningrequests")
+    }
+
+    async fn validate(&self, attributes: &Attributes<'_>) -> Result<()> {
+        let Some(request) = attributes.object() else { return Ok(()) };
+        if request.str_at("/spec/signerName") != CLIENT_SIGNER {
+            return Ok(());
+        }
+        let pem = STANDARD.decode(request.str_at("/spec/request")).unwrap_or_default();
+        match organizations(&pem) {
+            Err(why) => Err(attributes.forbidden(&format!("failed to parse CSR: {why}"))),
+            Ok(groups) if groups.iter().any(|group| group == MASTERS) => {
+                Err(attributes.forbidden(&format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed")))
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+}

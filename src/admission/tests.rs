@@ -1,0 +1,237 @@
+//! Tests of the plugins, each against objects in memory.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::auth::authz::AlwaysDeny;
+
+/// Objects by resource, namespace and name.
+#[derive(Default)]
+struct Memory(HashMap<(String, String, String), Arc<Object>>);
+
+#[async_trait]
+impl Objects for Memory {
+    async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Arc<Object>>> {
+        Ok(self.0.get(&(gvr.resource.clone(), namespace.to_owned(), name.to_owned())).cloned())
+    }
+
+    async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Arc<Object>>> {
+        let found = self.0.iter().filter(|((resource, of, _), _)| *resource == gvr.resource && (namespace.is_empty() || of == namespace));
+        Ok(found.map(|(_, object)| object.clone()).collect())
+    }
+}
+
+fn object(value: Value) -> Object {
+    Object::from_value(value).expect("an object")
+}
+
+fn memory(objects: Vec<(&str, Value)>) -> Arc<dyn Objects> {
+    let keyed = objects.into_iter().map(|(resource, value)| {
+        let object = object(value);
+        ((resource.to_owned(), object.namespace().to_owned(), object.name().to_owned()), Arc::new(object))
+    });
+    Arc::new(Memory(keyed.collect()))
+}
+
+/// A request: group and resource, operation, namespace, the object and the old one.
+struct Request {
+    gvr: Gvr,
+    subresource: &'static str,
+    operation: Operation,
+    namespace: &'static str,
+    name: String,
+    object: Option<Object>,
+    old: Option<Object>,
+}
+
+impl Request {
+    fn create(group: &str, resource: &str, namespace: &'static str, value: Value) -> Self {
+        let object = object(value);
+        let name = object.name().to_owned();
+        Self {
+            gvr: Gvr::new(group, "v1", resource),
+            subresource: "",
+            operation: Operation::Create,
+            namespace,
+            name,
+            object: Some(object),
+            old: None,
+        }
+    }
+
+    /// Runs the default chain over it: the object as admitted, or the message and causes of the refusal.
+    async fn run(mut self, objects: &Arc<dyn Objects>) -> std::result::Result<Value, String> {
+        let authorizer: Arc<dyn Authorizer> = Arc::new(AlwaysDeny);
+        let chain = default_chain(objects, &authorizer, &Settings::default(), &[]);
+        let (user, gvk) = (User::default(), Gvk::default());
+        let mut attributes = Attributes {
+            operation: self.operation,
+            gvr: &self.gvr,
+            gvk: &gvk,
+            subresource: self.subresource,
+            namespace: self.namespace,
+            name: &self.name,
+            object: self.object.as_mut(),
+            old: self.old.as_ref(),
+            user: &user,
+            dry_run: false,
+            options: None,
+        };
+        let mut result = chain.admit(&mut attributes).await;
+        if result.is_ok() {
+            result = chain.validate(&attributes).await;
+        }
+        match result {
+            Ok(()) => Ok(self.object.map_or(Value::Null, Value::from)),
+            Err(status) => Err(status.message),
+        }
+    }
+}
+
+fn namespace(name: &str, phase: &str) -> (&'static str, Value) {
+    ("namespaces", json!({"metadata": {"name": name}, "status": {"phase": phase}}))
+}
+
+#[tokio::test]
+async fn nothing_is_made_in_a_namespace_that_is_missing_or_going() {
+    let objects = memory(vec![namespace("a", "Active"), namespace("t", "Terminating")]);
+    let map = |name: &str| json!({"metadata": {"name": name}});
+    let create = |namespace| Request::create("", "configmaps", namespace, map("x"));
+    assert!(create("a").run(&objects).await.is_ok());
+    assert_eq!(create("none").run(&objects).await, Err(r#"namespaces "none" not found"#.to_owned()));
+    let why = r#"configmaps "x" is forbidden: unable to create new content in namespace t because it is being terminated"#;
+    assert_eq!(create("t").run(&objects).await, Err(why.to_owned()));
+    let update = Request { operation: Operation::Update, ..create("t") };
+    assert!(update.run(&objects).await.is_ok());
+    let review = Request::create("authorization.k8s.io", "localsubjectaccessreviews", "none", map(""));
+    assert!(review.run(&objects).await.is_ok());
+    for (name, deletable) in [("default", false), ("kube-system", false), ("kube-public", false), ("kube-node-lease", true)] {
+        let delete = Request { operation: Operation::Delete, ..Request::create("", "namespaces", "", map(name)) };
+        let want = format!("namespaces {name:?} is forbidden: this namespace may not be deleted");
+        assert_eq!(delete.run(&objects).await.err(), (!deletable).then_some(want));
+    }
+}
+
+#[tokio::test]
+async fn a_plain_pod_gets_its_account_token_priority_and_tolerations() {
+    let account = json!({"metadata": {"name": "default", "namespace": "a"}, "imagePullSecrets": [{"name": "pull"}]});
+    let objects = memory(vec![namespace("a", "Active"), ("serviceaccounts", account)]);
+    let taken = json!([{"name": "mine", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]);
+    let containers = json!([{"name": "c"}, {"name": "d", "volumeMounts": taken}]);
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": containers}});
+    let pod = Request::create("", "pods", "a", pod).run(&objects).await.expect("admitted");
+    let spec = &pod["spec"];
+    assert_eq!((&spec["serviceAccountName"], &spec["serviceAccount"]), (&json!("default"), &json!("default")));
+    assert_eq!(spec["imagePullSecrets"], json!([{"name": "pull"}]));
+    assert_eq!((&spec["priority"], &spec["preemptionPolicy"]), (&json!(0), &json!("PreemptLowerPriority")));
+    let volume = spec["volumes"][0]["name"].as_str().expect("a volume");
+    assert!(volume.starts_with("kube-api-access-") && volume.len() == "kube-api-access-xxxxx".len());
+    assert_eq!(spec["volumes"][0]["projected"]["sources"].as_array().map(Vec::len), Some(3));
+    let mount = json!([{"name": volume, "readOnly": true, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]);
+    assert_eq!(spec["containers"][0]["volumeMounts"], mount);
+    assert_eq!(spec["containers"][1]["volumeMounts"].as_array().map(Vec::len), Some(1));
+    let toleration = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
+    assert_eq!(spec["tolerations"], json!([toleration("node.kubernetes.io/not-ready"), toleration("node.kubernetes.io/unreachable")]));
+}
+
+#[tokio::test]
+async fn pods_are_refused_in_the_words_of_kube_apiserver() {
+    let critical = json!({"metadata": {"name": "critical"}, "value": 7, "preemptionPolicy": "PreemptLowerPriority"});
+    let runtime = json!({"metadata": {"name": "rc"}, "overhead": {"podFixed": {"cpu": "1"}}, "scheduling": {"nodeSelector": {"a": "b"}}});
+    let strict = json!({
+        "metadata": {"name": "strict", "namespace": "a", "annotations": {"kubernetes.io/enforce-mountable-secrets": "true"}},
+        "secrets": [{"name": "mine"}],
+    });
+    let account = json!({"metadata": {"name": "sa", "namespace": "a"}, "automountServiceAccountToken": false});
+    let objects = memory(vec![
+        namespace("a", "Active"),
+        ("serviceaccounts", account),
+        ("serviceaccounts", strict),
+        ("priorityclasses", critical),
+        ("runtimeclasses", runtime),
+    ]);
+    let from = "must not be provided in pod spec; priority admission controller computed";
+    let class = "from the given PriorityClass name";
+    let cases = [
+        (json!({}), None),
+        (
+            json!({"serviceAccountName": "none"}),
+            Some(r#"error looking up service account a/none: serviceaccount "none" not found"#.to_owned()),
+        ),
+        (json!({"priorityClassName": "critical", "priority": 7}), None),
+        (json!({"priorityClassName": "critical", "priority": 5}), Some(format!("the integer value of priority (5) {from} 7 {class}"))),
+        (
+            json!({"preemptionPolicy": "Never"}),
+            Some(format!("the string value of PreemptionPolicy (Never) {from} PreemptLowerPriority {class}")),
+        ),
+        (json!({"priorityClassName": "none"}), Some("no PriorityClass with name none was found".to_owned())),
+        (json!({"runtimeClassName": "none"}), Some(r#"pod rejected: RuntimeClass "none" not found"#.to_owned())),
+        (json!({"runtimeClassName": "rc", "overhead": {"cpu": "1"}}), None),
+        (
+            json!({"runtimeClassName": "rc", "overhead": {"cpu": "2"}}),
+            Some("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead".to_owned()),
+        ),
+        (
+            json!({"overhead": {"cpu": "2"}}),
+            Some("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead".to_owned()),
+        ),
+        (
+            json!({"runtimeClassName": "rc", "nodeSelector": {"a": "c"}}),
+            Some("conflict: runtimeClass.scheduling.nodeSelector[a] = b; pod.spec.nodeSelector[a] = c".to_owned()),
+        ),
+        (
+            json!({"serviceAccountName": "strict", "volumes": [{"name": "v", "secret": {"secretName": "other"}}]}),
+            Some(
+                "volume with secret.secretName=\"other\" is not allowed because service account strict does not reference that secret"
+                    .to_owned(),
+            ),
+        ),
+    ];
+    for (mut spec, want) in cases {
+        if spec.get("serviceAccountName").is_none() {
+            spec["serviceAccountName"] = json!("sa");
+        }
+        let pod = json!({"metadata": {"name": "p"}, "spec": spec});
+        let got = Request::create("", "pods", "a", pod).run(&objects).await;
+        assert_eq!(got.err(), want.map(|why| format!(r#"pods "p" is forbidden: {why}"#)), "{spec}");
+    }
+}
+
+#[tokio::test]
+async fn defaults_come_from_the_newest_default_class() {
+    let class = |name: &str, created: &str, annotation: &str| json!({"metadata": {"name": name, "creationTimestamp": created, "annotations": {annotation: "true"}}});
+    let storage = "storageclass.kubernetes.io/is-default-class";
+    let ingress = "ingressclass.kubernetes.io/is-default-class";
+    let objects = memory(vec![
+        namespace("a", "Active"),
+        ("storageclasses", class("old", "2026-01-01T00:00:00Z", storage)),
+        ("storageclasses", class("new", "2026-01-02T00:00:00Z", storage)),
+        ("ingressclasses", class("b", "2026-01-01T00:00:00Z", ingress)),
+        ("ingressclasses", class("a", "2026-01-01T00:00:00Z", ingress)),
+    ]);
+    let claim = |spec: Value| Request::create("", "persistentvolumeclaims", "a", json!({"metadata": {"name": "c"}, "spec": spec}));
+    let admitted = claim(json!({})).run(&objects).await.expect("admitted");
+    assert_eq!(admitted["spec"]["storageClassName"], "new");
+    assert_eq!(admitted["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
+    assert_eq!(claim(json!({"storageClassName": ""})).run(&objects).await.expect("admitted")["spec"]["storageClassName"], "");
+    let made = Request::create("networking.k8s.io", "ingresses", "a", json!({"metadata": {"name": "i"}})).run(&objects).await;
+    assert_eq!(made.expect("admitted")["spec"]["ingressClassName"], "a");
+    let node = Request::create("", "nodes", "", json!({"metadata": {"name": "n"}})).run(&objects).await.expect("admitted");
+    assert_eq!(node["spec"]["taints"], json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]));
+}
+
+#[tokio::test]
+async fn signers_are_for_those_who_may_use_them() {
+    let objects = memory(vec![]);
+    let request = || json!({"metadata": {"name": "c"}, "spec": {"signerName": "x.io/y"}});
+    let approval = Request {
+        subresource: "approval",
+        operation: Operation::Update,
+        old: Some(object(request())),
+        ..Request::create("certificates.k8s.io", "certificatesigningrequests", "", request())
+    };
+    let why = r#"certificatesigningrequests.certificates.k8s.io "c" is forbidden: user not permitted to approve requests with signerName "x.io/y""#;
+    assert_eq!(approval.run(&objects).await, Err(why.to_owned()));
+}
