@@ -120,7 +120,8 @@ pub trait Storage: Send + Sync + 'static {
     async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream>;
 
     /// Asks every open watch of this store to tell how far it has come, with a [`WatchEvent::Progress`] behind the events up to
-    /// there. That may be less than the current revision (a lagging member of an etcd cluster): ask again then.
+    /// there. That may be less than the current revision, and may fail to come (a member of an etcd cluster that lags): ask again
+    /// then. A watch tells nothing while no change at all has happened after the revision that it was opened at.
     async fn request_progress(&self) -> Result<()>;
 
     /// The revision of the latest change.

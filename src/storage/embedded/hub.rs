@@ -137,10 +137,8 @@ impl Hub {
                 }
                 Ok(Take::Events(events))
             }
-            None if watcher.progress && *head >= watcher.after => {
-                watcher.progress = false;
-                Ok(Take::Progress(*head))
-            }
+            // One that nothing has happened for has nothing to tell, as in etcd.
+            None if std::mem::take(&mut watcher.progress) && *head > watcher.after => Ok(Take::Progress(*head)),
             None => Ok(Take::Wait),
         }
     }

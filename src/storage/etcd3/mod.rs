@@ -1,1 +1,385 @@
-//! Storage on an etcd v3 cluster.
+//! The store in an etcd cluster, with the transactions and leases that kube-apiserver uses on it. Keys come complete.
+
+mod error;
+mod lease;
+mod watch;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use etcd_client::{
+    Certificate, Client, Compare, CompareOp, ConnectOptions, GetOptions, Identity, KeyValue, KvClient, PutOptions, TlsOptions,
+};
+use etcd_client::{TxnOp, TxnOpResponse, TxnResponse, WatchClient};
+use tokio::time::{sleep, timeout};
+
+use self::error::{interpret, lease_is_gone, was_never_sent};
+use self::lease::Leases;
+use super::{ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchStream};
+
+/// How long a connection may take to come up.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Silence on a connection after which it is probed, and how long the probe may take (kube-apiserver's: `storagebackend/factory/etcd3.go`).
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a read or write of one key, or a lease, may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long one chunk of a list may take.
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a compaction may take.
+const COMPACT_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a health check may take (`--etcd-healthcheck-timeout`'s default).
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often a request is sent at most, where it may be repeated.
+const ATTEMPTS: u32 = 4;
+/// The pause before the second attempt; doubles with each one after that.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// Items of an unlimited list that are read at once.
+const LIST_CHUNK: i64 = 10_000;
+/// The largest answer that is read: as much as gRPC has.
+const MAX_ANSWER_BYTES: usize = i32::MAX as usize;
+/// The key whose reading shows that etcd works (kube-apiserver's health check reads it, too). Nobody writes it.
+const HEALTH_KEY: &str = "health";
+
+/// Where etcd is and how to speak to it.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `http://host:port` or `https://host:port`, one for each member.
+    pub endpoints: Vec<String>,
+    /// PEM with the authorities that etcd's certificate may come from; needed for https.
+    pub ca_file: Option<PathBuf>,
+    /// PEM with the certificate to show, and its key.
+    pub cert_file: Option<PathBuf>,
+    pub key_file: Option<PathBuf>,
+    pub connect_timeout: Duration,
+    pub request_timeout: Duration,
+    pub health_timeout: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            endpoints: Vec::new(),
+            ca_file: None,
+            cert_file: None,
+            key_file: None,
+            connect_timeout: CONNECT_TIMEOUT,
+            request_timeout: REQUEST_TIMEOUT,
+            health_timeout: HEALTH_TIMEOUT,
+        }
+    }
+}
+
+impl Config {
+    /// What https needs; `None` if no endpoint is https.
+    fn tls(&self) -> Result<Option<TlsOptions>> {
+        if !self.endpoints.iter().any(|e| e.starts_with("https://")) {
+            return Ok(None);
+        }
+        let read = |path: &PathBuf| std::fs::read(path).map_err(|e| StorageError::Internal(format!("cannot read {}: {e}", path.display())));
+        let mut tls = TlsOptions::new();
+        if let Some(ca) = &self.ca_file {
+            tls = tls.ca_certificate(Certificate::from_pem(read(ca)?));
+        }
+        if let (Some(cert), Some(key)) = (&self.cert_file, &self.key_file) {
+            tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
+        }
+        Ok(Some(tls))
+    }
+}
+
+/// The store in etcd.
+pub struct Etcd3 {
+    client: Client,
+    kv: KvClient,
+    watch: WatchClient,
+    leases: Leases,
+    /// Counts the requests for progress; every watch follows it.
+    asked: tokio::sync::watch::Sender<u64>,
+    request_timeout: Duration,
+    health_timeout: Duration,
+}
+
+impl Etcd3 {
+    /// A client of the cluster. Connections come up when they are needed, so this fails for bad configuration only;
+    /// [`Storage::healthy`] tells whether etcd is there.
+    pub async fn connect(config: Config) -> Result<Self> {
+        let mut options = ConnectOptions::new()
+            .with_connect_timeout(config.connect_timeout)
+            .with_keep_alive(KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT)
+            .with_keep_alive_while_idle(true)
+            .with_require_leader(true);
+        if let Some(tls) = config.tls()? {
+            options = options.with_tls(tls);
+        }
+        let client = Client::connect(&config.endpoints, Some(options)).await.map_err(|e| interpret(&e, 0))?;
+        Ok(Self {
+            kv: client.kv_client().max_decoding_message_size(MAX_ANSWER_BYTES),
+            watch: client.watch_client().max_decoding_message_size(MAX_ANSWER_BYTES),
+            client,
+            leases: Leases::default(),
+            asked: tokio::sync::watch::Sender::new(0),
+            request_timeout: config.request_timeout,
+            health_timeout: config.health_timeout,
+        })
+    }
+
+    /// One read, repeated while etcd is away.
+    async fn range(&self, key: &[u8], options: GetOptions, asked: Revision, limit: Duration) -> Result<etcd_client::GetResponse> {
+        repeat(
+            limit,
+            |_| true,
+            asked,
+            || {
+                let (mut kv, key, options) = (self.kv.clone(), key.to_vec(), options.clone());
+                async move { kv.get(key, Some(options)).await }
+            },
+        )
+        .await
+    }
+
+    /// `change` if `key` is at `expected`, else what stands there.
+    async fn conditional(&self, key: &str, expected: Revision, change: TxnOp) -> std::result::Result<TxnResponse, Attempt> {
+        let txn = etcd_client::Txn::new()
+            .when([Compare::mod_revision(key, CompareOp::Equal, expected)])
+            .and_then([change])
+            .or_else([TxnOp::get(key, None)]);
+        attempt(
+            self.request_timeout,
+            |e| was_never_sent(e),
+            || {
+                let (mut kv, txn) = (self.kv.clone(), txn.clone());
+                async move { kv.txn(txn).await }
+            },
+        )
+        .await
+    }
+
+    async fn put(&self, key: &str, value: Bytes, expected: Revision, ttl: Option<Duration>) -> Result<Txn> {
+        let mut again = true;
+        loop {
+            let mut options = PutOptions::new();
+            if let Some(ttl) = ttl {
+                let mut client = self.client.lease_client();
+                let lease = timeout(self.request_timeout, self.leases.get(&mut client, ttl)).await.map_err(|_| timed_out())?;
+                options = options.with_lease(lease.map_err(|e| interpret(&e, 0))?);
+            }
+            match self.conditional(key, expected, TxnOp::put(key, value.to_vec(), Some(options))).await {
+                // etcd was restored, or somebody revoked it: a new one will do.
+                Err(Attempt::Failed(e)) if again && ttl.is_some() && lease_is_gone(&e) => {
+                    self.leases.forget().await;
+                    again = false;
+                }
+                outcome => return outcome_of(&outcome.map_err(|e| e.interpret(0))?),
+            }
+        }
+    }
+
+    /// The future revision with the current one, if that can be had.
+    async fn with_current(&self, error: StorageError) -> StorageError {
+        match error {
+            StorageError::FutureRevision { asked, .. } => match self.current_revision().await {
+                Ok(current) => StorageError::FutureRevision { asked, current },
+                Err(error) => error,
+            },
+            error => error,
+        }
+    }
+
+    async fn chunk(&self, start: &[u8], end: &[u8], limit: i64, at: Revision) -> Result<etcd_client::GetResponse> {
+        let options = GetOptions::new().with_range(end).with_limit(limit).with_revision(at);
+        match self.range(start, options, at, LIST_TIMEOUT).await {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.with_current(error).await),
+        }
+    }
+}
+
+/// Why an attempt came to nothing.
+enum Attempt {
+    TimedOut,
+    Failed(etcd_client::Error),
+}
+
+impl Attempt {
+    fn interpret(self, asked: Revision) -> StorageError {
+        match self {
+            Self::TimedOut => timed_out(),
+            Self::Failed(error) => interpret(&error, asked),
+        }
+    }
+}
+
+fn timed_out() -> StorageError {
+    StorageError::Unavailable("etcd does not answer in time".into())
+}
+
+/// Sends a request, and again if etcd is away and `repeatable` allows, all within `limit`.
+async fn attempt<T, F>(
+    limit: Duration,
+    repeatable: impl Fn(&etcd_client::Error) -> bool,
+    send: impl Fn() -> F,
+) -> std::result::Result<T, Attempt>
+where
+    F: Future<Output = std::result::Result<T, etcd_client::Error>>,
+{
+    let all = async {
+        let mut tried = 1;
+        loop {
+            match send().await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => {
+                    let away = matches!(interpret(&error, 0), StorageError::Unavailable(_));
+                    if tried == ATTEMPTS || !away || !repeatable(&error) {
+                        return Err(Attempt::Failed(error));
+                    }
+                    sleep(RETRY_PAUSE * (1 << (tried - 1))).await;
+                    tried += 1;
+                }
+            }
+        }
+    };
+    timeout(limit, all).await.unwrap_or(Err(Attempt::TimedOut))
+}
+
+/// [`attempt`] with the error interpreted.
+async fn repeat<T, F>(limit: Duration, repeatable: impl Fn(&etcd_client::Error) -> bool, asked: Revision, send: impl Fn() -> F) -> Result<T>
+where
+    F: Future<Output = std::result::Result<T, etcd_client::Error>>,
+{
+    attempt(limit, repeatable, send).await.map_err(|e| e.interpret(asked))
+}
+
+/// The outcome of a conditional change.
+fn outcome_of(answer: &TxnResponse) -> Result<Txn> {
+    if answer.succeeded() {
+        return Ok(Txn::Done(answer.header().map_or(0, |h| h.revision())));
+    }
+    match answer.op_responses().into_iter().next() {
+        Some(TxnOpResponse::Get(mut found)) => Ok(Txn::Failed(found.take_kvs().into_iter().next().map(stored).transpose()?)),
+        _ => Err(StorageError::Internal("etcd's answer to a transaction has no value in it".into())),
+    }
+}
+
+fn stored(kv: KeyValue) -> Result<Stored> {
+    let (created, written) = (kv.create_revision(), kv.mod_revision());
+    let (key, value) = kv.into_key_value();
+    stored_from(key, value.into(), created, written)
+}
+
+fn stored_from(key: Vec<u8>, value: Bytes, create_revision: Revision, mod_revision: Revision) -> Result<Stored> {
+    Ok(Stored { key: text(key)?, value, create_revision, mod_revision })
+}
+
+fn text(key: Vec<u8>) -> Result<String> {
+    String::from_utf8(key).map_err(|e| StorageError::Internal(format!("the key {:?} is not UTF-8", e.as_bytes())))
+}
+
+/// The first key that etcd is asked for: it takes no empty one.
+fn range_start(prefix: &str) -> Vec<u8> {
+    if prefix.is_empty() { vec![0] } else { prefix.into() }
+}
+
+/// The first key behind all that begin with `prefix`, as etcd wants it; a zero byte stands for the end of all keys.
+fn range_end(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    match end.last_mut() {
+        // UTF-8 has no byte 0xff.
+        Some(last) => *last += 1,
+        None => end.push(0),
+    }
+    end
+}
+
+#[async_trait]
+impl Storage for Etcd3 {
+    async fn get(&self, key: &str) -> Result<Option<Stored>> {
+        Ok(self.get_with_revision(key).await?.0)
+    }
+
+    async fn get_with_revision(&self, key: &str) -> Result<(Option<Stored>, Revision)> {
+        let mut answer = self.range(key.as_bytes(), GetOptions::new(), 0, self.request_timeout).await?;
+        let revision = answer.header().map_or(0, |h| h.revision());
+        Ok((answer.take_kvs().into_iter().next().map(stored).transpose()?, revision))
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage> {
+        let mut page = ListPage { revision: request.revision.unwrap_or(0), ..ListPage::default() };
+        let mut start = range_start(request.start.as_str().max(request.prefix.as_str()));
+        let end = range_end(&request.prefix);
+        let limit = if request.limit == 0 { LIST_CHUNK } else { i64::try_from(request.limit).unwrap_or(i64::MAX) };
+        loop {
+            let mut answer = self.chunk(&start, &end, limit, page.revision).await?;
+            if page.items.is_empty() {
+                page.count = answer.count();
+            }
+            if page.revision == 0 {
+                page.revision = answer.header().map_or(0, |h| h.revision());
+            }
+            page.more = answer.more();
+            for kv in answer.take_kvs() {
+                page.items.push(stored(kv)?);
+            }
+            match page.items.last() {
+                Some(last) if page.more && request.limit == 0 => start = super::after(&last.key).into_bytes(),
+                _ => break,
+            }
+        }
+        Ok(page)
+    }
+
+    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<Txn> {
+        self.put(key, value, 0, ttl).await
+    }
+
+    async fn update(&self, key: &str, value: Bytes, expected: Revision, ttl: Option<Duration>) -> Result<Txn> {
+        self.put(key, value, expected, ttl).await
+    }
+
+    async fn delete(&self, key: &str, expected: Revision) -> Result<Txn> {
+        if expected == 0 {
+            // To etcd, deleting nothing is a success.
+            return Ok(Txn::Failed(self.get(key).await?));
+        }
+        let outcome = self.conditional(key, expected, TxnOp::delete(key, None)).await;
+        outcome_of(&outcome.map_err(|e| e.interpret(0))?)
+    }
+
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
+        Ok(watch::open(self.watch.clone(), prefix, after, self.asked.subscribe()))
+    }
+
+    async fn request_progress(&self) -> Result<()> {
+        self.asked.send_modify(|n| *n += 1);
+        Ok(())
+    }
+
+    async fn current_revision(&self) -> Result<Revision> {
+        let answer = self.range(HEALTH_KEY.as_bytes(), GetOptions::new().with_count_only(), 0, self.request_timeout).await?;
+        Ok(answer.header().map_or(0, |h| h.revision()))
+    }
+
+    async fn compact(&self, revision: Revision) -> Result<()> {
+        let compacted = repeat(
+            COMPACT_TIMEOUT,
+            |e| was_never_sent(e),
+            revision,
+            || {
+                let mut kv = self.kv.clone();
+                async move { kv.compact(revision, None).await }
+            },
+        );
+        match compacted.await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.with_current(error).await),
+        }
+    }
+
+    async fn healthy(&self) -> Result<()> {
+        let mut kv = self.kv.clone();
+        let read = timeout(self.health_timeout, kv.get(HEALTH_KEY, None)).await;
+        read.map_err(|_| timed_out())?.map(drop).map_err(|e| interpret(&e, 0))
+    }
+}

@@ -1,0 +1,216 @@
+//! One watch as a stream that outlives its connections.
+//!
+//! A task reads from etcd into a bounded queue. It never waits for the consumer: unread data of one stream would use up the flow
+//! control window that all requests of the connection share. When the queue is full the task ends, and the watch goes on from the
+//! last revision received once the consumer has caught up. Nothing is lost: etcd remembers, up to its compaction.
+//!
+//! Responses are not fragmented (kube-apiserver's are not either), so each holds whole revisions only.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use etcd_client::{Error, Event, EventType, KeyValue, WatchClient, WatchOptions, WatchResponse};
+use futures::StreamExt;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{sleep, timeout};
+
+use super::error::interpret;
+use super::{range_end, stored_from};
+use crate::storage::{Result, Revision, StorageError, WatchEvent, WatchStream};
+
+/// How long etcd may take to begin a watch.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// Responses received and not yet consumed, at most.
+const QUEUE_RESPONSES: usize = 1024;
+/// The pause before a second attempt to begin; doubles with each one after that.
+const BACKOFF_FIRST: Duration = Duration::from_millis(50);
+/// The longest pause between attempts.
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// The pause before progress is asked for again: etcd does not answer while a watch is behind.
+const PROGRESS_RETRY: Duration = Duration::from_millis(100);
+/// How often progress is asked for, at most. A watch that nothing has happened for gets no answer at all.
+const PROGRESS_ATTEMPTS: u32 = 10;
+
+/// A watch of the keys under `prefix`, from the change after `after` on. Whenever `asked` changes, progress is asked for.
+pub fn open(client: WatchClient, prefix: &str, after: Revision, asked: watch::Receiver<u64>) -> WatchStream {
+    let watch = Watch {
+        client,
+        prefix: prefix.to_owned(),
+        after: after.max(0),
+        asked,
+        inbox: None,
+        ready: VecDeque::new(),
+        failures: 0,
+        done: false,
+    };
+    futures::stream::unfold(watch, |mut watch| async move { watch.next().await.map(|item| (item, watch)) }).boxed()
+}
+
+type Batch = Result<Vec<WatchEvent>>;
+
+struct Watch {
+    client: WatchClient,
+    prefix: String,
+    /// Everything up to here has been received.
+    after: Revision,
+    asked: watch::Receiver<u64>,
+    inbox: Option<mpsc::Receiver<Batch>>,
+    ready: VecDeque<WatchEvent>,
+    /// Connections in a row that brought nothing.
+    failures: u32,
+    done: bool,
+}
+
+impl Watch {
+    async fn next(&mut self) -> Option<Result<WatchEvent>> {
+        while !self.done {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(Ok(event));
+            }
+            let Some(inbox) = &mut self.inbox else {
+                self.connect().await;
+                continue;
+            };
+            match inbox.recv().await {
+                Some(Ok(batch)) => {
+                    self.failures = 0;
+                    self.after = batch.iter().map(revision).fold(self.after, Revision::max);
+                    self.ready.extend(batch);
+                }
+                Some(Err(error)) => {
+                    self.done = true;
+                    return Some(Err(error));
+                }
+                None => {
+                    self.inbox = None;
+                    self.failures = self.failures.saturating_add(1);
+                }
+            }
+        }
+        None
+    }
+
+    /// Starts the task that receives; after failures, not at once.
+    async fn connect(&mut self) {
+        if self.failures > 1 {
+            sleep(BACKOFF_FIRST.saturating_mul(1 << (self.failures - 2).min(16)).min(BACKOFF_MAX)).await;
+        }
+        let (outbox, inbox) = mpsc::channel(QUEUE_RESPONSES);
+        self.inbox = Some(inbox);
+        let receiver = Receiver {
+            client: self.client.clone(),
+            prefix: self.prefix.clone(),
+            after: self.after,
+            // Never read here: what was asked before this connection is asked again on it.
+            asked: self.asked.clone(),
+            attempts: 0,
+            outbox,
+        };
+        tokio::spawn(receiver.run());
+    }
+}
+
+/// One connection of a watch.
+struct Receiver {
+    client: WatchClient,
+    prefix: String,
+    after: Revision,
+    asked: watch::Receiver<u64>,
+    /// How often progress will be asked for still, unless it comes.
+    attempts: u32,
+    outbox: mpsc::Sender<Batch>,
+}
+
+impl Receiver {
+    /// Receives until the connection breaks, the queue is full or nobody listens.
+    async fn run(mut self) {
+        match self.receive().await {
+            Ok(()) => {}
+            // The consumer reconnects, and meets the same error again if there was no room for it now.
+            Err(error @ (StorageError::Compacted { .. } | StorageError::Internal(_))) => drop(self.outbox.try_send(Err(error))),
+            Err(error) => tracing::warn!(prefix = self.prefix, after = self.after, %error, "a watch broke off and will go on"),
+        }
+    }
+
+    async fn receive(&mut self) -> Result<()> {
+        let options = WatchOptions::new()
+            .with_range(range_end(&self.prefix))
+            .with_start_revision(self.after.saturating_add(1))
+            .with_prev_key()
+            .with_progress_notify();
+        let start = timeout(START_TIMEOUT, self.client.watch(super::range_start(&self.prefix), Some(options))).await;
+        let stream = start.map_err(|_| StorageError::Unavailable("etcd does not begin a watch".into()))?;
+        let (mut requests, mut responses) = stream.map_err(broken)?.split();
+        loop {
+            tokio::select! {
+                response = responses.message() => {
+                    let Some(batch) = self.events(response)? else { return Ok(()) };
+                    if !batch.is_empty() && self.outbox.try_send(Ok(batch)).is_err() {
+                        return Ok(());
+                    }
+                }
+                // The sender lives as long as the store; without it nobody asks.
+                Ok(()) = self.asked.changed() => {
+                    self.attempts = PROGRESS_ATTEMPTS - 1;
+                    requests.request_progress().await.map_err(broken)?;
+                }
+                () = sleep(PROGRESS_RETRY), if self.attempts > 0 => {
+                    self.attempts -= 1;
+                    requests.request_progress().await.map_err(broken)?;
+                }
+                () = self.outbox.closed() => return Ok(()),
+            }
+        }
+    }
+
+    /// The events of a response; `None` at the end of the stream.
+    fn events(&mut self, response: std::result::Result<Option<WatchResponse>, Error>) -> Result<Option<Vec<WatchEvent>>> {
+        let Some(mut response) = response.map_err(broken)? else { return Ok(None) };
+        if response.compact_revision() > 0 {
+            return Err(StorageError::Compacted { oldest: Some(response.compact_revision()) });
+        }
+        if response.canceled() {
+            return Err(StorageError::Unavailable(response.cancel_reason().to_owned()));
+        }
+        if response.created() || !response.events().is_empty() {
+            return response.events().iter().map(event).collect::<Result<_>>().map(Some);
+        }
+        let told = response.take_header().map_or(0, |h| h.revision());
+        self.attempts = 0;
+        // A watch from the future has nothing to say about now.
+        Ok(Some(if told < self.after { Vec::new() } else { vec![WatchEvent::Progress(told)] }))
+    }
+}
+
+/// An error of the connection: the next one may do better.
+fn broken(error: Error) -> StorageError {
+    match interpret(&error, 0) {
+        error @ StorageError::Compacted { .. } => error,
+        error => StorageError::Unavailable(error.to_string()),
+    }
+}
+
+fn event(event: &Event) -> Result<WatchEvent> {
+    let kv = event.kv().ok_or_else(|| StorageError::Internal("an event without a key".into()))?;
+    let previous = event.prev_kv().map(stored).transpose()?;
+    // The value before is known unless it was compacted: then what this watch should tell is gone, too.
+    let lost = || StorageError::Compacted { oldest: Some(kv.mod_revision()) };
+    match event.event_type() {
+        EventType::Put if previous.is_none() && kv.create_revision() != kv.mod_revision() => Err(lost()),
+        EventType::Put => Ok(WatchEvent::Put { current: stored(kv)?, previous }),
+        EventType::Delete if previous.is_none() => Err(lost()),
+        EventType::Delete => Ok(WatchEvent::Delete { key: super::text(kv.key().to_vec())?, revision: kv.mod_revision(), previous }),
+    }
+}
+
+fn stored(kv: &KeyValue) -> Result<crate::storage::Stored> {
+    stored_from(kv.key().to_vec(), Bytes::copy_from_slice(kv.value()), kv.create_revision(), kv.mod_revision())
+}
+
+fn revision(event: &WatchEvent) -> Revision {
+    match event {
+        WatchEvent::Put { current, .. } => current.mod_revision,
+        WatchEvent::Delete { revision, .. } | WatchEvent::Progress(revision) => *revision,
+    }
+}

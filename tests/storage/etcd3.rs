@@ -1,0 +1,173 @@
+//! What only etcd can be asked: broken connections, transactions of others, leases.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{Client, PutOptions, Txn as Transaction, TxnOp};
+use keelson::storage::etcd3::{Config, Etcd3};
+use keelson::storage::{Storage, StorageError, WatchEvent};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::{Backend, bytes, connect, done, events, next, revision};
+use crate::etcd::Etcd;
+
+async fn start() -> Etcd {
+    tokio::task::spawn_blocking(Etcd::start).await.unwrap()
+}
+
+/// A port that leads to another one, until the connections are cut.
+struct Proxy {
+    endpoint: String,
+    cut: tokio::sync::watch::Sender<u64>,
+}
+
+impl Proxy {
+    async fn to(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let cut = tokio::sync::watch::Sender::new(0);
+        let cuts = cut.subscribe();
+        tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((mut near, _)) = listener.accept().await {
+                let mut cuts = cuts.clone();
+                cuts.mark_unchanged();
+                connections.spawn(async move {
+                    let mut far = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                        _ = cuts.changed() => {}
+                    }
+                });
+            }
+        });
+        Self { endpoint, cut }
+    }
+
+    fn cut(&self) {
+        self.cut.send_modify(|n| *n += 1);
+    }
+}
+
+#[tokio::test]
+async fn a_watch_goes_on_over_broken_connections() {
+    let etcd = start().await;
+    let proxy = Proxy::to(etcd.port()).await;
+    let (direct, through) = (connect(&etcd.endpoint()).await, connect(&proxy.endpoint).await);
+    let mut stream = through.watch("/", 1).await.unwrap();
+    let mut at = done(direct.create("/n", bytes("0"), None).await);
+    let mut told = events(&mut stream, 1).await;
+    for i in 1..60 {
+        if i % 10 == 0 {
+            proxy.cut();
+        }
+        at = done(direct.update("/n", bytes(&i.to_string()), at, None).await);
+        if i % 7 == 0 {
+            told.extend(events(&mut stream, i + 1 - told.len()).await);
+        }
+    }
+    told.extend(events(&mut stream, 60 - told.len()).await);
+    assert!(told.iter().map(revision).eq(2..62), "each revision once and in order");
+    // Reads find the way by themselves, too.
+    proxy.cut();
+    assert_eq!(through.get("/n").await.unwrap().unwrap().mod_revision, at);
+}
+
+#[tokio::test]
+async fn compaction_while_away_ends_the_watch() {
+    let etcd = start().await;
+    let proxy = Proxy::to(etcd.port()).await;
+    let (direct, through) = (connect(&etcd.endpoint()).await, connect(&proxy.endpoint).await);
+    let at = done(direct.create("/n", bytes("0"), None).await);
+    let at = done(direct.update("/n", bytes("1"), at, None).await);
+    direct.compact(at).await.unwrap();
+    let mut stream = through.watch("/", 1).await.unwrap();
+    assert_eq!(next(&mut stream).await, Err(StorageError::Compacted { oldest: Some(at) }));
+}
+
+#[tokio::test]
+async fn a_consumer_that_stops_for_long_loses_nothing() {
+    let b = Backend::fresh_etcd3().await;
+    let mut stream = b.watch(1).await;
+    let mut at = b.create("n", "0").await;
+    let mut told = events(&mut stream, 1).await;
+    // More than the queue of the watch holds.
+    for i in 1..1500 {
+        at = b.update("n", &i.to_string(), at).await;
+    }
+    told.extend(events(&mut stream, 1499).await);
+    assert!(told.iter().map(revision).eq(2..=at), "each revision once and in order");
+}
+
+/// kube-apiserver writes one key at a time, but others need not; nor does a lease that ends.
+#[tokio::test]
+async fn events_of_one_revision_come_together() {
+    const KEYS: usize = 100;
+    let etcd = start().await;
+    let (store, mut client) = (connect(&etcd.endpoint()).await, Client::connect([etcd.endpoint()], None).await.unwrap());
+    let mut stream = store.watch("/", 1).await.unwrap();
+    // With the values before, the second is several megabytes.
+    for fill in [1, 2] {
+        let puts: Vec<_> = (0..KEYS).map(|i| TxnOp::put(format!("/{i:03}"), vec![fill; 14_000], None)).collect();
+        client.txn(Transaction::new().and_then(puts)).await.unwrap();
+        store.request_progress().await.unwrap();
+    }
+    let mut told = Vec::new();
+    while told.len() < 2 * KEYS {
+        match next(&mut stream).await.unwrap() {
+            WatchEvent::Progress(at) => assert!(told.len() % KEYS == 0 && at == 1 + (told.len() / KEYS) as i64),
+            event => told.push(event),
+        }
+    }
+    assert!(told.iter().map(revision).eq((0..2 * KEYS).map(|i| 2 + (i / KEYS) as i64)));
+    assert!(told[KEYS..].iter().all(|e| matches!(e, WatchEvent::Put { previous: Some(p), .. } if p.value[0] == 1)));
+}
+
+#[tokio::test]
+async fn keys_share_leases() {
+    let etcd = start().await;
+    let (store, mut client) = (connect(&etcd.endpoint()).await, Client::connect([etcd.endpoint()], None).await.unwrap());
+    let hour = Duration::from_secs(3600);
+    for i in 0..10 {
+        done(store.create(&format!("/{i}"), bytes("x"), Some(hour)).await);
+    }
+    let leases = client.leases().await.unwrap();
+    let [lease] = leases.leases() else { panic!("{leases:?}") };
+    let left = client.lease_time_to_live(lease.id(), None).await.unwrap().ttl();
+    assert!((3600..=3660).contains(&left), "{left}");
+    // One that somebody revoked is replaced.
+    client.lease_revoke(lease.id()).await.unwrap();
+    done(store.create("/0", bytes("x"), Some(hour)).await);
+    // Another time to live is another lease.
+    done(store.create("/1", bytes("x"), Some(2 * hour)).await);
+    assert_eq!(client.leases().await.unwrap().leases().len(), 2);
+    // What kube-apiserver left with a lease of its own is nothing special.
+    let lease = client.lease_grant(100, None).await.unwrap().id();
+    client.put("/2", "x", Some(PutOptions::new().with_lease(lease))).await.unwrap();
+    let at = store.get("/2").await.unwrap().unwrap().mod_revision;
+    done(store.update("/2", bytes("y"), at, None).await);
+    client.lease_revoke(lease).await.unwrap();
+    assert_eq!(store.get("/2").await.unwrap().unwrap().value, bytes("y"));
+}
+
+#[tokio::test]
+async fn without_etcd_every_call_fails_in_time() {
+    // Bound, then closed: nobody listens there.
+    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let endpoints = vec![format!("http://127.0.0.1:{port}")];
+    let short = Duration::from_secs(2);
+    let config = Config { endpoints, request_timeout: short, health_timeout: short, ..Config::default() };
+    let store = Arc::new(Etcd3::connect(config).await.unwrap());
+    let outcomes = [
+        store.get("/a").await.map(drop),
+        store.create("/a", bytes("x"), None).await.map(drop),
+        store.create("/a", bytes("x"), Some(short)).await.map(drop),
+        store.delete("/a", 7).await.map(drop),
+        store.current_revision().await.map(drop),
+        store.healthy().await,
+    ];
+    for outcome in outcomes {
+        assert!(matches!(outcome, Err(StorageError::Unavailable(_))), "{outcome:?}");
+    }
+}

@@ -1,0 +1,5 @@
+//! What every store promises, checked on each of them; then what only one of them can be asked.
+
+#[path = "support/etcd.rs"]
+mod etcd;
+mod storage;
