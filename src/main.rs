@@ -1,3 +1,10 @@
 //! The keelson binary: hands its command line to the server.
 
-fn main() {}
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    keelson::server::main(std::env::args().skip(1))
+}

@@ -1,1 +1,6 @@
 //! Metrics, tracing and health registries; each module declares its own metrics next to its code.
+
+pub mod health;
+pub mod log;
+pub mod metrics;
+pub mod process;

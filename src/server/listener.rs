@@ -1,0 +1,226 @@
+//! The listening socket: TCP, TLS and HTTP down to one call of a [`Handler`] per request.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::task::TaskTracker;
+
+use super::config::Serving;
+use super::shutdown::Shutdown;
+use super::tls::HTTP_2;
+use crate::auth::authn::Peer;
+use crate::endpoints::body::Body;
+use crate::telemetry::metrics::Counter;
+
+/// Connections that wait to be accepted.
+pub const BACKLOG: u32 = 1024;
+/// How long a TLS handshake may take (Go's `ReadHeaderTimeout` bounds it likewise).
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The headers of a request in bytes, as in Go (`http.DefaultMaxHeaderBytes`); more are answered with 431.
+pub const MAX_HEADER_BYTES: usize = 1 << 20;
+/// The number of headers of an HTTP/1.1 request.
+pub const MAX_HEADERS: usize = 1024;
+/// How long an HTTP/1.1 connection may wait between requests, or for a header to be complete (apiserver's `IdleTimeout`).
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// How often a silent HTTP/2 client is asked whether it is still there, and how long it may think about it.
+pub const PING_INTERVAL: Duration = Duration::from_secs(60);
+pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// What a client may send before the server has read it: of one request, and of all of a connection.
+pub const STREAM_WINDOW: u32 = 256 * 1024;
+pub const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// What the server buffers of one response that a client is slow to read.
+pub const MAX_SEND_BUFFER: usize = 512 * 1024;
+/// How long connections may take to finish their requests when the server ends.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long to pause when accepting fails, for example for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+static TLS_ERRORS: Counter = Counter::new("apiserver_tls_handshake_errors_total", "TLS handshakes that failed.", &[]);
+
+/// A connection, as far as its requests should know.
+#[derive(Debug)]
+pub struct Connection {
+    pub remote: SocketAddr,
+    /// What the other side proved in the handshake.
+    pub peer: Peer,
+    /// Whether it speaks HTTP/2.
+    pub http2: bool,
+}
+
+/// Answers requests.
+#[async_trait]
+pub trait Handler: Send + Sync + 'static {
+    async fn handle(&self, request: Request<Incoming>, connection: &Connection) -> Response<Body>;
+}
+
+/// A bound socket that does not answer yet.
+pub struct Listener {
+    tcp: TcpListener,
+    tls: TlsAcceptor,
+    max_streams: u32,
+}
+
+impl Listener {
+    /// Binds the address and port.
+    ///
+    /// # Errors
+    /// The address is taken or not this machine's.
+    pub fn bind(serving: &Serving, tls: ServerConfig) -> std::io::Result<Self> {
+        let address = SocketAddr::new(serving.bind_address, serving.port);
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        // A restarted server must not wait for the connections of its predecessor; Go sets this always, too.
+        socket.set_reuseaddr(true)?;
+        #[cfg(unix)]
+        if serving.reuse_port {
+            socket.set_reuseport(true)?;
+        }
+        socket.bind(address)?;
+        let tcp = socket.listen(BACKLOG)?;
+        Ok(Self { tcp, tls: TlsAcceptor::from(Arc::new(tls)), max_streams: serving.max_streams })
+    }
+
+    /// Where it listens, with the port that was chosen if 0 was asked for.
+    ///
+    /// # Errors
+    /// The socket is broken.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.tcp.local_addr()
+    }
+
+    /// Serves until `shutdown` drains; then lets the requests that run finish, for [`DRAIN_TIMEOUT`] at most.
+    pub async fn serve(self, handler: Arc<dyn Handler>, shutdown: Shutdown) {
+        let tasks = TaskTracker::new();
+        let protocols = Arc::new(Protocols::new(self.max_streams));
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.tcp.accept() => accepted,
+                () = shutdown.drained() => break,
+            };
+            match accepted {
+                Ok((tcp, remote)) => {
+                    let (tls, protocols, handler) = (self.tls.clone(), protocols.clone(), handler.clone());
+                    tasks.spawn(connection(tcp, remote, tls, protocols, handler, shutdown.clone()));
+                }
+                Err(why) => {
+                    tracing::warn!("accepting a connection: {why}");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        drop(self.tcp);
+        tasks.close();
+        if tokio::time::timeout(DRAIN_TIMEOUT, tasks.wait()).await.is_err() {
+            tracing::warn!("{} connections were still busy after {DRAIN_TIMEOUT:?} and are cut", tasks.len());
+        }
+    }
+}
+
+/// HTTP with the limits of this server.
+struct Protocols {
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
+}
+
+impl Protocols {
+    fn new(max_streams: u32) -> Self {
+        let mut http1 = http1::Builder::new();
+        http1.timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).max_headers(MAX_HEADERS).max_buf_size(MAX_HEADER_BYTES);
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(max_streams)
+            .max_header_list_size(MAX_HEADER_BYTES as u32)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(MAX_SEND_BUFFER)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT);
+        Self { http1, http2 }
+    }
+}
+
+/// One connection from its first byte to its last.
+async fn connection(
+    tcp: TcpStream,
+    remote: SocketAddr,
+    tls: TlsAcceptor,
+    protocols: Arc<Protocols>,
+    handler: Arc<dyn Handler>,
+    shutdown: Shutdown,
+) {
+    // Small answers must not wait for more to send; an error here shows up again at the first read.
+    let _ = tcp.set_nodelay(true);
+    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(tcp)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(why)) => {
+            TLS_ERRORS.inc(&[]);
+            tracing::debug!("TLS handshake with {remote}: {why}");
+            return;
+        }
+        Err(_) => {
+            TLS_ERRORS.inc(&[]);
+            tracing::debug!("TLS handshake with {remote}: took longer than {HANDSHAKE_TIMEOUT:?}");
+            return;
+        }
+    };
+    let session = stream.get_ref().1;
+    let certificates = session.peer_certificates().map(<[_]>::to_vec).unwrap_or_default();
+    let http2 = session.alpn_protocol() == Some(HTTP_2);
+    let connection = Arc::new(Connection { remote, peer: Peer::new(certificates), http2 });
+    let ended = if http2 {
+        serve_http2(stream, connection, &protocols, handler, shutdown).await
+    } else {
+        serve_http1(stream, connection, &protocols, handler, shutdown).await
+    };
+    if let Err(why) = ended {
+        tracing::debug!("connection of {remote}: {why}");
+    }
+}
+
+async fn serve_http1(
+    stream: TlsStream<TcpStream>,
+    connection: Arc<Connection>,
+    protocols: &Protocols,
+    handler: Arc<dyn Handler>,
+    shutdown: Shutdown,
+) -> hyper::Result<()> {
+    let service = service_fn(move |request| answer(handler.clone(), connection.clone(), request));
+    let mut serving = std::pin::pin!(protocols.http1.serve_connection(TokioIo::new(stream), service).with_upgrades());
+    tokio::select! {
+        ended = serving.as_mut() => return ended,
+        () = shutdown.drained() => serving.as_mut().graceful_shutdown(),
+    }
+    serving.await
+}
+
+async fn serve_http2(
+    stream: TlsStream<TcpStream>,
+    connection: Arc<Connection>,
+    protocols: &Protocols,
+    handler: Arc<dyn Handler>,
+    shutdown: Shutdown,
+) -> hyper::Result<()> {
+    let service = service_fn(move |request| answer(handler.clone(), connection.clone(), request));
+    let mut serving = std::pin::pin!(protocols.http2.serve_connection(TokioIo::new(stream), service));
+    tokio::select! {
+        ended = serving.as_mut() => return ended,
+        () = shutdown.drained() => serving.as_mut().graceful_shutdown(),
+    }
+    serving.await
+}
+
+async fn answer(handler: Arc<dyn Handler>, connection: Arc<Connection>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    Ok(handler.handle(request, &connection).await)
+}

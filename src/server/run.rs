@@ -1,0 +1,230 @@
+//! A server from its command line to its end: store, identity, handler, listener.
+
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+
+use super::certs::{self, Admin, CertError, Identity};
+use super::config::Config;
+use super::flags::{self, Command, FlagError, Flags};
+use super::health;
+use super::listener::{Connection, Handler, Listener};
+use super::shutdown::{self, Shutdown};
+use super::tls::{self, TlsError};
+use crate::endpoints::body::{Body, empty};
+use crate::storage::embedded::Embedded;
+use crate::storage::{Storage, StorageError};
+use crate::telemetry::health::{Health, Scope};
+
+/// What `--version` says.
+pub const VERSION: &str = "Kubernetes v1.36.2";
+
+/// Why a server does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Flags(#[from] FlagError),
+    #[error(transparent)]
+    Cert(#[from] CertError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("{0}")]
+    Storage(#[from] StorageError),
+    #[error("listening on {address}: {source}")]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// What a handler is made of.
+#[derive(Clone)]
+pub struct Parts {
+    pub config: Arc<Config>,
+    pub identity: Arc<Identity>,
+    /// Where the rest of the cluster finds this server.
+    pub advertise: SocketAddr,
+    pub storage: Arc<dyn Storage>,
+    pub health: Arc<Health>,
+    pub shutdown: Shutdown,
+}
+
+/// Obeys a command line (without the program's name) until the process is told to end.
+pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
+    let outcome = match flags::parse(args) {
+        Ok(Command::Help) => writeln!(io::stdout(), "{}", flags::Help).map_err(RunError::from),
+        Ok(Command::Version) => writeln!(io::stdout(), "{VERSION}").map_err(RunError::from),
+        Ok(Command::Run(flags)) => start(&flags),
+        Err(why) => Err(why.into()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            // If even stderr is gone there is nobody left to tell.
+            let _ = writeln!(io::stderr(), "Error: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(flags: &Flags) -> Result<(), RunError> {
+    let config = Config::from_flags(flags)?;
+    crate::telemetry::log::start(config.log.verbosity, config.log.json);
+    for (name, why) in flags.without_effect() {
+        tracing::info!("--{name} has no effect: {why}");
+    }
+    for (name, on) in config.feature_gates.changed() {
+        tracing::info!("feature gate {name} is {on}");
+    }
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
+        let shutdown = Shutdown::new();
+        tokio::spawn(end_on_signal(config.shutdown.delay, shutdown.clone()));
+        run(config, shutdown).await
+    })
+}
+
+/// The first signal starts the shutdown, a second one ends it at once.
+async fn end_on_signal(delay: Duration, shutdown: Shutdown) {
+    shutdown::signal().await;
+    tracing::info!("shutting down");
+    shutdown.stop();
+    tokio::select! {
+        () = tokio::time::sleep(delay) => {}
+        () = shutdown::signal() => {}
+    }
+    shutdown.drain();
+    shutdown::signal().await;
+    std::process::exit(1);
+}
+
+/// Serves until `shutdown` drains.
+///
+/// # Errors
+/// The server cannot start: its store, certificates or address are not to be had.
+pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
+    let config = Arc::new(config);
+    // The store comes first: it is what a second server on the same directory fails on.
+    let storage = open_storage(&config)?;
+    let advertise = advertise_address(&config);
+    let identity = Arc::new(certs::prepare(&config, advertise)?);
+    let listen = |source| RunError::Listen { address: SocketAddr::new(config.serving.bind_address, config.serving.port), source };
+    let listener = Listener::bind(&config.serving, tls::server_config(&config.serving, &identity.serving)?).map_err(listen)?;
+    let address = listener.address()?;
+    let health = Arc::new(Health::default());
+    health::add_basics(&health, &shutdown);
+    add_storage_checks(&health, &config, &storage);
+    let parts = Parts {
+        config: config.clone(),
+        identity: identity.clone(),
+        advertise: SocketAddr::new(advertise, address.port()),
+        storage: storage.clone(),
+        health,
+        shutdown: shutdown.clone(),
+    };
+    let handler = Arc::new(HealthOnly(parts.health.clone()));
+    if let Some(interval) = config.storage.compaction_interval {
+        tokio::spawn(compact(storage, interval, shutdown.clone()));
+    }
+    if let Some(admin) = &identity.admin {
+        admin.write(address)?;
+        introduce(admin)?;
+    } else {
+        tracing::info!("serving on {address}");
+    }
+    listener.serve(handler, shutdown).await;
+    Ok(())
+}
+
+fn open_storage(config: &Config) -> Result<Arc<dyn Storage>, RunError> {
+    if config.storage.etcd_servers.is_empty() {
+        return Ok(Arc::new(Embedded::open(&config.data_dir)?));
+    }
+    Err(StorageError::Internal("--etcd-servers: etcd is not connected yet".to_owned()).into())
+}
+
+/// `etcd` in every scope and `etcd-readiness` for `/readyz`, as upstream names them whatever the store is.
+fn add_storage_checks(health: &Health, config: &Config, storage: &Arc<dyn Storage>) {
+    let check = |limit: Duration| {
+        let storage = storage.clone();
+        move || {
+            let storage = storage.clone();
+            async move {
+                match tokio::time::timeout(limit, storage.healthy()).await {
+                    Ok(outcome) => outcome.map_err(|why| why.to_string()),
+                    Err(_) => Err("the store did not answer in time".to_owned()),
+                }
+            }
+        }
+    };
+    health.add("etcd", Scope::ALL, check(config.storage.health_timeout));
+    health.add("etcd-readiness", Scope::READY, check(config.storage.ready_timeout));
+}
+
+/// Forgets what is older than `interval`, every `interval` (apiserver `storage/etcd3/compact.go`).
+async fn compact(storage: Arc<dyn Storage>, interval: Duration, shutdown: Shutdown) {
+    let mut old = None;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(interval) => {}
+            () = shutdown.drained() => return,
+        }
+        if let Some(revision) = old {
+            match storage.compact(revision).await {
+                // Another server of the cluster was faster.
+                Ok(()) | Err(StorageError::Compacted { .. }) => {}
+                Err(why) => tracing::warn!("compacting the store: {why}"),
+            }
+        }
+        old = storage.current_revision().await.ok();
+    }
+}
+
+/// The address for the rest of the cluster: the flag's, the bind address, or that of the interface that leads outside.
+fn advertise_address(config: &Config) -> IpAddr {
+    let bind = config.serving.bind_address;
+    if let Some(address) = config.serving.advertise_address {
+        return address;
+    }
+    if !bind.is_unspecified() && !bind.is_loopback() {
+        return bind;
+    }
+    // Connecting a UDP socket sends nothing, but chooses the interface. The address is one for documentation (RFC 5737).
+    let outside = || -> io::Result<IpAddr> {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
+        Ok(socket.local_addr()?.ip())
+    };
+    outside().ok().filter(|address| !address.is_unspecified()).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+/// Tells on the terminal how to go on.
+fn introduce(admin: &Admin) -> io::Result<()> {
+    let path = std::path::absolute(&admin.path).unwrap_or_else(|_| admin.path.clone());
+    let mut out = io::stdout().lock();
+    writeln!(out, "\nKeelson is ready. In another terminal:\n")?;
+    writeln!(out, "  export KUBECONFIG={}\n  kubectl get ns", path.display())?;
+    out.flush()
+}
+
+/// Answers health checks and nothing else.
+struct HealthOnly(Arc<Health>);
+
+#[async_trait]
+impl Handler for HealthOnly {
+    async fn handle(&self, request: Request<Incoming>, _connection: &Connection) -> Response<Body> {
+        let uri = request.uri();
+        match self.0.answer(uri.path(), uri.query().unwrap_or("")).await {
+            Some(answer) => health::response(answer),
+            None => {
+                let mut response = Response::new(empty());
+                *response.status_mut() = StatusCode::NOT_FOUND;
+                response
+            }
+        }
+    }
+}

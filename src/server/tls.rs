@@ -1,0 +1,199 @@
+//! TLS as the listener speaks it: certificates by server name, protocols, and clients that may show any certificate.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme, SupportedCipherSuite};
+use rustls_pki_types::{CertificateDer, UnixTime};
+
+use super::certs::{CertError, ServingCert, load};
+use super::config::Serving;
+use crate::auth::authn::x509;
+
+/// The protocol names of ALPN.
+pub const HTTP_2: &[u8] = b"h2";
+pub const HTTP_1_1: &[u8] = b"http/1.1";
+
+/// TLS sessions that are remembered, so that a client may resume them.
+pub const MAX_SESSIONS: usize = 1024;
+
+/// Why TLS could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error(transparent)]
+    Cert(#[from] CertError),
+    #[error("TLS: {0}")]
+    Tls(#[from] rustls::Error),
+    #[error("{0}")]
+    Config(String),
+    #[error("a serving certificate: {0}")]
+    X509(#[from] x509::X509Error),
+}
+
+/// The TLS side of a server.
+///
+/// # Errors
+/// Certificates that cannot be read or do not match their keys; unknown cipher suites or curves.
+pub fn server_config(serving: &Serving, default: &ServingCert) -> Result<ServerConfig, TlsError> {
+    let provider = Arc::new(provider(serving)?);
+    let versions: &[&rustls::SupportedProtocolVersion] =
+        if serving.tls13_only { &[&rustls::version::TLS13] } else { &[&rustls::version::TLS13, &rustls::version::TLS12] };
+    let mut certificates = Certificates { default: certified(default.clone(), &provider)?, names: HashMap::new() };
+    for sni in &serving.sni {
+        let cert = load(&sni.files)?;
+        let names = if sni.names.is_empty() { names_of(&cert) } else { sni.names.clone() };
+        let certified = certified(cert, &provider)?;
+        for name in names {
+            // The first that claims a name keeps it, as in Go.
+            certificates.names.entry(name.to_ascii_lowercase()).or_insert_with(|| certified.clone());
+        }
+    }
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)?
+        .with_client_cert_verifier(Arc::new(AnyClient))
+        .with_cert_resolver(Arc::new(certificates));
+    config.alpn_protocols = if serving.http2 { vec![HTTP_2.to_vec(), HTTP_1_1.to_vec()] } else { vec![HTTP_1_1.to_vec()] };
+    config.session_storage = rustls::server::ServerSessionMemoryCache::new(MAX_SESSIONS);
+    config.send_tls13_tickets = 1;
+    Ok(config)
+}
+
+/// The cryptography that the flags leave.
+fn provider(serving: &Serving) -> Result<CryptoProvider, TlsError> {
+    let mut provider = aws_lc_rs::default_provider();
+    if !serving.cipher_suites.is_empty() {
+        let known = |name: &str| aws_lc_rs::ALL_CIPHER_SUITES.iter().any(|suite| is_named(suite, name));
+        for name in serving.cipher_suites.iter().filter(|name| !known(name)) {
+            if !name.starts_with("TLS_") {
+                return Err(TlsError::Config(format!("Cipher suite {name} not supported or doesn't exist")));
+            }
+            tracing::warn!("--tls-cipher-suites: {name} is not offered, since it is not safe or not known");
+        }
+        // The suites of TLS 1.3 cannot be chosen, in Go neither.
+        provider.cipher_suites.retain(|suite| suite.tls13().is_some() || serving.cipher_suites.iter().any(|name| is_named(suite, name)));
+    }
+    if !serving.curves.is_empty() {
+        let group = |number: &u16| -> Result<&'static dyn SupportedKxGroup, TlsError> {
+            let known = aws_lc_rs::ALL_KX_GROUPS.iter().find(|group| u16::from(group.name()) == *number);
+            known.copied().ok_or_else(|| TlsError::Config(format!("--tls-curve-preferences: {number} is not supported")))
+        };
+        provider.kx_groups = serving.curves.iter().map(group).collect::<Result<_, _>>()?;
+    }
+    Ok(provider)
+}
+
+/// Whether a suite has a name; Go's name of the ChaCha suites lacks the hash.
+fn is_named(suite: &SupportedCipherSuite, name: &str) -> bool {
+    suite.suite().as_str().is_some_and(|own| own == name || own.strip_suffix("_SHA256").is_some_and(|short| short == name))
+}
+
+/// A certificate with its key, which must match.
+fn certified(cert: ServingCert, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, TlsError> {
+    let key = provider.key_provider.load_private_key(cert.key)?;
+    let leaf = cert.chain.first().ok_or_else(|| TlsError::Config("a serving certificate is missing".to_owned()))?;
+    let expected = x509::public_key(leaf)?;
+    if key.public_key().is_some_and(|public| public.as_ref() != expected.as_slice()) {
+        return Err(TlsError::Config("tls: private key does not match public key".to_owned()));
+    }
+    Ok(Arc::new(CertifiedKey::new(cert.chain, key)))
+}
+
+/// The DNS names in a certificate.
+fn names_of(cert: &ServingCert) -> Vec<String> {
+    use x509_parser::extensions::GeneralName;
+    use x509_parser::prelude::FromDer;
+    let parsed = cert.chain.first().and_then(|der| x509_parser::certificate::X509Certificate::from_der(der).ok());
+    let Some((_, parsed)) = parsed else { return Vec::new() };
+    let Ok(Some(names)) = parsed.subject_alternative_name() else { return Vec::new() };
+    let dns = |name: &GeneralName<'_>| if let GeneralName::DNSName(name) = name { Some((*name).to_owned()) } else { None };
+    names.value.general_names.iter().filter_map(dns).collect()
+}
+
+/// Serving certificates by lower-case server name, which may begin with `*.`.
+#[derive(Debug)]
+struct Certificates {
+    default: Arc<CertifiedKey>,
+    names: HashMap<String, Arc<CertifiedKey>>,
+}
+
+impl Certificates {
+    fn find(&self, name: &str) -> Option<&Arc<CertifiedKey>> {
+        let name = name.to_ascii_lowercase();
+        self.names.get(&name).or_else(|| {
+            let (_, parent) = name.split_once('.')?;
+            self.names.get(&format!("*.{parent}"))
+        })
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let named = if self.names.is_empty() { None } else { hello.server_name().and_then(|name| self.find(name)) };
+        Some(named.unwrap_or(&self.default).clone())
+    }
+}
+
+/// Asks for a client certificate and takes any, or none: who it names is authentication's question, and a wrong one is
+/// answered with 401 rather than with a broken handshake (Go's `tls.RequestClientCert`). What is checked is that the
+/// client has the key.
+#[derive(Debug)]
+struct AnyClient;
+
+impl AnyClient {
+    fn verify(message: &[u8], cert: &CertificateDer<'_>, signed: &DigitallySignedStruct) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let key = x509::public_key(cert).map_err(|_| rustls::Error::InvalidCertificate(rustls::CertificateError::BadEncoding))?;
+        let schemes = x509::algorithms().mapping.iter().filter(|(scheme, _)| *scheme == signed.scheme);
+        let algorithms = schemes.flat_map(|(_, algorithms)| algorithms.iter().copied());
+        if x509::verify_signature(&key, algorithms, message, signed.signature()) {
+            Ok(HandshakeSignatureValid::assertion())
+        } else {
+            Err(rustls::Error::InvalidCertificate(rustls::CertificateError::BadSignature))
+        }
+    }
+}
+
+impl ClientCertVerifier for AnyClient {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Self::verify(message, cert, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Self::verify(message, cert, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        x509::algorithms().supported_schemes()
+    }
+}

@@ -1,0 +1,187 @@
+//! Health checks and how `/livez`, `/readyz` and `/healthz` tell of them (apiserver `server/healthz`).
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use parking_lot::RwLock;
+
+/// What a check finds: nothing, or what is wrong. Only the server's own log and the check's own path tell the reason.
+pub type Outcome = Result<(), String>;
+
+type Run = Arc<dyn Fn() -> BoxFuture<'static, Outcome> + Send + Sync>;
+
+/// The endpoints that a check counts for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// `/livez`: whether the process should be restarted.
+    pub live: bool,
+    /// `/readyz`: whether it should get requests.
+    pub ready: bool,
+    /// `/healthz`, the old form of both.
+    pub health: bool,
+}
+
+impl Scope {
+    pub const ALL: Scope = Scope { live: true, ready: true, health: true };
+    pub const READY: Scope = Scope { live: false, ready: true, health: false };
+
+    fn covers(self, endpoint: &str) -> bool {
+        match endpoint {
+            "livez" => self.live,
+            "readyz" => self.ready,
+            "healthz" => self.health,
+            _ => false,
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Check {
+    name: String,
+    scope: Scope,
+    run: Run,
+}
+
+/// The checks of a server.
+#[derive(Default)]
+pub struct Health(RwLock<Vec<Check>>);
+
+/// An answer, as plain text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// 200 or 500.
+    pub status: u16,
+    pub body: String,
+}
+
+impl Answer {
+    fn failed(body: String) -> Self {
+        Self { status: 500, body }
+    }
+
+    fn ok(body: String) -> Self {
+        Self { status: 200, body }
+    }
+}
+
+impl Health {
+    /// Adds a check; one of the same name is replaced. They are listed in the order in which they came.
+    pub fn add<F, R>(&self, name: impl Into<String>, scope: Scope, run: F)
+    where
+        F: Fn() -> R + Send + Sync + 'static,
+        R: Future<Output = Outcome> + Send + 'static,
+    {
+        let name = name.into();
+        let check = Check { name: name.clone(), scope, run: Arc::new(move || Box::pin(run())) };
+        let mut checks = self.0.write();
+        match checks.iter_mut().find(|known| known.name == name) {
+            Some(known) => *known = check,
+            None => checks.push(check),
+        }
+    }
+
+    /// Answers a path such as `/readyz` or `/livez/etcd`; `None` for a path that is no health check's.
+    pub async fn answer(&self, path: &str, query: &str) -> Option<Answer> {
+        let (endpoint, one) = match path.trim_start_matches('/').split_once('/') {
+            Some((endpoint, check)) => (endpoint, check),
+            None => (path.trim_start_matches('/'), ""),
+        };
+        if !matches!(endpoint, "livez" | "readyz" | "healthz") {
+            return None;
+        }
+        let checks: Vec<Check> = self.0.read().iter().filter(|check| check.scope.covers(endpoint)).cloned().collect();
+        if one.is_empty() {
+            return Some(all(endpoint, &checks, query).await);
+        }
+        let check = checks.iter().find(|check| check.name == one)?;
+        Some(match (check.run)().await {
+            Ok(()) => Answer::ok("ok".to_owned()),
+            Err(why) => Answer::failed(format!("internal server error: {why}\n")),
+        })
+    }
+
+    /// Whether all checks of an endpoint (`livez`, `readyz`, `healthz`) pass.
+    pub async fn passes(&self, endpoint: &str) -> bool {
+        self.answer(endpoint, "").await.is_some_and(|answer| answer.status == 200)
+    }
+}
+
+async fn all(endpoint: &str, checks: &[Check], query: &str) -> Answer {
+    let parameters: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+    let excluded: Vec<&str> = parameters.iter().filter(|(key, _)| key == "exclude").map(|(_, value)| value.as_str()).collect();
+    let mut lines = String::new();
+    let mut failures = Vec::new();
+    for check in checks {
+        let name = &check.name;
+        // Writing to a String cannot fail.
+        let _ = if excluded.contains(&name.as_str()) {
+            writeln!(lines, "[+]{name} excluded: ok")
+        } else {
+            match (check.run)().await {
+                Ok(()) => writeln!(lines, "[+]{name} ok"),
+                Err(why) => {
+                    failures.push(format!("{name}: {why}"));
+                    writeln!(lines, "[-]{name} failed: reason withheld")
+                }
+            }
+        };
+    }
+    let mut unknown: Vec<String> =
+        excluded.iter().filter(|name| checks.iter().all(|check| check.name != **name)).map(|name| format!("{name:?}")).collect();
+    unknown.sort();
+    unknown.dedup();
+    if !unknown.is_empty() {
+        let _ = writeln!(lines, "warn: some health checks cannot be excluded: no matches for {}", unknown.join(","));
+    }
+    if !failures.is_empty() {
+        tracing::debug!("{endpoint} check failed: {}", failures.join("; "));
+        return Answer::failed(format!("{lines}{endpoint} check failed\n"));
+    }
+    if parameters.iter().any(|(key, _)| key == "verbose") {
+        return Answer::ok(format!("{lines}{endpoint} check passed\n"));
+    }
+    Answer::ok("ok".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn health() -> Health {
+        let health = Health::default();
+        health.add("ping", Scope::ALL, || async { Ok(()) });
+        health.add("etcd", Scope::ALL, || async { Err("gone".to_owned()) });
+        health.add("shutdown", Scope::READY, || async { Ok(()) });
+        health
+    }
+
+    #[tokio::test]
+    async fn answers_are_upstreams() {
+        let health = health();
+        for (path, query, status, body) in [
+            ("/readyz", "", 500, "[+]ping ok\n[-]etcd failed: reason withheld\n[+]shutdown ok\nreadyz check failed\n"),
+            ("/livez", "exclude=etcd", 200, "ok"),
+            ("/livez", "verbose&exclude=etcd", 200, "[+]ping ok\n[+]etcd excluded: ok\nlivez check passed\n"),
+            (
+                "/livez",
+                "verbose&exclude=etcd&exclude=nope",
+                200,
+                "[+]ping ok\n[+]etcd excluded: ok\nwarn: some health checks cannot be excluded: no matches for \"nope\"\nlivez check passed\n",
+            ),
+            ("/healthz/ping", "", 200, "ok"),
+            ("/healthz/etcd", "", 500, "internal server error: gone\n"),
+        ] {
+            assert_eq!(health.answer(path, query).await, Some(Answer { status, body: body.to_owned() }), "{path}?{query}");
+        }
+        assert_eq!(health.answer("/livez/shutdown", "").await, None, "it counts for readyz only");
+        assert_eq!(health.answer("/livezy", "").await, None);
+    }
+
+    #[tokio::test]
+    async fn a_check_can_be_replaced() {
+        let health = health();
+        health.add("etcd", Scope::ALL, || async { Ok(()) });
+        assert!(health.passes("readyz").await);
+    }
+}

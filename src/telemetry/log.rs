@@ -1,0 +1,34 @@
+//! Logging: tracing events to stderr, as much as `-v` asks for.
+
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
+
+/// Overrides what `-v` says, in the syntax of tracing-subscriber's EnvFilter.
+pub const FILTER_VARIABLE: &str = "KEELSON_LOG";
+
+/// Starts logging for the process, with klog's verbosity (0 to 10), as lines of text or JSON. A second call changes nothing.
+pub fn start(verbosity: i64, json: bool) {
+    let filter = EnvFilter::builder().with_default_directive(level(verbosity).into()).with_env_var(FILTER_VARIABLE).from_env_lossy();
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(verbosity >= 4);
+    // An error means that logging has been started already.
+    let _ = if json { lines.json().try_init() } else { lines.with_ansi(false).try_init() };
+}
+
+/// klog's levels, roughly: 0 to 3 tell what an operator should know, 4 and 5 debug, from 6 on every request is told.
+fn level(verbosity: i64) -> LevelFilter {
+    match verbosity {
+        ..=3 => LevelFilter::INFO,
+        4..=5 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verbosity_is_monotonic() {
+        assert_eq!([0, 2, 4, 5, 6, 10].map(level), [2, 2, 3, 3, 4, 4].map(|at| [LevelFilter::OFF, LevelFilter::WARN, LevelFilter::INFO, LevelFilter::DEBUG, LevelFilter::TRACE][at]));
+    }
+}
