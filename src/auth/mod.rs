@@ -22,3 +22,10 @@ pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub const ANONYMOUS: &str = "system:anonymous";
 /// The group that may do everything, whatever RBAC says.
 pub const MASTERS: &str = "system:masters";
+
+/// Where authentication looks up secrets, service accounts, pods and nodes.
+#[async_trait::async_trait]
+pub trait ObjectSource: Send + Sync {
+    /// The object, or `None` if there is none (or the store cannot say). `namespace` is empty for cluster-wide kinds.
+    async fn get(&self, gvr: &crate::meta::Gvr, namespace: &str, name: &str) -> Option<crate::meta::Object>;
+}

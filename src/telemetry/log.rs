@@ -29,6 +29,10 @@ mod tests {
 
     #[test]
     fn verbosity_is_monotonic() {
-        assert_eq!([0, 2, 4, 5, 6, 10].map(level), [2, 2, 3, 3, 4, 4].map(|at| [LevelFilter::OFF, LevelFilter::WARN, LevelFilter::INFO, LevelFilter::DEBUG, LevelFilter::TRACE][at]));
+        assert_eq!(
+            [0, 2, 4, 5, 6, 10].map(level),
+            [2, 2, 3, 3, 4, 4]
+                .map(|at| [LevelFilter::OFF, LevelFilter::WARN, LevelFilter::INFO, LevelFilter::DEBUG, LevelFilter::TRACE][at])
+        );
     }
 }

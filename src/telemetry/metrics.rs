@@ -16,9 +16,8 @@ pub const MAX_SERIES: usize = 20_000;
 const SEPARATOR: char = '\u{1f}';
 
 /// The buckets of request durations in seconds (apiserver `endpoints/metrics`).
-pub const REQUEST_SECONDS: &[f64] = &[
-    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
-];
+pub const REQUEST_SECONDS: &[f64] =
+    &[0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
 
 static REGISTRY: Mutex<Vec<&'static (dyn Collect + Sync)>> = Mutex::new(Vec::new());
 

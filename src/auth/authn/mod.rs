@@ -52,7 +52,8 @@ impl Peer {
             Purpose::Client => &self.client,
             Purpose::FrontProxy => &self.front_proxy,
         };
-        let verify = || bundle.verify(&self.certificates, now).map_err(|why| AuthnError::new(format!("verifying certificate failed: {why}")));
+        let verify =
+            || bundle.verify(&self.certificates, now).map_err(|why| AuthnError::new(format!("verifying certificate failed: {why}")));
         match slot.get_or_init(verify) {
             Ok(verified) if now > verified.not_after => Err(AuthnError::new("x509: certificate has expired or is not yet valid")),
             Ok(verified) => Ok(Some(verified)),

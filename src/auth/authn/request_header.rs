@@ -81,7 +81,12 @@ fn strip_prefix<'a>(name: &'a HeaderName, prefix: &str) -> Option<&'a str> {
 }
 
 fn first(headers: &HeaderMap, names: &[String]) -> Option<String> {
-    names.iter().filter_map(|name| headers.get(name.as_str())).filter_map(|value| value.to_str().ok()).find(|value| !value.is_empty()).map(str::to_owned)
+    names
+        .iter()
+        .filter_map(|name| headers.get(name.as_str()))
+        .filter_map(|value| value.to_str().ok())
+        .find(|value| !value.is_empty())
+        .map(str::to_owned)
 }
 
 fn values<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = String> + use<'a> {

@@ -87,11 +87,8 @@ impl CaBundle {
         let (leaf_der, rest) = presented.split_first().ok_or_else(|| error("no certificate"))?;
         let leaf = parse(leaf_der)?;
         check_certificate(&leaf, now)?;
-        let intermediates: Vec<(&[u8], X509Certificate<'_>)> = rest
-            .iter()
-            .take(MAX_INTERMEDIATES)
-            .filter_map(|der| Some((der.as_ref(), parse(der).ok()?)))
-            .collect();
+        let intermediates: Vec<(&[u8], X509Certificate<'_>)> =
+            rest.iter().take(MAX_INTERMEDIATES).filter_map(|der| Some((der.as_ref(), parse(der).ok()?))).collect();
         let mut search = Search { bundle: self, intermediates: &intermediates, now, checks: 0, reason: None };
         let expires = search.chain(leaf_der, &leaf, &mut Vec::new())?;
         subject_of(&leaf, leaf_der, expires)
@@ -340,7 +337,8 @@ mod tests {
         let middle_der = ca("middle").signed_by(&middle_key, &root).expect("an intermediate").der().clone();
         let middle = Issuer::new(ca("middle"), &middle_key);
         let leaf_der = leaf(Some(ExtendedKeyUsagePurpose::ClientAuth)).signed_by(&key(), &middle).expect("a leaf").der().clone();
-        let bundle = CaBundle(vec![Authority { subject: parse(&root_der).expect("root").subject().as_raw().to_vec(), der: root_der.to_vec() }]);
+        let bundle =
+            CaBundle(vec![Authority { subject: parse(&root_der).expect("root").subject().as_raw().to_vec(), der: root_der.to_vec() }]);
 
         assert!(bundle.verify(&[leaf_der.clone(), middle_der.clone()], now()).is_ok());
         let alone = bundle.verify(std::slice::from_ref(&leaf_der), now()).expect_err("no way to the root");
