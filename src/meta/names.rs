@@ -54,6 +54,11 @@ pub fn max_len_error(max: usize) -> String {
     format!("must be no more than {max} characters")
 }
 
+/// The same for label keys and values, which upstream counts in bytes.
+fn max_bytes_error(max: usize) -> String {
+    format!("must be no more than {max} bytes")
+}
+
 /// "must be between LOW and HIGH, inclusive".
 pub fn range_error(low: i64, high: i64) -> String {
     format!("must be between {low} and {high}, inclusive")
@@ -139,7 +144,12 @@ pub fn qualified_name(value: &str) -> Problems {
             if first.is_empty() {
                 out.push("prefix part must be non-empty".to_owned());
             } else {
-                out.extend(dns1123_subdomain(first).into_iter().map(|problem| format!("prefix part {problem}")));
+                if first.len() > SUBDOMAIN_MAX {
+                    out.push(format!("prefix part {}", max_bytes_error(SUBDOMAIN_MAX)));
+                }
+                if !is_subdomain_form(first) {
+                    out.push(format!("prefix part {SUBDOMAIN_1123}"));
+                }
             }
             name
         }
@@ -152,7 +162,7 @@ pub fn qualified_name(value: &str) -> Problems {
     if name.is_empty() {
         out.push("name part must be non-empty".to_owned());
     } else if name.len() > LABEL_MAX {
-        out.push(format!("name part {}", max_len_error(LABEL_MAX)));
+        out.push(format!("name part {}", max_bytes_error(LABEL_MAX)));
     }
     if !is_name_part(name) {
         out.push(format!("name part {LABEL_KEY}"));
@@ -162,7 +172,14 @@ pub fn qualified_name(value: &str) -> Problems {
 
 /// A label value: empty, or at most 63 letters, digits, and inner dashes, underscores and dots.
 pub fn label_value(value: &str) -> Problems {
-    problems(value, LABEL_MAX, value.is_empty() || is_name_part(value), LABEL_VALUE)
+    let mut out = Vec::new();
+    if value.len() > LABEL_MAX {
+        out.push(max_bytes_error(LABEL_MAX));
+    }
+    if !value.is_empty() && !is_name_part(value) {
+        out.push(LABEL_VALUE.to_owned());
+    }
+    out
 }
 
 /// A name that stands alone as a segment of a URL path. Empty and long names pass.

@@ -1,6 +1,10 @@
 //! The built-in resources: which facts and which code make the strategy of each.
 
+mod apps;
+mod core;
+pub mod defaults;
 mod facts;
+pub mod quantity;
 mod resources;
 
 use crate::registry::Strategy;

@@ -1,6 +1,7 @@
 //! The table of built-in resources. A row says how a resource differs from [`PLAIN`].
 
 use super::facts::{Facts, META_OF_STATUS, NoCode, PLAIN, Row, WITH_STATUS, WORKLOAD};
+use super::{apps, core};
 use crate::registry::{NameRule, Strategy};
 
 const fn row(group: &'static str, resource: &'static str, facts: Facts, code: &'static dyn Strategy) -> Row {
@@ -45,27 +46,27 @@ const STATUS_ALONE: Facts = Facts { status_keeps: META_OF_STATUS, status_resets:
 #[rustfmt::skip]
 pub static ROWS: &[Row] = &[
     // core
-    row("", "configmaps", Facts { revalidates_meta: true, ..PLAIN }, &NoCode),
+    row("", "configmaps", Facts { revalidates_meta: true, ..PLAIN }, &core::ConfigMaps),
     row("", "endpoints", Facts { create_on_update: true, revalidates_meta: true, ..PLAIN }, &NoCode),
     row("", "events", Facts { create_on_update: true, selectable: EVENT_FIELDS, ..PLAIN }, &NoCode),
     row("", "limitranges", Facts { create_on_update: true, ..PLAIN }, &NoCode),
-    row("", "namespaces", Facts { name: NameRule::DnsLabel, returns_deleted: true, selectable: &["status.phase"], ..WITH_STATUS }, &NoCode),
+    row("", "namespaces", Facts { name: NameRule::DnsLabel, returns_deleted: true, selectable: &["status.phase"], ..WITH_STATUS }, &core::Namespaces),
     row("", "nodes", Facts { status_on_create: true, selectable: &["spec.unschedulable"], ..WITH_STATUS }, &NoCode),
-    row("", "persistentvolumeclaims", Facts { returns_deleted: true, revalidates_meta: true, ..WITH_STATUS }, &NoCode),
+    row("", "persistentvolumeclaims", Facts { returns_deleted: true, revalidates_meta: true, ..WITH_STATUS }, &core::Claims),
     row("", "persistentvolumes", Facts { returns_deleted: true, ..WITH_STATUS }, &NoCode),
-    row("", "pods", Facts { returns_deleted: true, selectable: POD_FIELDS, status_keeps: &["ownerReferences"], status_resets: &["/spec", "/metadata/deletionTimestamp", "/metadata/ownerReferences"], ..WORKLOAD }, &NoCode),
-    row("", "podtemplates", Facts { generation: true, returns_deleted: true, ..PLAIN }, &NoCode),
-    row("", "replicationcontrollers", Facts { orphans: true, selectable: &["status.replicas"], ..WORKLOAD }, &NoCode),
+    row("", "pods", Facts { returns_deleted: true, selectable: POD_FIELDS, status_keeps: &["ownerReferences"], status_resets: &["/spec", "/metadata/deletionTimestamp", "/metadata/ownerReferences"], ..WORKLOAD }, &core::Pods),
+    row("", "podtemplates", Facts { generation: true, returns_deleted: true, ..PLAIN }, &core::PodTemplates),
+    row("", "replicationcontrollers", Facts { orphans: true, selectable: &["status.replicas"], ..WORKLOAD }, &core::ReplicationControllers),
     row("", "resourcequotas", Facts { returns_deleted: true, ..WITH_STATUS }, &NoCode),
-    row("", "secrets", Facts { selectable: &["type"], revalidates_meta: true, ..PLAIN }, &NoCode),
+    row("", "secrets", Facts { selectable: &["type"], revalidates_meta: true, ..PLAIN }, &core::Secrets),
     row("", "serviceaccounts", Facts { returns_deleted: true, revalidates_meta: true, ..PLAIN }, &NoCode),
     row("", "services", Facts { name: NameRule::DnsLabel, create_on_update: true, returns_deleted: true, selectable: &["spec.clusterIP", "spec.type"], ..WITH_STATUS }, &NoCode),
     // apps
-    row("apps", "controllerrevisions", PLAIN, &NoCode),
-    row("apps", "daemonsets", WORKLOAD, &NoCode),
-    row("apps", "deployments", Facts { status_keeps: &["labels"], status_resets: &["/spec", "/metadata/labels"], ..WORKLOAD }, &NoCode),
-    row("apps", "replicasets", WORKLOAD, &NoCode),
-    row("apps", "statefulsets", WORKLOAD, &NoCode),
+    row("apps", "controllerrevisions", Facts { revalidates_meta: true, ..PLAIN }, &apps::ControllerRevisions),
+    row("apps", "daemonsets", WORKLOAD, &apps::DaemonSets),
+    row("apps", "deployments", Facts { status_keeps: &["labels"], status_resets: &["/spec", "/metadata/labels"], ..WORKLOAD }, &apps::Deployments),
+    row("apps", "replicasets", WORKLOAD, &apps::ReplicaSets),
+    row("apps", "statefulsets", Facts { name: NameRule::DnsLabel, ..WORKLOAD }, &apps::StatefulSets),
     // autoscaling, batch, policy
     row("autoscaling", "horizontalpodautoscalers", WITH_STATUS, &NoCode),
     row("batch", "cronjobs", WORKLOAD, &NoCode),

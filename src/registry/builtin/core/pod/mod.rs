@@ -1,0 +1,258 @@
+//! Pods: creation, status, grace, selectors. The checks of their spec are next door, by noun.
+
+mod defaults;
+mod image;
+mod level;
+mod options;
+mod template;
+mod volume_defaults;
+
+use serde_json::{Map, Value, json};
+
+pub use defaults::{default_pod, default_template};
+pub use options::PodOptions;
+pub use template::{template_warnings, validate_template};
+pub use volume_defaults::default_storage;
+
+use crate::meta::{ErrorList, Object, names};
+use crate::registry::builtin::defaults::{part, parts};
+use crate::registry::builtin::keep_meta;
+use crate::registry::validation::{Fields, same};
+use crate::registry::{Context, Strategy, Subresource};
+
+pub struct Pods;
+
+impl Strategy for Pods {
+    fn default(&self, object: &mut Object) {
+        default_pod(object);
+    }
+
+    fn prepare_for_create(&self, _ctx: &Context, object: &mut Object) {
+        let mut status = json!({"phase": "Pending"});
+        if let Some(spec) = object.map("spec") {
+            status["qosClass"] = level::qos_class(spec).into();
+            if !spec.list("schedulingGates").is_empty() {
+                status["conditions"] = json!([{
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "lastProbeTime": null,
+                    "lastTransitionTime": null,
+                    "reason": "SchedulingGated",
+                    "message": "Scheduling is blocked due to non-empty scheduling gates",
+                }]);
+            }
+        }
+        object.insert("status".to_owned(), status);
+        merge_label_keys(object);
+    }
+
+    fn prepare_for_update(&self, _ctx: &Context, sub: Subresource, object: &mut Object, old: &Object) {
+        match sub {
+            Subresource::Main => {}
+            Subresource::Status => prepare_status(object, old),
+            Subresource::Other("ephemeralcontainers") => keep_all_but_ephemeral_containers(object, old),
+            Subresource::Other(_) => {}
+        }
+    }
+
+    fn validate(&self, _ctx: &Context, _object: &Object) -> ErrorList {
+        Vec::new()
+    }
+
+    fn validate_update(&self, _ctx: &Context, _sub: Subresource, _object: &Object, _old: &Object) -> ErrorList {
+        Vec::new()
+    }
+
+    fn warnings(&self, object: &Object, old: Option<&Object>) -> Vec<String> {
+        if old.is_some() {
+            return Vec::new();
+        }
+        let mut warnings = Vec::new();
+        let problems = names::dns1123_label(object.name());
+        if !problems.is_empty() {
+            warnings.push(format!(
+                "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [{}]",
+                problems.join(" ")
+            ));
+        }
+        warnings
+    }
+
+    fn selectable_value(&self, object: &Object, field: &str) -> String {
+        match field {
+            "spec.hostNetwork" => object.bool_at("/spec/hostNetwork").to_string(),
+            "status.podIP" | "status.podIPs" => {
+                let first = object.str_at("/status/podIPs/0/ip");
+                if first.is_empty() { object.str_at("/status/podIP").to_owned() } else { first.to_owned() }
+            }
+            other => crate::registry::strategy::default_selectable_value(object, other),
+        }
+    }
+
+    fn grace_period(&self, object: &Object, requested: Option<i64>) -> Option<i64> {
+        let seconds = requested.or_else(|| object.i64_at("/spec/terminationGracePeriodSeconds")).unwrap_or(0);
+        let phase = object.str_at("/status/phase");
+        if object.str_at("/spec/nodeName").is_empty() || phase == "Failed" || phase == "Succeeded" {
+            return Some(0);
+        }
+        Some(if seconds < 0 { 1 } else { seconds })
+    }
+
+    fn reset_fields(&self, sub: Subresource) -> &'static [&'static str] {
+        match sub {
+            Subresource::Other("ephemeralcontainers" | "resize") => &["/status", "/metadata"],
+            _ => &[],
+        }
+    }
+}
+
+/// A status write may not clear what the server alone knows: the class of service and observed generations.
+fn prepare_status(object: &mut Object, old: &Object) {
+    let qos = old.str_at("/status/qosClass");
+    let observed = old.i64_at("/status/observedGeneration").unwrap_or(0);
+    let mut earlier: Vec<(&str, i64)> = old
+        .array_at("/status/conditions")
+        .iter()
+        .map(|condition| (condition.str("type"), condition.int("observedGeneration").unwrap_or(0)))
+        .collect();
+    let status = object.section_mut("status");
+    if status.str("qosClass").is_empty() && !qos.is_empty() {
+        status.insert("qosClass".to_owned(), qos.into());
+    }
+    if status.int("observedGeneration").unwrap_or(0) == 0 && observed != 0 {
+        status.insert("observedGeneration".to_owned(), observed.into());
+    }
+    for condition in parts(status, "conditions") {
+        let Some(at) = earlier.iter().position(|(kind, _)| *kind == condition.str("type")) else { continue };
+        let (_, generation) = earlier.remove(at);
+        if condition.int("observedGeneration").unwrap_or(0) == 0 && generation != 0 {
+            condition.insert("observedGeneration".to_owned(), generation.into());
+        }
+    }
+}
+
+/// The ephemeralcontainers subresource changes nothing but that list.
+fn keep_all_but_ephemeral_containers(object: &mut Object, old: &Object) {
+    let containers = object.at("/spec/ephemeralContainers").cloned();
+    for key in ["spec", "status"] {
+        if let Some(value) = old.get(key) {
+            object.insert(key.to_owned(), value.clone());
+        }
+    }
+    for key in crate::registry::builtin::META_OF_STATUS {
+        keep_meta(object, old, key);
+    }
+    let spec = object.section_mut("spec");
+    match containers {
+        Some(containers) => spec.insert("ephemeralContainers".to_owned(), containers),
+        None => spec.shift_remove("ephemeralContainers"),
+    };
+}
+
+/// `matchLabelKeys` and `mismatchLabelKeys` of affinity terms and spread constraints become requirements of their
+/// selectors, with the values that the pod's labels have now.
+fn merge_label_keys(object: &mut Object) {
+    let Some(labels) = object.labels().cloned() else { return };
+    let spec = object.section_mut("spec");
+    if let Some(affinity) = part(spec, "affinity") {
+        for kind in ["podAffinity", "podAntiAffinity"] {
+            let Some(affinity) = part(affinity, kind) else { continue };
+            for preferred in parts(affinity, "preferredDuringSchedulingIgnoredDuringExecution") {
+                if let Some(term) = part(preferred, "podAffinityTerm") {
+                    require_label_keys(term, &labels);
+                }
+            }
+            for term in parts(affinity, "requiredDuringSchedulingIgnoredDuringExecution") {
+                require_label_keys(term, &labels);
+            }
+        }
+    }
+    for constraint in parts(spec, "topologySpreadConstraints") {
+        require_label_keys(constraint, &labels);
+    }
+}
+
+fn require_label_keys(term: &mut Map<String, Value>, labels: &Map<String, Value>) {
+    let mut added = Vec::new();
+    for (keys, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
+        for key in term.list(keys).iter().filter_map(Value::as_str) {
+            if let Some(value) = labels.get(key) {
+                added.push(json!({"key": key, "operator": operator, "values": [value]}));
+            }
+        }
+    }
+    if added.is_empty() {
+        return;
+    }
+    let Some(selector) = part(term, "labelSelector") else { return };
+    let requirements = selector.entry("matchExpressions").or_insert_with(|| json!([]));
+    if let Value::Array(requirements) = requirements {
+        requirements.extend(added);
+    }
+}
+
+/// Whether an update leaves a pod's spec as it was.
+pub fn same_spec(object: &Object, old: &Object) -> bool {
+    same(object.get("spec"), old.get("spec"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(value: Value) -> Object {
+        Object::from_value(value).expect("an object")
+    }
+
+    #[test]
+    fn defaults_are_complete_and_idempotent() {
+        let mut object = pod(json!({"spec": {
+            "containers": [{
+                "name": "a", "image": "nginx",
+                "ports": [{"containerPort": 80}],
+                "livenessProbe": {"httpGet": {"port": 80}},
+                "resources": {"limits": {"cpu": "1"}},
+            }],
+            "volumes": [{"name": "v"}, {"name": "s", "secret": {"secretName": "x"}}],
+        }}));
+        Pods.default(&mut object);
+        let want = json!({"spec": {
+            "containers": [{
+                "name": "a", "image": "nginx",
+                "ports": [{"containerPort": 80, "protocol": "TCP"}],
+                "livenessProbe": {
+                    "httpGet": {"port": 80, "path": "/", "scheme": "HTTP"},
+                    "timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3,
+                },
+                "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}},
+                "imagePullPolicy": "Always",
+                "terminationMessagePath": "/dev/termination-log",
+                "terminationMessagePolicy": "File",
+            }],
+            "volumes": [{"name": "v", "emptyDir": {}}, {"name": "s", "secret": {"secretName": "x", "defaultMode": 420}}],
+            "enableServiceLinks": true,
+            "dnsPolicy": "ClusterFirst",
+            "restartPolicy": "Always",
+            "securityContext": {},
+            "terminationGracePeriodSeconds": 30,
+            "schedulerName": "default-scheduler",
+        }});
+        assert_eq!(Value::from(object.clone()), want);
+        Pods.default(&mut object);
+        assert_eq!(Value::from(object), want);
+    }
+
+    #[test]
+    fn only_a_scheduled_running_pod_has_grace() {
+        let cases = [
+            (json!({"spec": {"terminationGracePeriodSeconds": 30}}), None, 0),
+            (json!({"spec": {"nodeName": "n", "terminationGracePeriodSeconds": 30}}), None, 30),
+            (json!({"spec": {"nodeName": "n", "terminationGracePeriodSeconds": 30}}), Some(5), 5),
+            (json!({"spec": {"nodeName": "n"}}), Some(-1), 1),
+            (json!({"spec": {"nodeName": "n", "terminationGracePeriodSeconds": 30}, "status": {"phase": "Failed"}}), Some(5), 0),
+        ];
+        for (value, requested, want) in cases {
+            assert_eq!(Pods.grace_period(&pod(value.clone()), requested), Some(want), "{value}");
+        }
+    }
+}

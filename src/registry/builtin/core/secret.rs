@@ -1,0 +1,211 @@
+//! Secrets: the types that demand certain keys, and `stringData`, which is written but never stored.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use super::configmap::stays_immutable;
+use super::{DATA_MAX, decoded_len};
+use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::registry::validation::{Fields, IMMUTABLE, invalid_each};
+use crate::registry::{Context, Strategy, Subresource};
+
+const SERVICE_ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
+/// What is shown instead of a secret's content.
+const REDACTED: &str = "<secret contents redacted>";
+
+pub struct Secrets;
+
+impl Strategy for Secrets {
+    fn default(&self, object: &mut Object) {
+        if let Some(Value::Object(texts)) = object.shift_remove("stringData") {
+            let data = object.section_mut("data");
+            for (key, text) in texts {
+                data.insert(key, STANDARD.encode(text.as_str().unwrap_or("")).into());
+            }
+        }
+        if object.str("type").is_empty() {
+            object.insert("type".to_owned(), "Opaque".into());
+        }
+    }
+
+    fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
+        let mut errors = Vec::new();
+        let path = Path::new("data");
+        let mut size = 0;
+        for (key, value) in object.entries("data") {
+            let problems = names::config_map_key(key);
+            if !problems.is_empty() {
+                invalid_each(&mut errors, &path.key(key), key, problems);
+            }
+            size += value.as_str().map_or(0, decoded_len);
+        }
+        if size > DATA_MAX {
+            errors.push(FieldError::too_long(&path, DATA_MAX));
+        }
+        required_keys(&mut errors, &path, object);
+        errors
+    }
+
+    fn validate_update(&self, ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+        let mut errors = Vec::new();
+        if object.str("type") != old.str("type") {
+            errors.push(FieldError::invalid(&Path::new("type"), object.str("type"), IMMUTABLE));
+        }
+        errors.extend(stays_immutable(object, old, &["data"]));
+        errors.extend(self.validate(ctx, object));
+        errors
+    }
+
+    fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {
+        if object.str("type") != "kubernetes.io/tls" {
+            return Vec::new();
+        }
+        tls_problem(object).into_iter().collect()
+    }
+}
+
+/// The keys that a secret of its type must have.
+fn required_keys(errors: &mut ErrorList, path: &Path, object: &Object) {
+    let has = |key: &str| object.map("data").is_some_and(|data| data.contains_key(key));
+    let mut require = |key: &str| errors.push(FieldError::required(&path.key(key), ""));
+    match object.str("type") {
+        "kubernetes.io/service-account-token" => {
+            if object.annotations().is_none_or(|annotations| annotations.str(SERVICE_ACCOUNT_NAME).is_empty()) {
+                let path = Path::new("metadata").child("annotations").key(SERVICE_ACCOUNT_NAME);
+                errors.push(FieldError::required(&path, ""));
+            }
+        }
+        "kubernetes.io/dockercfg" => docker_config(errors, path, object, ".dockercfg"),
+        "kubernetes.io/dockerconfigjson" => docker_config(errors, path, object, ".dockerconfigjson"),
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
+            require("username");
+            require("password");
+        }
+        "kubernetes.io/ssh-auth" if content(object, "ssh-privatekey").is_empty() => require("ssh-privatekey"),
+        "kubernetes.io/tls" => {
+            for key in ["tls.crt", "tls.key"] {
+                if !has(key) {
+                    require(key);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A Docker configuration must be there and be a JSON object.
+fn docker_config(errors: &mut ErrorList, path: &Path, object: &Object, key: &str) {
+    let Some(data) = object.map("data").filter(|data| data.contains_key(key)) else {
+        errors.push(FieldError::required(&path.key(key), ""));
+        return;
+    };
+    let bytes = STANDARD.decode(data.str(key)).unwrap_or_default();
+    if let Some(problem) = json_problem(&bytes) {
+        errors.push(FieldError::invalid(&path.key(key), REDACTED, problem));
+    }
+}
+
+/// Why bytes are not a JSON object, in the words of Go's `encoding/json`.
+fn json_problem(bytes: &[u8]) -> Option<String> {
+    let error = match serde_json::from_slice::<Value>(bytes) {
+        Ok(Value::Object(_) | Value::Null) => return None,
+        Ok(other) => {
+            let kind = match other {
+                Value::Bool(_) => "bool",
+                Value::Number(_) => "number",
+                Value::String(_) => "string",
+                _ => "array",
+            };
+            return Some(format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"));
+        }
+        Err(error) => error,
+    };
+    if error.is_eof() {
+        return Some("unexpected end of JSON input".to_owned());
+    }
+    let at = error.column().saturating_sub(1);
+    let line_start = bytes.split(|&c| c == b'\n').take(error.line().saturating_sub(1)).map(|line| line.len() + 1).sum::<usize>();
+    let bad = bytes.get(line_start + at).copied().unwrap_or(b' ') as char;
+    let place = if bytes[..(line_start + at).min(bytes.len())].iter().all(u8::is_ascii_whitespace) {
+        "looking for beginning of value"
+    } else if bytes[..line_start + at].iter().rev().find(|c| !c.is_ascii_whitespace()) == Some(&b'{') {
+        "looking for beginning of object key string"
+    } else {
+        "after object key:value pair"
+    };
+    Some(format!("invalid character {} {place}", if bad == '\'' { r"'\''".to_owned() } else { format!("'{bad}'") }))
+}
+
+/// The bytes under a key of `data`.
+fn content(object: &Object, key: &str) -> Vec<u8> {
+    object.map("data").and_then(|data| STANDARD.decode(data.str(key)).ok()).unwrap_or_default()
+}
+
+/// What Go's `tls.X509KeyPair` would first complain about: PEM blocks that are missing or not the right ones.
+fn tls_problem(object: &Object) -> Option<String> {
+    let blocks = |key: &str| pem_labels(&content(object, key));
+    let (certificates, keys) = (blocks("tls.crt"), blocks("tls.key"));
+    if certificates.is_empty() {
+        return Some("tls: failed to find any PEM data in certificate input".to_owned());
+    }
+    if !certificates.iter().any(|label| label == "CERTIFICATE") {
+        if certificates.iter().any(|label| label.ends_with("PRIVATE KEY")) && keys.iter().any(|label| label == "CERTIFICATE") {
+            let why = "but it is a private key: were the certificate and key inputs switched?";
+            return Some(format!("tls: failed to find certificate PEM data in certificate input, {why}"));
+        }
+        let list = certificates.join(" ");
+        return Some(format!(
+            "tls: failed to find \"CERTIFICATE\" PEM block in certificate input after skipping PEM blocks of the following types: [{list}]"
+        ));
+    }
+    if keys.is_empty() {
+        return Some("tls: failed to find any PEM data in key input".to_owned());
+    }
+    if !keys.iter().any(|label| label.ends_with("PRIVATE KEY")) {
+        if keys.iter().any(|label| label == "CERTIFICATE") {
+            let why = "you may have used a certificate instead of a key";
+            return Some(format!("tls: found a certificate rather than a key in the PEM for the private key: {why}"));
+        }
+        let list = keys.join(" ");
+        return Some(format!(
+            "tls: failed to find PEM block with type ending in \"PRIVATE KEY\" in key input after skipping PEM blocks of the following types: [{list}]"
+        ));
+    }
+    None
+}
+
+/// The labels of the PEM blocks in a text.
+fn pem_labels(text: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(text)
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("-----BEGIN ")?.strip_suffix("-----").map(str::to_owned))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn string_data_becomes_data() {
+        let mut secret = Object::from_value(json!({"stringData": {"a": "x"}, "data": {"a": "AA==", "b": "AQ=="}})).expect("an object");
+        Secrets.default(&mut secret);
+        assert_eq!(Value::from(secret), json!({"data": {"a": "eA==", "b": "AQ=="}, "type": "Opaque"}));
+    }
+
+    #[test]
+    fn docker_configurations_are_json() {
+        let cases = [
+            ("{}", None),
+            ("x", Some("invalid character 'x' looking for beginning of value")),
+            ("{", Some("unexpected end of JSON input")),
+            ("", Some("unexpected end of JSON input")),
+            ("[]", Some("json: cannot unmarshal array into Go value of type map[string]interface {}")),
+        ];
+        for (text, want) in cases {
+            assert_eq!(json_problem(text.as_bytes()).as_deref(), want, "{text:?}");
+        }
+    }
+}
