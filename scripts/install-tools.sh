@@ -4,10 +4,9 @@
 #   scripts/install-tools.sh build     what compiling needs: protoc (a build dependency compiles etcd's API)
 #   scripts/install-tools.sh test      and what the tests need: openssl, curl, a real etcd 3.6 in .tools/bin
 #   scripts/install-tools.sh e2e       and a real kubectl in .tools/bin
-#   scripts/install-tools.sh helm      and helm in .tools/bin
 #
-# Running it again costs nothing. etcd, kubectl and helm are built from their Go modules at the versions that e2e/go.mod
-# and this file pin, with Go's own caches, and built again only when those pins change.
+# Running it again costs nothing. etcd and kubectl are built from their Go modules at the versions that e2e/go.mod
+# pins, with Go's own caches, and built again only when a pin changes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools=$PWD/.tools
@@ -69,7 +68,6 @@ pinned() { awk -v module="$1" '$1 == module { print $2; exit }' e2e/go.mod; }
 build() {
   present cargo "install Rust 1.95 or later (rustup)"
   need cc gcc libc6-dev
-  need cmake cmake
   need protoc protobuf-compiler libprotobuf-dev
 }
 
@@ -92,14 +90,9 @@ e2e_tools() {
     "-X $at.gitVersion=$version -X $at.gitMajor=1 -X $at.gitMinor=$(echo "$version" | cut -d. -f2)"
 }
 
-helm_tools() {
-  go_build helm e2e/helm helm.sh/helm/v4/cmd/helm "$(awk '$1 == "helm.sh/helm/v4" || $2 == "helm.sh/helm/v4" { print $NF; exit }' e2e/helm/go.mod)" ""
-}
-
 case ${1:-e2e} in
   build) build ;;
   test) test_tools ;;
   e2e) e2e_tools ;;
-  helm) helm_tools ;;
-  *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -1,0 +1,23 @@
+{{- define "keelson.name" -}}
+{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 52 | trimSuffix "-" }}{{ else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" }}{{ end }}
+{{- end }}
+
+{{- define "keelson.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "keelson.labels" -}}
+{{ include "keelson.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "keelson.certs" -}}
+{{ .Values.certsSecret | default (printf "%s-certs" (include "keelson.name" .)) }}
+{{- end }}
+
+{{- define "keelson.host" -}}
+{{ include "keelson.name" . }}.{{ .Release.Namespace }}.svc
+{{- end }}
