@@ -10,7 +10,8 @@ use futures::future::join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use support::{ADMIN, Etcd, Store, TestServer, free_port};
+use support::etcd::Etcd;
+use support::{ADMIN, Store, TestServer, free_port};
 
 /// Clients that write at a time.
 const WRITERS: usize = 8;
@@ -76,8 +77,8 @@ async fn embedded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn etcd() {
-    let (folder, etcd) = (tempfile::tempdir().expect("a folder"), Etcd::start().await);
-    survives_a_kill(folder.path(), Store::Etcd(etcd.url())).await;
+    let (folder, etcd) = (tempfile::tempdir().expect("a folder"), Etcd::start());
+    survives_a_kill(folder.path(), Store::Etcd(&etcd.endpoint())).await;
 }
 
 #[tokio::test]

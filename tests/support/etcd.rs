@@ -85,7 +85,7 @@ fn binary() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let named = std::env::var_os("KEELSON_ETCD").map(PathBuf::from);
     let found = named.or_else(|| std::iter::once(local).chain(std::env::split_paths(&path).map(|d| d.join("etcd"))).find(|p| p.is_file()));
-    found.filter(|p| p.is_file()).expect("etcd is needed: run scripts/install-etcd.sh, or name one in KEELSON_ETCD")
+    found.filter(|p| p.is_file()).expect("etcd is needed: run scripts/install-tools.sh test, or name one in KEELSON_ETCD")
 }
 
 /// Two ports that nobody listens on now.

@@ -10,7 +10,6 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use kube::client::ConfigExt;
 use rustls_pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -36,7 +35,10 @@ pub async fn send(port: u16, request: Request<Full<Bytes>>) -> Result<Response<I
     let stream = TcpStream::connect(("127.0.0.1", port)).await?;
     stream.set_nodelay(true)?;
     let stream = TLS.connect(ServerName::try_from("127.0.0.1")?, stream).await?;
-    exchange(stream, request).await
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    // Drives the connection until the body is read or dropped.
+    tokio::spawn(connection);
+    Ok(sender.send_request(request).await?)
 }
 
 /// Sends a request over TLS and reads the whole answer, which must come within the time.
@@ -50,25 +52,6 @@ pub async fn call(port: u16, request: Request<Full<Bytes>>, within: Duration) ->
 
 /// The status of a GET over TLS; none without an answer.
 pub async fn get_status(port: u16, path: &str) -> Option<u16> {
-    Some(send(port, get(path)).await.ok()?.status().as_u16())
-}
-
-/// The status of a GET without TLS; none without an answer.
-pub async fn get_status_plain(port: u16, path: &str) -> Option<u16> {
-    let stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
-    Some(exchange(stream, get(path)).await.ok()?.status().as_u16())
-}
-
-fn get(path: &str) -> Request<Full<Bytes>> {
-    Request::get(path).header("Host", "127.0.0.1").body(Full::default()).expect("a request")
-}
-
-async fn exchange(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    request: Request<Full<Bytes>>,
-) -> Result<Response<Incoming>, Error> {
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // Drives the connection until the body is read or dropped.
-    tokio::spawn(connection);
-    Ok(sender.send_request(request).await?)
+    let request = Request::get(path).header("Host", "127.0.0.1").body(Full::default()).ok()?;
+    Some(send(port, request).await.ok()?.status().as_u16())
 }

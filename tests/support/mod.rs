@@ -1,6 +1,7 @@
 //! Servers for tests: a spawned keelson (and etcd) on a port and folder of its own, and clients that talk to it.
 #![allow(dead_code)] // every test crate uses a part
 
+pub mod etcd;
 pub mod http;
 
 use std::fs::{self, File};
@@ -91,35 +92,6 @@ impl TestServer {
     }
 }
 
-/// A real etcd on a temporary folder. Dropping it kills the process.
-pub struct Etcd {
-    _process: Process,
-    url: String,
-    _folder: TempDir,
-}
-
-impl Etcd {
-    pub async fn start() -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let (port, peers) = (free_port(), free_port());
-        let (url, peer_url) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peers}"));
-        let mut command = Command::new(tool("etcd"));
-        command
-            .args(["--name=test", "--unsafe-no-fsync=true", "--log-level=warn"])
-            .arg(format!("--data-dir={}", folder.path().join("etcd").display()))
-            .args([format!("--listen-client-urls={url}"), format!("--advertise-client-urls={url}")])
-            .args([format!("--listen-peer-urls={peer_url}"), format!("--initial-advertise-peer-urls={peer_url}")])
-            .arg(format!("--initial-cluster=test={peer_url}"));
-        let mut process = Process::spawn(command, &folder.path().join("etcd.log"));
-        process.ready("etcd", || http::get_status_plain(port, "/readyz")).await;
-        Self { _process: process, url, _folder: folder }
-    }
-
-    pub fn url(&self) -> &str {
-        &self.url
-    }
-}
-
 /// A child process and its log.
 pub struct Process {
     child: Child,
@@ -180,12 +152,4 @@ impl Drop for Process {
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     listener.local_addr().expect("an address").port()
-}
-
-/// A tool that `scripts/install-tools.sh` installs.
-pub fn tool(name: &str) -> PathBuf {
-    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/bin").join(name);
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    let found = [ours].into_iter().chain(std::env::split_paths(&paths).map(|folder| folder.join(name))).find(|path| path.is_file());
-    found.unwrap_or_else(|| panic!("{name} is not installed: run scripts/install-tools.sh test"))
 }
