@@ -1,10 +1,13 @@
 //! The built-in resources: which facts and which code make the strategy of each.
 
 mod apps;
+pub mod authentication;
+pub mod authorization;
 mod core;
 pub mod defaults;
 mod facts;
 pub mod quantity;
+mod rbac;
 mod resources;
 
 use crate::registry::Strategy;

@@ -1,7 +1,7 @@
 //! The table of built-in resources. A row says how a resource differs from [`PLAIN`].
 
 use super::facts::{Facts, META_OF_STATUS, NoCode, PLAIN, Row, WITH_STATUS, WORKLOAD};
-use super::{apps, core};
+use super::{apps, core, rbac};
 use crate::registry::{NameRule, Strategy};
 
 const fn row(group: &'static str, resource: &'static str, facts: Facts, code: &'static dyn Strategy) -> Row {
@@ -83,10 +83,10 @@ pub static ROWS: &[Row] = &[
     row("events.k8s.io", "events", Facts { create_on_update: true, selectable: EVENT_FIELDS, ..PLAIN }, &NoCode),
     // access
     row("certificates.k8s.io", "certificatesigningrequests", Facts { selectable: &["spec.signerName"], status_resets: &["/spec", "/status/conditions"], ..WITH_STATUS }, &NoCode),
-    row("rbac.authorization.k8s.io", "clusterrolebindings", RBAC, &NoCode),
-    row("rbac.authorization.k8s.io", "clusterroles", RBAC, &NoCode),
-    row("rbac.authorization.k8s.io", "rolebindings", RBAC, &NoCode),
-    row("rbac.authorization.k8s.io", "roles", RBAC, &NoCode),
+    row("rbac.authorization.k8s.io", "clusterrolebindings", RBAC, &rbac::ClusterRoleBindings),
+    row("rbac.authorization.k8s.io", "clusterroles", RBAC, &rbac::ClusterRoles),
+    row("rbac.authorization.k8s.io", "rolebindings", RBAC, &rbac::RoleBindings),
+    row("rbac.authorization.k8s.io", "roles", RBAC, &rbac::Roles),
     // storage
     row("storage.k8s.io", "csidrivers", Facts { unconditional_update: false, returns_deleted: true, ..PLAIN }, &NoCode),
     row("storage.k8s.io", "csinodes", Facts { unconditional_update: false, returns_deleted: true, ..PLAIN }, &NoCode),

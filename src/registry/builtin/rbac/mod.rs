@@ -1,0 +1,276 @@
+//! rbac.authorization.k8s.io: roles and bindings (`pkg/apis/rbac/{v1,validation}`). Whether somebody may grant what
+//! they write is not asked here but by [`crate::auth::authz::escalation`].
+
+use serde_json::{Value, json};
+
+use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::registry::validation::{Fields, SelectorOptions, invalid_each, requirement_has_invalid_value, validate_label_selector};
+use crate::registry::{Context, Strategy, Subresource};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// Roles in a namespace.
+pub struct Roles;
+
+/// Roles of the cluster, which may also be about paths and gather other roles' rules.
+pub struct ClusterRoles;
+
+/// Bindings in a namespace.
+pub struct RoleBindings;
+
+/// Bindings of the cluster.
+pub struct ClusterRoleBindings;
+
+impl Strategy for Roles {
+    fn validate(&self, _ctx: &Context, role: &Object) -> ErrorList {
+        let mut errors = ErrorList::new();
+        validate_rules(&mut errors, role, true);
+        errors
+    }
+}
+
+impl Strategy for ClusterRoles {
+    fn validate(&self, _ctx: &Context, role: &Object) -> ErrorList {
+        validate_cluster_role(role, SelectorOptions::default())
+    }
+
+    fn validate_update(&self, _ctx: &Context, _sub: Subresource, role: &Object, old: &Object) -> ErrorList {
+        let selectors = old.array_at("/aggregationRule/clusterRoleSelectors");
+        let allow_invalid_values = selectors.iter().any(|selector| requirement_has_invalid_value(selector.as_object()));
+        validate_cluster_role(role, SelectorOptions { allow_invalid_values })
+    }
+}
+
+impl Strategy for RoleBindings {
+    fn default(&self, binding: &mut Object) {
+        default_binding(binding);
+    }
+
+    fn validate(&self, _ctx: &Context, binding: &Object) -> ErrorList {
+        validate_binding(binding, true)
+    }
+
+    fn validate_update(&self, _ctx: &Context, _sub: Subresource, binding: &Object, old: &Object) -> ErrorList {
+        validate_binding_update(binding, old, true)
+    }
+}
+
+impl Strategy for ClusterRoleBindings {
+    fn default(&self, binding: &mut Object) {
+        default_binding(binding);
+    }
+
+    fn validate(&self, _ctx: &Context, binding: &Object) -> ErrorList {
+        validate_binding(binding, false)
+    }
+
+    fn validate_update(&self, _ctx: &Context, _sub: Subresource, binding: &Object, old: &Object) -> ErrorList {
+        validate_binding_update(binding, old, false)
+    }
+}
+
+fn validate_cluster_role(role: &Object, options: SelectorOptions) -> ErrorList {
+    let mut errors = ErrorList::new();
+    validate_rules(&mut errors, role, false);
+    let Some(rule) = role.get("aggregationRule").filter(|rule| rule.is_object()) else { return errors };
+    let path = Path::new("aggregationRule").child("clusterRoleSelectors");
+    let selectors = rule.list("clusterRoleSelectors");
+    if selectors.is_empty() {
+        errors.push(FieldError::required(&path, "at least one clusterRoleSelector required if aggregationRule is non-nil"));
+    }
+    for (index, selector) in selectors.iter().enumerate() {
+        validate_label_selector(&mut errors, &path.index(index), selector.as_object(), options);
+    }
+    errors
+}
+
+fn validate_rules(errors: &mut ErrorList, role: &Object, namespaced: bool) {
+    let path = Path::new("rules");
+    for (index, rule) in role.array_at("/rules").iter().enumerate() {
+        validate_rule(errors, &path.index(index), rule, namespaced);
+    }
+}
+
+fn validate_rule(errors: &mut ErrorList, path: &Path, rule: &Value, namespaced: bool) {
+    let empty = |key: &str| rule.list(key).is_empty();
+    if empty("verbs") {
+        errors.push(FieldError::required(&path.child("verbs"), "verbs must contain at least one value"));
+    }
+    if !empty("nonResourceURLs") {
+        let urls = path.child("nonResourceURLs");
+        let mut refuse = |why: &str| errors.push(FieldError::invalid(&urls, rule.list("nonResourceURLs").to_vec(), why));
+        if namespaced {
+            refuse("namespaced rules cannot apply to non-resource URLs");
+        }
+        if !empty("apiGroups") || !empty("resources") || !empty("resourceNames") {
+            refuse("rules cannot apply to both regular resources and non-resource URLs");
+        }
+        return;
+    }
+    if empty("apiGroups") {
+        errors.push(FieldError::required(&path.child("apiGroups"), "resource rules must supply at least one api group"));
+    }
+    if empty("resources") {
+        errors.push(FieldError::required(&path.child("resources"), "resource rules must supply at least one resource"));
+    }
+}
+
+/// Users, groups and the role are of this group unless they say otherwise.
+fn default_binding(binding: &mut Object) {
+    let role = binding.section_mut("roleRef");
+    if role.get("apiGroup").and_then(Value::as_str).is_none_or(str::is_empty) {
+        role.insert("apiGroup".to_owned(), GROUP.into());
+    }
+    let subjects = binding.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten();
+    for subject in subjects.filter(|subject| matches!(subject.str("kind"), "User" | "Group") && subject.str("apiGroup").is_empty()) {
+        subject["apiGroup"] = GROUP.into();
+    }
+}
+
+fn validate_binding(binding: &Object, namespaced: bool) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let path = Path::new("roleRef");
+    let (group, kind, name) = (binding.str_at("/roleRef/apiGroup"), binding.str_at("/roleRef/kind"), binding.str_at("/roleRef/name"));
+    if group != GROUP {
+        errors.push(FieldError::not_supported(&path.child("apiGroup"), group, &[GROUP]));
+    }
+    let kinds: &[&str] = if namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
+    if !kinds.contains(&kind) {
+        errors.push(FieldError::not_supported(&path.child("kind"), kind, kinds));
+    }
+    if name.is_empty() {
+        errors.push(FieldError::required(&path.child("name"), ""));
+    } else {
+        invalid_each(&mut errors, &path.child("name"), name, names::path_segment_name(name));
+    }
+    let path = Path::new("subjects");
+    for (index, subject) in binding.array_at("/subjects").iter().enumerate() {
+        validate_subject(&mut errors, &path.index(index), subject, namespaced);
+    }
+    errors
+}
+
+fn validate_subject(errors: &mut ErrorList, path: &Path, subject: &Value, namespaced: bool) {
+    let (kind, name, group) = (subject.str("kind"), subject.str("name"), subject.str("apiGroup"));
+    if name.is_empty() {
+        errors.push(FieldError::required(&path.child("name"), ""));
+    }
+    match kind {
+        "ServiceAccount" => {
+            if !name.is_empty() {
+                invalid_each(errors, &path.child("name"), name, names::dns1123_subdomain(name));
+            }
+            if !group.is_empty() {
+                errors.push(FieldError::not_supported(&path.child("apiGroup"), group, &[""]));
+            }
+            if !namespaced && subject.str("namespace").is_empty() {
+                errors.push(FieldError::required(&path.child("namespace"), ""));
+            }
+        }
+        "User" | "Group" if group != GROUP => errors.push(FieldError::not_supported(&path.child("apiGroup"), group, &[GROUP])),
+        "User" | "Group" => {}
+        other => errors.push(FieldError::not_supported(&path.child("kind"), other, &["ServiceAccount", "User", "Group"])),
+    }
+}
+
+fn validate_binding_update(binding: &Object, old: &Object, namespaced: bool) -> ErrorList {
+    let mut errors = validate_binding(binding, namespaced);
+    let role = |object: &Object| ["apiGroup", "kind", "name"].map(|key| object.get("roleRef").map_or("", |role| role.str(key)).to_owned());
+    let [group, kind, name] = role(binding);
+    if [&group, &kind, &name] != role(old).each_ref() {
+        // The value is told as the server's own type spells its members.
+        let value = json!({"APIGroup": group, "Kind": kind, "Name": name});
+        errors.push(FieldError::invalid(&Path::new("roleRef"), value, "cannot change roleRef"));
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::User;
+
+    fn object(value: Value) -> Object {
+        Object::from_value(value).expect("an object")
+    }
+
+    fn check(strategy: &dyn Strategy, value: Value, old: Option<Value>) -> Vec<String> {
+        let user = User::default();
+        let ctx = Context { now: jiff::Timestamp::UNIX_EPOCH, user: &user };
+        let mut new = object(value);
+        strategy.default(&mut new);
+        let errors = match old {
+            None => strategy.validate(&ctx, &new),
+            Some(old) => strategy.validate_update(&ctx, Subresource::Main, &new, &object(old)),
+        };
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn rules_need_verbs_and_something_to_apply_to() {
+        let rules = |rule: Value| json!({"rules": [rule]});
+        let verbs = "rules[0].verbs: Required value: verbs must contain at least one value";
+        let groups = "rules[0].apiGroups: Required value: resource rules must supply at least one api group";
+        let resources = "rules[0].resources: Required value: resource rules must supply at least one resource";
+        let local = "rules[0].nonResourceURLs: Invalid value: [\"/x\"]: namespaced rules cannot apply to non-resource URLs";
+        let both = "rules[0].nonResourceURLs: Invalid value: [\"/x\"]: rules cannot apply to both regular resources and non-resource URLs";
+        let cases: [(&dyn Strategy, Value, &[&str]); 6] = [
+            (&Roles, json!({"rules": null}), &[]),
+            (&Roles, rules(json!({})), &[verbs, groups, resources]),
+            (&Roles, rules(json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]})), &[]),
+            (&Roles, rules(json!({"verbs": ["get"], "nonResourceURLs": ["/x"]})), &[local]),
+            (&ClusterRoles, rules(json!({"verbs": ["get"], "nonResourceURLs": ["/x"], "resources": ["pods"]})), &[both]),
+            (
+                &ClusterRoles,
+                json!({"aggregationRule": {}}),
+                &[
+                    "aggregationRule.clusterRoleSelectors: Required value: at least one clusterRoleSelector required if aggregationRule is non-nil",
+                ],
+            ),
+        ];
+        for (strategy, value, want) in cases {
+            assert_eq!(check(strategy, value.clone(), None), want, "{value}");
+        }
+    }
+
+    #[test]
+    fn bindings_name_a_role_and_subjects_that_can_be() {
+        let bind = |kind: &str, name: &str, subject: Value| json!({"roleRef": {"kind": kind, "name": name}, "subjects": [subject]});
+        let user = || json!({"kind": "User", "name": "u"});
+        let cases: [(&dyn Strategy, Value, &[&str]); 6] = [
+            (&RoleBindings, bind("Role", "r", user()), &[]),
+            (
+                &RoleBindings,
+                bind("", "", user()),
+                &[r#"roleRef.kind: Unsupported value: "": supported values: "Role", "ClusterRole""#, "roleRef.name: Required value"],
+            ),
+            (
+                &ClusterRoleBindings,
+                bind("Role", "r", user()),
+                &[r#"roleRef.kind: Unsupported value: "Role": supported values: "ClusterRole""#],
+            ),
+            (&RoleBindings, bind("Role", "a/b", user()), &[r#"roleRef.name: Invalid value: "a/b": may not contain '/'"#]),
+            (
+                &RoleBindings,
+                bind("Role", "r", json!({"kind": "Alien", "name": ""})),
+                &[
+                    "subjects[0].name: Required value",
+                    r#"subjects[0].kind: Unsupported value: "Alien": supported values: "ServiceAccount", "User", "Group""#,
+                ],
+            ),
+            (
+                &ClusterRoleBindings,
+                bind("ClusterRole", "r", json!({"kind": "ServiceAccount", "name": "a"})),
+                &["subjects[0].namespace: Required value"],
+            ),
+        ];
+        for (strategy, value, want) in cases {
+            assert_eq!(check(strategy, value.clone(), None), want, "{value}");
+        }
+        let (old, new) =
+            (json!({"roleRef": {"apiGroup": GROUP, "kind": "Role", "name": "r"}}), json!({"roleRef": {"kind": "Role", "name": "s"}}));
+        let why = r#"roleRef: Invalid value: {"APIGroup":"rbac.authorization.k8s.io","Kind":"Role","Name":"s"}: cannot change roleRef"#;
+        assert_eq!(check(&RoleBindings, new, Some(old.clone())), [why]);
+        assert_eq!(check(&RoleBindings, old.clone(), Some(old)), [""; 0]);
+    }
+}
