@@ -140,5 +140,6 @@ pub fn after(key: &str) -> String {
     format!("{key}\0")
 }
 
+pub mod compaction;
 pub mod embedded;
 pub mod etcd3;

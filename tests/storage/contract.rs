@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::join_all;
+use keelson::storage::compaction::Compactor;
 use keelson::storage::{ListRequest, StorageError, Stored, Txn, WatchEvent, after};
 
 use super::{Backend, bytes, compacted, done, events, next, revision};
@@ -373,4 +374,26 @@ pub async fn compaction_forgets_history_only(b: Backend) {
 
 pub async fn health_is_good(b: Backend) {
     assert_eq!(b.storage.healthy().await, Ok(()));
+}
+
+pub async fn one_of_several_compactors_keeps_history_for_two_turns(b: Backend) {
+    let storage = b.storage.as_ref();
+    let (mut ours, mut theirs) = (Compactor::default(), Compactor::default());
+    let mut at = b.create("a", "0").await;
+    let mut turns = Vec::new();
+    for i in 1..=4 {
+        at = b.update("a", &i.to_string(), at).await;
+        turns.push((at, ours.turn(storage).await.unwrap(), theirs.turn(storage).await.unwrap()));
+    }
+    let done: Vec<_> = turns.iter().map(|(_, ours, theirs)| (ours.is_some(), theirs.is_some())).collect();
+    // The first turns only look; then the one that writes the common key compacts, and only that one.
+    assert_eq!(done, [(false, false), (true, false), (true, false), (true, false)]);
+    let (past, forgotten) = (turns[1].0, turns[3].1.unwrap());
+    assert!(turns[2].0 < forgotten && forgotten < turns[3].0, "history reaches back to the last turn");
+    compacted(storage.list(ListRequest { revision: Some(past), ..b.all() }).await);
+    let kept = storage.list(ListRequest { revision: Some(forgotten), ..b.all() }).await.unwrap();
+    assert_eq!(kept.items[0].value, bytes("3"));
+    // Where ours is gone, theirs takes over.
+    assert!(theirs.turn(storage).await.unwrap().is_some());
+    assert!(ours.turn(storage).await.unwrap().is_none());
 }

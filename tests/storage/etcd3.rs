@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::{Backend, bytes, connect, done, events, next, revision};
-use crate::etcd::Etcd;
+use crate::etcd::{Etcd, Tls};
 
 async fn start() -> Etcd {
     tokio::task::spawn_blocking(Etcd::start).await.unwrap()
@@ -170,4 +170,43 @@ async fn without_etcd_every_call_fails_in_time() {
     for outcome in outcomes {
         assert!(matches!(outcome, Err(StorageError::Unavailable(_))), "{outcome:?}");
     }
+}
+
+/// As kubeadm sets it up: https, and a certificate from either side.
+#[tokio::test]
+async fn https_with_client_certificates() {
+    let dir = tempfile::tempdir().unwrap();
+    let tls = certificates(dir.path());
+    let files = tls.clone();
+    let etcd = tokio::task::spawn_blocking(|| Etcd::start_with(Some(files))).await.unwrap();
+    let config =
+        Config { endpoints: vec![etcd.endpoint()], ca_file: Some(tls.ca), health_timeout: Duration::from_secs(30), ..Config::default() };
+    let stranger = Etcd3::connect(config.clone()).await.unwrap();
+    assert!(matches!(stranger.healthy().await, Err(StorageError::Unavailable(_))));
+    let config = Config { cert_file: Some(tls.cert), key_file: Some(tls.key), ..config };
+    let store = Etcd3::connect(config.clone()).await.unwrap();
+    assert_eq!(store.healthy().await, Ok(()));
+    let mut stream = store.watch("/", 1).await.unwrap();
+    let made = done(store.create("/a", bytes("x"), None).await);
+    assert_eq!(revision(&events(&mut stream, 1).await[0]), made);
+    let config = Config { ca_file: Some("/no/such/file".into()), ..config };
+    let Err(StorageError::Internal(why)) = Etcd3::connect(config).await.map(drop) else { panic!("connected") };
+    assert!(why.starts_with("cannot read /no/such/file: "), "{why}");
+}
+
+/// An authority, and one certificate of it that serves both sides.
+fn certificates(dir: &std::path::Path) -> Tls {
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate().unwrap();
+    let cert = params.signed_by(&key, &ca).unwrap();
+    let write = |name: &str, pem: String| {
+        std::fs::write(dir.join(name), pem).unwrap();
+        dir.join(name)
+    };
+    Tls { ca: write("ca.crt", ca.pem()), cert: write("etcd.crt", cert.pem()), key: write("etcd.key", key.serialize_pem()) }
 }

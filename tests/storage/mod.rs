@@ -211,6 +211,7 @@ macro_rules! on_each_fresh_store {
 on_each_fresh_store! {
     revisions_start_at_one_and_grow_by_one
     compaction_forgets_history_only
+    one_of_several_compactors_keeps_history_for_two_turns
 }
 
 /// The error must be compaction.

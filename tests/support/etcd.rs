@@ -9,40 +9,69 @@ use std::time::{Duration, Instant};
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
+/// How often it is tried: somebody else may take a port between the choice and its use.
+const ATTEMPTS: usize = 3;
+
 /// A running etcd. Dropping it kills it.
 pub struct Etcd {
     child: Child,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
+    endpoint: String,
     client: u16,
+    metrics: u16,
+}
+
+/// The files of an etcd that speaks TLS and wants a certificate from its clients.
+#[derive(Clone)]
+pub struct Tls {
+    pub ca: PathBuf,
+    pub cert: PathBuf,
+    pub key: PathBuf,
 }
 
 impl Etcd {
     /// Starts one and waits until it answers. Panics, with what to do, if there is no etcd to start.
     pub fn start() -> Self {
+        Self::start_with(None)
+    }
+
+    /// [`Etcd::start`], for clients with certificates only where `tls` is given.
+    pub fn start_with(tls: Option<Tls>) -> Self {
+        let mut log = String::new();
+        for _ in 0..ATTEMPTS {
+            match Self::attempt(tls.as_ref()) {
+                Ok(etcd) => return etcd,
+                Err(why) => log = why,
+            }
+        }
+        panic!("etcd does not start: {log}")
+    }
+
+    fn attempt(tls: Option<&Tls>) -> Result<Self, String> {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let (client, peer) = free_ports();
+        let [client, peer, metrics] = free_ports();
         let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let endpoint = if tls.is_some() { format!("https://127.0.0.1:{client}") } else { url(client) };
         let log = std::fs::File::create(dir.path().join("log")).expect("a log file");
-        let child = Command::new(binary())
+        let mut command = Command::new(binary());
+        command
             .arg("--data-dir")
             .arg(dir.path().join("data"))
-            .args(["--listen-client-urls", &url(client), "--advertise-client-urls", &url(client)])
+            .args(["--listen-client-urls", &endpoint, "--advertise-client-urls", &endpoint])
             .args(["--listen-peer-urls", &url(peer), "--initial-advertise-peer-urls", &url(peer)])
-            .args(["--initial-cluster", &format!("default={}", url(peer))])
-            .args(["--unsafe-no-fsync", "--log-level", "error", "--heartbeat-interval", "50", "--election-timeout", "500"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("etcd to start");
-        let mut etcd = Self { child, _dir: dir, client };
-        etcd.wait();
-        etcd
+            .args(["--initial-cluster", &format!("default={}", url(peer)), "--listen-metrics-urls", &url(metrics)])
+            .args(["--unsafe-no-fsync", "--log-level", "error", "--heartbeat-interval", "50", "--election-timeout", "500"]);
+        if let Some(Tls { ca, cert, key }) = tls {
+            command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(ca).arg("--cert-file").arg(cert).arg("--key-file").arg(key);
+        }
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("etcd to start");
+        let mut etcd = Self { child, dir, endpoint, client, metrics };
+        etcd.wait().map(|()| etcd)
     }
 
     /// Where clients connect, `http://127.0.0.1:port`.
     pub fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.client)
+        self.endpoint.clone()
     }
 
     /// The port of [`Etcd::endpoint`].
@@ -51,22 +80,22 @@ impl Etcd {
         self.client
     }
 
-    fn wait(&mut self) {
+    fn wait(&mut self) -> Result<(), String> {
         let start = Instant::now();
         while !self.ready() {
-            let log = || std::fs::read_to_string(self._dir.path().join("log")).unwrap_or_default();
-            if let Some(status) = self.child.try_wait().expect("the state of etcd") {
-                panic!("etcd ended with {status}: {}", log());
+            let ended = self.child.try_wait().expect("the state of etcd");
+            if ended.is_some() || start.elapsed() > START_TIMEOUT {
+                return Err(std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default());
             }
-            assert!(start.elapsed() < START_TIMEOUT, "etcd does not answer: {}", log());
             std::thread::sleep(POLL_INTERVAL);
         }
+        Ok(())
     }
 
     /// `/readyz` says so once there is a leader.
     fn ready(&self) -> bool {
         use std::io::{Read, Write};
-        let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", self.client)) else { return false };
+        let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", self.metrics)) else { return false };
         let mut answer = String::new();
         stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.contains(" 200 ")
     }
@@ -88,9 +117,8 @@ fn binary() -> PathBuf {
     found.filter(|p| p.is_file()).expect("etcd is needed: run scripts/install-tools.sh test, or name one in KEELSON_ETCD")
 }
 
-/// Two ports that nobody listens on now.
-fn free_ports() -> (u16, u16) {
-    let [a, b] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-    let port = |l: &TcpListener| l.local_addr().expect("its address").port();
-    (port(&a), port(&b))
+/// Ports that nobody listens on now.
+fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+    listeners.map(|l| l.local_addr().expect("its address").port())
 }

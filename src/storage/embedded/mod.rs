@@ -208,3 +208,51 @@ impl Storage for Embedded {
         self.order(Op::Tick).await.map(drop)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use redb::{ReadableDatabase, ReadableTableMetadata};
+
+    use super::*;
+
+    /// How many rows there are: changes, index, expiry.
+    fn rows(directory: &Path) -> [u64; 3] {
+        let db = Database::create(directory.join(FILE)).unwrap();
+        let read = db.begin_read().unwrap();
+        [
+            read.open_table(CHANGES).unwrap().len().unwrap(),
+            read.open_table(INDEX).unwrap().len().unwrap(),
+            read.open_table(EXPIRY).unwrap().len().unwrap(),
+        ]
+    }
+
+    #[tokio::test]
+    async fn compaction_removes_rows_a_few_at_a_time_and_goes_on_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Clock::manual(jiff::Timestamp::UNIX_EPOCH);
+        let open = || Embedded::open_with_clock(dir.path(), clock.clone()).unwrap();
+        let store = open();
+        // More than one turn removes. Two keys stay, one goes; what a lease was on and is written again needs it no more.
+        for round in 0..200 {
+            for (key, ttl) in [("/kept", None), ("/lease", Some(Duration::from_secs(60))), ("/gone", None)] {
+                let at = store.get(key).await.unwrap().map_or(0, |s| s.mod_revision);
+                store.update(key, format!("{round}").into(), at, ttl).await.unwrap();
+            }
+        }
+        let (gone, last) = store.get_with_revision("/gone").await.unwrap();
+        store.delete("/gone", gone.unwrap().mod_revision).await.unwrap();
+        store.compact(last + 1).await.unwrap();
+        // However far it has come.
+        drop(store);
+        let store = open();
+        // Each turn removes some: after two of them nothing is left to remove.
+        store.healthy().await.unwrap();
+        store.healthy().await.unwrap();
+        clock.advance(Duration::from_secs(60));
+        store.expire().await.unwrap();
+        assert_eq!(store.get("/lease").await, Ok(None));
+        assert_eq!(store.get("/kept").await.unwrap().unwrap().value, "199");
+        drop(store);
+        assert_eq!(rows(dir.path()), [3, 3, 0], "two that stand, and the deletion by the clock");
+    }
+}

@@ -146,14 +146,10 @@ impl Etcd3 {
             .when([Compare::mod_revision(key, CompareOp::Equal, expected)])
             .and_then([change])
             .or_else([TxnOp::get(key, None)]);
-        attempt(
-            self.request_timeout,
-            |e| was_never_sent(e),
-            || {
-                let (mut kv, txn) = (self.kv.clone(), txn.clone());
-                async move { kv.txn(txn).await }
-            },
-        )
+        attempt(self.request_timeout, was_never_sent, || {
+            let (mut kv, txn) = (self.kv.clone(), txn.clone());
+            async move { kv.txn(txn).await }
+        })
         .await
     }
 
@@ -362,15 +358,10 @@ impl Storage for Etcd3 {
     }
 
     async fn compact(&self, revision: Revision) -> Result<()> {
-        let compacted = repeat(
-            COMPACT_TIMEOUT,
-            |e| was_never_sent(e),
-            revision,
-            || {
-                let mut kv = self.kv.clone();
-                async move { kv.compact(revision, None).await }
-            },
-        );
+        let compacted = repeat(COMPACT_TIMEOUT, was_never_sent, revision, || {
+            let mut kv = self.kv.clone();
+            async move { kv.compact(revision, None).await }
+        });
         match compacted.await {
             Ok(_) => Ok(()),
             Err(error) => Err(self.with_current(error).await),

@@ -1,0 +1,53 @@
+//! Forgetting old history, together with all other servers on the same store.
+//!
+//! The protocol is kube-apiserver's (`apiserver/pkg/storage/etcd3/compact.go`), so that both can run on one etcd: who manages to
+//! write the common key, which nobody wrote since its last turn, compacts to where the store stood then.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{Result, Revision, Storage, StorageError, Txn};
+
+/// The time between turns (`--etcd-compaction-interval`'s default). At least so much history is kept.
+pub const INTERVAL: Duration = Duration::from_secs(5 * 60);
+/// The key that the servers share. It is not under any prefix of the API.
+const KEY: &str = "compact_rev_key";
+
+/// One server's part in it. It has no timer: the server calls [`Compactor::turn`] each [`INTERVAL`].
+#[derive(Debug, Default)]
+pub struct Compactor {
+    /// The mod revision of the key at the last turn; 0 if there was none.
+    key: Revision,
+    /// Where the store stood at the last turn; 0 before the first.
+    stood: Revision,
+}
+
+impl Compactor {
+    /// Takes a turn. Tells the revision that the history was compacted to, if this server did it.
+    pub async fn turn(&mut self, storage: &dyn Storage) -> Result<Option<Revision>> {
+        let value = Bytes::from(self.stood.to_string());
+        let outcome = match self.key {
+            0 => storage.create(KEY, value, None).await?,
+            key => storage.update(KEY, value, key, None).await?,
+        };
+        let before = self.stood;
+        match outcome {
+            Txn::Done(revision) => (self.key, self.stood) = (revision, revision),
+            Txn::Failed(theirs) => {
+                self.key = theirs.map_or(0, |s| s.mod_revision);
+                self.stood = storage.current_revision().await?;
+                return Ok(None);
+            }
+        }
+        if before == 0 {
+            return Ok(None);
+        }
+        match storage.compact(before).await {
+            Ok(()) => Ok(Some(before)),
+            // An operator compacted further.
+            Err(StorageError::Compacted { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
