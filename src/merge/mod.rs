@@ -2,6 +2,7 @@
 
 mod go;
 pub mod managers;
+pub mod patch;
 pub mod path;
 mod reconcile;
 pub mod set;

@@ -1,0 +1,337 @@
+//! JSON patch (RFC 6902), with the liberties that evanphx/json-patch v4 takes: `replace` makes what is absent, an
+//! absent `value` is null, what precedes the first slash of a path is ignored, negative indexes count from the end.
+
+use serde_json::{Map, Value};
+
+use super::{PatchError, sort_keys};
+
+/// The most operations of one patch.
+pub const MAX_OPERATIONS: usize = 10_000;
+/// The most bytes (of JSON) that the `copy` operations of one patch may copy.
+const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
+
+/// The operations of a patch.
+///
+/// # Errors
+/// 400 where the patch is not a list of objects, 413 where the list is too long.
+pub fn operations(patch: Value) -> Result<Vec<Map<String, Value>>, PatchError> {
+    let cannot = |what: &Value, into: &str| {
+        let what = kind_name(what);
+        PatchError::Malformed(format!("error decoding patch: json: cannot unmarshal {what} into Go value of type {into}"))
+    };
+    let items = match patch {
+        Value::Null => Vec::new(),
+        Value::Array(items) => items,
+        other => return Err(cannot(&other, "[]handlers.jsonPatchOp")),
+    };
+    if let Some(odd) = items.iter().find(|item| !item.is_object() && !item.is_null()) {
+        return Err(cannot(odd, "handlers.jsonPatchOp"));
+    }
+    for item in items.iter().filter_map(Value::as_object) {
+        for name in ["op", "path", "from"] {
+            if let Some(odd) = item.get(name).filter(|value| !value.is_string() && !value.is_null()) {
+                let what = kind_name(odd);
+                let message =
+                    format!("error decoding patch: json: cannot unmarshal {what} into Go struct field jsonPatchOp.{name} of type string");
+                return Err(PatchError::Malformed(message));
+            }
+        }
+    }
+    if items.len() > MAX_OPERATIONS {
+        let message = format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}", items.len());
+        return Err(PatchError::TooLarge(message));
+    }
+    let operation = |item| if let Value::Object(operation) = item { operation } else { Map::new() };
+    Ok(items.into_iter().map(operation).collect())
+}
+
+fn kind_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// What a strict decoder says about members that no operation has, such as `unknown field "[0].extra"`.
+pub fn unknown_fields(operations: &[Map<String, Value>]) -> Vec<String> {
+    let known = ["op", "path", "from", "value"];
+    let unknown = operations.iter().enumerate().flat_map(|(index, operation)| {
+        let keys = operation.keys().filter(|key| !known.contains(&key.as_str()));
+        keys.map(move |key| format!("unknown field \"[{index}].{key}\""))
+    });
+    unknown.collect()
+}
+
+/// Applies `operations` one after the other. After an error `document` is in between.
+///
+/// # Errors
+/// [`PatchError::Unfit`] at the first operation that does not apply.
+pub fn apply(document: &mut Value, operations: Vec<Map<String, Value>>) -> Result<(), PatchError> {
+    let mut copied = 0;
+    let mut touched = Vec::new();
+    for mut operation in operations {
+        apply_one(document, &mut operation, &mut copied).map_err(PatchError::Unfit)?;
+        touched.extend(["path", "from"].into_iter().filter_map(|name| operation.shift_remove(name)));
+    }
+    for path in touched.iter().filter_map(Value::as_str) {
+        sort_along(document, path);
+    }
+    if let Value::Object(root) = document {
+        sort_keys(root);
+    }
+    Ok(())
+}
+
+fn apply_one(document: &mut Value, operation: &mut Map<String, Value>, copied: &mut usize) -> Result<(), String> {
+    let value = operation.shift_remove("value");
+    let text = |name: &str| operation.get(name).and_then(Value::as_str);
+    let kind = text("op").unwrap_or("unknown");
+    let path = || text("path").ok_or_else(|| format!("{kind} operation failed to decode path: missing value"));
+    let from = || text("from").ok_or_else(|| format!("{kind} operation failed to decode from: missing value"));
+    let missing = |path: &str| format!("{kind} operation does not apply: doc is missing path: {path}: missing value");
+    match kind {
+        "add" => {
+            let (parent, key) = find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
+            add(parent, &key, value.unwrap_or_default())
+        }
+        "remove" => {
+            let (parent, key) = find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
+            remove(parent, &key).map(drop)
+        }
+        "replace" if path()?.is_empty() => match value {
+            Some(value @ (Value::Object(_) | Value::Array(_))) => {
+                *document = value;
+                Ok(())
+            }
+            Some(_) => Ok(()),
+            None => Err("replace operation has no value".to_owned()),
+        },
+        "replace" => {
+            let (parent, key) = find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
+            replace(parent, &key, value.unwrap_or_default())
+        }
+        "move" => {
+            let (parent, key) = find(document, from()?).ok_or_else(|| missing(text("from").unwrap_or("")))?;
+            let value = remove(parent, &key)?;
+            let (parent, key) = find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
+            add(parent, &key, value)
+        }
+        "copy" => {
+            let (parent, key) = find(document, from()?).ok_or_else(|| missing(text("from").unwrap_or("")))?;
+            let value = get(parent, &key)?.cloned().unwrap_or_default();
+            *copied += json_size(&value);
+            if *copied > MAX_COPIED_BYTES {
+                return Err(format!(
+                    "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {MAX_COPIED_BYTES}"
+                ));
+            }
+            let (parent, key) = find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
+            add(parent, &key, value)
+        }
+        "test" => {
+            let path = path()?;
+            let there = if path.is_empty() {
+                Some(&*document)
+            } else {
+                let (parent, key) = find(document, path).ok_or_else(|| missing(path))?;
+                get(parent, &key)?
+            };
+            let same = there.unwrap_or(&Value::Null) == value.as_ref().unwrap_or(&Value::Null);
+            if same { Ok(()) } else { Err(format!("testing value {path} failed: test failed")) }
+        }
+        other => Err(format!("Unexpected kind: {other}")),
+    }
+}
+
+/// The bytes of `value` as JSON.
+fn json_size(value: &Value) -> usize {
+    let mut text = String::new();
+    crate::merge::go::json(value, &mut text);
+    text.len()
+}
+
+/// The map or list that holds the end of `path`, and the key in it.
+fn find<'d>(document: &'d mut Value, path: &str) -> Option<(&'d mut Value, String)> {
+    let (parents, key) = path.rsplit_once('/')?;
+    let mut at = document;
+    // What comes before the first slash plays no part.
+    for part in parents.split('/').skip(1) {
+        at = descend(at, &unescape(part))?;
+    }
+    (at.is_object() || at.is_array()).then(|| (at, unescape(key)))
+}
+
+fn descend<'d>(at: &'d mut Value, part: &str) -> Option<&'d mut Value> {
+    match at {
+        Value::Object(map) => map.get_mut(part),
+        Value::Array(items) => {
+            let index = existing_index(part, items.len()).ok()?;
+            items.get_mut(index)
+        }
+        _ => None,
+    }
+}
+
+fn unescape(part: &str) -> String {
+    if part.contains('~') { part.replace("~1", "/").replace("~0", "~") } else { part.to_owned() }
+}
+
+fn out_of_range(index: i64) -> String {
+    format!("Unable to access invalid index: {index}: invalid index detected")
+}
+
+/// The index of one of `len` things; negative ones count from the end.
+fn existing_index(key: &str, len: usize) -> Result<usize, String> {
+    let index: i64 = key.parse().map_err(|_| format!("strconv.Atoi: parsing {key:?}: invalid syntax"))?;
+    let from_start = if index < 0 { index.saturating_add_unsigned(len as u64) } else { index };
+    usize::try_from(from_start).ok().filter(|at| *at < len).ok_or_else(|| out_of_range(index))
+}
+
+fn get<'d>(parent: &'d Value, key: &str) -> Result<Option<&'d Value>, String> {
+    match parent {
+        Value::Object(map) => Ok(map.get(key)),
+        Value::Array(items) => existing_index(key, items.len()).map(|at| items.get(at)),
+        _ => Ok(None),
+    }
+}
+
+fn add(parent: &mut Value, key: &str, value: Value) -> Result<(), String> {
+    match parent {
+        Value::Object(map) => {
+            map.insert(key.to_owned(), value);
+        }
+        Value::Array(items) if key == "-" => items.push(value),
+        Value::Array(items) => {
+            let at = existing_index(key, items.len() + 1)?;
+            items.insert(at, value);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn replace(parent: &mut Value, key: &str, value: Value) -> Result<(), String> {
+    match parent {
+        Value::Array(items) => {
+            let at = existing_index(key, items.len())?;
+            items[at] = value;
+            Ok(())
+        }
+        other => add(other, key, value),
+    }
+}
+
+fn remove(parent: &mut Value, key: &str) -> Result<Value, String> {
+    match parent {
+        Value::Object(map) => map.shift_remove(key).ok_or_else(|| format!("Unable to remove nonexistent key: {key}: missing value")),
+        Value::Array(items) => existing_index(key, items.len()).map(|at| items.remove(at)),
+        _ => Ok(Value::Null),
+    }
+}
+
+/// Sorts the keys of every map on the way to the end of `path`.
+fn sort_along(document: &mut Value, path: &str) {
+    let mut at = document;
+    for part in path.split('/').skip(1) {
+        if let Value::Object(map) = at {
+            sort_keys(map);
+        }
+        let Some(next) = descend(at, &unescape(part)) else { return };
+        at = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn patched(document: Value, patch: Value) -> Result<Value, PatchError> {
+        let mut document = document;
+        apply(&mut document, operations(patch)?)?;
+        Ok(document)
+    }
+
+    #[test]
+    fn operations_change_the_document() {
+        let document = json!({"data": {"a": "1", "b": "2"}, "list": [1, 2, 3]});
+        for (patch, want) in [
+            (json!([{"op": "add", "path": "/data/c", "value": "3"}]), json!({"data": {"a": "1", "b": "2", "c": "3"}, "list": [1, 2, 3]})),
+            (
+                json!([{"op": "replace", "path": "/data/z", "value": "9"}]),
+                json!({"data": {"a": "1", "b": "2", "z": "9"}, "list": [1, 2, 3]}),
+            ),
+            (json!([{"op": "remove", "path": "/data"}]), json!({"list": [1, 2, 3]})),
+            (json!([{"op": "move", "from": "/data/a", "path": "/data/x~1y"}]), json!({"data": {"b": "2", "x/y": "1"}, "list": [1, 2, 3]})),
+            (
+                json!([{"op": "copy", "from": "/data/none", "path": "/n"}]),
+                json!({"data": {"a": "1", "b": "2"}, "list": [1, 2, 3], "n": null}),
+            ),
+            (
+                json!([{"op": "add", "path": "/list/-", "value": 4}, {"op": "add", "path": "/list/0", "value": 0}]),
+                json!({"data": {"a": "1", "b": "2"}, "list": [0, 1, 2, 3, 4]}),
+            ),
+            (json!([{"op": "remove", "path": "/list/-1"}]), json!({"data": {"a": "1", "b": "2"}, "list": [1, 2]})),
+            (json!([{"op": "test", "path": "/absent", "value": null}]), document.clone()),
+            (json!([{"op": "add", "path": "ignored/q"}]), json!({"data": {"a": "1", "b": "2"}, "list": [1, 2, 3], "q": null})),
+            (json!([{"op": "replace", "path": "", "value": {"x": 1}}]), json!({"x": 1})),
+            (json!(null), document.clone()),
+        ] {
+            assert_eq!(patched(document.clone(), patch.clone()).expect("applies"), want, "{patch}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_apply_is_refused() {
+        let document = json!({"data": {"a": "1"}, "list": [1]});
+        for patch in [
+            json!([{}]),
+            json!([{"op": "bogus", "path": "/data"}]),
+            json!([{"op": "remove", "path": "/data/zz"}]),
+            json!([{"op": "add", "path": "/nope/deep", "value": 1}]),
+            json!([{"op": "add", "path": "", "value": {}}]),
+            json!([{"op": "add", "path": "data", "value": {}}]),
+            json!([{"op": "add", "value": {}}]),
+            json!([{"op": "move", "from": "/data", "path": "/data/x"}]),
+            json!([{"op": "test", "path": "/data/a", "value": "2"}]),
+            json!([{"op": "add", "path": "/list/3", "value": 1}]),
+            json!([{"op": "replace", "path": "/list/1", "value": 1}]),
+            json!([{"op": "add", "path": "/data/a/b", "value": 1}]),
+            json!([{"op": "add", "path": "/list/-9223372036854775808", "value": 1}]),
+        ] {
+            assert!(matches!(patched(document.clone(), patch.clone()), Err(PatchError::Unfit(_))), "{patch}");
+        }
+    }
+
+    #[test]
+    fn malformed_patches_are_told_from_large_ones() {
+        let message = |patch| operations(patch).expect_err("refused").to_string();
+        assert_eq!(
+            message(json!({"op": "add"})),
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
+        );
+        let many = Value::Array(vec![json!({}); MAX_OPERATIONS + 1]);
+        assert_eq!(message(many), "The allowed maximum operations in a JSON patch is 10000, got 10001");
+        let strict = operations(json!([{"op": "add", "extra": 1}])).expect("operations");
+        assert_eq!(unknown_fields(&strict), [r#"unknown field "[0].extra""#]);
+    }
+
+    #[test]
+    fn copies_are_bounded() {
+        let doubling = Value::Array(vec![json!({"op": "copy", "from": "/a", "path": "/a/-"}); 64]);
+        let refused = patched(json!({"a": ["x".repeat(100)]}), doubling).expect_err("refused");
+        assert!(refused.to_string().starts_with("Unable to complete the copy"), "{refused}");
+    }
+
+    #[test]
+    fn touched_levels_are_in_go_order() {
+        let document = json!({"z": {"b": 1, "a": {"d": 1, "c": 1}}, "a": 1});
+        let out = patched(document, json!([{"op": "add", "path": "/z/x", "value": 1}])).expect("applies");
+        assert_eq!(out.to_string(), r#"{"a":1,"z":{"a":{"d":1,"c":1},"b":1,"x":1}}"#);
+    }
+}

@@ -1,0 +1,50 @@
+//! The patches of the API other than apply: JSON patch, JSON merge patch and strategic merge patch, on trees.
+//!
+//! All take the patch parsed; [`crate::codec`] says what is wrong with its bytes. They put the keys of what they
+//! touch in the order in which Go writes them, so that an error about the result can show it.
+
+pub mod json;
+pub mod merge;
+pub mod strategic;
+
+use crate::meta::Status;
+
+/// Why a patch could not be applied.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatchError {
+    /// The patch is malformed: 400 with this message.
+    #[error("{0}")]
+    Malformed(String),
+    /// The patch does not fit the object: 422 with a message that does not say why. This is why.
+    #[error("{0}")]
+    Unfit(String),
+    /// 413.
+    #[error("{0}")]
+    TooLarge(String),
+    /// What upstream does not class: 500 with this message.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// How `handlers/patch.go` answers.
+impl From<PatchError> for Status {
+    fn from(error: PatchError) -> Self {
+        match error {
+            PatchError::Malformed(message) => Self::bad_request(message),
+            PatchError::Unfit(_) => {
+                let mut status = Self::failure(422, "Invalid", "the server rejected our request due to an error in our request");
+                status.details_mut();
+                status
+            }
+            PatchError::TooLarge(message) => Self::too_large(&message),
+            PatchError::Other(message) => Self::failure(500, "", message),
+        }
+    }
+}
+
+/// Puts the keys of one map in the order of their bytes.
+fn sort_keys(map: &mut serde_json::Map<String, serde_json::Value>) {
+    if !map.keys().is_sorted() {
+        map.sort_keys();
+    }
+}
