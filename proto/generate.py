@@ -181,6 +181,30 @@ class Writer:
             return self.resolve(package.aliases[expr], package)
         raise SystemExit(f"unknown type {expr} in {package.name}")
 
+    def go_name(self, expr, package=None):
+        """A Go type as errors spell it: pointers left out, names qualified with their package."""
+        package = package or self.package
+        if expr.startswith("*"):
+            return self.go_name(expr[1:], package)
+        if expr.startswith("[]"):
+            return "[]" + self.go_name(expr[2:], package)
+        if expr.startswith("map["):
+            key, value = expr[4:].split("]", 1)
+            return f"map[{self.go_name(key, package)}]{self.go_name(value, package)}"
+        if expr in SCALARS:
+            return "uint8" if expr == "byte" else expr
+        if "." in expr:
+            alias, name = expr.split(".")
+            return f"{package.imports[alias].split('/')[-1]}.{name}"
+        return f"{package.name.rpartition('.')[2]}.{expr}"
+
+    def plain_name(self, shape, proto):
+        """What `go_name` says of a type that has no name of its own."""
+        name = {"double": "float64", "bytes": "[]uint8"}.get(proto, proto)
+        if "." in proto:
+            name = ".".join(proto.split(".")[-2:])
+        return {"list": f"[]{name}", "map": f"map[string]{name}", "": name}[shape]
+
     def fields(self, name):
         """The fields of a struct in Go order: (json, number, go type, omitempty, omitzero), or (None, ...) for embedded ones."""
         for line in self.package.structs[name].splitlines():
@@ -313,6 +337,8 @@ class Writer:
         options += self.markers(facts)
         if json_name in model.get("required", []):
             options.append("(keelson.required) = true")
+        if self.go_name(go) != self.plain_name(shape, proto):
+            options.append(f"(keelson.go) = {quote(self.go_name(go))}")
         name = json_name
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9]*", json_name):
             name = proto_field["name"]

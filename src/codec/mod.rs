@@ -1,1 +1,48 @@
 //! Bytes to objects and back, driven by the schema: JSON, YAML, protobuf. No headers, no storage.
+//!
+//! An [`Object`] that comes from here has its fields in the order of the schema and holds exactly what JSON shows:
+//! zero values that Go omits are absent, those that it shows are there (null for a nil list, map or time).
+
+mod base64;
+pub mod json;
+pub mod protobuf;
+mod shape;
+pub mod yaml;
+
+use crate::meta::{Object, Value};
+use crate::schema::TypeRef;
+
+/// How deep the trees nest that the codec builds. Go's limit is [`json::MAX_DEPTH`], which holds for what is only
+/// scanned or skipped; trees are walked recursively, so theirs is lower.
+pub const MAX_TREE_DEPTH: usize = 500;
+
+/// The most issues that are noted for one object (sigs.k8s.io/json).
+pub const MAX_ISSUES: usize = 100;
+
+/// An object, and what was noted about its bytes.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Decoded {
+    pub object: Object,
+    /// Upstream's texts in the order of the document: `unknown field "spec.foo"`, `duplicate field "metadata.name"`.
+    /// Each is said once.
+    pub issues: Vec<String>,
+}
+
+/// Why bytes are not an object: upstream's text, without the part about which kind was expected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DecodeError(pub String);
+
+impl DecodeError {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+/// Brings a tree (after a patch, from YAML) into the form of its type, as a round trip through the Go type would:
+/// unknown fields are dropped and noted, nulls dropped, values normalised, fields put in order.
+pub fn from_value(value: &Value, ty: TypeRef) -> Result<Decoded, DecodeError> {
+    let mut bytes = Vec::with_capacity(4096);
+    json::encode_value(value, &mut bytes);
+    json::decode(&bytes, ty)
+}

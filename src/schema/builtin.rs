@@ -142,14 +142,16 @@ impl<'a> Builder<'a> {
             fields.push(type_meta("apiVersion"));
         }
         self.fields(message.proto, None, &mut fields);
+        let mut wire_order: Vec<usize> = (0..fields.len()).filter(|&at| fields[at].number > 0 && fields[at].via.is_none()).collect();
+        wire_order.sort_by_key(|&at| fields[at].number);
         let json = |(index, field): (usize, &Field)| (!matches!(field.kind, Kind::Inline(_))).then(|| (field.json.clone(), index));
-        let number = |(index, field): (usize, &Field)| (field.number > 0 && field.via.is_none()).then_some((field.number, index));
         Type {
             openapi_name: if options.published { openapi_name(&message.name) } else { String::new() },
             name: message.name.clone(),
             gvks: self.gvks(message),
             by_json: fields.iter().enumerate().filter_map(json).collect(),
-            by_number: fields.iter().enumerate().filter_map(number).collect(),
+            by_number: wire_order.iter().map(|&at| (fields[at].number, at)).collect(),
+            wire_order,
             fields,
             map_type: if options.atomic { MapType::Atomic } else { MapType::Granular },
             unions: parse(&options.unions),
@@ -215,6 +217,7 @@ impl<'a> Builder<'a> {
             required: options.required,
             via,
             wrapped,
+            go_type: options.go.clone(),
         }
     }
 
@@ -294,6 +297,7 @@ fn blank(kind: Kind) -> Field {
         required: false,
         via: None,
         wrapped: false,
+        go_type: String::new(),
     }
 }
 

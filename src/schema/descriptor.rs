@@ -111,6 +111,8 @@ pub(super) struct FieldOptions {
     pub enumeration: Vec<String>,
     #[prost(bool, tag = "50011")]
     pub required: bool,
+    #[prost(string, tag = "50012")]
+    pub go: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]

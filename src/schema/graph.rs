@@ -48,6 +48,8 @@ pub struct Type {
     pub by_json: HashMap<String, usize>,
     /// Protobuf number to index in `fields`. Inlined messages have an entry of kind [`Kind::Inline`].
     pub by_number: HashMap<u32, usize>,
+    /// The values of `by_number` by ascending number, the order in which protobuf is written.
+    pub wire_order: Vec<usize>,
     /// Ownership of the struct as a whole (`x-kubernetes-map-type: atomic`).
     pub map_type: MapType,
     /// `x-kubernetes-unions`, as published in OpenAPI.
@@ -78,6 +80,8 @@ pub struct Field {
     pub via: Option<usize>,
     /// A list that protobuf carries as the only field of a message (APIResource.verbs). The lists of a map always are.
     pub wrapped: bool,
+    /// The Go type as decoding errors spell it (`v1.PodPhase`); empty where [`Kind`] says it all.
+    pub go_type: String,
 }
 
 /// The strategy names of a strategic merge patch.

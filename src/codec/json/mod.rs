@@ -1,0 +1,118 @@
+//! JSON as Go's `encoding/json` and `sigs.k8s.io/json` read and write it.
+
+mod decode;
+mod encode;
+mod lexer;
+mod scan;
+mod tree;
+
+pub use decode::decode;
+pub(super) use encode::{compact, write_f64, write_i64, write_string};
+pub use encode::{encode, encode_pretty, encode_value, encode_value_pretty};
+pub use tree::parse;
+
+use super::{DecodeError, Decoded};
+use crate::meta::field::go_quote;
+use crate::schema::TypeRef;
+use lexer::Lexer;
+
+/// How deep JSON may nest (Go's `encoding/json`).
+pub const MAX_DEPTH: usize = 10_000;
+
+/// Bytes that are well-formed JSON.
+#[derive(Clone, Copy, Debug)]
+pub struct Document<'a>(&'a [u8]);
+
+/// What a document says of itself, before its kind is known. Both are empty where the document says nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct TypeMeta {
+    pub api_version: String,
+    pub kind: String,
+}
+
+impl<'a> Document<'a> {
+    /// Checks the syntax of the whole document.
+    ///
+    /// # Errors
+    /// Go's syntax errors, such as `invalid character 'o' in literal null (expecting 'u')`.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        scan::check(bytes).map(|()| Self(bytes))
+    }
+
+    /// The `apiVersion` and `kind` at the top. As upstream's `SimpleMetaFactory`, this does not mind the case of the keys.
+    ///
+    /// # Errors
+    /// Go's type errors, where one of the two is not a string or the document not an object.
+    pub fn type_meta(self) -> Result<TypeMeta, DecodeError> {
+        const STRUCT: &str = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+        let mut out = TypeMeta::default();
+        let mut lexer = Lexer::new(self.0);
+        match lexer.peek() {
+            b'{' => {}
+            b'n' => return Ok(out),
+            other => {
+                let found = lexer::type_name(other);
+                return Err(DecodeError(format!("json: cannot unmarshal {found} into Go value of type {STRUCT}")));
+            }
+        }
+        let mut error = None;
+        lexer.object(|lexer, key| {
+            let (slot, name) = match fold(&key).as_str() {
+                "apiversion" => (&mut out.api_version, "apiVersion"),
+                "kind" => (&mut out.kind, "kind"),
+                _ => {
+                    lexer.skip();
+                    return Ok(());
+                }
+            };
+            match lexer.peek() {
+                b'"' => *slot = lexer.string().into_owned(),
+                b'n' => {
+                    lexer.skip();
+                }
+                other => {
+                    let found = lexer::type_name(other);
+                    lexer.skip();
+                    error.get_or_insert_with(|| {
+                        DecodeError(format!("json: cannot unmarshal {found} into Go struct field .{name} of type string"))
+                    });
+                }
+            }
+            Ok(())
+        })?;
+        error.map_or(Ok(out), Err)
+    }
+
+    /// Decodes the document as an object of a type; see [`decode`].
+    pub fn decode(self, ty: TypeRef) -> Result<Decoded, DecodeError> {
+        decode::run(self.0, ty)
+    }
+
+    /// The document as a tree without a type; see [`parse`].
+    pub fn parse(self) -> Result<(crate::meta::Value, Vec<String>), DecodeError> {
+        tree::run(self.0)
+    }
+}
+
+/// Lower case, with the two letters beyond ASCII that Go folds into it.
+fn fold(key: &str) -> String {
+    key.chars()
+        .map(|c| match c {
+            '\u{17f}' => 's',
+            '\u{212a}' => 'k',
+            c => c.to_ascii_lowercase(),
+        })
+        .collect()
+}
+
+/// A byte as Go's syntax errors show it.
+fn quote_byte(byte: u8) -> String {
+    match byte {
+        b'\'' => r"'\''".to_owned(),
+        b'"' => r#"'"'"#.to_owned(),
+        byte => format!("'{}'", go_quote(&(byte as char).to_string()).trim_matches('"')),
+    }
+}
+
+#[cfg(test)]
+mod tests;

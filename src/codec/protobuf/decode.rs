@@ -1,0 +1,254 @@
+//! Protobuf to objects.
+
+use std::collections::BTreeMap;
+
+use super::wire::{Reader, Wire};
+use crate::codec::{DecodeError, MAX_TREE_DEPTH, base64, json, shape};
+use crate::meta::quantity::Quantity;
+use crate::meta::time::{self, Timestamp};
+use crate::meta::{Map, Object, Value};
+use crate::schema::{Kind, Schema, SchemaAlternative, TypeId, TypeRef};
+
+/// Reads a message without its envelope. Numbers that the type does not know are ignored. The object has no
+/// `apiVersion` and `kind`: the envelope has them.
+///
+/// # Errors
+/// What is no protobuf; quantities that are none.
+pub fn decode(bytes: &[u8], ty: TypeRef) -> Result<Object, DecodeError> {
+    Decoder { schema: ty.schema }.message(bytes, ty.id, 0).map(Object)
+}
+
+struct Decoder<'s> {
+    schema: &'s Schema,
+}
+
+impl Decoder<'_> {
+    fn message(&self, bytes: &[u8], id: TypeId, depth: usize) -> Result<Map<String, Value>, DecodeError> {
+        let ty = TypeRef { schema: self.schema, id }.get();
+        let mut slots: Vec<Option<Value>> = vec![None; ty.fields.len()];
+        self.fill(bytes, id, &mut slots, depth)?;
+        let count = slots.iter().filter(|slot| slot.is_some()).count();
+        let mut out = Map::with_capacity(count + 2);
+        for (field, slot) in ty.fields.iter().zip(slots) {
+            if matches!(field.kind, Kind::Inline(_)) {
+                continue;
+            }
+            let shown = match slot {
+                Some(value) => shape::shown(field, value, self.schema),
+                None => shape::missing(field, self.schema),
+            };
+            if let Some(value) = shown {
+                out.insert(field.json.clone(), value);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Reads the fields of a message into the slots of its type.
+    fn fill(&self, bytes: &[u8], id: TypeId, slots: &mut [Option<Value>], depth: usize) -> Result<(), DecodeError> {
+        if depth > MAX_TREE_DEPTH {
+            return Err(DecodeError::new("exceeded max depth"));
+        }
+        let ty = TypeRef { schema: self.schema, id }.get();
+        let mut fields = Reader::new(bytes);
+        while let Some(raw) = fields.next()? {
+            let Some(&index) = ty.by_number.get(&raw.number) else { continue };
+            let field = &ty.fields[index];
+            match &field.kind {
+                Kind::Inline(inner) => self.inline(raw.value.bytes(), *inner, ty, slots, depth)?,
+                Kind::List(item, _) if field.wrapped => slots[index] = Some(self.wrapped(item, raw.value, depth)?),
+                Kind::List(item, _) => {
+                    let value = self.value(item, raw.value, depth)?;
+                    match &mut slots[index] {
+                        Some(Value::Array(items)) => items.push(value),
+                        slot => *slot = Some(Value::Array(vec![value])),
+                    }
+                }
+                Kind::Map(item, _) => {
+                    let (key, value) = self.entry(item, raw.value.bytes(), depth)?;
+                    match &mut slots[index] {
+                        Some(Value::Object(map)) => {
+                            map.insert(key, value);
+                        }
+                        slot => *slot = Some(Value::Object(Map::from_iter([(key, value)]))),
+                    }
+                }
+                kind => slots[index] = Some(self.value(kind, raw.value, depth)?),
+            }
+        }
+        // gogo writes maps sorted; others may not.
+        for (slot, field) in slots.iter_mut().zip(&ty.fields) {
+            if let (Some(Value::Object(map)), Kind::Map(..)) = (slot, &field.kind)
+                && !map.keys().is_sorted()
+            {
+                *map = std::mem::take(map).into_iter().collect::<BTreeMap<_, _>>().into_iter().collect();
+            }
+        }
+        Ok(())
+    }
+
+    /// An inlined message: its fields are fields of the one around it.
+    fn inline(
+        &self,
+        bytes: &[u8],
+        id: TypeId,
+        outer: &crate::schema::Type,
+        slots: &mut [Option<Value>],
+        depth: usize,
+    ) -> Result<(), DecodeError> {
+        let inner = TypeRef { schema: self.schema, id }.get();
+        let mut own = vec![None; inner.fields.len()];
+        self.fill(bytes, id, &mut own, depth + 1)?;
+        for (field, value) in inner.fields.iter().zip(own) {
+            if let (Some(value), Some(&index)) = (value, outer.by_json.get(&field.json)) {
+                slots[index] = Some(value);
+            }
+        }
+        Ok(())
+    }
+
+    fn wrapped(&self, item: &Kind, value: Wire, depth: usize) -> Result<Value, DecodeError> {
+        let mut items = Vec::new();
+        let mut fields = Reader::new(value.bytes());
+        while let Some(raw) = fields.next()? {
+            if raw.number == 1 {
+                items.push(self.value(item, raw.value, depth)?);
+            }
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn entry(&self, item: &Kind, bytes: &[u8], depth: usize) -> Result<(String, Value), DecodeError> {
+        let (mut key, mut value) = (String::new(), None);
+        let mut fields = Reader::new(bytes);
+        while let Some(raw) = fields.next()? {
+            match raw.number {
+                1 => key = text(raw.value),
+                2 => {
+                    value = Some(match item {
+                        Kind::List(inner, _) => self.wrapped(inner, raw.value, depth)?,
+                        kind => self.value(kind, raw.value, depth)?,
+                    });
+                }
+                _ => {}
+            }
+        }
+        let value = value.unwrap_or_else(|| match item {
+            Kind::Bytes => Value::String(String::new()),
+            kind => shape::zero(kind, self.schema),
+        });
+        Ok((key, value))
+    }
+
+    fn value(&self, kind: &Kind, value: Wire, depth: usize) -> Result<Value, DecodeError> {
+        Ok(match kind {
+            Kind::String => Value::String(text(value)),
+            Kind::Bool => Value::Bool(value.integer() != 0),
+            Kind::Int32 => Value::from(value.integer() as i32),
+            Kind::Int64 => Value::from(value.integer() as i64),
+            Kind::Double => double(value),
+            Kind::Bytes => Value::String(base64::encode(value.bytes())),
+            Kind::Quantity => Value::String(quantity(value.bytes())?),
+            Kind::Time => timestamp(value.bytes())?.map_or(Value::Null, |time| Value::String(time::format(time.seconds))),
+            Kind::MicroTime => timestamp(value.bytes())?.map_or(Value::Null, |time| Value::String(time::format_micro(time))),
+            Kind::IntOrString => match int_or_string(value.bytes())? {
+                IntOrString::Int(value) => Value::from(value),
+                IntOrString::String(text) => Value::String(String::from_utf8_lossy(text).into_owned()),
+            },
+            Kind::Raw | Kind::FieldsV1 | Kind::Any => match raw(value.bytes())? {
+                [] => Value::Null,
+                bytes => json::parse(bytes)?.0,
+            },
+            Kind::SchemaOr(alternative, id) => self.schema_or(*alternative, *id, value.bytes(), depth)?,
+            Kind::Message(id) | Kind::Inline(id) => Value::Object(self.message(value.bytes(), *id, depth + 1)?),
+            Kind::List(..) | Kind::Map(..) => Value::Null,
+        })
+    }
+
+    fn schema_or(&self, alternative: SchemaAlternative, id: TypeId, bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
+        let kind = Kind::Message(id);
+        let (mut schema, mut allows, mut items) = (None, false, Vec::new());
+        let mut fields = Reader::new(bytes);
+        while let Some(raw) = fields.next()? {
+            match (alternative, raw.number) {
+                (SchemaAlternative::Bool, 1) => allows = raw.value.integer() != 0,
+                (SchemaAlternative::Bool, 2) | (_, 1) => schema = Some(self.value(&kind, raw.value, depth)?),
+                (SchemaAlternative::Array, 2) => items.push(self.value(&kind, raw.value, depth)?),
+                (SchemaAlternative::StringArray, 2) => items.push(Value::String(text(raw.value))),
+                _ => {}
+            }
+        }
+        Ok(match (schema, alternative) {
+            (_, SchemaAlternative::Array | SchemaAlternative::StringArray) if !items.is_empty() => Value::Array(items),
+            (Some(schema), _) => schema,
+            (None, SchemaAlternative::Bool) => Value::Bool(allows),
+            _ => Value::Null,
+        })
+    }
+}
+
+fn text(value: Wire) -> String {
+    String::from_utf8_lossy(value.bytes()).into_owned()
+}
+
+fn double(value: Wire) -> Value {
+    serde_json::Number::from_f64(f64::from_bits(value.integer())).map_or(Value::Null, Value::Number)
+}
+
+/// The only field of a `RawExtension`, `JSON` or `FieldsV1`.
+pub(super) fn raw(bytes: &[u8]) -> Result<&[u8], DecodeError> {
+    let mut out: &[u8] = &[];
+    let mut fields = Reader::new(bytes);
+    while let Some(field) = fields.next()? {
+        if field.number == 1 {
+            out = field.value.bytes();
+        }
+    }
+    Ok(out)
+}
+
+pub(super) fn quantity(bytes: &[u8]) -> Result<String, DecodeError> {
+    let text = raw(bytes)?;
+    let text = str::from_utf8(text).unwrap_or_default();
+    let text = if text.is_empty() { "0" } else { text };
+    Quantity::normalise(text).map(|text| text.into_owned()).map_err(|error| DecodeError(error.to_string()))
+}
+
+/// The moment of a Timestamp; `None` for the zero time, which has no bytes.
+pub(super) fn timestamp(bytes: &[u8]) -> Result<Option<Timestamp>, DecodeError> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let mut out = Timestamp { seconds: 0, nanos: 0 };
+    let mut fields = Reader::new(bytes);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => out.seconds = field.value.integer() as i64,
+            2 => out.nanos = (field.value.integer() as u32).min(999_999_999),
+            _ => {}
+        }
+    }
+    // Years of more than four digits cannot be written.
+    const LAST: i64 = 253_402_300_799;
+    out.seconds = out.seconds.clamp(time::ZERO.seconds, LAST);
+    Ok(if out == time::ZERO { None } else { Some(out) })
+}
+
+pub(super) enum IntOrString<'a> {
+    Int(i32),
+    String(&'a [u8]),
+}
+
+pub(super) fn int_or_string(bytes: &[u8]) -> Result<IntOrString<'_>, DecodeError> {
+    let (mut is_string, mut integer, mut text) = (false, 0, &[][..]);
+    let mut fields = Reader::new(bytes);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => is_string = field.value.integer() != 0,
+            2 => integer = field.value.integer() as i32,
+            3 => text = field.value.bytes(),
+            _ => {}
+        }
+    }
+    Ok(if is_string { IntOrString::String(text) } else { IntOrString::Int(integer) })
+}

@@ -1,0 +1,64 @@
+//! What JSON shows of a value: which zero values stay, and what stands for a field that is not there.
+
+use crate::meta::{Map, Value};
+use crate::schema::{Field, Kind, Presence, Schema, TypeId, TypeRef};
+
+/// What to keep of a decoded field: `None` if JSON does not show it.
+pub(super) fn shown(field: &Field, value: Value, schema: &Schema) -> Option<Value> {
+    match (field.presence, &value) {
+        (_, Value::Null) => missing(field, schema),
+        (Presence::OmitEmpty, value) if is_zero(value) => None,
+        (Presence::Always, Value::Array(items)) if items.is_empty() && is_collection(&field.kind) => Some(Value::Null),
+        (Presence::Always, Value::Object(map)) if map.is_empty() && is_collection(&field.kind) => Some(Value::Null),
+        _ => Some(value),
+    }
+}
+
+/// What JSON shows of a field that is absent.
+pub(super) fn missing(field: &Field, schema: &Schema) -> Option<Value> {
+    match field.presence {
+        Presence::Always => Some(zero(&field.kind, schema)),
+        Presence::Nullable => Some(Value::Null),
+        Presence::OmitEmpty | Presence::Pointer => None,
+    }
+}
+
+/// The zero value of a Go type, as JSON shows it.
+pub(super) fn zero(kind: &Kind, schema: &Schema) -> Value {
+    match kind {
+        Kind::String => Value::String(String::new()),
+        Kind::Bool => Value::Bool(false),
+        Kind::Int32 | Kind::Int64 | Kind::Double | Kind::IntOrString => Value::from(0),
+        Kind::Quantity => Value::String("0".to_owned()),
+        Kind::Message(id) => Value::Object(empty(*id, schema)),
+        Kind::SchemaOr(crate::schema::SchemaAlternative::Bool, _) => Value::Bool(false),
+        _ => Value::Null,
+    }
+}
+
+/// A struct without any field set.
+pub(super) fn empty(id: TypeId, schema: &Schema) -> Map<String, Value> {
+    let ty = TypeRef { schema, id }.get();
+    let mut out = Map::new();
+    for field in ty.fields.iter().filter(|field| !matches!(field.kind, Kind::Inline(_))) {
+        if let Some(value) = missing(field, schema) {
+            out.insert(field.json.clone(), value);
+        }
+    }
+    out
+}
+
+fn is_collection(kind: &Kind) -> bool {
+    matches!(kind, Kind::List(..) | Kind::Map(..))
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+    }
+}

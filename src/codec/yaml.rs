@@ -1,0 +1,1 @@
+//! YAML to trees, by the rules of `sigs.k8s.io/yaml`.
