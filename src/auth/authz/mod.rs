@@ -1,6 +1,7 @@
 //! Authorization: what is asked, the chain of authorizers, and their answer.
 
 pub mod escalation;
+pub mod node;
 pub mod pod_references;
 pub mod rbac;
 pub mod rule;
@@ -13,6 +14,7 @@ use super::{MASTERS, User};
 use crate::meta::field::go_quote;
 use crate::meta::{Gvr, Status};
 
+pub use node::{NodeAuthorizer, NodeGraph};
 pub use rbac::RbacStore;
 pub use rule::Rule;
 
@@ -31,6 +33,8 @@ pub struct Attributes {
     /// False for paths such as `/healthz`.
     pub resource_request: bool,
     pub path: String,
+    /// The `field=value` requirements of a list's, watch's or deletecollection's field selector.
+    pub field_equals: Vec<(String, String)>,
 }
 
 /// An authorizer's answer. The text is its reason, empty for none.

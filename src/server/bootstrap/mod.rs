@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 
 pub use api_services::{api_service, priority};
 pub use cluster::{IDENTITY_LEASE_SECONDS, NAMESPACES, endpoints, identity, identity_lease, service_address};
+pub use rbac::node_rules;
 
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status};

@@ -100,6 +100,12 @@ pub(super) fn objects() -> Vec<(Gvr, Object)> {
     out
 }
 
+/// The rules of the ClusterRole `system:node`, by which the Node authorizer goes.
+pub fn node_rules() -> Vec<Rule> {
+    let role = CLUSTER_ROLES.iter().find(|role| role.name == "system:node");
+    role.map_or_else(Vec::new, |role| role.rules.iter().map(RuleRow::rule).collect())
+}
+
 fn new(kind: &str, namespace: &str, name: &str, labels: &[(String, &str)]) -> Object {
     let mut object = super::object(&format!("{GROUP}/v1"), kind, namespace, name);
     let mut all = Map::new();
@@ -127,20 +133,22 @@ fn cluster_role(role: &ClusterRole) -> Object {
     with(with(object, "rules", Value::Null), "aggregationRule", selector)
 }
 
+impl RuleRow {
+    fn rule(&self) -> Rule {
+        let split = |list: &str| -> Vec<String> { list.split(',').map(str::to_owned).collect() };
+        let some = |list: &str| if list.is_empty() { Vec::new() } else { split(list) };
+        Rule {
+            verbs: some(self.verbs),
+            api_groups: self.groups.map_or_else(Vec::new, split),
+            resources: some(self.resources),
+            resource_names: some(self.names),
+            non_resource_urls: some(self.urls),
+        }
+    }
+}
+
 fn rule_values(rows: &[RuleRow]) -> Value {
-    let split = |list: &str| -> Vec<String> { list.split(',').map(str::to_owned).collect() };
-    let some = |list: &str| if list.is_empty() { Vec::new() } else { split(list) };
-    let value = |row: &RuleRow| {
-        let rule = Rule {
-            verbs: some(row.verbs),
-            api_groups: row.groups.map_or_else(Vec::new, split),
-            resources: some(row.resources),
-            resource_names: some(row.names),
-            non_resource_urls: some(row.urls),
-        };
-        rule.to_value()
-    };
-    rows.iter().map(value).collect()
+    rows.iter().map(|row| row.rule().to_value()).collect()
 }
 
 fn binding(kind: &str, namespace: &str, name: &str, (role_kind, role): (&str, &str), subjects: &[Subject]) -> Object {

@@ -139,7 +139,7 @@ fn asked(object: &Object, user: User) -> Attributes {
         namespace: of("namespace"),
         name: of("name"),
         resource_request: true,
-        path: String::new(),
+        ..Attributes::default()
     }
 }
 

@@ -1,0 +1,533 @@
+//! The Node authorizer: a kubelet may read what the pods on its node refer to, and little else
+//! (`plugin/pkg/auth/authorizer/node`).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use parking_lot::RwLock;
+use serde_json::Value;
+
+use super::{Attributes, Authorizer, Decision, Rule, UserRules, pod_references};
+use crate::auth::User;
+use crate::meta::field::go_quote;
+use crate::meta::{Object, str_at};
+
+/// The group of every kubelet.
+pub const NODES: &str = "system:nodes";
+const USER_PREFIX: &str = "system:node:";
+const LEASES: &str = "kube-node-lease";
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// The node that `user` is the kubelet of.
+pub fn node_of(user: &User) -> Option<&str> {
+    let name = user.name.strip_prefix(USER_PREFIX)?;
+    user.groups.iter().any(|group| group == NODES).then_some(name)
+}
+
+/// What a pod can refer to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    Secret,
+    ConfigMap,
+    Claim,
+    Account,
+    ResourceClaim,
+}
+
+/// An object of a namespace: kind, namespace, name.
+type Reference = (Kind, Arc<str>, Arc<str>);
+
+/// Which nodes have a reason to read which objects, kept up to date object by object: an update costs what the object
+/// is worth, a question a few look-ups.
+#[derive(Default)]
+pub struct NodeGraph {
+    state: RwLock<State>,
+}
+
+#[derive(Default)]
+struct State {
+    pods: HashMap<(Arc<str>, Arc<str>), Pod>,
+    /// How many pods of each node refer to an object.
+    users: HashMap<Reference, HashMap<Arc<str>, usize>>,
+    volumes: HashMap<String, Volume>,
+    /// The persistent volumes that need a secret, by its namespace and name.
+    volumes_of_secret: HashMap<(String, String), HashSet<String>>,
+    attachments: HashMap<String, String>,
+    slices: HashMap<String, String>,
+}
+
+/// A pod that is bound to a node.
+struct Pod {
+    node: Arc<str>,
+    references: Vec<Reference>,
+}
+
+/// A persistent volume that is bound to a claim.
+struct Volume {
+    claim: Reference,
+    secrets: Vec<(String, String)>,
+}
+
+impl State {
+    fn set_pod(&mut self, pod: &Object) {
+        self.remove_pod(pod.namespace(), pod.name());
+        let node = pod.str_at("/spec/nodeName");
+        if node.is_empty() {
+            return;
+        }
+        let node: Arc<str> = node.into();
+        let namespace: Arc<str> = pod.namespace().into();
+        // A mirror pod is made by the kubelet itself and gives it nothing.
+        let mirror = pod.annotations().is_some_and(|all| all.contains_key(MIRROR));
+        let references = if mirror { Vec::new() } else { references(pod, &namespace) };
+        for reference in &references {
+            *self.users.entry(reference.clone()).or_default().entry(node.clone()).or_default() += 1;
+        }
+        self.pods.insert((namespace, pod.name().into()), Pod { node, references });
+    }
+
+    fn remove_pod(&mut self, namespace: &str, name: &str) {
+        let Some(pod) = self.pods.remove(&(namespace.into(), name.into())) else { return };
+        for reference in &pod.references {
+            let Some(nodes) = self.users.get_mut(reference) else { continue };
+            if let Some(count) = nodes.get_mut(&pod.node) {
+                *count -= 1;
+                if *count == 0 {
+                    nodes.remove(&pod.node);
+                }
+            }
+            if nodes.is_empty() {
+                self.users.remove(reference);
+            }
+        }
+    }
+
+    fn set_volume(&mut self, volume: &Object) {
+        self.remove_volume(volume.name());
+        let Some(claim) = volume.at("/spec/claimRef").filter(|claim| claim.is_object()) else { return };
+        let namespace = str_at(claim, "/namespace");
+        let secrets = volume_secrets(volume, namespace);
+        for secret in &secrets {
+            self.volumes_of_secret.entry(secret.clone()).or_default().insert(volume.name().to_owned());
+        }
+        let claim = (Kind::Claim, namespace.into(), str_at(claim, "/name").into());
+        self.volumes.insert(volume.name().to_owned(), Volume { claim, secrets });
+    }
+
+    fn remove_volume(&mut self, name: &str) {
+        let Some(volume) = self.volumes.remove(name) else { return };
+        for secret in volume.secrets {
+            if let Some(volumes) = self.volumes_of_secret.get_mut(&secret) {
+                volumes.remove(name);
+                if volumes.is_empty() {
+                    self.volumes_of_secret.remove(&secret);
+                }
+            }
+        }
+    }
+
+    fn uses(&self, node: &str, reference: &Reference) -> bool {
+        self.users.get(reference).is_some_and(|nodes| nodes.contains_key(node))
+    }
+
+    fn uses_volume(&self, node: &str, name: &str) -> bool {
+        self.volumes.get(name).is_some_and(|volume| self.uses(node, &volume.claim))
+    }
+
+    /// Whether something on `node` leads to the object.
+    fn leads_to(&self, node: &str, resource: &str, namespace: &str, name: &str) -> bool {
+        let uses = |kind| self.uses(node, &(kind, namespace.into(), name.into()));
+        let is = |map: &HashMap<String, String>| map.get(name).is_some_and(|of| of == node);
+        match resource {
+            "secrets" => {
+                let by_volume = self.volumes_of_secret.get(&(namespace.to_owned(), name.to_owned()));
+                uses(Kind::Secret) || by_volume.is_some_and(|volumes| volumes.iter().any(|volume| self.uses_volume(node, volume)))
+            }
+            "configmaps" => uses(Kind::ConfigMap),
+            "persistentvolumeclaims" => uses(Kind::Claim),
+            "serviceaccounts" => uses(Kind::Account),
+            "resourceclaims" => uses(Kind::ResourceClaim),
+            "persistentvolumes" => self.uses_volume(node, name),
+            "pods" => self.pods.get(&(namespace.into(), name.into())).is_some_and(|pod| *pod.node == *node),
+            "volumeattachments" => is(&self.attachments),
+            "resourceslices" => is(&self.slices),
+            _ => false,
+        }
+    }
+}
+
+fn references(pod: &Object, namespace: &Arc<str>) -> Vec<Reference> {
+    let mut out = Vec::new();
+    let mut add = |kind, name: &str| {
+        if !name.is_empty() {
+            out.push((kind, namespace.clone(), Arc::from(name)));
+        }
+    };
+    add(Kind::Account, pod.str_at("/spec/serviceAccountName"));
+    pod_references::secrets(pod).into_iter().for_each(|name| add(Kind::Secret, name));
+    pod_references::config_maps(pod).into_iter().for_each(|name| add(Kind::ConfigMap, name));
+    pod_references::claims(pod).iter().for_each(|name| add(Kind::Claim, name));
+    for claim in pod.array_at("/spec/resourceClaims") {
+        // One that is made from a template has its name in the status.
+        let statuses = pod.array_at("/status/resourceClaimStatuses");
+        let made = statuses.iter().find(|status| str_at(status, "/name") == str_at(claim, "/name"));
+        let name = str_at(claim, "/resourceClaimName");
+        add(Kind::ResourceClaim, if name.is_empty() { made.map_or("", |made| str_at(made, "/resourceClaimName")) } else { name });
+    }
+    add(Kind::ResourceClaim, pod.str_at("/status/extendedResourceClaimStatus/resourceClaimName"));
+    out
+}
+
+/// The secrets that a kubelet needs to mount a volume; those without a namespace are in that of the claim.
+fn volume_secrets(volume: &Object, claim_namespace: &str) -> Vec<(String, String)> {
+    const IN_SOURCE: [&str; 7] = ["cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos"];
+    const IN_CSI: [&str; 3] = ["nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef"];
+    let spec = volume.get("spec").unwrap_or(&Value::Null);
+    let mut found = vec![(str_at(spec, "/azureFile/secretNamespace"), str_at(spec, "/azureFile/secretName"))];
+    let sources = IN_SOURCE.iter().filter_map(|source| spec.get(source)?.get("secretRef"));
+    let csi = IN_CSI.iter().filter_map(|secret| spec.get("csi")?.get(secret));
+    found.extend(sources.chain(csi).map(|secret| (str_at(secret, "/namespace"), str_at(secret, "/name"))));
+    let named = found.into_iter().filter(|(_, name)| !name.is_empty());
+    named.map(|(namespace, name)| (if namespace.is_empty() { claim_namespace } else { namespace }.to_owned(), name.to_owned())).collect()
+}
+
+impl NodeGraph {
+    /// Takes in a Pod, PersistentVolume, VolumeAttachment or ResourceSlice, new or changed. Other kinds are ignored.
+    pub fn upsert(&self, object: &Object) {
+        let mut state = self.state.write();
+        let (name, node) = (object.name(), object.str_at("/spec/nodeName"));
+        match object.kind() {
+            "Pod" => state.set_pod(object),
+            "PersistentVolume" => state.set_volume(object),
+            "VolumeAttachment" => {
+                state.attachments.insert(name.to_owned(), node.to_owned());
+            }
+            "ResourceSlice" => {
+                state.slices.insert(name.to_owned(), node.to_owned());
+            }
+            _ => {}
+        }
+    }
+
+    /// Forgets a deleted object; `namespace` is empty for the kinds of the cluster.
+    pub fn remove(&self, kind: &str, namespace: &str, name: &str) {
+        let mut state = self.state.write();
+        match kind {
+            "Pod" => state.remove_pod(namespace, name),
+            "PersistentVolume" => state.remove_volume(name),
+            "VolumeAttachment" => {
+                state.attachments.remove(name);
+            }
+            "ResourceSlice" => {
+                state.slices.remove(name);
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes `objects` all there is of `kind`, as after a fresh list.
+    pub fn replace<'a>(&self, kind: &str, objects: impl IntoIterator<Item = &'a Object>) {
+        let mut state = self.state.write();
+        match kind {
+            "Pod" => {
+                state.pods.clear();
+                state.users.clear();
+            }
+            "PersistentVolume" => {
+                state.volumes.clear();
+                state.volumes_of_secret.clear();
+            }
+            "VolumeAttachment" => state.attachments.clear(),
+            "ResourceSlice" => state.slices.clear(),
+            _ => {}
+        }
+        drop(state);
+        objects.into_iter().filter(|object| object.kind() == kind).for_each(|object| self.upsert(object));
+    }
+}
+
+/// Authorizes kubelets by what their nodes' pods need. What it allows on their own objects only, the NodeRestriction
+/// admission plugin narrows down.
+pub struct NodeAuthorizer {
+    graph: Arc<NodeGraph>,
+    /// What every kubelet may do.
+    rules: Vec<Rule>,
+}
+
+/// Why not; empty where there is nothing to say.
+type Verdict = Result<(), String>;
+
+fn no(why: &str) -> Verdict {
+    Err(why.to_owned())
+}
+
+impl NodeAuthorizer {
+    /// `rules` are those of the ClusterRole `system:node`.
+    pub fn new(graph: Arc<NodeGraph>, rules: Vec<Rule>) -> Self {
+        Self { graph, rules }
+    }
+
+    fn check(&self, node: &str, asked: &Attributes) -> Verdict {
+        if asked.resource_request {
+            match (asked.group.as_str(), asked.resource.as_str()) {
+                ("", "secrets" | "configmaps") => return self.read_namespaced(node, asked),
+                ("", "persistentvolumeclaims") if asked.subresource == "status" => {
+                    return match asked.verb.as_str() {
+                        "update" | "patch" => self.related(node, asked),
+                        _ => no("can only get/update/patch this type"),
+                    };
+                }
+                ("", "persistentvolumeclaims" | "persistentvolumes")
+                | ("resource.k8s.io", "resourceclaims")
+                | ("storage.k8s.io", "volumeattachments") => return self.get(node, asked),
+                ("", "serviceaccounts") => return self.service_account(node, asked),
+                ("coordination.k8s.io", "leases") => return own_lease(node, asked),
+                ("storage.k8s.io", "csinodes") => return own_csi_node(node, asked),
+                ("resource.k8s.io", "resourceslices") => return self.slice(node, asked),
+                ("", "nodes") => return own_node(node, asked),
+                ("", "pods") => return self.pod(node, asked),
+                ("certificates.k8s.io", "podcertificaterequests") => return no(""),
+                _ => {}
+            }
+        }
+        match self.rules.iter().any(|rule| rule.allows(asked)) {
+            true => Ok(()),
+            false => no(""),
+        }
+    }
+
+    fn related(&self, node: &str, asked: &Attributes) -> Verdict {
+        if asked.name.is_empty() {
+            return no("No Object name found");
+        }
+        match self.graph.state.read().leads_to(node, &asked.resource, &asked.namespace, &asked.name) {
+            true => Ok(()),
+            false => Err(format!("no relationship found between node '{node}' and this object")),
+        }
+    }
+
+    fn get(&self, node: &str, asked: &Attributes) -> Verdict {
+        if asked.verb != "get" {
+            return no("can only get individual resources of this type");
+        }
+        if !asked.subresource.is_empty() {
+            return no("cannot get subresource");
+        }
+        self.related(node, asked)
+    }
+
+    fn read_namespaced(&self, node: &str, asked: &Attributes) -> Verdict {
+        if !matches!(asked.verb.as_str(), "get" | "list" | "watch") {
+            return no("can only read resources of this type");
+        }
+        if !asked.subresource.is_empty() {
+            return no("cannot read subresource");
+        }
+        if asked.namespace.is_empty() {
+            return no("can only read namespaced object of this type");
+        }
+        self.related(node, asked)
+    }
+
+    fn service_account(&self, node: &str, asked: &Attributes) -> Verdict {
+        if asked.verb == "get" && asked.subresource.is_empty() {
+            return self.read_namespaced(node, asked);
+        }
+        if asked.verb != "create" || asked.name.is_empty() {
+            return no("can only create tokens for individual service accounts");
+        }
+        if asked.subresource != "token" {
+            return no("can only create token subresource of serviceaccount");
+        }
+        self.related(node, asked)
+    }
+
+    fn slice(&self, node: &str, asked: &Attributes) -> Verdict {
+        if !asked.subresource.is_empty() {
+            return no("cannot authorize ResourceSlice subresources");
+        }
+        match asked.verb.as_str() {
+            "create" => Ok(()),
+            "get" | "update" | "patch" | "delete" => self.related(node, asked),
+            "watch" | "list" | "deletecollection" if selects(asked, "spec.nodeName", node) => Ok(()),
+            "watch" | "list" | "deletecollection" => no("can only list/watch/deletecollection resourceslices with nodeName field selector"),
+            _ => no(
+                "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection",
+            ),
+        }
+    }
+
+    fn pod(&self, node: &str, asked: &Attributes) -> Verdict {
+        match (asked.subresource.as_str(), asked.verb.as_str()) {
+            ("", "get") => self.get(node, asked),
+            ("", "list" | "watch") if selects(asked, "spec.nodeName", node) => Ok(()),
+            ("", "list" | "watch") if !asked.name.is_empty() => self.related(node, asked),
+            ("", "list" | "watch") => no("can only list/watch pods with spec.nodeName field selector"),
+            ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => Ok(()),
+            _ => no(""),
+        }
+    }
+}
+
+fn selects(asked: &Attributes, field: &str, value: &str) -> bool {
+    asked.field_equals.iter().any(|(of, is)| of == field && is == value)
+}
+
+fn own_verb(asked: &Attributes) -> bool {
+    matches!(asked.verb.as_str(), "get" | "create" | "update" | "patch" | "delete")
+}
+
+fn own_lease(node: &str, asked: &Attributes) -> Verdict {
+    if !own_verb(asked) {
+        return no("can only get, create, update, patch, or delete a node lease");
+    }
+    if asked.namespace != LEASES {
+        return Err(format!("can only access leases in the {} system namespace", go_quote(LEASES)));
+    }
+    // The name of what a create makes is not known here.
+    match asked.verb == "create" || asked.name == node {
+        true => Ok(()),
+        false => no("can only access node lease with the same name as the requesting node"),
+    }
+}
+
+fn own_csi_node(node: &str, asked: &Attributes) -> Verdict {
+    if !own_verb(asked) {
+        return no("can only get, create, update, patch, or delete a CSINode");
+    }
+    if !asked.subresource.is_empty() {
+        return no("cannot authorize CSINode subresources");
+    }
+    match asked.verb == "create" || asked.name == node {
+        true => Ok(()),
+        false => no("can only access CSINode with the same name as the requesting node"),
+    }
+}
+
+fn own_node(node: &str, asked: &Attributes) -> Verdict {
+    match (asked.subresource.as_str(), asked.verb.as_str()) {
+        ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
+        ("", "get" | "list" | "watch") => match asked.name.as_str() {
+            name if name == node => Ok(()),
+            "" => Err(format!("node '{node}' cannot read all nodes, only its own Node object")),
+            other => Err(format!("node '{node}' cannot read '{other}', only its own Node object")),
+        },
+        _ => no(""),
+    }
+}
+
+#[async_trait]
+impl Authorizer for NodeAuthorizer {
+    async fn authorize(&self, attributes: &Attributes) -> Decision {
+        match node_of(&attributes.user) {
+            None => Decision::NoOpinion(String::new()),
+            Some("") => Decision::NoOpinion(format!("unknown node for user {}", go_quote(&attributes.user.name))),
+            Some(node) => match self.check(node, attributes) {
+                Ok(()) => Decision::Allow(String::new()),
+                Err(why) => Decision::NoOpinion(why),
+            },
+        }
+    }
+
+    async fn rules_for(&self, user: &User, _namespace: &str) -> UserRules {
+        if node_of(user).is_none() {
+            return UserRules::default();
+        }
+        let error = "node authorizer does not support user rule resolution".to_owned();
+        UserRules { rules: Vec::new(), incomplete: true, errors: vec![error] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn object(value: Value) -> Object {
+        Object::from_value(value).expect("an object")
+    }
+
+    fn graph() -> NodeGraph {
+        let graph = NodeGraph::default();
+        let volumes = json!([{"secret": {"secretName": "s"}}, {"configMap": {"name": "m"}}, {"persistentVolumeClaim": {"claimName": "c"}}]);
+        let spec = json!({"nodeName": "n", "serviceAccountName": "sa", "volumes": volumes, "imagePullSecrets": [{"name": "pull"}]});
+        let csi = json!({"nodeStageSecretRef": {"name": "stage", "namespace": "z"}, "controllerPublishSecretRef": {"name": "ctl", "namespace": "z"}});
+        for value in [
+            json!({"kind": "Pod", "metadata": {"name": "p", "namespace": "x"}, "spec": spec}),
+            json!({"kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": {"claimRef": {"namespace": "x", "name": "c"}, "csi": csi}}),
+            json!({"kind": "VolumeAttachment", "metadata": {"name": "a"}, "spec": {"nodeName": "n"}}),
+        ] {
+            graph.upsert(&object(value));
+        }
+        graph
+    }
+
+    #[test]
+    fn a_node_reaches_what_its_pods_refer_to() {
+        let graph = graph();
+        let reaches =
+            |node: &str, (resource, namespace, name): (&str, &str, &str)| graph.state.read().leads_to(node, resource, namespace, name);
+        let yes = [
+            ("pods", "x", "p"),
+            ("secrets", "x", "s"),
+            ("secrets", "x", "pull"),
+            ("secrets", "z", "stage"),
+            ("configmaps", "x", "m"),
+            ("serviceaccounts", "x", "sa"),
+            ("persistentvolumeclaims", "x", "c"),
+            ("persistentvolumes", "", "v"),
+            ("volumeattachments", "", "a"),
+        ];
+        for one in yes {
+            assert!(reaches("n", one) && !reaches("other", one), "{one:?}");
+        }
+        for one in [("secrets", "x", "other"), ("secrets", "z", "ctl"), ("secrets", "y", "s"), ("persistentvolumes", "", "w")] {
+            assert!(!reaches("n", one), "{one:?}");
+        }
+        graph.remove("Pod", "x", "p");
+        assert!(yes[..8].iter().all(|one| !reaches("n", *one)), "nothing is left without the pod");
+        graph.remove("PersistentVolume", "", "v");
+        let state = graph.state.read();
+        assert!(state.users.is_empty() && state.volumes_of_secret.is_empty());
+    }
+
+    #[tokio::test]
+    async fn kubelets_are_told_why_not() {
+        let rules = vec![Rule::from_value(&json!({"verbs": ["list"], "apiGroups": [""], "resources": ["services"]}))];
+        let authorizer = NodeAuthorizer::new(Arc::new(graph()), rules);
+        let unrelated = "no relationship found between node 'n' and this object";
+        let cases = [
+            ("get", "", "secrets", "x", "s", Ok(())),
+            ("get", "", "secrets", "x", "t", no(unrelated)),
+            ("list", "", "secrets", "x", "", no("No Object name found")),
+            ("patch", "", "secrets", "x", "s", no("can only read resources of this type")),
+            ("list", "", "persistentvolumeclaims", "x", "", no("can only get individual resources of this type")),
+            ("get", "", "nodes", "", "n", Ok(())),
+            ("get", "", "nodes", "", "m", no("node 'n' cannot read 'm', only its own Node object")),
+            ("list", "", "nodes", "", "", no("node 'n' cannot read all nodes, only its own Node object")),
+            ("delete", "", "nodes", "", "n", no("")),
+            ("list", "", "pods", "", "", no("can only list/watch pods with spec.nodeName field selector")),
+            ("update", "coordination.k8s.io", "leases", "kube-node-lease", "n", Ok(())),
+            ("update", "coordination.k8s.io", "leases", "x", "n", no("can only access leases in the \"kube-node-lease\" system namespace")),
+            ("list", "", "services", "", "", Ok(())),
+            ("list", "apps", "deployments", "x", "", no("")),
+        ];
+        for (verb, group, resource, namespace, name, want) in cases {
+            let asked = Attributes {
+                user: User { name: "system:node:n".to_owned(), groups: vec![NODES.to_owned()], ..User::default() },
+                verb: verb.to_owned(),
+                group: group.to_owned(),
+                resource: resource.to_owned(),
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                resource_request: true,
+                ..Attributes::default()
+            };
+            let want = want.map_or_else(Decision::NoOpinion, |()| Decision::Allow(String::new()));
+            assert_eq!(authorizer.authorize(&asked).await, want, "{verb} {resource} {name}");
+            let carol = Attributes { user: User { name: "system:node:n".to_owned(), ..User::default() }, ..asked };
+            assert_eq!(authorizer.authorize(&carol).await, Decision::NoOpinion(String::new()), "not in the group of nodes");
+        }
+    }
+}
