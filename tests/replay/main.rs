@@ -1,7 +1,8 @@
 //! Replays recorded scenarios against a spawned server and compares every answer strictly.
 //!
 //! `vectors/**/*.json` hold lists of scenarios `{"name", "about", "steps"}`; `scenario.rs` describes a step. What a real
-//! kube-apiserver v1.36 answered is each step's `want`. Run one with `REPLAY=name cargo test --test replay`.
+//! kube-apiserver v1.36 answered is each step's `want`. Run one with `REPLAY=name cargo test --test replay`;
+//! `REPLAY_PORT=6443` asks a server that runs already, with the tokens of `tests/support`, instead of a new one.
 
 mod normalize;
 mod scenario;
@@ -44,10 +45,11 @@ fn scenarios() -> Vec<Scenario> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_recorded_answer_is_given_again() {
-    let server = TestServer::start().await;
     let scenarios = scenarios();
     assert!(!scenarios.is_empty(), "no scenario is called that");
-    let port = server.port();
+    let running = std::env::var("REPLAY_PORT").ok().and_then(|port| port.parse().ok());
+    let server = if running.is_none() { Some(TestServer::start().await) } else { None };
+    let port = running.or(server.as_ref().map(TestServer::port)).expect("a port");
     let runs = scenarios.iter().map(|scenario| async move { (scenario, scenario.run(port).await) });
     let results: Vec<_> = futures::stream::iter(runs).buffered(AT_ONCE).collect().await;
 
