@@ -1,0 +1,50 @@
+//! What one object costs on its way: decode, encode, transcode, patch, and the record of who set what. The object is a pod.
+
+use std::hint::black_box;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use keelson::codec::{json, protobuf};
+use keelson::merge::patch::strategic;
+use keelson::meta::Gvk;
+use keelson::schema::{TypeRef, builtin};
+use serde_json::json;
+
+const POD: &str = include_str!("pod.json");
+
+fn pod() -> TypeRef<'static> {
+    builtin().get(&Gvk::new("", "v1", "Pod")).expect("the type of pods")
+}
+
+fn codec(c: &mut Criterion) {
+    let ty = pod();
+    let object = json::decode(POD.as_bytes(), ty).expect("a pod").object;
+    let stored = protobuf::encode(&object, ty);
+    c.bench_function("decode json", |b| b.iter(|| json::decode(black_box(POD.as_bytes()), ty)));
+    c.bench_function("encode json", |b| b.iter(|| json::encode(black_box(&object))));
+    c.bench_function("encode protobuf", |b| b.iter(|| protobuf::encode(black_box(&object), ty)));
+    c.bench_function("decode protobuf", |b| b.iter(|| protobuf::decode(black_box(&stored), ty)));
+    let mut out = Vec::new();
+    c.bench_function("protobuf to json", |b| {
+        b.iter(|| {
+            out.clear();
+            protobuf::to_json(black_box(&stored), ty, "v1", "Pod", Some(7), &mut out)
+        })
+    });
+}
+
+fn patches(c: &mut Criterion) {
+    let ty = pod();
+    let object = json::decode(POD.as_bytes(), ty).expect("a pod").object;
+    let patch = json!({"spec": {"containers": [{"name": "proxy", "image": "registry.example.org/proxy:2.0.1"}]}});
+    let patch = patch.as_object().expect("an object");
+    c.bench_function("strategic merge patch", |b| {
+        b.iter_batched(
+            || (object.0.clone(), patch.clone()),
+            |(mut document, patch)| strategic::apply(&mut document, patch, ty).map(|()| document),
+            criterion::BatchSize::SmallInput,
+        )
+    });
+}
+
+criterion_group!(benches, codec, patches);
+criterion_main!(benches);
