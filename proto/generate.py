@@ -57,6 +57,14 @@ STORED_AS = {
     ("admissionregistration.k8s.io/v1", "mutatingadmissionpolicies"): "admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy",
     ("admissionregistration.k8s.io/v1", "mutatingadmissionpolicybindings"): "admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicyBinding",
 }
+# What reading fills in where nothing is stored: upstream applies its defaults to stored objects too.
+FILLED = {
+    "k8s.io.api.core.v1.PersistentVolumeClaimStatus.phase": "Pending",
+    "k8s.io.api.core.v1.PersistentVolumeStatus.phase": "Pending",
+    "k8s.io.api.core.v1.NamespaceStatus.phase": "Active",
+}
+# Lists whose items are shown with their kind and apiVersion (apps/v1 conversion.go).
+EMBEDDED = {"k8s.io.api.apps.v1.StatefulSetSpec.volumeClaimTemplates"}
 STORED_AS_JSON = {"customresourcedefinitions", "apiservices"}
 
 SCALARS = {
@@ -337,6 +345,10 @@ class Writer:
         options += self.markers(facts)
         if json_name in model.get("required", []):
             options.append("(keelson.required) = true")
+        if f"{full}.{json_name}" in FILLED:
+            options.append(f"(keelson.filled) = {quote(FILLED[f'{full}.{json_name}'])}")
+        if f"{full}.{json_name}" in EMBEDDED:
+            options.append("(keelson.embedded) = true")
         if self.go_name(go) != self.plain_name(shape, proto):
             options.append(f"(keelson.go) = {quote(self.go_name(go))}")
         name = json_name

@@ -1,13 +1,16 @@
 //! What JSON shows of a value: which zero values stay, and what stands for a field that is not there.
 
-use crate::meta::{Map, Value};
+use crate::meta::{Gvk, Map, Value};
 use crate::schema::{Field, Kind, Presence, Schema, TypeId, TypeRef};
 
 /// What to keep of a decoded field: `None` if JSON does not show it.
-pub(super) fn shown(field: &Field, value: Value, schema: &Schema) -> Option<Value> {
+pub(super) fn shown(field: &Field, mut value: Value, schema: &Schema) -> Option<Value> {
+    if field.embedded {
+        embed(field, &mut value, schema);
+    }
     match (field.presence, &value) {
         (_, Value::Null) => missing(field, schema),
-        (Presence::OmitEmpty, value) if is_zero(value) => None,
+        (Presence::OmitEmpty, value) if is_zero(value) => missing(field, schema),
         (Presence::Always, Value::Array(items)) if items.is_empty() && is_collection(&field.kind) => Some(Value::Null),
         (Presence::Always, Value::Object(map)) if map.is_empty() && is_collection(&field.kind) => Some(Value::Null),
         _ => Some(value),
@@ -19,7 +22,28 @@ pub(super) fn missing(field: &Field, schema: &Schema) -> Option<Value> {
     match field.presence {
         Presence::Always => Some(zero(&field.kind, schema)),
         Presence::Nullable => Some(Value::Null),
+        Presence::OmitEmpty if !field.filled.is_empty() => Some(Value::String(field.filled.clone())),
         Presence::OmitEmpty | Presence::Pointer => None,
+    }
+}
+
+/// The kind of the items of an embedding list: what stands in their `apiVersion` and `kind`.
+pub(super) fn embedded_kind<'s>(field: &Field, schema: &'s Schema) -> Option<&'s Gvk> {
+    match &field.kind {
+        Kind::List(item, _) => match **item {
+            Kind::Message(id) => TypeRef { schema, id }.get().gvks.first(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Gives the items of an embedding list their kind and apiVersion, whatever they said of themselves.
+fn embed(field: &Field, value: &mut Value, schema: &Schema) {
+    let (Some(gvk), Value::Array(items)) = (embedded_kind(field, schema), value) else { return };
+    for item in items.iter_mut().filter_map(Value::as_object_mut) {
+        item.shift_insert(0, "kind".to_owned(), gvk.kind.clone().into());
+        item.shift_insert(1, "apiVersion".to_owned(), gvk.api_version().into());
     }
 }
 

@@ -218,6 +218,8 @@ impl<'a> Builder<'a> {
             via,
             wrapped,
             go_type: options.go.clone(),
+            filled: options.filled.clone(),
+            embedded: options.embedded,
         }
     }
 
@@ -298,6 +300,8 @@ fn blank(kind: Kind) -> Field {
         via: None,
         wrapped: false,
         go_type: String::new(),
+        filled: String::new(),
+        embedded: false,
     }
 }
 

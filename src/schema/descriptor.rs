@@ -113,6 +113,10 @@ pub(super) struct FieldOptions {
     pub required: bool,
     #[prost(string, tag = "50012")]
     pub go: String,
+    #[prost(string, tag = "50013")]
+    pub filled: String,
+    #[prost(bool, tag = "50014")]
+    pub embedded: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]

@@ -82,6 +82,11 @@ pub struct Field {
     pub wrapped: bool,
     /// The Go type as decoding errors spell it (`v1.PodPhase`); empty where [`Kind`] says it all.
     pub go_type: String,
+    /// What the codec puts where the string is empty: upstream applies some defaults whenever it reads (the phase of a
+    /// PersistentVolumeClaim). Empty for most.
+    pub filled: String,
+    /// The items of the list are shown with their kind and apiVersion (StatefulSetSpec.volumeClaimTemplates).
+    pub embedded: bool,
 }
 
 /// The strategy names of a strategic merge patch.

@@ -8,7 +8,7 @@ use super::{DecodeError, Decoded, Document, tree};
 use crate::codec::{MAX_ISSUES, MAX_TREE_DEPTH, base64, shape};
 use crate::meta::quantity::Quantity;
 use crate::meta::{Map, Object, Value, time};
-use crate::schema::{Field, Kind, Presence, Schema, SchemaAlternative, TypeId, TypeRef};
+use crate::schema::{Field, Kind, Schema, SchemaAlternative, TypeId, TypeRef};
 
 /// Decodes an object of a type. Keys are matched with their case; unknown fields are dropped and noted; of duplicates
 /// the last counts. Nulls are absent fields.
@@ -94,7 +94,7 @@ impl<'a> Decoder<'a, '_> {
         for (field, slot) in ty.fields.iter().zip(self.slots.drain(base..)) {
             let value = match slot {
                 Some(value) => shape::shown(field, value, schema),
-                None if field.presence == Presence::OmitEmpty || matches!(field.kind, Kind::Inline(_)) => None,
+                None if matches!(field.kind, Kind::Inline(_)) => None,
                 None => shape::missing(field, schema),
             };
             if let Some(value) = value {

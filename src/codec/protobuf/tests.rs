@@ -111,6 +111,17 @@ fn values_that_are_no_pointers_are_always_written() {
 }
 
 #[test]
+fn reading_fills_in_what_upstream_defaults_at_every_read() {
+    for (kind, phase) in [("PersistentVolumeClaim", "Pending"), ("PersistentVolume", "Pending"), ("Namespace", "Active")] {
+        let ty = builtin().get(&Gvk::new("", "v1", kind)).expect("a kind");
+        assert_eq!(decode(b"", ty).expect("valid").str_at("/status/phase"), phase);
+        let mut out = Vec::new();
+        to_json(b"", ty, "", "", None, &mut out).expect("valid");
+        assert_eq!(out, json::encode(&decode(b"", ty).expect("valid")));
+    }
+}
+
+#[test]
 fn rare_kinds_of_values_survive() {
     let crd = builtin().get(&Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition")).expect("a kind");
     let schema = |props: Value| json!({"spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": props}}]}});

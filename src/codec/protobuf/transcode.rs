@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use super::decode::{IntOrString, int_or_string, quantity, raw, timestamp};
 use super::wire::{Raw, Reader, Wire};
-use crate::codec::{DecodeError, MAX_TREE_DEPTH, base64, json};
-use crate::meta::time;
+use crate::codec::{DecodeError, MAX_TREE_DEPTH, base64, json, shape};
+use crate::meta::{Gvk, time};
 use crate::schema::{Field, Kind, Presence, Schema, SchemaAlternative, Type, TypeId, TypeRef};
 
 /// Appends the JSON of a message (without its envelope): `kind` and `apiVersion` first, then the fields in the order of
@@ -111,7 +111,7 @@ impl Transcoder<'_, '_> {
             }
             Kind::Map(..) => self.missing(field),
             kind => match last(bytes, span, field.number)? {
-                Some(value) if field.presence == Presence::OmitEmpty && is_zero(kind, value) => Ok(()),
+                Some(value) if field.presence == Presence::OmitEmpty && is_zero(kind, value) => self.missing(field),
                 Some(value) if is_null(kind, value)? => self.missing(field),
                 Some(value) => {
                     self.key(&field.json);
@@ -132,6 +132,11 @@ impl Transcoder<'_, '_> {
             Presence::Nullable => {
                 self.key(&field.json);
                 self.out.extend_from_slice(b"null");
+                Ok(())
+            }
+            Presence::OmitEmpty if !field.filled.is_empty() => {
+                self.key(&field.json);
+                json::write_string(&field.filled, self.out);
                 Ok(())
             }
             Presence::OmitEmpty | Presence::Pointer => Ok(()),
@@ -163,12 +168,28 @@ impl Transcoder<'_, '_> {
                 self.out.push(b'[');
                 open = true;
             }
-            self.value(item, value, depth, false)?;
+            match shape::embedded_kind(field, self.schema) {
+                Some(gvk) if field.embedded => self.embedded(value.bytes(), gvk, item, depth)?,
+                _ => self.value(item, value, depth, false)?,
+            }
         }
         if !open {
             return self.missing(field);
         }
         self.out.push(b']');
+        Ok(())
+    }
+
+    /// An object with its kind and apiVersion.
+    fn embedded(&mut self, bytes: &[u8], gvk: &Gvk, item: &Kind, depth: usize) -> Result<(), DecodeError> {
+        let Kind::Message(id) = *item else { return Ok(()) };
+        self.out.push(b'{');
+        for (name, value) in [("kind", &gvk.kind), ("apiVersion", &gvk.api_version())] {
+            self.key(name);
+            json::write_string(value, self.out);
+        }
+        self.fields(bytes, id, depth + 1, false)?;
+        self.out.push(b'}');
         Ok(())
     }
 
