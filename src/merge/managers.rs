@@ -73,7 +73,7 @@ pub struct ManagerId<'a> {
 
 impl ManagerId<'_> {
     /// The JSON by which upstream orders entries whose times are the same.
-    fn identifier(&self) -> String {
+    pub(super) fn identifier(&self) -> String {
         let mut out = String::from("{");
         let members = [
             ("manager", &*self.name),
@@ -412,6 +412,7 @@ fn is_zero(value: &Value) -> bool {
     value.is_null() || value.as_str().is_some_and(str::is_empty)
 }
 
+/// The entries after an update; owned by nobody else than `new` is what `new` changes.
 pub(super) fn updated<'a>(
     live: &'a Map<String, Value>,
     new: &'a Map<String, Value>,
@@ -462,13 +463,13 @@ pub(super) fn reconcile_all(managed: &mut Managed, writer: &Writer) {
 
 /// Takes the fields that `new` changes away from every entry but `own`. Returns what changed in the writer's version,
 /// and for each entry that lost a field to a new value which ones: the conflicts of an apply.
-pub(super) fn take_from_others<'a>(
-    live: &'a Map<String, Value>,
-    new: &'a Map<String, Value>,
+pub(super) fn take_from_others<'o, 'a>(
+    live: &'o Map<String, Value>,
+    new: &'o Map<String, Value>,
     managed: &mut Managed<'a>,
-    writer: &Writer<'a>,
-    own: Option<&ManagerId<'a>>,
-) -> Result<(Comparison<'a>, Vec<(ManagerId<'a>, Set<'a>)>), TypeErrors> {
+    writer: &Writer<'o>,
+    own: Option<&ManagerId>,
+) -> Result<(Comparison<'o>, Vec<(ManagerId<'a>, Set<'a>)>), TypeErrors> {
     let reset = ResetFields::of(writer.reset_fields);
     let changed = typed::compare_maps(writer.ty, live, new)?.filtered(|set| reset.filter(set));
     let mut conflicts = Vec::new();
@@ -496,7 +497,7 @@ pub(super) fn take_from_others<'a>(
 fn take<'a>(
     managed: &mut Managed<'a>,
     version: &str,
-    own: Option<&ManagerId<'a>>,
+    own: Option<&ManagerId>,
     changed: &Comparison<'_>,
     conflicts: &mut Vec<(ManagerId<'a>, Set<'a>)>,
 ) {

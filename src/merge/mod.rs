@@ -1,5 +1,7 @@
 //! Field ownership and patches: field sets, managed fields, apply, and the three kinds of patch. Pure functions.
 
+pub mod apply;
+mod combine;
 mod go;
 pub mod managers;
 pub mod patch;
@@ -8,6 +10,8 @@ mod reconcile;
 pub mod set;
 pub mod topology;
 pub mod typed;
+pub mod validate;
 
+pub use apply::{ApplyError, apply};
 pub use managers::{OneVersion, Versions, Writer, keep_times, manager_name, update};
 pub use topology::Ty;

@@ -164,21 +164,20 @@ impl<'a> Set<'a> {
     /// The set with every declared struct field that has something below it as a member itself: what ownership of a
     /// part says about the whole (upstream's `EnsureNamedFieldsAreMembers`).
     #[must_use]
-    pub fn with_named_fields(&self, ty: Option<Ty<'_>>) -> Set<'a> {
+    pub fn with_named_fields(mut self, ty: Option<Ty<'_>>) -> Self {
         let atom = ty.map(Ty::atom).unwrap_or_default();
-        let nodes = self.nodes.iter().map(|node| {
-            let (below, declared) = match &node.element {
-                PathElement::Field(name) => (atom.map.and_then(|map| map.type_of(name)), atom.map.is_some_and(|map| map.declares(name))),
-                PathElement::Key(_) => (atom.list.map(|list| list.element), false),
-                _ => (None, false),
+        for node in self.nodes.iter_mut().filter(|node| !node.children.is_empty()) {
+            let below = match &node.element {
+                PathElement::Field(name) => {
+                    node.member |= atom.map.is_some_and(|map| map.declares(name));
+                    atom.map.and_then(|map| map.type_of(name))
+                }
+                PathElement::Key(_) => atom.list.map(|list| list.element),
+                _ => None,
             };
-            Node {
-                element: node.element.clone(),
-                member: node.member || (declared && !node.children.is_empty()),
-                children: node.children.with_named_fields(below),
-            }
-        });
-        Set { nodes: nodes.collect() }
+            node.children = std::mem::take(&mut node.children).with_named_fields(below);
+        }
+        self
     }
 
     /// The members that have no member below them.

@@ -128,6 +128,15 @@ pub fn field_set<'a>(ty: Ty<'a>, value: &'a Value) -> Result<Set<'a>> {
     fields_of(Some(ty), value).map(|(_, set)| set)
 }
 
+/// The fields that an object sets.
+///
+/// # Errors
+/// Where the object does not fit its type.
+pub fn field_set_of_map<'a>(ty: Ty<'a>, object: &'a serde_json::Map<String, Value>) -> Result<Set<'a>> {
+    let Some(map) = ty.atom().map else { return Err(unknown_field()) };
+    map_fields(&map, object)
+}
+
 /// Whether the value itself is a field (a leaf), and the fields below it.
 fn fields_of<'a>(ty: Option<Ty<'a>>, value: &'a Value) -> Result<(bool, Set<'a>)> {
     const LEAF: (bool, Set) = (true, Set::EMPTY);
@@ -136,18 +145,19 @@ fn fields_of<'a>(ty: Option<Ty<'a>>, value: &'a Value) -> Result<(bool, Set<'a>)
         Shape::List(list) if list.atomic() => Ok(LEAF),
         Shape::Map(map) if map.atomic => Ok(LEAF),
         Shape::List(list) => Ok((false, value.as_array().map(|items| list_fields(&list, items)).transpose()?.unwrap_or_default())),
-        Shape::Map(map) => {
-            let Some(entries) = value.as_object() else { return Ok((false, Set::default())) };
-            let mut nodes = Vec::with_capacity(entries.len());
-            for (name, value) in entries {
-                let (leaf, children) = fields_of(map.type_of(name), value)?;
-                let empty = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
-                let member = leaf || empty || !map.declares(name);
-                nodes.push(Node { element: PathElement::Field(name), member, children });
-            }
-            Ok((false, Set::from_nodes(nodes)))
-        }
+        Shape::Map(map) => Ok((false, value.as_object().map(|entries| map_fields(&map, entries)).transpose()?.unwrap_or_default())),
     }
+}
+
+fn map_fields<'a>(map: &Map<'a>, entries: &'a serde_json::Map<String, Value>) -> Result<Set<'a>> {
+    let mut nodes = Vec::with_capacity(entries.len());
+    for (name, value) in entries {
+        let (leaf, children) = fields_of(map.type_of(name), value)?;
+        let empty = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
+        let member = leaf || empty || !map.declares(name);
+        nodes.push(Node { element: PathElement::Field(name), member, children });
+    }
+    Ok(Set::from_nodes(nodes))
 }
 
 /// The items of an associative list as fields. Items that are there more than once count as one, whatever is in them.

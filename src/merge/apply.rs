@@ -1,0 +1,373 @@
+//! Server-side apply: an object and a configuration in, the merged object with its managed fields out
+//! (structured-merge-diff `merge.Updater`, apimachinery `util/managedfields`; KEP-555).
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use super::combine::combine;
+use super::go;
+use super::managers::{
+    Entry, Managed, ManagerId, NEVER_OWNED, Operation, ResetFields, Writer, blank_object, reconcile_all, take_from_others, updated,
+};
+use super::path::{PathElement, equal_values};
+use super::set::Set;
+use super::topology::Ty;
+use super::typed::{TypeErrors, compare_maps, field_set_of_map, remove_entries};
+use super::validate::validate_map;
+use crate::meta::field::go_quote;
+use crate::meta::status::Cause;
+use crate::meta::{Gvk, Object, Status};
+
+/// The manager that owns what an untracked object had before it was first applied to.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+/// The manager for which the annotation of client-side apply is read and kept up to date.
+const KUBECTL: &str = "kubectl";
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// The most bytes of all annotations, keys included.
+const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
+
+/// A field that the configuration sets otherwise than a manager that owns it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// As messages name it: `"m1"`, `"u1" with subresource "status" using v1`.
+    pub manager: String,
+    pub path: String,
+}
+
+/// Why an apply was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApplyError {
+    /// 409 with a cause for each; grouped by manager, in the managers' order.
+    Conflicts(Vec<Conflict>),
+    /// 400.
+    BadRequest(String),
+    /// What upstream does not class: 500 with this message.
+    Other(String),
+}
+
+impl fmt::Display for ApplyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadRequest(message) | Self::Other(message) => f.write_str(message),
+            Self::Conflicts(conflicts) => f.write_str(&conflict_message(conflicts)),
+        }
+    }
+}
+
+impl std::error::Error for ApplyError {}
+
+impl From<ApplyError> for Status {
+    fn from(error: ApplyError) -> Self {
+        let message = error.to_string();
+        match error {
+            ApplyError::BadRequest(_) => Self::bad_request(message),
+            ApplyError::Other(_) => Self::failure(500, "", message),
+            ApplyError::Conflicts(conflicts) => {
+                let mut status = Self::failure(409, "Conflict", message);
+                let causes = conflicts.into_iter().map(|conflict| Cause {
+                    reason: "FieldManagerConflict".to_owned(),
+                    message: format!("conflict with {}", conflict.manager),
+                    field: conflict.path,
+                });
+                status.details_mut().causes = causes.collect();
+                status
+            }
+        }
+    }
+}
+
+fn conflict_message(conflicts: &[Conflict]) -> String {
+    if let [one] = conflicts {
+        return format!("Apply failed with 1 conflict: conflict with {}: {}", one.manager, one.path);
+    }
+    let mut lines = Vec::new();
+    for same in conflicts.chunk_by(|a, b| a.manager == b.manager) {
+        lines.push(format!("conflicts with {}:", same[0].manager));
+        lines.extend(same.iter().map(|conflict| format!("- {}", conflict.path)));
+    }
+    format!("Apply failed with {} conflicts: {}", conflicts.len(), lines.join("\n"))
+}
+
+type Result<T> = std::result::Result<T, ApplyError>;
+
+fn other(message: impl fmt::Display) -> ApplyError {
+    ApplyError::Other(message.to_string())
+}
+
+/// Applies `config` to `live` (`None` where there is no such object yet) as the kind that `gvk` names.
+///
+/// The result has its managed fields; it is still to be decoded, which normalises it, and defaulted. Where the
+/// configuration changes nothing it is `live` with managed fields that may have changed.
+///
+/// # Errors
+/// See [`ApplyError`].
+pub fn apply(live: Option<&Object>, config: &Map<String, Value>, gvk: &Gvk, writer: &Writer<'_>, force: bool) -> Result<Object> {
+    let managed = Managed::decode(live.and_then(|live| live.at("/metadata/managedFields")));
+    let managed = managed.map_err(|error| other(format_args!("failed to decode managed fields: {error}")))?;
+    let given = gvk_of(config);
+    if given != *gvk {
+        return Err(ApplyError::BadRequest(format!("invalid object type: {}", gvk_text(&given))));
+    }
+    let untracked = managed.entries.is_empty();
+    let blank = if untracked || live.is_none() { blank_object(writer.ty) } else { Map::new() };
+    let live_map = live.map_or(&blank, |live| &live.0);
+    let managed = if untracked { owned_before(&blank, live_map, managed, writer)? } else { managed };
+    let (changed, entries) = apply_tracked(live_map, config, managed, writer, force)?;
+    let mut object = Object(changed.unwrap_or_else(|| live_map.clone()));
+    object.metadata_mut().shift_remove("managedFields");
+    if writer.manager == KUBECTL && object.annotations().is_some_and(|all| all.get(LAST_APPLIED).is_some_and(|it| it != "")) {
+        set_last_applied(&mut object, config);
+    }
+    if let Some(entries) = entries {
+        object.metadata_mut().insert("managedFields".to_owned(), entries);
+    }
+    Ok(object)
+}
+
+/// The kind that a configuration says it is; empty where its apiVersion makes no sense.
+fn gvk_of(config: &Map<String, Value>) -> Gvk {
+    let text = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or("");
+    match text("apiVersion") {
+        "/" => Gvk::new("", "", text("kind")),
+        api_version if api_version.matches('/').count() > 1 => Gvk::default(),
+        api_version => Gvk::from_api_version(api_version, text("kind")),
+    }
+}
+
+fn gvk_text(gvk: &Gvk) -> String {
+    format!("{}/{}, Kind={}", gvk.group, gvk.version, gvk.kind)
+}
+
+/// The one owner of all that an untracked object has.
+fn owned_before<'a>(
+    blank: &'a Map<String, Value>,
+    live: &'a Map<String, Value>,
+    managed: Managed<'a>,
+    writer: &Writer<'a>,
+) -> Result<Managed<'a>> {
+    let first = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
+    updated(blank, live, managed, &first).map_err(|error| other(format_args!("failed to create manager for existing fields: {error}")))
+}
+
+/// Applies to an object whose managers are known. The object is `None` where nothing changes; the second part is the
+/// managed fields.
+fn apply_tracked<'a>(
+    live: &'a Map<String, Value>,
+    config: &'a Map<String, Value>,
+    mut managed: Managed<'a>,
+    writer: &Writer<'a>,
+    force: bool,
+) -> Result<(Option<Map<String, Value>>, Option<Value>)> {
+    if config
+        .get("metadata")
+        .and_then(|meta| meta.get("managedFields"))
+        .and_then(Value::as_array)
+        .is_some_and(|list| list.iter().all(Value::is_object))
+    {
+        return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
+    }
+    let wrong = |error| other(format_args!("failed to create typed patch object ({}): {error}", name_text(config)));
+    validate_map(writer.ty, config).map_err(wrong)?;
+    reconcile_all(&mut managed, writer);
+
+    let mut merged = live.clone();
+    combine(writer.ty, &mut merged, config).map_err(|error| other(format_args!("failed to merge config: {error}")))?;
+    let set = field_set_of_map(writer.ty, config).map_err(|error| other(format_args!("failed to get field set: {error}")))?;
+    let set = ResetFields::of(writer.reset_fields).filter(set);
+    let id = writer.id(Operation::Apply);
+    let last = managed.get(&id).cloned();
+    let time = last.as_ref().and_then(|last| last.time.clone());
+    managed.put(Entry { id: id.clone(), api_version: writer.api_version.into(), time, set });
+    if let Some(last) = last.filter(|last| !last.set.is_empty()) {
+        merged = prune(merged, &managed, &last, writer).map_err(|error| other(format_args!("failed to prune fields: {error}")))?;
+    }
+
+    let taken = take_from_others(live, &merged, &mut managed, writer, Some(&id));
+    let (_, conflicts) = taken.map_err(|error| other(format_args!("failed to compare objects: {error}")))?;
+    if !force {
+        refuse(conflicts, live, writer)?;
+    }
+    let changed = !equal_maps(live, &merged);
+    if let Some(own) = managed.entries.iter_mut().find(|entry| entry.id == id) {
+        own.set.subtract(&NEVER_OWNED);
+        if changed {
+            own.time = Some(writer.time());
+        }
+    }
+    managed.entries.retain(|entry| !entry.set.is_empty());
+    let entries = managed.encode();
+    Ok((changed.then_some(merged), entries))
+}
+
+fn equal_maps(a: &Map<String, Value>, b: &Map<String, Value>) -> bool {
+    a.len() == b.len() && a.iter().all(|(key, value)| b.get(key).is_some_and(|other| equal_values(value, other)))
+}
+
+/// An object as upstream's errors name it.
+fn name_text(object: &Map<String, Value>) -> String {
+    let meta = |key| object.get("metadata").and_then(|meta| meta.get(key)).and_then(Value::as_str).unwrap_or("");
+    format!("{}/{}; {}", meta("namespace"), meta("name"), gvk_text(&gvk_of(object)))
+}
+
+/// Fails with the conflicts, less those that client-side apply of the same configuration accounts for.
+fn refuse<'a>(mut conflicts: Vec<(ManagerId<'a>, Set<'a>)>, live: &Map<String, Value>, writer: &Writer) -> Result<()> {
+    if conflicts.is_empty() {
+        return Ok(());
+    }
+    let last_applied = if writer.manager == KUBECTL { last_applied_config(live, writer) } else { None };
+    let agreed = last_applied.as_ref().and_then(|config| agreed_fields(config, live, writer.ty)).unwrap_or_default();
+    conflicts.sort_by_cached_key(|(id, _)| id.identifier());
+    let mut out = Vec::new();
+    for (id, set) in &conflicts {
+        let manager = manager_text(id);
+        let paths = set.paths().into_iter().filter(|path| !agreed.has(&path.0));
+        out.extend(paths.map(|path| Conflict { manager: manager.clone(), path: path.to_string() }));
+    }
+    if out.is_empty() { Ok(()) } else { Err(ApplyError::Conflicts(out)) }
+}
+
+fn manager_text(id: &ManagerId) -> String {
+    let mut text = go_quote(&id.name);
+    if !id.subresource.is_empty() {
+        text.push_str(&format!(" with subresource {}", go_quote(&id.subresource)));
+    }
+    if id.operation == Operation::Update {
+        text.push_str(&format!(" using {}", id.api_version));
+    }
+    text
+}
+
+/// The configuration that client-side apply has left in an annotation, if it is of the writer's version.
+fn last_applied_config(live: &Map<String, Value>, writer: &Writer) -> Option<Map<String, Value>> {
+    let annotations = live.get("metadata")?.get("annotations")?;
+    let config: Map<String, Value> = serde_json::from_str(annotations.get(LAST_APPLIED)?.as_str()?).ok()?;
+    let given = config.get("apiVersion").and_then(Value::as_str);
+    (given == Some(writer.api_version) && config.get("kind").is_some_and(|kind| kind.is_string() && kind != "")).then_some(config)
+}
+
+/// The fields of `config` that `live` has with the same values.
+fn agreed_fields<'a>(config: &'a Map<String, Value>, live: &'a Map<String, Value>, ty: Ty<'a>) -> Option<Set<'a>> {
+    validate_map(ty, live).ok()?;
+    validate_map(ty, config).ok()?;
+    let mut fields = field_set_of_map(ty, config).ok()?;
+    let changed = compare_maps(ty, config, live).ok()?;
+    fields.subtract(&changed.modified);
+    fields.subtract(&changed.added);
+    fields.subtract(&changed.removed);
+    Some(fields)
+}
+
+/// Keeps the annotation of client-side apply up to date, so that one can go back to it. Without room for it, it goes.
+fn set_last_applied(object: &mut Object, config: &Map<String, Value>) {
+    let mut config = config.clone();
+    if let Some(Value::Object(annotations)) = config.get_mut("metadata").and_then(|meta| meta.get_mut("annotations")) {
+        annotations.shift_remove(LAST_APPLIED);
+    }
+    let mut text = String::new();
+    go::json(&Value::Object(config), &mut text);
+    text.push('\n');
+    let Some(Value::Object(annotations)) = object.at_mut("/metadata/annotations") else { return };
+    annotations.insert(LAST_APPLIED.to_owned(), text.into());
+    let size: usize = annotations.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
+    if size > MAX_ANNOTATION_BYTES {
+        annotations.shift_remove(LAST_APPLIED);
+    }
+}
+
+/// Takes out of `merged` what the applier had in `last` and gives up: what is in `last`, and neither in its new
+/// entry nor in that of another manager.
+fn prune(merged: Map<String, Value>, managed: &Managed, last: &Entry, writer: &Writer) -> std::result::Result<Map<String, Value>, String> {
+    let given_up = managed.get(&last.id).is_none_or(|own| {
+        let mut rest = last.set.clone();
+        rest.subtract(&own.set);
+        own.api_version != last.api_version || !rest.is_empty()
+    });
+    let own_type = if last.api_version == writer.api_version { Some(writer.ty) } else { writer.versions.type_of(&last.api_version) };
+    let (true, Some(ty)) = (given_up, own_type) else { return Ok(merged) };
+    let Some(then) = in_version(&merged, &last.api_version, writer) else { return Ok(merged) };
+
+    let last_named = last.set.clone().with_named_fields(Some(ty));
+    let mut kept = then.clone().into_owned();
+    let mut gone = !remove(ty, &mut kept, &last_named);
+    let mut versions: Vec<&str> =
+        managed.entries.iter().map(|entry| &*entry.api_version).filter(|version| *version != last.api_version).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    versions.insert(0, &last.api_version);
+    for version in versions {
+        let mut owners = managed.entries.iter().filter(|entry| entry.api_version == version).peekable();
+        if owners.peek().is_none() {
+            continue;
+        }
+        if gone {
+            return Err(format!("failed add back owned items: failed to convert pruned object at version {version}: {NO_OBJECT}"));
+        }
+        let mut owned = Set::default();
+        owners.for_each(|entry| owned.add(entry.set.clone()));
+        if let Some((object, all_there)) =
+            add_back(&merged, &kept, version, owned, writer).map_err(|error| format!("failed add back owned items: {error}"))?
+        {
+            (kept, gone) = (object, !all_there);
+        }
+    }
+    if gone {
+        return Err(format!("failed add back dangling items: failed to convert pruned object to last applied version: {NO_OBJECT}"));
+    }
+    let Some(kept) = in_version(&kept, &last.api_version, writer) else { return Ok(then.into_owned()) };
+    let failed = |error: TypeErrors| {
+        format!("failed add back dangling items: failed to create field set from pruned object in last applied version: {error}")
+    };
+    let kept_set = field_set_of_map(ty, &kept).map_err(failed)?.with_named_fields(Some(ty));
+    let mut dropped = field_set_of_map(ty, &then).map_err(failed)?.with_named_fields(Some(ty));
+    dropped.subtract(&kept_set);
+    let dropped = dropped.intersection(&last_named);
+    if dropped.is_empty() {
+        return Ok(merged);
+    }
+    let mut out = then.clone().into_owned();
+    remove(ty, &mut out, &dropped);
+    Ok(in_version(&out, writer.api_version, writer).map_or_else(|| out.clone(), Cow::into_owned))
+}
+
+/// What upstream says of an object that nothing is left of.
+const NO_OBJECT: &str = "failed to convert value to unstructured for type <nil>";
+
+/// `object` as `version` shows it. `None` where there is no such version.
+fn in_version<'a>(object: &'a Map<String, Value>, version: &str, writer: &Writer) -> Option<Cow<'a, Map<String, Value>>> {
+    if object.get("apiVersion").and_then(Value::as_str) == Some(version) {
+        return Some(Cow::Borrowed(object));
+    }
+    writer.versions.convert(object, version).map(Cow::Owned)
+}
+
+/// Of `merged`, what is in `kept` or owned, as `version` shows it; and whether anything is left.
+fn add_back(
+    merged: &Map<String, Value>,
+    kept: &Map<String, Value>,
+    version: &str,
+    owned: Set<'_>,
+    writer: &Writer,
+) -> std::result::Result<Option<(Map<String, Value>, bool)>, String> {
+    let ty = if version == writer.api_version { Some(writer.ty) } else { writer.versions.type_of(version) };
+    let both = in_version(merged, version, writer).zip(in_version(kept, version, writer));
+    let Some(((merged, kept), ty)) = both.zip(ty) else { return Ok(None) };
+    let failed =
+        |what: &'static str, error: TypeErrors| format!("failed to create field set from {what} object at version {version}: {error}");
+    let mut stays = field_set_of_map(ty, &kept).map_err(|error| failed("pruned", error))?.with_named_fields(Some(ty));
+    stays.add(owned.with_named_fields(Some(ty)));
+    let mut goes = field_set_of_map(ty, &merged).map_err(|error| failed("merged", error))?.with_named_fields(Some(ty));
+    goes.subtract(&stays);
+    let mut out = merged.clone().into_owned();
+    let left = remove(ty, &mut out, &goes);
+    Ok(Some((out, left)))
+}
+
+/// Takes fields out of an object. False where nothing is left of it.
+fn remove(ty: Ty<'_>, object: &mut Map<String, Value>, fields: &Set) -> bool {
+    let Some(map) = ty.atom().map else { return true };
+    let parts_stay = object.keys().any(|name| fields.get(&PathElement::Field(name)).is_none_or(|node| !node.member));
+    remove_entries(&map, object, fields);
+    parts_stay
+}
