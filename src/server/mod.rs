@@ -1,5 +1,6 @@
 //! Assembly: flags, TLS, listener, the chain of filters, shutdown, bootstrap objects. The only place that knows everyone.
 
+pub mod authentication;
 pub mod bootstrap;
 pub mod certs;
 pub mod config;

@@ -1,17 +1,29 @@
 //! Authentication: client certificates, tokens, service accounts, front proxies; the first that knows the caller wins.
 
+pub mod bootstrap_token;
+pub mod cache;
+pub mod chain;
+pub mod jwt;
+pub mod keys;
+pub mod oidc;
 pub mod request_header;
+pub mod service_account;
+pub mod static_token;
 pub mod x509;
 
 use std::fmt;
 use std::sync::OnceLock;
 
 use async_trait::async_trait;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use http::HeaderMap;
 use jiff::Timestamp;
 use rustls_pki_types::CertificateDer;
 
 use super::User;
+use crate::meta::Object;
+pub use chain::{Chain, Options};
 use x509::{CaBundle, Verified};
 
 /// The attribute of a user that tells which credential was used, so that it can be traced.
@@ -69,6 +81,13 @@ pub struct Credentials<'a> {
     pub peer: &'a Peer,
 }
 
+/// The user of a token, and those of the audiences asked for that the token is meant for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenUser {
+    pub user: User,
+    pub audiences: Vec<String>,
+}
+
 /// Why credentials were not accepted. The client is told `Unauthorized` only; TokenReview and the log tell the reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthnError(Vec<String>);
@@ -109,4 +128,50 @@ pub trait Authenticator: Send + Sync {
     /// # Errors
     /// The request has credentials that are not valid: it is answered with 401, not treated as anonymous.
     async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Option<User>, AuthnError>;
+}
+
+/// The value of a key in a Secret's data.
+fn secret_data(secret: &Object, key: &str) -> Option<Vec<u8>> {
+    let encoded = secret.get("data")?.get(key)?.as_str()?;
+    BASE64_STANDARD.decode(encoded).ok()
+}
+
+/// Whether two secrets are the same, in a time that does not tell where they differ.
+fn same(one: &[u8], other: &[u8]) -> bool {
+    aws_lc_rs::constant_time::verify_slices_are_equal(one, other).is_ok()
+}
+
+#[cfg(test)]
+mod fake {
+    use std::collections::BTreeMap;
+
+    use async_trait::async_trait;
+    use parking_lot::Mutex;
+    use serde_json::Value;
+
+    use crate::auth::ObjectSource;
+    use crate::meta::{Gvr, Object};
+
+    /// Objects in memory, by resource, namespace and name.
+    #[derive(Default)]
+    pub struct Objects(Mutex<BTreeMap<(String, String, String), Object>>);
+
+    impl Objects {
+        pub fn put(&self, resource: &str, namespace: &str, value: Value) {
+            let object = Object::from_value(value).expect("an object");
+            let key = (resource.to_owned(), namespace.to_owned(), object.name().to_owned());
+            self.0.lock().insert(key, object);
+        }
+
+        pub fn remove(&self, resource: &str, namespace: &str, name: &str) {
+            self.0.lock().remove(&(resource.to_owned(), namespace.to_owned(), name.to_owned()));
+        }
+    }
+
+    #[async_trait]
+    impl ObjectSource for Objects {
+        async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Option<Object> {
+            self.0.lock().get(&(gvr.resource.clone(), namespace.to_owned(), name.to_owned())).cloned()
+        }
+    }
 }

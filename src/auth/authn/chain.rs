@@ -1,0 +1,329 @@
+//! All ways to authenticate, in upstream's order (kube-apiserver `kubeapiserver/authenticator/config.go`).
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use jiff::Timestamp;
+
+use super::cache::{self, TokenCache};
+use super::request_header::{self, FrontProxy};
+use super::service_account::ServiceAccounts;
+use super::static_token::StaticTokens;
+use super::x509::{CaBundle, Verified};
+use super::{Authenticator, AuthnError, CREDENTIAL_ID, Credentials, Peer, Purpose, TokenUser, bootstrap_token};
+use crate::auth::{ANONYMOUS, AUTHENTICATED, ObjectSource, UNAUTHENTICATED, User};
+use crate::base::clock::Clock;
+
+/// What is said of every bearer token that nobody knows.
+const INVALID_TOKEN: &str = "invalid bearer token";
+/// The WebSocket subprotocol that carries a token, for browsers, which cannot set headers.
+const WEBSOCKET_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// Which ways are open.
+#[derive(Default)]
+pub struct Options {
+    pub front_proxy: Option<FrontProxy>,
+    pub client_authorities: Option<CaBundle>,
+    /// Whether a certificate's subject may name the user's UID (the gate AllowParsingUserUIDFromCertAuth).
+    pub uid_from_certificate: bool,
+    pub static_tokens: Option<StaticTokens>,
+    pub service_accounts: Option<ServiceAccounts>,
+    /// Where bootstrap tokens are; `None` if they are not accepted.
+    pub bootstrap_tokens: Option<Arc<dyn ObjectSource>>,
+    /// The audiences that stand for this server.
+    pub api_audiences: Vec<String>,
+    /// Whether requests without credentials are let in as `system:anonymous`.
+    pub anonymous: bool,
+}
+
+/// The authenticator of a server.
+pub struct Chain {
+    options: Options,
+    cache: TokenCache,
+    clock: Clock,
+}
+
+impl Chain {
+    pub fn new(options: Options, clock: Clock) -> Self {
+        Self { options, cache: TokenCache::default(), clock }
+    }
+
+    /// The audiences that stand for this server.
+    pub fn api_audiences(&self) -> &[String] {
+        &self.options.api_audiences
+    }
+
+    /// Who a token is for, if it is meant for one of `audiences` (this server's if empty), as TokenReview asks it.
+    ///
+    /// # Errors
+    /// Nobody knows the token, or it is no longer valid; the text is what TokenReview shows.
+    pub async fn review(&self, token: &str, audiences: &[String]) -> Result<TokenUser, AuthnError> {
+        let audiences = if audiences.is_empty() { &self.options.api_audiences } else { audiences };
+        let found =
+            self.token(token, audiences, self.clock.now()).await.and_then(|user| user.ok_or_else(|| AuthnError::new(INVALID_TOKEN)));
+        match found {
+            Ok(found) => Ok(TokenUser { user: with_authenticated(found.user.clone()), audiences: found.audiences.clone() }),
+            Err(why) => {
+                let mut error = AuthnError::new(INVALID_TOKEN);
+                error.add(why);
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes from a request whatever authentication read, so that nothing behind it can misuse it.
+    pub fn strip(&self, headers: &mut HeaderMap) {
+        headers.remove(AUTHORIZATION);
+        request_header::strip_standard(headers);
+        if let Some(proxy) = &self.options.front_proxy {
+            proxy.strip(headers);
+        }
+        strip_websocket_token(headers);
+    }
+
+    fn client_certificate(&self, peer: &Peer, now: Timestamp) -> Result<Option<User>, AuthnError> {
+        let Some(authorities) = &self.options.client_authorities else { return Ok(None) };
+        match peer.verified(Purpose::Client, authorities, now)? {
+            Some(verified) if !verified.common_name.is_empty() => certificate_user(verified, self.options.uid_from_certificate).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// The user of a token, from the cache if it was asked for a moment ago.
+    async fn token(&self, token: &str, audiences: &[String], now: Timestamp) -> Result<Option<Arc<TokenUser>>, AuthnError> {
+        let options = &self.options;
+        // The tokens that are not made for anyone in particular are this server's.
+        let agnostic = || -> Option<Vec<String>> {
+            let common: Vec<String> = audiences.iter().filter(|audience| options.api_audiences.contains(audience)).cloned().collect();
+            (!common.is_empty() || audiences.is_empty()).then_some(common)
+        };
+        if let (Some(tokens), Some(audiences)) = (&options.static_tokens, agnostic())
+            && let Some(user) = tokens.authenticate(token)
+        {
+            return Ok(Some(Arc::new(TokenUser { user: user.clone(), audiences })));
+        }
+        let key = cache::key(token, audiences);
+        if let Some(user) = self.cache.get(&key, now) {
+            return Ok(Some(user));
+        }
+        let mut error = None;
+        let mut found = None;
+        if let Some(accounts) = &options.service_accounts {
+            match accounts.authenticate(token, audiences, now).await {
+                Ok(user) => found = user,
+                Err(why) => error = Some(why),
+            }
+        }
+        if found.is_none()
+            && let (Some(objects), Some(audiences)) = (&options.bootstrap_tokens, agnostic())
+        {
+            found = bootstrap_token::authenticate(token, objects.as_ref(), now).await.map(|user| TokenUser { user, audiences });
+        }
+        match (found, error) {
+            (Some(user), _) => {
+                let user = Arc::new(user);
+                self.cache.put(key, user.clone(), now);
+                Ok(Some(user))
+            }
+            (None, Some(why)) => Err(why),
+            (None, None) => Ok(None),
+        }
+    }
+
+    async fn known_token(&self, token: &str, now: Timestamp) -> Result<Option<User>, AuthnError> {
+        let found = self.token(token, &self.options.api_audiences, now).await?;
+        found.map(|found| Some(found.user.clone())).ok_or_else(|| AuthnError::new(INVALID_TOKEN))
+    }
+}
+
+#[async_trait]
+impl Authenticator for Chain {
+    async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Option<User>, AuthnError> {
+        let now = self.clock.now();
+        let mut errors = AuthnError::default();
+        let front_proxy = match &self.options.front_proxy {
+            Some(proxy) => proxy.authenticate(credentials, now),
+            None => Ok(None),
+        };
+        for attempt in [front_proxy, self.client_certificate(credentials.peer, now)] {
+            match attempt {
+                Ok(Some(user)) => return Ok(Some(with_authenticated(user))),
+                Ok(None) => {}
+                Err(why) => errors.add(why),
+            }
+        }
+        if let Some(token) = bearer_token(credentials.headers) {
+            match self.known_token(token, now).await {
+                Ok(Some(user)) => return Ok(Some(with_authenticated(user))),
+                Ok(None) => {}
+                Err(why) => errors.add(why),
+            }
+        }
+        match websocket_token(credentials.headers) {
+            Ok(Some(token)) => match self.known_token(&token, now).await {
+                Ok(Some(user)) => return Ok(Some(with_authenticated(user))),
+                Ok(None) => {}
+                Err(why) => errors.add(why),
+            },
+            Ok(None) => {}
+            Err(why) => errors.add(why),
+        }
+        if !errors.0.is_empty() {
+            return Err(errors);
+        }
+        let anonymous = || User { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..User::default() };
+        Ok(self.options.anonymous.then(anonymous))
+    }
+}
+
+/// The user that a certificate names (apiserver `x509.CommonNameUserConversion`).
+fn certificate_user(verified: &Verified, with_uid: bool) -> Result<User, AuthnError> {
+    let uid = match verified.uids.as_slice() {
+        _ if !with_uid => String::new(),
+        [] => String::new(),
+        [uid] if uid.is_empty() => return Err(AuthnError::new("UID cannot be an empty string")),
+        [uid] => uid.clone(),
+        many => return Err(AuthnError::new(format!("expected 1 UID, but found multiple: {many:?}"))),
+    };
+    let mut user = User { name: verified.common_name.clone(), uid, groups: verified.organizations.clone(), ..User::default() };
+    user.extra.insert(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={}", verified.fingerprint)]);
+    Ok(user)
+}
+
+/// Adds `system:authenticated` to a user's groups, unless it is anonymous or says itself whether it is authenticated.
+fn with_authenticated(mut user: User) -> User {
+    let told = user.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
+    if user.name != ANONYMOUS && !told {
+        user.groups.push(AUTHENTICATED.to_owned());
+    }
+    user
+}
+
+/// The token of an `Authorization: Bearer` header.
+fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(AUTHORIZATION)?.to_str().ok()?.trim();
+    let mut parts = value.splitn(3, ' ');
+    let scheme = parts.next()?;
+    parts.next().filter(|token| scheme.eq_ignore_ascii_case("bearer") && !token.is_empty())
+}
+
+/// The subprotocols that a WebSocket handshake offers; none for other requests.
+fn subprotocols(headers: &HeaderMap) -> Vec<&str> {
+    let has = |name, token: &str| {
+        let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).any(|part| part.trim().eq_ignore_ascii_case(token))
+    };
+    if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) || !has(UPGRADE, "websocket") || !has(CONNECTION, "upgrade") {
+        return Vec::new();
+    }
+    let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(str::trim).collect()
+}
+
+/// The token among the subprotocols of a WebSocket handshake (apiserver `request/websocket`).
+fn websocket_token(headers: &HeaderMap) -> Result<Option<String>, AuthnError> {
+    let protocols = subprotocols(headers);
+    let mut tokens = protocols.iter().filter_map(|protocol| protocol.strip_prefix(WEBSOCKET_TOKEN));
+    let Some(encoded) = tokens.next() else { return Ok(None) };
+    if tokens.next().is_some() {
+        return Err(AuthnError::new("multiple base64.bearer.authorization tokens specified"));
+    }
+    let bytes =
+        BASE64_URL_SAFE_NO_PAD.decode(encoded).map_err(|_| AuthnError::new("invalid base64.bearer.authorization token encoding"))?;
+    let token = String::from_utf8(bytes).map_err(|_| AuthnError::new("invalid base64.bearer.authorization token"))?;
+    if !token.is_empty() && protocols.len() < 2 {
+        return Err(AuthnError::new("missing additional subprotocol"));
+    }
+    Ok(Some(token).filter(|token| !token.is_empty()))
+}
+
+fn strip_websocket_token(headers: &mut HeaderMap) {
+    let protocols = subprotocols(headers);
+    if !protocols.iter().any(|protocol| protocol.starts_with(WEBSOCKET_TOKEN)) {
+        return;
+    }
+    let rest: Vec<&str> = protocols.into_iter().filter(|protocol| !protocol.starts_with(WEBSOCKET_TOKEN)).collect();
+    match rest.join(",").parse() {
+        Ok(value) => headers.insert(SEC_WEBSOCKET_PROTOCOL, value),
+        Err(_) => headers.remove(SEC_WEBSOCKET_PROTOCOL),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderName;
+
+    fn chain() -> Chain {
+        let options = Options {
+            client_authorities: Some(CaBundle::from_pem(include_bytes!("testdata/v1-ca.crt")).expect("a bundle")),
+            static_tokens: Some(StaticTokens::from_csv("t,alice,uid,devs\n").expect("tokens")),
+            api_audiences: vec!["api".to_owned()],
+            anonymous: true,
+            ..Options::default()
+        };
+        Chain::new(options, Clock::manual("2027-06-01T00:00:00Z".parse().expect("a time")))
+    }
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().expect("a value"))).collect()
+    }
+
+    fn peer(pem: &[u8]) -> Peer {
+        use rustls_pki_types::pem::PemObject;
+        Peer::new(vec![rustls_pki_types::CertificateDer::from_pem_slice(pem).expect("a certificate")])
+    }
+
+    async fn ask(pairs: &[(&'static str, &str)], peer: &Peer) -> Result<Option<User>, String> {
+        chain().authenticate(&Credentials { headers: &headers(pairs), peer }).await.map_err(|why| why.to_string())
+    }
+
+    #[tokio::test]
+    async fn each_way_leads_to_its_user() {
+        let nobody = Peer::default();
+        let anonymous = ask(&[], &nobody).await.expect("let in").expect("a user");
+        assert_eq!((anonymous.name.as_str(), anonymous.groups), (ANONYMOUS, vec![UNAUTHENTICATED.to_owned()]));
+
+        let alice = ask(&[("authorization", "bearer t")], &nobody).await.expect("known").expect("a user");
+        assert_eq!((alice.name.as_str(), alice.groups), ("alice", vec!["devs".to_owned(), AUTHENTICATED.to_owned()]));
+
+        let admin = ask(&[], &peer(include_bytes!("testdata/v1-leaf.crt"))).await.expect("known").expect("a user");
+        assert_eq!((admin.name.as_str(), admin.groups), ("admin", vec!["system:masters".to_owned(), AUTHENTICATED.to_owned()]));
+        assert!(admin.extra[CREDENTIAL_ID][0].starts_with("X509SHA256="));
+
+        let token = format!("v1.channel.k8s.io, {WEBSOCKET_TOKEN}dA");
+        let offer = [("upgrade", "websocket"), ("connection", "Upgrade"), ("sec-websocket-protocol", token.as_str())];
+        assert_eq!(ask(&offer, &nobody).await.expect("known").map(|user| user.name), Some("alice".to_owned()));
+        let mut stripped = headers(&offer);
+        chain().strip(&mut stripped);
+        assert_eq!(stripped[SEC_WEBSOCKET_PROTOCOL], "v1.channel.k8s.io");
+    }
+
+    #[tokio::test]
+    async fn wrong_credentials_are_not_anonymous() {
+        let nobody = Peer::default();
+        assert_eq!(ask(&[("authorization", "Bearer nope")], &nobody).await, Err(INVALID_TOKEN.to_owned()));
+        // The authority's own certificate: trusted, but of nobody with a group, so it is just a user; a stranger's is not.
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let stranger = rcgen::CertificateParams::default().self_signed(&key).expect("a certificate");
+        assert!(ask(&[], &Peer::new(vec![stranger.der().clone()])).await.is_err());
+        // A good token makes up for it.
+        let both = ask(&[("authorization", "Bearer t")], &Peer::new(vec![stranger.der().clone()])).await.expect("known");
+        assert_eq!(both.map(|user| user.name), Some("alice".to_owned()));
+        // What is no bearer token is no credential.
+        assert!(ask(&[("authorization", "Basic dDp0")], &nobody).await.expect("let in").is_some());
+    }
+
+    #[tokio::test]
+    async fn a_review_tells_user_and_audiences() {
+        let chain = chain();
+        let known = chain.review("t", &[]).await.expect("known");
+        assert_eq!((known.user.name.as_str(), known.audiences), ("alice", vec!["api".to_owned()]));
+        assert_eq!(chain.review("t", &["other".to_owned()]).await.expect_err("for others").to_string(), INVALID_TOKEN);
+        assert_eq!(chain.review("nope", &[]).await.expect_err("unknown").to_string(), INVALID_TOKEN);
+    }
+}

@@ -1,0 +1,1 @@
+yjwD0uHYc3X8kz1IFYWWWpnKHEhwuGSojEk1RAfxbMU

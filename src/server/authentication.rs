@@ -1,0 +1,102 @@
+//! Authentication as the configuration asks for it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::config::Config;
+use super::run::Parts;
+use crate::auth::ObjectSource;
+use crate::auth::authn::keys::{KeyError, KeySet, SigningKey};
+use crate::auth::authn::oidc::{self, Documents};
+use crate::auth::authn::request_header::FrontProxy;
+use crate::auth::authn::service_account::{Issuer, ServiceAccounts};
+use crate::auth::authn::static_token::{StaticTokens, TokenFileError};
+use crate::auth::authn::x509::{CaBundle, X509Error};
+use crate::auth::authn::{Chain, Options};
+use crate::base::clock::Clock;
+
+/// Why authentication could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    #[error("unable to load client CA file: {0}")]
+    Authorities(#[from] X509Error),
+    #[error("service account keys: {0}")]
+    Keys(#[from] KeyError),
+    #[error("{path}: {source}")]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("{path}: {source}")]
+    Tokens { path: PathBuf, source: TokenFileError },
+}
+
+/// What the rest of the server needs of authentication.
+pub struct Authentication {
+    pub chain: Arc<Chain>,
+    /// Signs tokens for TokenRequest; `None` without a signing key.
+    pub issuer: Option<Arc<Issuer>>,
+    /// The OpenID discovery documents; `None` if the issuer is no URL for them.
+    pub discovery: Option<Documents>,
+}
+
+/// Sets up authentication; `objects` is where secrets, accounts, pods and nodes are looked up.
+///
+/// # Errors
+/// Files that cannot be read or understood.
+pub fn build(parts: &Parts, objects: Arc<dyn ObjectSource>, clock: &Clock) -> Result<Authentication, SetupError> {
+    let (config, identity) = (&parts.config, &parts.identity);
+    let accounts = &config.service_accounts;
+    let keys = KeySet::from_pem(&identity.public_keys)?;
+    let api_audiences = match config.authentication.api_audiences.as_slice() {
+        [] => accounts.issuers.clone(),
+        given => given.to_vec(),
+    };
+    let issuer_name = accounts.issuers.first().cloned().unwrap_or_default();
+    let discovery = oidc::render(&issuer_name, &accounts.jwks_uri, &external_address(config, parts), &keys);
+    let signing_key = identity.signing_key.as_deref().map(SigningKey::from_pem).transpose()?;
+    let front_proxy = match &identity.request_header {
+        Some((header, pem)) => Some(FrontProxy {
+            authorities: CaBundle::from_pem(pem)?,
+            allowed_names: header.allowed_names.clone(),
+            username_headers: header.username_headers.clone(),
+            uid_headers: header.uid_headers.clone(),
+            group_headers: header.group_headers.clone(),
+            extra_prefixes: header.extra_prefixes.clone(),
+        }),
+        None => None,
+    };
+    let options = Options {
+        front_proxy,
+        client_authorities: Some(CaBundle::from_pem(&identity.client_ca)?),
+        uid_from_certificate: config.feature_gates.enabled("AllowParsingUserUIDFromCertAuth"),
+        static_tokens: static_tokens(config)?,
+        service_accounts: Some(ServiceAccounts {
+            issuers: accounts.issuers.clone(),
+            keys,
+            api_audiences: api_audiences.clone(),
+            lookup: accounts.lookup,
+            objects: objects.clone(),
+        }),
+        bootstrap_tokens: config.authentication.bootstrap_tokens.then_some(objects),
+        api_audiences,
+        anonymous: config.authentication.anonymous,
+    };
+    Ok(Authentication {
+        chain: Arc::new(Chain::new(options, clock.clone())),
+        issuer: signing_key.map(|key| Arc::new(Issuer::new(issuer_name, key, clock.clone()))),
+        discovery,
+    })
+}
+
+/// The host and port in URLs that lead back here.
+fn external_address(config: &Config, parts: &Parts) -> String {
+    match config.serving.external_hostname.as_str() {
+        "" => parts.advertise.to_string(),
+        host => format!("{host}:{}", parts.advertise.port()),
+    }
+}
+
+fn static_tokens(config: &Config) -> Result<Option<StaticTokens>, SetupError> {
+    let Some(path) = &config.authentication.token_file else { return Ok(None) };
+    let text = std::fs::read_to_string(path).map_err(|source| SetupError::File { path: path.clone(), source })?;
+    let tokens = StaticTokens::from_csv(&text).map_err(|source| SetupError::Tokens { path: path.clone(), source })?;
+    Ok(Some(tokens))
+}
