@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use async_trait::async_trait;
+
 use super::config::Config;
 use super::run::Parts;
 use crate::auth::ObjectSource;
@@ -14,6 +16,7 @@ use crate::auth::authn::static_token::{StaticTokens, TokenFileError};
 use crate::auth::authn::x509::{CaBundle, X509Error};
 use crate::auth::authn::{Chain, Options};
 use crate::base::clock::Clock;
+use crate::registry::builtin::authentication::{TokenReviewer, TokenVerdict};
 
 /// Why authentication could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +93,7 @@ pub fn build(parts: &Parts, objects: Arc<dyn ObjectSource>, clock: &Clock) -> Re
 fn external_address(config: &Config, parts: &Parts) -> String {
     match config.serving.external_hostname.as_str() {
         "" => parts.advertise.to_string(),
+        host if host.parse::<http::uri::Authority>().is_ok_and(|authority| authority.port().is_some()) => host.to_owned(),
         host => format!("{host}:{}", parts.advertise.port()),
     }
 }
@@ -99,4 +103,14 @@ fn static_tokens(config: &Config) -> Result<Option<StaticTokens>, SetupError> {
     let text = std::fs::read_to_string(path).map_err(|source| SetupError::File { path: path.clone(), source })?;
     let tokens = StaticTokens::from_csv(&text).map_err(|source| SetupError::Tokens { path: path.clone(), source })?;
     Ok(Some(tokens))
+}
+
+#[async_trait]
+impl TokenReviewer for Chain {
+    async fn review(&self, token: &str, audiences: &[String]) -> TokenVerdict {
+        match Chain::review(self, token, audiences).await {
+            Ok(known) => TokenVerdict { user: Some(known.user), audiences: known.audiences, error: String::new() },
+            Err(why) => TokenVerdict { user: None, audiences: Vec::new(), error: why.to_string() },
+        }
+    }
 }

@@ -224,3 +224,201 @@ async fn serve_http2(
 async fn answer(handler: Arc<dyn Handler>, connection: Arc<Connection>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     Ok(handler.handle(request, &connection).await)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::authn::x509::CaBundle;
+    use crate::endpoints::body::full;
+    use crate::server::certs::{self, ServingCert};
+    use crate::server::config::Config;
+    use crate::server::flags::{Command, parse};
+    use crate::server::tls;
+    use rustls_pki_types::pem::PemObject;
+    use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::task::JoinHandle;
+
+    const CLIENT_CA: &[u8] = include_bytes!("../auth/authn/testdata/v1-ca.crt");
+
+    /// Tells the path and the common name of the client's certificate.
+    struct Echo;
+
+    #[async_trait]
+    impl Handler for Echo {
+        async fn handle(&self, request: Request<Incoming>, connection: &Connection) -> Response<Body> {
+            let bundle = CaBundle::from_pem(CLIENT_CA).expect("a bundle");
+            let now = "2027-06-01T00:00:00Z".parse().expect("a time");
+            let name = match bundle.verify(connection.peer.certificates(), now) {
+                Ok(verified) => verified.common_name,
+                Err(why) => why.to_string(),
+            };
+            Response::new(full(format!("{} {name}", request.uri().path())))
+        }
+    }
+
+    struct Running {
+        address: SocketAddr,
+        shutdown: Shutdown,
+        task: JoinHandle<()>,
+        _folder: tempfile::TempDir,
+    }
+
+    async fn start() -> Running {
+        let folder = tempfile::tempdir().expect("a folder");
+        let args = ["--secure-port=0".to_owned(), "--bind-address=127.0.0.1".to_owned(), format!("--data-dir={}", folder.path().display())];
+        let Ok(Command::Run(flags)) = parse(args) else { panic!("flags") };
+        let config = Config::from_flags(&flags).expect("a configuration");
+        let identity = certs::prepare(&config, config.serving.bind_address).expect("an identity");
+        let listener =
+            Listener::bind(&config.serving, tls::server_config(&config.serving, &identity.serving).expect("TLS")).expect("a port");
+        let (address, shutdown) = (listener.address().expect("an address"), Shutdown::new());
+        let task = tokio::spawn(listener.serve(Arc::new(Echo), shutdown.clone()));
+        Running { address, shutdown, task, _folder: folder }
+    }
+
+    /// Accepts any server, since these tests are about clients.
+    #[derive(Debug)]
+    struct Trusting;
+
+    impl rustls::client::danger::ServerCertVerifier for Trusting {
+        fn verify_server_cert(
+            &self,
+            _: &CertificateDer<'_>,
+            _: &[CertificateDer<'_>],
+            _: &ServerName<'_>,
+            _: &[u8],
+            _: rustls_pki_types::UnixTime,
+        ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
+            Ok(rustls::client::danger::ServerCertVerified::assertion())
+        }
+
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+            crate::auth::authn::x509::algorithms().supported_schemes()
+        }
+    }
+
+    /// Always shows the same certificate, of whatever version.
+    #[derive(Debug)]
+    struct Show(Arc<rustls::sign::CertifiedKey>);
+
+    impl rustls::client::ResolvesClientCert for Show {
+        fn resolve(&self, _: &[&[u8]], _: &[rustls::SignatureScheme]) -> Option<Arc<rustls::sign::CertifiedKey>> {
+            Some(self.0.clone())
+        }
+
+        fn has_certs(&self) -> bool {
+            true
+        }
+    }
+
+    type ClientStream = tokio_rustls::client::TlsStream<TcpStream>;
+
+    async fn connect(
+        address: SocketAddr,
+        version: &'static rustls::SupportedProtocolVersion,
+        show: Option<ServingCert>,
+    ) -> std::io::Result<ClientStream> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[version])
+            .expect("a version")
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Trusting));
+        let config = match show {
+            None => builder.with_no_client_auth(),
+            Some(cert) => {
+                let key = provider.key_provider.load_private_key(cert.key).expect("a key");
+                builder.with_client_cert_resolver(Arc::new(Show(Arc::new(rustls::sign::CertifiedKey::new(cert.chain, key)))))
+            }
+        };
+        let name = ServerName::try_from("localhost").expect("a name");
+        let tcp = TcpStream::connect(address).await?;
+        tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await
+    }
+
+    async fn get(stream: &mut ClientStream, headers: &str) -> String {
+        let request = format!("GET /path HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n");
+        // A server that refuses the rest closes the connection.
+        let _ = stream.write_all(request.as_bytes()).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    fn client_cert(key: &[u8]) -> ServingCert {
+        ServingCert {
+            chain: vec![CertificateDer::from_pem_slice(include_bytes!("../auth/authn/testdata/v1-leaf.crt")).expect("a certificate")],
+            key: PrivateKeyDer::from_pem_slice(key).expect("a key"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_may_show_a_certificate_of_version_1_or_none() {
+        let server = start().await;
+        let key = include_bytes!("../auth/authn/testdata/v1-leaf.key");
+        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+            let mut stream = connect(server.address, version, Some(client_cert(key))).await.expect("a connection");
+            let answer = get(&mut stream, "").await;
+            assert!(answer.ends_with("/path admin"), "{answer}");
+            let mut stream = connect(server.address, version, None).await.expect("a connection");
+            let answer = get(&mut stream, "").await;
+            assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("no certificate"), "{answer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_without_the_key_of_its_certificate_is_cut_off() {
+        let server = start().await;
+        let other = rcgen::KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, rcgen::RsaKeySize::_2048).expect("a key").serialize_pem();
+        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+            let answer = match connect(server.address, version, Some(client_cert(other.as_bytes()))).await {
+                Ok(mut stream) => get(&mut stream, "").await,
+                Err(_) => String::new(),
+            };
+            assert_eq!(answer, "");
+        }
+    }
+
+    #[tokio::test]
+    async fn too_large_headers_are_refused() {
+        let server = start().await;
+        let mut stream = connect(server.address, &rustls::version::TLS13, None).await.expect("a connection");
+        let answer = get(&mut stream, &format!("X-Large: {}\r\n", "a".repeat(10 << 20))).await;
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
+        let mut stream = connect(server.address, &rustls::version::TLS13, None).await.expect("a connection");
+        let answer = get(&mut stream, &format!("X-Large: {}\r\n", "a".repeat(500_000))).await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn it_ends_when_told_to() {
+        let server = start().await;
+        // An idle connection does not hold it up.
+        let mut idle = connect(server.address, &rustls::version::TLS13, None).await.expect("a connection");
+        server.shutdown.drain();
+        server.task.await.expect("an end");
+        assert!(TcpStream::connect(server.address).await.is_err());
+        let mut rest = Vec::new();
+        let _ = idle.read_to_end(&mut rest).await;
+        assert!(rest.is_empty());
+    }
+}

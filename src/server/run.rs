@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use http::{Request, Response, StatusCode};
@@ -18,12 +18,17 @@ use super::listener::{Connection, Handler, Listener};
 use super::shutdown::{self, Shutdown};
 use super::tls::{self, TlsError};
 use crate::endpoints::body::{Body, empty};
+use crate::storage::compaction::Compactor;
 use crate::storage::embedded::Embedded;
+use crate::storage::etcd3::{self, Etcd3};
 use crate::storage::{Storage, StorageError};
 use crate::telemetry::health::{Health, Scope};
 
 /// What `--version` says.
 pub const VERSION: &str = "Kubernetes v1.36.2";
+
+/// How long to wait before asking again an etcd that does not answer.
+const ETCD_PAUSE: Duration = Duration::from_millis(200);
 
 /// Why a server does not run.
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +114,7 @@ async fn end_on_signal(delay: Duration, shutdown: Shutdown) {
 pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
     let config = Arc::new(config);
     // The store comes first: it is what a second server on the same directory fails on.
-    let storage = open_storage(&config)?;
+    let storage = open_storage(&config).await?;
     let advertise = advertise_address(&config);
     let identity = Arc::new(certs::prepare(&config, advertise)?);
     let listen = |source| RunError::Listen { address: SocketAddr::new(config.serving.bind_address, config.serving.port), source };
@@ -140,11 +145,31 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
     Ok(())
 }
 
-fn open_storage(config: &Config) -> Result<Arc<dyn Storage>, RunError> {
-    if config.storage.etcd_servers.is_empty() {
+/// The embedded store, or etcd as soon as it answers.
+async fn open_storage(config: &Config) -> Result<Arc<dyn Storage>, RunError> {
+    let given = &config.storage;
+    if given.etcd_servers.is_empty() {
         return Ok(Arc::new(Embedded::open(&config.data_dir)?));
     }
-    Err(StorageError::Internal("--etcd-servers: etcd is not connected yet".to_owned()).into())
+    let (cert_file, key_file) = given.etcd_client.clone().map(|files| (files.cert, files.key)).unzip();
+    let etcd = Etcd3::connect(etcd3::Config {
+        endpoints: given.etcd_servers.clone(),
+        ca_file: given.etcd_ca.clone(),
+        cert_file,
+        key_file,
+        health_timeout: given.health_timeout,
+        ..etcd3::Config::default()
+    })
+    .await?;
+    let end = Instant::now() + given.start_timeout;
+    while let Err(why) = etcd.healthy().await {
+        if Instant::now() > end {
+            return Err(why.into());
+        }
+        tracing::warn!("waiting for etcd: {why}");
+        tokio::time::sleep(ETCD_PAUSE).await;
+    }
+    Ok(Arc::new(etcd))
 }
 
 /// `etcd` in every scope and `etcd-readiness` for `/readyz`, as upstream names them whatever the store is.
@@ -165,22 +190,17 @@ fn add_storage_checks(health: &Health, config: &Config, storage: &Arc<dyn Storag
     health.add("etcd-readiness", Scope::READY, check(config.storage.ready_timeout));
 }
 
-/// Forgets what is older than `interval`, every `interval` (apiserver `storage/etcd3/compact.go`).
+/// Has old history forgotten every `interval`.
 async fn compact(storage: Arc<dyn Storage>, interval: Duration, shutdown: Shutdown) {
-    let mut old = None;
+    let mut compactor = Compactor::default();
     loop {
         tokio::select! {
             () = tokio::time::sleep(interval) => {}
             () = shutdown.drained() => return,
         }
-        if let Some(revision) = old {
-            match storage.compact(revision).await {
-                // Another server of the cluster was faster.
-                Ok(()) | Err(StorageError::Compacted { .. }) => {}
-                Err(why) => tracing::warn!("compacting the store: {why}"),
-            }
+        if let Err(why) = compactor.turn(storage.as_ref()).await {
+            tracing::warn!("compacting the store: {why}");
         }
-        old = storage.current_revision().await.ok();
     }
 }
 
