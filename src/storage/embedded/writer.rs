@@ -70,6 +70,8 @@ pub struct Writer {
     shared: Arc<Shared>,
     clock: Clock,
     at: Position,
+    /// Whether this store can go on no more.
+    over: bool,
 }
 
 impl Writer {
@@ -83,7 +85,7 @@ impl Writer {
             Position { revision: number(REVISION)?, compacted: number(COMPACTED)?, cleaned: number(CLEANED)?, deadline }
         };
         txn.abort().map_err(broken)?;
-        Ok(Self { db, inbox, shared, clock, at })
+        Ok(Self { db, inbox, shared, clock, at, over: false })
     }
 
     /// Works until nobody can send commands any more.
@@ -95,6 +97,9 @@ impl Writer {
                 Err(error) => {
                     tracing::error!(%error, "the embedded store could not write");
                     commands.into_iter().for_each(|command| drop(command.reply.send(Err(error.clone()))));
+                    if self.over {
+                        break;
+                    }
                     if self.at.deadline.is_some() || self.at.cleaned < self.at.compacted {
                         std::thread::sleep(FAILURE_PAUSE);
                     }
@@ -149,8 +154,10 @@ impl Writer {
         };
         txn.commit().map_err(broken)?;
         self.at = at;
-        // The snapshot first: what has left the ring must be found in the table.
+        // The snapshot first: what has left the ring must be found in the table. Without it readers would stay in the past.
+        self.over = true;
         self.shared.renew(Snapshot::take(&self.db)?);
+        self.over = false;
         self.shared.hub.publish(events);
         Ok(outcomes)
     }
