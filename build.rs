@@ -1,5 +1,8 @@
 //! Compiles `proto/`, the IDL of the API, to the descriptor set that `schema::builtin` reads.
 
+#[path = "build/descriptions.rs"]
+mod descriptions;
+
 use std::path::{Path, PathBuf};
 use std::{env, error, fs, io};
 
@@ -10,9 +13,10 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     files.sort();
     let mut compiler = protox::Compiler::new(["proto"])?;
     compiler.include_imports(false).include_source_info(false).open_files(files)?;
-    let out = PathBuf::from(env::var("OUT_DIR")?).join("api.binpb");
-    fs::write(out, compiler.encode_file_descriptor_set())?;
-    Ok(())
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let descriptors = compiler.encode_file_descriptor_set();
+    fs::write(out.join("api.binpb"), &descriptors)?;
+    descriptions::write(&out, &descriptors)
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {

@@ -3,6 +3,7 @@
 pub mod accept;
 mod groups;
 mod negotiate;
+pub mod openapi;
 mod protobuf;
 pub mod version;
 

@@ -1,0 +1,251 @@
+//! OpenAPI documents of the built-in resources, rendered when they are first asked for and kept compressed.
+
+mod definitions;
+mod descriptions;
+mod operations;
+mod parameters;
+mod v2;
+mod v3;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use serde_json::{Map, Value, json};
+
+use super::{JSON, accept, header_str, sha512_hex, version};
+use crate::schema::Schema;
+
+use definitions::{Definitions, Dialect};
+use descriptions::Descriptions;
+use operations::PathItem;
+
+const V2: &str = "/openapi/v2";
+const V3: &str = "/openapi/v3";
+/// Answers below this many bytes are not compressed (kube-openapi's `gzhttp` default is as low).
+const MIN_COMPRESSED: usize = 1024;
+/// A document that is asked for by its hash never changes; it may be kept for a year.
+const KEEP: &str = "public, immutable, max-age=31536000";
+
+/// The OpenAPI documents of a schema's resources.
+pub struct OpenApi {
+    schema: &'static Schema,
+    v2: Document,
+    /// By the path below `/openapi/v3/`.
+    v3: BTreeMap<String, Document>,
+    index: Bytes,
+}
+
+/// A document that is rendered at first use.
+struct Document {
+    about: About,
+    /// Names the content, without rendering it.
+    hash: String,
+    /// The JSON, gzipped.
+    body: OnceLock<Bytes>,
+}
+
+/// What a document is about.
+enum About {
+    /// Everything, in the words of version 2.
+    All,
+    GroupVersion(String, String),
+    Group(String),
+    /// One of [`operations::fixed_paths`].
+    Fixed(&'static str),
+}
+
+impl OpenApi {
+    pub fn new(schema: &'static Schema) -> Self {
+        let mut v3 = BTreeMap::new();
+        for decl in &schema.group_versions {
+            let (group, version) = (decl.group.clone(), decl.version.clone());
+            if group.is_empty() {
+                v3.insert(format!("api/{version}"), Document::new(About::GroupVersion(group, version)));
+            } else {
+                v3.insert(format!("apis/{group}/{version}"), Document::new(About::GroupVersion(group.clone(), version)));
+                v3.insert(format!("apis/{group}"), Document::new(About::Group(group)));
+            }
+        }
+        for (name, _) in operations::fixed_paths() {
+            v3.insert(name.to_owned(), Document::new(About::Fixed(name)));
+        }
+        let paths: Map<String, Value> =
+            v3.iter().map(|(path, document)| (path.clone(), json!({"serverRelativeURL": document.url(path)}))).collect();
+        Self { schema, v2: Document::new(About::All), index: json!({ "paths": paths }).to_string().into(), v3 }
+    }
+
+    /// Answers a GET of `path` (with its query, undecoded); `None` where the path is not below `/openapi`. Rendering
+    /// takes tens of milliseconds, once for each document.
+    pub fn answer(&self, path: &str, query: &str, headers: &HeaderMap) -> Option<Response<Bytes>> {
+        if path.trim_end_matches('/') == V2 {
+            return Some(self.version2(headers));
+        }
+        let below = path.strip_prefix(V3)?;
+        match below.trim_matches('/') {
+            "" => {
+                let etag = quoted(&sha512_hex(&self.index));
+                Some(respond(headers, etag, HeaderValue::from_static("text/plain; charset=utf-8"), &Body::Plain(&self.index)))
+            }
+            name if below.starts_with('/') => Some(match self.v3.get_key_value(name) {
+                Some((name, document)) => self.version3(name, document, query, headers),
+                None => status(StatusCode::NOT_FOUND),
+            }),
+            _ => None,
+        }
+    }
+
+    fn version2(&self, headers: &HeaderMap) -> Response<Bytes> {
+        if !accepts_json(headers) {
+            return status(StatusCode::NOT_ACCEPTABLE);
+        }
+        respond(headers, quoted(&self.v2.hash), JSON, &Body::Gzip(self.body(&self.v2)))
+    }
+
+    fn version3(&self, name: &str, document: &Document, query: &str, headers: &HeaderMap) -> Response<Bytes> {
+        if !accepts_json(headers) {
+            return status(StatusCode::NOT_ACCEPTABLE);
+        }
+        let hash = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "hash").map(|(_, value)| value);
+        let hash = hash.filter(|hash| !hash.is_empty());
+        if hash.as_ref().is_some_and(|hash| *hash != document.hash) {
+            let mut moved = status(StatusCode::MOVED_PERMANENTLY);
+            if let Ok(url) = HeaderValue::from_str(&document.url(name)) {
+                moved.headers_mut().insert(header::LOCATION, url);
+            }
+            return moved;
+        }
+        let mut response = respond(headers, quoted(&document.hash), JSON, &Body::Gzip(self.body(document)));
+        if hash.is_some() {
+            response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static(KEEP));
+        }
+        response
+    }
+
+    fn body<'a>(&self, document: &'a Document) -> &'a Bytes {
+        document.body.get_or_init(|| compress(self.render(&document.about).to_string().as_bytes()))
+    }
+
+    fn render(&self, about: &About) -> Value {
+        let descriptions = Descriptions::load();
+        let (paths, about) = match about {
+            About::All => return v2::document(&self.all_paths(), Definitions::new(self.schema, Dialect::V2, &descriptions, None)),
+            About::GroupVersion(group, version) => (self.version_paths(group, version), Some((group.as_str(), version.as_str()))),
+            About::Group(group) => (vec![operations::group_path(group)], None),
+            About::Fixed(name) => {
+                let fixed = operations::fixed_paths().into_iter().filter(|(one, _)| one == name);
+                (fixed.map(|(_, item)| item).collect(), None)
+            }
+        };
+        v3::document(&paths, Definitions::new(self.schema, Dialect::V3, &descriptions, about))
+    }
+
+    fn all_paths(&self) -> Vec<PathItem> {
+        let mut paths: Vec<PathItem> = operations::fixed_paths().into_iter().map(|(_, item)| item).collect();
+        let mut last = "";
+        for decl in &self.schema.group_versions {
+            paths.extend(self.version_paths(&decl.group, &decl.version));
+            if decl.group != last {
+                paths.push(operations::group_path(&decl.group));
+                last = &decl.group;
+            }
+        }
+        paths.sort_by(|a, b| a.path.cmp(&b.path));
+        paths
+    }
+
+    fn version_paths(&self, group: &str, version: &str) -> Vec<PathItem> {
+        let resources = self.schema.resources.iter().filter(|one| one.group == group && one.version == version);
+        operations::version_paths(group, version, resources)
+    }
+}
+
+impl Document {
+    fn new(about: About) -> Self {
+        let name = match &about {
+            About::GroupVersion(group, version) => format!("{group}/{version}"),
+            About::Group(group) => group.clone(),
+            About::Fixed(name) => (*name).to_owned(),
+            About::All => "v2".to_owned(),
+        };
+        // A build's documents are all made of what this names.
+        let content = format!("{} {} {} {name}", env!("CARGO_PKG_VERSION"), version::GIT_VERSION, env!("KEELSON_API_FINGERPRINT"));
+        Self { about, hash: sha512_hex(content.as_bytes()), body: OnceLock::new() }
+    }
+
+    /// Where the document is, with its hash, so that clients may keep it for good.
+    fn url(&self, path: &str) -> String {
+        format!("{V3}/{path}?hash={}", self.hash)
+    }
+}
+
+enum Body<'a> {
+    Plain(&'a Bytes),
+    Gzip(&'a Bytes),
+}
+
+/// Answers with a body or, where the client has it already, without.
+fn respond(headers: &HeaderMap, etag: HeaderValue, content_type: HeaderValue, body: &Body) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::new());
+    let out = response.headers_mut();
+    out.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
+    out.insert(header::ETAG, etag.clone());
+    if headers.get(header::IF_NONE_MATCH) == Some(&etag) {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        return response;
+    }
+    out.insert(header::CONTENT_TYPE, content_type);
+    let (body, encoded) = match body {
+        Body::Plain(body) if accepts_gzip(headers) && body.len() >= MIN_COMPRESSED => (compress(body), true),
+        Body::Plain(body) => ((*body).clone(), false),
+        Body::Gzip(body) if accepts_gzip(headers) => ((*body).clone(), true),
+        Body::Gzip(body) => (decompress(body), false),
+    };
+    if encoded {
+        out.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    *response.body_mut() = body;
+    response
+}
+
+fn status(code: StatusCode) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::new());
+    *response.status_mut() = code;
+    response
+}
+
+fn accepts_json(headers: &HeaderMap) -> bool {
+    let accept = header_str(headers, header::ACCEPT);
+    accept.is_empty() || accept::parse(accept).iter().any(|clause| clause.quality > 0.0 && clause.covers("application/json"))
+}
+
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let refused = |part: &str| part.split_once(";q=").is_some_and(|(_, quality)| quality.trim().parse() == Ok(0.0));
+    let parts = header_str(headers, header::ACCEPT_ENCODING).split(',').map(str::trim);
+    parts.filter(|part| part.split(';').next().is_some_and(|coding| coding.trim() == "gzip")).any(|part| !refused(part))
+}
+
+fn quoted(hash: &str) -> HeaderValue {
+    HeaderValue::from_str(&format!("\"{hash}\"")).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
+}
+
+fn compress(body: &[u8]) -> Bytes {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    // Writing to memory does not fail.
+    let _ = encoder.write_all(body);
+    encoder.finish().unwrap_or_default().into()
+}
+
+fn decompress(body: &[u8]) -> Bytes {
+    let mut out = Vec::new();
+    let _ = GzDecoder::new(body).read_to_end(&mut out);
+    out.into()
+}
+
+#[cfg(test)]
+mod tests;
