@@ -130,6 +130,8 @@ var checks = []check{
 		want: []string{`^Error from server \(NotFound\): deployments.apps "nothing" not found$`}},
 	{name: "get a kind that is not there", args: "get wombats", fails: true, want: []string{`doesn't have a resource type "wombats"`}},
 
+	// A controller of Kubernetes makes it, and none runs here.
+	{name: "create the default service account", args: "create serviceaccount default", want: []string{`^serviceaccount/default created$`}},
 	{name: "create pod from yaml", args: "create -f -", stdin: pod, want: []string{`^pod/single created$`}},
 	{name: "get pods -o wide", args: "get pods -o wide", want: []string{
 		`^NAME +READY +STATUS +RESTARTS +AGE +IP +NODE +NOMINATED NODE +READINESS GATES$`, `^single +0/1 +Pending +0 +\S+ +<none> +<none>`}},

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, PropagationPolicy, WatchEvent, WatchParams};
 use kube::discovery::Discovery;
@@ -177,6 +177,9 @@ async fn kinds_of_every_sort() {
     let roles: Api<ClusterRole> = Api::all(client.clone());
     assert!(roles.get("cluster-admin").await.expect("a bootstrap role").rules.is_some());
 
+    // A controller of Kubernetes makes it; a pod needs one.
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "team");
+    accounts.create(&post, &parse(json!({"metadata": {"name": "default"}}))).await.expect("created");
     let pods: Api<Pod> = Api::namespaced(client, "team");
     let invalid = parse(json!({"metadata": {"name": "p"}, "spec": {"containers": []}}));
     assert_eq!(failure(pods.create(&post, &invalid).await), (422, "Invalid".to_owned()));

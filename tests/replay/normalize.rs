@@ -3,7 +3,7 @@
 //! Equal values stay recognisably equal inside one scenario: the first uid seen is `uid#1` wherever it stands, so a write
 //! that must not change a resourceVersion but does is a difference.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use jiff::{SignedDuration, Timestamp};
@@ -49,27 +49,29 @@ pub struct Normalizer {
     id: String,
     tags: BTreeMap<(&'static str, String), usize>,
     counts: BTreeMap<&'static str, usize>,
-    /// The `generateName` prefixes that were sent.
-    generated: BTreeSet<String>,
+    /// The `generateName` prefixes that were sent, with what finds a name made from them and what follows it.
+    generated: BTreeMap<String, Regex>,
     /// Which columns of the last table with column definitions are ages; the later events of a watch have none.
     ages: Vec<usize>,
 }
 
 impl Normalizer {
     pub fn new(ns: String, id: String) -> Self {
-        Self { ns, id, tags: BTreeMap::new(), counts: BTreeMap::new(), generated: BTreeSet::new(), ages: Vec::new() }
+        Self { ns, id, tags: BTreeMap::new(), counts: BTreeMap::new(), generated: BTreeMap::new(), ages: Vec::new() }
     }
 
     /// Tells that names with this prefix will be made up.
     pub fn generates(&mut self, prefix: &str) {
-        self.generated.insert(prefix.chars().take(PREFIX).collect());
+        let prefix: String = prefix.chars().take(PREFIX).collect();
+        let pattern = format!("{}[bcdfghjklmnpqrstvwxz2456789]{{5}}([^a-z0-9]|$)", regex::escape(&prefix));
+        self.generated.entry(prefix).or_insert_with(|| Regex::new(&pattern).expect("a pattern"));
     }
 
     /// A text with what varies in it replaced.
     pub fn text(&mut self, text: &str) -> String {
         let mut text = text.replace(&self.ns, "<ns>").replace(&self.id, "<id>");
-        for prefix in &self.generated {
-            text = without_generated(&text, prefix);
+        for (prefix, pattern) in &self.generated {
+            text = pattern.replace_all(&text, |found: &Captures<'_>| format!("{prefix}<gen>{}", &found[1])).into_owned();
         }
         text = UID.replace_all(&text, |found: &Captures<'_>| format!("<{}>", self.tag("uid", &found[0]))).into_owned();
         for (pattern, stand_in) in NUMBERS.iter() {
@@ -174,25 +176,6 @@ impl Normalizer {
 fn recent(text: &str) -> bool {
     let Ok(time) = text.parse::<Timestamp>() else { return false };
     Timestamp::now().duration_since(time).abs() < RECENT && time.to_zoned(jiff::tz::TimeZone::UTC).year() >= FIRST_YEAR
-}
-
-/// The text with five letters of a generated name's end replaced, wherever one stands behind `prefix`.
-fn without_generated(text: &str, prefix: &str) -> String {
-    const LETTERS: &str = "bcdfghjklmnpqrstvwxz2456789";
-    const LENGTH: usize = 5;
-    let mut parts = text.split(prefix);
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        out.push_str(prefix);
-        let end = part.chars().take_while(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit()).count();
-        if end == LENGTH && part[..LENGTH].chars().all(|letter| LETTERS.contains(letter)) {
-            out.push_str("<gen>");
-            out.push_str(&part[LENGTH..]);
-        } else {
-            out.push_str(part);
-        }
-    }
-    out
 }
 
 /// A source of token volumes that only the recorded server's distribution has.

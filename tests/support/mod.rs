@@ -1,4 +1,4 @@
-//! Servers for tests: a spawned keelson (and etcd) on a port and folder of its own, and clients that talk to it.
+//! Servers for tests: a spawned keelson (`$KEELSON_BINARY`, if that is another) on a port and folder of its own, and its clients.
 #![allow(dead_code)] // every test crate uses a part
 
 pub mod etcd;
@@ -60,7 +60,7 @@ impl TestServer {
     pub fn spawn(folder: &Path, store: Store<'_>, port: u16) -> Process {
         let tokens = folder.join("tokens.csv");
         fs::write(&tokens, format!("{ADMIN},admin,admin-uid,\"system:masters\"\n{USER},alice,alice-uid,\"devs\"\n")).expect("written");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_keelson"));
+        let mut command = Command::new(std::env::var_os("KEELSON_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_keelson").into()));
         command
             .arg(format!("--data-dir={}", folder.join("data").display()))
             .arg(format!("--secure-port={port}"))
