@@ -226,8 +226,11 @@ fn front_proxy(config: &Config, pki: &Path, own: bool) -> Result<FrontProxy, Cer
     Ok((Some((header, read(&ca)?)), Some(load(&files)?)))
 }
 
+/// The PEM of the key that signs, if there is one, and of those that verify.
+type AccountKeys = (Option<Vec<u8>>, Vec<Vec<u8>>);
+
 /// The signing key and the public keys of service account tokens.
-fn service_account_keys(config: &Config, pki: &Path) -> Result<(Option<Vec<u8>>, Vec<Vec<u8>>), CertError> {
+fn service_account_keys(config: &Config, pki: &Path) -> Result<AccountKeys, CertError> {
     let accounts = &config.service_accounts;
     let mut public = accounts.key_files.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
     let signing = match (&accounts.signing_key, public.is_empty()) {

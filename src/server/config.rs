@@ -61,7 +61,6 @@ pub struct Serving {
     pub tls13_only: bool,
     pub http2: bool,
     pub max_streams: u32,
-    pub reuse_address: bool,
     pub reuse_port: bool,
 }
 
@@ -286,7 +285,6 @@ impl Serving {
             tls13_only,
             http2: !flags.switch("disable-http2-serving"),
             max_streams,
-            reuse_address: flags.switch("permit-address-sharing"),
             reuse_port: flags.switch("permit-port-sharing"),
         })
     }

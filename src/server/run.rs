@@ -22,7 +22,7 @@ use crate::storage::compaction::Compactor;
 use crate::storage::embedded::Embedded;
 use crate::storage::etcd3::{self, Etcd3};
 use crate::storage::{Storage, StorageError};
-use crate::telemetry::health::{Health, Scope};
+use crate::telemetry::health::Health;
 
 /// What `--version` says.
 pub const VERSION: &str = "Kubernetes v1.36.2";
@@ -121,8 +121,9 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
     let listener = Listener::bind(&config.serving, tls::server_config(&config.serving, &identity.serving)?).map_err(listen)?;
     let address = listener.address()?;
     let health = Arc::new(Health::default());
-    health::add_basics(&health, &shutdown);
-    add_storage_checks(&health, &config, &storage);
+    health::add_basics(&health);
+    health::add_storage(&health, &config, &storage);
+    health::add_shutdown(&health, &shutdown);
     let parts = Parts {
         config: config.clone(),
         identity: identity.clone(),
@@ -170,24 +171,6 @@ async fn open_storage(config: &Config) -> Result<Arc<dyn Storage>, RunError> {
         tokio::time::sleep(ETCD_PAUSE).await;
     }
     Ok(Arc::new(etcd))
-}
-
-/// `etcd` in every scope and `etcd-readiness` for `/readyz`, as upstream names them whatever the store is.
-fn add_storage_checks(health: &Health, config: &Config, storage: &Arc<dyn Storage>) {
-    let check = |limit: Duration| {
-        let storage = storage.clone();
-        move || {
-            let storage = storage.clone();
-            async move {
-                match tokio::time::timeout(limit, storage.healthy()).await {
-                    Ok(outcome) => outcome.map_err(|why| why.to_string()),
-                    Err(_) => Err("the store did not answer in time".to_owned()),
-                }
-            }
-        }
-    };
-    health.add("etcd", Scope::ALL, check(config.storage.health_timeout));
-    health.add("etcd-readiness", Scope::READY, check(config.storage.ready_timeout));
 }
 
 /// Has old history forgotten every `interval`.

@@ -4,3 +4,4 @@ pub mod health;
 pub mod log;
 pub mod metrics;
 pub mod process;
+pub mod requests;

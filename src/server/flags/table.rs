@@ -106,7 +106,7 @@ const SERVING: &[Flag] = &[
     used(Text, "cert-dir", "", "where a serving certificate is made if no --tls-cert-file is given (default: pki in --data-dir)"),
     used(Switch, "disable-http2-serving", "false", "speak HTTP/1.1 only"),
     used(Int, "http2-max-streams-per-connection", "0", "how many requests one HTTP/2 connection may have open; 0 for 250"),
-    used(Switch, "permit-address-sharing", "false", "set SO_REUSEADDR on the listening socket"),
+    idle(Switch, "permit-address-sharing", "false", "SO_REUSEADDR is always set"),
     used(Switch, "permit-port-sharing", "false", "set SO_REUSEPORT on the listening socket"),
     used(Int, "secure-port", "6443", "the port to serve HTTPS on; 0 for any free one"),
     used(Text, "tls-cert-file", "", "the serving certificate (PEM), followed by its intermediates; made if absent"),
