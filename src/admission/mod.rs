@@ -2,8 +2,11 @@
 
 pub mod certificates;
 pub mod ingress_class;
+pub mod limit_ranger;
 pub mod namespace_lifecycle;
 pub mod priority;
+pub mod quota;
+mod resource_list;
 pub mod runtime_class;
 pub mod service_account;
 pub mod storage;
@@ -100,6 +103,14 @@ pub trait Objects: Send + Sync {
 
     /// Every object of the namespace, or of the cluster where `namespace` is empty, by key.
     async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Arc<Object>>>;
+
+    /// Writes the status of an object that one of the calls above returned, as a PUT of its status subresource would.
+    ///
+    /// # Errors
+    /// 409 if it has changed since, 404 if it is gone.
+    async fn update_status(&self, gvr: &Gvr, object: Object) -> Result<()> {
+        Err(Status::internal(format!("the status of {} {} cannot be written here", gvr.group_resource(), object.name())))
+    }
 }
 
 /// One admission plugin. Both calls do nothing unless a plugin says otherwise.
@@ -174,17 +185,21 @@ impl Default for Settings {
 pub fn default_chain(objects: &Arc<dyn Objects>, authorizer: &Arc<dyn Authorizer>, settings: &Settings, disabled: &[String]) -> Chain {
     let plugins: Vec<Box<dyn Plugin>> = vec![
         Box::new(namespace_lifecycle::NamespaceLifecycle(objects.clone())),
+        Box::new(limit_ranger::LimitRanger(objects.clone())),
         Box::new(service_account::ServiceAccount(objects.clone())),
         Box::new(taints::TaintNodesByCondition),
         Box::new(priority::Priority(objects.clone())),
         Box::new(taints::DefaultTolerationSeconds::new(settings)),
         Box::new(storage::DefaultStorageClass(objects.clone())),
         Box::new(storage::StorageObjectInUseProtection),
+        Box::new(storage::PersistentVolumeClaimResize(objects.clone())),
         Box::new(runtime_class::RuntimeClass(objects.clone())),
         Box::new(certificates::CertificateApproval(authorizer.clone())),
         Box::new(certificates::CertificateSigning(authorizer.clone())),
         Box::new(certificates::CertificateSubjectRestriction),
         Box::new(ingress_class::DefaultIngressClass(objects.clone())),
+        // The last, since only what everybody else lets pass is counted.
+        Box::new(quota::ResourceQuota::new(objects.clone())),
     ];
     Chain::new(plugins.into_iter().filter(|plugin| !disabled.iter().any(|name| name == plugin.name())).collect())
 }

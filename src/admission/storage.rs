@@ -1,4 +1,5 @@
-//! Volumes: the default class of claims, and protection of what is in use (`plugin/pkg/admission/storage`).
+//! Volumes: the default class of claims, protection of what is in use, and which claims may grow
+//! (`plugin/pkg/admission/storage`).
 
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use serde_json::Value;
 use super::ingress_class::newest_default;
 use super::taints::list_mut;
 use super::{Attributes, Objects, Operation, Plugin};
+use crate::meta::quantity::Quantity;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object};
 
@@ -80,5 +82,40 @@ impl Plugin for StorageObjectInUseProtection {
             list_mut(object.metadata_mut(), "finalizers").push(finalizer.into());
         }
         Ok(())
+    }
+}
+
+/// Lets a bound claim grow only where its class says that volumes can.
+pub struct PersistentVolumeClaimResize(pub Arc<dyn Objects>);
+
+#[async_trait]
+impl Plugin for PersistentVolumeClaimResize {
+    fn name(&self) -> &'static str {
+        "PersistentVolumeClaimResize"
+    }
+
+    fn handles(&self, attributes: &Attributes<'_>) -> bool {
+        attributes.operation == Operation::Update && attributes.is("", "persistentvolumeclaims")
+    }
+
+    async fn validate(&self, attributes: &Attributes<'_>) -> Result<()> {
+        let (Some(claim), Some(old)) = (attributes.object(), attributes.old) else { return Ok(()) };
+        let size = |claim: &Object| Quantity::parse(claim.str_at("/spec/resources/requests/storage")).unwrap_or_default();
+        if size(claim) <= size(old) {
+            return Ok(());
+        }
+        if old.str_at("/status/phase") != "Bound" {
+            return Err(attributes.forbidden("Only bound persistent volume claims can be expanded"));
+        }
+        let class = match (class_of(claim), class_of(old)) {
+            (Some(new), Some(before)) if new == before && !new.is_empty() => self.0.get(&classes(), "", new).await?,
+            _ => None,
+        };
+        match class.is_some_and(|class| class.bool_at("/allowVolumeExpansion")) {
+            true => Ok(()),
+            false => Err(attributes.forbidden(
+                "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize",
+            )),
+        }
     }
 }

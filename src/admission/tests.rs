@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
@@ -9,17 +10,24 @@ use crate::auth::authz::AlwaysDeny;
 
 /// Objects by resource, namespace and name.
 #[derive(Default)]
-struct Memory(HashMap<(String, String, String), Arc<Object>>);
+struct Memory(Mutex<HashMap<(String, String, String), Arc<Object>>>);
 
 #[async_trait]
 impl Objects for Memory {
     async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Arc<Object>>> {
-        Ok(self.0.get(&(gvr.resource.clone(), namespace.to_owned(), name.to_owned())).cloned())
+        Ok(self.0.lock().get(&(gvr.resource.clone(), namespace.to_owned(), name.to_owned())).cloned())
     }
 
     async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Arc<Object>>> {
-        let found = self.0.iter().filter(|((resource, of, _), _)| *resource == gvr.resource && (namespace.is_empty() || of == namespace));
+        let all = self.0.lock();
+        let found = all.iter().filter(|((resource, of, _), _)| *resource == gvr.resource && (namespace.is_empty() || of == namespace));
         Ok(found.map(|(_, object)| object.clone()).collect())
+    }
+
+    async fn update_status(&self, gvr: &Gvr, object: Object) -> Result<()> {
+        let key = (gvr.resource.clone(), object.namespace().to_owned(), object.name().to_owned());
+        self.0.lock().insert(key, Arc::new(object));
+        Ok(())
     }
 }
 
@@ -32,7 +40,7 @@ fn memory(objects: Vec<(&str, Value)>) -> Arc<dyn Objects> {
         let object = object(value);
         ((resource.to_owned(), object.namespace().to_owned(), object.name().to_owned()), Arc::new(object))
     });
-    Arc::new(Memory(keyed.collect()))
+    Arc::new(Memory(Mutex::new(keyed.collect())))
 }
 
 /// A request: group and resource, operation, namespace, the object and the old one.
@@ -234,4 +242,94 @@ async fn signers_are_for_those_who_may_use_them() {
     };
     let why = r#"certificatesigningrequests.certificates.k8s.io "c" is forbidden: user not permitted to approve requests with signerName "x.io/y""#;
     assert_eq!(approval.run(&objects).await, Err(why.to_owned()));
+}
+
+#[tokio::test]
+async fn limit_ranges_fill_in_and_bound_what_containers_ask_for() {
+    let container = json!({
+        "type": "Container", "min": {"cpu": "100m"}, "max": {"cpu": "1", "memory": "1Gi"}, "maxLimitRequestRatio": {"cpu": "2"},
+        "default": {"cpu": "1", "memory": "1Gi"}, "defaultRequest": {"cpu": "1", "memory": "1Gi"},
+    });
+    let pod = json!({"type": "Pod", "max": {"cpu": "1500m"}, "min": {"memory": "1Mi"}});
+    let claim = json!({"type": "PersistentVolumeClaim", "max": {"storage": "5Gi"}, "min": {"storage": "1Gi"}});
+    let range = json!({"metadata": {"name": "l", "namespace": "a"}, "spec": {"limits": [container, pod, claim]}});
+    let account = json!({"metadata": {"name": "default", "namespace": "a"}, "automountServiceAccountToken": false});
+    let objects = memory(vec![namespace("a", "Active"), ("limitranges", range), ("serviceaccounts", account)]);
+    let both = |cpu: &str, limit: &str| json!({"requests": {"cpu": cpu, "memory": "1Gi"}, "limits": {"cpu": limit, "memory": "1Gi"}});
+    let (least, most) = ("minimum cpu usage per Container is 100m", "maximum cpu usage per Container is 1");
+    let (ratio, whole) = ("cpu max limit to request ratio per Container is 2", "maximum cpu usage per Pod is 1500m");
+    let cases = [
+        (vec![json!({})], None),
+        (vec![both("50m", "50m")], Some(format!("{least}, but request is 50m"))),
+        (vec![both("100m", "1")], Some(format!("{ratio}, but provided ratio is 10.000000"))),
+        (
+            vec![both("50m", "2")],
+            Some(format!(
+                "[{least}, but request is 50m, {most}, but limit is 2, {ratio}, but provided ratio is 40.000000, {whole}, but limit is 2]"
+            )),
+        ),
+        (vec![both("1", "1"), both("1", "1")], Some(format!("{whole}, but limit is 2"))),
+    ];
+    for (resources, want) in cases {
+        let containers: Vec<Value> = resources.iter().map(|resources| json!({"name": "c", "resources": resources})).collect();
+        let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": containers}});
+        let got = Request::create("", "pods", "a", pod).run(&objects).await;
+        assert_eq!(got.as_ref().err(), want.map(|why| format!(r#"pods "p" is forbidden: {why}"#)).as_ref(), "{resources:?}");
+        if let Ok(pod) = got {
+            let note = "LimitRanger plugin set: cpu, memory request for container c; cpu, memory limit for container c";
+            assert_eq!(pod["metadata"]["annotations"]["kubernetes.io/limit-ranger"], note);
+            assert_eq!(pod["spec"]["containers"][0]["resources"], both("1", "1"));
+        }
+    }
+    let claim = |size: &str| json!({"metadata": {"name": "c"}, "spec": {"resources": {"requests": {"storage": size}}}});
+    let got = Request::create("", "persistentvolumeclaims", "a", claim("10Gi")).run(&objects).await;
+    let why = r#"persistentvolumeclaims "c" is forbidden: maximum storage usage per PersistentVolumeClaim is 5Gi, but request is 10Gi"#;
+    assert_eq!(got, Err(why.to_owned()));
+    let grow = Request {
+        operation: Operation::Update,
+        old: Some(object(json!({"spec": {"resources": {"requests": {"storage": "1Gi"}}}, "status": {"phase": "Bound"}}))),
+        ..Request::create("", "persistentvolumeclaims", "a", claim("2Gi"))
+    };
+    assert!(grow.run(&objects).await.is_err_and(|why| why.ends_with("the storageclass that provisions the pvc must support resize")));
+}
+
+#[tokio::test]
+async fn quotas_bound_and_book_what_a_namespace_uses() {
+    let hard = json!({"count/configmaps": "2", "secrets": "1", "requests.cpu": "1", "limits.memory": "1Gi", "pods": "3", "services.nodeports": "1",
+        "requests.storage": "3Gi", "gold.storageclass.storage.k8s.io/requests.storage": "1Gi"});
+    let used: Value =
+        hard.as_object().expect("a map").keys().map(|name| (name.clone(), json!("0"))).collect::<serde_json::Map<_, _>>().into();
+    let quota = json!({"metadata": {"name": "q", "namespace": "a"}, "status": {"hard": hard, "used": used}});
+    let account = json!({"metadata": {"name": "default", "namespace": "a"}, "automountServiceAccountToken": false});
+    let objects = memory(vec![namespace("a", "Active"), ("resourcequotas", quota), ("serviceaccounts", account)]);
+    let pod = |cpu: &str, memory: &str| json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}, "limits": {"memory": memory}}}]}});
+    let claim = |class: &str, size: &str| json!({"spec": {"storageClassName": class, "resources": {"requests": {"storage": size}}}});
+    let gold = "gold.storageclass.storage.k8s.io/requests.storage";
+    let steps = [
+        ("configmaps", json!({}), None),
+        ("configmaps", json!({}), None),
+        ("configmaps", json!({}), Some("exceeded quota: q, requested: count/configmaps=1, used: count/configmaps=2, limited: count/configmaps=2".to_owned())),
+        ("secrets", json!({}), None),
+        ("secrets", json!({}), Some("exceeded quota: q, requested: secrets=1, used: secrets=1, limited: secrets=1".to_owned())),
+        ("pods", json!({"spec": {"containers": [{"name": "c"}]}}), Some("failed quota: q: must specify limits.memory for: c; requests.cpu for: c".to_owned())),
+        ("pods", pod("500m", "512Mi"), None),
+        (
+            "pods",
+            pod("600m", "600Mi"),
+            Some("exceeded quota: q, requested: limits.memory=600Mi,requests.cpu=600m, used: limits.memory=512Mi,requests.cpu=500m, limited: limits.memory=1Gi,requests.cpu=1".to_owned()),
+        ),
+        ("pods", pod("500m", "512Mi"), None),
+        ("services", json!({"spec": {"type": "NodePort", "ports": [{}, {}]}}), Some("exceeded quota: q, requested: services.nodeports=2, used: services.nodeports=0, limited: services.nodeports=1".to_owned())),
+        ("persistentvolumeclaims", claim("gold", "2Gi"), Some(format!("exceeded quota: q, requested: {gold}=2Gi, used: {gold}=0, limited: {gold}=1Gi"))),
+        ("persistentvolumeclaims", claim("gold", "1Gi"), None),
+    ];
+    for (resource, mut value, want) in steps {
+        value["metadata"] = json!({"name": "x"});
+        let got = Request::create("", resource, "a", value).run(&objects).await;
+        assert_eq!(got.err(), want.map(|why| format!("{resource} \"x\" is forbidden: {why}")));
+    }
+    let quota = objects.get(&Gvr::new("", "v1", "resourcequotas"), "a", "q").await.expect("read").expect("there");
+    let want = json!({"count/configmaps": "2", "secrets": "1", "requests.cpu": "1", "limits.memory": "1Gi", "pods": "2", "services.nodeports": "0",
+        "requests.storage": "1Gi", "gold.storageclass.storage.k8s.io/requests.storage": "1Gi"});
+    assert_eq!(quota.at("/status/used"), Some(&want));
 }
