@@ -25,7 +25,7 @@ fn metadata(object: &Object) -> &Map<String, Value> {
 }
 
 /// Checks a name by its rule. A `prefix` will get a suffix, so it may end with a dash.
-fn name_problems(rule: NameRule, name: &str, prefix: bool) -> Problems {
+pub fn name_problems(rule: NameRule, name: &str, prefix: bool) -> Problems {
     let masked = if prefix { mask_trailing_dash(name) } else { None };
     let text = masked.as_deref().unwrap_or(name);
     match rule {

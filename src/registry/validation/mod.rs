@@ -7,7 +7,9 @@ mod selectors;
 use serde_json::Value;
 
 pub use fields::Fields;
-pub use meta::{validate_annotations, validate_labels, validate_object_meta, validate_object_meta_update, validate_update_of_meta};
+pub use meta::{
+    name_problems, validate_annotations, validate_labels, validate_object_meta, validate_object_meta_update, validate_update_of_meta,
+};
 pub use selectors::{SelectorOptions, label_selector_matches, requirement_has_invalid_value, validate_label_selector};
 
 use crate::meta::names::Problems;

@@ -3,11 +3,12 @@
 mod claim;
 mod configmap;
 mod internal;
+mod line_diff;
 mod namespace;
 pub mod pod;
 mod podtemplate;
 mod replicationcontroller;
-mod resources;
+pub mod resources;
 mod secret;
 
 pub use claim::{Claims, default_claim, validate_claim_spec};

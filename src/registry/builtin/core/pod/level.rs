@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use crate::registry::builtin::core::resources::is_huge_page;
 use crate::registry::builtin::defaults::{part, part_or_new};
 use crate::registry::builtin::quantity::Quantity;
 use crate::registry::validation::Fields;
@@ -13,10 +14,6 @@ type Amounts = BTreeMap<String, Quantity>;
 /// Whether a resource may be given for a whole pod.
 pub fn is_pod_level(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || is_huge_page(name)
-}
-
-pub fn is_huge_page(name: &str) -> bool {
-    name.starts_with("hugepages-")
 }
 
 /// Pod-level requests and limits that follow from those of its containers; only where the pod has some of its own.

@@ -1,23 +1,44 @@
 //! Pods: creation, status, grace, selectors. The checks of their spec are next door, by noun.
 
+mod affinity;
+mod annotations;
+mod containers;
 mod defaults;
+mod env;
 mod image;
 mod level;
+mod mounts;
 mod options;
+mod paths;
+mod probes;
+mod projected;
+mod scheduling;
+mod security;
+mod spec;
+mod status;
+mod storage;
 mod template;
+mod update;
 mod volume_defaults;
+mod volumes;
+mod windows;
 
 use serde_json::{Map, Value, json};
 
+pub use affinity::check_node_selector;
+pub use containers::PROTOCOLS;
 pub use defaults::{default_pod, default_template};
 pub use options::PodOptions;
+pub use scheduling::EFFECTS;
+pub use spec::PodScope;
+pub use storage::{Checked, check_csi_driver_name, check_storage};
 pub use template::{template_warnings, validate_template};
 pub use volume_defaults::default_storage;
 
-use crate::meta::{ErrorList, Object, names};
+use crate::meta::{ErrorList, FieldError, Object, Path, names};
 use crate::registry::builtin::defaults::{part, parts};
 use crate::registry::builtin::keep_meta;
-use crate::registry::validation::{Fields, same};
+use crate::registry::validation::Fields;
 use crate::registry::{Context, Strategy, Subresource};
 
 pub struct Pods;
@@ -55,12 +76,31 @@ impl Strategy for Pods {
         }
     }
 
-    fn validate(&self, _ctx: &Context, _object: &Object) -> ErrorList {
-        Vec::new()
+    fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
+        let options = PodOptions::of_pods(None);
+        let mut errors = check_pod(object, &options);
+        let path = Path::new("spec");
+        let empty = Map::new();
+        let spec = object.map("spec").unwrap_or(&empty);
+        if !spec.list("ephemeralContainers").is_empty() {
+            errors.push(FieldError::forbidden(&path.child("ephemeralContainers"), "cannot be set on create"));
+        }
+        if !spec.str("nodeName").is_empty() && !spec.list("schedulingGates").is_empty() {
+            let detail = "cannot be set until all schedulingGates have been cleared";
+            errors.push(FieldError::forbidden(&path.child("nodeName"), detail));
+        }
+        annotations::check_profiles_match(&mut errors, &path, object.annotations(), spec);
+        errors
     }
 
-    fn validate_update(&self, _ctx: &Context, _sub: Subresource, _object: &Object, _old: &Object) -> ErrorList {
-        Vec::new()
+    fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+        match sub {
+            Subresource::Main => update::check_update(object, old),
+            Subresource::Status => update::check_status_update(object, old),
+            Subresource::Other("ephemeralcontainers") => update::check_ephemeral_update(object, old),
+            Subresource::Other("resize") => update::check_resize(object, old),
+            Subresource::Other(_) => Vec::new(),
+        }
     }
 
     fn warnings(&self, object: &Object, old: Option<&Object>) -> Vec<String> {
@@ -104,6 +144,34 @@ impl Strategy for Pods {
             _ => &[],
         }
     }
+}
+
+/// Checks a pod: its annotations and spec, and what templates are allowed but pods are not.
+fn check_pod(object: &Object, options: &PodOptions) -> ErrorList {
+    let mut errors = Vec::new();
+    let empty = Map::new();
+    let spec = object.map("spec").unwrap_or(&empty);
+    let annotations_path = Path::new("metadata").child("annotations");
+    annotations::check_annotations(&mut errors, &annotations_path, object.annotations(), spec, options.allow_invalid_deletion_cost);
+    let path = Path::new("spec");
+    spec::check_spec(&mut errors, &path, spec, object.metadata(), options);
+    if spec.str("serviceAccountName").is_empty() {
+        for (at, volume) in spec.list("volumes").iter().enumerate() {
+            let sources = volume.map("projected").map_or(&[][..], |projected| projected.list("sources"));
+            for (index, _) in sources.iter().enumerate().filter(|(_, source)| source.map("serviceAccountToken").is_some()) {
+                let path = path.child("volumes").index(at).child("projected").child("sources").index(index).child("serviceAccountToken");
+                errors.push(FieldError::forbidden(&path, "must not be specified when serviceAccountName is not set"));
+            }
+        }
+    }
+    for key in ["containers", "initContainers"] {
+        for (index, container) in spec.list(key).iter().enumerate() {
+            if let Some(container) = container.as_object() {
+                containers::check_image_spaces(&mut errors, &path.child(key).index(index), container);
+            }
+        }
+    }
+    errors
 }
 
 /// A status write may not clear what the server alone knows: the class of service and observed generations.
@@ -189,11 +257,6 @@ fn require_label_keys(term: &mut Map<String, Value>, labels: &Map<String, Value>
     if let Value::Array(requirements) = requirements {
         requirements.extend(added);
     }
-}
-
-/// Whether an update leaves a pod's spec as it was.
-pub fn same_spec(object: &Object, old: &Object) -> bool {
-    same(object.get("spec"), old.get("spec"))
 }
 
 #[cfg(test)]

@@ -1,20 +1,28 @@
-//! Pod templates: what they must look like, and what to warn of.
+//! Pod templates: what they must look like.
 
 use serde_json::{Map, Value};
 
 use super::PodOptions;
+use super::annotations::{check_annotations, check_profiles_match};
+use super::spec::check_spec;
 use crate::meta::{ErrorList, FieldError, Path};
 use crate::registry::validation::{Fields, validate_annotations, validate_labels};
 
 /// Checks the template of a pod (a struct of metadata and spec).
-pub fn validate_template(errors: &mut ErrorList, path: &Path, template: &Map<String, Value>, _options: &PodOptions) {
+pub fn validate_template(errors: &mut ErrorList, path: &Path, template: &Map<String, Value>, options: &PodOptions) {
     let metadata = template.map("metadata");
-    validate_labels(errors, &path.child("labels"), metadata.and_then(|metadata| metadata.map("labels")));
-    validate_annotations(errors, &path.child("annotations"), metadata.and_then(|metadata| metadata.map("annotations")));
+    let annotations = metadata.and_then(|metadata| metadata.map("annotations"));
     let empty = Map::new();
     let spec = template.map("spec").unwrap_or(&empty);
-    if spec.list("containers").is_empty() {
-        errors.push(FieldError::required(&path.child("spec").child("containers"), ""));
+    validate_labels(errors, &path.child("labels"), metadata.and_then(|metadata| metadata.map("labels")));
+    validate_annotations(errors, &path.child("annotations"), annotations);
+    check_annotations(errors, &path.child("annotations"), annotations, spec, options.allow_invalid_deletion_cost);
+    let spec_path = path.child("spec");
+    check_spec(errors, &spec_path, spec, None, options);
+    check_profiles_match(errors, &spec_path, annotations, spec);
+    if !spec.list("ephemeralContainers").is_empty() {
+        let detail = "ephemeral containers not allowed in pod template";
+        errors.push(FieldError::forbidden(&spec_path.child("ephemeralContainers"), detail));
     }
 }
 
