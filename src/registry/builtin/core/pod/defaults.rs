@@ -56,7 +56,7 @@ fn default_spec(spec: &mut Map<String, Value>) {
 }
 
 /// `serviceAccount` is the deprecated twin of `serviceAccountName`: upstream keeps one and shows it twice.
-fn service_account_alias(spec: &mut Map<String, Value>) {
+pub fn service_account_alias(spec: &mut Map<String, Value>) {
     let name = match (spec.str("serviceAccountName"), spec.str("serviceAccount")) {
         ("", "") => return,
         (name, alias) if name == alias => return,

@@ -64,6 +64,8 @@ impl Strategy for Pods {
             }
         }
         object.insert("status".to_owned(), status);
+        // Admission may have chosen the service account since the defaults ran.
+        defaults::service_account_alias(object.section_mut("spec"));
         merge_label_keys(object);
     }
 
