@@ -23,6 +23,12 @@ use crate::registry::builtin::authentication::{TokenReviewer, TokenVerdict};
 pub enum SetupError {
     #[error("unable to load client CA file: {0}")]
     Authorities(#[from] X509Error),
+    /// Any client could name any user in headers.
+    #[error(
+        "--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; --requestheader-allowed-names must be \
+         specified to ensure regular client certificates cannot set authenticating proxy headers for arbitrary users"
+    )]
+    Overlap,
     #[error("service account keys: {0}")]
     Keys(#[from] KeyError),
     #[error("{path}: {source}")]
@@ -66,9 +72,13 @@ pub fn build(parts: &Parts, objects: Arc<dyn ObjectSource>, clock: &Clock) -> Re
         }),
         None => None,
     };
+    let client_authorities = CaBundle::from_pem(&identity.client_ca)?;
+    if front_proxy.as_ref().is_some_and(|proxy| proxy.allowed_names.is_empty() && proxy.authorities.overlaps(&client_authorities)) {
+        return Err(SetupError::Overlap);
+    }
     let options = Options {
         front_proxy,
-        client_authorities: Some(CaBundle::from_pem(&identity.client_ca)?),
+        client_authorities: Some(client_authorities),
         uid_from_certificate: config.feature_gates.enabled("AllowParsingUserUIDFromCertAuth"),
         static_tokens: static_tokens(config)?,
         service_accounts: Some(ServiceAccounts {
@@ -112,5 +122,64 @@ impl TokenReviewer for Chain {
             Ok(known) => TokenVerdict { user: Some(known.user), audiences: known.audiences, error: String::new() },
             Err(why) => TokenVerdict { user: None, audiences: Vec::new(), error: why.to_string() },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::super::flags::{Command, parse};
+    use super::super::shutdown::Shutdown;
+    use super::*;
+    use crate::meta::{Gvr, Object};
+    use crate::server::certs;
+    use crate::storage::embedded::Embedded;
+
+    struct Nothing;
+
+    #[async_trait]
+    impl ObjectSource for Nothing {
+        async fn get(&self, _: &Gvr, _: &str, _: &str) -> Option<Object> {
+            None
+        }
+    }
+
+    /// What a server on `folder` with these flags makes of authentication.
+    fn set_up(folder: &std::path::Path, flags: &[String]) -> Result<Authentication, SetupError> {
+        let args = flags.iter().cloned().chain([format!("--data-dir={}", folder.display())]);
+        let Ok(Command::Run(flags)) = parse(args) else { panic!("flags") };
+        let config = Arc::new(Config::from_flags(&flags).expect("a configuration"));
+        let advertise = SocketAddr::from(([10, 0, 0, 1], 6443));
+        let parts = Parts {
+            identity: Arc::new(certs::prepare(&config, advertise.ip()).expect("an identity")),
+            config,
+            advertise,
+            storage: Arc::new(Embedded::open(folder).expect("a store")),
+            health: Arc::default(),
+            shutdown: Shutdown::new(),
+        };
+        build(&parts, Arc::new(Nothing), &Clock::system())
+    }
+
+    #[test]
+    fn no_flags_give_tokens_and_discovery() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let made = set_up(folder.path(), &[]).expect("set up");
+        assert!(made.issuer.is_some());
+        let discovery = made.discovery.expect("an issuer with a URL");
+        assert!(discovery.configuration.contains(r#""jwks_uri":"https://10.0.0.1:6443/openid/v1/jwks""#), "{discovery:?}");
+        assert!(discovery.configuration.contains(r#"["ES256"]"#), "{discovery:?}");
+    }
+
+    #[test]
+    fn a_front_proxy_of_the_clients_authority_needs_a_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        set_up(folder.path(), &[]).expect("the files");
+        let ca = folder.path().join("pki/ca.crt").display().to_string();
+        let flags = [format!("--client-ca-file={ca}"), format!("--requestheader-client-ca-file={ca}")];
+        assert!(matches!(set_up(folder.path(), &flags), Err(SetupError::Overlap)));
+        let named = [flags.as_slice(), &["--requestheader-allowed-names=proxy".to_owned()]].concat();
+        assert!(set_up(folder.path(), &named).is_ok());
     }
 }

@@ -79,6 +79,11 @@ impl CaBundle {
         Ok(Self(authorities))
     }
 
+    /// Whether an authority is in both.
+    pub fn overlaps(&self, other: &CaBundle) -> bool {
+        self.0.iter().any(|one| other.0.iter().any(|another| one.der == another.der))
+    }
+
     /// Verifies a client's certificate (the first of `presented`, its intermediates behind it) at a moment.
     ///
     /// # Errors
