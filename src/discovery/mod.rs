@@ -146,7 +146,8 @@ fn group_path(group: &str) -> String {
 
 /// `GET /`: every path, sorted.
 fn index(groups: &[Group], about: &About) -> Value {
-    let mut paths: Vec<String> = ["/api", "/apis", "/apis/", "/version"].map(str::to_owned).to_vec();
+    let mut paths: Vec<String> =
+        ["/api", "/apis", "/apis/", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"].map(str::to_owned).to_vec();
     for group in groups {
         let path = group_path(group.name);
         paths.extend(group.versions.iter().map(|version| format!("{path}/{}", version.name)));

@@ -83,7 +83,7 @@ fn legacy_documents_are_as_recorded() {
         (
             "/",
             json!({"paths": ["/api", "/api/v1", "/apis", "/apis/", "/apis/apps", "/apis/apps/v1", "/apis/autoscaling",
-            "/apis/autoscaling/v1", "/apis/autoscaling/v2", "/healthz", "/version"]}),
+            "/apis/autoscaling/v1", "/apis/autoscaling/v2", "/healthz", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"]}),
         ),
     ];
     for (path, want) in checks {

@@ -4,6 +4,7 @@ mod definitions;
 mod descriptions;
 mod operations;
 mod parameters;
+mod protobuf;
 mod v2;
 mod v3;
 
@@ -25,6 +26,9 @@ use definitions::{Definitions, Dialect};
 use descriptions::Descriptions;
 use operations::PathItem;
 
+/// The media types of OpenAPI v2 as protobuf: what answers say, and what clients of old say.
+const PROTOBUF: [&str; 2] =
+    ["application/com.github.proto-openapi.spec.v2.v1.0+protobuf", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"];
 const V2: &str = "/openapi/v2";
 const V3: &str = "/openapi/v3";
 /// Answers below this many bytes are not compressed (kube-openapi's `gzhttp` default is as low).
@@ -36,6 +40,8 @@ const KEEP: &str = "public, immutable, max-age=31536000";
 pub struct OpenApi {
     schema: &'static Schema,
     v2: Document,
+    /// [`OpenApi::v2`] as protobuf, gzipped.
+    v2_protobuf: OnceLock<Bytes>,
     /// By the path below `/openapi/v3/`.
     v3: BTreeMap<String, Document>,
     index: Bytes,
@@ -77,7 +83,13 @@ impl OpenApi {
         }
         let paths: Map<String, Value> =
             v3.iter().map(|(path, document)| (path.clone(), json!({"serverRelativeURL": document.url(path)}))).collect();
-        Self { schema, v2: Document::new(About::All), index: json!({ "paths": paths }).to_string().into(), v3 }
+        Self {
+            schema,
+            v2: Document::new(About::All),
+            v2_protobuf: OnceLock::new(),
+            index: json!({ "paths": paths }).to_string().into(),
+            v3,
+        }
     }
 
     /// Answers a GET of `path` (with its query, undecoded); `None` where the path is not below `/openapi`. Rendering
@@ -101,14 +113,19 @@ impl OpenApi {
     }
 
     fn version2(&self, headers: &HeaderMap) -> Response<Bytes> {
-        if !accepts_json(headers) {
-            return status(StatusCode::NOT_ACCEPTABLE);
+        match negotiate(headers, &["application/json", PROTOBUF[0], PROTOBUF[1]]) {
+            None => status(StatusCode::NOT_ACCEPTABLE),
+            Some(0) => respond(headers, quoted(&self.v2.hash), JSON, &Body::Gzip(self.body(&self.v2))),
+            Some(_) => {
+                let body = self.v2_protobuf.get_or_init(|| compress(&protobuf::document(&self.render(&About::All))));
+                let etag = quoted(&format!("{}-protobuf", self.v2.hash));
+                respond(headers, etag, HeaderValue::from_static(PROTOBUF[0]), &Body::Gzip(body))
+            }
         }
-        respond(headers, quoted(&self.v2.hash), JSON, &Body::Gzip(self.body(&self.v2)))
     }
 
     fn version3(&self, name: &str, document: &Document, query: &str, headers: &HeaderMap) -> Response<Bytes> {
-        if !accepts_json(headers) {
+        if negotiate(headers, &["application/json"]).is_none() {
             return status(StatusCode::NOT_ACCEPTABLE);
         }
         let hash = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "hash").map(|(_, value)| value);
@@ -219,9 +236,14 @@ fn status(code: StatusCode) -> Response<Bytes> {
     response
 }
 
-fn accepts_json(headers: &HeaderMap) -> bool {
+/// Which of the media types is wanted most.
+fn negotiate(headers: &HeaderMap, offered: &[&str]) -> Option<usize> {
     let accept = header_str(headers, header::ACCEPT);
-    accept.is_empty() || accept::parse(accept).iter().any(|clause| clause.quality > 0.0 && clause.covers("application/json"))
+    if accept.is_empty() {
+        return Some(0);
+    }
+    let clauses = accept::parse(accept);
+    clauses.iter().find_map(|clause| offered.iter().position(|media_type| clause.covers(media_type)))
 }
 
 fn accepts_gzip(headers: &HeaderMap) -> bool {

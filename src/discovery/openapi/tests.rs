@@ -89,6 +89,17 @@ fn bodies_are_compressed_for_those_who_can_read_it() {
 }
 
 #[test]
+fn version_2_comes_as_protobuf_too() {
+    let json = get(V2, "", &[]);
+    for accept in PROTOBUF {
+        let response = get(V2, "", &[(ACCEPT, accept)]);
+        assert_eq!(response.headers()[CONTENT_TYPE], PROTOBUF[0]);
+        assert_ne!(response.headers()[ETAG], json.headers()[ETAG]);
+        assert!(response.body().starts_with(b"\x0a\x032.0") && response.body().len() > 500_000);
+    }
+}
+
+#[test]
 fn what_is_not_served_is_refused_without_a_body() {
     for (path, accept, want) in [
         ("/openapi/v3/bogus", "", 404),

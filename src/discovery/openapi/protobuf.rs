@@ -1,0 +1,280 @@
+//! OpenAPI v2 as protobuf (gnostic `openapiv2`), which client-go asks for: the JSON document, field by field.
+
+use prost::encoding::{encode_key, encode_varint, wire_type::WireType};
+use serde_json::{Map, Value};
+
+/// How the JSON value of a field becomes protobuf.
+enum As {
+    Text,
+    Texts,
+    Bool,
+    /// A string or a list of strings, in a message with the field 1.
+    Type,
+    /// Any JSON, as YAML text in a message with the field 2.
+    Anything,
+    Message(&'static Shape),
+    Messages(&'static Shape),
+    /// A message in the field 1 of a wrapper; wrappers of wrappers have more than one number.
+    Wrapped(&'static [u32], &'static Shape),
+    /// A map as a repeated message of name (1) and value (2), in the given field of a message of its own.
+    Named(u32, &'static As),
+    /// The parameters of an operation: which message each is depends on where it stands.
+    Parameters,
+    /// `{"name": [..]}` of a security requirement.
+    Requirements,
+}
+
+/// A message: JSON name, number and form of its fields, and the number of its `x-` extensions.
+struct Shape {
+    fields: &'static [(&'static str, u32, As)],
+    extensions: u32,
+}
+
+static DOCUMENT: Shape = Shape {
+    fields: &[
+        ("swagger", 1, As::Text),
+        ("info", 2, As::Message(&INFO)),
+        ("paths", 8, As::Named(2, &As::Message(&PATH_ITEM))),
+        ("definitions", 9, As::Named(1, &As::Message(&SCHEMA))),
+        ("security", 12, As::Requirements),
+        ("securityDefinitions", 13, As::Named(1, &As::Wrapped(&[2], &API_KEY))),
+    ],
+    extensions: 16,
+};
+
+static INFO: Shape = Shape { fields: &[("title", 1, As::Text), ("version", 2, As::Text)], extensions: 7 };
+
+static API_KEY: Shape =
+    Shape { fields: &[("type", 1, As::Text), ("name", 2, As::Text), ("in", 3, As::Text), ("description", 4, As::Text)], extensions: 5 };
+
+static PATH_ITEM: Shape = Shape {
+    fields: &[
+        ("get", 2, As::Message(&OPERATION)),
+        ("put", 3, As::Message(&OPERATION)),
+        ("post", 4, As::Message(&OPERATION)),
+        ("delete", 5, As::Message(&OPERATION)),
+        ("options", 6, As::Message(&OPERATION)),
+        ("head", 7, As::Message(&OPERATION)),
+        ("patch", 8, As::Message(&OPERATION)),
+        ("parameters", 9, As::Parameters),
+    ],
+    extensions: 10,
+};
+
+static OPERATION: Shape = Shape {
+    fields: &[
+        ("tags", 1, As::Texts),
+        ("description", 3, As::Text),
+        ("operationId", 5, As::Text),
+        ("produces", 6, As::Texts),
+        ("consumes", 7, As::Texts),
+        ("parameters", 8, As::Parameters),
+        ("responses", 9, As::Named(1, &As::Wrapped(&[1], &RESPONSE))),
+        ("schemes", 10, As::Texts),
+    ],
+    extensions: 13,
+};
+
+static RESPONSE: Shape = Shape { fields: &[("description", 1, As::Text), ("schema", 2, As::Wrapped(&[1], &SCHEMA))], extensions: 5 };
+
+static BODY: Shape = Shape {
+    fields: &[
+        ("description", 1, As::Text),
+        ("name", 2, As::Text),
+        ("in", 3, As::Text),
+        ("required", 4, As::Bool),
+        ("schema", 5, As::Message(&SCHEMA)),
+    ],
+    extensions: 6,
+};
+
+static QUERY: Shape = Shape {
+    fields: &[
+        ("required", 1, As::Bool),
+        ("in", 2, As::Text),
+        ("description", 3, As::Text),
+        ("name", 4, As::Text),
+        ("type", 6, As::Text),
+        ("uniqueItems", 20, As::Bool),
+    ],
+    extensions: 23,
+};
+
+static PATH: Shape = Shape {
+    fields: &[
+        ("required", 1, As::Bool),
+        ("in", 2, As::Text),
+        ("description", 3, As::Text),
+        ("name", 4, As::Text),
+        ("type", 5, As::Text),
+        ("uniqueItems", 19, As::Bool),
+    ],
+    extensions: 22,
+};
+
+static SCHEMA: Shape = Shape {
+    fields: &[
+        ("$ref", 1, As::Text),
+        ("format", 2, As::Text),
+        ("description", 4, As::Text),
+        ("required", 19, As::Texts),
+        ("enum", 20, As::Anything),
+        ("additionalProperties", 21, As::Wrapped(&[1], &SCHEMA)),
+        ("type", 22, As::Type),
+        ("items", 23, As::Wrapped(&[1], &SCHEMA)),
+        ("allOf", 24, As::Messages(&SCHEMA)),
+        ("properties", 25, As::Named(1, &As::Message(&SCHEMA))),
+    ],
+    extensions: 31,
+};
+
+/// The protobuf form of an OpenAPI v2 document.
+pub fn document(json: &Value) -> Vec<u8> {
+    let mut out = Vec::new();
+    if let Some(map) = json.as_object() {
+        message(map, &DOCUMENT, &mut out);
+    }
+    out
+}
+
+fn message(map: &Map<String, Value>, shape: &Shape, out: &mut Vec<u8>) {
+    for (name, number, form) in shape.fields {
+        if let Some(value) = map.get(*name) {
+            field(value, *number, form, out);
+        }
+    }
+    for (name, value) in map.iter().filter(|(name, _)| name.starts_with("x-")) {
+        named(name, value, shape.extensions, &As::Anything, out);
+    }
+}
+
+fn field(value: &Value, number: u32, form: &As, out: &mut Vec<u8>) {
+    match (form, value) {
+        (As::Text, Value::String(text)) => bytes(number, text.as_bytes(), out),
+        (As::Bool, Value::Bool(true)) => {
+            encode_key(number, WireType::Varint, out);
+            encode_varint(1, out);
+        }
+        (As::Type, value) => nested(number, out, |out| field(value, 1, &As::Texts, out)),
+        (As::Texts, Value::String(text)) => bytes(number, text.as_bytes(), out),
+        (As::Texts, Value::Array(list)) => list.iter().for_each(|one| field(one, number, &As::Text, out)),
+        // An enumeration is a list of values, each of its own.
+        (As::Anything, Value::Array(list)) if number == ENUMERATION => list.iter().for_each(|one| yaml(one, number, out)),
+        (As::Anything, value) => yaml(value, number, out),
+        (As::Message(shape), Value::Object(map)) => nested(number, out, |out| message(map, shape, out)),
+        (As::Messages(shape), Value::Array(list)) => list.iter().for_each(|one| field(one, number, &As::Message(shape), out)),
+        (As::Wrapped(wrappers, shape), value) => nested(number, out, |out| wrapped(value, wrappers, shape, out)),
+        (As::Named(inner, form), Value::Object(map)) => nested(number, out, |out| {
+            map.iter().for_each(|(name, value)| named(name, value, *inner, form, out));
+        }),
+        (As::Parameters, Value::Array(list)) => list.iter().for_each(|one| nested(number, out, |out| parameter(one, out))),
+        (As::Requirements, Value::Array(list)) => list.iter().filter_map(Value::as_object).for_each(|requirement| {
+            nested(number, out, |out| requirement.iter().for_each(|(name, scopes)| named(name, scopes, 1, &As::Type, out)));
+        }),
+        _ => {}
+    }
+}
+
+const ENUMERATION: u32 = 20;
+
+/// A pair of name and value.
+fn named(name: &str, value: &Value, number: u32, form: &As, out: &mut Vec<u8>) {
+    nested(number, out, |out| {
+        bytes(1, name.as_bytes(), out);
+        field(value, 2, form, out);
+    });
+}
+
+fn wrapped(value: &Value, wrappers: &[u32], shape: &'static Shape, out: &mut Vec<u8>) {
+    match wrappers {
+        [number, rest @ ..] if !rest.is_empty() => nested(*number, out, |out| wrapped(value, rest, shape, out)),
+        [number, ..] => field(value, *number, &As::Message(shape), out),
+        [] => {}
+    }
+}
+
+/// A ParametersItem: a parameter (1) that is a body (1), or else (2) one of the query (3) or the path (4).
+fn parameter(value: &Value, out: &mut Vec<u8>) {
+    let (wrappers, shape): (&[u32], &'static Shape) = match value.get("in").and_then(Value::as_str) {
+        Some("body") => (&[1, 1], &BODY),
+        Some("path") => (&[1, 2, 4], &PATH),
+        _ => (&[1, 2, 3], &QUERY),
+    };
+    wrapped(value, wrappers, shape, out);
+}
+
+/// Any JSON is YAML too.
+fn yaml(value: &Value, number: u32, out: &mut Vec<u8>) {
+    nested(number, out, |out| bytes(2, format!("{value}\n").as_bytes(), out));
+}
+
+fn bytes(number: u32, value: &[u8], out: &mut Vec<u8>) {
+    encode_key(number, WireType::LengthDelimited, out);
+    encode_varint(value.len() as u64, out);
+    out.extend_from_slice(value);
+}
+
+fn nested(number: u32, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let mut inner = Vec::new();
+    write(&mut inner);
+    bytes(number, &inner, out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A document as protobuf's text form would show it: numbers and strings, nested.
+    fn show(mut bytes: &[u8]) -> String {
+        let mut out = Vec::new();
+        while let Some((key, rest)) = varint(bytes) {
+            let Some((value, rest)) = varint(rest) else { break };
+            if key & 7 == 0 {
+                out.push(format!("{}:{value}", key >> 3));
+                bytes = rest;
+                continue;
+            }
+            let (inner, rest) = rest.split_at(value as usize);
+            let text = std::str::from_utf8(inner).ok().filter(|text| !text.is_empty() && text.chars().all(|one| one >= ' ' || one == '\n'));
+            out.push(match text {
+                Some(text) => format!("{}:{text:?}", key >> 3),
+                None => format!("{}{{{}}}", key >> 3, show(inner)),
+            });
+            bytes = rest;
+        }
+        out.join(" ")
+    }
+
+    fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+        let end = bytes.iter().position(|byte| byte & 0x80 == 0)?;
+        let value = bytes[..=end].iter().rev().fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f));
+        Some((value, &bytes[end + 1..]))
+    }
+
+    #[test]
+    fn definitions_keep_what_clients_read_of_them() {
+        let spec = json!({"type": "object", "required": ["replicas"], "properties": {
+            "replicas": {"type": "integer", "format": "int32"},
+            "items": {"type": "array", "items": {"$ref": "#/definitions/a"}, "x-kubernetes-list-type": "map"}}});
+        let gvk = json!([{"group": "", "kind": "A", "version": "v1"}]);
+        let definitions = json!({"definitions": {"a": {"x-kubernetes-group-version-kind": gvk}, "b": spec}});
+        let replicas = r#"1{1:"replicas" 2{2:"int32" 22{1:"integer"}}}"#;
+        let list_type = r#"31{1:"x-kubernetes-list-type" 2{2:"\"map\"\n"}}"#;
+        let items = format!(r##"1{{1:"items" 2{{22{{1:"array"}} 23{{1{{1:"#/definitions/a"}}}} {list_type}}}}}"##);
+        let kind = r#"31{1:"x-kubernetes-group-version-kind" 2{2:"[{\"group\":\"\",\"kind\":\"A\",\"version\":\"v1\"}]\n"}}"#;
+        let want = format!(r#"9{{1{{1:"a" 2{{{kind}}}}} 1{{1:"b" 2{{19:"replicas" 22{{1:"object"}} 25{{{replicas} {items}}}}}}}}}"#);
+        assert_eq!(show(&document(&definitions)), want);
+    }
+
+    #[test]
+    fn parameters_are_told_apart_by_their_place() {
+        let place = |place: &str| json!({"parameters": [{"in": place, "name": "n", "required": true}]});
+        let paths = json!({"paths": {"/a": place("path"), "/b": place("query"), "/c": place("body")}});
+        let want = concat!(
+            r#"8{2{1:"/a" 2{9{1{2{4{1:1 2:"path" 4:"n"}}}}}} 2{1:"/b" 2{9{1{2{3{1:1 2:"query" 4:"n"}}}}}} "#,
+            r#"2{1:"/c" 2{9{1{1{2:"n" 3:"body" 4:1}}}}}}"#
+        );
+        assert_eq!(show(&document(&paths)), want);
+    }
+}
