@@ -101,6 +101,7 @@ const node = `{apiVersion: v1, kind: Node, metadata: {name: worker-1, labels: {k
 
 // checks run in this order, on one server; later ones use what earlier ones made.
 var checks = []check{
+	{name: "starts fast and stays small", run: fastAndSmall},
 	{name: "version", args: "version", want: []string{`^Server Version: v1\.36\.`}, wantNot: []string{"WARNING"}},
 	{name: "cluster-info", args: "cluster-info", want: []string{"control plane.* is running at .*https://127.0.0.1:"}},
 	{name: "api-versions", args: "api-versions", want: []string{`^apps/v1$`, `^v1$`, `^rbac.authorization.k8s.io/v1$`}},
@@ -240,6 +241,25 @@ var checks = []check{
 	{name: "everything is still there", args: "get deployment/api service/api role/reader node/worker-1 -o name", want: []string{
 		`^deployment.apps/api$`, `^service/api$`, `^role.rbac.authorization.k8s.io/reader$`, `^node/worker-1$`}},
 	{name: "writes go on", args: "scale deployment api --replicas=1", want: []string{`scaled$`}},
+}
+
+const (
+	// slow and big are far from what a release build takes, so that only a real change for the worse fails.
+	slow = time.Second
+	big  = 60 // MiB
+)
+
+// fastAndSmall looks at how long the server took to be ready on an empty store, and how much memory it has while idle.
+func fastAndSmall(_ context.Context, c *cluster) error {
+	memory, err := c.memory()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("     %-9s ready after %.0f ms, %.0f MiB resident\n", c.store, float64(c.readyAfter.Microseconds())/1000, memory)
+	if c.readyAfter > slow || memory > big {
+		return fmt.Errorf("more than %v or %d MiB", slow, big)
+	}
+	return nil
 }
 
 // getWatch follows a list with `get -w` while an object comes, changes and goes.

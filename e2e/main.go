@@ -68,13 +68,11 @@ func runOn(ctx context.Context, bin tools, store string, only *regexp.Regexp, ke
 		defer os.RemoveAll(folder)
 	}
 
-	start := time.Now()
 	cluster, err := startCluster(ctx, bin, folder, store)
 	if err != nil {
 		return 0, err
 	}
 	defer cluster.stop()
-	fmt.Printf("ok   %-9s %6.0f ms  ready\n", store, ms(start))
 
 	passed := 0
 	for _, check := range checks {
