@@ -4,9 +4,10 @@ RUN apk add --no-cache musl-dev gcc g++ make cmake perl linux-headers protobuf-d
 WORKDIR /src
 # Dependencies first, on an empty crate: this layer is built again only when they change.
 COPY Cargo.toml Cargo.lock ./
-RUN mkdir src && echo 'fn main() {}' > src/main.rs && touch src/lib.rs build.rs && echo 'fn main() {}' > build.rs \
+RUN mkdir src benches && touch src/lib.rs benches/objects.rs && echo 'fn main() {}' | tee build.rs > src/main.rs \
  && cargo build --release --locked && rm -rf src build.rs
 COPY build.rs ./
+COPY build build
 COPY proto proto
 COPY src src
 RUN touch build.rs src/main.rs src/lib.rs && cargo build --release --locked \
