@@ -4,6 +4,7 @@ pub mod certificates;
 pub mod ingress_class;
 pub mod limit_ranger;
 pub mod namespace_lifecycle;
+pub mod node_restriction;
 pub mod priority;
 pub mod quota;
 mod resource_list;
@@ -180,28 +181,41 @@ impl Default for Settings {
     }
 }
 
-/// The plugins that are on unless `--disable-admission-plugins` says otherwise, in the order in which they run
-/// (`pkg/kubeapiserver/options/plugins.go`). Each is turned off by its name.
+/// The plugins that are on unless one of `disabled` names them; see [`chain`].
 pub fn default_chain(objects: &Arc<dyn Objects>, authorizer: &Arc<dyn Authorizer>, settings: &Settings, disabled: &[String]) -> Chain {
-    let plugins: Vec<Box<dyn Plugin>> = vec![
-        Box::new(namespace_lifecycle::NamespaceLifecycle(objects.clone())),
-        Box::new(limit_ranger::LimitRanger(objects.clone())),
-        Box::new(service_account::ServiceAccount(objects.clone())),
-        Box::new(taints::TaintNodesByCondition),
-        Box::new(priority::Priority(objects.clone())),
-        Box::new(taints::DefaultTolerationSeconds::new(settings)),
-        Box::new(storage::DefaultStorageClass(objects.clone())),
-        Box::new(storage::StorageObjectInUseProtection),
-        Box::new(storage::PersistentVolumeClaimResize(objects.clone())),
-        Box::new(runtime_class::RuntimeClass(objects.clone())),
-        Box::new(certificates::CertificateApproval(authorizer.clone())),
-        Box::new(certificates::CertificateSigning(authorizer.clone())),
-        Box::new(certificates::CertificateSubjectRestriction),
-        Box::new(ingress_class::DefaultIngressClass(objects.clone())),
+    chain(objects, authorizer, settings, |plugin, by_default| by_default && !disabled.iter().any(|name| name == plugin))
+}
+
+/// The plugins of the server in the order in which they run (`pkg/kubeapiserver/options/plugins.go`): those that `runs`
+/// says yes to, given the name and whether it runs where no flag names it.
+pub fn chain(
+    objects: &Arc<dyn Objects>,
+    authorizer: &Arc<dyn Authorizer>,
+    settings: &Settings,
+    runs: impl Fn(&str, bool) -> bool,
+) -> Chain {
+    let (reader, judge) = (|| objects.clone(), || authorizer.clone());
+    let plugins: Vec<(bool, Box<dyn Plugin>)> = vec![
+        (true, Box::new(namespace_lifecycle::NamespaceLifecycle(reader()))),
+        (true, Box::new(limit_ranger::LimitRanger(reader()))),
+        (true, Box::new(service_account::ServiceAccount(reader()))),
+        (false, Box::new(node_restriction::NodeRestriction { objects: reader(), authorizer: judge() })),
+        (true, Box::new(taints::TaintNodesByCondition)),
+        (true, Box::new(priority::Priority(reader()))),
+        (true, Box::new(taints::DefaultTolerationSeconds::new(settings))),
+        (true, Box::new(storage::DefaultStorageClass(reader()))),
+        (true, Box::new(storage::StorageObjectInUseProtection)),
+        (true, Box::new(storage::PersistentVolumeClaimResize(reader()))),
+        (true, Box::new(runtime_class::RuntimeClass(reader()))),
+        (true, Box::new(certificates::CertificateApproval(judge()))),
+        (true, Box::new(certificates::CertificateSigning(judge()))),
+        (true, Box::new(certificates::CertificateSubjectRestriction)),
+        (true, Box::new(ingress_class::DefaultIngressClass(reader()))),
         // The last, since only what everybody else lets pass is counted.
-        Box::new(quota::ResourceQuota::new(objects.clone())),
+        (true, Box::new(quota::ResourceQuota::new(reader()))),
     ];
-    Chain::new(plugins.into_iter().filter(|plugin| !disabled.iter().any(|name| name == plugin.name())).collect())
+    let chosen = plugins.into_iter().filter(|(by_default, plugin)| runs(plugin.name(), *by_default));
+    Chain::new(chosen.map(|(_, plugin)| plugin).collect())
 }
 
 #[cfg(test)]

@@ -52,6 +52,7 @@ struct Request {
     name: String,
     object: Option<Object>,
     old: Option<Object>,
+    user: User,
 }
 
 impl Request {
@@ -66,14 +67,15 @@ impl Request {
             name,
             object: Some(object),
             old: None,
+            user: User::default(),
         }
     }
 
     /// Runs the default chain over it: the object as admitted, or the message and causes of the refusal.
     async fn run(mut self, objects: &Arc<dyn Objects>) -> std::result::Result<Value, String> {
         let authorizer: Arc<dyn Authorizer> = Arc::new(AlwaysDeny);
-        let chain = default_chain(objects, &authorizer, &Settings::default(), &[]);
-        let (user, gvk) = (User::default(), Gvk::default());
+        let chain = chain(objects, &authorizer, &Settings::default(), |_, _| true);
+        let gvk = Gvk::default();
         let mut attributes = Attributes {
             operation: self.operation,
             gvr: &self.gvr,
@@ -83,7 +85,7 @@ impl Request {
             name: &self.name,
             object: self.object.as_mut(),
             old: self.old.as_ref(),
-            user: &user,
+            user: &self.user,
             dry_run: false,
             options: None,
         };
@@ -332,4 +334,57 @@ async fn quotas_bound_and_book_what_a_namespace_uses() {
     let want = json!({"count/configmaps": "2", "secrets": "1", "requests.cpu": "1", "limits.memory": "1Gi", "pods": "2", "services.nodeports": "0",
         "requests.storage": "1Gi", "gold.storageclass.storage.k8s.io/requests.storage": "1Gi"});
     assert_eq!(quota.at("/status/used"), Some(&want));
+}
+
+#[tokio::test]
+async fn kubelets_change_their_own_nodes_and_mirror_pods_only() {
+    let stored = json!({"metadata": {"name": "n", "uid": "u"}});
+    let objects = memory(vec![namespace("a", "Active"), ("nodes", stored.clone())]);
+    let kubelet = || User { name: "system:node:n".to_owned(), groups: vec!["system:nodes".to_owned()], ..User::default() };
+    let node = |name: &str, labels: Value| json!({"metadata": {"name": name, "labels": labels}});
+    let foreign = json!({"node-restriction.kubernetes.io/x": "", "kubernetes.io/custom": "v", "a.k8s.io/b": "c", "foo": "bar", "node.kubernetes.io/x": "y"});
+    let cases = [
+        (Operation::Create, node("n", json!({"kubernetes.io/hostname": "h", "kubelet.kubernetes.io/x": "y"})), None),
+        (Operation::Create, node("m", json!({})), Some(r#"node "n" is not allowed to modify node "m""#)),
+        (
+            Operation::Create,
+            node("n", foreign),
+            Some(
+                r#"node "n" is not allowed to set the following labels: a.k8s.io/b, kubernetes.io/custom, node-restriction.kubernetes.io/x"#,
+            ),
+        ),
+        (Operation::Update, node("n", json!({"mine": "x"})), None),
+        (Operation::Update, node("n", json!({"k8s.io/zz": "2"})), Some("is not allowed to modify labels: k8s.io/zz")),
+        (
+            Operation::Update,
+            json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}),
+            Some(r#"node "n" is not allowed to modify taints"#),
+        ),
+    ];
+    for (operation, value, want) in cases {
+        let old = (operation == Operation::Update).then(|| object(stored.clone()));
+        let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let request = Request { operation, old, user: kubelet(), ..Request::create("", "nodes", "", value) };
+        assert_eq!(request.run(&objects).await.err(), want.map(|why| format!("nodes {name:?} is forbidden: {why}")));
+    }
+    let owner =
+        |uid: &str, controller: bool| json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": uid, "controller": controller});
+    let pod = |owners: Value, spec: Value| json!({"metadata": {"name": "p", "annotations": {"kubernetes.io/config.mirror": "x"}, "ownerReferences": owners}, "spec": spec});
+    let own = || json!({"nodeName": "n"});
+    let mapped = json!({"nodeName": "n", "volumes": [{"name": "v", "configMap": {"name": "m"}}]});
+    let cases = [
+        (pod(json!([owner("u", true)]), own()), None),
+        (
+            pod(json!([owner("u", true)]), json!({"nodeName": "other"})),
+            Some(r#"node "n" can only create pods with spec.nodeName set to itself"#),
+        ),
+        (pod(json!([]), own()), Some(r#"node "n" can only create pods with an owner reference set to itself"#)),
+        (pod(json!([owner("x", true)]), own()), Some("node n UID mismatch: expected x got u")),
+        (pod(json!([owner("u", false)]), own()), Some(r#"node "n" can only create pods with a controller owner reference set to itself"#)),
+        (pod(json!([owner("u", true)]), mapped), Some(r#"node "n" can not create pods that reference configmaps"#)),
+    ];
+    for (value, want) in cases {
+        let request = Request { user: kubelet(), ..Request::create("", "pods", "a", value) };
+        assert_eq!(request.run(&objects).await.err(), want.map(|why| format!(r#"pods "p" is forbidden: {why}"#)));
+    }
 }
