@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::field::{ErrorList, go_quote};
 use super::gvk::{Gvk, Gvr};
@@ -37,6 +37,8 @@ pub struct Status {
     pub message: String,
     /// Boxed: a Status travels as the `Err` of most functions.
     pub details: Option<Box<Details>>,
+    /// `metadata.continue`: where a client may go on after an expired page.
+    pub continue_token: String,
 }
 
 /// The result of most request handling: a value, or the Status to answer with.
@@ -45,11 +47,11 @@ pub type Result<T> = std::result::Result<T, Status>;
 impl Status {
     /// A failure without details.
     pub fn failure(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, success: false, reason, message: message.into(), details: None }
+        Self { code, success: false, reason, message: message.into(), details: None, continue_token: String::new() }
     }
 
     fn with(code: u16, reason: &'static str, message: String, details: Details) -> Self {
-        Self { code, success: false, reason, message, details: Some(Box::new(details)) }
+        Self { code, success: false, reason, message, details: Some(Box::new(details)), continue_token: String::new() }
     }
 
     fn about(code: u16, reason: &'static str, gvr: &Gvr, name: &str, message: String) -> Self {
@@ -66,7 +68,7 @@ impl Status {
             uid: uid.to_owned(),
             ..Details::default()
         };
-        Self { code: 200, success: true, reason: "", message: String::new(), details: Some(Box::new(details)) }
+        Self { success: true, ..Self::with(200, "", String::new(), details) }
     }
 
     pub fn not_found(gvr: &Gvr, name: &str) -> Self {
@@ -195,7 +197,9 @@ impl Status {
         let mut out = Map::new();
         out.insert("kind".to_owned(), "Status".into());
         out.insert("apiVersion".to_owned(), "v1".into());
-        out.insert("metadata".to_owned(), json!({}));
+        let mut metadata = Map::new();
+        put_str(&mut metadata, "continue", &self.continue_token);
+        out.insert("metadata".to_owned(), Value::Object(metadata));
         out.insert("status".to_owned(), if self.success { "Success" } else { "Failure" }.into());
         put_str(&mut out, "message", &self.message);
         put_str(&mut out, "reason", self.reason);

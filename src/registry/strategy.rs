@@ -124,6 +124,24 @@ pub trait Strategy: Send + Sync + 'static {
         None
     }
 
+    /// Whether the answer of a delete is the deleted object rather than a Status (upstream's ReturnDeletedObject).
+    fn returns_deleted_object(&self) -> bool {
+        false
+    }
+
+    /// Whether something beside `metadata.finalizers` keeps a deleted object alive (a namespace's `spec.finalizers`).
+    fn blocks_deletion(&self, _object: &Object) -> bool {
+        false
+    }
+
+    /// What else changes when an object is marked as deleted (a namespace's phase).
+    fn mark_deleting(&self, _object: &mut Object) {}
+
+    /// Whether dependents are of no concern: no delete of this kind adds a garbage collection finalizer.
+    fn ignores_dependents(&self) -> bool {
+        false
+    }
+
     /// Whether a delete without a propagation policy orphans dependents.
     fn orphans_by_default(&self) -> bool {
         false
