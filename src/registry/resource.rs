@@ -1,0 +1,122 @@
+//! A served resource: its names, its types, its strategy, and where its objects are stored.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::meta::{Gvk, Gvr, Object, status};
+use crate::schema::{ResourceDecl, Schema, TypeRef};
+
+use super::Strategy;
+use super::store::WriteContext;
+
+/// A schema that lives as long as the program (built-ins) or as long as its users (CRDs).
+#[derive(Clone, Debug)]
+pub enum SchemaHandle {
+    Static(&'static Schema),
+    Shared(Arc<Schema>),
+}
+
+impl std::ops::Deref for SchemaHandle {
+    type Target = Schema;
+    fn deref(&self) -> &Schema {
+        match self {
+            Self::Static(schema) => schema,
+            Self::Shared(schema) => schema,
+        }
+    }
+}
+
+/// How a served version becomes the storage version and back. Only for the kinds that are served in another version
+/// than they are stored in.
+pub trait Conversion: Send + Sync {
+    /// Turns an object of the served version into one of the storage version.
+    fn to_storage(&self, object: &mut Object);
+    /// Turns an object of the storage version into one of the served version.
+    fn to_served(&self, object: &mut Object);
+}
+
+/// Side effects that belong to a write, such as the allocation of a cluster IP.
+#[async_trait]
+pub trait Hooks: Send + Sync {
+    /// Runs before validation of a new (`old` is `None`) or updated object and may complete it. What it reserves is
+    /// given back by [`Hooks::release`] if the write fails or was a dry run.
+    async fn reserve(&self, ctx: &WriteContext<'_>, object: &mut Object, old: Option<&Object>) -> status::Result<()>;
+
+    /// Undoes a reservation of a write that did not happen: `object` is what would have been, `old` what stands.
+    async fn release(&self, object: &Object, old: Option<&Object>);
+
+    /// Runs after an object was created or updated for good.
+    async fn written(&self, object: &Object, old: Option<&Object>);
+
+    /// Runs after an object is gone for good.
+    async fn deleted(&self, object: &Object);
+}
+
+/// Everything that the handlers know of a resource.
+pub struct Resource {
+    pub decl: ResourceDecl,
+    /// The served group, version and resource.
+    pub gvr: Gvr,
+    /// The served kind.
+    pub gvk: Gvk,
+    /// The kind whose bytes are stored.
+    pub storage_gvk: Gvk,
+    pub schema: SchemaHandle,
+    pub strategy: &'static dyn Strategy,
+    pub conversion: Option<&'static dyn Conversion>,
+    pub hooks: Option<Arc<dyn Hooks>>,
+    /// How long objects live (events).
+    pub ttl: Option<Duration>,
+}
+
+impl std::fmt::Debug for Resource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Resource({} {})", self.gvr.api_version(), self.gvr.resource)
+    }
+}
+
+impl Resource {
+    /// The built-in resource of a declaration.
+    pub fn builtin(decl: &ResourceDecl, strategy: &'static dyn Strategy) -> Self {
+        let gvr = Gvr::new(&decl.group, &decl.version, &decl.resource);
+        let gvk = Gvk::new(&decl.group, &decl.version, &decl.kind);
+        let storage_gvk = decl.storage_gvk.clone().unwrap_or_else(|| gvk.clone());
+        let schema = SchemaHandle::Static(crate::schema::builtin());
+        Self { decl: decl.clone(), gvr, gvk, storage_gvk, schema, strategy, conversion: None, hooks: None, ttl: None }
+    }
+
+    /// The type of the served kind. Every resource is built over a schema that has it.
+    pub fn ty(&self) -> TypeRef<'_> {
+        self.schema.get(&self.gvk).expect("the schema of a resource has its kind")
+    }
+
+    /// The type of the stored kind.
+    pub fn storage_ty(&self) -> TypeRef<'_> {
+        self.schema.get(&self.storage_gvk).expect("the schema of a resource has its stored kind")
+    }
+
+    /// Whether stored bytes can become JSON without a tree in between.
+    pub fn stored_as_served(&self) -> bool {
+        self.conversion.is_none() && !self.decl.stored_as_json
+    }
+
+    pub fn supports(&self, verb: &str) -> bool {
+        self.decl.verbs.iter().any(|one| one == verb)
+    }
+
+    /// The field labels that a selector may use on this resource, as an error says them.
+    pub fn check_field_label(&self, label: &str) -> Result<(), String> {
+        let known = self.strategy.selectable_fields();
+        let meta = label == "metadata.name" || (label == "metadata.namespace" && (self.decl.namespaced || known.is_empty()));
+        if meta || known.contains(&label) {
+            return Ok(());
+        }
+        Err(if known.is_empty() {
+            format!("\"{label}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+        } else {
+            format!("field label not supported: {label}")
+        })
+    }
+}

@@ -1,0 +1,81 @@
+//! Continue tokens: base64 of the revision and the key where the next page starts (apiserver `storage/continue.go`).
+//! Any server over the same data understands them.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+
+use crate::meta::Status;
+use crate::storage::Revision;
+
+const VERSION: &str = "meta.k8s.io/v1";
+
+#[derive(Serialize, Deserialize)]
+struct Token {
+    #[serde(rename = "v", default)]
+    version: String,
+    #[serde(rename = "rv", default)]
+    revision: Revision,
+    #[serde(rename = "start", default)]
+    start: String,
+}
+
+/// The token for a page that starts at `key`, which begins with `prefix`. A negative revision continues at the present.
+pub fn encode(key: &str, prefix: &str, revision: Revision) -> String {
+    let start = key.strip_prefix(prefix).unwrap_or(key).to_owned();
+    let token = Token { version: VERSION.to_owned(), revision, start };
+    URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
+}
+
+/// The key and revision in a token.
+pub fn decode(text: &str, prefix: &str) -> Result<(String, Revision), Status> {
+    let invalid = |why: &str| Status::bad_request(format!("continue key is not valid{why}"));
+    let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|why| invalid(&format!(": {}", go_base64_error(text, &why))))?;
+    let token: Token = serde_json::from_slice(&bytes).map_err(|_| invalid(&format!(": {}", go_json_error(&bytes))))?;
+    if token.version != VERSION {
+        return Err(invalid(&format!(": server does not recognize this encoded version {}", token.version)));
+    }
+    if token.revision == 0 {
+        return Err(invalid(": incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
+    }
+    if token.start.is_empty() {
+        return Err(invalid(": encoded start key empty (version meta.k8s.io/v1)"));
+    }
+    let relative = token.start.strip_prefix('/').unwrap_or(&token.start);
+    if relative.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
+        return Err(invalid(&format!(": {}", token.start)));
+    }
+    Ok((format!("{prefix}{relative}"), token.revision))
+}
+
+fn go_base64_error(text: &str, why: &base64::DecodeError) -> String {
+    let at = match why {
+        base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol { index: at, .. } => *at,
+        _ => text.len().saturating_sub(text.len() % 4),
+    };
+    format!("illegal base64 data at input byte {at}")
+}
+
+fn go_json_error(bytes: &[u8]) -> String {
+    match crate::codec::json::parse(bytes) {
+        Err(why) => why.0,
+        Ok(_) => "json: cannot unmarshal continue token".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_leads_back_to_its_key_and_revision() {
+        let token = encode("/registry/pods/ns/a\0", "/registry/pods/", 7);
+        assert_eq!(decode(&token, "/registry/pods/").map_err(|status| status.message), Ok(("/registry/pods/ns/a\0".to_owned(), 7)));
+    }
+
+    #[test]
+    fn tokens_cannot_lead_out_of_the_prefix() {
+        let token = URL_SAFE_NO_PAD.encode(r#"{"v":"meta.k8s.io/v1","rv":7,"start":"../secrets"}"#);
+        assert_eq!(decode(&token, "/p/").map_err(|status| status.message), Err("continue key is not valid: ../secrets".to_owned()));
+    }
+}

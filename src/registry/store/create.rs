@@ -1,0 +1,155 @@
+//! Create: names, system fields, strategy, validation, one conditional write.
+
+use crate::base::random;
+use crate::meta::status::Result;
+use crate::meta::{Object, Status};
+use crate::registry::validation::validate_object_meta;
+use crate::storage::{Stored, Txn};
+
+use super::{Gate, Live, Store, WriteContext};
+
+/// How often a generated name is drawn anew when it is taken (apiserver `maxNameGenerationCreateAttempts`).
+const NAME_ATTEMPTS: usize = 8;
+/// The longest generated name (a DNS label).
+const GENERATED_NAME_MAX: usize = 63;
+/// Random letters behind a generateName.
+const SUFFIX_LEN: usize = 5;
+
+impl Store {
+    /// Creates `object`, which is decoded, defaulted and admitted. A generated name that is taken is drawn anew.
+    pub async fn create(&self, ctx: &WriteContext<'_>, object: Object, gate: &dyn Gate) -> Result<Live> {
+        if !object.name().is_empty() || object.generate_name().is_empty() {
+            return self.create_once(ctx, object, gate).await;
+        }
+        let mut result = Err(Status::internal("no name was tried"));
+        for _ in 0..NAME_ATTEMPTS {
+            let mut named = object.clone();
+            named.set_meta_str("name", &generate_name(object.generate_name()));
+            result = self.create_once(ctx, named, gate).await;
+            match &result {
+                Err(status) if status.reason == "AlreadyExists" => {}
+                _ => break,
+            }
+        }
+        result
+    }
+
+    async fn create_once(&self, ctx: &WriteContext<'_>, mut object: Object, gate: &dyn Gate) -> Result<Live> {
+        self.fill_system_fields(&mut object);
+        self.reserve(ctx, &mut object, None).await?;
+        let result = self.create_reserved(ctx, &mut object, gate).await;
+        self.settle(ctx, &object, None, result.is_ok()).await;
+        result
+    }
+
+    async fn create_reserved(&self, ctx: &WriteContext<'_>, object: &mut Object, gate: &dyn Gate) -> Result<Live> {
+        self.before_create(ctx, object)?;
+        gate.validate(Some(object), None).await?;
+        let key = self.key(ctx.namespace, object.name())?;
+        let value = self.encode(object);
+        if ctx.dry_run {
+            let found = self.storage.get(&key).await.map_err(|error| self.fault(error, "create"))?;
+            if let Some(stored) = found {
+                return Err(self.already_exists(object, Some(stored)));
+            }
+            let stored = Stored { key, value, create_revision: 0, mod_revision: 0 };
+            return Ok(Live { object: object.clone(), stored });
+        }
+        match self.storage.create(&key, value.clone(), self.resource.ttl).await.map_err(|error| self.fault(error, "create"))? {
+            Txn::Done(revision) => {
+                object.set_meta_str("resourceVersion", &revision.to_string());
+                let stored = Stored { key, value, create_revision: revision, mod_revision: revision };
+                Ok(Live { object: object.clone(), stored })
+            }
+            Txn::Failed(standing) => Err(self.already_exists(object, standing)),
+        }
+    }
+
+    /// Sets what the server alone decides on a new object.
+    pub(super) fn fill_system_fields(&self, object: &mut Object) {
+        object.set_meta_str("creationTimestamp", &self.now_text());
+        object.set_meta_str("uid", &random::uuid());
+    }
+
+    /// Everything between the decoded object and admission's last word (apiserver `rest.BeforeCreate`).
+    pub(super) fn before_create(&self, ctx: &WriteContext<'_>, object: &mut Object) -> Result<()> {
+        let strategy = self.resource.strategy;
+        if !self.resource.decl.namespaced {
+            object.set_meta_str("namespace", "");
+        }
+        let context = self.context(ctx);
+        if strategy.has_generation() {
+            object.set_generation(1);
+        } else {
+            object.metadata_mut().shift_remove("generation");
+        }
+        if strategy.has_status() {
+            object.shift_remove("status");
+        }
+        strategy.prepare_for_create(&context, object);
+        let mut errors = validate_object_meta(object, self.resource.decl.namespaced, strategy.name_rule());
+        errors.extend(strategy.validate(&context, object));
+        if !errors.is_empty() {
+            return Err(Status::invalid(&self.resource.gvk, object.name(), errors));
+        }
+        for warning in strategy.warnings(object, None) {
+            ctx.warnings.add(warning);
+        }
+        self.restore_shape(object);
+        Ok(())
+    }
+
+    fn already_exists(&self, object: &Object, standing: Option<Stored>) -> Status {
+        let (gvr, name) = (&self.resource.gvr, object.name());
+        let mut status = if object.generate_name().is_empty() {
+            Status::already_exists(gvr, name)
+        } else {
+            Status::generate_name_conflict(gvr, name)
+        };
+        let deleting = standing.and_then(|stored| self.decode(&stored).ok()).is_some_and(|live| live.deletion_timestamp().is_some());
+        if deleting {
+            status.message = format!("object is being deleted: {}", status.message);
+        }
+        status
+    }
+
+    /// Puts the fields that a strategy added into the order and form of the schema.
+    pub(super) fn restore_shape(&self, object: &mut Object) {
+        crate::codec::normalise(object, self.resource.storage_ty());
+    }
+
+    pub(super) async fn reserve(&self, ctx: &WriteContext<'_>, object: &mut Object, old: Option<&Object>) -> Result<()> {
+        match &self.resource.hooks {
+            Some(hooks) => hooks.reserve(ctx, object, old).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Tells the hooks how a write ended.
+    pub(super) async fn settle(&self, ctx: &WriteContext<'_>, object: &Object, old: Option<&Object>, done: bool) {
+        let Some(hooks) = &self.resource.hooks else { return };
+        if done && !ctx.dry_run {
+            hooks.written(object, old).await;
+        } else {
+            hooks.release(object, old).await;
+        }
+    }
+}
+
+/// A name with the given start and a random end (apiserver `storage/names`).
+fn generate_name(base: &str) -> String {
+    let keep = base.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= GENERATED_NAME_MAX - SUFFIX_LEN).last();
+    format!("{}{}", &base[..keep.unwrap_or(0)], random::suffix(SUFFIX_LEN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::generate_name;
+
+    #[test]
+    fn a_generated_name_fits_into_a_label() {
+        let name = generate_name(&"x".repeat(80));
+        assert_eq!(name.len(), 63);
+        assert!(generate_name("web-").starts_with("web-"));
+    }
+}

@@ -1,0 +1,264 @@
+//! Delete: preconditions, graceful deletion, finalizers, and the end (apiserver `Store.Delete`, `rest.BeforeDelete`).
+
+use serde_json::Value;
+
+use crate::meta::options::{DeleteOptions, ListOptions, Propagation};
+use crate::meta::status::Result;
+use crate::meta::{Gvr, Object, Status, time};
+use crate::storage::{Stored, Txn};
+
+use super::{Gate, Live, Page, Store, WriteContext};
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+/// How often a delete is tried again because the object moved on meanwhile.
+const CONFLICT_RETRIES: usize = 100;
+/// How many objects a deletecollection reads at once.
+const COLLECTION_PAGE: i64 = 10_000;
+
+/// What became of a delete.
+#[derive(Debug)]
+pub struct Deleted {
+    /// The object as it was last (or still is).
+    pub live: Live,
+    /// Whether it is gone, rather than waiting for finalizers or its grace period.
+    pub gone: bool,
+}
+
+/// What a delete does to the object before it.
+enum Step {
+    /// It is already on its way; nothing changes.
+    Pending,
+    /// It stays, marked as deleted.
+    Mark { graceful: bool },
+    /// Nothing holds it.
+    Remove,
+}
+
+impl Store {
+    /// Deletes an object, or marks it as deleted where finalizers or a grace period hold it.
+    pub async fn delete(&self, ctx: &WriteContext<'_>, name: &str, options: &DeleteOptions, gate: &dyn Gate) -> Result<Deleted> {
+        let key = self.key(ctx.namespace, name)?;
+        let mut found = self.storage.get(&key).await.map_err(|error| self.fault(error, "delete"))?;
+        for _ in 0..CONFLICT_RETRIES {
+            let Some(stored) = found else { return Err(Status::not_found(&self.resource.gvr, name)) };
+            match self.delete_once(ctx, options, gate, stored).await? {
+                Ok(deleted) => return Ok(deleted),
+                Err(standing) => found = standing,
+            }
+        }
+        Err(Status::modified(&self.resource.gvr, name))
+    }
+
+    /// One attempt: `Err` holds what stands after somebody else was faster.
+    async fn delete_once(
+        &self,
+        ctx: &WriteContext<'_>,
+        options: &DeleteOptions,
+        gate: &dyn Gate,
+        stored: Stored,
+    ) -> Result<std::result::Result<Deleted, Option<Stored>>> {
+        let old = self.decode(&stored)?;
+        self.check_preconditions(options, &old)?;
+        let mut object = old.clone();
+        let step = self.plan(&mut object, options);
+        match step {
+            Step::Pending => Ok(Ok(Deleted { live: Live { object: old, stored }, gone: false })),
+            Step::Mark { graceful } => {
+                gate.validate(None, Some(&old)).await?;
+                self.mark(ctx, object, stored, graceful).await
+            }
+            Step::Remove => {
+                gate.validate(None, Some(&old)).await?;
+                self.remove(ctx, object, stored).await
+            }
+        }
+    }
+
+    /// Writes the marked object; an object whose grace is over at once goes right away.
+    async fn mark(
+        &self,
+        ctx: &WriteContext<'_>,
+        mut object: Object,
+        stored: Stored,
+        graceful: bool,
+    ) -> Result<std::result::Result<Deleted, Option<Stored>>> {
+        let held = !object.finalizers().is_empty() || self.resource.strategy.blocks_deletion(&object);
+        if graceful && !held && object.deletion_grace_period_seconds() == Some(0) {
+            return self.remove(ctx, object, stored).await;
+        }
+        self.restore_shape(&mut object);
+        let value = self.encode(&mut object);
+        let mut revision = stored.mod_revision;
+        if !ctx.dry_run && value != stored.value {
+            let ttl = self.resource.ttl;
+            match self.storage.update(&stored.key, value.clone(), revision, ttl).await.map_err(|error| self.fault(error, "update"))? {
+                Txn::Done(done) => revision = done,
+                Txn::Failed(standing) => return Ok(Err(standing)),
+            }
+        }
+        object.set_meta_str("resourceVersion", &revision.to_string());
+        let live = Live { object, stored: Stored { value, mod_revision: revision, ..stored } };
+        Ok(Ok(Deleted { live, gone: false }))
+    }
+
+    async fn remove(&self, ctx: &WriteContext<'_>, object: Object, stored: Stored) -> Result<std::result::Result<Deleted, Option<Stored>>> {
+        if !ctx.dry_run {
+            match self.storage.delete(&stored.key, stored.mod_revision).await.map_err(|error| self.fault(error, "delete"))? {
+                Txn::Done(_) => {}
+                Txn::Failed(standing) => return Ok(Err(standing)),
+            }
+            if let Some(hooks) = &self.resource.hooks {
+                hooks.deleted(&object).await;
+            }
+        }
+        Ok(Ok(Deleted { live: Live { object, stored }, gone: true }))
+    }
+
+    fn check_preconditions(&self, options: &DeleteOptions, old: &Object) -> Result<()> {
+        let gvk = &self.resource.gvk;
+        let kind = Gvr::new(&gvk.group, &gvk.version, &gvk.kind);
+        if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != old.uid()) {
+            let why = format!(
+                "the UID in the precondition ({uid}) does not match the UID in record ({}). \
+                 The object might have been deleted and then recreated",
+                old.uid()
+            );
+            return Err(Status::conflict(&kind, old.name(), &why));
+        }
+        if let Some(version) = options.resource_version.as_deref().filter(|version| *version != old.resource_version()) {
+            let why = format!(
+                "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). \
+                 The object might have been modified",
+                old.resource_version()
+            );
+            return Err(Status::conflict(&kind, old.name(), &why));
+        }
+        Ok(())
+    }
+
+    /// Changes the object into what a delete leaves of it for now, and says what is to be done.
+    fn plan(&self, object: &mut Object, options: &DeleteOptions) -> Step {
+        let strategy = self.resource.strategy;
+        let requested = options.grace_period_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds });
+        let graceful = strategy.grace_period(object, requested);
+        let mut marked = false;
+        if object.deletion_timestamp().is_none() {
+            if let Some(seconds) = graceful {
+                let at = self.clock.now() + std::time::Duration::from_secs(seconds.unsigned_abs());
+                self.set_deletion(object, time::format_seconds(at), seconds);
+                marked = true;
+            }
+        } else if graceful.is_some() && object.deletion_grace_period_seconds().unwrap_or(0) != 0 {
+            match self.shorten_grace(object, requested) {
+                false => return Step::Pending,
+                true => marked = true,
+            }
+        }
+        set_dependents_finalizers(object, options, strategy.orphans_by_default(), strategy.ignores_dependents());
+        if marked {
+            return Step::Mark { graceful: true };
+        }
+        if object.finalizers().is_empty() && !strategy.blocks_deletion(object) {
+            return Step::Remove;
+        }
+        let now = self.now_text();
+        let at = match object.deletion_timestamp() {
+            Some(at) if at <= now.as_str() => at.to_owned(),
+            _ => now,
+        };
+        self.set_deletion(object, at, 0);
+        Step::Mark { graceful: false }
+    }
+
+    /// Sets when and after which grace the object goes; the first time counts as a change of generation.
+    fn set_deletion(&self, object: &mut Object, at: String, grace: i64) {
+        if object.deletion_timestamp().is_none() {
+            if object.generation() > 0 {
+                object.set_generation(object.generation() + 1);
+            }
+            self.resource.strategy.mark_deleting(object);
+        }
+        object.set_meta_str("deletionTimestamp", &at);
+        object.metadata_mut().insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+    }
+
+    /// A later delete may only shorten the grace of an earlier one. Whether it did.
+    fn shorten_grace(&self, object: &mut Object, requested: Option<i64>) -> bool {
+        let present = object.deletion_grace_period_seconds().unwrap_or(0);
+        let Some(mut seconds) = requested.filter(|seconds| *seconds < present) else { return false };
+        let now = self.clock.now();
+        let begun = object.deletion_timestamp().and_then(time::parse).unwrap_or(now) - std::time::Duration::from_secs(present.unsigned_abs());
+        let mut at = begun + std::time::Duration::from_secs(seconds.unsigned_abs());
+        if at < now {
+            at = now;
+            seconds = seconds.min(1);
+        }
+        self.set_deletion(object, time::format_seconds(at), seconds);
+        true
+    }
+
+    /// Deletes every object that the list options select and answers with them as they were.
+    pub async fn delete_collection(
+        &self,
+        ctx: &WriteContext<'_>,
+        list: &ListOptions,
+        options: &DeleteOptions,
+        gate: &dyn Gate,
+    ) -> Result<Page> {
+        let mut list = list.clone();
+        let limited = list.limit > 0;
+        if !limited {
+            list.limit = COLLECTION_PAGE;
+        }
+        let mut all = Page::default();
+        loop {
+            let page = self.list(ctx.namespace, &list).await?;
+            for stored in &page.items {
+                let object = self.decode(stored)?;
+                let ctx = WriteContext { namespace: object.namespace(), ..*ctx };
+                match self.delete(&ctx, object.name(), options, gate).await {
+                    Ok(_) => {}
+                    Err(status) if status.code == 404 => {}
+                    Err(status) => return Err(status),
+                }
+            }
+            all.items.extend(page.items);
+            all.revision = page.revision;
+            if limited || page.continue_token.is_empty() {
+                (all.continue_token, all.remaining) = (page.continue_token, page.remaining);
+                return Ok(all);
+            }
+            list.continue_token = page.continue_token;
+            list.resource_version.clear();
+            list.resource_version_match.clear();
+        }
+    }
+}
+
+/// Brings the garbage collector's finalizers to what the delete asks for. Others keep their order.
+fn set_dependents_finalizers(object: &mut Object, options: &DeleteOptions, orphans_by_default: bool, ignores: bool) {
+    let has = |name: &str| object.finalizers().iter().any(|one| one == name);
+    let (orphan, foreground) = match (options.orphan_dependents, options.propagation) {
+        _ if ignores => (false, false),
+        (Some(orphan), _) => (orphan, false),
+        (_, Some(Propagation::Orphan)) => (true, false),
+        (_, Some(Propagation::Foreground)) => (false, true),
+        (_, Some(Propagation::Background)) => (false, false),
+        (None, None) => {
+            let first = object.finalizers().iter().find(|one| *one == ORPHAN || *one == FOREGROUND).and_then(Value::as_str);
+            (first == Some(ORPHAN) || (first.is_none() && orphans_by_default), first == Some(FOREGROUND))
+        }
+    };
+    if has(ORPHAN) == orphan && has(FOREGROUND) == foreground {
+        return;
+    }
+    let mut finalizers: Vec<Value> = object.finalizers().iter().filter(|one| *one != ORPHAN && *one != FOREGROUND).cloned().collect();
+    finalizers.extend(orphan.then(|| ORPHAN.into()));
+    finalizers.extend(foreground.then(|| FOREGROUND.into()));
+    if finalizers.is_empty() {
+        object.metadata_mut().shift_remove("finalizers");
+    } else {
+        object.metadata_mut().insert("finalizers".to_owned(), finalizers.into());
+    }
+}

@@ -1,0 +1,231 @@
+//! The generic store: the life of an object from request to bytes and back, the same for every kind
+//! (apiserver `registry/generic/registry.Store`).
+
+mod continuation;
+mod create;
+mod delete;
+mod read;
+mod update;
+mod watch;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::auth::User;
+use crate::base::clock::Clock;
+use crate::codec;
+use crate::meta::status::Result;
+use crate::meta::{Gvr, Object, Status, time};
+use crate::storage::{Revision, Storage, StorageError, Stored};
+
+use super::resource::Resource;
+use super::strategy::{Context, Subresource};
+
+pub use delete::Deleted;
+pub use read::{Page, Selection};
+pub use watch::{Event, EventKind, Events};
+
+/// Seconds after which a client should try again when storage could not be reached.
+const RETRY_AFTER_SECONDS: u32 = 2;
+
+/// Warnings for the client, gathered while a request is worked on; each text once.
+#[derive(Debug, Default)]
+pub struct Warnings(Mutex<Vec<String>>);
+
+impl Warnings {
+    pub fn add(&self, text: impl Into<String>) {
+        let text = text.into();
+        let mut texts = self.0.lock();
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock())
+    }
+}
+
+/// What a write knows of its request.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteContext<'a> {
+    pub user: &'a User,
+    /// Empty for cluster-scoped resources.
+    pub namespace: &'a str,
+    pub dry_run: bool,
+    pub warnings: &'a Warnings,
+}
+
+/// Admission, as the store sees it: the handlers bind it to the request.
+#[async_trait]
+pub trait Gate: Send + Sync {
+    /// Says no to what is about to be written: `new` is `None` for a delete, `old` for a create.
+    async fn validate(&self, new: Option<&Object>, old: Option<&Object>) -> Result<()>;
+
+    /// Whether an update (or apply) may create what does not exist.
+    async fn authorize_create(&self) -> Result<()>;
+}
+
+/// Makes the new state of an object out of the present one; called again when the object changed meanwhile.
+#[async_trait]
+pub trait Updater: Send + Sync {
+    /// The UID that the object must have, where the client named one.
+    fn uid(&self) -> Option<&str>;
+
+    /// The object to write. `live` is `None` where nothing exists.
+    async fn updated(&self, live: Option<&Object>) -> Result<Object>;
+}
+
+/// The objects of one resource in storage.
+#[derive(Clone)]
+pub struct Store {
+    pub resource: Arc<Resource>,
+    pub storage: Arc<dyn Storage>,
+    pub clock: Clock,
+    /// The root of all keys, `/registry` unless `--etcd-prefix` says otherwise.
+    root: Arc<str>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Store({:?})", self.resource)
+    }
+}
+
+/// An object with the revision that it was read at.
+#[derive(Clone, Debug)]
+pub struct Live {
+    pub object: Object,
+    pub stored: Stored,
+}
+
+impl Store {
+    pub fn new(resource: Arc<Resource>, storage: Arc<dyn Storage>, clock: Clock, root: &str) -> Self {
+        Self { resource, storage, clock, root: root.trim_end_matches('/').into() }
+    }
+
+    /// The prefix of all keys of the resource, with its closing slash.
+    pub fn prefix(&self) -> String {
+        format!("{}/{}/", self.root, self.resource.decl.storage_prefix)
+    }
+
+    /// The prefix of the keys of a namespace; of all where it is empty.
+    pub fn namespace_prefix(&self, namespace: &str) -> String {
+        if namespace.is_empty() { self.prefix() } else { format!("{}{namespace}/", self.prefix()) }
+    }
+
+    pub fn key(&self, namespace: &str, name: &str) -> Result<String> {
+        if self.resource.decl.namespaced && namespace.is_empty() {
+            return Err(Status::bad_request("Namespace parameter required."));
+        }
+        if name.is_empty() {
+            return Err(Status::bad_request("Name parameter required."));
+        }
+        let wrong = crate::meta::names::path_segment_name(name);
+        if !wrong.is_empty() {
+            return Err(Status::bad_request(format!("Name parameter invalid: {name:?}: {}", wrong.join(";"))));
+        }
+        let namespace = if self.resource.decl.namespaced { namespace } else { "" };
+        Ok(format!("{}{name}", self.namespace_prefix(namespace)))
+    }
+
+    /// The stored object as a tree of the storage version, with its resourceVersion.
+    pub fn decode(&self, stored: &Stored) -> Result<Object> {
+        let mut object = self.decode_value(&stored.value)?;
+        object.set_meta_str("resourceVersion", &stored.mod_revision.to_string());
+        Ok(object)
+    }
+
+    fn decode_value(&self, value: &Bytes) -> Result<Object> {
+        let ty = self.resource.storage_ty();
+        let unreadable = |why: codec::DecodeError| Status::internal(format!("unable to decode the stored object: {}", why.0));
+        let mut object = if codec::protobuf::is_envelope(value) {
+            let envelope = codec::protobuf::unwrap(value).map_err(unreadable)?;
+            codec::protobuf::decode(envelope.raw, ty).map_err(unreadable)?
+        } else {
+            codec::json::decode(value, ty).map_err(unreadable)?.object
+        };
+        object.insert("kind".to_owned(), self.resource.storage_gvk.kind.clone().into());
+        object.insert("apiVersion".to_owned(), self.resource.storage_gvk.api_version().into());
+        Ok(object)
+    }
+
+    /// The bytes to store for an object of the storage version. Its resourceVersion is storage's own and not in them.
+    fn encode(&self, object: &mut Object) -> Bytes {
+        object.metadata_mut().shift_remove("resourceVersion");
+        object.metadata_mut().shift_remove("selfLink");
+        let gvk = &self.resource.storage_gvk;
+        if self.resource.decl.stored_as_json {
+            let mut bytes = codec::json::encode(object);
+            bytes.push(b'\n');
+            return bytes.into();
+        }
+        let raw = codec::protobuf::encode(object, self.resource.storage_ty());
+        codec::protobuf::wrap(&gvk.api_version(), &gvk.kind, &raw).into()
+    }
+
+    /// What a strategy may know.
+    fn context<'a>(&self, ctx: &WriteContext<'a>) -> Context<'a> {
+        Context { now: self.clock.now(), user: ctx.user }
+    }
+
+    fn now_text(&self) -> String {
+        time::format_seconds(self.clock.now())
+    }
+
+    /// The Status for a failure of storage while doing `verb`.
+    fn fault(&self, error: StorageError, verb: &str) -> Status {
+        storage_status(error, &self.resource.gvr, verb)
+    }
+}
+
+/// The Status for a failure of storage (apiserver `storage/errors`).
+pub fn storage_status(error: StorageError, gvr: &Gvr, verb: &str) -> Status {
+    match error {
+        StorageError::Compacted { .. } => Status::expired("The resourceVersion for the provided list is too old."),
+        StorageError::FutureRevision { asked, current } => too_large_resource_version(asked, current),
+        StorageError::TooLarge(_) => Status::failure(500, "", "etcdserver: request is too large"),
+        StorageError::Unavailable(_) => {
+            let resource = gvr.group_resource();
+            let message = format!("The {verb} operation against {resource} could not be completed at this time, please try again.");
+            let mut status = Status::failure(500, "ServerTimeout", message);
+            let details = status.details_mut();
+            (details.name, details.group, details.kind) = (verb.to_owned(), gvr.group.clone(), gvr.resource.clone());
+            details.retry_after_seconds = RETRY_AFTER_SECONDS;
+            status
+        }
+        StorageError::Internal(why) => Status::internal(why),
+    }
+}
+
+/// 504: the revision asked for has not happened yet.
+pub fn too_large_resource_version(asked: Revision, current: Revision) -> Status {
+    let mut status = Status::timeout(&format!("Too large resource version: {asked}, current: {current}"), 1);
+    status.details_mut().causes = vec![crate::meta::status::Cause {
+        reason: "ResourceVersionTooLarge".to_owned(),
+        message: "Too large resource version".to_owned(),
+        field: String::new(),
+    }];
+    status
+}
+
+/// Counts a change of anything but metadata and status in `metadata.generation`.
+fn bump_generation(object: &mut Object, old: &Object) {
+    let differs = |(key, value): (&String, &serde_json::Value)| !is_housekeeping(key) && old.get(key) != Some(value);
+    let gone = old.keys().any(|key| !is_housekeeping(key) && !object.contains_key(key));
+    if gone || object.iter().any(differs) {
+        object.set_generation(old.generation() + 1);
+    }
+}
+
+fn is_housekeeping(key: &str) -> bool {
+    matches!(key, "metadata" | "status" | "kind" | "apiVersion")
+}
+
+/// Whether the subresource is the object itself.
+fn is_main(sub: Subresource) -> bool {
+    sub == Subresource::Main
+}

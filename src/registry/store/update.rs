@@ -1,0 +1,273 @@
+//! Update: read, change, compare, write if nothing moved; again if it did (apiserver `Store.Update`, `GuaranteedUpdate`).
+
+use serde_json::Value;
+
+use crate::merge::managers;
+use crate::meta::options::parse_resource_version;
+use crate::meta::status::Result;
+use crate::meta::{FieldError, Gvk, Object, Path, Status};
+use crate::registry::strategy::Subresource;
+use crate::registry::validation::{validate_object_meta, validate_object_meta_update};
+use crate::storage::{Stored, Txn};
+
+use super::{Gate, Live, Store, Updater, WriteContext, bump_generation, is_main};
+
+/// How often a write is tried again because the object moved on meanwhile.
+const CONFLICT_RETRIES: usize = 100;
+
+/// What became of an update.
+#[derive(Debug)]
+pub struct Updated {
+    pub live: Live,
+    /// The object did not exist before.
+    pub created: bool,
+}
+
+/// What to update.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    pub name: &'a str,
+    pub sub: Subresource<'a>,
+    /// Create the object if it does not exist, even where the kind does not allow that to a PUT (apply).
+    pub force_create: bool,
+}
+
+/// What one attempt came to.
+enum Attempt {
+    Done(Updated),
+    /// Somebody else was faster; this is what stands now.
+    Moved(Option<Stored>),
+}
+
+impl Store {
+    /// Brings the object to what `updater` makes of it. Nothing is written if that is what it already is.
+    pub async fn update(&self, ctx: &WriteContext<'_>, target: Target<'_>, updater: &dyn Updater, gate: &dyn Gate) -> Result<Updated> {
+        let key = self.key(ctx.namespace, target.name)?;
+        let mut stored = self.storage.get(&key).await.map_err(|error| self.fault(error, "update"))?;
+        for _ in 0..CONFLICT_RETRIES {
+            let attempt = match stored {
+                None => self.create_on_update(ctx, target, updater, gate, &key).await?,
+                Some(stored) => self.update_once(ctx, target, updater, gate, stored).await?,
+            };
+            match attempt {
+                Attempt::Done(updated) => return Ok(updated),
+                Attempt::Moved(standing) => stored = standing,
+            }
+        }
+        Err(Status::modified(&self.resource.gvr, target.name))
+    }
+
+    async fn create_on_update(
+        &self,
+        ctx: &WriteContext<'_>,
+        target: Target<'_>,
+        updater: &dyn Updater,
+        gate: &dyn Gate,
+        key: &str,
+    ) -> Result<Attempt> {
+        if !is_main(target.sub) || (!self.resource.strategy.allow_create_on_update() && !target.force_create) {
+            return Err(Status::not_found(&self.resource.gvr, target.name));
+        }
+        if let Some(uid) = updater.uid() {
+            return Err(self.uid_mismatch(key, target.name, uid, ""));
+        }
+        let mut object = updater.updated(None).await?;
+        self.fill_system_fields(&mut object);
+        self.reserve(ctx, &mut object, None).await?;
+        let attempt = self.create_on_update_reserved(ctx, &mut object, gate, key).await;
+        self.settle(ctx, &object, None, matches!(attempt, Ok(Attempt::Done(_)))).await;
+        attempt
+    }
+
+    async fn create_on_update_reserved(&self, ctx: &WriteContext<'_>, object: &mut Object, gate: &dyn Gate, key: &str) -> Result<Attempt> {
+        self.before_create(ctx, object)?;
+        gate.authorize_create().await?;
+        gate.validate(Some(object), None).await?;
+        let value = self.encode(object);
+        let mut stored = Stored { key: key.to_owned(), value: value.clone(), create_revision: 0, mod_revision: 0 };
+        if !ctx.dry_run {
+            match self.storage.create(key, value, self.resource.ttl).await.map_err(|error| self.fault(error, "create"))? {
+                Txn::Done(revision) => (stored.create_revision, stored.mod_revision) = (revision, revision),
+                Txn::Failed(standing) => return Ok(Attempt::Moved(standing)),
+            }
+            object.set_meta_str("resourceVersion", &stored.mod_revision.to_string());
+        }
+        Ok(Attempt::Done(Updated { live: Live { object: object.clone(), stored }, created: true }))
+    }
+
+    async fn update_once(
+        &self,
+        ctx: &WriteContext<'_>,
+        target: Target<'_>,
+        updater: &dyn Updater,
+        gate: &dyn Gate,
+        stored: Stored,
+    ) -> Result<Attempt> {
+        let mut old = self.decode(&stored)?;
+        self.resource.strategy.default(&mut old);
+        if let Some(uid) = updater.uid().filter(|uid| *uid != old.uid()) {
+            return Err(self.uid_mismatch(&stored.key, target.name, uid, old.uid()));
+        }
+        let mut object = updater.updated(Some(&old)).await?;
+        self.check_resource_version(&object, &old, target.name)?;
+        object.set_meta_str("resourceVersion", old.resource_version());
+        self.reserve(ctx, &mut object, Some(&old)).await?;
+        let attempt = self.update_reserved(ctx, target, &mut object, &old, gate, stored).await;
+        self.settle(ctx, &object, Some(&old), matches!(attempt, Ok(Attempt::Done(_)))).await;
+        attempt
+    }
+
+    async fn update_reserved(
+        &self,
+        ctx: &WriteContext<'_>,
+        target: Target<'_>,
+        object: &mut Object,
+        old: &Object,
+        gate: &dyn Gate,
+        stored: Stored,
+    ) -> Result<Attempt> {
+        self.before_update(ctx, target.sub, object, old)?;
+        managers::keep_times_if_only_they_changed(object, old);
+        gate.validate(Some(object), Some(old)).await?;
+        if should_delete(object, old) && !self.resource.strategy.blocks_deletion(object) {
+            return self.delete_emptied(ctx, object, stored).await;
+        }
+        let value = self.encode(object);
+        let revision = if value == stored.value || ctx.dry_run {
+            stored.mod_revision
+        } else {
+            let ttl = self.resource.ttl;
+            match self.storage.update(&stored.key, value.clone(), stored.mod_revision, ttl).await.map_err(|error| self.fault(error, "update"))? {
+                Txn::Done(revision) => revision,
+                Txn::Failed(standing) => return Ok(Attempt::Moved(standing)),
+            }
+        };
+        object.set_meta_str("resourceVersion", &revision.to_string());
+        let stored = Stored { value, mod_revision: revision, ..stored };
+        Ok(Attempt::Done(Updated { live: Live { object: object.clone(), stored }, created: false }))
+    }
+
+    /// The last finalizer of a deleted object went: so does the object. It is answered as the update left it.
+    async fn delete_emptied(&self, ctx: &WriteContext<'_>, object: &Object, stored: Stored) -> Result<Attempt> {
+        if !ctx.dry_run {
+            match self.storage.delete(&stored.key, stored.mod_revision).await.map_err(|error| self.fault(error, "delete"))? {
+                Txn::Done(_) | Txn::Failed(None) => {}
+                Txn::Failed(standing) => return Ok(Attempt::Moved(standing)),
+            }
+            if let Some(hooks) = &self.resource.hooks {
+                hooks.deleted(object).await;
+            }
+        }
+        let mut written = object.clone();
+        let value = self.encode(&mut written);
+        written.set_meta_str("resourceVersion", &stored.mod_revision.to_string());
+        Ok(Attempt::Done(Updated { live: Live { object: written, stored: Stored { value, ..stored } }, created: false }))
+    }
+
+    /// A PUT that names a resourceVersion must name the present one; one that names none overwrites, where the kind
+    /// allows it.
+    fn check_resource_version(&self, object: &Object, old: &Object, name: &str) -> Result<()> {
+        let gvr = &self.resource.gvr;
+        let wanted = parse_resource_version(object.resource_version()).map_err(|why| Status::failure(500, "", why))?;
+        if wanted == 0 {
+            if self.resource.strategy.allow_unconditional_update() {
+                return Ok(());
+            }
+            let error = FieldError::invalid(&Path::new("metadata").child("resourceVersion"), 0, "must be specified for an update");
+            return Err(Status::invalid(&Gvk::new(&gvr.group, &gvr.version, &gvr.resource), name, vec![error]));
+        }
+        if wanted.to_string() == old.resource_version() { Ok(()) } else { Err(Status::modified(gvr, name)) }
+    }
+
+    fn uid_mismatch(&self, key: &str, name: &str, wanted: &str, found: &str) -> Status {
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: \
+             Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+        );
+        Status::conflict(&self.resource.gvr, name, &why)
+    }
+
+    /// Everything between the new state and admission's last word (apiserver `rest.BeforeUpdate`).
+    fn before_update(&self, ctx: &WriteContext<'_>, sub: Subresource, object: &mut Object, old: &Object) -> Result<()> {
+        let strategy = self.resource.strategy;
+        let context = self.context(ctx);
+        if !self.resource.decl.namespaced {
+            object.set_meta_str("namespace", "");
+        }
+        copy_meta(object, old, "generation");
+        if strategy.has_status() {
+            match sub {
+                Subresource::Main => copy_section(object, old, "status"),
+                Subresource::Status => keep_all_but_status(object, old),
+                Subresource::Other(_) => {}
+            }
+        }
+        strategy.prepare_for_update(&context, sub, object, old);
+        if strategy.has_generation() && sub != Subresource::Status && object.generation() == old.generation() {
+            bump_generation(object, old);
+        }
+        if object.uid().is_empty() {
+            copy_meta(object, old, "uid");
+        }
+        for key in ["creationTimestamp", "deletionTimestamp"] {
+            if old.metadata().is_some_and(|meta| meta.get(key).is_some_and(|value| !value.is_null())) {
+                copy_meta(object, old, key);
+            }
+        }
+        if object.deletion_grace_period_seconds().is_none() {
+            copy_meta(object, old, "deletionGracePeriodSeconds");
+        }
+        let mut errors = validate_object_meta(object, self.resource.decl.namespaced, crate::registry::NameRule::PathSegment);
+        errors.extend(validate_object_meta_update(object, old));
+        errors.extend(strategy.validate_update(&context, sub, object, old));
+        if !errors.is_empty() {
+            return Err(Status::invalid(&self.resource.gvk, object.name(), errors));
+        }
+        if is_main(sub) {
+            for warning in strategy.warnings(object, Some(old)) {
+                ctx.warnings.add(warning);
+            }
+        }
+        self.restore_shape(object);
+        Ok(())
+    }
+}
+
+/// Whether an update takes the last finalizer off an object whose deletion waits for nothing else.
+fn should_delete(object: &Object, old: &Object) -> bool {
+    object.finalizers().is_empty() && old.deletion_timestamp().is_some() && old.deletion_grace_period_seconds().unwrap_or(0) == 0
+}
+
+/// Makes one member of ObjectMeta what it was.
+fn copy_meta(object: &mut Object, old: &Object, key: &str) {
+    match old.metadata().and_then(|meta| meta.get(key)) {
+        Some(value) => {
+            object.metadata_mut().insert(key.to_owned(), value.clone());
+        }
+        None => {
+            object.metadata_mut().shift_remove(key);
+        }
+    }
+}
+
+fn copy_section(object: &mut Object, old: &Object, key: &str) {
+    match old.get(key) {
+        Some(value) => {
+            object.insert(key.to_owned(), value.clone());
+        }
+        None => {
+            object.shift_remove(key);
+        }
+    }
+}
+
+/// A status update changes status and nothing else but the metadata that every write may change.
+fn keep_all_but_status(object: &mut Object, old: &Object) {
+    let stale: Vec<String> = object.keys().filter(|key| !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion")).cloned().collect();
+    for key in stale {
+        object.shift_remove(&key);
+    }
+    for (key, value) in old.iter().filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion")) {
+        object.insert(key.clone(), Value::clone(value));
+    }
+}
