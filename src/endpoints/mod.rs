@@ -1,3 +1,60 @@
 //! The request path: request info, routing, negotiation and one handler per verb.
 
 pub mod body;
+pub mod handlers;
+pub mod negotiate;
+pub mod request_info;
+pub mod respond;
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Method};
+
+use crate::admission::Chain;
+use crate::auth::User;
+use crate::auth::authz::Authorizer;
+use crate::base::clock::Clock;
+use crate::meta::options::Query;
+use crate::registry::Registry;
+
+use request_info::RequestInfo;
+
+/// What every handler may use.
+pub struct Api {
+    pub registry: Arc<Registry>,
+    pub admission: Arc<Chain>,
+    pub authorizer: Arc<dyn Authorizer>,
+    pub clock: Clock,
+    /// The shortest time that a watch without a timeout of its own lasts, in seconds.
+    pub min_request_timeout: u64,
+    /// Issues service account tokens; `None` without a signing key.
+    pub tokens: Option<Arc<dyn handlers::token::TokenIssuer>>,
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Api")
+    }
+}
+
+/// A request that passed the filters: everything but its body.
+#[derive(Debug)]
+pub struct Request {
+    pub info: RequestInfo,
+    pub method: Method,
+    pub query: Query,
+    pub headers: HeaderMap,
+    pub user: User,
+}
+
+impl Request {
+    /// A header as text, empty where absent. A repeated header is one, joined by commas.
+    pub fn header(&self, name: http::header::HeaderName) -> String {
+        let values: Vec<&str> = self.headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
+        values.join(",")
+    }
+
+    pub fn user_agent(&self) -> &str {
+        self.headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("")
+    }
+}

@@ -1,0 +1,161 @@
+//! The body of a write as an object of the served version, and what is wrong with it.
+
+use bytes::Bytes;
+use http::header;
+
+use crate::codec::{self, Decoded, json, yaml};
+use crate::meta::options::FieldValidation;
+use crate::meta::status::Result;
+use crate::meta::{Gvk, Object, Status};
+use crate::schema::{Schema, TypeRef};
+
+use super::Exchange;
+use crate::endpoints::negotiate::{self, MediaType};
+
+/// How many bytes of an unreadable body an error shows.
+const SUMMARY_BYTES: usize = 30;
+/// Where upstream's scheme is registered: the errors of unknown kinds say so.
+const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
+
+/// A decoded body.
+#[derive(Debug)]
+pub struct Body {
+    pub object: Object,
+    /// The apiVersion and kind that the body names, completed from the URL.
+    pub gvk: Gvk,
+}
+
+impl Exchange<'_> {
+    /// Decodes the body as the kind of the resource, defaults it and brings it to the storage version.
+    pub fn decode_main(&self, body: &Bytes, validation: FieldValidation) -> Result<Object> {
+        let resource = &self.store.resource;
+        let mut object = self.decode_as(body, &resource.gvk, resource.ty(), validation)?.object;
+        self.to_storage(&mut object);
+        Ok(object)
+    }
+
+    /// An object of the served version becomes a defaulted one of the storage version.
+    pub fn to_storage(&self, object: &mut Object) {
+        let resource = &self.store.resource;
+        if let Some(conversion) = resource.conversion {
+            conversion.to_storage(object);
+        }
+        object.insert("kind".to_owned(), resource.storage_gvk.kind.clone().into());
+        object.insert("apiVersion".to_owned(), resource.storage_gvk.api_version().into());
+        resource.strategy.default(object);
+        codec::normalise(object, resource.storage_ty());
+    }
+
+    /// Decodes the body as `gvk`, whose schema is `ty`.
+    pub fn decode_as(&self, body: &Bytes, gvk: &Gvk, ty: TypeRef<'_>, validation: FieldValidation) -> Result<Body> {
+        let media = negotiate::input(&self.request.header(header::CONTENT_TYPE))?;
+        let expected = Expected { gvk, ty, schema: &self.store.resource.schema };
+        let (decoded, gvk) = match media {
+            MediaType::Protobuf => expected.protobuf(body)?,
+            MediaType::Json => expected.json(body)?,
+            MediaType::Yaml => expected.yaml(body)?,
+        };
+        self.report(&decoded.issues, &gvk, &expected.gvk.kind, validation)?;
+        Ok(Body { object: decoded.object, gvk })
+    }
+
+    /// Unknown and duplicate fields: an error, warnings, or nothing.
+    fn report(&self, issues: &[String], gvk: &Gvk, expected: &str, validation: FieldValidation) -> Result<()> {
+        match validation {
+            _ if issues.is_empty() => Ok(()),
+            FieldValidation::Ignore => Ok(()),
+            FieldValidation::Warn => {
+                issues.iter().for_each(|issue| self.warnings.add(issue.clone()));
+                Ok(())
+            }
+            FieldValidation::Strict => Err(unreadable(gvk, expected, &format!("strict decoding error: {}", issues.join(", ")))),
+        }
+    }
+}
+
+/// What a body should be.
+struct Expected<'a> {
+    gvk: &'a Gvk,
+    ty: TypeRef<'a>,
+    schema: &'a Schema,
+}
+
+impl Expected<'_> {
+    fn json(&self, body: &[u8]) -> Result<(Decoded, Gvk)> {
+        let named = json::type_meta(body).map_err(|why| {
+            let why = format!("couldn't get version/kind; json parse error: {}", why.0);
+            self.unrecognized(&why, body)
+        })?;
+        let gvk = self.settle(named)?;
+        let decoded = json::decode(body, self.ty).map_err(|why| unreadable(&gvk, &self.gvk.kind, &why.0))?;
+        Ok((decoded, gvk))
+    }
+
+    fn yaml(&self, body: &[u8]) -> Result<(Decoded, Gvk)> {
+        let (value, mut issues) = yaml::to_value(body).map_err(|why| self.unrecognized(&why.0, body))?;
+        let text = |key: &str| value.get(key).and_then(serde_json::Value::as_str).unwrap_or("").to_owned();
+        let gvk = self.settle((text("apiVersion"), text("kind")))?;
+        let mut decoded = codec::from_value(value, self.ty).map_err(|why| unreadable(&gvk, &self.gvk.kind, &why.0))?;
+        issues.append(&mut decoded.issues);
+        decoded.issues = issues;
+        Ok((decoded, gvk))
+    }
+
+    fn protobuf(&self, body: &[u8]) -> Result<(Decoded, Gvk)> {
+        let envelope = codec::protobuf::unwrap(body).map_err(|why| self.unrecognized(&why.0, body))?;
+        let gvk = self.settle((envelope.api_version.to_owned(), envelope.kind.to_owned()))?;
+        let mut object = codec::protobuf::decode(envelope.raw, self.ty).map_err(|why| unreadable(&gvk, &self.gvk.kind, &why.0))?;
+        object.insert("kind".to_owned(), gvk.kind.clone().into());
+        object.insert("apiVersion".to_owned(), gvk.api_version().into());
+        Ok((Decoded { object, issues: Vec::new() }, gvk))
+    }
+
+    fn settle(&self, (api_version, kind): (String, String)) -> Result<Gvk> {
+        settle_kind(self.schema, self.gvk, &api_version, &kind).map_err(|why| {
+            let gvk = Gvk::from_api_version(&api_version, if kind.is_empty() { &self.gvk.kind } else { &kind });
+            unreadable(&gvk, &self.gvk.kind, &why)
+        })
+    }
+
+    /// 400 for a body of which not even the kind can be read.
+    fn unrecognized(&self, why: &str, body: &[u8]) -> Status {
+        let message = format!("the object provided is unrecognized (must be of type {}): {why} ({})", self.gvk.kind, summary(body));
+        Status::bad_request(message)
+    }
+}
+
+/// Completes the kind that a body names from the expected one; the error says why they do not go together.
+pub fn settle_kind(schema: &Schema, expected: &Gvk, api_version: &str, kind: &str) -> std::result::Result<Gvk, String> {
+    let mut gvk = Gvk::from_api_version(api_version, kind);
+    if kind.is_empty() {
+        gvk.kind.clone_from(&expected.kind);
+    }
+    if api_version.is_empty() {
+        (gvk.group, gvk.version) = (expected.group.clone(), expected.version.clone());
+    }
+    if gvk == *expected {
+        return Ok(gvk);
+    }
+    Err(if schema.get(&gvk).is_some() {
+        let package = expected.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
+        format!("converting ({}.{}) to ({package}.{}): unknown conversion", gvk.version, gvk.kind, expected.kind)
+    } else {
+        format!("no kind {:?} is registered for version {:?} in scheme {SCHEME:?}", gvk.kind, gvk.api_version())
+    })
+}
+
+/// 400 for a body of a known kind that does not decode.
+fn unreadable(gvk: &Gvk, expected: &str, why: &str) -> Status {
+    Status::bad_request(format!("{} in version {:?} cannot be handled as a {expected}: {why}", gvk.kind, gvk.version))
+}
+
+/// The start of a body, as an error shows it: what begins like an object as it is, anything else in hex.
+fn summary(body: &[u8]) -> String {
+    let start = &body[..body.len().min(SUMMARY_BYTES)];
+    let rest = if body.len() > SUMMARY_BYTES { " ..." } else { "" };
+    match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{rest}", String::from_utf8_lossy(start)),
+        Some(_) => format!("{}{rest}", start.iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
+    }
+}

@@ -1,0 +1,64 @@
+//! DELETE of an object or of a collection.
+
+use bytes::Bytes;
+use http::{Response, header};
+
+use crate::codec;
+use crate::meta::options::{DeleteOptions, ListOptions};
+use crate::meta::status::Result;
+use crate::meta::{Gvk, Object, Status};
+
+use super::{Exchange, RequestGate};
+use crate::endpoints::body::Body;
+use crate::endpoints::negotiate::{self, MediaType};
+use crate::endpoints::respond::{self, Shown};
+
+/// Deletes the object.
+pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
+    let options = options(x, &body)?;
+    let gate = RequestGate { x, dry_run: options.dry_run };
+    let name = x.request.info.url_name();
+    let deleted = x.store.delete(&x.write_context(options.dry_run), name, &options, &gate).await?;
+    let object = deleted.live.object;
+    if deleted.gone && !x.store.resource.strategy.returns_deleted_object() {
+        return Ok(x.answer_status(&Status::deleted(&x.store.resource.gvr, object.name(), object.uid())));
+    }
+    let code = if !deleted.gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
+    x.answer(code, Shown::Tree(object))
+}
+
+/// Deletes what the list options select; answers with what it was.
+pub async fn handle_collection(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
+    let list = ListOptions::from_query(&x.request.query, false)?;
+    let options = options(x, &body)?;
+    let gate = RequestGate { x, dry_run: options.dry_run };
+    let page = x.store.delete_collection(&x.write_context(options.dry_run), &list, &options, &gate).await?;
+    Ok(respond::bytes(200, x.output, x.view()?.list_bytes(page)?))
+}
+
+/// The options in the body, or in the query where there is none.
+pub fn options(x: &Exchange<'_>, body: &Bytes) -> Result<DeleteOptions> {
+    if body.is_empty() {
+        return DeleteOptions::from_query(&x.request.query);
+    }
+    DeleteOptions::from_object(&decode(x, body)?)
+}
+
+fn decode(x: &Exchange<'_>, body: &[u8]) -> Result<Object> {
+    let media = negotiate::input(&x.request.header(header::CONTENT_TYPE))?;
+    let ty = crate::schema::builtin()
+        .get(&Gvk::new("", "v1", "DeleteOptions"))
+        .ok_or_else(|| Status::internal("DeleteOptions is not in the schema"))?;
+    let bad = |why: codec::DecodeError| Status::bad_request(why.0);
+    Ok(match media {
+        MediaType::Json => codec::json::decode(body, ty).map_err(bad)?.object,
+        MediaType::Yaml => {
+            let (value, _) = codec::yaml::to_value(body).map_err(bad)?;
+            codec::from_value(value, ty).map_err(bad)?.object
+        }
+        MediaType::Protobuf => {
+            let envelope = codec::protobuf::unwrap(body).map_err(bad)?;
+            codec::protobuf::decode(envelope.raw, ty).map_err(bad)?
+        }
+    })
+}

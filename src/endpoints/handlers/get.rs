@@ -1,0 +1,20 @@
+//! GET of one object.
+
+use http::Response;
+
+use crate::meta::Status;
+use crate::meta::status::Result;
+
+use super::Exchange;
+use crate::endpoints::body::Body;
+use crate::endpoints::respond::Shown;
+
+/// Answers with the object, in any representation.
+pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
+    let query = &x.request.query;
+    if query.flag("export").unwrap_or(false) {
+        return Err(Status::bad_request("the export parameter, deprecated since v1.14, is no longer supported"));
+    }
+    let stored = x.store.get(x.namespace(), x.request.info.url_name(), query.get("resourceVersion").unwrap_or("")).await?;
+    x.answer(200, Shown::Stored(stored))
+}

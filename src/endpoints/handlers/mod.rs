@@ -1,0 +1,317 @@
+//! One handler per verb, and the exchange that they share: the request, its resource, its representation.
+
+mod create;
+mod decode;
+mod delete;
+mod get;
+mod list;
+mod patch;
+pub mod scale;
+mod subresources;
+pub mod token;
+mod update;
+mod watch;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Response, header};
+use http_body::Body as HttpBody;
+use http_body_util::{BodyExt, Limited};
+
+use crate::admission::{Attributes, Operation};
+use crate::auth::authz::{self, Decision};
+use crate::merge::managers;
+use crate::meta::status::Result;
+use crate::meta::{Object, Status};
+use crate::registry::store::{Gate, Store, Warnings, WriteContext};
+use crate::registry::strategy::Subresource;
+use crate::registry::table::IncludeObject;
+
+use super::body::Body;
+use super::negotiate::{self, Output, Purpose};
+use super::respond::{self, Shown, View};
+use super::{Api, Request};
+
+/// The largest body of a request, in bytes.
+pub const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
+
+/// One request to one resource.
+pub struct Exchange<'a> {
+    pub api: &'a Api,
+    pub request: &'a Request,
+    pub store: Store,
+    pub output: Output,
+    pub warnings: Warnings,
+}
+
+/// Answers a request to a resource. Every failure becomes a Status in the representation that the client reads.
+pub async fn handle<B>(api: &Api, request: &Request, body: B) -> Response<Body>
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let fallback = negotiate::output_or_json(&request.header(header::ACCEPT), request.user_agent(), &request.query);
+    let warnings;
+    let answer = match Exchange::new(api, request) {
+        Err(status) => {
+            warnings = Vec::new();
+            Err(status)
+        }
+        Ok(exchange) => {
+            let answer = dispatch(&exchange, body).await;
+            warnings = exchange.warnings.take();
+            answer
+        }
+    };
+    let mut response = answer.unwrap_or_else(|status| respond::status(&status, fallback));
+    respond::add_warnings(&mut response, warnings);
+    response
+}
+
+async fn dispatch<B>(x: &Exchange<'_>, body: B) -> Result<Response<Body>>
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let info = &x.request.info;
+    x.check_verb()?;
+    if !info.subresource.is_empty() {
+        return subresources::handle(x, body).await;
+    }
+    match info.verb.as_str() {
+        "get" => get::handle(x).await,
+        "list" => list::handle(x).await,
+        "watch" => watch::handle(x).await,
+        "create" => create::handle(x, read(body).await?).await,
+        "update" => update::handle(x, Subresource::Main, read(body).await?).await,
+        "patch" => patch::handle(x, Subresource::Main, body).await,
+        "delete" => delete::handle(x, read(body).await?).await,
+        "deletecollection" => delete::handle_collection(x, read(body).await?).await,
+        _ => Err(Status::method_not_supported(&x.store.resource.gvr, &info.verb)),
+    }
+}
+
+/// The whole body, 413 where it is over the limit.
+pub async fn read<B>(body: B) -> Result<Bytes>
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    match Limited::new(body, MAX_BODY_BYTES).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Status::too_large(&format!("limit is {MAX_BODY_BYTES}"))),
+        Err(error) => Err(Status::bad_request(format!("unable to read the request body: {error}"))),
+    }
+}
+
+impl<'a> Exchange<'a> {
+    fn new(api: &'a Api, request: &'a Request) -> Result<Self> {
+        let info = &request.info;
+        let store = api.registry.get(&info.group, &info.version, &info.resource).ok_or_else(Status::no_such_path)?;
+        let namespaced = store.resource.decl.namespaced;
+        let misplaced = if namespaced {
+            info.namespace.is_empty() && (!info.url_name().is_empty() && !info.watch_path)
+        } else {
+            !info.namespace.is_empty() && info.resource != "namespaces"
+        };
+        if misplaced || info.parts.len() > 3 && !subresources::takes_path(&info.subresource) {
+            return Err(Status::no_such_path());
+        }
+        Ok(Self { api, request, store, output: Output::default(), warnings: Warnings::default() }.negotiated()?)
+    }
+
+    /// Settles the representation of the answer.
+    fn negotiated(mut self) -> Result<Self> {
+        let info = &self.request.info;
+        let purpose = match info.verb.as_str() {
+            "list" | "deletecollection" => Purpose::List,
+            "watch" => Purpose::Watch,
+            _ => Purpose::Object,
+        };
+        self.output = negotiate::output(&self.request.header(header::ACCEPT), self.request.user_agent(), &self.request.query, purpose)?;
+        Ok(self)
+    }
+
+    /// 404 for unknown subresources, 405 for verbs that the resource does not have.
+    fn check_verb(&self) -> Result<()> {
+        let info = &self.request.info;
+        let decl = &self.store.resource.decl;
+        let (verbs, action) = if info.subresource.is_empty() {
+            (&decl.verbs, info.verb.as_str())
+        } else {
+            let sub = decl.subresources.iter().find(|sub| sub.name == info.subresource).ok_or_else(Status::no_such_path)?;
+            (&sub.verbs, info.verb.as_str())
+        };
+        if verbs.iter().any(|verb| verb == action) {
+            return Ok(());
+        }
+        if info.subresource.is_empty() && action == "watch" && decl.verbs.iter().any(|verb| verb == "list") {
+            return Err(Status::method_not_supported(&self.store.resource.gvr, "watch"));
+        }
+        Err(method_not_allowed())
+    }
+
+    /// The namespace that the store works in.
+    pub fn namespace(&self) -> &str {
+        if self.store.resource.decl.namespaced { &self.request.info.namespace } else { "" }
+    }
+
+    pub fn write_context(&self, dry_run: bool) -> WriteContext<'_> {
+        WriteContext { user: &self.request.user, namespace: self.namespace(), dry_run, warnings: &self.warnings }
+    }
+
+    pub fn view(&self) -> Result<View<'_>> {
+        let include = match self.request.query.get("includeObject").unwrap_or("") {
+            "" | "Metadata" => IncludeObject::Metadata,
+            "Object" => IncludeObject::Object,
+            "None" => IncludeObject::None,
+            other if matches!(self.output.form, negotiate::Form::Table(_)) => {
+                let why = format!("includeObject: Invalid value: {other:?}: must be 'Metadata', 'Object', 'None', or empty");
+                return Err(Status::bad_request(format!("Unable to convert to Table as requested: {why}")));
+            }
+            _ => IncludeObject::Metadata,
+        };
+        Ok(View { store: &self.store, output: self.output, include, now: self.api.clock.now() })
+    }
+
+    pub fn answer(&self, code: u16, shown: Shown) -> Result<Response<Body>> {
+        Ok(respond::bytes(code, self.output, self.view()?.object_bytes(shown)?))
+    }
+
+    /// A Status as the answer of something that worked.
+    pub fn answer_status(&self, status: &Status) -> Response<Body> {
+        respond::status(status, self.output)
+    }
+
+    /// The manager that writes: the `fieldManager` option, else the User-Agent.
+    pub fn manager(&self, option: &str) -> String {
+        managers::manager_name(option, self.request.user_agent())
+    }
+
+    /// Records who set which field.
+    pub fn track(&self, live: Option<&Object>, object: &mut Object, sub: Subresource, manager: &str) {
+        let resource = &self.store.resource;
+        let subresource = match sub {
+            Subresource::Main => "",
+            Subresource::Status => "status",
+            Subresource::Other(name) => name,
+        };
+        let empty = Object::default();
+        let tracking = managers::Tracking {
+            ty: resource.storage_ty(),
+            manager,
+            api_version: &resource.gvk.api_version(),
+            subresource,
+            now: self.api.clock.now(),
+            reset_fields: resource.strategy.reset_fields(sub),
+        };
+        managers::update(live.unwrap_or(&empty), object, &tracking);
+    }
+
+    /// Runs the mutating half of admission.
+    pub async fn admit(&self, object: &mut Object, old: Option<&Object>, name: &str, dry_run: bool) -> Result<()> {
+        let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+        let mut attributes = self.attributes(operation, name, dry_run);
+        attributes.object = Some(object);
+        attributes.old = old;
+        self.api.admission.admit(&mut attributes).await
+    }
+
+    fn attributes<'b>(&'b self, operation: Operation, name: &'b str, dry_run: bool) -> Attributes<'b> {
+        let info = &self.request.info;
+        let resource = &self.store.resource;
+        Attributes {
+            operation,
+            gvr: &resource.gvr,
+            gvk: &resource.gvk,
+            subresource: &info.subresource,
+            namespace: &info.namespace,
+            name,
+            object: None,
+            old: None,
+            user: &self.request.user,
+            dry_run,
+            options: None,
+        }
+    }
+
+    /// The body's namespace must be the URL's; where it names none, it gets the URL's.
+    pub fn check_namespace(&self, object: &mut Object) -> Result<()> {
+        let wanted = self.namespace();
+        if object.namespace() == wanted {
+            return Ok(());
+        }
+        if !object.namespace().is_empty() && !wanted.is_empty() {
+            return Err(Status::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+        }
+        object.set_meta_str("namespace", wanted);
+        Ok(())
+    }
+
+    /// The body's name must be the URL's.
+    pub fn check_name(&self, object: &Object) -> Result<()> {
+        let name = self.request.info.url_name();
+        if object.name().is_empty() {
+            let why = format!("the name of the object ({name} based on URL) was undeterminable: name must be provided");
+            return Err(Status::bad_request(why));
+        }
+        if object.name() != name {
+            let why = format!("the name of the object ({}) does not match the name on the URL ({name})", object.name());
+            return Err(Status::bad_request(why));
+        }
+        Ok(())
+    }
+}
+
+/// Admission's last word, bound to one request.
+pub struct RequestGate<'a> {
+    pub x: &'a Exchange<'a>,
+    pub dry_run: bool,
+}
+
+#[async_trait]
+impl Gate for RequestGate<'_> {
+    async fn validate(&self, new: Option<&Object>, old: Option<&Object>) -> Result<()> {
+        let operation = match (new, old) {
+            (Some(_), None) => Operation::Create,
+            (Some(_), Some(_)) => Operation::Update,
+            (None, _) => Operation::Delete,
+        };
+        let name = new.or(old).map_or("", Object::name);
+        let mut attributes = self.x.attributes(operation, name, self.dry_run);
+        attributes.old = old;
+        let mut copy = new.cloned();
+        attributes.object = copy.as_mut();
+        if operation == Operation::Delete {
+            self.x.api.admission.admit(&mut attributes).await?;
+        }
+        self.x.api.admission.validate(&attributes).await
+    }
+
+    async fn authorize_create(&self) -> Result<()> {
+        let info = &self.x.request.info;
+        let attributes = authz::Attributes {
+            user: self.x.request.user.clone(),
+            verb: "create".to_owned(),
+            group: info.group.clone(),
+            version: info.version.clone(),
+            resource: info.resource.clone(),
+            subresource: info.subresource.clone(),
+            namespace: info.namespace.clone(),
+            name: info.name.clone(),
+            resource_request: true,
+            path: info.path.clone(),
+        };
+        match self.x.api.authorizer.authorize(&attributes).await {
+            Decision::Allow(_) => Ok(()),
+            Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(authz::forbidden(&attributes, &reason)),
+        }
+    }
+}
+
+/// 405 for a method that no route takes.
+pub fn method_not_allowed() -> Status {
+    let mut status = Status::failure(405, "MethodNotAllowed", "the server does not allow this method on the requested resource");
+    status.details_mut();
+    status
+}

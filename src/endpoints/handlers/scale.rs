@@ -1,0 +1,192 @@
+//! The scale subresource: replicas of a workload, whatever its kind (autoscaling/v1 Scale).
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Response, header};
+use serde_json::{Map, Value, json};
+
+use crate::codec;
+use crate::merge::patch::{json as json_patch, merge, strategic};
+use crate::meta::options::{FieldValidation, Write, WriteOptions};
+use crate::meta::status::Result;
+use crate::meta::{FieldError, Gvk, Object, Path, Status};
+use crate::registry::store::{Target, Updater};
+use crate::registry::strategy::Subresource;
+use crate::schema::TypeRef;
+
+use super::{Exchange, RequestGate};
+use crate::endpoints::body::Body;
+use crate::endpoints::negotiate;
+use crate::endpoints::respond::Shown;
+
+fn kind() -> Gvk {
+    Gvk::new("autoscaling", "v1", "Scale")
+}
+
+fn ty() -> Result<TypeRef<'static>> {
+    crate::schema::builtin().get(&kind()).ok_or_else(|| Status::internal("Scale is not in the schema"))
+}
+
+/// Answers with the scale of the object.
+pub async fn get(x: &Exchange<'_>) -> Result<Response<Body>> {
+    let version = x.request.query.get("resourceVersion").unwrap_or("");
+    let stored = x.store.get(x.namespace(), x.request.info.url_name(), version).await?;
+    x.answer(200, Shown::Fixed(of(&x.store.decode(&stored)?)))
+}
+
+/// Replaces the scale with the one in the body.
+pub async fn put(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
+    let options = WriteOptions::from_query(&x.request.query, Write::Update)?;
+    let mut scale = x.decode_as(&body, &kind(), ty()?, options.field_validation)?.object;
+    x.check_namespace(&mut scale)?;
+    x.check_name(&scale)?;
+    write(x, Change::Replace(scale), options).await
+}
+
+/// Patches the scale.
+pub async fn patch(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
+    let options = WriteOptions::from_query(&x.request.query, Write::Patch)?;
+    write(x, Change::Patch { body, content_type: x.request.header(header::CONTENT_TYPE) }, options).await
+}
+
+async fn write(x: &Exchange<'_>, change: Change, options: WriteOptions) -> Result<Response<Body>> {
+    let dry_run = options.dry_run;
+    let updater = Rescale { x, change, options };
+    let gate = RequestGate { x, dry_run };
+    let target = Target { name: x.request.info.url_name(), sub: Subresource::Other("scale"), force_create: false };
+    let updated = x.store.update(&x.write_context(dry_run), target, &updater, &gate).await?;
+    x.answer(200, Shown::Fixed(of(&updated.live.object)))
+}
+
+enum Change {
+    Replace(Object),
+    Patch { body: Bytes, content_type: String },
+}
+
+struct Rescale<'a> {
+    x: &'a Exchange<'a>,
+    change: Change,
+    options: WriteOptions,
+}
+
+#[async_trait]
+impl Updater for Rescale<'_> {
+    fn uid(&self) -> Option<&str> {
+        match &self.change {
+            Change::Replace(scale) => Some(scale.uid()).filter(|uid| !uid.is_empty()),
+            Change::Patch { .. } => None,
+        }
+    }
+
+    async fn updated(&self, live: Option<&Object>) -> Result<Object> {
+        let resource = &self.x.store.resource;
+        let name = self.x.request.info.url_name();
+        let live = live.ok_or_else(|| Status::not_found(&resource.gvr, name))?;
+        let mut scale = match &self.change {
+            Change::Replace(scale) => scale.clone(),
+            Change::Patch { body, content_type } => {
+                let scale = patched(of(live), body, content_type, self.options.field_validation)?;
+                self.x.check_name(&scale)?;
+                scale
+            }
+        };
+        self.x.admit(&mut scale, Some(&of(live)), name, self.options.dry_run).await?;
+        check(&scale)?;
+        let mut object = live.clone();
+        object.set_meta_str("resourceVersion", scale.resource_version());
+        let replicas = scale.i64_at("/spec/replicas").unwrap_or(0);
+        object.section_mut("spec").insert("replicas".to_owned(), replicas.into());
+        let manager = self.x.manager(&self.options.field_manager);
+        self.x.track(Some(live), &mut object, Subresource::Other("scale"), &manager);
+        Ok(object)
+    }
+}
+
+fn patched(scale: Object, body: &[u8], content_type: &str, validation: FieldValidation) -> Result<Object> {
+    let patched = match content_type.split(';').next().unwrap_or("").trim() {
+        "application/json-patch+json" => json_patch::apply(scale.into(), body, validation)?,
+        "application/merge-patch+json" => merge::apply(scale.into(), body, validation)?,
+        "application/strategic-merge-patch+json" => strategic::apply(scale.into(), body, ty()?, validation)?,
+        _ => return Err(negotiate::unsupported(super::patch::ACCEPTED)),
+    };
+    let decoded = codec::from_value(patched.value, ty()?).map_err(|why| {
+        let error = FieldError::invalid(&Path::new("patch"), Value::String((patched.shown)()), why.0);
+        Status::invalid(&Gvk::default(), "", vec![error])
+    })?;
+    Ok(decoded.object)
+}
+
+/// What a Scale must satisfy (autoscaling `ValidateScale`).
+fn check(scale: &Object) -> Result<()> {
+    let replicas = scale.i64_at("/spec/replicas").unwrap_or(0);
+    if replicas >= 0 {
+        return Ok(());
+    }
+    let error = FieldError::invalid(&Path::new("spec").child("replicas"), replicas, "must be greater than or equal to 0");
+    Err(Status::invalid(&kind(), scale.name(), vec![error]))
+}
+
+/// The Scale of a workload of the storage version.
+pub fn of(object: &Object) -> Object {
+    let mut metadata = Map::new();
+    for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = object.metadata().and_then(|meta| meta.get(key)) {
+            metadata.insert(key.to_owned(), value.clone());
+        }
+    }
+    let mut spec = Map::new();
+    match object.i64_at("/spec/replicas") {
+        Some(replicas) if replicas != 0 => spec.insert("replicas".to_owned(), replicas.into()),
+        _ => None,
+    };
+    let mut status = Map::new();
+    status.insert("replicas".to_owned(), object.i64_at("/status/replicas").unwrap_or(0).into());
+    let selector = selector_text(object.at("/spec/selector"));
+    if !selector.is_empty() {
+        status.insert("selector".to_owned(), selector.into());
+    }
+    let scale = json!({ "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status });
+    Object::from_value(scale).unwrap_or_default()
+}
+
+/// A selector as text: of a LabelSelector, or of the plain map of a ReplicationController.
+fn selector_text(selector: Option<&Value>) -> String {
+    let Some(selector) = selector.and_then(Value::as_object) else { return String::new() };
+    let is_label_selector = selector.values().any(|value| !value.is_string()) || selector.is_empty();
+    let labels = if is_label_selector { selector.get("matchLabels").and_then(Value::as_object) } else { Some(selector) };
+    let mut terms: Vec<(String, String)> = Vec::new();
+    for (key, value) in labels.into_iter().flatten() {
+        terms.push((key.clone(), format!("{key}={}", value.as_str().unwrap_or(""))));
+    }
+    for one in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+        let key = crate::meta::str_at(one, "/key");
+        let mut values: Vec<&str> = crate::meta::array_at(one, "/values").iter().filter_map(Value::as_str).collect();
+        values.sort_unstable();
+        let text = match crate::meta::str_at(one, "/operator") {
+            "In" => format!("{key} in ({})", values.join(",")),
+            "NotIn" => format!("{key} notin ({})", values.join(",")),
+            "Exists" => key.to_owned(),
+            _ => format!("!{key}"),
+        };
+        terms.push((key.to_owned(), text));
+    }
+    terms.sort();
+    terms.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_read_as_label_selector_text() {
+        let checks = [
+            (json!({"matchLabels": {"b": "2", "a": "1"}}), "a=1,b=2"),
+            (json!({"matchExpressions": [{"key": "t", "operator": "In", "values": ["y", "x"]}, {"key": "n", "operator": "DoesNotExist"}]}), "!n,t in (x,y)"),
+            (json!({"app": "web"}), "app=web"),
+        ];
+        for (selector, want) in checks {
+            assert_eq!(selector_text(Some(&selector)), want);
+        }
+    }
+}

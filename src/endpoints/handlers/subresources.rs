@@ -1,0 +1,156 @@
+//! Requests to subresources, each to the handler that knows it.
+
+use bytes::Bytes;
+use http::Response;
+use http_body::Body as HttpBody;
+use serde_json::{Value, json};
+
+use async_trait::async_trait;
+
+use crate::meta::options::{DeleteOptions, Write, WriteOptions};
+use crate::meta::status::Result;
+use crate::meta::{Gvr, Object, Status};
+use crate::registry::store::{Target, Updater};
+use crate::registry::strategy::Subresource;
+
+use super::{Exchange, RequestGate, get, patch, read, scale, token, update};
+use crate::endpoints::body::Body;
+
+/// Whether more of the path belongs to the subresource.
+pub fn takes_path(subresource: &str) -> bool {
+    subresource == "proxy"
+}
+
+/// Answers a request to a subresource that the resource declares.
+pub async fn handle<B>(x: &Exchange<'_>, body: B) -> Result<Response<Body>>
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let info = &x.request.info;
+    let verb = info.verb.as_str();
+    match (info.subresource.as_str(), verb) {
+        ("scale", "get") => scale::get(x).await,
+        ("scale", "update") => scale::put(x, read(body).await?).await,
+        ("scale", "patch") => scale::patch(x, read(body).await?).await,
+        ("binding", "create") => bind(x, read(body).await?).await,
+        ("eviction", "create") => evict(x, read(body).await?).await,
+        ("token", "create") => token::handle(x, read(body).await?).await,
+        ("log" | "exec" | "attach" | "portforward" | "proxy", _) => {
+            Err(Status::unavailable(format!("the {} subresource has no node to reach", info.subresource)))
+        }
+        (_, "get") => get::handle(x).await,
+        (name, "update") => update::handle(x, subresource(name), read(body).await?).await,
+        (name, "patch") => patch::handle(x, subresource(name), body).await,
+        _ => Err(super::method_not_allowed()),
+    }
+}
+
+fn subresource(name: &str) -> Subresource<'_> {
+    if name == "status" { Subresource::Status } else { Subresource::Other(name) }
+}
+
+/// The Status of a subresource that made something but has nothing to show.
+fn created() -> Status {
+    Status { code: 201, success: true, reason: "", message: String::new(), details: None, continue_token: String::new() }
+}
+
+/// Decodes the body as the kind that the subresource takes.
+fn decode(x: &Exchange<'_>, body: &Bytes, options: &WriteOptions) -> Result<Object> {
+    let info = &x.request.info;
+    let sub = x.store.resource.decl.subresources.iter().find(|sub| sub.name == info.subresource).ok_or_else(Status::no_such_path)?;
+    let mut gvk = sub.kind.clone();
+    if gvk.version.is_empty() {
+        (gvk.group, gvk.version) = (x.store.resource.gvk.group.clone(), x.store.resource.gvk.version.clone());
+    }
+    let ty = x.store.resource.schema.get(&gvk).ok_or_else(|| Status::internal(format!("{gvk} is not in the schema")))?;
+    let mut object = x.decode_as(body, &gvk, ty, options.field_validation)?.object;
+    x.check_namespace(&mut object)?;
+    Ok(object)
+}
+
+/// Assigns a pod to a node (core/pod/storage `BindingREST`).
+async fn bind(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
+    let options = WriteOptions::from_query(&x.request.query, Write::Create)?;
+    let binding = decode(x, &body, &options)?;
+    let name = x.request.info.url_name();
+    if binding.name() != name {
+        return Err(Status::bad_request("name in URL does not match name in Binding object"));
+    }
+    let updater = Bind { x, binding, manager: x.manager(&options.field_manager) };
+    let gate = RequestGate { x, dry_run: options.dry_run };
+    let target = Target { name, sub: Subresource::Other("binding"), force_create: false };
+    x.store.update(&x.write_context(options.dry_run), target, &updater, &gate).await?;
+    Ok(x.answer_status(&created()))
+}
+
+struct Bind<'a> {
+    x: &'a Exchange<'a>,
+    binding: Object,
+    manager: String,
+}
+
+#[async_trait]
+impl Updater for Bind<'_> {
+    fn uid(&self) -> Option<&str> {
+        Some(self.binding.uid()).filter(|uid| !uid.is_empty())
+    }
+
+    async fn updated(&self, live: Option<&Object>) -> Result<Object> {
+        let gvr = &self.x.store.resource.gvr;
+        let live = live.ok_or_else(|| Status::not_found(gvr, self.binding.name()))?;
+        let refused = |why: String| {
+            let binding = Gvr::new(&gvr.group, &gvr.version, "pods/binding");
+            Status::conflict(&binding, live.name(), &why)
+        };
+        if live.deletion_timestamp().is_some() {
+            return Err(refused(format!("pod {} is being deleted, cannot be assigned to a host", live.name())));
+        }
+        if !live.str_at("/spec/nodeName").is_empty() {
+            return Err(refused(format!("pod {} is already assigned to node \"{}\"", live.name(), live.str_at("/spec/nodeName"))));
+        }
+        let gates = live.array_at("/spec/schedulingGates").len();
+        if gates > 0 {
+            return Err(refused(format!("pod {} has non-empty .spec.schedulingGates", live.name())));
+        }
+        let mut pod = live.clone();
+        pod.section_mut("spec").insert("nodeName".to_owned(), self.binding.str_at("/target/name").into());
+        if let Some(annotations) = self.binding.annotations().cloned() {
+            let slot = pod.metadata_mut().entry("annotations").or_insert_with(|| json!({}));
+            if let Value::Object(slot) = slot {
+                slot.extend(annotations);
+            }
+        }
+        set_scheduled(&mut pod, &crate::meta::time::format_seconds(self.x.api.clock.now()));
+        self.x.track(Some(live), &mut pod, Subresource::Other("binding"), &self.manager);
+        Ok(pod)
+    }
+}
+
+/// Sets the PodScheduled condition to true.
+fn set_scheduled(pod: &mut Object, now: &str) {
+    let condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now});
+    let conditions = pod.section_mut("status").entry("conditions").or_insert_with(|| json!([]));
+    if let Value::Array(conditions) = conditions {
+        conditions.retain(|one| one.get("type").and_then(Value::as_str) != Some("PodScheduled"));
+        conditions.push(condition);
+    }
+}
+
+/// Deletes a pod if the disruption budgets allow it (core/pod/storage `EvictionREST`).
+async fn evict(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
+    let options = WriteOptions::from_query(&x.request.query, Write::Create)?;
+    let eviction = decode(x, &body, &options)?;
+    let name = x.request.info.url_name();
+    if eviction.name() != name {
+        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let deletion = match eviction.at("/deleteOptions").cloned().and_then(Object::from_value) {
+        Some(object) => DeleteOptions::from_object(&object)?,
+        None => DeleteOptions::default(),
+    };
+    let dry_run = options.dry_run || deletion.dry_run;
+    let gate = RequestGate { x, dry_run };
+    x.store.delete(&x.write_context(dry_run), name, &deletion, &gate).await?;
+    Ok(x.answer_status(&created()))
+}

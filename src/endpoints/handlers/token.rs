@@ -1,0 +1,34 @@
+//! The token subresource of service accounts (authentication.k8s.io/v1 TokenRequest).
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::Response;
+
+use crate::meta::options::{Write, WriteOptions};
+use crate::meta::status::Result;
+use crate::meta::{Gvk, Object, Status};
+
+use super::Exchange;
+use crate::endpoints::body::Body;
+use crate::endpoints::respond::Shown;
+
+/// Signs tokens for service accounts.
+#[async_trait]
+pub trait TokenIssuer: Send + Sync {
+    /// Completes a TokenRequest for the service account with its token.
+    async fn issue(&self, service_account: &Object, request: Object) -> Result<Object>;
+}
+
+/// Answers a TokenRequest.
+pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
+    let options = WriteOptions::from_query(&x.request.query, Write::Create)?;
+    let gvk = Gvk::new("authentication.k8s.io", "v1", "TokenRequest");
+    let ty = x.store.resource.schema.get(&gvk).ok_or_else(|| Status::internal("TokenRequest is not in the schema"))?;
+    let mut request = x.decode_as(&body, &gvk, ty, options.field_validation)?.object;
+    x.check_namespace(&mut request)?;
+    let issuer = x.api.tokens.as_ref().ok_or_else(Status::no_such_path)?;
+    let name = x.request.info.url_name();
+    let account = x.store.find(x.namespace(), name).await?.ok_or_else(|| Status::not_found(&x.store.resource.gvr, name))?;
+    let answer = issuer.issue(&account, request).await?;
+    x.answer(201, Shown::Fixed(answer))
+}

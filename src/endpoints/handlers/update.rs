@@ -1,0 +1,54 @@
+//! PUT of an object or of a subresource that shares its kind.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::Response;
+
+use crate::meta::Object;
+use crate::meta::options::{Write, WriteOptions};
+use crate::meta::status::Result;
+use crate::registry::store::{Target, Updater};
+use crate::registry::strategy::Subresource;
+
+use super::create::dedup_owner_references;
+use super::{Exchange, RequestGate};
+use crate::endpoints::body::Body;
+use crate::endpoints::respond::Shown;
+
+/// Replaces the object with the one in the body.
+pub async fn handle(x: &Exchange<'_>, sub: Subresource<'_>, body: Bytes) -> Result<Response<Body>> {
+    let options = WriteOptions::from_query(&x.request.query, Write::Update)?;
+    let mut object = x.decode_main(&body, options.field_validation)?;
+    x.check_namespace(&mut object)?;
+    x.check_name(&object)?;
+    dedup_owner_references(&mut object, &x.warnings, "");
+    let updater = Replace { x, sub, manager: x.manager(&options.field_manager), dry_run: options.dry_run, object };
+    let gate = RequestGate { x, dry_run: options.dry_run };
+    let target = Target { name: x.request.info.url_name(), sub, force_create: false };
+    let updated = x.store.update(&x.write_context(options.dry_run), target, &updater, &gate).await?;
+    x.answer(if updated.created { 201 } else { 200 }, Shown::Tree(updated.live.object))
+}
+
+/// Makes the new state out of the body, whatever stands.
+struct Replace<'a> {
+    x: &'a Exchange<'a>,
+    sub: Subresource<'a>,
+    manager: String,
+    dry_run: bool,
+    object: Object,
+}
+
+#[async_trait]
+impl Updater for Replace<'_> {
+    fn uid(&self) -> Option<&str> {
+        Some(self.object.uid()).filter(|uid| !uid.is_empty())
+    }
+
+    async fn updated(&self, live: Option<&Object>) -> Result<Object> {
+        let mut object = self.object.clone();
+        self.x.track(live, &mut object, self.sub, &self.manager);
+        self.x.admit(&mut object, live, self.x.request.info.url_name(), self.dry_run).await?;
+        dedup_owner_references(&mut object, &self.x.warnings, " after mutating admission happens");
+        Ok(object)
+    }
+}

@@ -1,0 +1,207 @@
+//! Watch: a stream of events, each a frame of its own (apiserver `handlers/watch.go`).
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use http::Response;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use crate::codec;
+use crate::meta::options::ListOptions;
+use crate::meta::status::Result;
+use crate::meta::{Object, Status};
+use crate::registry::store::{Event, EventKind, Events, Store};
+use crate::registry::table::IncludeObject;
+use crate::storage::Revision;
+
+use super::Exchange;
+use crate::base::clock::Clock;
+use crate::endpoints::body::Body;
+use crate::endpoints::negotiate::{Form, MediaType, Output};
+use crate::endpoints::respond::{self, Shown, View};
+
+/// How often a watch that allows bookmarks gets one.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// How long before its end a watch gets a last bookmark.
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+/// The annotation of the bookmark that ends the initial events.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// Streams the changes until the client, the timeout or an error ends it.
+pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
+    let mut options = ListOptions::from_query(&x.request.query, x.request.info.watch_path)?;
+    if x.request.info.watch_path && !x.request.info.name.is_empty() {
+        options.field_selector = crate::meta::selector::fields::FieldSelector::exactly("metadata.name", &x.request.info.name);
+    }
+    let include = x.view()?.include;
+    let events = x.store.watch(x.namespace(), &options).await?;
+    let frames = Frames {
+        store: x.store.clone(),
+        output: x.output,
+        include,
+        clock: x.api.clock.clone(),
+        with_columns: true,
+        last: 0,
+        bookmarks: options.allow_watch_bookmarks,
+    };
+    let timeout = timeout(&options, x.api.min_request_timeout);
+    let body = frames.stream(events, timeout).map(|frame| frame.map(Frame::data));
+    let mut response = Response::new(StreamBody::new(body).boxed_unsync());
+    let media = match x.output.media {
+        MediaType::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        other => other.name(),
+    };
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    response.headers_mut().insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    Ok(response)
+}
+
+/// What the client asked for, or a random time between one and two times the least.
+fn timeout(options: &ListOptions, least: u64) -> Duration {
+    match options.timeout_seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0) {
+        Some(seconds) => Duration::from_secs(seconds),
+        None => Duration::from_secs(least).mul_f64(1.0 + rand::random::<f64>()),
+    }
+}
+
+/// Renders the events of one watch.
+struct Frames {
+    store: Store,
+    output: Output,
+    include: IncludeObject,
+    clock: Clock,
+    /// The next Table is the first: it carries the columns.
+    with_columns: bool,
+    /// The last revision that the client knows of.
+    last: Revision,
+    bookmarks: bool,
+}
+
+/// What comes next on a watch.
+enum Next {
+    Event(Option<Result<Event>>),
+    Bookmark,
+    End,
+}
+
+impl Frames {
+    fn stream(self, events: Events, timeout: Duration) -> BoxStream<'static, std::io::Result<Bytes>> {
+        let begun = Instant::now();
+        let end = begun + timeout;
+        let first_bookmark = begun + BOOKMARK_EVERY.min(timeout.saturating_sub(BOOKMARK_BEFORE_END).max(Duration::from_millis(1)));
+        let state = Some((self, events, end, first_bookmark));
+        stream::unfold(state, |state| async move {
+            let (mut frames, mut events, end, mut bookmark) = state?;
+            loop {
+                let next = tokio::select! {
+                    biased;
+                    event = events.next() => Next::Event(event),
+                    () = tokio::time::sleep_until(bookmark.min(end)) => if bookmark < end { Next::Bookmark } else { Next::End },
+                };
+                match next {
+                    Next::End | Next::Event(None) => return None,
+                    Next::Bookmark => {
+                        bookmark = next_bookmark(bookmark, end);
+                        if let Some(bytes) = frames.periodic_bookmark() {
+                            return Some((Ok(bytes), Some((frames, events, end, bookmark))));
+                        }
+                    }
+                    Next::Event(Some(Err(status))) => return Some((Ok(frames.error(&status)), None)),
+                    Next::Event(Some(Ok(event))) => match frames.event(event) {
+                        Ok(Some(bytes)) => return Some((Ok(bytes), Some((frames, events, end, bookmark)))),
+                        Ok(None) => {}
+                        Err(status) => return Some((Ok(frames.error(&status)), None)),
+                    },
+                }
+            }
+        })
+        .boxed()
+    }
+
+    /// A frame for an event; none for progress that no client asked to hear of now.
+    fn event(&mut self, event: Event) -> Result<Option<Bytes>> {
+        self.last = self.last.max(event.revision);
+        let object = match (&event.kind, event.stored) {
+            (EventKind::Bookmark, _) => return Ok(None),
+            (EventKind::InitialEventsEnd, _) => return Ok(Some(self.bookmark(true))),
+            (_, None) => return Ok(None),
+            (_, Some(stored)) => self.object(Shown::Stored(stored))?,
+        };
+        Ok(Some(self.frame(event.kind.name(), &object)))
+    }
+
+    /// The object of an event in the representation of the watch.
+    fn object(&mut self, shown: Shown) -> Result<Vec<u8>> {
+        let output = Output { pretty: false, ..self.output };
+        let view = View { store: &self.store, output, include: self.include, now: self.clock.now() };
+        let Form::Table(version) = output.form else { return view.object_bytes(shown) };
+        let object = view.tree(shown)?;
+        let meta = Map::from_iter([("resourceVersion".to_owned(), object.resource_version().into())]);
+        let table = view.table(&[object], meta, version, std::mem::take(&mut self.with_columns));
+        Ok(codec::json::encode(&table))
+    }
+
+    fn periodic_bookmark(&self) -> Option<Bytes> {
+        (self.bookmarks && self.last > 0).then(|| self.bookmark(false))
+    }
+
+    /// A BOOKMARK: an object of the kind with nothing but a resourceVersion.
+    fn bookmark(&self, ends_initial_events: bool) -> Bytes {
+        let gvk = &self.store.resource.gvk;
+        let mut metadata = json!({ "resourceVersion": self.last.to_string() });
+        if ends_initial_events {
+            metadata["annotations"] = json!({ INITIAL_EVENTS_END: "true" });
+        }
+        let blank = json!({ "kind": gvk.kind, "apiVersion": gvk.api_version(), "metadata": metadata });
+        let mut object = Object::from_value(blank).unwrap_or_default();
+        codec::normalise(&mut object, self.store.resource.ty());
+        let output = Output { pretty: false, ..self.output };
+        let view = View { store: &self.store, output, include: self.include, now: self.clock.now() };
+        let bytes = match output.form {
+            Form::Table(version) => {
+                let meta = Map::from_iter([("resourceVersion".to_owned(), Value::from(self.last.to_string()))]);
+                codec::json::encode(&view.table(&[object], meta, version, false))
+            }
+            _ => view.object_bytes(Shown::Tree(object)).unwrap_or_default(),
+        };
+        self.frame(EventKind::Bookmark.name(), &bytes)
+    }
+
+    fn error(&self, status: &Status) -> Bytes {
+        let object = Object::from_value(status.to_value()).unwrap_or_default();
+        let bytes = match self.output.media {
+            MediaType::Protobuf => respond::protobuf_status(&object),
+            _ => codec::json::encode(&object),
+        };
+        self.frame("ERROR", &bytes)
+    }
+
+    /// JSON: one line. Protobuf: a length and a WatchEvent.
+    fn frame(&self, kind: &str, object: &[u8]) -> Bytes {
+        match self.output.media {
+            MediaType::Protobuf => codec::protobuf::watch_frame(kind, object).into(),
+            _ => {
+                let mut out = Vec::with_capacity(object.len() + 32);
+                out.extend_from_slice(b"{\"type\":\"");
+                out.extend_from_slice(kind.as_bytes());
+                out.extend_from_slice(b"\",\"object\":");
+                out.extend_from_slice(object);
+                out.extend_from_slice(b"}\n");
+                out.into()
+            }
+        }
+    }
+}
+
+/// Every minute, and shortly before the end.
+fn next_bookmark(last: Instant, end: Instant) -> Instant {
+    let regular = last + BOOKMARK_EVERY;
+    let final_one = end.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(end);
+    if last < final_one { regular.min(final_one) } else { end }
+}

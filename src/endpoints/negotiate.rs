@@ -1,0 +1,245 @@
+//! Which representation the client wants, and in which it sends (apiserver `handlers/negotiation`).
+
+use crate::meta::Status;
+use crate::meta::options::Query;
+use crate::meta::status::Result;
+
+/// A media type that objects are read and written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MediaType {
+    Json,
+    Yaml,
+    Protobuf,
+}
+
+impl MediaType {
+    pub const ALL: [Self; 3] = [Self::Json, Self::Yaml, Self::Protobuf];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Yaml => "application/yaml",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|media| media.name() == name)
+    }
+}
+
+/// What kind of object the client wants to see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The object itself.
+    Object,
+    /// A `meta.k8s.io` Table in this version (v1 or v1beta1).
+    Table(&'static str),
+    /// PartialObjectMetadata (or its list), likewise.
+    Metadata(&'static str),
+}
+
+/// The outcome of the negotiation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Output {
+    pub media: MediaType,
+    pub form: Form,
+    /// Indented JSON.
+    pub pretty: bool,
+}
+
+impl Default for Output {
+    fn default() -> Self {
+        Self { media: MediaType::Json, form: Form::Object, pretty: false }
+    }
+}
+
+const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+
+/// What the answer of a request is for: which transformations make sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    Object,
+    List,
+    Watch,
+    /// Status and other fixed kinds: no transformation.
+    Fixed,
+}
+
+/// Picks the representation of the answer, 406 where there is none.
+pub fn output(accept: &str, user_agent: &str, query: &Query, purpose: Purpose) -> Result<Output> {
+    if !routable(accept) {
+        let mut status = Status::not_acceptable(format!("406: Not Acceptable\n\nAvailable representations: {ACCEPTED}"));
+        status.details_mut();
+        return Err(status);
+    }
+    let mut output = pick(accept, purpose).ok_or_else(|| {
+        let stream = if purpose == Purpose::Watch { WATCHED } else { ACCEPTED };
+        Status::not_acceptable(format!("only the following media types are accepted: {stream}"))
+    })?;
+    output.pretty |= wants_pretty(user_agent, query);
+    Ok(output)
+}
+
+const WATCHED: &str = "application/json;stream=watch, application/yaml;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+
+/// The representation for an answer that must come in some form: JSON where the client accepts none.
+pub fn output_or_json(accept: &str, user_agent: &str, query: &Query) -> Output {
+    let mut output = pick(accept, Purpose::Fixed).unwrap_or_default();
+    output.pretty |= wants_pretty(user_agent, query);
+    output
+}
+
+/// Whether any of the types is one that routes produce: exactly, or `*/*`.
+fn routable(accept: &str) -> bool {
+    if accept.is_empty() {
+        return true;
+    }
+    accept.split(',').any(|one| {
+        let name = one.split(';').next().unwrap_or("").trim();
+        name == "*/*" || MediaType::from_name(name).is_some()
+    })
+}
+
+struct Clause<'a> {
+    kind: &'a str,
+    subtype: &'a str,
+    quality: f32,
+    params: Vec<(&'a str, &'a str)>,
+}
+
+fn parse_accept(accept: &str) -> Vec<Clause<'_>> {
+    let mut clauses: Vec<Clause> = accept.split(',').filter_map(parse_clause).collect();
+    let wildcards = |clause: &Clause| usize::from(clause.kind == "*") + usize::from(clause.subtype == "*");
+    clauses.sort_by(|a, b| {
+        let quality = b.quality.partial_cmp(&a.quality).unwrap_or(std::cmp::Ordering::Equal);
+        quality.then_with(|| wildcards(a).cmp(&wildcards(b)))
+    });
+    clauses
+}
+
+fn parse_clause(text: &str) -> Option<Clause<'_>> {
+    let mut parts = text.split(';').map(str::trim);
+    let (kind, subtype) = match parts.next()?.split_once('/') {
+        Some((kind, subtype)) => (kind.trim(), subtype.trim()),
+        None => return None,
+    };
+    let mut clause = Clause { kind, subtype, quality: 1.0, params: Vec::new() };
+    for part in parts {
+        if let Some((key, value)) = part.split_once('=') {
+            match key.trim() {
+                "q" => clause.quality = value.trim().parse().unwrap_or(1.0),
+                key => clause.params.push((key, value.trim())),
+            }
+        }
+    }
+    Some(clause)
+}
+
+fn pick(accept: &str, purpose: Purpose) -> Option<Output> {
+    if accept.is_empty() {
+        return Some(Output::default());
+    }
+    for clause in parse_accept(accept) {
+        for media in MediaType::ALL {
+            let (kind, subtype) = media.name().split_once('/').unwrap_or_default();
+            let fits = (clause.kind == kind && (clause.subtype == subtype || clause.subtype == "*")) || (clause.kind == "*" && clause.subtype == "*");
+            if fits && let Some(output) = accept_params(&clause.params, media, purpose) {
+                return Some(output);
+            }
+        }
+    }
+    None
+}
+
+fn accept_params(params: &[(&str, &str)], media: MediaType, purpose: Purpose) -> Option<Output> {
+    let (mut kind, mut group, mut version) = (None, "", "");
+    let (mut converts, mut pretty) = (false, false);
+    for (key, value) in params {
+        match *key {
+            "as" => (kind, converts) = (Some(*value), true),
+            "g" => (group, converts) = (value, true),
+            "v" => (version, converts) = (value, true),
+            "stream" if *value != "watch" => return None,
+            "sv" => return None,
+            "pretty" => pretty = *value == "1",
+            _ => {}
+        }
+    }
+    if !converts {
+        return Some(Output { media, form: Form::Object, pretty });
+    }
+    let version = match (group, version) {
+        ("meta.k8s.io", "v1") => "v1",
+        ("meta.k8s.io", "v1beta1") => "v1beta1",
+        _ => return None,
+    };
+    let form = match (kind?, purpose) {
+        (_, Purpose::Fixed) => return None,
+        ("Table", _) => Form::Table(version),
+        ("PartialObjectMetadata", Purpose::Object | Purpose::Watch) => Form::Metadata(version),
+        ("PartialObjectMetadataList", Purpose::List) => Form::Metadata(version),
+        _ => return None,
+    };
+    Some(Output { media, form, pretty })
+}
+
+/// People get indentation: `?pretty` says so, or a user agent that people use.
+fn wants_pretty(user_agent: &str, query: &Query) -> bool {
+    match query.get("pretty") {
+        Some(value) if !value.is_empty() => matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"),
+        _ => ["curl", "Wget", "Mozilla/5.0"].iter().any(|agent| user_agent.starts_with(agent)),
+    }
+}
+
+/// The type of a request's body: JSON where nothing is said, 415 for what cannot be read.
+pub fn input(content_type: &str) -> Result<MediaType> {
+    let name = content_type.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    if name.is_empty() {
+        return Ok(MediaType::Json);
+    }
+    MediaType::from_name(&name).ok_or_else(|| unsupported(ACCEPTED))
+}
+
+/// 415 with the types that would do.
+pub fn unsupported(accepted: &str) -> Status {
+    Status::unsupported_media_type(format!("the body of the request was in an unknown format - accepted media types include: {accepted}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(accept: &str, purpose: Purpose) -> String {
+        match output(accept, "kubectl/v1.36", &Query::default(), purpose) {
+            Ok(output) => format!("{} {:?}", output.media.name(), output.form),
+            Err(status) => format!("{}", status.code),
+        }
+    }
+
+    #[test]
+    fn the_best_acceptable_type_wins() {
+        let checks = [
+            ("", Purpose::Object, "application/json Object"),
+            ("*/*", Purpose::Object, "application/json Object"),
+            ("application/json;q=0.2, application/yaml;q=0.9", Purpose::Object, "application/yaml Object"),
+            ("application/vnd.kubernetes.protobuf,application/json", Purpose::List, "application/vnd.kubernetes.protobuf Object"),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Purpose::List, "application/json Table(\"v1\")"),
+            ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Purpose::List, "application/json Metadata(\"v1\")"),
+            ("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", Purpose::List, "406"),
+            ("application/json;as=Table;g=meta.k8s.io;v=v9", Purpose::Object, "406"),
+            ("application/json;g=x", Purpose::Object, "406"),
+            ("application/*", Purpose::Object, "406"),
+            ("text/html", Purpose::Object, "406"),
+        ];
+        for (accept, purpose, want) in checks {
+            assert_eq!(read(accept, purpose), want, "{accept}");
+        }
+    }
+
+    #[test]
+    fn unknown_bodies_are_refused() {
+        assert_eq!(input("application/json; charset=utf-8").map_err(|status| status.code), Ok(MediaType::Json));
+        assert_eq!(input("text/yaml").map_err(|status| status.code), Err(415));
+    }
+}

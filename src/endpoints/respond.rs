@@ -1,0 +1,272 @@
+//! Answers: an object, a list, a Status, each in the representation that was negotiated.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY, WARNING, X_CONTENT_TYPE_OPTIONS};
+use http::{Response, StatusCode};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::codec;
+use crate::meta::status::Result;
+use crate::meta::{Object, Status};
+use crate::registry::printers;
+use crate::registry::resource::Resource;
+use crate::registry::store::{Page, Store};
+use crate::registry::table::IncludeObject;
+use crate::storage::Stored;
+
+use super::body::{self, Body};
+use super::negotiate::{Form, MediaType, Output};
+
+/// The longest a Warning header may get in all, in bytes (apiserver `endpoints/filters/warning.go`).
+const WARNINGS_MAX_BYTES: usize = 4 * 1024;
+
+/// An object to answer with.
+#[derive(Debug)]
+pub enum Shown {
+    /// As it lies in storage.
+    Stored(Stored),
+    /// A tree of the storage version.
+    Tree(Object),
+    /// A tree of a fixed kind that is not the resource's own: no conversion.
+    Fixed(Object),
+}
+
+/// What representations need to know of the request.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    pub store: &'a Store,
+    pub output: Output,
+    pub include: IncludeObject,
+    pub now: Timestamp,
+}
+
+impl View<'_> {
+    fn resource(&self) -> &Resource {
+        &self.store.resource
+    }
+
+    /// The object as a tree of the served version.
+    pub fn tree(&self, shown: Shown) -> Result<Object> {
+        let mut object = match shown {
+            Shown::Fixed(object) => return Ok(object),
+            Shown::Tree(object) => object,
+            Shown::Stored(stored) => self.store.decode(&stored)?,
+        };
+        if let Some(conversion) = self.resource().conversion {
+            conversion.to_served(&mut object);
+        }
+        let gvk = &self.resource().gvk;
+        object.insert("kind".to_owned(), gvk.kind.clone().into());
+        object.insert("apiVersion".to_owned(), gvk.api_version().into());
+        codec::normalise(&mut object, self.resource().ty());
+        Ok(object)
+    }
+
+    /// The bytes of one object.
+    pub fn object_bytes(&self, shown: Shown) -> Result<Vec<u8>> {
+        match (self.output.form, shown) {
+            (Form::Object, Shown::Stored(stored)) if self.output.media == MediaType::Json && self.resource().stored_as_served() => {
+                self.transcode(&stored, true)
+            }
+            (Form::Object, shown) => {
+                let object = self.tree(shown)?;
+                Ok(encode_object(&object, self.resource(), self.output))
+            }
+            (Form::Metadata(version), shown) => {
+                let object = self.tree(shown)?;
+                Ok(encode_fixed(&partial_metadata(&object, version), self.output))
+            }
+            (Form::Table(version), shown) => {
+                let object = self.tree(shown)?;
+                let list_meta = Object(Map::from_iter([("resourceVersion".to_owned(), object.resource_version().into())]));
+                Ok(encode_fixed(&self.table(&[object], list_meta.0, version, true), self.output))
+            }
+        }
+    }
+
+    /// A Table of objects of the served version.
+    pub fn table(&self, objects: &[Object], list_meta: Map<String, Value>, version: &str, with_columns: bool) -> Object {
+        let printer = printers::for_resource(&self.resource().gvr.group, &self.resource().gvr.resource);
+        let table = crate::registry::table::table(printer, objects, list_meta, version, self.include, self.now, with_columns);
+        Object::from_value(table).unwrap_or_default()
+    }
+
+    /// Stored bytes as JSON, without a tree. Items of a list carry no kind.
+    fn transcode(&self, stored: &Stored, with_kind: bool) -> Result<Vec<u8>> {
+        let unreadable = |why: codec::DecodeError| Status::internal(format!("unable to decode the stored object: {}", why.0));
+        let envelope = codec::protobuf::unwrap(&stored.value).map_err(unreadable)?;
+        let gvk = &self.resource().gvk;
+        let (api_version, kind) = if with_kind { (gvk.api_version(), gvk.kind.as_str()) } else { (String::new(), "") };
+        let mut out = Vec::with_capacity(stored.value.len() * 2);
+        codec::protobuf::to_json(envelope.raw, self.resource().ty(), &api_version, kind, Some(stored.mod_revision), &mut out)
+            .map_err(unreadable)?;
+        Ok(if self.output.pretty && with_kind { codec::json::indent(&out) } else { out })
+    }
+
+    /// The bytes of a list.
+    pub fn list_bytes(&self, page: Page) -> Result<Vec<u8>> {
+        let list_meta = list_meta(&page);
+        let plain = self.output.media == MediaType::Json && !self.output.pretty && self.resource().stored_as_served();
+        match self.output.form {
+            Form::Object if plain => self.json_list(page, &list_meta),
+            Form::Object => self.object_list(page, list_meta),
+            Form::Metadata(version) => {
+                let mut items = Vec::with_capacity(page.items.len());
+                for stored in page.items {
+                    items.push(Value::from(partial_metadata(&self.tree(Shown::Stored(stored))?, version)));
+                }
+                let items = if items.is_empty() { Value::Null } else { Value::Array(items) };
+                Ok(encode_fixed(&envelope("PartialObjectMetadataList", &meta_version(version), list_meta, items), self.output))
+            }
+            Form::Table(version) => {
+                let objects: Result<Vec<Object>> = page.items.into_iter().map(|stored| self.tree(Shown::Stored(stored))).collect();
+                Ok(encode_fixed(&self.table(&objects?, list_meta, version, true), self.output))
+            }
+        }
+    }
+
+    fn json_list(&self, page: Page, list_meta: &Map<String, Value>) -> Result<Vec<u8>> {
+        let head = envelope(&self.list_kind(), &self.resource().gvk.api_version(), list_meta.clone(), Value::Null);
+        let mut out = codec::json::encode(&head);
+        out.truncate(out.len() - b"null}".len());
+        out.push(b'[');
+        for (index, stored) in page.items.iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            out.extend(self.transcode(stored, false)?);
+        }
+        out.extend_from_slice(b"]}");
+        Ok(out)
+    }
+
+    fn object_list(&self, page: Page, list_meta: Map<String, Value>) -> Result<Vec<u8>> {
+        let mut items = Vec::with_capacity(page.items.len());
+        for stored in page.items {
+            let mut object = self.tree(Shown::Stored(stored))?;
+            if !self.resource().decl.stored_as_json {
+                object.shift_remove("kind");
+                object.shift_remove("apiVersion");
+            }
+            items.push(Value::from(object));
+        }
+        let list = envelope(&self.list_kind(), &self.resource().gvk.api_version(), list_meta, Value::Array(items));
+        Ok(match self.output.media {
+            MediaType::Protobuf => protobuf(&list, self.resource()),
+            _ => encode_fixed(&list, self.output),
+        })
+    }
+
+    fn list_kind(&self) -> String {
+        format!("{}List", self.resource().gvk.kind)
+    }
+}
+
+fn list_meta(page: &Page) -> Map<String, Value> {
+    let mut meta = Map::new();
+    meta.insert("resourceVersion".to_owned(), page.revision.to_string().into());
+    if !page.continue_token.is_empty() {
+        meta.insert("continue".to_owned(), page.continue_token.clone().into());
+    }
+    if let Some(remaining) = page.remaining {
+        meta.insert("remainingItemCount".to_owned(), remaining.into());
+    }
+    meta
+}
+
+fn envelope(kind: &str, api_version: &str, metadata: Map<String, Value>, items: Value) -> Object {
+    let mut out = Object::default();
+    out.insert("kind".to_owned(), kind.into());
+    out.insert("apiVersion".to_owned(), api_version.into());
+    out.insert("metadata".to_owned(), Value::Object(metadata));
+    out.insert("items".to_owned(), items);
+    out
+}
+
+fn meta_version(version: &str) -> String {
+    format!("meta.k8s.io/{version}")
+}
+
+/// An object without anything but its metadata.
+pub fn partial_metadata(object: &Object, version: &str) -> Object {
+    let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    let mut out = Object::default();
+    out.insert("kind".to_owned(), "PartialObjectMetadata".into());
+    out.insert("apiVersion".to_owned(), meta_version(version).into());
+    out.insert("metadata".to_owned(), metadata);
+    out
+}
+
+/// An object of a kind that the resource's schema knows.
+fn encode_object(object: &Object, resource: &Resource, output: Output) -> Vec<u8> {
+    match output.media {
+        MediaType::Protobuf => protobuf(object, resource),
+        _ => encode_fixed(object, output),
+    }
+}
+
+fn protobuf(object: &Object, resource: &Resource) -> Vec<u8> {
+    let gvk = crate::meta::Gvk::from_api_version(object.api_version(), object.kind());
+    let ty = resource.schema.get(&gvk).or_else(|| crate::schema::builtin().get(&gvk));
+    let raw = ty.map(|ty| codec::protobuf::encode(object, ty)).unwrap_or_default();
+    codec::protobuf::wrap(object.api_version(), object.kind(), &raw)
+}
+
+/// An object of one of the fixed kinds (Status, Table, ...), whose schema is that of `meta/v1`.
+fn encode_fixed(object: &Object, output: Output) -> Vec<u8> {
+    match output.media {
+        MediaType::Json if output.pretty => codec::json::indent(&codec::json::encode(object)),
+        MediaType::Json => codec::json::encode(object),
+        MediaType::Yaml => codec::yaml::encode(object),
+        MediaType::Protobuf => {
+            let gvk = crate::meta::Gvk::from_api_version(object.api_version(), object.kind());
+            match crate::schema::builtin().get(&gvk) {
+                Some(ty) => codec::protobuf::wrap(object.api_version(), object.kind(), &codec::protobuf::encode(object, ty)),
+                None => codec::json::encode(object),
+            }
+        }
+    }
+}
+
+/// A whole answer. JSON ends with a newline, as it does upstream.
+pub fn bytes(code: u16, output: Output, mut bytes: Vec<u8>) -> Response<Body> {
+    if output.media == MediaType::Json {
+        bytes.push(b'\n');
+    }
+    let mut response = Response::new(body::full(Bytes::from(bytes)));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(output.media.name()));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    headers.insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// The one place where a Status becomes an answer.
+pub fn status(status: &Status, output: Output) -> Response<Body> {
+    let object = Object::from_value(status.to_value()).unwrap_or_default();
+    let fixed = Output { form: Form::Object, ..output };
+    let mut response = bytes(status.code, fixed, encode_fixed(&object, fixed));
+    let retry = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+    if retry > 0 && matches!(status.code, 429 | 500..=599) {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry));
+    }
+    response
+}
+
+/// Adds Warning headers, as many as fit.
+pub fn add_warnings(response: &mut Response<Body>, warnings: Vec<String>) {
+    let mut total = 0;
+    for warning in warnings {
+        let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"").replace(['\n', '\r'], " ");
+        total += quoted.len();
+        if total > WARNINGS_MAX_BYTES {
+            return;
+        }
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+            response.headers_mut().append(WARNING, value);
+        }
+    }
+}
