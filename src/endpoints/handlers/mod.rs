@@ -12,6 +12,8 @@ pub mod token;
 mod update;
 mod watch;
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Response, header};
@@ -22,7 +24,7 @@ use crate::admission::{Attributes, Operation};
 use crate::auth::authz::{self, Decision};
 use crate::merge::managers;
 use crate::meta::status::Result;
-use crate::meta::{Object, Status};
+use crate::meta::{Gvr, Object, Status};
 use crate::registry::store::{Gate, Store, Warnings, WriteContext};
 use crate::registry::strategy::Subresource;
 use crate::registry::table::IncludeObject;
@@ -39,7 +41,7 @@ pub const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 pub struct Exchange<'a> {
     pub api: &'a Api,
     pub request: &'a Request,
-    pub store: Store,
+    pub store: Arc<Store>,
     pub output: Output,
     pub warnings: Warnings,
 }
@@ -107,7 +109,8 @@ where
 impl<'a> Exchange<'a> {
     fn new(api: &'a Api, request: &'a Request) -> Result<Self> {
         let info = &request.info;
-        let store = api.registry.get(&info.group, &info.version, &info.resource).ok_or_else(Status::no_such_path)?;
+        let gvr = Gvr::new(&info.group, &info.version, &info.resource);
+        let store = api.registry.get(&gvr).ok_or_else(Status::no_such_path)?.clone();
         let namespaced = store.resource.decl.namespaced;
         let misplaced = if namespaced {
             info.namespace.is_empty() && (!info.url_name().is_empty() && !info.watch_path)

@@ -1,5 +1,6 @@
 //! Watch: a stream of events, each a frame of its own (apiserver `handlers/watch.go`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -72,7 +73,7 @@ fn timeout(options: &ListOptions, least: u64) -> Duration {
 
 /// Renders the events of one watch.
 struct Frames {
-    store: Store,
+    store: Arc<Store>,
     output: Output,
     include: IncludeObject,
     clock: Clock,

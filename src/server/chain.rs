@@ -1,0 +1,174 @@
+//! The filters that every request passes, in order, and what stands behind them (apiserver `DefaultBuildHandlerChain`).
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::FutureExt;
+use http::{HeaderValue, Response, StatusCode, header};
+use hyper::body::Incoming;
+
+use crate::auth::authn::{Authenticator, Credentials};
+use crate::auth::authz::{self, Authorizer, Decision};
+use crate::auth::{ANONYMOUS, UNAUTHENTICATED, User};
+use crate::base::random;
+use crate::discovery::Documents;
+use crate::endpoints::body::{self, Body};
+use crate::endpoints::negotiate;
+use crate::endpoints::request_info::RequestInfo;
+use crate::endpoints::{Api, Request, handlers, respond};
+use crate::meta::Status;
+use crate::meta::options::Query;
+use crate::meta::status::Result;
+
+use super::health::Health;
+use super::impersonation;
+use super::listener::{Connection, Handler};
+
+/// How long a request may take that is neither a watch nor a stream.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Everything behind the listener.
+pub struct Chain {
+    pub authenticator: Arc<dyn Authenticator>,
+    pub anonymous: bool,
+    pub authorizer: Arc<dyn Authorizer>,
+    pub api: Api,
+    pub documents: Documents,
+    pub openapi: Arc<crate::discovery::openapi::OpenApi>,
+    pub health: Arc<Health>,
+}
+
+#[async_trait]
+impl Handler for Chain {
+    async fn handle(&self, request: http::Request<Incoming>, connection: &Connection) -> Response<Body> {
+        let guarded = AssertUnwindSafe(self.serve(request, connection)).catch_unwind().await;
+        let mut response = guarded.unwrap_or_else(|_| {
+            tracing::error!("a request panicked");
+            text(500, "This request caused apiserver to panic. Look in the logs for details.\n")
+        });
+        if let Ok(id) = HeaderValue::from_str(&random::uuid()) {
+            response.headers_mut().insert("audit-id", id);
+        }
+        response
+    }
+}
+
+impl Chain {
+    /// Request info, timeout, authentication, impersonation, authorization, then the handler.
+    async fn serve(&self, request: http::Request<Incoming>, connection: &Connection) -> Response<Body> {
+        let (mut parts, body) = request.into_parts();
+        let query = Query::parse(parts.uri.query().unwrap_or(""));
+        let info = RequestInfo::new(&parts.method, parts.uri.path(), &query);
+        let credentials = Credentials { headers: &parts.headers, connection_certificates: &connection.peer_certificates };
+        let authenticated = self.authenticator.authenticate(&credentials).await;
+        parts.headers.remove(header::AUTHORIZATION);
+        let mut request = Request { info, method: parts.method, query, headers: parts.headers, user: User::default() };
+        let output = negotiate::output_or_json(&request.header(header::ACCEPT), request.user_agent(), &request.query);
+        request.user = match authenticated {
+            Ok(Some(user)) => user,
+            Ok(None) if self.anonymous => anonymous(),
+            Ok(None) | Err(_) => return respond::status(&Status::unauthorized(), output),
+        };
+        let timeout = match timeout(&request) {
+            Ok(timeout) => timeout,
+            Err(status) => return respond::status(&status, output),
+        };
+        if let Err(status) = self.authorize(&mut request).await {
+            return respond::status(&status, output);
+        }
+        let path_query = parts.uri.query().unwrap_or("").to_owned();
+        let work = self.dispatch(request, body, &path_query);
+        match timeout {
+            None => work.await,
+            Some(limit) => tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+                let message = "request did not complete within the allotted timeout";
+                respond::status(&Status::timeout(message, 0), output)
+            }),
+        }
+    }
+
+    /// Settles as whom the request is made, and whether that user may.
+    async fn authorize(&self, request: &mut Request) -> Result<()> {
+        if let Some(user) = impersonation::apply(request, self.authorizer.as_ref()).await? {
+            request.user = user;
+        }
+        let attributes = attributes(request);
+        match self.authorizer.authorize(&attributes).await {
+            Decision::Allow(_) => Ok(()),
+            Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(authz::forbidden(&attributes, &reason)),
+        }
+    }
+
+    async fn dispatch(&self, request: Request, body: Incoming, query: &str) -> Response<Body> {
+        if request.info.is_resource {
+            if !self.api.registry.has_group(&request.info.group) {
+                return not_found();
+            }
+            return handlers::handle(&self.api, &request, body).await;
+        }
+        let path = request.info.path.as_str();
+        if let Some(response) = self.health.answer(path, query).await {
+            return response;
+        }
+        if let Some(response) = self.openapi.answer(path, query, &request.headers) {
+            return response.map(body::full);
+        }
+        match self.documents.answer(path, query, &request.headers) {
+            Some(Ok(document)) => document.map(body::full),
+            Some(Err(status)) => {
+                let output = negotiate::output_or_json(&request.header(header::ACCEPT), request.user_agent(), &request.query);
+                respond::status(&status, output)
+            }
+            None => not_found(),
+        }
+    }
+}
+
+/// The user of a request without credentials.
+fn anonymous() -> User {
+    User { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..User::default() }
+}
+
+/// What the authorizers are asked.
+fn attributes(request: &Request) -> authz::Attributes {
+    let info = &request.info;
+    authz::Attributes {
+        user: request.user.clone(),
+        verb: info.verb.clone(),
+        group: info.group.clone(),
+        version: info.version.clone(),
+        resource: info.resource.clone(),
+        subresource: info.subresource.clone(),
+        namespace: info.namespace.clone(),
+        name: info.name.clone(),
+        resource_request: info.is_resource,
+        path: info.path.clone(),
+    }
+}
+
+/// How long the request may take; `None` for watches and streams, which end by themselves.
+fn timeout(request: &Request) -> Result<Option<Duration>> {
+    let streams = request.info.verb == "watch" || ["log", "exec", "attach", "portforward", "proxy"].contains(&request.info.subresource.as_str());
+    if streams {
+        return Ok(None);
+    }
+    let Some(asked) = request.query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(Some(REQUEST_TIMEOUT)) };
+    let asked = super::flags::parse_duration(asked).map_err(|why| {
+        Status::bad_request(format!("invalid timeout specified in the request URL - {why}"))
+    })?;
+    Ok(Some(asked.filter(|asked| !asked.is_zero()).unwrap_or(REQUEST_TIMEOUT).min(REQUEST_TIMEOUT)))
+}
+
+fn text(code: u16, message: &'static str) -> Response<Body> {
+    let mut response = Response::new(body::full(message));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+fn not_found() -> Response<Body> {
+    text(404, "404 page not found\n")
+}

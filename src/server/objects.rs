@@ -1,0 +1,34 @@
+//! The registry as a source of objects for those who only read: admission, authentication, bootstrap.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::admission::Objects;
+use crate::meta::options::ListOptions;
+use crate::meta::status::Result;
+use crate::meta::{Gvr, Object, Status};
+use crate::registry::{Registry, Store};
+
+/// Reads objects of the storage version straight from their stores.
+#[derive(Clone, Debug)]
+pub struct RegistryObjects(pub Arc<Registry>);
+
+impl RegistryObjects {
+    fn store(&self, gvr: &Gvr) -> Result<&Arc<Store>> {
+        self.0.get(gvr).ok_or_else(|| Status::internal(format!("{} is not served", gvr.group_resource())))
+    }
+}
+
+#[async_trait]
+impl Objects for RegistryObjects {
+    async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Arc<Object>>> {
+        Ok(self.store(gvr)?.find(namespace, name).await?.map(Arc::new))
+    }
+
+    async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Arc<Object>>> {
+        let store = self.store(gvr)?;
+        let page = store.list(namespace, &ListOptions::default()).await?;
+        page.items.iter().map(|stored| store.decode(stored).map(Arc::new)).collect()
+    }
+}
