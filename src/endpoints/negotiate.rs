@@ -1,5 +1,6 @@
 //! Which representation the client wants, and in which it sends (apiserver `handlers/negotiation`).
 
+use crate::discovery::accept;
 use crate::meta::Status;
 use crate::meta::options::Query;
 use crate::meta::status::Result;
@@ -67,13 +68,13 @@ pub enum Purpose {
 }
 
 /// Picks the representation of the answer, 406 where there is none.
-pub fn output(accept: &str, user_agent: &str, query: &Query, purpose: Purpose) -> Result<Output> {
-    if !routable(accept) {
+pub fn output(header: &str, user_agent: &str, query: &Query, purpose: Purpose) -> Result<Output> {
+    if !accept::route_produces(header, &MediaType::ALL.map(MediaType::name)) {
         let mut status = Status::not_acceptable(format!("406: Not Acceptable\n\nAvailable representations: {ACCEPTED}"));
         status.details_mut();
         return Err(status);
     }
-    let mut output = pick(accept, purpose).ok_or_else(|| {
+    let mut output = pick(header, purpose).ok_or_else(|| {
         let stream = if purpose == Purpose::Watch { WATCHED } else { ACCEPTED };
         Status::not_acceptable(format!("only the following media types are accepted: {stream}"))
     })?;
@@ -84,67 +85,20 @@ pub fn output(accept: &str, user_agent: &str, query: &Query, purpose: Purpose) -
 const WATCHED: &str = "application/json;stream=watch, application/yaml;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
 /// The representation for an answer that must come in some form: JSON where the client accepts none.
-pub fn output_or_json(accept: &str, user_agent: &str, query: &Query) -> Output {
-    let mut output = pick(accept, Purpose::Fixed).unwrap_or_default();
+pub fn output_or_json(header: &str, user_agent: &str, query: &Query) -> Output {
+    let mut output = pick(header, Purpose::Fixed).unwrap_or_default();
     output.pretty |= wants_pretty(user_agent, query);
     output
 }
 
-/// Whether any of the types is one that routes produce: exactly, or `*/*`.
-fn routable(accept: &str) -> bool {
-    if accept.is_empty() {
-        return true;
-    }
-    accept.split(',').any(|one| {
-        let name = one.split(';').next().unwrap_or("").trim();
-        name == "*/*" || MediaType::from_name(name).is_some()
-    })
-}
-
-struct Clause<'a> {
-    kind: &'a str,
-    subtype: &'a str,
-    quality: f32,
-    params: Vec<(&'a str, &'a str)>,
-}
-
-fn parse_accept(accept: &str) -> Vec<Clause<'_>> {
-    let mut clauses: Vec<Clause> = accept.split(',').filter_map(parse_clause).collect();
-    let wildcards = |clause: &Clause| usize::from(clause.kind == "*") + usize::from(clause.subtype == "*");
-    clauses.sort_by(|a, b| {
-        let quality = b.quality.partial_cmp(&a.quality).unwrap_or(std::cmp::Ordering::Equal);
-        quality.then_with(|| wildcards(a).cmp(&wildcards(b)))
-    });
-    clauses
-}
-
-fn parse_clause(text: &str) -> Option<Clause<'_>> {
-    let mut parts = text.split(';').map(str::trim);
-    let (kind, subtype) = match parts.next()?.split_once('/') {
-        Some((kind, subtype)) => (kind.trim(), subtype.trim()),
-        None => return None,
-    };
-    let mut clause = Clause { kind, subtype, quality: 1.0, params: Vec::new() };
-    for part in parts {
-        if let Some((key, value)) = part.split_once('=') {
-            match key.trim() {
-                "q" => clause.quality = value.trim().parse().unwrap_or(1.0),
-                key => clause.params.push((key, value.trim())),
-            }
-        }
-    }
-    Some(clause)
-}
-
-fn pick(accept: &str, purpose: Purpose) -> Option<Output> {
-    if accept.is_empty() {
+fn pick(header: &str, purpose: Purpose) -> Option<Output> {
+    if header.is_empty() {
         return Some(Output::default());
     }
-    for clause in parse_accept(accept) {
+    for clause in accept::parse(header) {
         for media in MediaType::ALL {
-            let (kind, subtype) = media.name().split_once('/').unwrap_or_default();
-            let fits = (clause.kind == kind && (clause.subtype == subtype || clause.subtype == "*")) || (clause.kind == "*" && clause.subtype == "*");
-            if fits && let Some(output) = accept_params(&clause.params, media, purpose) {
+            if clause.covers(media.name())
+                && let Some(output) = accept_params(&clause.params, media, purpose) {
                 return Some(output);
             }
         }
