@@ -229,6 +229,11 @@ fn encode_fixed(object: &Object, output: Output) -> Vec<u8> {
     }
 }
 
+/// A Status in its protobuf envelope.
+pub fn protobuf_status(status: &Object) -> Vec<u8> {
+    encode_fixed(status, Output { media: MediaType::Protobuf, ..Output::default() })
+}
+
 /// A whole answer. JSON ends with a newline, as it does upstream.
 pub fn bytes(code: u16, output: Output, mut bytes: Vec<u8>) -> Response<Body> {
     if output.media == MediaType::Json {

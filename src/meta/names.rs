@@ -171,6 +171,11 @@ pub fn qualified_name(value: &str) -> Problems {
 }
 
 /// A label value: empty, or at most 63 letters, digits, and inner dashes, underscores and dots.
+/// What is wrong with the key of a label selector (apimachinery `content.IsLabelKey`).
+pub fn label_key(value: &str) -> Problems {
+    qualified_name(value)
+}
+
 pub fn label_value(value: &str) -> Problems {
     let mut out = Vec::new();
     if value.len() > LABEL_MAX {

@@ -4,6 +4,8 @@ pub mod authentication;
 pub mod bootstrap;
 pub mod certs;
 pub mod config;
+pub mod informer;
+pub mod objects;
 pub mod flags;
 pub mod health;
 pub mod listener;

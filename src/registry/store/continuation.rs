@@ -50,7 +50,7 @@ pub fn decode(text: &str, prefix: &str) -> Result<(String, Revision), Status> {
 
 fn go_base64_error(text: &str, why: &base64::DecodeError) -> String {
     let at = match why {
-        base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol { index: at, .. } => *at,
+        base64::DecodeError::InvalidByte(at, _) => *at,
         _ => text.len().saturating_sub(text.len() % 4),
     };
     format!("illegal base64 data at input byte {at}")

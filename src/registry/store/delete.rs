@@ -146,7 +146,7 @@ impl Store {
         if object.deletion_timestamp().is_none() {
             if let Some(seconds) = graceful {
                 let at = self.clock.now() + std::time::Duration::from_secs(seconds.unsigned_abs());
-                self.set_deletion(object, time::format_seconds(at), seconds);
+                self.set_deletion(object, time::format(at), seconds);
                 marked = true;
             }
         } else if graceful.is_some() && object.deletion_grace_period_seconds().unwrap_or(0) != 0 {
@@ -194,7 +194,7 @@ impl Store {
             at = now;
             seconds = seconds.min(1);
         }
-        self.set_deletion(object, time::format_seconds(at), seconds);
+        self.set_deletion(object, time::format(at), seconds);
         true
     }
 

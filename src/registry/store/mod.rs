@@ -26,6 +26,7 @@ use super::strategy::{Context, Subresource};
 
 pub use delete::Deleted;
 pub use read::{Page, Selection};
+pub use update::{Target, Updated};
 pub use watch::{Event, EventKind, Events};
 
 /// Seconds after which a client should try again when storage could not be reached.
@@ -173,7 +174,7 @@ impl Store {
     }
 
     fn now_text(&self) -> String {
-        time::format_seconds(self.clock.now())
+        time::format(self.clock.now())
     }
 
     /// The Status for a failure of storage while doing `verb`.
