@@ -30,20 +30,8 @@ impl Exchange<'_> {
     pub fn decode_main(&self, body: &Bytes, validation: FieldValidation) -> Result<Object> {
         let resource = &self.store.resource;
         let mut object = self.decode_as(body, &resource.gvk, resource.ty(), validation)?.object;
-        self.to_storage(&mut object);
+        self.store.to_storage(&mut object);
         Ok(object)
-    }
-
-    /// An object of the served version becomes a defaulted one of the storage version.
-    pub fn to_storage(&self, object: &mut Object) {
-        let resource = &self.store.resource;
-        if let Some(conversion) = resource.conversion {
-            conversion.to_storage(object);
-        }
-        object.insert("kind".to_owned(), resource.storage_gvk.kind.clone().into());
-        object.insert("apiVersion".to_owned(), resource.storage_gvk.api_version().into());
-        resource.strategy.default(object);
-        codec::normalise(object, resource.storage_ty());
     }
 
     /// Decodes the body as `gvk`, whose schema is `ty`.

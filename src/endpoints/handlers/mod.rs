@@ -188,27 +188,12 @@ impl<'a> Exchange<'a> {
 
     /// The manager that writes: the `fieldManager` option, else the User-Agent.
     pub fn manager(&self, option: &str) -> String {
-        managers::manager_name(option, self.request.user_agent())
+        managers::manager_name(option, self.request.user_agent()).into_owned()
     }
 
     /// Records who set which field.
     pub fn track(&self, live: Option<&Object>, object: &mut Object, sub: Subresource, manager: &str) {
-        let resource = &self.store.resource;
-        let subresource = match sub {
-            Subresource::Main => "",
-            Subresource::Status => "status",
-            Subresource::Other(name) => name,
-        };
-        let empty = Object::default();
-        let tracking = managers::Tracking {
-            ty: resource.storage_ty(),
-            manager,
-            api_version: &resource.gvk.api_version(),
-            subresource,
-            now: self.api.clock.now(),
-            reset_fields: resource.strategy.reset_fields(sub),
-        };
-        managers::update(live.unwrap_or(&empty), object, &tracking);
+        self.store.track(live, object, sub, manager);
     }
 
     /// Runs the mutating half of admission.

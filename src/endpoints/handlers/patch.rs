@@ -104,7 +104,7 @@ impl Patch<'_> {
             PatchType::Strategic => strategic::apply(served.into(), &self.body, resource.ty(), self.options.field_validation)?,
         };
         let mut object = self.typed(patched)?;
-        self.x.to_storage(&mut object);
+        self.x.store.to_storage(&mut object);
         Ok(object)
     }
 

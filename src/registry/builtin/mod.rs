@@ -5,6 +5,8 @@ pub mod authentication;
 pub mod authorization;
 mod core;
 pub mod defaults;
+pub mod autoscaling;
+pub mod events;
 mod facts;
 pub mod quantity;
 mod rbac;

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use crate::auth::User;
 use crate::base::clock::Clock;
 use crate::codec;
+use crate::merge::managers;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status, time};
 use crate::storage::{Revision, Storage, StorageError, Stored};
@@ -166,6 +167,38 @@ impl Store {
         }
         let raw = codec::protobuf::encode(object, self.resource.storage_ty());
         codec::protobuf::wrap(&gvk.api_version(), &gvk.kind, &raw).into()
+    }
+
+    /// An object of the served version becomes a defaulted one of the storage version.
+    pub fn to_storage(&self, object: &mut Object) {
+        let resource = &self.resource;
+        if let Some(conversion) = resource.conversion {
+            conversion.to_storage(object);
+        }
+        object.insert("kind".to_owned(), resource.storage_gvk.kind.clone().into());
+        object.insert("apiVersion".to_owned(), resource.storage_gvk.api_version().into());
+        resource.strategy.default(object);
+        codec::normalise(object, resource.storage_ty());
+    }
+
+    /// Records who set which field: `manager`, in a write to `sub` that turns `live` into `object`.
+    pub fn track(&self, live: Option<&Object>, object: &mut Object, sub: Subresource, manager: &str) {
+        let resource = &self.resource;
+        let subresource = match sub {
+            Subresource::Main => "",
+            Subresource::Status => "status",
+            Subresource::Other(name) => name,
+        };
+        let writer = managers::Writer {
+            manager,
+            api_version: &resource.gvk.api_version(),
+            subresource,
+            now: self.clock.now(),
+            reset_fields: resource.strategy.reset_fields(sub),
+            ty: resource.storage_ty().into(),
+            versions: &managers::OneVersion,
+        };
+        managers::update(live.unwrap_or(&Object::default()), object, &writer);
     }
 
     /// What a strategy may know.

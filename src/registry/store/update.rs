@@ -127,7 +127,7 @@ impl Store {
         stored: Stored,
     ) -> Result<Attempt> {
         self.before_update(ctx, target.sub, object, old)?;
-        managers::keep_times_if_only_they_changed(object, old);
+        managers::keep_times(old, object);
         gate.validate(Some(object), Some(old)).await?;
         if should_delete(object, old) && !self.resource.strategy.blocks_deletion(object) {
             return self.delete_emptied(ctx, object, stored).await;
