@@ -1,0 +1,212 @@
+//! The IP families of a service and how its singular and plural cluster IP go together
+//! (`pkg/registry/core/service/storage`).
+
+use std::net::IpAddr;
+
+use serde_json::{Map, Value, json};
+
+use super::{needs_cluster_ip, needs_health_check_port, needs_node_port, ports, spec, validation};
+use crate::meta::{FieldError, Gvk, Object, Path, Status, names};
+use crate::registry::validation::Fields;
+
+pub const IPV4: &str = "IPv4";
+pub const IPV6: &str = "IPv6";
+const SINGLE: &str = "SingleStack";
+
+/// The family of an address.
+pub fn family_of(ip: IpAddr) -> &'static str {
+    if ip.is_ipv4() { IPV4 } else { IPV6 }
+}
+
+fn other(family: &str) -> &'static str {
+    if family == IPV4 { IPV6 } else { IPV4 }
+}
+
+/// The strings of a list in spec.
+pub fn strings(service: &Object, key: &str) -> Vec<String> {
+    spec(service).list(key).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+pub fn set_strings(service: &mut Object, key: &str, values: &[String]) {
+    let spec = service.section_mut("spec");
+    if values.is_empty() {
+        spec.shift_remove(key);
+    } else {
+        spec.insert(key.to_owned(), values.iter().map(|value| Value::from(value.as_str())).collect());
+    }
+}
+
+fn same(service: &Object, old: &Object, key: &str) -> bool {
+    spec(service).field(key) == spec(old).field(key)
+}
+
+/// Fills `clusterIPs` from `clusterIP` (new clients know both, old ones only the singular).
+pub fn normalise(service: &mut Object, old: Option<&Object>) {
+    let single = spec(service).str("clusterIP").to_owned();
+    let Some(old) = old else {
+        if !single.is_empty() && spec(service).list("clusterIPs").is_empty() {
+            set_strings(service, "clusterIPs", &[single]);
+        }
+        return;
+    };
+    let was = spec(old).str("clusterIP").to_owned();
+    if !spec(old).list("clusterIPs").is_empty() && spec(service).list("clusterIPs").is_empty() && was == single {
+        set_strings(service, "clusterIPs", &strings(old, "clusterIPs"));
+    }
+    if was != single && same(service, old, "clusterIPs") {
+        let plural: &[String] = if single.is_empty() { &[] } else { &[single] };
+        set_strings(service, "clusterIPs", plural);
+    }
+}
+
+/// What the server allocated stays where an update says nothing of it.
+pub fn keep_allocated(service: &mut Object, old: &Object) {
+    if needs_cluster_ip(old) && needs_cluster_ip(service) {
+        if spec(service).str("clusterIP").is_empty() {
+            copy(service, old, "clusterIP");
+        }
+        if spec(service).list("clusterIPs").is_empty() {
+            copy(service, old, "clusterIPs");
+        }
+    }
+    if needs_node_port(old) && needs_node_port(service) {
+        ports::keep(service, old);
+    }
+    if needs_health_check_port(old) && needs_health_check_port(service) && spec(service).int("healthCheckNodePort").unwrap_or(0) == 0 {
+        copy(service, old, "healthCheckNodePort");
+    }
+}
+
+fn copy(service: &mut Object, old: &Object, key: &str) {
+    if let Some(value) = spec(old).field(key).cloned() {
+        service.section_mut("spec").insert(key.to_owned(), value);
+    }
+}
+
+/// Settles `ipFamilyPolicy` and `ipFamilies` for a cluster that has these families, the first by default.
+pub fn settle(service: &mut Object, old: Option<&Object>, configured: &[&'static str]) -> Result<(), Status> {
+    if !needs_cluster_ip(service) {
+        return Ok(());
+    }
+    let selectorless = spec(service).map("selector").is_none_or(Map::is_empty);
+    let headless = spec(service).str("clusterIP") == "None";
+    if spec(service).opt_str("ipFamilyPolicy").is_none() {
+        let inherited = old.and_then(|old| spec(old).opt_str("ipFamilyPolicy").map(str::to_owned));
+        let policy = inherited.unwrap_or_else(|| if headless && selectorless { "RequireDualStack" } else { SINGLE }.to_owned());
+        service.section_mut("spec").insert("ipFamilyPolicy".to_owned(), policy.into());
+    }
+    refuse(service, validation::cluster_ips(service, old))?;
+    if let Some(old) = old {
+        shrink(service, old)?;
+    }
+    refuse(service, too_many(service))?;
+    let unconfigured = add_families_of_ips(service, configured);
+    refuse(service, unconfigured)?;
+    let mut families = strings(service, "ipFamilies");
+    let single = spec(service).str("ipFamilyPolicy") == SINGLE;
+    if headless && selectorless {
+        complete(&mut families, configured[0], !single);
+    } else {
+        refuse(service, missing_families(service, configured))?;
+        complete(&mut families, configured[0], !single && configured.len() == 2);
+    }
+    set_strings(service, "ipFamilies", &families);
+    Ok(())
+}
+
+fn complete(families: &mut Vec<String>, default: &str, dual: bool) {
+    if families.is_empty() {
+        families.push(default.to_owned());
+    }
+    if dual && families.len() == 1 {
+        families.push(other(&families[0]).to_owned());
+    }
+}
+
+fn refuse(service: &Object, errors: Vec<FieldError>) -> Result<(), Status> {
+    if errors.is_empty() { Ok(()) } else { Err(invalid(service, errors)) }
+}
+
+/// 422 for the service.
+pub fn invalid(service: &Object, errors: Vec<FieldError>) -> Status {
+    Status::invalid(&Gvk::new("", "v1", "Service"), service.name(), errors)
+}
+
+fn policy_error(service: &Object, why: &str) -> FieldError {
+    let policy = spec(service).field("ipFamilyPolicy").cloned().unwrap_or_default();
+    FieldError::invalid(&Path::new("spec.ipFamilyPolicy"), policy, why)
+}
+
+/// A service that becomes single-stack lets its second address and family go; others must say so.
+fn shrink(service: &mut Object, old: &Object) -> Result<(), Status> {
+    let (ips, families) = (strings(service, "clusterIPs"), strings(service, "ipFamilies"));
+    if spec(service).str("ipFamilyPolicy") == SINGLE {
+        if ips.len() > 1 && same(service, old, "clusterIPs") && same(service, old, "clusterIP") {
+            set_strings(service, "clusterIPs", &ips[..1]);
+        }
+        if families.len() > 1 && same(service, old, "ipFamilies") {
+            set_strings(service, "ipFamilies", &families[..1]);
+        }
+        return Ok(());
+    }
+    let reduced = |key: &str, now: &[String]| {
+        let was = strings(old, key);
+        !now.is_empty() && now.len() < was.len() && now[0] == was[0]
+    };
+    let mut errors = Vec::new();
+    if reduced("clusterIPs", &ips) {
+        errors.push(policy_error(service, "must be 'SingleStack' to release the secondary cluster IP"));
+    }
+    if reduced("ipFamilies", &families) {
+        errors.push(policy_error(service, "must be 'SingleStack' to release the secondary IP family"));
+    }
+    refuse(service, errors)
+}
+
+fn too_many(service: &Object) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if spec(service).str("ipFamilyPolicy") == SINGLE {
+        for (key, what) in [("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")] {
+            if spec(service).list(key).len() == 2 {
+                let why = format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
+                errors.push(policy_error(service, &why));
+            }
+        }
+    }
+    errors
+}
+
+/// Families follow from given addresses.
+fn add_families_of_ips(service: &mut Object, configured: &[&'static str]) -> Vec<FieldError> {
+    let ips = strings(service, "clusterIPs");
+    let mut families = strings(service, "ipFamilies");
+    let mut errors = Vec::new();
+    for (index, text) in ips.iter().enumerate() {
+        let Some(ip) = names::parse_ip_sloppy(text) else { break };
+        if index >= families.len() {
+            let family = family_of(ip);
+            if configured.contains(&family) {
+                families.push(family.to_owned());
+            } else {
+                let path = Path::new("spec.clusterIPs").index(index);
+                errors.push(FieldError::invalid(&path, json!(ips), format!("{family} is not configured on this cluster")));
+            }
+        }
+    }
+    set_strings(service, "ipFamilies", &families);
+    errors
+}
+
+fn missing_families(service: &Object, configured: &[&'static str]) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if spec(service).str("ipFamilyPolicy") == "RequireDualStack" && configured.len() < 2 {
+        errors.push(policy_error(service, "this cluster is not configured for dual-stack services"));
+    }
+    for (index, family) in strings(service, "ipFamilies").into_iter().enumerate() {
+        if !configured.contains(&family.as_str()) {
+            let path = Path::new("spec.ipFamilies").index(index);
+            errors.push(FieldError::invalid(&path, family, "not configured on this cluster"));
+        }
+    }
+    errors
+}

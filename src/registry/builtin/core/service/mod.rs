@@ -1,0 +1,214 @@
+//! Service: defaults, what a change of type drops, warnings; addresses and ports are in `allocation`.
+
+pub mod allocation;
+mod families;
+mod ports;
+mod validation;
+
+use serde_json::{Map, Value, json};
+
+use crate::meta::{ErrorList, Object};
+use crate::registry::validation::Fields;
+use crate::registry::{Context, Strategy, Subresource};
+
+/// The code of the services resource.
+#[derive(Clone, Copy, Debug)]
+pub struct Service;
+
+/// How long ClientIP affinity lasts where nothing is said, in seconds.
+const DEFAULT_AFFINITY_SECONDS: i64 = 10_800;
+
+impl Strategy for Service {
+    fn default(&self, object: &mut Object) {
+        let externally_accessible = externally_accessible(object);
+        default_spec(object.section_mut("spec"), externally_accessible);
+        default_ingress_modes(object);
+    }
+
+    fn prepare_for_update(&self, _ctx: &Context, sub: Subresource, object: &mut Object, old: &Object) {
+        if sub == Subresource::Main {
+            drop_type_dependent_fields(object, old);
+        }
+    }
+
+    fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
+        validation::validate(object, None)
+    }
+
+    fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+        match sub {
+            Subresource::Status => validation::validate_status(object),
+            _ => validation::validate_update(object, old),
+        }
+    }
+
+    fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {
+        warnings(object)
+    }
+}
+
+pub(super) fn spec(service: &Object) -> &Map<String, Value> {
+    static NONE: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
+    service.get("spec").and_then(Value::as_object).unwrap_or(&NONE)
+}
+
+pub(super) fn kind(service: &Object) -> &str {
+    spec(service).str("type")
+}
+
+/// No cluster IP, on purpose.
+pub(super) fn headless(service: &Object) -> bool {
+    let spec = spec(service);
+    match spec.list("clusterIPs") {
+        [only] => only == "None",
+        [] => spec.str("clusterIP") == "None",
+        _ => false,
+    }
+}
+
+pub(super) fn needs_cluster_ip(service: &Object) -> bool {
+    kind(service) != "ExternalName"
+}
+
+pub(super) fn needs_node_port(service: &Object) -> bool {
+    matches!(kind(service), "NodePort" | "LoadBalancer")
+}
+
+pub(super) fn needs_health_check_port(service: &Object) -> bool {
+    kind(service) == "LoadBalancer" && spec(service).str("externalTrafficPolicy") == "Local"
+}
+
+/// Reachable from outside: by node port, load balancer, or an external IP of a ClusterIP service.
+pub(super) fn externally_accessible(service: &Object) -> bool {
+    needs_node_port(service) || (kind(service) == "ClusterIP" && !spec(service).list("externalIPs").is_empty())
+}
+
+fn put_default(spec: &mut Map<String, Value>, key: &str, value: &str) {
+    if spec.str(key).is_empty() {
+        spec.insert(key.to_owned(), value.into());
+    }
+}
+
+fn default_spec(spec: &mut Map<String, Value>, externally_accessible: bool) {
+    put_default(spec, "sessionAffinity", "None");
+    match spec.str("sessionAffinity") {
+        "None" => {
+            spec.shift_remove("sessionAffinityConfig");
+        }
+        "ClientIP" => {
+            let told = spec.map("sessionAffinityConfig").and_then(|config| config.map("clientIP")).and_then(|ip| ip.int("timeoutSeconds"));
+            if told.is_none() {
+                let config = json!({ "clientIP": { "timeoutSeconds": DEFAULT_AFFINITY_SECONDS } });
+                spec.insert("sessionAffinityConfig".to_owned(), config);
+            }
+        }
+        _ => {}
+    }
+    put_default(spec, "type", "ClusterIP");
+    if let Some(Value::Array(ports)) = spec.get_mut("ports") {
+        ports.iter_mut().filter_map(Value::as_object_mut).for_each(default_port);
+    }
+    if externally_accessible {
+        put_default(spec, "externalTrafficPolicy", "Cluster");
+    }
+    if spec.opt_str("internalTrafficPolicy").is_none() && matches!(spec.str("type"), "NodePort" | "LoadBalancer" | "ClusterIP") {
+        spec.insert("internalTrafficPolicy".to_owned(), "Cluster".into());
+    }
+    if spec.str("type") == "LoadBalancer" && spec.opt_flag("allocateLoadBalancerNodePorts").is_none() {
+        spec.insert("allocateLoadBalancerNodePorts".to_owned(), true.into());
+    }
+}
+
+fn default_port(port: &mut Map<String, Value>) {
+    put_default(port, "protocol", "TCP");
+    let unset = match port.field("targetPort") {
+        None => true,
+        Some(Value::Number(number)) => number.as_i64() == Some(0),
+        Some(Value::String(name)) => name.is_empty(),
+        Some(_) => false,
+    };
+    if unset && let Some(number) = port.get("port").cloned() {
+        port.insert("targetPort".to_owned(), number);
+    }
+}
+
+fn default_ingress_modes(service: &mut Object) {
+    if kind(service) != "LoadBalancer" {
+        return;
+    }
+    if let Some(Value::Array(ingresses)) = service.at_mut("/status/loadBalancer/ingress") {
+        for ingress in ingresses.iter_mut().filter_map(Value::as_object_mut) {
+            if !ingress.str("ip").is_empty() && ingress.opt_str("ipMode").is_none() {
+                ingress.insert("ipMode".to_owned(), "VIP".into());
+            }
+        }
+    }
+}
+
+/// Fields that only made sense for the old type go, unless the update changed them too: then validation has its say.
+fn drop_type_dependent_fields(service: &mut Object, old: &Object) {
+    let same = |service: &Object, key: &str| spec(service).field(key) == spec(old).field(key);
+    let mut gone: Vec<&str> = Vec::new();
+    if needs_cluster_ip(old) && !needs_cluster_ip(service) {
+        if same(service, "clusterIP") && same(service, "clusterIPs") {
+            gone.extend(["clusterIP", "clusterIPs"]);
+        }
+        gone.extend(["ipFamilies", "ipFamilyPolicy"].into_iter().filter(|key| same(service, key)));
+    }
+    if needs_health_check_port(old) && !needs_health_check_port(service) && same(service, "healthCheckNodePort") {
+        gone.push("healthCheckNodePort");
+    }
+    if kind(old) == "LoadBalancer" && kind(service) != "LoadBalancer" {
+        gone.extend(["allocateLoadBalancerNodePorts", "loadBalancerClass"].into_iter().filter(|key| same(service, key)));
+    }
+    if externally_accessible(old) && !externally_accessible(service) && same(service, "externalTrafficPolicy") {
+        gone.push("externalTrafficPolicy");
+    }
+    let drop_ports = needs_node_port(old) && !needs_node_port(service) && ports::subset(service, old);
+    let spec = service.section_mut("spec");
+    for key in gone {
+        spec.shift_remove(key);
+    }
+    if drop_ports && let Some(Value::Array(all)) = spec.get_mut("ports") {
+        all.iter_mut().filter_map(Value::as_object_mut).for_each(|port| {
+            port.shift_remove("nodePort");
+        });
+    }
+    if kind(service) != "LoadBalancer" {
+        service.section_mut("status").insert("loadBalancer".to_owned(), json!({}));
+    }
+}
+
+/// What upstream warns of (`pkg/api/service/warnings.go`).
+fn warnings(service: &Object) -> Vec<String> {
+    let mut out = Vec::new();
+    if service.annotations().is_some_and(|all| all.contains_key("service.kubernetes.io/topology-aware-hints")) {
+        let [old, new] = ["topology-aware-hints", "topology-mode"].map(|name| format!("service.kubernetes.io/{name}"));
+        out.push(format!("annotation {old} is deprecated, please use {new} instead"));
+    }
+    let (spec, external_name) = (spec(service), kind(service) == "ExternalName");
+    let external_ips = !spec.list("externalIPs").is_empty();
+    if kind(service) == "ClusterIP" && spec.str("clusterIP") == "None" {
+        if !spec.str("loadBalancerIP").is_empty() {
+            out.push("spec.loadBalancerIP is ignored for headless services".to_owned());
+        }
+        if external_ips {
+            out.push("spec.externalIPs is ignored for headless services".to_owned());
+        }
+        if spec.str("sessionAffinity") != "None" {
+            out.push("spec.SessionAffinity is ignored for headless services".to_owned());
+        }
+    } else if external_ips && !external_name {
+        out.push("spec.externalIPs is deprecated and may no longer be implemented in some clusters".to_owned());
+    }
+    if external_name && external_ips {
+        out.push(r#"spec.externalIPs is ignored when spec.type is "ExternalName""#.to_owned());
+    }
+    if !external_name && !spec.str("externalName").is_empty() {
+        out.push(r#"spec.externalName is ignored when spec.type is not "ExternalName""#.to_owned());
+    }
+    if spec.opt_str("trafficDistribution") == Some("PreferClose") {
+        out.push(r#"spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone""#.to_owned());
+    }
+    out
+}
