@@ -41,7 +41,8 @@ pub trait Conversion: Send + Sync {
 #[async_trait]
 pub trait Hooks: Send + Sync {
     /// Runs before validation of a new (`old` is `None`) or updated object and may complete it. What it reserves is
-    /// given back by [`Hooks::release`] if the write fails or was a dry run.
+    /// given back by [`Hooks::release`] if the write fails; where it fails itself, it gives back what it had reserved.
+    /// A dry run reserves nothing.
     async fn reserve(&self, ctx: &WriteContext<'_>, object: &mut Object, old: Option<&Object>) -> status::Result<()>;
 
     /// Undoes a reservation of a write that did not happen: `object` is what would have been, `old` what stands.

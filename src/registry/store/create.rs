@@ -127,11 +127,11 @@ impl Store {
 
     /// Tells the hooks how a write ended.
     pub(super) async fn settle(&self, ctx: &WriteContext<'_>, object: &Object, old: Option<&Object>, done: bool) {
-        let Some(hooks) = &self.resource.hooks else { return };
-        if done && !ctx.dry_run {
-            hooks.written(object, old).await;
-        } else {
-            hooks.release(object, old).await;
+        match &self.resource.hooks {
+            Some(_) if ctx.dry_run => {}
+            Some(hooks) if done => hooks.written(object, old).await,
+            Some(hooks) => hooks.release(object, old).await,
+            None => {}
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod allocation;
 mod families;
+mod node_ports;
 mod ports;
 mod validation;
 
