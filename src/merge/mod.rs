@@ -2,7 +2,7 @@
 
 pub mod apply;
 mod combine;
-mod go;
+pub mod go;
 pub mod managers;
 pub mod patch;
 pub mod path;

@@ -4,18 +4,21 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Response, header};
 use http_body::Body as HttpBody;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::codec;
-use crate::merge::patch::{self, json, merge, strategic};
+use crate::merge::go;
+use crate::merge::patch::{json, merge, strategic};
 use crate::meta::field::{FieldError, Path};
 use crate::meta::options::{FieldValidation, Write, WriteOptions};
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Object, Status};
-use crate::registry::store::{Target, Updater};
+use crate::registry::store::{Target, Updater, Warnings};
 use crate::registry::strategy::Subresource;
+use crate::schema::{Schema, TypeRef};
 
 use super::create::dedup_owner_references;
+use super::decode::settle_kind;
 use super::{Exchange, RequestGate, read};
 use crate::endpoints::body::Body;
 use crate::endpoints::negotiate;
@@ -23,17 +26,17 @@ use crate::endpoints::respond::Shown;
 
 /// How a patch says what is to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PatchType {
+pub enum PatchType {
     Json,
     Merge,
     Strategic,
 }
 
 /// The content types that a patch may have.
-pub const ACCEPTED: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json";
+const ACCEPTED: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json";
 
 impl PatchType {
-    fn from_content_type(content_type: &str) -> Result<Self> {
+    pub fn from_content_type(content_type: &str) -> Result<Self> {
         match content_type.split(';').next().unwrap_or("").trim() {
             "application/json-patch+json" => Ok(Self::Json),
             "application/merge-patch+json" => Ok(Self::Merge),
@@ -98,44 +101,117 @@ impl Patch<'_> {
             served.insert("kind".to_owned(), resource.gvk.kind.clone().into());
             served.insert("apiVersion".to_owned(), resource.gvk.api_version().into());
         }
-        let patched = match self.kind {
-            PatchType::Json => json::apply(served.into(), &self.body, self.options.field_validation)?,
-            PatchType::Merge => merge::apply(served.into(), &self.body, self.options.field_validation)?,
-            PatchType::Strategic => strategic::apply(served.into(), &self.body, resource.ty(), self.options.field_validation)?,
-        };
-        let mut object = self.typed(patched)?;
+        let body = PatchBody { kind: self.kind, bytes: &self.body, validation: self.options.field_validation };
+        let mut object = body.apply(served, resource.ty(), &resource.gvk, &resource.schema, &self.x.warnings)?;
         self.x.store.to_storage(&mut object);
         Ok(object)
     }
+}
 
-    /// The patched tree as an object of its kind; what does not fit is shown with the whole of it.
-    fn typed(&self, patched: patch::Patched) -> Result<Object> {
-        let resource = &self.x.store.resource;
-        let patch::Patched { value, mut issues, shown } = patched;
+/// A patch as it came.
+#[derive(Clone, Copy, Debug)]
+pub struct PatchBody<'a> {
+    pub kind: PatchType,
+    pub bytes: &'a [u8],
+    pub validation: FieldValidation,
+}
+
+/// A patched tree, before it is known to be an object of its kind.
+struct Patched {
+    value: Value,
+    /// Unknown and duplicate members of the patch itself.
+    issues: Vec<String>,
+    /// What an error shows: the patch where it was strategic, else the patched object.
+    shown: String,
+}
+
+impl PatchBody<'_> {
+    /// The patched object of the kind `gvk`; a patch may not turn it into another one.
+    pub fn apply(&self, object: Object, ty: TypeRef<'_>, gvk: &Gvk, schema: &Schema, warnings: &Warnings) -> Result<Object> {
+        let Patched { value, mut issues, shown } = match self.kind {
+            PatchType::Json => self.apply_json(object)?,
+            PatchType::Merge => self.apply_merge(object)?,
+            PatchType::Strategic => self.apply_strategic(object, ty)?,
+        };
         let refuse = |why: &str| {
-            let error = FieldError::invalid(&Path::new("patch"), Value::String(shown()), why);
+            let error = FieldError::invalid(&Path::new("patch"), Value::String(shown.clone()), why);
             Status::invalid(&Gvk::default(), "", vec![error])
         };
-        self.check_kind(&value).map_err(|why| refuse(&why))?;
-        let decoded = codec::from_value(value.clone(), resource.ty()).map_err(|why| refuse(&why.0))?;
-        issues.extend(decoded.issues);
-        match self.options.field_validation {
-            FieldValidation::Strict if !issues.is_empty() => Err(refuse(&format!("strict decoding error: {}", issues.join(", ")))),
-            FieldValidation::Warn => {
-                issues.into_iter().for_each(|issue| self.x.warnings.add(issue));
-                Ok(decoded.object)
-            }
-            _ => Ok(decoded.object),
+        if self.kind != PatchType::Strategic {
+            let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or("");
+            settle_kind(schema, gvk, text("apiVersion"), text("kind")).map_err(|why| refuse(&why))?;
         }
+        let decoded = codec::from_value(value, ty).map_err(|why| refuse(&why.0))?;
+        issues.extend(decoded.issues);
+        match self.validation {
+            FieldValidation::Strict if !issues.is_empty() => {
+                return Err(refuse(&format!("strict decoding error: {}", issues.join(", "))));
+            }
+            FieldValidation::Warn => issues.into_iter().for_each(|issue| warnings.add(issue)),
+            _ => {}
+        }
+        Ok(decoded.object)
     }
 
-    /// A patch may not turn the object into another kind.
-    fn check_kind(&self, value: &Value) -> std::result::Result<(), String> {
-        if self.kind == PatchType::Strategic {
-            return Ok(());
-        }
-        let resource = &self.x.store.resource;
-        let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or("");
-        super::decode::settle_kind(&resource.schema, &resource.gvk, text("apiVersion"), text("kind")).map(|_| ())
+    fn parse(&self) -> Result<(Value, Vec<String>)> {
+        codec::json::parse(self.bytes).map_err(|why| match (self.kind, self.validation) {
+            (PatchType::Strategic, _) => Status::bad_request(why.0),
+            (_, FieldValidation::Ignore) if self.kind == PatchType::Merge => Status::bad_request("Invalid JSON Patch"),
+            (_, FieldValidation::Ignore) => Status::bad_request(why.0),
+            _ => Status::bad_request(format!("error decoding patch: {}", why.0)),
+        })
     }
+
+    /// The patch as a map; the error is that of Go's decoder.
+    fn parse_map(&self) -> Result<(Map<String, Value>, Vec<String>)> {
+        let (patch, issues) = self.parse()?;
+        let found = match patch {
+            Value::Object(map) => return Ok((map, issues)),
+            Value::Null => return Ok((Map::new(), issues)),
+            Value::Array(_) => "array",
+            Value::String(_) => "string",
+            Value::Bool(_) => "bool",
+            Value::Number(_) => "number",
+        };
+        let why = format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
+        Err(Status::bad_request(if self.kind == PatchType::Strategic { why } else { format!("error decoding patch: {why}") }))
+    }
+
+    fn apply_json(&self, object: Object) -> Result<Patched> {
+        let (patch, duplicates) = self.parse()?;
+        let operations = json::operations(patch)?;
+        let mut issues = json::unknown_fields(&operations);
+        issues.extend(duplicates);
+        let issues = issues.into_iter().map(|issue| format!("json patch {issue}")).collect();
+        let mut value = Value::from(object);
+        json::apply(&mut value, operations)?;
+        let shown = go_json(&value);
+        Ok(Patched { value, issues, shown })
+    }
+
+    fn apply_merge(&self, object: Object) -> Result<Patched> {
+        let (patch, issues) = if self.validation == FieldValidation::Ignore {
+            self.parse()?
+        } else {
+            let (map, issues) = self.parse_map()?;
+            (Value::Object(map), issues)
+        };
+        let mut value = Value::from(object);
+        merge::apply(&mut value, patch)?;
+        let shown = go_json(&value);
+        Ok(Patched { value, issues, shown })
+    }
+
+    fn apply_strategic(&self, mut object: Object, ty: TypeRef<'_>) -> Result<Patched> {
+        let (patch, issues) = self.parse_map()?;
+        let shown = go::plain(&Value::Object(patch.clone()));
+        strategic::apply(&mut object.0, patch, ty)?;
+        Ok(Patched { value: object.into(), issues, shown })
+    }
+}
+
+fn go_json(value: &Value) -> String {
+    let mut out = String::new();
+    go::json(value, &mut out);
+    out
 }

@@ -5,26 +5,24 @@ use bytes::Bytes;
 use http::{Response, header};
 use serde_json::{Map, Value, json};
 
-use crate::codec;
-use crate::merge::patch::{json as json_patch, merge, strategic};
-use crate::meta::options::{FieldValidation, Write, WriteOptions};
+use crate::meta::options::{Write, WriteOptions};
 use crate::meta::status::Result;
 use crate::meta::{FieldError, Gvk, Object, Path, Status};
 use crate::registry::store::{Target, Updater};
 use crate::registry::strategy::Subresource;
 use crate::schema::TypeRef;
 
+use super::patch::{PatchBody, PatchType};
 use super::{Exchange, RequestGate};
 use crate::endpoints::body::Body;
-use crate::endpoints::negotiate;
 use crate::endpoints::respond::Shown;
 
-fn kind() -> Gvk {
+fn scale_kind() -> Gvk {
     Gvk::new("autoscaling", "v1", "Scale")
 }
 
 fn ty() -> Result<TypeRef<'static>> {
-    crate::schema::builtin().get(&kind()).ok_or_else(|| Status::internal("Scale is not in the schema"))
+    crate::schema::builtin().get(&scale_kind()).ok_or_else(|| Status::internal("Scale is not in the schema"))
 }
 
 /// Answers with the scale of the object.
@@ -37,7 +35,7 @@ pub async fn get(x: &Exchange<'_>) -> Result<Response<Body>> {
 /// Replaces the scale with the one in the body.
 pub async fn put(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     let options = WriteOptions::from_query(&x.request.query, Write::Update)?;
-    let mut scale = x.decode_as(&body, &kind(), ty()?, options.field_validation)?.object;
+    let mut scale = x.decode_as(&body, &scale_kind(), ty()?, options.field_validation)?.object;
     x.check_namespace(&mut scale)?;
     x.check_name(&scale)?;
     write(x, Change::Replace(scale), options).await
@@ -46,7 +44,8 @@ pub async fn put(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
 /// Patches the scale.
 pub async fn patch(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     let options = WriteOptions::from_query(&x.request.query, Write::Patch)?;
-    write(x, Change::Patch { body, content_type: x.request.header(header::CONTENT_TYPE) }, options).await
+    let kind = PatchType::from_content_type(&x.request.header(header::CONTENT_TYPE))?;
+    write(x, Change::Patch { body, kind }, options).await
 }
 
 async fn write(x: &Exchange<'_>, change: Change, options: WriteOptions) -> Result<Response<Body>> {
@@ -60,7 +59,7 @@ async fn write(x: &Exchange<'_>, change: Change, options: WriteOptions) -> Resul
 
 enum Change {
     Replace(Object),
-    Patch { body: Bytes, content_type: String },
+    Patch { body: Bytes, kind: PatchType },
 }
 
 struct Rescale<'a> {
@@ -84,8 +83,9 @@ impl Updater for Rescale<'_> {
         let live = live.ok_or_else(|| Status::not_found(&resource.gvr, name))?;
         let mut scale = match &self.change {
             Change::Replace(scale) => scale.clone(),
-            Change::Patch { body, content_type } => {
-                let scale = patched(of(live), body, content_type, self.options.field_validation)?;
+            Change::Patch { body, kind } => {
+                let patch = PatchBody { kind: *kind, bytes: body, validation: self.options.field_validation };
+                let scale = patch.apply(of(live), ty()?, &scale_kind(), &resource.schema, &self.x.warnings)?;
                 self.x.check_name(&scale)?;
                 scale
             }
@@ -102,20 +102,6 @@ impl Updater for Rescale<'_> {
     }
 }
 
-fn patched(scale: Object, body: &[u8], content_type: &str, validation: FieldValidation) -> Result<Object> {
-    let patched = match content_type.split(';').next().unwrap_or("").trim() {
-        "application/json-patch+json" => json_patch::apply(scale.into(), body, validation)?,
-        "application/merge-patch+json" => merge::apply(scale.into(), body, validation)?,
-        "application/strategic-merge-patch+json" => strategic::apply(scale.into(), body, ty()?, validation)?,
-        _ => return Err(negotiate::unsupported(super::patch::ACCEPTED)),
-    };
-    let decoded = codec::from_value(patched.value, ty()?).map_err(|why| {
-        let error = FieldError::invalid(&Path::new("patch"), Value::String((patched.shown)()), why.0);
-        Status::invalid(&Gvk::default(), "", vec![error])
-    })?;
-    Ok(decoded.object)
-}
-
 /// What a Scale must satisfy (autoscaling `ValidateScale`).
 fn check(scale: &Object) -> Result<()> {
     let replicas = scale.i64_at("/spec/replicas").unwrap_or(0);
@@ -123,7 +109,7 @@ fn check(scale: &Object) -> Result<()> {
         return Ok(());
     }
     let error = FieldError::invalid(&Path::new("spec").child("replicas"), replicas, "must be greater than or equal to 0");
-    Err(Status::invalid(&kind(), scale.name(), vec![error]))
+    Err(Status::invalid(&scale_kind(), scale.name(), vec![error]))
 }
 
 /// The Scale of a workload of the storage version.

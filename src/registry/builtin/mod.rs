@@ -3,9 +3,9 @@
 mod apps;
 pub mod authentication;
 pub mod authorization;
-mod core;
-pub mod defaults;
 pub mod autoscaling;
+pub mod core;
+pub mod defaults;
 pub mod events;
 mod facts;
 pub mod quantity;

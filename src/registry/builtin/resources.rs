@@ -60,7 +60,7 @@ pub static ROWS: &[Row] = &[
     row("", "resourcequotas", Facts { returns_deleted: true, ..WITH_STATUS }, &NoCode),
     row("", "secrets", Facts { selectable: &["type"], revalidates_meta: true, ..PLAIN }, &core::Secrets),
     row("", "serviceaccounts", Facts { returns_deleted: true, revalidates_meta: true, ..PLAIN }, &NoCode),
-    row("", "services", Facts { name: NameRule::DnsLabel, create_on_update: true, returns_deleted: true, selectable: &["spec.clusterIP", "spec.type"], ..WITH_STATUS }, &NoCode),
+    row("", "services", Facts { name: NameRule::DnsLabel, create_on_update: true, returns_deleted: true, selectable: &["spec.clusterIP", "spec.type"], ..WITH_STATUS }, &core::Service),
     // apps
     row("apps", "controllerrevisions", Facts { revalidates_meta: true, ..PLAIN }, &apps::ControllerRevisions),
     row("apps", "daemonsets", WORKLOAD, &apps::DaemonSets),

@@ -10,6 +10,7 @@ mod podtemplate;
 mod replicationcontroller;
 pub mod resources;
 mod secret;
+pub mod service;
 
 pub use claim::{Claims, default_claim, validate_claim_spec};
 pub use configmap::ConfigMaps;
@@ -18,6 +19,7 @@ pub use pod::Pods;
 pub use podtemplate::PodTemplates;
 pub use replicationcontroller::ReplicationControllers;
 pub use secret::Secrets;
+pub use service::Service;
 
 /// The values of a ConfigMap or Secret may come to so many bytes in all.
 const DATA_MAX: usize = 1024 * 1024;
