@@ -11,7 +11,7 @@ use crate::meta::status::Result;
 use crate::meta::{Object, Status};
 use crate::registry::printers;
 use crate::registry::resource::Resource;
-use crate::registry::store::{Page, Store};
+use crate::registry::store::{Page, Store, reshape};
 use crate::registry::table::IncludeObject;
 use crate::storage::Stored;
 
@@ -59,14 +59,16 @@ impl View<'_> {
         let gvk = &self.resource().gvk;
         object.insert("kind".to_owned(), gvk.kind.clone().into());
         object.insert("apiVersion".to_owned(), gvk.api_version().into());
-        codec::normalise(&mut object, self.resource().ty());
+        if self.resource().conversion.is_some() {
+            reshape(&mut object, self.resource().ty());
+        }
         Ok(object)
     }
 
     /// The bytes of one object.
     pub fn object_bytes(&self, shown: Shown) -> Result<Vec<u8>> {
         match (self.output.form, shown) {
-            (Form::Object, Shown::Stored(stored)) if self.output.media == MediaType::Json && self.resource().stored_as_served() => {
+            (Form::Object, Shown::Stored(stored)) if self.output.media == MediaType::Json && !self.output.pretty && self.resource().stored_as_served() => {
                 self.transcode(&stored, true)
             }
             (Form::Object, shown) => {
@@ -99,9 +101,9 @@ impl View<'_> {
         let gvk = &self.resource().gvk;
         let (api_version, kind) = if with_kind { (gvk.api_version(), gvk.kind.as_str()) } else { (String::new(), "") };
         let mut out = Vec::with_capacity(stored.value.len() * 2);
-        codec::protobuf::to_json(envelope.raw, self.resource().ty(), &api_version, kind, Some(stored.mod_revision), &mut out)
+        codec::protobuf::to_json(envelope.raw, self.resource().ty(), &api_version, kind, (stored.mod_revision > 0).then_some(stored.mod_revision), &mut out)
             .map_err(unreadable)?;
-        Ok(if self.output.pretty && with_kind { codec::json::indent(&out) } else { out })
+        Ok(out)
     }
 
     /// The bytes of a list.
@@ -216,7 +218,7 @@ fn protobuf(object: &Object, resource: &Resource) -> Vec<u8> {
 /// An object of one of the fixed kinds (Status, Table, ...), whose schema is that of `meta/v1`.
 fn encode_fixed(object: &Object, output: Output) -> Vec<u8> {
     match output.media {
-        MediaType::Json if output.pretty => codec::json::indent(&codec::json::encode(object)),
+        MediaType::Json if output.pretty => codec::json::encode_pretty(object),
         MediaType::Json => codec::json::encode(object),
         MediaType::Yaml => codec::yaml::encode(object),
         MediaType::Protobuf => {

@@ -97,7 +97,6 @@ impl Updater for Change<'_> {
         let mut object = self.object.or(live).cloned().unwrap_or_default();
         if let Some(status) = self.status {
             object.insert("status".to_owned(), status.clone());
-            crate::codec::normalise(&mut object, self.store.resource.storage_ty());
         }
         self.store.track(live, &mut object, self.sub, self.manager);
         Ok(object)

@@ -70,11 +70,11 @@ struct Expected<'a> {
 
 impl Expected<'_> {
     fn json(&self, body: &[u8]) -> Result<(Decoded, Gvk)> {
-        let named = json::type_meta(body).map_err(|why| {
+        let named = json::Document::new(body).and_then(json::Document::type_meta).map_err(|why| {
             let why = format!("couldn't get version/kind; json parse error: {}", why.0);
             self.unrecognized(&why, body)
         })?;
-        let gvk = self.settle(named)?;
+        let gvk = self.settle((named.api_version, named.kind))?;
         let decoded = json::decode(body, self.ty).map_err(|why| unreadable(&gvk, &self.gvk.kind, &why.0))?;
         Ok((decoded, gvk))
     }
@@ -83,7 +83,7 @@ impl Expected<'_> {
         let (value, mut issues) = yaml::to_value(body).map_err(|why| self.unrecognized(&why.0, body))?;
         let text = |key: &str| value.get(key).and_then(serde_json::Value::as_str).unwrap_or("").to_owned();
         let gvk = self.settle((text("apiVersion"), text("kind")))?;
-        let mut decoded = codec::from_value(value, self.ty).map_err(|why| unreadable(&gvk, &self.gvk.kind, &why.0))?;
+        let mut decoded = codec::from_value(&value, self.ty).map_err(|why| unreadable(&gvk, &self.gvk.kind, &why.0))?;
         issues.append(&mut decoded.issues);
         decoded.issues = issues;
         Ok((decoded, gvk))

@@ -19,12 +19,13 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     let gate = RequestGate { x, dry_run: options.dry_run };
     let name = x.request.info.url_name();
     let deleted = x.store.delete(&x.write_context(options.dry_run), name, &options, &gate).await?;
-    let object = deleted.live.object;
+    let object = deleted.live.object.clone();
     if deleted.gone && !x.store.resource.strategy.returns_deleted_object() {
         return Ok(x.answer_status(&Status::deleted(&x.store.resource.gvr, object.name(), object.uid())));
     }
     let code = if !deleted.gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
-    x.answer(code, Shown::Tree(object))
+    let shown = if deleted.gone { Shown::Tree(object) } else { Shown::Stored(deleted.live.stored) };
+    x.answer(code, shown)
 }
 
 /// Deletes what the list options select; answers with what it was.
@@ -54,7 +55,7 @@ fn decode(x: &Exchange<'_>, body: &[u8]) -> Result<Object> {
         MediaType::Json => codec::json::decode(body, ty).map_err(bad)?.object,
         MediaType::Yaml => {
             let (value, _) = codec::yaml::to_value(body).map_err(bad)?;
-            codec::from_value(value, ty).map_err(bad)?.object
+            codec::from_value(&value, ty).map_err(bad)?.object
         }
         MediaType::Protobuf => {
             let envelope = codec::protobuf::unwrap(body).map_err(bad)?;

@@ -59,7 +59,7 @@ where
     let gate = RequestGate { x, dry_run: updater.options.dry_run };
     let target = Target { name: x.request.info.url_name(), sub, force_create: false };
     let updated = x.store.update(&x.write_context(updater.options.dry_run), target, &updater, &gate).await?;
-    x.answer(if updated.created { 201 } else { 200 }, Shown::Tree(updated.live.object))
+    x.answer(if updated.created { 201 } else { 200 }, Shown::Stored(updated.live.stored))
 }
 
 /// Makes the new state out of the standing one and the patch.
@@ -141,7 +141,7 @@ impl PatchBody<'_> {
             let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or("");
             settle_kind(schema, gvk, text("apiVersion"), text("kind")).map_err(|why| refuse(&why))?;
         }
-        let decoded = codec::from_value(value, ty).map_err(|why| refuse(&why.0))?;
+        let decoded = codec::from_value(&value, ty).map_err(|why| refuse(&why.0))?;
         issues.extend(decoded.issues);
         match self.validation {
             FieldValidation::Strict if !issues.is_empty() => {

@@ -121,7 +121,7 @@ impl Updater for Bind<'_> {
                 slot.extend(annotations);
             }
         }
-        set_scheduled(&mut pod, &crate::meta::time::format(self.x.api.clock.now()));
+        set_scheduled(&mut pod, &crate::meta::time::format(self.x.api.clock.now().as_second()));
         self.x.track(Some(live), &mut pod, Subresource::Other("binding"), &self.manager);
         Ok(pod)
     }

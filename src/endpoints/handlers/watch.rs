@@ -17,7 +17,7 @@ use crate::codec;
 use crate::meta::options::ListOptions;
 use crate::meta::status::Result;
 use crate::meta::{Object, Status};
-use crate::registry::store::{Event, EventKind, Events, Store};
+use crate::registry::store::{Event, EventKind, Events, Store, reshape};
 use crate::registry::table::IncludeObject;
 use crate::storage::Revision;
 
@@ -161,7 +161,7 @@ impl Frames {
         }
         let blank = json!({ "kind": gvk.kind, "apiVersion": gvk.api_version(), "metadata": metadata });
         let mut object = Object::from_value(blank).unwrap_or_default();
-        codec::normalise(&mut object, self.store.resource.ty());
+        reshape(&mut object, self.store.resource.ty());
         let output = Output { pretty: false, ..self.output };
         let view = View { store: &self.store, output, include: self.include, now: self.clock.now() };
         let bytes = match output.form {

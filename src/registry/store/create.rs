@@ -113,9 +113,11 @@ impl Store {
         status
     }
 
-    /// Puts the fields that a strategy added into the order and form of the schema.
+    /// Puts the fields that a strategy added into the order of the schema, where that shows: protobuf has its own.
     pub(super) fn restore_shape(&self, object: &mut Object) {
-        crate::codec::normalise(object, self.resource.storage_ty());
+        if self.resource.decl.stored_as_json {
+            super::reshape(object, self.resource.storage_ty());
+        }
     }
 
     pub(super) async fn reserve(&self, ctx: &WriteContext<'_>, object: &mut Object, old: Option<&Object>) -> Result<()> {

@@ -146,7 +146,7 @@ impl Store {
         if object.deletion_timestamp().is_none() {
             if let Some(seconds) = graceful {
                 let at = self.clock.now() + std::time::Duration::from_secs(seconds.unsigned_abs());
-                self.set_deletion(object, time::format(at), seconds);
+                self.set_deletion(object, time::format(at.as_second()), seconds);
                 marked = true;
             }
         } else if graceful.is_some() && object.deletion_grace_period_seconds().unwrap_or(0) != 0 {
@@ -188,13 +188,13 @@ impl Store {
         let present = object.deletion_grace_period_seconds().unwrap_or(0);
         let Some(mut seconds) = requested.filter(|seconds| *seconds < present) else { return false };
         let now = self.clock.now();
-        let begun = object.deletion_timestamp().and_then(time::parse).unwrap_or(now) - std::time::Duration::from_secs(present.unsigned_abs());
+        let begun = object.deletion_timestamp().and_then(|at| time::parse(at).ok()).unwrap_or(now) - std::time::Duration::from_secs(present.unsigned_abs());
         let mut at = begun + std::time::Duration::from_secs(seconds.unsigned_abs());
         if at < now {
             at = now;
             seconds = seconds.min(1);
         }
-        self.set_deletion(object, time::format(at), seconds);
+        self.set_deletion(object, time::format(at.as_second()), seconds);
         true
     }
 

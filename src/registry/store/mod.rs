@@ -144,7 +144,7 @@ impl Store {
     fn decode_value(&self, value: &Bytes) -> Result<Object> {
         let ty = self.resource.storage_ty();
         let unreadable = |why: codec::DecodeError| Status::internal(format!("unable to decode the stored object: {}", why.0));
-        let mut object = if codec::protobuf::is_envelope(value) {
+        let mut object = if value.starts_with(codec::protobuf::MAGIC) {
             let envelope = codec::protobuf::unwrap(value).map_err(unreadable)?;
             codec::protobuf::decode(envelope.raw, ty).map_err(unreadable)?
         } else {
@@ -178,7 +178,6 @@ impl Store {
         object.insert("kind".to_owned(), resource.storage_gvk.kind.clone().into());
         object.insert("apiVersion".to_owned(), resource.storage_gvk.api_version().into());
         resource.strategy.default(object);
-        codec::normalise(object, resource.storage_ty());
     }
 
     /// Records who set which field: `manager`, in a write to `sub` that turns `live` into `object`.
@@ -207,7 +206,7 @@ impl Store {
     }
 
     fn now_text(&self) -> String {
-        time::format(self.clock.now())
+        time::format(self.clock.now().as_second())
     }
 
     /// The Status for a failure of storage while doing `verb`.
@@ -257,6 +256,15 @@ fn bump_generation(object: &mut Object, old: &Object) {
 
 fn is_housekeeping(key: &str) -> bool {
     matches!(key, "metadata" | "status" | "kind" | "apiVersion")
+}
+
+/// Brings a tree into the order and form of its type. What does not fit it stays as it is.
+pub fn reshape(object: &mut Object, ty: crate::schema::TypeRef<'_>) {
+    let value = serde_json::Value::Object(std::mem::take(&mut object.0));
+    *object = match codec::from_value(&value, ty) {
+        Ok(decoded) => decoded.object,
+        Err(_) => Object::from_value(value).unwrap_or_default(),
+    };
 }
 
 /// Whether the subresource is the object itself.
