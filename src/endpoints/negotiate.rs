@@ -98,7 +98,8 @@ fn pick(header: &str, purpose: Purpose) -> Option<Output> {
     for clause in accept::parse(header) {
         for media in MediaType::ALL {
             if clause.covers(media.name())
-                && let Some(output) = accept_params(&clause.params, media, purpose) {
+                && let Some(output) = accept_params(&clause.params, media, purpose)
+            {
                 return Some(output);
             }
         }

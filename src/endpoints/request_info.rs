@@ -120,7 +120,10 @@ mod tests {
         if !info.is_resource {
             return format!("{} path {}", info.verb, info.path);
         }
-        format!("{} {}/{} {} ns={} name={} sub={}", info.verb, info.group, info.version, info.resource, info.namespace, info.name, info.subresource)
+        format!(
+            "{} {}/{} {} ns={} name={} sub={}",
+            info.verb, info.group, info.version, info.resource, info.namespace, info.name, info.subresource
+        )
     }
 
     #[test]

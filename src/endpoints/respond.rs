@@ -12,7 +12,7 @@ use crate::meta::{Object, Status};
 use crate::registry::printers;
 use crate::registry::resource::Resource;
 use crate::registry::store::{Page, Store, reshape};
-use crate::registry::table::IncludeObject;
+use crate::registry::table::{self, IncludeObject};
 use crate::storage::Stored;
 
 use super::body::{self, Body};
@@ -68,7 +68,9 @@ impl View<'_> {
     /// The bytes of one object.
     pub fn object_bytes(&self, shown: Shown) -> Result<Vec<u8>> {
         match (self.output.form, shown) {
-            (Form::Object, Shown::Stored(stored)) if self.output.media == MediaType::Json && !self.output.pretty && self.resource().stored_as_served() => {
+            (Form::Object, Shown::Stored(stored))
+                if self.output.media == MediaType::Json && !self.output.pretty && self.resource().stored_as_served() =>
+            {
                 self.transcode(&stored, true)
             }
             (Form::Object, shown) => {
@@ -80,18 +82,47 @@ impl View<'_> {
                 Ok(encode_fixed(&partial_metadata(&object, version), self.output))
             }
             (Form::Table(version), shown) => {
-                let object = self.tree(shown)?;
-                let list_meta = Object(Map::from_iter([("resourceVersion".to_owned(), object.resource_version().into())]));
-                Ok(encode_fixed(&self.table(&[object], list_meta.0, version, true), self.output))
+                let object = self.raw_tree(shown)?;
+                let meta = table::ListMeta { resource_version: object.resource_version(), ..table::ListMeta::default() };
+                self.table_bytes(std::slice::from_ref(&object), meta, version, true)
             }
         }
     }
 
-    /// A Table of objects of the served version.
-    pub fn table(&self, objects: &[Object], list_meta: Map<String, Value>, version: &str, with_columns: bool) -> Object {
-        let printer = printers::for_resource(&self.resource().gvr.group, &self.resource().gvr.resource);
-        let table = crate::registry::table::table(printer, objects, list_meta, version, self.include, self.now, with_columns);
-        Object::from_value(table).unwrap_or_default()
+    /// A Table of objects of the storage version.
+    pub fn table_bytes(&self, objects: &[Object], meta: table::ListMeta, version: &str, headers: bool) -> Result<Vec<u8>> {
+        let gvr = &self.resource().gvr;
+        let api_version = meta_version(version);
+        let printer = printers::for_resource(&gvr.group, &gvr.resource);
+        let format = table::Format { printer, api_version: &api_version, include: self.include, now: self.now };
+        let mut order: Vec<&Object> = objects.iter().collect();
+        if let Some(compare) = printer.order() {
+            order.sort_by(|a, b| compare(a, b));
+        }
+        let mut writer = table::TableWriter::new(format, meta, headers);
+        for object in order {
+            let convert = self.include == IncludeObject::Object && self.resource().conversion.is_some();
+            let served = convert.then(|| self.tree(Shown::Tree(object.clone()))).transpose()?;
+            writer.row(object, served.as_ref());
+        }
+        Ok(self.reencode(writer.finish()))
+    }
+
+    /// Bytes that came as compact JSON, in the media type that was asked for.
+    fn reencode(&self, json: Vec<u8>) -> Vec<u8> {
+        if self.output.media == MediaType::Json && !self.output.pretty {
+            return json;
+        }
+        let object = codec::json::parse(&json).ok().and_then(|(value, _)| Object::from_value(value));
+        encode_fixed(&object.unwrap_or_default(), self.output)
+    }
+
+    /// The object as a tree of the storage version.
+    pub fn raw_tree(&self, shown: Shown) -> Result<Object> {
+        match shown {
+            Shown::Fixed(object) | Shown::Tree(object) => Ok(object),
+            Shown::Stored(stored) => self.store.decode(&stored),
+        }
     }
 
     /// Stored bytes as JSON, without a tree. Items of a list carry no kind.
@@ -101,8 +132,15 @@ impl View<'_> {
         let gvk = &self.resource().gvk;
         let (api_version, kind) = if with_kind { (gvk.api_version(), gvk.kind.as_str()) } else { (String::new(), "") };
         let mut out = Vec::with_capacity(stored.value.len() * 2);
-        codec::protobuf::to_json(envelope.raw, self.resource().ty(), &api_version, kind, (stored.mod_revision > 0).then_some(stored.mod_revision), &mut out)
-            .map_err(unreadable)?;
+        codec::protobuf::to_json(
+            envelope.raw,
+            self.resource().ty(),
+            &api_version,
+            kind,
+            (stored.mod_revision > 0).then_some(stored.mod_revision),
+            &mut out,
+        )
+        .map_err(unreadable)?;
         Ok(out)
     }
 
@@ -122,8 +160,14 @@ impl View<'_> {
                 Ok(encode_fixed(&envelope("PartialObjectMetadataList", &meta_version(version), list_meta, items), self.output))
             }
             Form::Table(version) => {
-                let objects: Result<Vec<Object>> = page.items.into_iter().map(|stored| self.tree(Shown::Stored(stored))).collect();
-                Ok(encode_fixed(&self.table(&objects?, list_meta, version, true), self.output))
+                let revision = page.revision.to_string();
+                let objects: Result<Vec<Object>> = page.items.into_iter().map(|stored| self.raw_tree(Shown::Stored(stored))).collect();
+                let meta = table::ListMeta {
+                    resource_version: &revision,
+                    continue_token: &page.continue_token,
+                    remaining_item_count: page.remaining,
+                };
+                self.table_bytes(&objects?, meta, version, true)
             }
         }
     }

@@ -4,8 +4,6 @@ pub mod authentication;
 pub mod bootstrap;
 pub mod certs;
 pub mod config;
-pub mod informer;
-pub mod objects;
 pub mod flags;
 pub mod health;
 pub mod listener;

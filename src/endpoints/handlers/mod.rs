@@ -164,15 +164,9 @@ impl<'a> Exchange<'a> {
     }
 
     pub fn view(&self) -> Result<View<'_>> {
-        let include = match self.request.query.get("includeObject").unwrap_or("") {
-            "" | "Metadata" => IncludeObject::Metadata,
-            "Object" => IncludeObject::Object,
-            "None" => IncludeObject::None,
-            other if matches!(self.output.form, negotiate::Form::Table(_)) => {
-                let why = format!("includeObject: Invalid value: {other:?}: must be 'Metadata', 'Object', 'None', or empty");
-                return Err(Status::bad_request(format!("Unable to convert to Table as requested: {why}")));
-            }
-            _ => IncludeObject::Metadata,
+        let include = match self.output.form {
+            negotiate::Form::Table(_) => IncludeObject::parse(self.request.query.get("includeObject").unwrap_or(""))?,
+            _ => IncludeObject::default(),
         };
         Ok(View { store: &self.store, output: self.output, include, now: self.api.clock.now() })
     }
@@ -289,6 +283,7 @@ impl Gate for RequestGate<'_> {
             name: info.name.clone(),
             resource_request: true,
             path: info.path.clone(),
+            ..authz::Attributes::default()
         };
         match self.x.api.authorizer.authorize(&attributes).await {
             Decision::Allow(_) => Ok(()),

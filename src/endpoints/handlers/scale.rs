@@ -168,7 +168,10 @@ mod tests {
     fn selectors_read_as_label_selector_text() {
         let checks = [
             (json!({"matchLabels": {"b": "2", "a": "1"}}), "a=1,b=2"),
-            (json!({"matchExpressions": [{"key": "t", "operator": "In", "values": ["y", "x"]}, {"key": "n", "operator": "DoesNotExist"}]}), "!n,t in (x,y)"),
+            (
+                json!({"matchExpressions": [{"key": "t", "operator": "In", "values": ["y", "x"]}, {"key": "n", "operator": "DoesNotExist"}]}),
+                "!n,t in (x,y)",
+            ),
             (json!({"app": "web"}), "app=web"),
         ];
         for (selector, want) in checks {

@@ -10,7 +10,7 @@ use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
 use crate::codec;
@@ -18,7 +18,7 @@ use crate::meta::options::ListOptions;
 use crate::meta::status::Result;
 use crate::meta::{Object, Status};
 use crate::registry::store::{Event, EventKind, Events, Store, reshape};
-use crate::registry::table::IncludeObject;
+use crate::registry::table::{IncludeObject, ListMeta};
 use crate::storage::Revision;
 
 use super::Exchange;
@@ -142,10 +142,9 @@ impl Frames {
         let output = Output { pretty: false, ..self.output };
         let view = View { store: &self.store, output, include: self.include, now: self.clock.now() };
         let Form::Table(version) = output.form else { return view.object_bytes(shown) };
-        let object = view.tree(shown)?;
-        let meta = Map::from_iter([("resourceVersion".to_owned(), object.resource_version().into())]);
-        let table = view.table(&[object], meta, version, std::mem::take(&mut self.with_columns));
-        Ok(codec::json::encode(&table))
+        let object = view.raw_tree(shown)?;
+        let meta = ListMeta { resource_version: object.resource_version(), ..ListMeta::default() };
+        view.table_bytes(std::slice::from_ref(&object), meta, version, std::mem::take(&mut self.with_columns))
     }
 
     fn periodic_bookmark(&self) -> Option<Bytes> {
@@ -166,8 +165,9 @@ impl Frames {
         let view = View { store: &self.store, output, include: self.include, now: self.clock.now() };
         let bytes = match output.form {
             Form::Table(version) => {
-                let meta = Map::from_iter([("resourceVersion".to_owned(), Value::from(self.last.to_string()))]);
-                codec::json::encode(&view.table(&[object], meta, version, false))
+                let revision = self.last.to_string();
+                let meta = ListMeta { resource_version: &revision, ..ListMeta::default() };
+                view.table_bytes(std::slice::from_ref(&object), meta, version, false).unwrap_or_default()
             }
             _ => view.object_bytes(Shown::Tree(object)).unwrap_or_default(),
         };
@@ -186,7 +186,7 @@ impl Frames {
     /// JSON: one line. Protobuf: a length and a WatchEvent.
     fn frame(&self, kind: &str, object: &[u8]) -> Bytes {
         match self.output.media {
-            MediaType::Protobuf => codec::protobuf::watch_frame(kind, object).into(),
+            MediaType::Protobuf => protobuf_frame(kind, object).into(),
             _ => {
                 let mut out = Vec::with_capacity(object.len() + 32);
                 out.extend_from_slice(b"{\"type\":\"");
@@ -198,6 +198,27 @@ impl Frames {
             }
         }
     }
+}
+
+/// A length of four bytes, then a `meta/v1` WatchEvent: the type is field 1, the object a RawExtension in field 2
+/// (apimachinery `runtime/serializer/protobuf`).
+fn protobuf_frame(kind: &str, object: &[u8]) -> Vec<u8> {
+    let mut raw = Vec::with_capacity(object.len() + 8);
+    put_bytes(&mut raw, 1, object);
+    let mut event = Vec::with_capacity(raw.len() + 24);
+    put_bytes(&mut event, 1, kind.as_bytes());
+    put_bytes(&mut event, 2, &raw);
+    let mut out = Vec::with_capacity(event.len() + 4);
+    out.extend_from_slice(&u32::try_from(event.len()).unwrap_or(u32::MAX).to_be_bytes());
+    out.extend(event);
+    out
+}
+
+/// A length-delimited protobuf field.
+fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
+    prost::encoding::encode_key(number, prost::encoding::WireType::LengthDelimited, out);
+    prost::encoding::encode_varint(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
 }
 
 /// Every minute, and shortly before the end.

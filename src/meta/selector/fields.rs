@@ -116,6 +116,9 @@ mod tests {
     #[test]
     fn errors_are_the_ones_clients_know() {
         assert_eq!(FieldSelector::parse("nonsense"), Err("invalid selector: 'nonsense'; can't understand 'nonsense'".to_owned()));
-        assert_eq!(FieldSelector::parse("metadata.name=a,b"), Err("invalid selector: 'metadata.name=a,b'; can't understand 'b'".to_owned()));
+        assert_eq!(
+            FieldSelector::parse("metadata.name=a,b"),
+            Err("invalid selector: 'metadata.name=a,b'; can't understand 'b'".to_owned())
+        );
     }
 }

@@ -45,7 +45,11 @@ impl Requirement {
         let mut errors = Vec::new();
         match operator {
             Operator::In | Operator::NotIn if values.is_empty() => {
-                errors.push(FieldError::invalid(&values_path, Value::Array(vec![]), "for 'in', 'notin' operators, values set can't be empty"));
+                errors.push(FieldError::invalid(
+                    &values_path,
+                    Value::Array(vec![]),
+                    "for 'in', 'notin' operators, values set can't be empty",
+                ));
             }
             Operator::GreaterThan | Operator::LessThan => {
                 for (index, value) in values.iter().enumerate() {

@@ -101,11 +101,8 @@ impl Store {
 
     fn already_exists(&self, object: &Object, standing: Option<Stored>) -> Status {
         let (gvr, name) = (&self.resource.gvr, object.name());
-        let mut status = if object.generate_name().is_empty() {
-            Status::already_exists(gvr, name)
-        } else {
-            Status::generate_name_conflict(gvr, name)
-        };
+        let mut status =
+            if object.generate_name().is_empty() { Status::already_exists(gvr, name) } else { Status::generate_name_conflict(gvr, name) };
         let deleting = standing.and_then(|stored| self.decode(&stored).ok()).is_some_and(|live| live.deletion_timestamp().is_some());
         if deleting {
             status.message = format!("object is being deleted: {}", status.message);

@@ -187,14 +187,14 @@ impl Store {
     fn shorten_grace(&self, object: &mut Object, requested: Option<i64>) -> bool {
         let present = object.deletion_grace_period_seconds().unwrap_or(0);
         let Some(mut seconds) = requested.filter(|seconds| *seconds < present) else { return false };
-        let now = self.clock.now();
-        let begun = object.deletion_timestamp().and_then(|at| time::parse(at).ok()).unwrap_or(now) - std::time::Duration::from_secs(present.unsigned_abs());
-        let mut at = begun + std::time::Duration::from_secs(seconds.unsigned_abs());
+        let now = self.clock.now().as_second();
+        let due = object.deletion_timestamp().and_then(|at| time::parse(at).ok()).map_or(now, |at| at.seconds);
+        let mut at = due - present + seconds;
         if at < now {
             at = now;
             seconds = seconds.min(1);
         }
-        self.set_deletion(object, time::format(at.as_second()), seconds);
+        self.set_deletion(object, time::format(at), seconds);
         true
     }
 

@@ -197,7 +197,7 @@ impl Store {
             ty: resource.storage_ty().into(),
             versions: &managers::OneVersion,
         };
-        managers::update(live.unwrap_or(&Object::default()), object, &writer);
+        managers::update(live, object, &writer);
     }
 
     /// What a strategy may know.

@@ -57,7 +57,8 @@ impl Store {
     /// One object. `resource_version` is the oldest state that will do; empty for the latest, which storage always gives.
     pub async fn get(&self, namespace: &str, name: &str, resource_version: &str) -> Result<Stored> {
         let key = self.key(namespace, name)?;
-        let least = parse_resource_version(resource_version).map_err(|why| Status::bad_request(format!("invalid resource version: {why}")))?;
+        let least =
+            parse_resource_version(resource_version).map_err(|why| Status::bad_request(format!("invalid resource version: {why}")))?;
         let (stored, revision) = self.storage.get_with_revision(&key).await.map_err(|error| self.fault(error, "get"))?;
         if least > revision {
             return Err(too_large_resource_version(least, revision));
@@ -125,8 +126,8 @@ impl Store {
             }
             return Ok(Start { key, revision: (revision > 0).then_some(revision), continued: true });
         }
-        let exact = options.resource_version_match == "Exact"
-            || (options.resource_version_match.is_empty() && options.limit > 0 && version > 0);
+        let exact =
+            options.resource_version_match == "Exact" || (options.resource_version_match.is_empty() && options.limit > 0 && version > 0);
         Ok(Start { key: String::new(), revision: exact.then_some(version), continued: false })
     }
 

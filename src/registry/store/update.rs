@@ -137,7 +137,12 @@ impl Store {
             stored.mod_revision
         } else {
             let ttl = self.resource.ttl;
-            match self.storage.update(&stored.key, value.clone(), stored.mod_revision, ttl).await.map_err(|error| self.fault(error, "update"))? {
+            match self
+                .storage
+                .update(&stored.key, value.clone(), stored.mod_revision, ttl)
+                .await
+                .map_err(|error| self.fault(error, "update"))?
+            {
                 Txn::Done(revision) => revision,
                 Txn::Failed(standing) => return Ok(Attempt::Moved(standing)),
             }
@@ -263,7 +268,8 @@ fn copy_section(object: &mut Object, old: &Object, key: &str) {
 
 /// A status update changes status and nothing else but the metadata that every write may change.
 fn keep_all_but_status(object: &mut Object, old: &Object) {
-    let stale: Vec<String> = object.keys().filter(|key| !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion")).cloned().collect();
+    let stale: Vec<String> =
+        object.keys().filter(|key| !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion")).cloned().collect();
     for key in stale {
         object.shift_remove(&key);
     }

@@ -70,7 +70,8 @@ impl Store {
 
     fn initial_events(&self, page: Page, options: &ListOptions) -> Events {
         let revision = page.revision;
-        let added = page.items.into_iter().map(|stored| Event { kind: EventKind::Added, revision: stored.mod_revision, stored: Some(stored) });
+        let added =
+            page.items.into_iter().map(|stored| Event { kind: EventKind::Added, revision: stored.mod_revision, stored: Some(stored) });
         let end = Event { kind: EventKind::InitialEventsEnd, stored: None, revision };
         stream::iter(added.chain(options.allow_watch_bookmarks.then_some(end)).map(Ok)).boxed()
     }

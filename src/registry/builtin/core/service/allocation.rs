@@ -91,7 +91,10 @@ impl ServiceAllocator {
             match ips.get(index).cloned() {
                 Some(ip) if had.contains(&ip) => {}
                 Some(text) if old.is_none() || index >= had.len() => {
-                    let ip = self.take_ip(ctx, service, &text).await.map_err(|why| ip_error(service, &ips, &format!("failed to allocate IP {text}: {why}")))?;
+                    let ip = self
+                        .take_ip(ctx, service, &text)
+                        .await
+                        .map_err(|why| ip_error(service, &ips, &format!("failed to allocate IP {text}: {why}")))?;
                     taken.ips.push(ip);
                 }
                 Some(_) => {}
@@ -112,7 +115,8 @@ impl ServiceAllocator {
     /// One address that the client chose. The error is the end of upstream's message.
     async fn take_ip(&self, ctx: &WriteContext<'_>, service: &Object, text: &str) -> std::result::Result<IpAddr, String> {
         let ip = names::parse_ip_sloppy(text).ok_or_else(|| format!("failed to parse service IP {text:?}"))?;
-        let in_range = self.ranges.iter().any(|range| first_host(range) <= number(ip) && number(ip) <= last_host(range) && range.contains(&ip));
+        let in_range =
+            self.ranges.iter().any(|range| first_host(range) <= number(ip) && number(ip) <= last_host(range) && range.contains(&ip));
         if !in_range {
             return Err("the provided network does not match the current range".to_owned());
         }
@@ -155,7 +159,8 @@ impl ServiceAllocator {
         let (family, namespace) = (family_of(ip), service.namespace());
         let labels = json!({"ipaddress.kubernetes.io/ip-family": family, "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"});
         let parent = json!({"resource": "services", "namespace": namespace, "name": service.name()});
-        let mut object = Object::from_value(json!({"metadata": {"name": name, "labels": labels}, "spec": {"parentRef": parent}})).unwrap_or_default();
+        let mut object =
+            Object::from_value(json!({"metadata": {"name": name, "labels": labels}, "spec": {"parentRef": parent}})).unwrap_or_default();
         self.addresses.to_storage(&mut object);
         self.addresses.track(None, &mut object, Subresource::Main, MANAGER);
         match self.addresses.create(&self.context(""), object, &Open).await {
@@ -231,14 +236,21 @@ impl ServiceAllocator {
         Ok(port)
     }
 
-    async fn take_health_check_port(&self, ctx: &WriteContext<'_>, service: &mut Object, had: &BTreeSet<u16>, taken: &mut Taken) -> Result<()> {
+    async fn take_health_check_port(
+        &self,
+        ctx: &WriteContext<'_>,
+        service: &mut Object,
+        had: &BTreeSet<u16>,
+        taken: &mut Taken,
+    ) -> Result<()> {
         let asked = spec(service).int("healthCheckNodePort").unwrap_or(0);
         let port = match ports::number(asked) {
             Some(port) if had.contains(&port) => port,
             None if asked == 0 => self.take_any_port(ctx, taken).await?,
             asked_port => {
                 let failed = |why: &str| Status::internal(format!("failed to allocate requested HealthCheck NodePort {asked}: {why}"));
-                let port = asked_port.filter(|port| self.node_ports.contains(*port)).ok_or_else(|| failed(&self.node_ports.out_of_range()))?;
+                let port =
+                    asked_port.filter(|port| self.node_ports.contains(*port)).ok_or_else(|| failed(&self.node_ports.out_of_range()))?;
                 if taken.ports.contains(&port) || !self.node_ports.take(port, ctx.dry_run).await? {
                     return Err(failed("provided port is already allocated"));
                 }
@@ -364,4 +376,3 @@ impl Gate for Open {
         Ok(())
     }
 }
-

@@ -157,7 +157,9 @@ impl NodePorts {
 }
 
 fn ty() -> Result<TypeRef<'static>> {
-    crate::schema::builtin().get(&Gvk::new("", "v1", "RangeAllocation")).ok_or_else(|| Status::internal("RangeAllocation is not in the schema"))
+    crate::schema::builtin()
+        .get(&Gvk::new("", "v1", "RangeAllocation"))
+        .ok_or_else(|| Status::internal("RangeAllocation is not in the schema"))
 }
 
 /// How many of the lowest ports are left to people (`calculateReserved` of upstream's port allocator).

@@ -34,11 +34,8 @@ pub fn number(port: i64) -> Option<u16> {
 /// (upstream's `patchAllocatedValues`).
 pub fn keep(service: &mut Object, old: &Object) {
     let used: BTreeSet<u16> = of_ports(old).intersection(&of_ports(service)).copied().collect();
-    let had: Vec<(String, u16)> = spec(old)
-        .list("ports")
-        .iter()
-        .filter_map(|port| Some((port.str("name").to_owned(), number(port.int("nodePort")?)?)))
-        .collect();
+    let had: Vec<(String, u16)> =
+        spec(old).list("ports").iter().filter_map(|port| Some((port.str("name").to_owned(), number(port.int("nodePort")?)?))).collect();
     let Some(Value::Array(ports)) = service.at_mut("/spec/ports") else { return };
     for port in ports.iter_mut().filter_map(Value::as_object_mut) {
         if port.int("nodePort").unwrap_or(0) != 0 {

@@ -422,7 +422,9 @@ fn check_external_traffic(service: &Object, path: &Path, errors: &mut ErrorList)
 fn check_internal_traffic(spec: &Map<String, Value>, path: &Path, errors: &mut ErrorList) {
     let path_policy = path.child("internalTrafficPolicy");
     match spec.opt_str("internalTrafficPolicy") {
-        None if matches!(spec.str("type"), "NodePort" | "LoadBalancer" | "ClusterIP") => errors.push(FieldError::required(&path_policy, "")),
+        None if matches!(spec.str("type"), "NodePort" | "LoadBalancer" | "ClusterIP") => {
+            errors.push(FieldError::required(&path_policy, ""))
+        }
         Some(policy) if !["Cluster", "Local"].contains(&policy) => {
             errors.push(FieldError::not_supported(&path_policy, policy, &["Cluster", "Local"]));
         }
