@@ -9,9 +9,10 @@ use futures::FutureExt;
 use http::{HeaderValue, Response, StatusCode, header};
 use hyper::body::Incoming;
 
-use crate::auth::authn::{Authenticator, Credentials};
+use crate::auth::authn::oidc;
+use crate::auth::authn::{self, Authenticator, Credentials};
 use crate::auth::authz::{self, Authorizer, Decision};
-use crate::auth::{ANONYMOUS, UNAUTHENTICATED, User};
+use crate::auth::User;
 use crate::base::random;
 use crate::discovery::Documents;
 use crate::endpoints::body::{self, Body};
@@ -22,21 +23,22 @@ use crate::meta::Status;
 use crate::meta::options::Query;
 use crate::meta::status::Result;
 
-use super::health::Health;
+use super::health;
 use super::impersonation;
 use super::listener::{Connection, Handler};
+use crate::telemetry::health::Health;
 
 /// How long a request may take that is neither a watch nor a stream.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Everything behind the listener.
 pub struct Chain {
-    pub authenticator: Arc<dyn Authenticator>,
-    pub anonymous: bool,
+    pub authenticator: Arc<authn::Chain>,
     pub authorizer: Arc<dyn Authorizer>,
     pub api: Api,
     pub documents: Documents,
-    pub openapi: Arc<crate::discovery::openapi::OpenApi>,
+    /// The OpenID discovery documents of the token issuer.
+    pub oidc: Option<oidc::Documents>,
     pub health: Arc<Health>,
 }
 
@@ -61,14 +63,13 @@ impl Chain {
         let (mut parts, body) = request.into_parts();
         let query = Query::parse(parts.uri.query().unwrap_or(""));
         let info = RequestInfo::new(&parts.method, parts.uri.path(), &query);
-        let credentials = Credentials { headers: &parts.headers, connection_certificates: &connection.peer_certificates };
+        let credentials = Credentials { headers: &parts.headers, peer: &connection.peer };
         let authenticated = self.authenticator.authenticate(&credentials).await;
-        parts.headers.remove(header::AUTHORIZATION);
+        self.authenticator.strip(&mut parts.headers);
         let mut request = Request { info, method: parts.method, query, headers: parts.headers, user: User::default() };
         let output = negotiate::output_or_json(&request.header(header::ACCEPT), request.user_agent(), &request.query);
         request.user = match authenticated {
             Ok(Some(user)) => user,
-            Ok(None) if self.anonymous => anonymous(),
             Ok(None) | Err(_) => return respond::status(&Status::unauthorized(), output),
         };
         let timeout = match timeout(&request) {
@@ -109,11 +110,11 @@ impl Chain {
             return handlers::handle(&self.api, &request, body).await;
         }
         let path = request.info.path.as_str();
-        if let Some(response) = self.health.answer(path, query).await {
-            return response;
+        if let Some(answer) = self.health.answer(path, query).await {
+            return health::response(answer);
         }
-        if let Some(response) = self.openapi.answer(path, query, &request.headers) {
-            return response.map(body::full);
+        if let Some((media, bytes)) = self.oidc.as_ref().and_then(|oidc| oidc.answer(path)) {
+            return document(media, bytes);
         }
         match self.documents.answer(path, query, &request.headers) {
             Some(Ok(document)) => document.map(body::full),
@@ -124,11 +125,6 @@ impl Chain {
             None => not_found(),
         }
     }
-}
-
-/// The user of a request without credentials.
-fn anonymous() -> User {
-    User { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..User::default() }
 }
 
 /// What the authorizers are asked.
@@ -145,6 +141,7 @@ fn attributes(request: &Request) -> authz::Attributes {
         name: info.name.clone(),
         resource_request: info.is_resource,
         path: info.path.clone(),
+        field_equals: Vec::new(),
     }
 }
 

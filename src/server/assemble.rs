@@ -1,0 +1,197 @@
+//! Puts the handler together: stores, authentication, authorization, admission, bootstrap objects, documents.
+
+use std::sync::Arc;
+
+use super::authentication::{self, SetupError};
+use super::bootstrap::{self, FrontProxy, Params};
+use super::chain::Chain;
+use super::config::{AuthorizationMode, Config};
+use super::creator::RegistryCreator;
+use super::informer::{self, Follower};
+use super::objects::RegistryObjects;
+use super::run::Parts;
+use super::tokens::Tokens;
+use crate::admission::{self, Objects, Settings};
+use crate::auth::authz::rbac::RbacStore;
+use crate::auth::authz::{self, Authorizer};
+use crate::base::clock::Clock;
+use crate::base::random;
+use crate::discovery::{About, Documents};
+use crate::endpoints::Api;
+use crate::meta::{Gvr, Object, Status};
+use crate::registry::builtin::autoscaling::AutoscalerConversion;
+use crate::registry::builtin::core::service::allocation::ServiceAllocator;
+use crate::registry::builtin::events::EventConversion;
+use crate::registry::{Registry, Resource, Store, builtin};
+use crate::schema::ResourceDecl;
+use crate::storage::Storage;
+
+/// Why a handler could not be put together.
+#[derive(Debug, thiserror::Error)]
+pub enum AssembleError {
+    #[error(transparent)]
+    Authentication(#[from] SetupError),
+    #[error("bootstrap: {}", .0.message)]
+    Bootstrap(Status),
+}
+
+/// The RBAC kinds that authorization follows.
+const RBAC: [&str; 4] = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"];
+
+/// Builds the handler, makes the bootstrap objects and waits until authorization knows its rules.
+pub async fn assemble(parts: &Parts) -> Result<Chain, AssembleError> {
+    let clock = Clock::system();
+    let config = &parts.config;
+    let registry = Arc::new(registry(config, &parts.storage, &clock));
+    let objects = Arc::new(RegistryObjects(registry.clone()));
+    let creator = RegistryCreator::new(registry.clone());
+    let planned = bootstrap::objects(&params(parts, &registry, &clock));
+    bootstrap::ensure(planned, &creator).await.map_err(AssembleError::Bootstrap)?;
+    let rbac = Arc::new(RbacStore::default());
+    follow_rbac(&registry, &rbac).await.map_err(AssembleError::Bootstrap)?;
+    let authorizer = authorizer(config, &rbac);
+    let authentication = authentication::build(parts, objects.clone(), &clock)?;
+    let settings = Settings {
+        not_ready_toleration_seconds: config.admission.not_ready_toleration_seconds,
+        unreachable_toleration_seconds: config.admission.unreachable_toleration_seconds,
+    };
+    let readable: Arc<dyn Objects> = objects.clone();
+    let admission = admission::default_chain(&readable, &authorizer, &settings, &config.admission.disabled);
+    let tokens = authentication.issuer.clone().map(|issuer| {
+        Arc::new(Tokens::new(issuer, objects.clone(), config, clock.clone())) as Arc<dyn crate::endpoints::handlers::token::TokenIssuer>
+    });
+    let about = About { server_address: parts.advertise.to_string(), paths: paths() };
+    Ok(Chain {
+        authenticator: authentication.chain,
+        authorizer: authorizer.clone(),
+        documents: Documents::new(&crate::schema::builtin().resources, &about),
+        oidc: authentication.discovery,
+        health: parts.health.clone(),
+        api: Api {
+            registry,
+            admission: Arc::new(admission),
+            authorizer,
+            clock,
+            min_request_timeout: config.requests.min_watch.as_secs(),
+            tokens,
+        },
+    })
+}
+
+/// Every built-in resource over the storage.
+fn registry(config: &Config, storage: &Arc<dyn Storage>, clock: &Clock) -> Registry {
+    let schema = crate::schema::builtin();
+    let store = |group: &str, resource: &str| {
+        let decl = schema.resources.iter().find(|decl| decl.group == group && decl.resource == resource);
+        let decl = decl.cloned().unwrap_or_else(ResourceDecl::default);
+        let resource = Resource::builtin(&decl, builtin::strategy(group, resource));
+        Arc::new(Store::new(Arc::new(resource), storage.clone(), clock.clone(), &config.storage.prefix))
+    };
+    let services = Arc::new(ServiceAllocator::new(
+        store("networking.k8s.io", "ipaddresses"),
+        store("", "endpoints"),
+        storage.clone(),
+        &config.storage.prefix,
+        config.services.cluster_ip_ranges.clone(),
+        config.services.node_ports.clone(),
+    ));
+    let resources = schema.resources.iter().map(|decl| {
+        let mut resource = Resource::builtin(decl, builtin::strategy(&decl.group, &decl.resource));
+        match (decl.group.as_str(), decl.version.as_str(), decl.resource.as_str()) {
+            ("", _, "services") => resource.hooks = Some(services.clone()),
+            ("", _, "events") => resource.ttl = Some(config.event_ttl),
+            ("events.k8s.io", _, "events") => {
+                resource.ttl = Some(config.event_ttl);
+                resource.conversion = Some(&EventConversion);
+            }
+            ("autoscaling", "v1", "horizontalpodautoscalers") => resource.conversion = Some(&AutoscalerConversion),
+            _ => {}
+        }
+        resource
+    });
+    Registry::new(resources.collect(), storage, clock, &config.storage.prefix)
+}
+
+fn params(parts: &Parts, registry: &Registry, clock: &Clock) -> Params {
+    let (config, identity) = (&parts.config, &parts.identity);
+    let text = |pem: &[u8]| String::from_utf8_lossy(pem).into_owned();
+    let mut group_versions: Vec<(String, String)> = registry.decls().map(|decl| (decl.group.clone(), decl.version.clone())).collect();
+    group_versions.sort();
+    group_versions.dedup();
+    Params {
+        now: clock.now(),
+        hostname: hostname(),
+        instance: random::uuid(),
+        advertise_address: parts.advertise.ip(),
+        secure_port: parts.advertise.port(),
+        servers: vec![parts.advertise.ip()],
+        service_cidrs: config.services.cluster_ip_ranges.clone(),
+        service_node_port: config.services.kubernetes_node_port,
+        client_ca: Some(text(&identity.client_ca)),
+        front_proxy: identity.request_header.as_ref().map(|(header, pem)| FrontProxy {
+            client_ca: text(pem),
+            allowed_names: header.allowed_names.clone(),
+            username_headers: header.username_headers.clone(),
+            uid_headers: header.uid_headers.clone(),
+            group_headers: header.group_headers.clone(),
+            extra_prefixes: header.extra_prefixes.clone(),
+        }),
+        group_versions,
+    }
+}
+
+fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
+}
+
+/// The paths that `GET /` lists beside the API's own.
+fn paths() -> Vec<String> {
+    let fixed = ["/healthz", "/livez", "/readyz", "/metrics", "/openapi/v2", "/openapi/v3", "/version"];
+    fixed.into_iter().map(str::to_owned).collect()
+}
+
+fn authorizer(config: &Config, rbac: &Arc<RbacStore>) -> Arc<dyn Authorizer> {
+    let mut chain: Vec<Arc<dyn Authorizer>> = vec![Arc::new(authz::PrivilegedGroup)];
+    for mode in &config.authorization {
+        match mode {
+            // Nodes are known by their bindings until the graph of what a node may see is kept.
+            AuthorizationMode::Node => {}
+            AuthorizationMode::Rbac => chain.push(rbac.clone()),
+            AuthorizationMode::AlwaysAllow => chain.push(Arc::new(authz::AlwaysAllow)),
+            AuthorizationMode::AlwaysDeny => chain.push(Arc::new(authz::AlwaysDeny)),
+        }
+    }
+    Arc::new(authz::Chain(chain))
+}
+
+async fn follow_rbac(registry: &Registry, rbac: &Arc<RbacStore>) -> Result<(), Status> {
+    for resource in RBAC {
+        let gvr = Gvr::new("rbac.authorization.k8s.io", "v1", resource);
+        let store = registry.get(&gvr).ok_or_else(|| Status::internal(format!("{resource} are not served")))?.clone();
+        let kind = store.resource.gvk.kind.clone();
+        informer::follow(store, Arc::new(RbacFollower { rbac: rbac.clone(), kind })).await?;
+    }
+    Ok(())
+}
+
+/// Hands one RBAC kind to the authorizer.
+struct RbacFollower {
+    rbac: Arc<RbacStore>,
+    kind: String,
+}
+
+impl Follower for RbacFollower {
+    fn replace(&self, objects: &[Object]) {
+        self.rbac.replace(&self.kind, objects);
+    }
+
+    fn upsert(&self, object: &Object) {
+        self.rbac.upsert(object);
+    }
+
+    fn remove(&self, object: &Object) {
+        self.rbac.remove(&self.kind, object.namespace(), object.name());
+    }
+}

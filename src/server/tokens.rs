@@ -1,0 +1,194 @@
+//! TokenRequest: what a service account's new token is bound to and how long it lasts
+//! (`pkg/registry/core/serviceaccount/storage/token.go`).
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+
+use super::config::Config;
+use super::objects::RegistryObjects;
+use crate::admission::Objects;
+use crate::auth::authn::service_account::{Issuer, TokenSpec};
+use crate::auth::authn::jwt::Ref;
+use crate::base::clock::Clock;
+use crate::endpoints::handlers::token::TokenIssuer;
+use crate::meta::status::Result;
+use crate::meta::{ErrorList, FieldError, Gvk, Gvr, Object, Path, Status, time};
+
+/// What kubelets ask for where tokens may be extended: an hour and seven seconds.
+const WARN_ONLY_SECONDS: i64 = 60 * 60 + 7;
+/// How long an extended token lasts: a year.
+const EXTENDED_SECONDS: i64 = 365 * 24 * 60 * 60;
+const DEFAULT_SECONDS: i64 = 60 * 60;
+const MIN_SECONDS: i64 = 10 * 60;
+const MAX_SECONDS: i64 = 1 << 32;
+
+/// Issues tokens for TokenRequests.
+pub struct Tokens {
+    issuer: Arc<Issuer>,
+    objects: Arc<RegistryObjects>,
+    clock: Clock,
+    audiences: Vec<String>,
+    extend: bool,
+    max_seconds: Option<i64>,
+}
+
+/// What a token is bound to.
+#[derive(Default)]
+struct Bound {
+    pod: Option<Ref>,
+    secret: Option<Ref>,
+    node: Option<Ref>,
+}
+
+impl Tokens {
+    pub fn new(issuer: Arc<Issuer>, objects: Arc<RegistryObjects>, config: &Config, clock: Clock) -> Self {
+        let accounts = &config.service_accounts;
+        let audiences = match config.authentication.api_audiences.as_slice() {
+            [] => accounts.issuers.clone(),
+            given => given.to_vec(),
+        };
+        let max_seconds = accounts.max_expiration.and_then(|max| i64::try_from(max.as_secs()).ok());
+        Self { issuer, objects, clock, audiences, extend: accounts.extend_expiration, max_seconds }
+    }
+
+    async fn find(&self, resource: &str, namespace: &str, name: &str) -> Result<Arc<Object>> {
+        let gvr = Gvr::new("", "v1", resource);
+        self.objects.get(&gvr, namespace, name).await?.ok_or_else(|| Status::not_found(&gvr, name))
+    }
+
+    /// The object that the request names, checked.
+    async fn bound(&self, account: &Object, request: &Object) -> Result<Bound> {
+        let mut bound = Bound::default();
+        let Some(reference) = request.at("/spec/boundObjectRef").filter(|reference| !reference.is_null()) else { return Ok(bound) };
+        let text = |key: &str| reference.get(key).and_then(Value::as_str).unwrap_or("");
+        let gvk = Gvk::from_api_version(text("apiVersion"), text("kind"));
+        let (namespace, name) = (account.namespace(), text("name"));
+        let found = match (gvk.group.as_str(), gvk.kind.as_str()) {
+            ("", "Pod") => {
+                let pod = self.find("pods", namespace, name).await?;
+                if pod.str_at("/spec/serviceAccountName") != account.name() {
+                    let why = "to pod running with different serviceaccount name.";
+                    return Err(Status::bad_request(format!("cannot bind token for serviceaccount {:?} {why}", account.name())));
+                }
+                bound.pod = Some(reference_to(&pod));
+                bound.node = self.node_of(&pod).await?;
+                pod
+            }
+            ("", "Node") => {
+                let node = self.find("nodes", "", name).await?;
+                bound.node = Some(reference_to(&node));
+                node
+            }
+            ("", "Secret") => {
+                let secret = self.find("secrets", namespace, name).await?;
+                bound.secret = Some(reference_to(&secret));
+                secret
+            }
+            _ => return Err(Status::bad_request(format!("cannot bind token to object of type {gvk}"))),
+        };
+        if !text("uid").is_empty() && text("uid") != found.uid() {
+            let why = format!(
+                "the UID in the bound object reference ({}) does not match the UID in record. \
+                 The object might have been deleted and then recreated",
+                text("uid")
+            );
+            return Err(Status::conflict(&Gvr::new(&gvk.group, &gvk.version, &gvk.kind), name, &why));
+        }
+        Ok(bound)
+    }
+
+    /// The node of a pod's token; one that is gone is named without a UID.
+    async fn node_of(&self, pod: &Object) -> Result<Option<Ref>> {
+        let name = pod.str_at("/spec/nodeName");
+        if name.is_empty() {
+            return Ok(None);
+        }
+        let node = self.objects.get(&Gvr::new("", "v1", "nodes"), "", name).await?;
+        Ok(Some(node.map_or_else(|| Ref { name: name.to_owned(), ..Ref::default() }, |node| reference_to(&node))))
+    }
+}
+
+fn reference_to(object: &Object) -> Ref {
+    Ref { name: object.name().to_owned(), uid: object.uid().to_owned() }
+}
+
+fn gvk() -> Gvk {
+    Gvk::new("authentication.k8s.io", "v1", "TokenRequest")
+}
+
+/// What a TokenRequest must satisfy (`ValidateTokenRequest`).
+fn validate(request: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let path = Path::new("spec");
+    let seconds = request.i64_at("/spec/expirationSeconds").unwrap_or(DEFAULT_SECONDS);
+    let path_seconds = path.child("expirationSeconds");
+    if seconds < MIN_SECONDS {
+        errors.push(FieldError::invalid(&path_seconds, seconds, "may not specify a duration less than 10 minutes"));
+    }
+    if seconds > MAX_SECONDS {
+        errors.push(FieldError::invalid(&path_seconds, seconds, "may not specify a duration larger than 2^32 seconds"));
+    }
+    errors
+}
+
+#[async_trait]
+impl TokenIssuer for Tokens {
+    async fn issue(&self, account: &Object, mut request: Object) -> Result<Object> {
+        if !request.name().is_empty() && request.name() != account.name() {
+            let path = Path::new("metadata").child("name");
+            let error = FieldError::invalid(&path, request.name(), "must match the service account name if specified");
+            return Err(Status::invalid(&gvk(), account.name(), vec![error]));
+        }
+        if !request.uid().is_empty() && request.uid() != account.uid() {
+            let why = format!(
+                "the UID in the token request ({}) does not match the UID of the service account ({})",
+                request.uid(),
+                account.uid()
+            );
+            let kind = gvk();
+            return Err(Status::conflict(&Gvr::new(kind.group, kind.version, kind.kind), account.name(), &why));
+        }
+        let errors = validate(&request);
+        if !errors.is_empty() {
+            return Err(Status::invalid(&gvk(), "", errors));
+        }
+        let bound = self.bound(account, &request).await?;
+        let mut audiences: Vec<String> =
+            request.array_at("/spec/audiences").iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        if audiences.is_empty() {
+            audiences.clone_from(&self.audiences);
+        }
+        let asked = request.i64_at("/spec/expirationSeconds").unwrap_or(DEFAULT_SECONDS);
+        let shown = self.max_seconds.map_or(asked, |max| asked.min(max));
+        let ours = audiences.iter().all(|one| self.audiences.contains(one));
+        let extended = self.extend && bound.pod.is_some() && shown == WARN_ONLY_SECONDS && ours;
+        let spec = TokenSpec {
+            namespace: account.namespace(),
+            account: reference_to(account),
+            pod: bound.pod,
+            secret: bound.secret,
+            node: bound.node,
+            audiences: &audiences,
+            expiration_seconds: if extended { self.max_seconds.unwrap_or(EXTENDED_SECONDS) } else { shown },
+            warn_after_seconds: if extended { shown } else { 0 },
+        };
+        let issued = self.issuer.issue(&spec).ok_or_else(|| Status::internal("failed to generate token: the key does not sign"))?;
+        let now = self.clock.now().as_second();
+        request.set_meta_str("name", account.name());
+        request.set_meta_str("namespace", account.namespace());
+        request.set_meta_str("uid", account.uid());
+        request.set_meta_str("creationTimestamp", &time::format(now));
+        let spec = request.section_mut("spec");
+        spec.insert("audiences".to_owned(), json!(audiences));
+        spec.insert("expirationSeconds".to_owned(), shown.into());
+        spec.entry("boundObjectRef").or_insert(Value::Null);
+        let status = Map::from_iter([
+            ("token".to_owned(), Value::from(issued.token)),
+            ("expirationTimestamp".to_owned(), Value::from(time::format(now + shown))),
+        ]);
+        request.insert("status".to_owned(), Value::Object(status));
+        Ok(request)
+    }
+}
