@@ -113,8 +113,8 @@ impl Chain {
         if let Some(answer) = self.health.answer(path, query).await {
             return health::response(answer);
         }
-        if let Some((media, bytes)) = self.oidc.as_ref().and_then(|oidc| oidc.answer(path)) {
-            return document(media, bytes);
+        if let Some(response) = self.oidc.as_ref().and_then(|documents| openid(documents, path)) {
+            return response;
         }
         match self.documents.answer(path, query, &request.headers) {
             Some(Ok(document)) => document.map(body::full),
@@ -155,7 +155,20 @@ fn timeout(request: &Request) -> Result<Option<Duration>> {
     let asked = super::flags::parse_duration(asked).map_err(|why| {
         Status::bad_request(format!("invalid timeout specified in the request URL - {why}"))
     })?;
-    Ok(Some(asked.filter(|asked| !asked.is_zero()).unwrap_or(REQUEST_TIMEOUT).min(REQUEST_TIMEOUT)))
+    Ok(Some(if asked.is_zero() { REQUEST_TIMEOUT } else { asked.min(REQUEST_TIMEOUT) }))
+}
+
+/// The OpenID discovery documents.
+fn openid(documents: &oidc::Documents, path: &str) -> Option<Response<Body>> {
+    let (media, text) = match path {
+        oidc::CONFIGURATION_PATH => ("application/json", &documents.configuration),
+        oidc::KEYS_PATH => (oidc::KEYS_TYPE, &documents.keys),
+        _ => return None,
+    };
+    let mut response = Response::new(body::full(text.clone()));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static(oidc::CACHE_CONTROL));
+    Some(response)
 }
 
 fn text(code: u16, message: &'static str) -> Response<Body> {

@@ -1,15 +1,22 @@
 //! Assembly: flags, TLS, listener, the chain of filters, shutdown, bootstrap objects. The only place that knows everyone.
 
 pub mod authentication;
+pub mod assemble;
 pub mod bootstrap;
 pub mod certs;
+pub mod chain;
 pub mod config;
+pub mod creator;
 pub mod flags;
 pub mod health;
+mod impersonation;
+pub mod informer;
 pub mod listener;
+pub mod objects;
 pub mod run;
 pub mod shutdown;
 pub mod tls;
+mod tokens;
 
 pub use config::Config;
 pub use run::{main, run};

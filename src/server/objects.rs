@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::admission::Objects;
+use crate::auth::ObjectSource;
 use crate::meta::options::ListOptions;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status};
@@ -30,5 +31,12 @@ impl Objects for RegistryObjects {
         let store = self.store(gvr)?;
         let page = store.list(namespace, &ListOptions::default()).await?;
         page.items.iter().map(|stored| store.decode(stored).map(Arc::new)).collect()
+    }
+}
+
+#[async_trait]
+impl ObjectSource for RegistryObjects {
+    async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Option<Object> {
+        self.store(gvr).ok()?.find(namespace, name).await.ok()?
     }
 }

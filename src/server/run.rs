@@ -6,18 +6,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
-use http::{Request, Response, StatusCode};
-use hyper::body::Incoming;
-
+use super::assemble::{AssembleError, assemble};
 use super::certs::{self, Admin, CertError, Identity};
 use super::config::Config;
 use super::flags::{self, Command, FlagError, Flags};
 use super::health;
-use super::listener::{Connection, Handler, Listener};
+use super::listener::Listener;
 use super::shutdown::{self, Shutdown};
 use super::tls::{self, TlsError};
-use crate::endpoints::body::{Body, empty};
 use crate::storage::compaction::Compactor;
 use crate::storage::embedded::Embedded;
 use crate::storage::etcd3::{self, Etcd3};
@@ -43,6 +39,8 @@ pub enum RunError {
     Storage(#[from] StorageError),
     #[error("listening on {address}: {source}")]
     Listen { address: SocketAddr, source: io::Error },
+    #[error(transparent)]
+    Assemble(#[from] AssembleError),
     #[error("{0}")]
     Io(#[from] io::Error),
 }
@@ -132,7 +130,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
         health,
         shutdown: shutdown.clone(),
     };
-    let handler = Arc::new(HealthOnly(parts.health.clone()));
+    let handler = Arc::new(assemble(&parts).await?);
     if let Some(interval) = config.storage.compaction_interval {
         tokio::spawn(compact(storage, interval, shutdown.clone()));
     }
@@ -212,22 +210,4 @@ fn introduce(admin: &Admin) -> io::Result<()> {
     writeln!(out, "\nKeelson is ready. In another terminal:\n")?;
     writeln!(out, "  export KUBECONFIG={}\n  kubectl get ns", path.display())?;
     out.flush()
-}
-
-/// Answers health checks and nothing else.
-struct HealthOnly(Arc<Health>);
-
-#[async_trait]
-impl Handler for HealthOnly {
-    async fn handle(&self, request: Request<Incoming>, _connection: &Connection) -> Response<Body> {
-        let uri = request.uri();
-        match self.0.answer(uri.path(), uri.query().unwrap_or("")).await {
-            Some(answer) => health::response(answer),
-            None => {
-                let mut response = Response::new(empty());
-                *response.status_mut() = StatusCode::NOT_FOUND;
-                response
-            }
-        }
-    }
 }
