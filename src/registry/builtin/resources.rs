@@ -102,7 +102,7 @@ pub static ROWS: &[Row] = &[
     row("admissionregistration.k8s.io", "validatingadmissionpolicybindings", ADMISSION, &NoCode),
     row("admissionregistration.k8s.io", "validatingwebhookconfigurations", ADMISSION, &NoCode),
     row("apiextensions.k8s.io", "customresourcedefinitions", Facts { unconditional_update: false, status_keeps: META_OF_STATUS, status_resets: &["/metadata", "/spec"], ..WORKLOAD }, &NoCode),
-    row("apiregistration.k8s.io", "apiservices", Facts { unconditional_update: false, ..STATUS_ALONE }, &NoCode),
+    row("apiregistration.k8s.io", "apiservices", Facts { name: NameRule::PathSegment, unconditional_update: false, ..STATUS_ALONE }, &NoCode),
     // scheduling, nodes, leases
     row("scheduling.k8s.io", "priorityclasses", PLAIN, &NoCode),
     row("node.k8s.io", "runtimeclasses", Facts { create_on_update: true, unconditional_update: false, ..PLAIN }, &NoCode),
