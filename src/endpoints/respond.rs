@@ -264,7 +264,7 @@ fn encode_fixed(object: &Object, output: Output) -> Vec<u8> {
     match output.media {
         MediaType::Json if output.pretty => codec::json::encode_pretty(object),
         MediaType::Json => codec::json::encode(object),
-        MediaType::Yaml => codec::yaml::encode(object),
+        MediaType::Yaml => codec::yaml::encode(&object.clone().into()),
         MediaType::Protobuf => {
             let gvk = crate::meta::Gvk::from_api_version(object.api_version(), object.kind());
             match crate::schema::builtin().get(&gvk) {

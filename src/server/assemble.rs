@@ -16,6 +16,7 @@ use crate::auth::authz::rbac::RbacStore;
 use crate::auth::authz::{self, Authorizer};
 use crate::base::clock::Clock;
 use crate::base::random;
+use crate::discovery::openapi::OpenApi;
 use crate::discovery::{About, Documents};
 use crate::endpoints::Api;
 use crate::meta::{Gvr, Object, Status};
@@ -65,6 +66,7 @@ pub async fn assemble(parts: &Parts) -> Result<Chain, AssembleError> {
         authenticator: authentication.chain,
         authorizer: authorizer.clone(),
         documents: Documents::new(&crate::schema::builtin().resources, &about),
+        openapi: OpenApi::new(crate::schema::builtin()),
         oidc: authentication.discovery,
         health: parts.health.clone(),
         api: Api {

@@ -9,12 +9,13 @@ use futures::FutureExt;
 use http::{HeaderValue, Response, StatusCode, header};
 use hyper::body::Incoming;
 
+use crate::auth::User;
 use crate::auth::authn::oidc;
 use crate::auth::authn::{self, Authenticator, Credentials};
 use crate::auth::authz::{self, Authorizer, Decision};
-use crate::auth::User;
 use crate::base::random;
 use crate::discovery::Documents;
+use crate::discovery::openapi::OpenApi;
 use crate::endpoints::body::{self, Body};
 use crate::endpoints::negotiate;
 use crate::endpoints::request_info::RequestInfo;
@@ -37,6 +38,7 @@ pub struct Chain {
     pub authorizer: Arc<dyn Authorizer>,
     pub api: Api,
     pub documents: Documents,
+    pub openapi: OpenApi,
     /// The OpenID discovery documents of the token issuer.
     pub oidc: Option<oidc::Documents>,
     pub health: Arc<Health>,
@@ -116,6 +118,9 @@ impl Chain {
         if let Some(response) = self.oidc.as_ref().and_then(|documents| openid(documents, path)) {
             return response;
         }
+        if let Some(response) = self.openapi.answer(path, query, &request.headers) {
+            return response.map(body::full);
+        }
         match self.documents.answer(path, query, &request.headers) {
             Some(Ok(document)) => document.map(body::full),
             Some(Err(status)) => {
@@ -147,14 +152,14 @@ fn attributes(request: &Request) -> authz::Attributes {
 
 /// How long the request may take; `None` for watches and streams, which end by themselves.
 fn timeout(request: &Request) -> Result<Option<Duration>> {
-    let streams = request.info.verb == "watch" || ["log", "exec", "attach", "portforward", "proxy"].contains(&request.info.subresource.as_str());
+    let streams =
+        request.info.verb == "watch" || ["log", "exec", "attach", "portforward", "proxy"].contains(&request.info.subresource.as_str());
     if streams {
         return Ok(None);
     }
     let Some(asked) = request.query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(Some(REQUEST_TIMEOUT)) };
-    let asked = super::flags::parse_duration(asked).map_err(|why| {
-        Status::bad_request(format!("invalid timeout specified in the request URL - {why}"))
-    })?;
+    let asked = super::flags::parse_duration(asked)
+        .map_err(|why| Status::bad_request(format!("invalid timeout specified in the request URL - {why}")))?;
     Ok(Some(if asked.is_zero() { REQUEST_TIMEOUT } else { asked.min(REQUEST_TIMEOUT) }))
 }
 

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use super::config::Config;
 use super::objects::RegistryObjects;
 use crate::admission::Objects;
-use crate::auth::authn::service_account::{Issuer, TokenSpec};
 use crate::auth::authn::jwt::Ref;
+use crate::auth::authn::service_account::{Issuer, TokenSpec};
 use crate::base::clock::Clock;
 use crate::endpoints::handlers::token::TokenIssuer;
 use crate::meta::status::Result;
@@ -155,8 +155,7 @@ impl TokenIssuer for Tokens {
             return Err(Status::invalid(&gvk(), "", errors));
         }
         let bound = self.bound(account, &request).await?;
-        let mut audiences: Vec<String> =
-            request.array_at("/spec/audiences").iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let mut audiences: Vec<String> = request.array_at("/spec/audiences").iter().filter_map(Value::as_str).map(str::to_owned).collect();
         if audiences.is_empty() {
             audiences.clone_from(&self.audiences);
         }
