@@ -9,9 +9,10 @@ use serde_json::{Map, Value};
 use super::combine::combine;
 use super::go;
 use super::managers::{
-    Entry, Managed, ManagerId, NEVER_OWNED, Operation, ResetFields, Writer, blank_object, reconcile_all, take_from_others, updated,
+    Conflicts, Entry, Managed, ManagerId, NEVER_OWNED, Operation, ResetFields, Writer, blank_object, equal_but, reconcile_all,
+    take_from_others, updated,
 };
-use super::path::{PathElement, equal_values};
+use super::path::PathElement;
 use super::set::Set;
 use super::topology::Ty;
 use super::typed::{TypeErrors, compare_maps, field_set_of_map, remove_entries};
@@ -115,7 +116,7 @@ pub fn apply(live: Option<&Object>, config: &Map<String, Value>, gvk: &Gvk, writ
     let live_map = live.map_or(&blank, |live| &live.0);
     let managed = if untracked { owned_before(&blank, live_map, managed, writer)? } else { managed };
     let (changed, entries) = apply_tracked(live_map, config, managed, writer, force)?;
-    let mut object = Object(changed.unwrap_or_else(|| live_map.clone()));
+    let mut object = Object(changed.unwrap_or_else(|| without_managed_fields(live_map)));
     object.metadata_mut().shift_remove("managedFields");
     if writer.manager == KUBECTL && object.annotations().is_some_and(|all| all.get(LAST_APPLIED).is_some_and(|it| it != "")) {
         set_last_applied(&mut object, config);
@@ -172,7 +173,7 @@ fn apply_tracked<'a>(
     validate_map(writer.ty, config).map_err(wrong)?;
     reconcile_all(&mut managed, writer);
 
-    let mut merged = live.clone();
+    let mut merged = without_managed_fields(live);
     combine(writer.ty, &mut merged, config).map_err(|error| other(format_args!("failed to merge config: {error}")))?;
     let set = field_set_of_map(writer.ty, config).map_err(|error| other(format_args!("failed to get field set: {error}")))?;
     let set = ResetFields::of(writer.reset_fields).filter(set);
@@ -185,11 +186,11 @@ fn apply_tracked<'a>(
     }
 
     let taken = take_from_others(live, &merged, &mut managed, writer, Some(&id));
-    let (_, conflicts) = taken.map_err(|error| other(format_args!("failed to compare objects: {error}")))?;
+    let (_, conflicts) = taken.map_err(other)?;
     if !force {
         refuse(conflicts, live, writer)?;
     }
-    let changed = !equal_maps(live, &merged);
+    let changed = !same_but_managed_fields(live, &merged);
     if let Some(own) = managed.entries.iter_mut().find(|entry| entry.id == id) {
         own.set.subtract(&NEVER_OWNED);
         if changed {
@@ -201,8 +202,21 @@ fn apply_tracked<'a>(
     Ok((changed.then_some(merged), entries))
 }
 
-fn equal_maps(a: &Map<String, Value>, b: &Map<String, Value>) -> bool {
-    a.len() == b.len() && a.iter().all(|(key, value)| b.get(key).is_some_and(|other| equal_values(value, other)))
+fn without_managed_fields(object: &Map<String, Value>) -> Map<String, Value> {
+    let kept = |(name, value): (&String, &Value)| (name.clone(), value.clone());
+    let parts = object.iter().map(|(name, value)| match value {
+        Value::Object(metadata) if name == "metadata" => {
+            let metadata = metadata.iter().filter(|(name, _)| *name != "managedFields").map(kept).collect();
+            (name.clone(), Value::Object(metadata))
+        }
+        _ => kept((name, value)),
+    });
+    parts.collect()
+}
+
+fn same_but_managed_fields(live: &Map<String, Value>, merged: &Map<String, Value>) -> bool {
+    let (before, after) = (live.get("metadata").and_then(Value::as_object), merged.get("metadata").and_then(Value::as_object));
+    equal_but(before, after, "managedFields") && equal_but(Some(live), Some(merged), "metadata")
 }
 
 /// An object as upstream's errors name it.
@@ -212,7 +226,7 @@ fn name_text(object: &Map<String, Value>) -> String {
 }
 
 /// Fails with the conflicts, less those that client-side apply of the same configuration accounts for.
-fn refuse<'a>(mut conflicts: Vec<(ManagerId<'a>, Set<'a>)>, live: &Map<String, Value>, writer: &Writer) -> Result<()> {
+fn refuse(mut conflicts: Conflicts<'_>, live: &Map<String, Value>, writer: &Writer) -> Result<()> {
     if conflicts.is_empty() {
         return Ok(());
     }

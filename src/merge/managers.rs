@@ -13,6 +13,7 @@ use super::reconcile::reconcile;
 use super::set::Set;
 use super::topology::Ty;
 use super::typed::{self, Comparison, TypeErrors};
+use super::validate::validate_map;
 use crate::meta::Object;
 use crate::schema::{Kind, Presence, TypeRef};
 
@@ -418,7 +419,7 @@ pub(super) fn updated<'a>(
     new: &'a Map<String, Value>,
     mut managed: Managed<'a>,
     writer: &Writer<'a>,
-) -> Result<Managed<'a>, TypeErrors> {
+) -> Result<Managed<'a>, String> {
     reconcile_all(&mut managed, writer);
     let (changed, _) = take_from_others(live, new, &mut managed, writer, None)?;
     let mut set = changed.modified;
@@ -461,6 +462,9 @@ pub(super) fn reconcile_all(managed: &mut Managed, writer: &Writer) {
     });
 }
 
+/// Managers with the fields that they lose to new values.
+pub(super) type Conflicts<'a> = Vec<(ManagerId<'a>, Set<'a>)>;
+
 /// Takes the fields that `new` changes away from every entry but `own`. Returns what changed in the writer's version,
 /// and for each entry that lost a field to a new value which ones: the conflicts of an apply.
 pub(super) fn take_from_others<'o, 'a>(
@@ -469,9 +473,10 @@ pub(super) fn take_from_others<'o, 'a>(
     managed: &mut Managed<'a>,
     writer: &Writer<'o>,
     own: Option<&ManagerId>,
-) -> Result<(Comparison<'o>, Vec<(ManagerId<'a>, Set<'a>)>), TypeErrors> {
+) -> Result<(Comparison<'o>, Conflicts<'a>), String> {
     let reset = ResetFields::of(writer.reset_fields);
-    let changed = typed::compare_maps(writer.ty, live, new)?.filtered(|set| reset.filter(set));
+    let incomparable = |errors: TypeErrors| format!("failed to compare objects: {errors}");
+    let changed = typed::compare_maps(writer.ty, live, new).map_err(incomparable)?.filtered(|set| reset.filter(set));
     let mut conflicts = Vec::new();
     take(managed, writer.api_version, own, &changed, &mut conflicts);
 
@@ -483,7 +488,9 @@ pub(super) fn take_from_others<'o, 'a>(
         let both = writer.versions.convert(live, &version).zip(writer.versions.convert(new, &version));
         match both.as_ref().zip(writer.versions.type_of(&version)) {
             Some(((live, new), ty)) => {
-                let changed = typed::compare_maps(ty, live, new)?.filtered(|set| reset.filter(set));
+                validate_map(ty, live).map_err(|errors| format!("failed to convert old object: {errors}"))?;
+                validate_map(ty, new).map_err(|errors| format!("failed to convert new object: {errors}"))?;
+                let changed = typed::compare_maps(ty, live, new).map_err(incomparable)?.filtered(|set| reset.filter(set));
                 take(managed, &version, own, &changed, &mut conflicts);
             }
             None => managed.entries.retain(|entry| entry.api_version != version || Some(&entry.id) == own),
@@ -494,13 +501,7 @@ pub(super) fn take_from_others<'o, 'a>(
 }
 
 /// Takes what `changed` in `version` from the entries of that version.
-fn take<'a>(
-    managed: &mut Managed<'a>,
-    version: &str,
-    own: Option<&ManagerId>,
-    changed: &Comparison<'_>,
-    conflicts: &mut Vec<(ManagerId<'a>, Set<'a>)>,
-) {
+fn take<'a>(managed: &mut Managed<'a>, version: &str, own: Option<&ManagerId>, changed: &Comparison<'_>, conflicts: &mut Conflicts<'a>) {
     for entry in managed.entries.iter_mut().filter(|entry| entry.api_version == version && Some(&entry.id) != own) {
         let mut lost = entry.set.intersection(&changed.modified);
         lost.add(entry.set.intersection(&changed.added));
@@ -567,7 +568,7 @@ fn entries(object: &Object) -> Option<&Vec<Value>> {
 }
 
 /// Whether two maps are the same but for what is under `key`.
-fn equal_but(a: Option<&Map<String, Value>>, b: Option<&Map<String, Value>>, key: &str) -> bool {
+pub(super) fn equal_but(a: Option<&Map<String, Value>>, b: Option<&Map<String, Value>>, key: &str) -> bool {
     let (Some(a), Some(b)) = (a, b) else { return a.is_none() && b.is_none() };
     let count = |map: &Map<String, Value>| map.len() - usize::from(map.contains_key(key));
     count(a) == count(b) && a.iter().all(|(name, value)| name == key || b.get(name).is_some_and(|other| equal_values(value, other)))

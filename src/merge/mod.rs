@@ -7,6 +7,7 @@ pub mod managers;
 pub mod patch;
 pub mod path;
 mod reconcile;
+pub mod scale;
 pub mod set;
 pub mod topology;
 pub mod typed;
@@ -15,3 +16,6 @@ pub mod validate;
 pub use apply::{ApplyError, apply};
 pub use managers::{OneVersion, Versions, Writer, keep_times, manager_name, update};
 pub use topology::Ty;
+
+#[cfg(test)]
+mod tests;
