@@ -14,6 +14,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 
+use crate::codec::yaml;
 use crate::meta::Status;
 use crate::meta::status::Result;
 use crate::schema::ResourceDecl;
@@ -133,6 +134,7 @@ impl Document {
         *response.body_mut() = match form {
             Form::Json if self.endpoint.negotiates() && pretty(query, headers) => indented(json)?,
             Form::Json => json.clone(),
+            Form::Yaml => yaml::encode(&parse(json)?).into(),
             Form::Protobuf => protobuf::encode(json).ok_or_else(|| Status::internal("the document has no protobuf form"))?,
         };
         Ok(response)
@@ -169,8 +171,11 @@ fn pretty(query: &str, headers: &HeaderMap) -> bool {
 }
 
 fn indented(json: &Bytes) -> Result<Bytes> {
-    let value: Value = serde_json::from_slice(json).map_err(Status::internal)?;
-    Ok(with_newline(format!("{value:#}")))
+    Ok(with_newline(format!("{:#}", parse(json)?)))
+}
+
+fn parse(json: &Bytes) -> Result<Value> {
+    serde_json::from_slice(json).map_err(Status::internal)
 }
 
 /// The header's value, empty where it is absent or not text.

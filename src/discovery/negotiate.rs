@@ -33,6 +33,7 @@ impl Endpoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Json,
+    Yaml,
     Protobuf,
 }
 
@@ -41,6 +42,7 @@ impl Form {
         match (self, aggregated) {
             (Self::Json, false) => JSON,
             (Self::Json, true) => HeaderValue::from_static("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
+            (Self::Yaml, _) => HeaderValue::from_static("application/yaml"),
             (Self::Protobuf, _) => HeaderValue::from_static("application/vnd.kubernetes.protobuf"),
         }
     }
@@ -85,8 +87,10 @@ fn form(clause: &Clause) -> Option<Form> {
     if !clause.param("sv").is_empty() || !matches!(stream, "" | "watch") {
         return None;
     }
-    [("application/json", Form::Json), ("application/vnd.kubernetes.protobuf", Form::Protobuf)]
-        .into_iter()
+    let forms = PRODUCED.into_iter().zip([Form::Json, Form::Yaml, Form::Protobuf]);
+    // YAML cannot be streamed.
+    forms
+        .filter(|(_, form)| stream.is_empty() || *form != Form::Yaml)
         .find(|(media_type, _)| clause.covers(media_type))
         .map(|(_, form)| form)
 }

@@ -126,6 +126,20 @@ fn an_accept_header_chooses_the_form() {
 }
 
 #[test]
+fn documents_come_as_yaml_and_protobuf_too() {
+    let documents = documents();
+    let answer = |accept| documents.answer("/api/v1", "", &headers(accept)).expect("a document").expect("an answer");
+    let yaml = answer("application/yaml");
+    let want = "groupVersion: v1\nkind: APIResourceList\nresources:\n- kind: Binding\n  name: bindings\n  namespaced: true\n  \
+        singularName: binding\n  verbs:\n  - create\n";
+    assert_eq!((&yaml.headers()[CONTENT_TYPE], &yaml.body()[..]), (&HeaderValue::from_static("application/yaml"), want.as_bytes()));
+    let protobuf = answer("application/vnd.kubernetes.protobuf");
+    assert_eq!(protobuf.headers()[CONTENT_TYPE], "application/vnd.kubernetes.protobuf");
+    assert!(protobuf.body().starts_with(b"k8s\0"));
+    assert_eq!(answer("application/yaml;stream=watch, application/json;q=0.1").headers()[CONTENT_TYPE], JSON);
+}
+
+#[test]
 fn unknown_versions_are_errors_and_unknown_groups_are_not_ours() {
     let missing = json!([404, "the server could not find the requested resource", true]);
     for (path, want) in [
