@@ -531,10 +531,13 @@ fn workloads() {
 #[test]
 fn what_a_create_shows_anyway_is_owned_by_nobody() {
     let spec = json!({"replicas": 0, "template": {"metadata": {}, "spec": {"containers": null}}, "strategy": {}});
-    builtin("apps/v1", "Deployment").check(&[op(Create, "a", json!({"spec": spec, "status": {}}))], expect![[r#"
+    builtin("apps/v1", "Deployment").check(
+        &[op(Create, "a", json!({"spec": spec, "status": {}}))],
+        expect![[r#"
         {"spec":{"replicas":0,"template":{"metadata":{},"spec":{"containers":null}},"strategy":{}},"status":{}}
           a Update 00: .spec.replicas
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]

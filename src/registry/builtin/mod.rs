@@ -1,6 +1,7 @@
 //! The built-in resources: which facts and which code make the strategy of each.
 
 mod apps;
+mod coordination;
 pub mod authentication;
 pub mod authorization;
 pub mod autoscaling;

@@ -1,7 +1,7 @@
 //! The table of built-in resources. A row says how a resource differs from [`PLAIN`].
 
 use super::facts::{Facts, META_OF_STATUS, NoCode, PLAIN, Row, WITH_STATUS, WORKLOAD};
-use super::{apps, core, rbac};
+use super::{apps, coordination, core, rbac};
 use crate::registry::{NameRule, Strategy};
 
 const fn row(group: &'static str, resource: &'static str, facts: Facts, code: &'static dyn Strategy) -> Row {
@@ -20,6 +20,20 @@ const EVENT_FIELDS: &[&str] = &[
     "reason",
     "reportingComponent",
     "source",
+    "type",
+];
+
+/// The same by the names of events.k8s.io.
+const NEW_EVENT_FIELDS: &[&str] = &[
+    "reason",
+    "regarding.kind",
+    "regarding.namespace",
+    "regarding.name",
+    "regarding.uid",
+    "regarding.apiVersion",
+    "regarding.resourceVersion",
+    "regarding.fieldPath",
+    "reportingController",
     "type",
 ];
 
@@ -47,19 +61,19 @@ const STATUS_ALONE: Facts = Facts { status_keeps: META_OF_STATUS, status_resets:
 pub static ROWS: &[Row] = &[
     // core
     row("", "configmaps", Facts { revalidates_meta: true, ..PLAIN }, &core::ConfigMaps),
-    row("", "endpoints", Facts { create_on_update: true, revalidates_meta: true, ..PLAIN }, &NoCode),
-    row("", "events", Facts { create_on_update: true, selectable: EVENT_FIELDS, ..PLAIN }, &NoCode),
-    row("", "limitranges", Facts { create_on_update: true, ..PLAIN }, &NoCode),
+    row("", "endpoints", Facts { create_on_update: true, revalidates_meta: true, ..PLAIN }, &core::Endpoints),
+    row("", "events", Facts { create_on_update: true, selectable: EVENT_FIELDS, ..PLAIN }, &core::Events { strict: false }),
+    row("", "limitranges", Facts { create_on_update: true, ..PLAIN }, &core::LimitRanges),
     row("", "namespaces", Facts { name: NameRule::DnsLabel, returns_deleted: true, selectable: &["status.phase"], ..WITH_STATUS }, &core::Namespaces),
-    row("", "nodes", Facts { status_on_create: true, selectable: &["spec.unschedulable"], ..WITH_STATUS }, &NoCode),
+    row("", "nodes", Facts { status_on_create: true, selectable: &["spec.unschedulable"], ..WITH_STATUS }, &core::Nodes),
     row("", "persistentvolumeclaims", Facts { returns_deleted: true, revalidates_meta: true, ..WITH_STATUS }, &core::Claims),
-    row("", "persistentvolumes", Facts { returns_deleted: true, ..WITH_STATUS }, &NoCode),
+    row("", "persistentvolumes", Facts { returns_deleted: true, ..WITH_STATUS }, &core::PersistentVolumes),
     row("", "pods", Facts { returns_deleted: true, selectable: POD_FIELDS, status_keeps: &["ownerReferences"], status_resets: &["/spec", "/metadata/deletionTimestamp", "/metadata/ownerReferences"], ..WORKLOAD }, &core::Pods),
     row("", "podtemplates", Facts { generation: true, returns_deleted: true, ..PLAIN }, &core::PodTemplates),
     row("", "replicationcontrollers", Facts { orphans: true, selectable: &["status.replicas"], ..WORKLOAD }, &core::ReplicationControllers),
-    row("", "resourcequotas", Facts { returns_deleted: true, ..WITH_STATUS }, &NoCode),
+    row("", "resourcequotas", Facts { returns_deleted: true, ..WITH_STATUS }, &core::ResourceQuotas),
     row("", "secrets", Facts { selectable: &["type"], revalidates_meta: true, ..PLAIN }, &core::Secrets),
-    row("", "serviceaccounts", Facts { returns_deleted: true, revalidates_meta: true, ..PLAIN }, &NoCode),
+    row("", "serviceaccounts", Facts { returns_deleted: true, revalidates_meta: true, ..PLAIN }, &core::ServiceAccounts),
     row("", "services", Facts { name: NameRule::DnsLabel, create_on_update: true, returns_deleted: true, selectable: &["spec.clusterIP", "spec.type"], ..WITH_STATUS }, &core::Service),
     // apps
     row("apps", "controllerrevisions", Facts { revalidates_meta: true, ..PLAIN }, &apps::ControllerRevisions),
@@ -80,7 +94,7 @@ pub static ROWS: &[Row] = &[
     row("networking.k8s.io", "servicecidrs", STATUS_ALONE, &NoCode),
     row("discovery.k8s.io", "endpointslices", Facts { generation: true, ..PLAIN }, &NoCode),
     // events in their own group are the same objects
-    row("events.k8s.io", "events", Facts { create_on_update: true, selectable: EVENT_FIELDS, ..PLAIN }, &NoCode),
+    row("events.k8s.io", "events", Facts { create_on_update: true, selectable: NEW_EVENT_FIELDS, ..PLAIN }, &core::Events { strict: true }),
     // access
     row("certificates.k8s.io", "certificatesigningrequests", Facts { selectable: &["spec.signerName"], status_resets: &["/spec", "/status/conditions"], ..WITH_STATUS }, &NoCode),
     row("rbac.authorization.k8s.io", "clusterrolebindings", RBAC, &rbac::ClusterRoleBindings),
@@ -106,7 +120,7 @@ pub static ROWS: &[Row] = &[
     // scheduling, nodes, leases
     row("scheduling.k8s.io", "priorityclasses", PLAIN, &NoCode),
     row("node.k8s.io", "runtimeclasses", Facts { create_on_update: true, unconditional_update: false, ..PLAIN }, &NoCode),
-    row("coordination.k8s.io", "leases", Facts { create_on_update: true, unconditional_update: false, ..PLAIN }, &NoCode),
+    row("coordination.k8s.io", "leases", Facts { create_on_update: true, unconditional_update: false, ..PLAIN }, &coordination::Leases),
     // dynamic resources
     row("resource.k8s.io", "deviceclasses", Facts { generation: true, returns_deleted: true, ..PLAIN }, &NoCode),
     row("resource.k8s.io", "resourceclaims", Facts { returns_deleted: true, ..STATUS_ALONE }, &NoCode),

@@ -30,7 +30,7 @@ impl Strategy for ConfigMaps {
         }
         if size > DATA_MAX {
             let mut error = FieldError::too_long(&Path::default(), DATA_MAX);
-            error.field = String::new();
+            error.field = "[]".to_owned();
             errors.push(error);
         }
         errors

@@ -2,24 +2,38 @@
 
 mod claim;
 mod configmap;
+mod endpoints;
+mod event;
 mod internal;
+mod limitrange;
 mod line_diff;
 mod namespace;
+mod node;
 pub mod pod;
 mod podtemplate;
+mod quota;
 mod replicationcontroller;
 pub mod resources;
 mod secret;
 pub mod service;
+mod serviceaccount;
+mod volume;
 
 pub use claim::{Claims, default_claim, validate_claim_spec};
 pub use configmap::ConfigMaps;
+pub use endpoints::{Endpoints, endpoint_problems};
+pub use event::Events;
+pub use limitrange::LimitRanges;
 pub use namespace::Namespaces;
+pub use node::Nodes;
 pub use pod::Pods;
 pub use podtemplate::PodTemplates;
+pub use quota::ResourceQuotas;
 pub use replicationcontroller::ReplicationControllers;
 pub use secret::Secrets;
 pub use service::Service;
+pub use serviceaccount::ServiceAccounts;
+pub use volume::PersistentVolumes;
 
 /// The values of a ConfigMap or Secret may come to so many bytes in all.
 const DATA_MAX: usize = 1024 * 1024;

@@ -22,6 +22,9 @@ pub fn default_pod(pod: &mut Map<String, Value>) {
     }
     super::level::default_resources(spec);
     fill(spec, "enableServiceLinks", true);
+    if spec.int("terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
+        spec.insert("terminationGracePeriodSeconds".to_owned(), 1.into());
+    }
     if spec.flag("hostNetwork") {
         for key in ["containers", "initContainers"] {
             for container in parts(spec, key) {
