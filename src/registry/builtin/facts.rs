@@ -25,6 +25,8 @@ pub struct Facts {
     pub orphans: bool,
     /// A delete answers with the deleted object.
     pub returns_deleted: bool,
+    /// No delete waits for dependents, orphans or collects them (events).
+    pub ignores_dependents: bool,
     /// The update check repeats the check of a new object's metadata.
     pub revalidates_meta: bool,
     /// The metadata that a write of the status sets back.
@@ -48,6 +50,7 @@ pub const PLAIN: Facts = Facts {
     unconditional_update: true,
     orphans: false,
     returns_deleted: false,
+    ignores_dependents: false,
     revalidates_meta: false,
     status_keeps: &[],
     status_resets: &["/spec"],
@@ -142,6 +145,22 @@ impl Strategy for Row {
 
     fn grace_period(&self, object: &Object, requested: Option<i64>) -> Option<i64> {
         self.code.grace_period(object, requested)
+    }
+
+    fn returns_deleted_object(&self) -> bool {
+        self.facts.returns_deleted
+    }
+
+    fn blocks_deletion(&self, object: &Object) -> bool {
+        self.code.blocks_deletion(object)
+    }
+
+    fn mark_deleting(&self, object: &mut Object) {
+        self.code.mark_deleting(object);
+    }
+
+    fn ignores_dependents(&self) -> bool {
+        self.facts.ignores_dependents
     }
 
     fn orphans_by_default(&self) -> bool {

@@ -62,7 +62,7 @@ pub static ROWS: &[Row] = &[
     // core
     row("", "configmaps", Facts { revalidates_meta: true, ..PLAIN }, &core::ConfigMaps),
     row("", "endpoints", Facts { create_on_update: true, revalidates_meta: true, ..PLAIN }, &core::Endpoints),
-    row("", "events", Facts { create_on_update: true, selectable: EVENT_FIELDS, ..PLAIN }, &core::Events { strict: false }),
+    row("", "events", Facts { create_on_update: true, ignores_dependents: true, selectable: EVENT_FIELDS, ..PLAIN }, &core::Events { strict: false }),
     row("", "limitranges", Facts { create_on_update: true, ..PLAIN }, &core::LimitRanges),
     row("", "namespaces", Facts { name: NameRule::DnsLabel, returns_deleted: true, selectable: &["status.phase"], ..WITH_STATUS }, &core::Namespaces),
     row("", "nodes", Facts { status_on_create: true, selectable: &["spec.unschedulable"], ..WITH_STATUS }, &core::Nodes),
@@ -94,7 +94,7 @@ pub static ROWS: &[Row] = &[
     row("networking.k8s.io", "servicecidrs", STATUS_ALONE, &NoCode),
     row("discovery.k8s.io", "endpointslices", Facts { generation: true, ..PLAIN }, &NoCode),
     // events in their own group are the same objects
-    row("events.k8s.io", "events", Facts { create_on_update: true, selectable: NEW_EVENT_FIELDS, ..PLAIN }, &core::Events { strict: true }),
+    row("events.k8s.io", "events", Facts { create_on_update: true, ignores_dependents: true, selectable: NEW_EVENT_FIELDS, ..PLAIN }, &core::Events { strict: true }),
     // access
     row("certificates.k8s.io", "certificatesigningrequests", Facts { selectable: &["spec.signerName"], status_resets: &["/spec", "/status/conditions"], ..WITH_STATUS }, &NoCode),
     row("rbac.authorization.k8s.io", "clusterrolebindings", RBAC, &rbac::ClusterRoleBindings),

@@ -83,14 +83,14 @@ impl Store {
         } else {
             object.metadata_mut().shift_remove("generation");
         }
-        if strategy.has_status() {
+        if strategy.has_status() && !strategy.keeps_status_on_create() {
             object.shift_remove("status");
         }
         strategy.prepare_for_create(&context, object);
         let mut errors = validate_object_meta(object, self.resource.decl.namespaced, strategy.name_rule());
         errors.extend(strategy.validate(&context, object));
         if !errors.is_empty() {
-            return Err(Status::invalid(&self.resource.gvk, object.name(), errors));
+            return Err(Status::invalid(&self.resource.storage_gvk, object.name(), errors));
         }
         for warning in strategy.warnings(object, None) {
             ctx.warnings.add(warning);

@@ -7,7 +7,7 @@ use crate::meta::options::parse_resource_version;
 use crate::meta::status::Result;
 use crate::meta::{FieldError, Gvk, Object, Path, Status};
 use crate::registry::strategy::Subresource;
-use crate::registry::validation::{validate_object_meta, validate_object_meta_update};
+use crate::registry::validation::validate_update_of_meta;
 use crate::storage::{Stored, Txn};
 
 use super::{Gate, Live, Store, Updater, WriteContext, bump_generation, is_main};
@@ -222,11 +222,11 @@ impl Store {
         if object.deletion_grace_period_seconds().is_none() {
             copy_meta(object, old, "deletionGracePeriodSeconds");
         }
-        let mut errors = validate_object_meta(object, self.resource.decl.namespaced, crate::registry::NameRule::PathSegment);
-        errors.extend(validate_object_meta_update(object, old));
+        let again = is_main(sub) && strategy.revalidates_meta();
+        let mut errors = validate_update_of_meta(object, old, self.resource.decl.namespaced, strategy.name_rule(), again);
         errors.extend(strategy.validate_update(&context, sub, object, old));
         if !errors.is_empty() {
-            return Err(Status::invalid(&self.resource.gvk, object.name(), errors));
+            return Err(Status::invalid(&self.resource.storage_gvk, object.name(), errors));
         }
         if is_main(sub) {
             for warning in strategy.warnings(object, Some(old)) {

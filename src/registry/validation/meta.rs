@@ -183,16 +183,12 @@ fn owner_references(errors: &mut ErrorList, path: &Path, meta: &Map<String, Valu
 fn owner_reference(errors: &mut ErrorList, path: &Path, owner: &Value) {
     let api_version = owner.str("apiVersion");
     // More than one slash parses as no group and version at all.
-    let well_formed = api_version.matches('/').count() < 2;
-    let gvk = if well_formed { Gvk::from_api_version(api_version, owner.str("kind")) } else { Gvk::new("", "", "") };
+    let api_version_read = if api_version.matches('/').count() < 2 { api_version } else { "" };
+    let gvk = Gvk::from_api_version(api_version_read, owner.str("kind"));
     if gvk.version.is_empty() {
         errors.push(FieldError::invalid(&path.child("apiVersion"), api_version, "version must not be empty"));
     }
-    if well_formed {
-        check_not_empty(errors, path, owner, "kind");
-    } else {
-        errors.push(FieldError::invalid(&path.child("kind"), owner.str("kind"), "must not be empty"));
-    }
+    check_not_empty(errors, path, owner, "kind");
     check_not_empty(errors, path, owner, "name");
     check_not_empty(errors, path, owner, "uid");
     if gvk == Gvk::new("", "v1", "Event") {

@@ -75,6 +75,14 @@ impl Strategy for Namespaces {
         errors
     }
 
+    fn blocks_deletion(&self, object: &Object) -> bool {
+        !object.array_at("/spec/finalizers").is_empty()
+    }
+
+    fn mark_deleting(&self, object: &mut Object) {
+        object.section_mut("status").insert("phase".to_owned(), "Terminating".into());
+    }
+
     fn reset_fields(&self, sub: Subresource) -> &'static [&'static str] {
         match sub {
             Subresource::Other("finalize") => &["/status"],

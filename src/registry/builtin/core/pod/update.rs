@@ -6,7 +6,6 @@ use super::annotations::{MIRROR, check_annotations, check_annotations_kept};
 use super::containers::check_image_spaces;
 use super::level::qos_class;
 use super::scheduling::check_tolerations;
-use super::windows::each_container;
 use super::{PodOptions, check_pod};
 use crate::meta::{ErrorList, FieldError, Object, Path, names};
 use crate::registry::builtin::core::internal;
@@ -351,9 +350,4 @@ pub fn check_status_update(object: &Object, old: &Object) -> ErrorList {
     check_annotation_update(&mut errors, object, old, &PodOptions::of_pods(Some(old)));
     super::status::check_status(&mut errors, object, old);
     errors
-}
-
-/// Whether the pod has a container of this name.
-pub fn has_container(spec: &Map<String, Value>, name: &str) -> bool {
-    each_container(spec, &Path::default()).any(|(_, container)| container.str("name") == name)
 }
