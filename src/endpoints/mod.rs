@@ -13,9 +13,11 @@ use http::{HeaderMap, Method};
 use crate::admission::Chain;
 use crate::auth::User;
 use crate::auth::authz::Authorizer;
+use crate::auth::authz::rbac::RbacStore;
 use crate::base::clock::Clock;
 use crate::meta::options::Query;
 use crate::registry::Registry;
+use crate::registry::builtin::authentication::TokenReviewer;
 
 use request_info::RequestInfo;
 
@@ -24,6 +26,9 @@ pub struct Api {
     pub registry: Arc<Registry>,
     pub admission: Arc<Chain>,
     pub authorizer: Arc<dyn Authorizer>,
+    /// The rules that RBAC objects grant; `None` where RBAC does not authorize.
+    pub rbac: Option<Arc<RbacStore>>,
+    pub token_reviewer: Arc<dyn TokenReviewer>,
     pub clock: Clock,
     /// The shortest time that a watch without a timeout of its own lasts, in seconds.
     pub min_request_timeout: u64,

@@ -301,7 +301,7 @@ pub fn status(status: &Status, output: Output) -> Response<Body> {
     let fixed = Output { form: Form::Object, ..output };
     let mut response = bytes(status.code, fixed, encode_fixed(&object, fixed));
     let retry = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
-    if retry > 0 && matches!(status.code, 429 | 500..=599) {
+    if retry > 0 {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry));
     }
     response

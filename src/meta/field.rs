@@ -9,9 +9,11 @@ use serde_json::Value;
 pub struct Path(String);
 
 impl Path {
-    /// A path that starts at `name`. The empty string is the root.
+    /// A path that starts at `name`. [`Path::default`] is the root.
     pub fn new(name: impl Into<String>) -> Self {
-        Self(name.into())
+        let name = name.into();
+        // A field without a name reads like a key without one, as upstream prints it.
+        Self(if name.is_empty() { "[]".to_owned() } else { name })
     }
 
     /// The field `name` below this path.

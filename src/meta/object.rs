@@ -125,6 +125,17 @@ impl Object {
         self.meta_str("resourceVersion")
     }
 
+    /// Sets the resourceVersion, in its place among the members of ObjectMeta.
+    pub fn set_resource_version(&mut self, version: &str) {
+        let meta = self.metadata_mut();
+        if meta.contains_key("resourceVersion") || version.is_empty() {
+            return self.set_meta_str("resourceVersion", version);
+        }
+        let before = ["name", "generateName", "namespace", "selfLink", "uid"];
+        let at = meta.keys().take_while(|key| before.contains(&key.as_str())).count();
+        meta.shift_insert(at, "resourceVersion".to_owned(), version.into());
+    }
+
     pub fn creation_timestamp(&self) -> &str {
         self.meta_str("creationTimestamp")
     }

@@ -59,18 +59,22 @@ fn parse_int(text: &str) -> Result<i64> {
 /// A resourceVersion as a client sends it: a number, or nothing. The error is the text of upstream's
 /// `ParseResourceVersion`.
 pub fn parse_resource_version(text: &str) -> std::result::Result<i64, String> {
-    use std::num::IntErrorKind;
     if text.is_empty() {
         return Ok(0);
     }
+    parse_uint(text).map_err(|detail| FieldError::invalid(&Path::new("resourceVersion"), text, detail).to_string())
+}
+
+/// An unsigned number; the error is that of Go's `strconv.ParseUint`.
+pub fn parse_uint(text: &str) -> std::result::Result<i64, String> {
+    use std::num::IntErrorKind;
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let what = match text.parse::<u64>() {
         Ok(version) if digits => return Ok(i64::try_from(version).unwrap_or(i64::MAX)),
         Err(why) if digits && *why.kind() == IntErrorKind::PosOverflow => "value out of range",
         _ => "invalid syntax",
     };
-    let detail = format!("strconv.ParseUint: parsing {}: {what}", go_quote(text));
-    Err(FieldError::invalid(&Path::new("resourceVersion"), text, detail).to_string())
+    Err(format!("strconv.ParseUint: parsing {}: {what}", go_quote(text)))
 }
 
 /// ListOptions, for list, watch and deletecollection.

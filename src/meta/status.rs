@@ -206,7 +206,7 @@ impl Status {
         if let Some(details) = &self.details {
             out.insert("details".to_owned(), Value::Object(details.to_map()));
         }
-        if !self.success {
+        if !self.success || self.code == 201 {
             out.insert("code".to_owned(), self.code.into());
         }
         Value::Object(out)

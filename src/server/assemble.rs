@@ -12,6 +12,7 @@ use super::objects::RegistryObjects;
 use super::run::Parts;
 use super::tokens::Tokens;
 use crate::admission::{self, Objects, Settings};
+use crate::auth::authz::node::{NodeAuthorizer, NodeGraph};
 use crate::auth::authz::rbac::RbacStore;
 use crate::auth::authz::{self, Authorizer};
 use crate::base::clock::Clock;
@@ -50,20 +51,20 @@ pub async fn assemble(parts: &Parts) -> Result<Chain, AssembleError> {
     bootstrap::ensure(planned, &creator).await.map_err(AssembleError::Bootstrap)?;
     let rbac = Arc::new(RbacStore::default());
     follow_rbac(&registry, &rbac).await.map_err(AssembleError::Bootstrap)?;
-    let authorizer = authorizer(config, &rbac);
+    let authorizer = authorizer(config, &registry, &rbac).await.map_err(AssembleError::Bootstrap)?;
     let authentication = authentication::build(parts, objects.clone(), &clock)?;
     let settings = Settings {
         not_ready_toleration_seconds: config.admission.not_ready_toleration_seconds,
         unreachable_toleration_seconds: config.admission.unreachable_toleration_seconds,
     };
     let readable: Arc<dyn Objects> = objects.clone();
-    let admission = admission::default_chain(&readable, &authorizer, &settings, &config.admission.disabled);
+    let admission = admission::chain(&readable, &authorizer, &settings, |plugin, by_default| config.admission.runs(plugin, by_default));
     let tokens = authentication.issuer.clone().map(|issuer| {
         Arc::new(Tokens::new(issuer, objects.clone(), config, clock.clone())) as Arc<dyn crate::endpoints::handlers::token::TokenIssuer>
     });
     let about = About { server_address: parts.advertise.to_string(), paths: paths() };
     Ok(Chain {
-        authenticator: authentication.chain,
+        authenticator: authentication.chain.clone(),
         authorizer: authorizer.clone(),
         documents: Documents::new(&crate::schema::builtin().resources, &about),
         openapi: OpenApi::new(crate::schema::builtin()),
@@ -73,6 +74,8 @@ pub async fn assemble(parts: &Parts) -> Result<Chain, AssembleError> {
             registry,
             admission: Arc::new(admission),
             authorizer,
+            rbac: config.authorization.contains(&AuthorizationMode::Rbac).then_some(rbac),
+            token_reviewer: authentication.chain,
             clock,
             min_request_timeout: config.requests.min_watch.as_secs(),
             tokens,
@@ -154,18 +157,55 @@ fn paths() -> Vec<String> {
     fixed.into_iter().map(str::to_owned).collect()
 }
 
-fn authorizer(config: &Config, rbac: &Arc<RbacStore>) -> Arc<dyn Authorizer> {
+async fn authorizer(config: &Config, registry: &Registry, rbac: &Arc<RbacStore>) -> Result<Arc<dyn Authorizer>, Status> {
     let mut chain: Vec<Arc<dyn Authorizer>> = vec![Arc::new(authz::PrivilegedGroup)];
     for mode in &config.authorization {
         match mode {
-            // Nodes are known by their bindings until the graph of what a node may see is kept.
-            AuthorizationMode::Node => {}
+            AuthorizationMode::Node => {
+                let graph = Arc::new(NodeGraph::default());
+                follow_nodes(registry, &graph).await?;
+                chain.push(Arc::new(NodeAuthorizer::new(graph, bootstrap::node_rules())));
+            }
             AuthorizationMode::Rbac => chain.push(rbac.clone()),
             AuthorizationMode::AlwaysAllow => chain.push(Arc::new(authz::AlwaysAllow)),
             AuthorizationMode::AlwaysDeny => chain.push(Arc::new(authz::AlwaysDeny)),
         }
     }
-    Arc::new(authz::Chain(chain))
+    Ok(Arc::new(authz::Chain(chain)))
+}
+
+/// What the node authorizer's graph is made of.
+const NODE_GRAPH: [(&str, &str); 4] =
+    [("", "pods"), ("", "persistentvolumes"), ("storage.k8s.io", "volumeattachments"), ("resource.k8s.io", "resourceslices")];
+
+async fn follow_nodes(registry: &Registry, graph: &Arc<NodeGraph>) -> Result<(), Status> {
+    for (group, resource) in NODE_GRAPH {
+        let gvr = Gvr::new(group, "v1", resource);
+        let store = registry.get(&gvr).ok_or_else(|| Status::internal(format!("{resource} are not served")))?.clone();
+        let kind = store.resource.gvk.kind.clone();
+        informer::follow(store, Arc::new(NodeFollower { graph: graph.clone(), kind })).await?;
+    }
+    Ok(())
+}
+
+/// Hands one kind to the graph of what nodes may see.
+struct NodeFollower {
+    graph: Arc<NodeGraph>,
+    kind: String,
+}
+
+impl Follower for NodeFollower {
+    fn replace(&self, objects: &[Object]) {
+        self.graph.replace(&self.kind, objects);
+    }
+
+    fn upsert(&self, object: &Object) {
+        self.graph.upsert(object);
+    }
+
+    fn remove(&self, object: &Object) {
+        self.graph.remove(&self.kind, object.namespace(), object.name());
+    }
 }
 
 async fn follow_rbac(registry: &Registry, rbac: &Arc<RbacStore>) -> Result<(), Status> {

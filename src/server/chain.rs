@@ -105,6 +105,9 @@ impl Chain {
     }
 
     async fn dispatch(&self, request: Request, body: Incoming, query: &str) -> Response<Body> {
+        if request.info.path.starts_with("//") {
+            return not_found();
+        }
         if request.info.is_resource {
             if !self.api.registry.has_group(&request.info.group) {
                 return not_found();

@@ -9,7 +9,7 @@ use crate::auth::{MASTERS, User};
 use crate::meta::options::DeleteOptions;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status};
-use crate::registry::store::{Gate, Target, Updater, Warnings, WriteContext};
+use crate::registry::store::{OpenGate, Target, Updater, Warnings, WriteContext};
 use crate::registry::{Registry, Store, Subresource};
 
 use super::bootstrap::Creator;
@@ -100,19 +100,5 @@ impl Updater for Change<'_> {
         }
         self.store.track(live, &mut object, self.sub, self.manager);
         Ok(object)
-    }
-}
-
-/// Lets everything through.
-struct OpenGate;
-
-#[async_trait]
-impl Gate for OpenGate {
-    async fn validate(&self, _new: Option<&Object>, _old: Option<&Object>) -> Result<()> {
-        Ok(())
-    }
-
-    async fn authorize_create(&self) -> Result<()> {
-        Ok(())
     }
 }

@@ -29,7 +29,7 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     x.track(None, &mut object, Subresource::Main, &x.manager(&options.field_manager));
     let name = object.name().to_owned();
     x.admit(&mut object, None, &name, options.dry_run).await?;
-    if !object.resource_version().is_empty() {
+    if !matches!(object.resource_version(), "" | "0") {
         return Err(crate::meta::Status::failure(500, "", "resourceVersion should not be set on objects to be created"));
     }
     let gate = RequestGate { x, dry_run: options.dry_run };

@@ -53,7 +53,10 @@ impl Exchange<'_> {
             _ if issues.is_empty() => Ok(()),
             FieldValidation::Ignore => Ok(()),
             FieldValidation::Warn => {
-                issues.iter().for_each(|issue| self.warnings.add(issue.clone()));
+                let lines = |issue: &String| {
+                    issue.trim_start_matches("yaml: unmarshal errors:\n").lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>()
+                };
+                issues.iter().flat_map(lines).for_each(|issue| self.warnings.add(issue));
                 Ok(())
             }
             FieldValidation::Strict => Err(unreadable(gvk, expected, &format!("strict decoding error: {}", issues.join(", ")))),

@@ -45,6 +45,16 @@ pub fn options(x: &Exchange<'_>, body: &Bytes) -> Result<DeleteOptions> {
     DeleteOptions::from_object(&decode(x, body)?)
 }
 
+/// Any group and version may name DeleteOptions; other kinds are no options.
+fn check_kind(api_version: &str, kind: &str) -> Result<()> {
+    let gvk = Gvk::from_api_version(api_version, kind);
+    if kind.is_empty() || crate::schema::builtin().get(&gvk).is_some_and(|ty| ty.get().name.ends_with(".DeleteOptions")) {
+        return Ok(());
+    }
+    let scheme = "pkg/apis/meta/internalversion/scheme/register.go:27";
+    Err(Status::bad_request(format!("no kind {kind:?} is registered for version {api_version:?} in scheme {scheme:?}")))
+}
+
 fn decode(x: &Exchange<'_>, body: &[u8]) -> Result<Object> {
     let media = negotiate::input(&x.request.header(header::CONTENT_TYPE))?;
     let ty = crate::schema::builtin()
@@ -52,7 +62,13 @@ fn decode(x: &Exchange<'_>, body: &[u8]) -> Result<Object> {
         .ok_or_else(|| Status::internal("DeleteOptions is not in the schema"))?;
     let bad = |why: codec::DecodeError| Status::bad_request(why.0);
     Ok(match media {
-        MediaType::Json => codec::json::decode(body, ty).map_err(bad)?.object,
+        MediaType::Json => {
+            let unreadable =
+                |why: codec::DecodeError| Status::bad_request(format!("couldn't get version/kind; json parse error: {}", why.0));
+            let named = codec::json::Document::new(body).and_then(codec::json::Document::type_meta).map_err(unreadable)?;
+            check_kind(&named.api_version, &named.kind)?;
+            codec::json::decode(body, ty).map_err(bad)?.object
+        }
         MediaType::Yaml => {
             let (value, _) = codec::yaml::to_value(body).map_err(bad)?;
             codec::from_value(&value, ty).map_err(bad)?.object

@@ -6,6 +6,7 @@ mod delete;
 mod get;
 mod list;
 mod patch;
+mod reviews;
 pub mod scale;
 mod subresources;
 pub mod token;
@@ -21,7 +22,7 @@ use http_body::Body as HttpBody;
 use http_body_util::{BodyExt, Limited};
 
 use crate::admission::{Attributes, Operation};
-use crate::auth::authz::{self, Decision};
+use crate::auth::authz::{self, Decision, escalation};
 use crate::merge::managers;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status};
@@ -79,6 +80,9 @@ where
     x.check_verb()?;
     if !info.subresource.is_empty() {
         return subresources::handle(x, body).await;
+    }
+    if x.store.resource.decl.storage_prefix.is_empty() && info.resource != "bindings" {
+        return reviews::handle(x, read(body).await?).await;
     }
     match info.verb.as_str() {
         "get" => get::handle(x).await,
@@ -267,7 +271,12 @@ impl Gate for RequestGate<'_> {
         if operation == Operation::Delete {
             self.x.api.admission.admit(&mut attributes).await?;
         }
-        self.x.api.admission.validate(&attributes).await
+        self.x.api.admission.validate(&attributes).await?;
+        let (Some(rbac), Some(object)) = (&self.x.api.rbac, new) else { return Ok(()) };
+        let (user, info) = (&self.x.request.user, &self.x.request.info);
+        let gvr = &self.x.store.resource.gvr;
+        let write = escalation::Write { gvr, namespace: &info.namespace, name: info.url_name(), object, old, user };
+        escalation::check(&write, rbac, self.x.api.authorizer.as_ref()).await
     }
 
     async fn authorize_create(&self) -> Result<()> {

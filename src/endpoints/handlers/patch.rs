@@ -30,10 +30,12 @@ pub enum PatchType {
     Json,
     Merge,
     Strategic,
+    Apply,
 }
 
 /// The content types that a patch may have.
-const ACCEPTED: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json";
+const ACCEPTED: &str =
+    "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
 
 impl PatchType {
     pub fn from_content_type(content_type: &str) -> Result<Self> {
@@ -41,7 +43,13 @@ impl PatchType {
             "application/json-patch+json" => Ok(Self::Json),
             "application/merge-patch+json" => Ok(Self::Merge),
             "application/strategic-merge-patch+json" => Ok(Self::Strategic),
-            _ => Err(negotiate::unsupported(ACCEPTED)),
+            "application/apply-patch+yaml" => Ok(Self::Apply),
+            "application/apply-patch+cbor" => Err(negotiate::unsupported(ACCEPTED)),
+            _ => {
+                let mut status = Status::unsupported_media_type("415: Unsupported Media Type");
+                status.details_mut();
+                Err(status)
+            }
         }
     }
 }
@@ -54,10 +62,12 @@ where
 {
     let kind = PatchType::from_content_type(&x.request.header(header::CONTENT_TYPE))?;
     let body = read(body).await?;
-    let options = WriteOptions::from_query(&x.request.query, Write::Patch)?;
+    let write = if kind == PatchType::Apply { Write::Apply } else { Write::Patch };
+    let options = WriteOptions::from_query(&x.request.query, write)?;
     let updater = Patch { x, sub, kind, body, options };
     let gate = RequestGate { x, dry_run: updater.options.dry_run };
-    let target = Target { name: x.request.info.url_name(), sub, force_create: false };
+    let force_create = kind == PatchType::Apply;
+    let target = Target { name: x.request.info.url_name(), sub, force_create };
     let updated = x.store.update(&x.write_context(updater.options.dry_run), target, &updater, &gate).await?;
     x.answer(if updated.created { 201 } else { 200 }, Shown::Stored(updated.live.stored))
 }
@@ -80,12 +90,22 @@ impl Updater for Patch<'_> {
     async fn updated(&self, live: Option<&Object>) -> Result<Object> {
         let x = self.x;
         let name = x.request.info.url_name();
-        let Some(live) = live else { return Err(Status::not_found(&x.store.resource.gvr, name)) };
-        let mut object = self.apply(live)?;
-        x.track(Some(live), &mut object, self.sub, &x.manager(&self.options.field_manager));
+        let mut object = match (self.kind, live) {
+            (PatchType::Apply, live) => self.apply_configuration(live)?,
+            (_, None) => return Err(Status::not_found(&x.store.resource.gvr, name)),
+            (_, Some(live)) => {
+                let mut object = self.apply(live)?;
+                x.track(Some(live), &mut object, self.sub, &x.manager(&self.options.field_manager));
+                object
+            }
+        };
+        if live.is_none() && !object.uid().is_empty() {
+            let why = format!("uid mismatch: the provided object specified uid {}, and no existing object was found", object.uid());
+            return Err(Status::conflict(&x.store.resource.gvr, name, &why));
+        }
         x.check_namespace(&mut object)?;
         x.check_name(&object)?;
-        x.admit(&mut object, Some(live), name, self.options.dry_run).await?;
+        x.admit(&mut object, live, name, self.options.dry_run).await?;
         dedup_owner_references(&mut object, &x.warnings, " after mutating admission happens");
         Ok(object)
     }
@@ -105,6 +125,47 @@ impl Patch<'_> {
         let mut object = body.apply(served, resource.ty(), &resource.gvk, &resource.schema, &self.x.warnings)?;
         self.x.store.to_storage(&mut object);
         Ok(object)
+    }
+}
+
+impl Patch<'_> {
+    /// Server-side apply: the configuration merged into what stands, with its managers.
+    fn apply_configuration(&self, live: Option<&Object>) -> Result<Object> {
+        let (x, resource) = (self.x, &self.x.store.resource);
+        let (config, duplicates) = match codec::yaml::to_value(&self.body) {
+            Ok((Value::Object(config), duplicates)) => (config, duplicates),
+            Ok((Value::Null, duplicates)) => (Map::new(), duplicates),
+            Ok((other, _)) => {
+                let why = format!("json: cannot unmarshal {} into Go value of type map[string]interface {{}}", json_type(&other));
+                return Err(Status::bad_request(format!("error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}")));
+            }
+            Err(why) => return Err(Status::bad_request(format!("error decoding YAML: {}", why.0))),
+        };
+        let force = self.options.force.unwrap_or(false);
+        let mut object = x.store.apply(live, &config, self.sub, &self.options.field_manager, force)?;
+        match self.options.field_validation {
+            FieldValidation::Strict if !duplicates.is_empty() => {
+                return Err(Status::bad_request(format!("error strict decoding YAML: {}", duplicates.join(", "))));
+            }
+            FieldValidation::Warn => duplicates.into_iter().for_each(|issue| x.warnings.add(issue)),
+            _ => {}
+        }
+        let decoded = codec::from_value(&Value::Object(std::mem::take(&mut object.0)), resource.ty())
+            .map_err(|why| Status::failure(500, "", format!("failed to convert merged object: {}", why.0)))?;
+        let mut object = decoded.object;
+        x.store.to_storage(&mut object);
+        Ok(object)
+    }
+}
+
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::Object(_) => "object",
+        Value::Null => "null",
     }
 }
 
@@ -132,6 +193,7 @@ impl PatchBody<'_> {
             PatchType::Json => self.apply_json(object)?,
             PatchType::Merge => self.apply_merge(object)?,
             PatchType::Strategic => self.apply_strategic(object, ty)?,
+            PatchType::Apply => return Err(negotiate::unsupported(ACCEPTED)),
         };
         let refuse = |why: &str| {
             let error = FieldError::invalid(&Path::new("patch"), Value::String(shown.clone()), why);
@@ -167,11 +229,9 @@ impl PatchBody<'_> {
         let (patch, issues) = self.parse()?;
         let found = match patch {
             Value::Object(map) => return Ok((map, issues)),
-            Value::Null => return Ok((Map::new(), issues)),
-            Value::Array(_) => "array",
-            Value::String(_) => "string",
-            Value::Bool(_) => "bool",
-            Value::Number(_) => "number",
+            Value::Null if self.kind == PatchType::Strategic => return Ok((Map::new(), issues)),
+            Value::Null => return Err(Status::bad_request("Invalid JSON Patch")),
+            other => json_type(&other),
         };
         let why = format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
         Err(Status::bad_request(if self.kind == PatchType::Strategic { why } else { format!("error decoding patch: {why}") }))
@@ -211,7 +271,7 @@ impl PatchBody<'_> {
 }
 
 fn go_json(value: &Value) -> String {
-    let mut out = String::new();
-    go::json(value, &mut out);
-    out
+    let mut out = Vec::new();
+    codec::json::encode_value(value, &mut out);
+    String::from_utf8(out).unwrap_or_default()
 }

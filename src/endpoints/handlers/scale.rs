@@ -98,7 +98,19 @@ impl Updater for Rescale<'_> {
         object.section_mut("spec").insert("replicas".to_owned(), replicas.into());
         let manager = self.x.manager(&self.options.field_manager);
         self.x.track(Some(live), &mut object, Subresource::Other("scale"), &manager);
+        drop_times(&mut object);
         Ok(object)
+    }
+}
+
+/// The entries of the scale subresource carry no time: upstream maps them between the Scale and its object without.
+fn drop_times(object: &mut Object) {
+    if let Some(Value::Array(entries)) = object.at_mut("/metadata/managedFields") {
+        for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
+            if entry.get("subresource").and_then(Value::as_str) == Some("scale") {
+                entry.shift_remove("time");
+            }
+        }
     }
 }
 

@@ -77,7 +77,7 @@ async fn bind(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     if binding.name() != name {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
-    let updater = Bind { x, binding, manager: x.manager(&options.field_manager) };
+    let updater = Bind { x, binding };
     let gate = RequestGate { x, dry_run: options.dry_run };
     let target = Target { name, sub: Subresource::Other("binding"), force_create: false };
     x.store.update(&x.write_context(options.dry_run), target, &updater, &gate).await?;
@@ -87,7 +87,6 @@ async fn bind(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
 struct Bind<'a> {
     x: &'a Exchange<'a>,
     binding: Object,
-    manager: String,
 }
 
 #[async_trait]
@@ -122,7 +121,6 @@ impl Updater for Bind<'_> {
             }
         }
         set_scheduled(&mut pod, &crate::meta::time::format(self.x.api.clock.now().as_second()));
-        self.x.track(Some(live), &mut pod, Subresource::Other("binding"), &self.manager);
         Ok(pod)
     }
 }

@@ -80,8 +80,6 @@ impl Store {
         let context = self.context(ctx);
         if strategy.has_generation() {
             object.set_generation(1);
-        } else {
-            object.metadata_mut().shift_remove("generation");
         }
         if strategy.has_status() && !strategy.keeps_status_on_create() {
             object.shift_remove("status");

@@ -177,10 +177,10 @@ impl Store {
             if object.generation() > 0 {
                 object.set_generation(object.generation() + 1);
             }
-            self.resource.strategy.mark_deleting(object);
         }
         object.set_meta_str("deletionTimestamp", &at);
         object.metadata_mut().insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+        self.resource.strategy.mark_deleting(object);
     }
 
     /// A later delete may only shorten the grace of an earlier one. Whether it did.

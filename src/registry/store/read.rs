@@ -132,7 +132,9 @@ impl Store {
     }
 
     async fn list_range(&self, prefix: String, start: Start, options: &ListOptions, selection: &Selection) -> Result<Page> {
-        let limit = usize::try_from(options.limit).unwrap_or(0);
+        // "Any" state has always been answered whole (apiserver `cacher.shouldDelegateList`).
+        let any = options.resource_version == "0" && options.continue_token.is_empty();
+        let limit = if any { 0 } else { usize::try_from(options.limit).unwrap_or(0) };
         let mut request = ListRequest { prefix: prefix.clone(), start: start.key.clone(), revision: start.revision, limit };
         let mut page = Page::default();
         if !selection.is_empty() && limit > 0 {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::merge::managers;
-use crate::meta::options::parse_resource_version;
+use crate::meta::options::parse_uint;
 use crate::meta::status::Result;
 use crate::meta::{FieldError, Gvk, Object, Path, Status};
 use crate::registry::strategy::Subresource;
@@ -173,7 +173,10 @@ impl Store {
     /// allows it.
     fn check_resource_version(&self, object: &Object, old: &Object, name: &str) -> Result<()> {
         let gvr = &self.resource.gvr;
-        let wanted = parse_resource_version(object.resource_version()).map_err(|why| Status::failure(500, "", why))?;
+        let wanted = match object.resource_version() {
+            "" => 0,
+            text => parse_uint(text).map_err(|why| Status::failure(500, "", why))?,
+        };
         if wanted == 0 {
             if self.resource.strategy.allow_unconditional_update() {
                 return Ok(());
@@ -208,7 +211,8 @@ impl Store {
             }
         }
         strategy.prepare_for_update(&context, sub, object, old);
-        if strategy.has_generation() && sub != Subresource::Status && object.generation() == old.generation() {
+        let counts = !matches!(sub, Subresource::Status | Subresource::Other("binding"));
+        if strategy.has_generation() && counts && object.generation() == old.generation() {
             bump_generation(object, old);
         }
         if object.uid().is_empty() {

@@ -55,7 +55,12 @@ impl Store {
             _ => self.namespace_prefix(namespace),
         };
         let (initial, after) = if options.send_initial_events == Some(true) {
-            let page = self.list(namespace, &initial_list(options, version)).await?;
+            let page = match self.list(namespace, &initial_list(options, version)).await {
+                Ok(page) => page,
+                // The stream has begun for the client: it hears of it there.
+                Err(status) if status.code == 504 => return Ok(stream::iter([Err(status)]).boxed()),
+                Err(status) => return Err(status),
+            };
             let revision = page.revision;
             (self.initial_events(page, options), revision)
         } else if version == 0 {

@@ -79,7 +79,9 @@ impl Strategy for Namespaces {
         !object.array_at("/spec/finalizers").is_empty()
     }
 
+    /// A namespace has no grace period: it waits for its finalizers, in a phase of its own.
     fn mark_deleting(&self, object: &mut Object) {
+        object.metadata_mut().shift_remove("deletionGracePeriodSeconds");
         object.section_mut("status").insert("phase".to_owned(), "Terminating".into());
     }
 

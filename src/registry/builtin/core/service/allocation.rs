@@ -20,7 +20,7 @@ use crate::meta::{FieldError, Object, Path, Status, names};
 use crate::registry::Store;
 use crate::registry::Subresource;
 use crate::registry::resource::Hooks;
-use crate::registry::store::{Gate, Warnings, WriteContext};
+use crate::registry::store::{OpenGate, Warnings, WriteContext};
 use crate::registry::validation::Fields;
 use crate::storage::Storage;
 
@@ -163,7 +163,7 @@ impl ServiceAllocator {
             Object::from_value(json!({"metadata": {"name": name, "labels": labels}, "spec": {"parentRef": parent}})).unwrap_or_default();
         self.addresses.to_storage(&mut object);
         self.addresses.track(None, &mut object, Subresource::Main, MANAGER);
-        match self.addresses.create(&self.context(""), object, &Open).await {
+        match self.addresses.create(&self.context(""), object, &OpenGate).await {
             Ok(_) => Ok(true),
             Err(status) if status.reason == "AlreadyExists" => Ok(false),
             Err(status) => Err(status),
@@ -276,7 +276,7 @@ impl ServiceAllocator {
     async fn undo(&self, taken: Taken) {
         let options = DeleteOptions::default();
         for ip in taken.ips {
-            if let Err(status) = self.addresses.delete(&self.context(""), &ip.to_string(), &options, &Open).await
+            if let Err(status) = self.addresses.delete(&self.context(""), &ip.to_string(), &options, &OpenGate).await
                 && status.code != 404
             {
                 tracing::warn!(%ip, reason = status.message, "cannot release a cluster IP");
@@ -316,7 +316,7 @@ impl Hooks for ServiceAllocator {
 
     async fn deleted(&self, object: &Object) {
         let context = self.context(object.namespace());
-        if let Err(status) = self.endpoints.delete(&context, object.name(), &DeleteOptions::default(), &Open).await
+        if let Err(status) = self.endpoints.delete(&context, object.name(), &DeleteOptions::default(), &OpenGate).await
             && status.code != 404
         {
             tracing::warn!(reason = status.message, "cannot delete the endpoints of a service");
@@ -361,18 +361,4 @@ fn last_host(range: &IpNet) -> u128 {
 /// How many of the lowest addresses are left to people: a sixteenth, between 16 and 256 (`calculateRangeOffset`).
 fn reserved(size: u128) -> u128 {
     if size < 16 { 0 } else { (size / 16).clamp(16, 256).min(size) }
-}
-
-/// The allocator's own writes pass no admission.
-struct Open;
-
-#[async_trait]
-impl Gate for Open {
-    async fn validate(&self, _new: Option<&Object>, _old: Option<&Object>) -> Result<()> {
-        Ok(())
-    }
-
-    async fn authorize_create(&self) -> Result<()> {
-        Ok(())
-    }
 }

@@ -1,0 +1,60 @@
+//! Resources that are questions: access reviews, token reviews, and the statuses of components. Nothing of them is stored.
+
+use bytes::Bytes;
+use http::Response;
+use serde_json::json;
+
+use crate::meta::options::{Write, WriteOptions};
+use crate::meta::status::Result;
+use crate::meta::{Object, Status};
+use crate::registry::builtin::{authentication, authorization};
+use crate::registry::store::Page;
+
+use super::Exchange;
+use crate::endpoints::body::Body;
+use crate::endpoints::respond::{self, Shown};
+
+/// Answers a request to a resource without storage.
+pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
+    let info = &x.request.info;
+    match (info.resource.as_str(), info.verb.as_str()) {
+        ("componentstatuses", "list") => {
+            let revision = x.store.storage.current_revision().await.unwrap_or_default();
+            Ok(respond::bytes(200, x.output, x.view()?.list_bytes(Page { revision, ..Page::default() })?))
+        }
+        ("componentstatuses", _) => Err(Status::not_found(&x.store.resource.gvr, info.url_name())),
+        (_, "create") => review(x, &body).await,
+        _ => Err(super::method_not_allowed()),
+    }
+}
+
+async fn review(x: &Exchange<'_>, body: &Bytes) -> Result<Response<Body>> {
+    let options = WriteOptions::from_query(&x.request.query, Write::Create)?;
+    let resource = &x.store.resource;
+    let mut object = x.decode_as(body, &resource.gvk, resource.ty(), options.field_validation)?.object;
+    x.check_namespace(&mut object)?;
+    let (user, authorizer) = (&x.request.user, x.api.authorizer.as_ref());
+    let answer = match resource.gvr.resource.as_str() {
+        "subjectaccessreviews" => authorization::subject_access_review(object, authorizer).await?,
+        "localsubjectaccessreviews" => authorization::local_subject_access_review(object, authorizer).await?,
+        "selfsubjectaccessreviews" => authorization::self_subject_access_review(object, user, authorizer).await?,
+        "selfsubjectrulesreviews" => authorization::self_subject_rules_review(object, user, authorizer).await?,
+        "tokenreviews" => authentication::token_review(object, x.api.token_reviewer.as_ref()).await?,
+        "selfsubjectreviews" => authentication::self_subject_review(&object, user, x.api.clock.now()),
+        _ => return Err(super::method_not_allowed()),
+    };
+    x.answer(201, Shown::Fixed(tracked(x, answer, &options)))
+}
+
+/// Upstream tracks the fields of a review as of any other create.
+fn tracked(x: &Exchange<'_>, mut answer: Object, options: &WriteOptions) -> Object {
+    let mut asked = answer.clone();
+    asked.shift_remove("status");
+    x.track(None, &mut asked, crate::registry::Subresource::Main, &x.manager(&options.field_manager));
+    if let Some(managed) = asked.at("/metadata/managedFields").cloned() {
+        answer.metadata_mut().insert("managedFields".to_owned(), managed);
+    } else if answer.metadata().is_none() {
+        answer.insert("metadata".to_owned(), json!({}));
+    }
+    answer
+}
