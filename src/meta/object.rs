@@ -128,7 +128,7 @@ impl Object {
     /// Sets the resourceVersion, in its place among the members of ObjectMeta.
     pub fn set_resource_version(&mut self, version: &str) {
         let meta = self.metadata_mut();
-        if meta.contains_key("resourceVersion") || version.is_empty() {
+        if meta.contains_key("resourceVersion") {
             return self.set_meta_str("resourceVersion", version);
         }
         let before = ["name", "generateName", "namespace", "selfLink", "uid"];

@@ -57,7 +57,7 @@ impl Store {
         }
         match self.storage.create(&key, value.clone(), self.resource.ttl).await.map_err(|error| self.fault(error, "create"))? {
             Txn::Done(revision) => {
-                object.set_meta_str("resourceVersion", &revision.to_string());
+                object.set_resource_version(&revision.to_string());
                 let stored = Stored { key, value, create_revision: revision, mod_revision: revision };
                 Ok(Live { object: object.clone(), stored })
             }

@@ -75,7 +75,7 @@ impl Store {
         }
     }
 
-    /// Writes the marked object; an object whose grace is over at once goes right away.
+    /// Writes the marked object; one whose grace is over at once goes right after.
     async fn mark(
         &self,
         ctx: &WriteContext<'_>,
@@ -84,9 +84,7 @@ impl Store {
         graceful: bool,
     ) -> Result<std::result::Result<Deleted, Option<Stored>>> {
         let held = !object.finalizers().is_empty() || self.resource.strategy.blocks_deletion(&object);
-        if graceful && !held && object.deletion_grace_period_seconds() == Some(0) {
-            return self.remove(ctx, object, stored).await;
-        }
+        let over = graceful && !held && object.deletion_grace_period_seconds() == Some(0);
         self.restore_shape(&mut object);
         let value = self.encode(&mut object);
         let mut revision = stored.mod_revision;
@@ -97,15 +95,19 @@ impl Store {
                 Txn::Failed(standing) => return Ok(Err(standing)),
             }
         }
-        object.set_meta_str("resourceVersion", &revision.to_string());
-        let live = Live { object, stored: Stored { value, mod_revision: revision, ..stored } };
-        Ok(Ok(Deleted { live, gone: false }))
+        object.set_resource_version(&revision.to_string());
+        let stored = Stored { value, mod_revision: revision, ..stored };
+        if over {
+            // Watchers hear of the mark before they hear of the end.
+            return self.remove(ctx, object, stored).await;
+        }
+        Ok(Ok(Deleted { live: Live { object, stored }, gone: false }))
     }
 
-    async fn remove(&self, ctx: &WriteContext<'_>, object: Object, stored: Stored) -> Result<std::result::Result<Deleted, Option<Stored>>> {
+    async fn remove(&self, ctx: &WriteContext<'_>, mut object: Object, stored: Stored) -> Result<std::result::Result<Deleted, Option<Stored>>> {
         if !ctx.dry_run {
             match self.storage.delete(&stored.key, stored.mod_revision).await.map_err(|error| self.fault(error, "delete"))? {
-                Txn::Done(_) => {}
+                Txn::Done(revision) => object.set_resource_version(&revision.to_string()),
                 Txn::Failed(standing) => return Ok(Err(standing)),
             }
             if let Some(hooks) = &self.resource.hooks {

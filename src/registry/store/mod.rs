@@ -152,7 +152,10 @@ impl Store {
     /// The stored object as a tree of the storage version, with its resourceVersion.
     pub fn decode(&self, stored: &Stored) -> Result<Object> {
         let mut object = self.decode_value(&stored.value)?;
-        object.set_resource_version(&stored.mod_revision.to_string());
+        // A dry run's object has been nowhere: it has no revision.
+        if stored.mod_revision > 0 {
+            object.set_resource_version(&stored.mod_revision.to_string());
+        }
         Ok(object)
     }
 

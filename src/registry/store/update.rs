@@ -90,7 +90,7 @@ impl Store {
                 Txn::Done(revision) => (stored.create_revision, stored.mod_revision) = (revision, revision),
                 Txn::Failed(standing) => return Ok(Attempt::Moved(standing)),
             }
-            object.set_meta_str("resourceVersion", &stored.mod_revision.to_string());
+            object.set_resource_version(&stored.mod_revision.to_string());
         }
         Ok(Attempt::Done(Updated { live: Live { object: object.clone(), stored }, created: true }))
     }
@@ -147,7 +147,7 @@ impl Store {
                 Txn::Failed(standing) => return Ok(Attempt::Moved(standing)),
             }
         };
-        object.set_meta_str("resourceVersion", &revision.to_string());
+        object.set_resource_version(&revision.to_string());
         let stored = Stored { value, mod_revision: revision, ..stored };
         Ok(Attempt::Done(Updated { live: Live { object: object.clone(), stored }, created: false }))
     }

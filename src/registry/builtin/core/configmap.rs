@@ -29,9 +29,7 @@ impl Strategy for ConfigMaps {
             size += value.as_str().map_or(0, decoded_len);
         }
         if size > DATA_MAX {
-            let mut error = FieldError::too_long(&Path::default(), DATA_MAX);
-            error.field = "[]".to_owned();
-            errors.push(error);
+            errors.push(FieldError::too_long(&Path::new(""), DATA_MAX));
         }
         errors
     }
