@@ -9,6 +9,7 @@ pub mod respond;
 use std::sync::Arc;
 
 use http::{HeaderMap, Method};
+use tokio_util::sync::CancellationToken;
 
 use crate::admission::Chain;
 use crate::auth::User;
@@ -30,6 +31,8 @@ pub struct Api {
     pub rbac: Option<Arc<RbacStore>>,
     pub token_reviewer: Arc<dyn TokenReviewer>,
     pub clock: Clock,
+    /// Cancelled when the server is about to end: watches end then.
+    pub draining: CancellationToken,
     /// The shortest time that a watch without a timeout of its own lasts, in seconds.
     pub min_request_timeout: u64,
     /// Issues service account tokens; `None` without a signing key.

@@ -77,6 +77,7 @@ pub async fn assemble(parts: &Parts) -> Result<Chain, AssembleError> {
             rbac: config.authorization.contains(&AuthorizationMode::Rbac).then_some(rbac),
             token_reviewer: authentication.chain,
             clock,
+            draining: parts.shutdown.draining(),
             min_request_timeout: config.requests.min_watch.as_secs(),
             tokens,
         },

@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures::FutureExt;
@@ -20,14 +20,16 @@ use crate::endpoints::body::{self, Body};
 use crate::endpoints::negotiate;
 use crate::endpoints::request_info::RequestInfo;
 use crate::endpoints::{Api, Request, handlers, respond};
-use crate::meta::Status;
 use crate::meta::options::Query;
+use crate::meta::selector::fields::FieldSelector;
 use crate::meta::status::Result;
+use crate::meta::{Gvr, Status};
+use crate::registry::Registry;
 
 use super::health;
 use super::impersonation;
 use super::listener::{Connection, Handler};
-use crate::telemetry::health::Health;
+use crate::telemetry::{self, health::Health, requests};
 
 /// How long a request may take that is neither a watch nor a stream.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -82,14 +84,17 @@ impl Chain {
             return respond::status(&status, output);
         }
         let path_query = parts.uri.query().unwrap_or("").to_owned();
+        let (begun, counted) = (Instant::now(), Counted::new(&request, &self.api.registry));
         let work = self.dispatch(request, body, &path_query);
-        match timeout {
+        let response = match timeout {
             None => work.await,
             Some(limit) => tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
                 let message = "request did not complete within the allotted timeout";
                 respond::status(&Status::timeout(message, 0), output)
             }),
-        }
+        };
+        requests::answered(&counted.labels(), response.status().as_u16(), begun.elapsed().as_secs_f64());
+        response
     }
 
     /// Settles as whom the request is made, and whether that user may.
@@ -115,6 +120,9 @@ impl Chain {
             return handlers::handle(&self.api, &request, body).await;
         }
         let path = request.info.path.as_str();
+        if path == "/metrics" {
+            return metrics();
+        }
         if let Some(answer) = self.health.answer(path, query).await {
             return health::response(answer);
         }
@@ -135,6 +143,46 @@ impl Chain {
     }
 }
 
+/// A request as it is counted. What is not served is counted without its names, which are the client's.
+struct Counted {
+    verb: &'static str,
+    gvr: Gvr,
+    subresource: String,
+    scope: &'static str,
+    dry_run: bool,
+}
+
+impl Counted {
+    fn new(request: &Request, registry: &Registry) -> Self {
+        let info = &request.info;
+        let gvr = Gvr::new(&info.group, &info.version, &info.resource);
+        let verb = requests::verb(&info.verb);
+        let Some(store) = registry.get(&gvr).filter(|_| info.is_resource) else {
+            return Self { verb, gvr: Gvr::default(), subresource: String::new(), scope: "", dry_run: false };
+        };
+        let known = store.resource.decl.subresources.iter().any(|sub| sub.name == info.subresource);
+        let scope = match (info.url_name().is_empty(), info.namespace.is_empty()) {
+            (false, _) => "resource",
+            (true, false) => "namespace",
+            (true, true) => "cluster",
+        };
+        let subresource = if known { info.subresource.clone() } else { String::new() };
+        Self { verb, gvr, subresource, scope, dry_run: request.query.get("dryRun").is_some() }
+    }
+
+    fn labels(&self) -> requests::Labels<'_> {
+        requests::Labels {
+            verb: self.verb,
+            group: &self.gvr.group,
+            version: &self.gvr.version,
+            resource: &self.gvr.resource,
+            subresource: &self.subresource,
+            scope: self.scope,
+            dry_run: if self.dry_run { "All" } else { "" },
+        }
+    }
+}
+
 /// What the authorizers are asked.
 fn attributes(request: &Request) -> authz::Attributes {
     let info = &request.info;
@@ -149,8 +197,17 @@ fn attributes(request: &Request) -> authz::Attributes {
         name: info.name.clone(),
         resource_request: info.is_resource,
         path: info.path.clone(),
-        field_equals: Vec::new(),
+        field_equals: field_equals(request),
     }
+}
+
+/// The exact matches of the field selector, for authorizers that look at them.
+fn field_equals(request: &Request) -> Vec<(String, String)> {
+    if !matches!(request.info.verb.as_str(), "list" | "watch" | "deletecollection") {
+        return Vec::new();
+    }
+    let selector = FieldSelector::parse(request.query.get("fieldSelector").unwrap_or("")).unwrap_or_default();
+    selector.terms.into_iter().filter(|term| !term.negated).map(|term| (term.field, term.value)).collect()
 }
 
 /// How long the request may take; `None` for watches and streams, which end by themselves.
@@ -164,6 +221,13 @@ fn timeout(request: &Request) -> Result<Option<Duration>> {
     let asked = super::flags::parse_duration(asked)
         .map_err(|why| Status::bad_request(format!("invalid timeout specified in the request URL - {why}")))?;
     Ok(Some(if asked.is_zero() { REQUEST_TIMEOUT } else { asked.min(REQUEST_TIMEOUT) }))
+}
+
+/// What the server has counted, for Prometheus.
+fn metrics() -> Response<Body> {
+    let mut response = Response::new(body::full(telemetry::metrics::render()));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(telemetry::metrics::CONTENT_TYPE));
+    response
 }
 
 /// The OpenID discovery documents.

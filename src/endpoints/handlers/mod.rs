@@ -25,7 +25,7 @@ use crate::admission::{Attributes, Operation};
 use crate::auth::authz::{self, Decision, escalation};
 use crate::merge::managers;
 use crate::meta::status::Result;
-use crate::meta::{Gvr, Object, Status};
+use crate::meta::{Gvk, Gvr, Object, Status};
 use crate::registry::store::{Gate, Store, Warnings, WriteContext};
 use crate::registry::strategy::Subresource;
 use crate::registry::table::IncludeObject;
@@ -78,6 +78,9 @@ where
 {
     let info = &x.request.info;
     x.check_verb()?;
+    if let Some(warning) = deprecation(&x.store.resource.gvk) {
+        x.warnings.add(warning);
+    }
     if !info.subresource.is_empty() {
         return subresources::handle(x, body).await;
     }
@@ -94,6 +97,15 @@ where
         "delete" => delete::handle(x, read(body).await?).await,
         "deletecollection" => delete::handle_collection(x, read(body).await?).await,
         _ => Err(Status::method_not_supported(&x.store.resource.gvr, &info.verb)),
+    }
+}
+
+/// What to say of kinds that are on their way out (`+k8s:prerelease-lifecycle-gen`).
+fn deprecation(gvk: &Gvk) -> Option<&'static str> {
+    match (gvk.group.as_str(), gvk.kind.as_str()) {
+        ("", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+        ("", "Endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+        _ => None,
     }
 }
 

@@ -52,7 +52,9 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
         bookmarks: options.allow_watch_bookmarks,
     };
     let timeout = timeout(&options, x.api.min_request_timeout);
-    let body = frames.stream(events, timeout).map(|frame| frame.map(Frame::data));
+    let draining = x.api.draining.clone();
+    let frames = frames.stream(events, timeout).take_until(draining.cancelled_owned());
+    let body = frames.map(|frame| frame.map(Frame::data));
     let mut response = Response::new(StreamBody::new(body).boxed_unsync());
     let media = match x.output.media {
         MediaType::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",

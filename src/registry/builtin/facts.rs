@@ -127,22 +127,6 @@ impl Strategy for Row {
         self.code.warnings(object, old)
     }
 
-    fn returns_deleted_object(&self) -> bool {
-        self.facts.returns_deleted
-    }
-
-    fn blocks_deletion(&self, object: &Object) -> bool {
-        self.code.blocks_deletion(object)
-    }
-
-    fn mark_deleting(&self, object: &mut Object) {
-        self.code.mark_deleting(object);
-    }
-
-    fn ignores_dependents(&self) -> bool {
-        self.code.ignores_dependents()
-    }
-
     fn allow_create_on_update(&self) -> bool {
         self.facts.create_on_update
     }

@@ -104,7 +104,12 @@ impl Store {
         Ok(Ok(Deleted { live: Live { object, stored }, gone: false }))
     }
 
-    async fn remove(&self, ctx: &WriteContext<'_>, mut object: Object, stored: Stored) -> Result<std::result::Result<Deleted, Option<Stored>>> {
+    async fn remove(
+        &self,
+        ctx: &WriteContext<'_>,
+        mut object: Object,
+        stored: Stored,
+    ) -> Result<std::result::Result<Deleted, Option<Stored>>> {
         if !ctx.dry_run {
             match self.storage.delete(&stored.key, stored.mod_revision).await.map_err(|error| self.fault(error, "delete"))? {
                 Txn::Done(revision) => object.set_resource_version(&revision.to_string()),
