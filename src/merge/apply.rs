@@ -15,7 +15,7 @@ use super::managers::{
 use super::path::PathElement;
 use super::set::Set;
 use super::topology::Ty;
-use super::typed::{TypeErrors, compare_maps, field_set_of_map, remove_entries};
+use super::typed::{compare_maps, field_set_of_map, remove_entries};
 use super::validate::validate_map;
 use crate::meta::field::go_quote;
 use crate::meta::status::Cause;
@@ -152,15 +152,17 @@ fn owned_before<'a>(
     updated(blank, live, managed, &first).map_err(|error| other(format_args!("failed to create manager for existing fields: {error}")))
 }
 
-/// Applies to an object whose managers are known. The object is `None` where nothing changes; the second part is the
-/// managed fields.
+/// The object, `None` where nothing changes, and its managed fields.
+type Applied = (Option<Map<String, Value>>, Option<Value>);
+
+/// Applies to an object whose managers are known.
 fn apply_tracked<'a>(
     live: &'a Map<String, Value>,
     config: &'a Map<String, Value>,
     mut managed: Managed<'a>,
     writer: &Writer<'a>,
     force: bool,
-) -> Result<(Option<Map<String, Value>>, Option<Value>)> {
+) -> Result<Applied> {
     if config
         .get("metadata")
         .and_then(|meta| meta.get("managedFields"))
@@ -298,51 +300,80 @@ fn prune(merged: Map<String, Value>, managed: &Managed, last: &Entry, writer: &W
         rest.subtract(&own.set);
         own.api_version != last.api_version || !rest.is_empty()
     });
-    let own_type = if last.api_version == writer.api_version { Some(writer.ty) } else { writer.versions.type_of(&last.api_version) };
-    let (true, Some(ty)) = (given_up, own_type) else { return Ok(merged) };
+    let (true, Some(ty)) = (given_up, type_in(&last.api_version, writer)) else { return Ok(merged) };
     let Some(then) = in_version(&merged, &last.api_version, writer) else { return Ok(merged) };
-
     let last_named = last.set.clone().with_named_fields(Some(ty));
-    let mut kept = then.clone().into_owned();
-    let mut gone = !remove(ty, &mut kept, &last_named);
-    let mut versions: Vec<&str> =
-        managed.entries.iter().map(|entry| &*entry.api_version).filter(|version| *version != last.api_version).collect();
-    versions.sort_unstable();
-    versions.dedup();
-    versions.insert(0, &last.api_version);
-    for version in versions {
-        let mut owners = managed.entries.iter().filter(|entry| entry.api_version == version).peekable();
-        if owners.peek().is_none() {
-            continue;
-        }
-        if gone {
-            return Err(format!("failed add back owned items: failed to convert pruned object at version {version}: {NO_OBJECT}"));
-        }
-        let mut owned = Set::default();
-        owners.for_each(|entry| owned.add(entry.set.clone()));
-        if let Some((object, all_there)) =
-            add_back(&merged, &kept, version, owned, writer).map_err(|error| format!("failed add back owned items: {error}"))?
-        {
-            (kept, gone) = (object, !all_there);
-        }
-    }
-    if gone {
+    let fields_then = named_fields(ty, &then, "merged object in last applied version")?;
+    let kept = add_back_owned(&merged, &then, &fields_then, &last_named, managed, last, writer)
+        .map_err(|error| format!("failed add back owned items: {error}"))?;
+    let Some(kept) = kept else {
         return Err(format!("failed add back dangling items: failed to convert pruned object to last applied version: {NO_OBJECT}"));
-    }
-    let Some(kept) = in_version(&kept, &last.api_version, writer) else { return Ok(then.into_owned()) };
-    let failed = |error: TypeErrors| {
-        format!("failed add back dangling items: failed to create field set from pruned object in last applied version: {error}")
     };
-    let kept_set = field_set_of_map(ty, &kept).map_err(failed)?.with_named_fields(Some(ty));
-    let mut dropped = field_set_of_map(ty, &then).map_err(failed)?.with_named_fields(Some(ty));
-    dropped.subtract(&kept_set);
-    let dropped = dropped.intersection(&last_named);
+    let Some(kept) = in_version(&kept, &last.api_version, writer) else { return Ok(then.into_owned()) };
+    let mut lost = fields_then;
+    lost.subtract(&named_fields(ty, &kept, "pruned object in last applied version")?);
+    let dropped = last_named.intersection(&lost);
     if dropped.is_empty() {
         return Ok(merged);
     }
-    let mut out = then.clone().into_owned();
+    let mut out = match then {
+        Cow::Owned(object) => object,
+        Cow::Borrowed(_) => merged,
+    };
     remove(ty, &mut out, &dropped);
-    Ok(in_version(&out, writer.api_version, writer).map_or_else(|| out.clone(), Cow::into_owned))
+    Ok(in_version(&out, writer.api_version, writer).map(Cow::into_owned).unwrap_or(out))
+}
+
+fn type_in<'a>(version: &str, writer: &Writer<'a>) -> Option<Ty<'a>> {
+    if version == writer.api_version { Some(writer.ty) } else { writer.versions.type_of(version) }
+}
+
+/// The fields of an object, and of every struct that has some, itself.
+fn named_fields<'a>(ty: Ty<'a>, object: &'a Map<String, Value>, what: &str) -> std::result::Result<Set<'a>, String> {
+    let fields = field_set_of_map(ty, object).map_err(|error| format!("failed to create field set from {what}: {error}"))?;
+    Ok(fields.with_named_fields(Some(ty)))
+}
+
+/// Of `merged` (`then` in the version of `last`), what is not in `last` or has an owner. `None` where nothing is left.
+fn add_back_owned(
+    merged: &Map<String, Value>,
+    then: &Map<String, Value>,
+    fields_then: &Set,
+    last_named: &Set,
+    managed: &Managed,
+    last: &Entry,
+    writer: &Writer,
+) -> std::result::Result<Option<Map<String, Value>>, String> {
+    let mut kept = Some(then.clone());
+    if let (Some(object), Some(ty)) = (&mut kept, type_in(&last.api_version, writer))
+        && !remove(ty, object, last_named)
+    {
+        kept = None;
+    }
+    let mut versions: Vec<&str> = managed.entries.iter().map(|entry| &*entry.api_version).collect();
+    versions.sort_unstable_by_key(|version| (*version != last.api_version, *version));
+    versions.dedup();
+    for version in versions {
+        let Some(before) = &kept else {
+            return Err(format!("failed to convert pruned object at version {version}: {NO_OBJECT}"));
+        };
+        let both = in_version(merged, version, writer).zip(in_version(before, version, writer));
+        let Some(((merged, before), ty)) = both.zip(type_in(version, writer)) else { continue };
+        let mut stays = named_fields(ty, &before, &format!("pruned object at version {version}"))?;
+        for entry in managed.entries.iter().filter(|entry| entry.api_version == version) {
+            stays.add(entry.set.clone().with_named_fields(Some(ty)));
+        }
+        let mut goes = if version == last.api_version {
+            fields_then.clone()
+        } else {
+            named_fields(ty, &merged, &format!("merged object at version {version}"))?
+        };
+        goes.subtract(&stays);
+        let mut out = merged.clone().into_owned();
+        let left = remove(ty, &mut out, &goes);
+        kept = left.then_some(out);
+    }
+    Ok(kept)
 }
 
 /// What upstream says of an object that nothing is left of.
@@ -354,28 +385,6 @@ fn in_version<'a>(object: &'a Map<String, Value>, version: &str, writer: &Writer
         return Some(Cow::Borrowed(object));
     }
     writer.versions.convert(object, version).map(Cow::Owned)
-}
-
-/// Of `merged`, what is in `kept` or owned, as `version` shows it; and whether anything is left.
-fn add_back(
-    merged: &Map<String, Value>,
-    kept: &Map<String, Value>,
-    version: &str,
-    owned: Set<'_>,
-    writer: &Writer,
-) -> std::result::Result<Option<(Map<String, Value>, bool)>, String> {
-    let ty = if version == writer.api_version { Some(writer.ty) } else { writer.versions.type_of(version) };
-    let both = in_version(merged, version, writer).zip(in_version(kept, version, writer));
-    let Some(((merged, kept), ty)) = both.zip(ty) else { return Ok(None) };
-    let failed =
-        |what: &'static str, error: TypeErrors| format!("failed to create field set from {what} object at version {version}: {error}");
-    let mut stays = field_set_of_map(ty, &kept).map_err(|error| failed("pruned", error))?.with_named_fields(Some(ty));
-    stays.add(owned.with_named_fields(Some(ty)));
-    let mut goes = field_set_of_map(ty, &merged).map_err(|error| failed("merged", error))?.with_named_fields(Some(ty));
-    goes.subtract(&stays);
-    let mut out = merged.clone().into_owned();
-    let left = remove(ty, &mut out, &goes);
-    Ok(Some((out, left)))
 }
 
 /// Takes fields out of an object. False where nothing is left of it.

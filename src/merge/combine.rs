@@ -74,7 +74,7 @@ fn combine_value(ty: Option<Ty<'_>>, current: &mut Value, config: &Value) -> Res
         (Shape::List(list), _) => {
             let empty = current.as_array().is_none_or(Vec::is_empty);
             match config {
-                Value::Array(items) if !list.atomic() && !(empty && items.is_empty()) => {
+                Value::Array(items) if !(list.atomic() || empty && items.is_empty()) => {
                     let Value::Array(current) = fresh(current, Value::Array(Vec::new())) else { return Ok(()) };
                     combine_items(&list, current, items)?;
                 }
@@ -86,7 +86,7 @@ fn combine_value(ty: Option<Ty<'_>>, current: &mut Value, config: &Value) -> Res
         (Shape::Map(map), _) => {
             let empty = current.as_object().is_none_or(serde_json::Map::is_empty);
             match config {
-                Value::Object(entries) if !map.atomic && !(empty && entries.is_empty()) => {
+                Value::Object(entries) if !(map.atomic || empty && entries.is_empty()) => {
                     let Value::Object(current) = fresh(current, Value::Object(serde_json::Map::new())) else { return Ok(()) };
                     combine_entries(&map, current, entries)?;
                 }

@@ -169,8 +169,9 @@ impl<'a> Set<'a> {
         for node in self.nodes.iter_mut().filter(|node| !node.children.is_empty()) {
             let below = match &node.element {
                 PathElement::Field(name) => {
-                    node.member |= atom.map.is_some_and(|map| map.declares(name));
-                    atom.map.and_then(|map| map.type_of(name))
+                    let declared = atom.map.and_then(|map| map.declared(name));
+                    node.member |= declared.is_some();
+                    declared.or(atom.map.and_then(|map| map.element))
                 }
                 PathElement::Key(_) => atom.list.map(|list| list.element),
                 _ => None,

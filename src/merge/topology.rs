@@ -158,15 +158,14 @@ impl<'s> Map<'s> {
         Self { fields: Some(ty), element: free.then_some(Ty::Deduced), atomic }
     }
 
-    /// Whether `name` is a declared field.
-    pub fn declares(&self, name: &str) -> bool {
-        self.fields.is_some_and(|ty| ty.field(name).is_some())
+    /// The type of the declared field `name`.
+    pub fn declared(&self, name: &str) -> Option<Ty<'s>> {
+        self.fields.and_then(|ty| ty.field(name).map(|field| Ty::of(ty.schema, &field.kind, field.map_type)))
     }
 
     /// The type of the entry `name`, `None` where there may be no such entry.
     pub fn type_of(&self, name: &str) -> Option<Ty<'s>> {
-        let declared = self.fields.and_then(|ty| ty.field(name).map(|field| Ty::of(ty.schema, &field.kind, field.map_type)));
-        declared.or(self.element)
+        self.declared(name).or(self.element)
     }
 
     /// What a missing key field of a list item stands for. A Go value that JSON always shows counts as its zero.

@@ -152,9 +152,10 @@ fn fields_of<'a>(ty: Option<Ty<'a>>, value: &'a Value) -> Result<(bool, Set<'a>)
 fn map_fields<'a>(map: &Map<'a>, entries: &'a serde_json::Map<String, Value>) -> Result<Set<'a>> {
     let mut nodes = Vec::with_capacity(entries.len());
     for (name, value) in entries {
-        let (leaf, children) = fields_of(map.type_of(name), value)?;
+        let declared = map.declared(name);
+        let (leaf, children) = fields_of(declared.or(map.element), value)?;
         let empty = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
-        let member = leaf || empty || !map.declares(name);
+        let member = leaf || empty || declared.is_none();
         nodes.push(Node { element: PathElement::Field(name), member, children });
     }
     Ok(Set::from_nodes(nodes))
