@@ -20,10 +20,10 @@ pub fn decode(bytes: &[u8], ty: TypeRef) -> Result<Decoded, DecodeError> {
     Document::new(bytes)?.decode(ty)
 }
 
-/// Decodes bytes that are well-formed.
-pub(super) fn run(bytes: &[u8], ty: TypeRef) -> Result<Decoded, DecodeError> {
+/// Decodes text that is well-formed.
+pub(super) fn run(text: &str, ty: TypeRef) -> Result<Decoded, DecodeError> {
     let mut decoder =
-        Decoder { lexer: Lexer::new(bytes), schema: ty.schema, path: Vec::new(), slots: Vec::new(), issues: Vec::new(), quiet: false };
+        Decoder { lexer: Lexer::new(text), schema: ty.schema, path: Vec::new(), slots: Vec::new(), issues: Vec::new(), quiet: false };
     let object = match decoder.lexer.peek() {
         b'{' => decoder.message(ty.id)?,
         b'n' => shape::empty(ty.id, ty.schema),
@@ -143,8 +143,8 @@ impl<'a> Decoder<'a, '_> {
 
     /// A string or a number; upstream looks at the bytes between the quotes without unescaping them.
     fn quantity(&mut self) -> Result<Value, DecodeError> {
-        let raw = String::from_utf8_lossy(self.lexer.skip());
-        let text = raw.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(&raw);
+        let raw = self.lexer.skip();
+        let text = raw.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(raw);
         Quantity::normalise(text).map(owned).map_err(|error| DecodeError(error.to_string()))
     }
 

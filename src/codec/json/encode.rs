@@ -196,27 +196,37 @@ fn write_escaped(bytes: &[u8], out: &mut Vec<u8>) {
 /// Appends JSON text as Go writes a `RawMessage`: without white space, `<`, `>`, `&` and line separators escaped.
 pub(in crate::codec) fn compact(json: &[u8], out: &mut Vec<u8>) {
     let mut in_string = false;
-    let mut at = 0;
+    let (mut start, mut at) = (0, 0);
     while let Some(&byte) = json.get(at) {
-        match byte {
-            b' ' | b'\t' | b'\r' | b'\n' if !in_string => {}
-            b'\\' if in_string => {
-                out.extend_from_slice(json.get(at..at + 2).unwrap_or(&json[at..]));
-                at += 1;
-            }
+        // The bytes that are left out, and what stands in their place.
+        let (length, instead): (usize, &[u8]) = match byte {
             b'"' => {
                 in_string = !in_string;
-                out.push(byte);
+                (0, b"")
             }
-            b'<' | b'>' | b'&' => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
-            0xe2 if matches!(json.get(at + 1..at + 3), Some([0x80, 0xa8 | 0xa9])) => {
-                out.extend_from_slice(if json[at + 2] == 0xa8 { b"\\u2028" } else { b"\\u2029" });
-                at += 2;
+            b'\\' if in_string => {
+                at += 1;
+                (0, b"")
             }
-            _ => out.push(byte),
+            b' ' | b'\t' | b'\r' | b'\n' if !in_string => (1, b""),
+            b'<' => (1, b"\\u003c"),
+            b'>' => (1, b"\\u003e"),
+            b'&' => (1, b"\\u0026"),
+            0xe2 => match json.get(at + 1..at + 3) {
+                Some([0x80, 0xa8]) => (3, b"\\u2028"),
+                Some([0x80, 0xa9]) => (3, b"\\u2029"),
+                _ => (0, b""),
+            },
+            _ => (0, b""),
+        };
+        if length > 0 {
+            out.extend_from_slice(&json[start..at]);
+            out.extend_from_slice(instead);
+            start = at + length;
         }
-        at += 1;
+        at += length.max(1);
     }
+    out.extend_from_slice(json.get(start..).unwrap_or_default());
 }
 
 #[cfg(test)]

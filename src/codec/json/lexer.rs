@@ -1,10 +1,9 @@
-//! Reads JSON that [`super::scan`] has checked, token by token. On other bytes it stops early but never panics.
+//! Reads JSON that [`super::scan`] has checked, token by token. On other text it stops early but never panics.
 
 use std::borrow::Cow;
 
-use super::DecodeError;
-
 pub(super) struct Lexer<'a> {
+    text: &'a str,
     bytes: &'a [u8],
     at: usize,
 }
@@ -22,8 +21,8 @@ pub(super) fn type_name(first: u8) -> &'static str {
 }
 
 impl<'a> Lexer<'a> {
-    pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+    pub fn new(text: &'a str) -> Self {
+        Self { text, bytes: text.as_bytes(), at: 0 }
     }
 
     /// The first byte of the next value or punctuation; 0 at the end.
@@ -35,20 +34,6 @@ impl<'a> Lexer<'a> {
                 None => return 0,
             }
         }
-    }
-
-    /// Calls `each` for every key, with the lexer at its value. `each` must read the value.
-    pub fn object(&mut self, mut each: impl FnMut(&mut Self, Cow<'a, str>) -> Result<(), DecodeError>) -> Result<(), DecodeError> {
-        self.at += 1;
-        while self.peek() == b'"' {
-            let key = self.key();
-            each(self, key)?;
-            if self.peek() == b',' {
-                self.at += 1;
-            }
-        }
-        self.at += 1;
-        Ok(())
     }
 
     /// Enters an object or array.
@@ -91,36 +76,37 @@ impl<'a> Lexer<'a> {
         key
     }
 
-    /// The string at hand. What is not UTF-8, and lone surrogates, become U+FFFD as in Go.
+    /// The string at hand. Lone surrogates become U+FFFD as in Go.
     pub fn string(&mut self) -> Cow<'a, str> {
         self.at += 1;
-        let rest = self.bytes.get(self.at..).unwrap_or_default();
-        let plain = rest.iter().position(|&byte| byte == b'"' || byte == b'\\').unwrap_or(rest.len());
-        if rest.get(plain) != Some(&b'\\') {
-            self.at += plain + 1;
-            return String::from_utf8_lossy(&rest[..plain]);
+        let plain = self.plain();
+        if self.bytes.get(self.at) != Some(&b'\\') {
+            self.at += 1;
+            return Cow::Borrowed(plain);
         }
-        let mut out = Vec::with_capacity(plain * 2 + 16);
-        loop {
-            let rest = self.bytes.get(self.at..).unwrap_or_default();
-            let plain = rest.iter().position(|&byte| byte == b'"' || byte == b'\\').unwrap_or(rest.len());
-            out.extend_from_slice(&rest[..plain]);
-            self.at += plain + 1;
-            if rest.get(plain) != Some(&b'\\') {
-                break;
-            }
-            self.escape(&mut out);
+        let mut out = String::with_capacity(plain.len() * 2 + 16);
+        out.push_str(plain);
+        while self.bytes.get(self.at) == Some(&b'\\') {
+            self.at += 1;
+            out.push(self.escape());
+            out.push_str(self.plain());
         }
-        Cow::Owned(match String::from_utf8(out) {
-            Ok(text) => text,
-            Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
-        })
+        self.at += 1;
+        Cow::Owned(out)
     }
 
-    fn escape(&mut self, out: &mut Vec<u8>) {
+    /// The text up to the next quote or backslash.
+    fn plain(&mut self) -> &'a str {
+        let start = self.at;
+        let rest = self.bytes.get(start..).unwrap_or_default();
+        self.at += rest.iter().position(|&byte| byte == b'"' || byte == b'\\').unwrap_or(rest.len());
+        self.text.get(start..self.at).unwrap_or_default()
+    }
+
+    fn escape(&mut self) -> char {
         let byte = self.bytes.get(self.at).copied().unwrap_or(b'"');
         self.at += 1;
-        let c = match byte {
+        match byte {
             b'b' => '\u{8}',
             b'f' => '\u{c}',
             b'n' => '\n',
@@ -128,8 +114,7 @@ impl<'a> Lexer<'a> {
             b't' => '\t',
             b'u' => self.unicode(),
             other => other as char,
-        };
-        out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+        }
     }
 
     /// The character of a `\u` escape, and of the one after it where the two are a surrogate pair.
@@ -150,7 +135,7 @@ impl<'a> Lexer<'a> {
     }
 
     fn hex(&self, at: usize) -> u32 {
-        let digits = self.bytes.get(at..at + 4).and_then(|digits| str::from_utf8(digits).ok());
+        let digits = self.text.get(at..at + 4);
         digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()).unwrap_or(0xfffd)
     }
 
@@ -158,13 +143,14 @@ impl<'a> Lexer<'a> {
     pub fn word(&mut self) -> &'a str {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let length = rest.iter().position(|byte| !matches!(byte, b'0'..=b'9' | b'a'..=b'z' | b'-' | b'+' | b'.' | b'E'));
-        let word = &rest[..length.unwrap_or(rest.len())];
-        self.at += word.len().max(1);
-        str::from_utf8(word).unwrap_or_default()
+        let start = self.at;
+        let length = length.unwrap_or(rest.len());
+        self.at += length.max(1);
+        self.text.get(start..start + length).unwrap_or_default()
     }
 
-    /// Passes over the value at hand, however deep, and returns its bytes.
-    pub fn skip(&mut self) -> &'a [u8] {
+    /// Passes over the value at hand, however deep, and returns its text.
+    pub fn skip(&mut self) -> &'a str {
         self.peek();
         let start = self.at;
         let mut depth = 0usize;
@@ -192,7 +178,7 @@ impl<'a> Lexer<'a> {
                 break;
             }
         }
-        self.bytes.get(start..self.at).unwrap_or_default()
+        self.text.get(start..self.at).unwrap_or_default()
     }
 
     fn skip_string(&mut self) {

@@ -13,15 +13,15 @@ pub fn parse(bytes: &[u8]) -> Result<(Value, Vec<String>), DecodeError> {
     Document::new(bytes)?.parse()
 }
 
-pub(super) fn run(bytes: &[u8]) -> Result<(Value, Vec<String>), DecodeError> {
-    let mut builder = Builder { issues: Some(Vec::new()), path: String::new() };
-    let value = builder.value(&mut Lexer::new(bytes), 0)?;
+pub(super) fn run(text: &str) -> Result<(Value, Vec<String>), DecodeError> {
+    let mut builder = Builder { issues: Some(Vec::new()), path: String::new(), entries: Vec::new() };
+    let value = builder.value(&mut Lexer::new(text), 0)?;
     Ok((value, builder.issues.unwrap_or_default()))
 }
 
 /// Reads the value at hand, `depth` levels deep already, without looking for duplicates.
 pub(super) fn value(lexer: &mut Lexer, depth: usize) -> Result<Value, DecodeError> {
-    Builder { issues: None, path: String::new() }.value(lexer, depth)
+    Builder { issues: None, path: String::new(), entries: Vec::new() }.value(lexer, depth)
 }
 
 /// A JSON number as `sigs.k8s.io/json` reads it: an int64 if it is written as an integer and fits, else a float64.
@@ -38,6 +38,8 @@ struct Builder {
     /// `None` where nobody asks.
     issues: Option<Vec<String>>,
     path: String,
+    /// The entries of the objects that are open, so that each map is made in its size.
+    entries: Vec<(String, Value)>,
 }
 
 impl Builder {
@@ -73,7 +75,7 @@ impl Builder {
     }
 
     fn object(&mut self, lexer: &mut Lexer, depth: usize) -> Result<Map<String, Value>, DecodeError> {
-        let mut map = Map::new();
+        let base = self.entries.len();
         lexer.enter();
         while let Some(key) = lexer.next_key() {
             let length = self.path.len();
@@ -84,16 +86,24 @@ impl Builder {
                 self.path.push_str(&key);
             }
             let value = self.value(lexer, depth + 1)?;
-            if map.insert(key.into_owned(), value).is_some() {
-                self.duplicate();
-            }
             self.path.truncate(length);
+            self.entries.push((key.into_owned(), value));
         }
+        let mut map = Map::with_capacity(self.entries.len() - base);
+        for at in base..self.entries.len() {
+            let (key, value) = std::mem::take(&mut self.entries[at]);
+            if self.issues.is_some() && map.contains_key(&key) {
+                self.duplicate(&key);
+            }
+            map.insert(key, value);
+        }
+        self.entries.truncate(base);
         Ok(map)
     }
 
-    fn duplicate(&mut self) {
-        let issue = format!("duplicate field \"{}\"", self.path);
+    fn duplicate(&mut self, key: &str) {
+        let dot = if self.path.is_empty() { "" } else { "." };
+        let issue = format!("duplicate field \"{}{dot}{key}\"", self.path);
         if let Some(issues) = self.issues.as_mut().filter(|issues| issues.len() < MAX_ISSUES && !issues.contains(&issue)) {
             issues.push(issue);
         }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::wire::{Reader, Wire};
+use super::wire::{Reader, Wire, find};
 use crate::codec::{DecodeError, MAX_TREE_DEPTH, base64, json, shape};
 use crate::meta::quantity::Quantity;
 use crate::meta::time::{self, Timestamp};
 use crate::meta::{Map, Object, Value};
-use crate::schema::{Kind, Schema, SchemaAlternative, TypeId, TypeRef};
+use crate::schema::{Kind, Schema, SchemaAlternative, Type, TypeId, TypeRef};
 
 /// Reads a message without its envelope. Numbers that the type does not know are ignored. The object has no
 /// `apiVersion` and `kind`: the envelope has them.
@@ -15,21 +15,23 @@ use crate::schema::{Kind, Schema, SchemaAlternative, TypeId, TypeRef};
 /// # Errors
 /// What is no protobuf; quantities that are none.
 pub fn decode(bytes: &[u8], ty: TypeRef) -> Result<Object, DecodeError> {
-    Decoder { schema: ty.schema }.message(bytes, ty.id, 0).map(Object)
+    Decoder { schema: ty.schema, slots: Vec::with_capacity(128) }.message(bytes, ty.id, 0).map(Object)
 }
 
 struct Decoder<'s> {
     schema: &'s Schema,
+    /// The fields of the messages that are open, a stretch for each.
+    slots: Vec<Option<Value>>,
 }
 
 impl Decoder<'_> {
-    fn message(&self, bytes: &[u8], id: TypeId, depth: usize) -> Result<Map<String, Value>, DecodeError> {
+    fn message(&mut self, bytes: &[u8], id: TypeId, depth: usize) -> Result<Map<String, Value>, DecodeError> {
         let ty = TypeRef { schema: self.schema, id }.get();
-        let mut slots: Vec<Option<Value>> = vec![None; ty.fields.len()];
-        self.fill(bytes, id, &mut slots, depth)?;
-        let count = slots.iter().filter(|slot| slot.is_some()).count();
+        let base = self.slots.len();
+        self.fill(bytes, id, depth)?;
+        let count = self.slots[base..].iter().filter(|slot| slot.is_some()).count();
         let mut out = Map::with_capacity(count + 2);
-        for (field, slot) in ty.fields.iter().zip(slots) {
+        for (field, slot) in ty.fields.iter().zip(self.slots.drain(base..)) {
             if matches!(field.kind, Kind::Inline(_)) {
                 continue;
             }
@@ -44,40 +46,48 @@ impl Decoder<'_> {
         Ok(out)
     }
 
-    /// Reads the fields of a message into the slots of its type.
-    fn fill(&self, bytes: &[u8], id: TypeId, slots: &mut [Option<Value>], depth: usize) -> Result<(), DecodeError> {
+    /// Reads the fields of a message into slots of its own, at the end of the others.
+    fn fill(&mut self, bytes: &[u8], id: TypeId, depth: usize) -> Result<(), DecodeError> {
         if depth > MAX_TREE_DEPTH {
             return Err(DecodeError::new("exceeded max depth"));
         }
         let ty = TypeRef { schema: self.schema, id }.get();
+        let base = self.slots.len();
+        self.slots.resize(base + ty.fields.len(), None);
         let mut fields = Reader::new(bytes);
+        let mut next = 0;
         while let Some(raw) = fields.next()? {
-            let Some(&index) = ty.by_number.get(&raw.number) else { continue };
+            let Some(index) = find(ty, raw.number, &mut next) else { continue };
             let field = &ty.fields[index];
             match &field.kind {
-                Kind::Inline(inner) => self.inline(raw.value.bytes(), *inner, ty, slots, depth)?,
-                Kind::List(item, _) if field.wrapped => slots[index] = Some(self.wrapped(item, raw.value, depth)?),
-                Kind::List(item, _) => {
+                Kind::Inline(inner) => self.inline(raw.value.bytes(), *inner, ty, base, depth)?,
+                Kind::List(item, _) if !field.wrapped => {
                     let value = self.value(item, raw.value, depth)?;
-                    match &mut slots[index] {
+                    match &mut self.slots[base + index] {
                         Some(Value::Array(items)) => items.push(value),
                         slot => *slot = Some(Value::Array(vec![value])),
                     }
                 }
                 Kind::Map(item, _) => {
                     let (key, value) = self.entry(item, raw.value.bytes(), depth)?;
-                    match &mut slots[index] {
+                    match &mut self.slots[base + index] {
                         Some(Value::Object(map)) => {
                             map.insert(key, value);
                         }
                         slot => *slot = Some(Value::Object(Map::from_iter([(key, value)]))),
                     }
                 }
-                kind => slots[index] = Some(self.value(kind, raw.value, depth)?),
+                kind => {
+                    let value = match kind {
+                        Kind::List(item, _) => self.wrapped(item, raw.value, depth)?,
+                        kind => self.value(kind, raw.value, depth)?,
+                    };
+                    self.slots[base + index] = Some(value);
+                }
             }
         }
         // gogo writes maps sorted; others may not.
-        for (slot, field) in slots.iter_mut().zip(&ty.fields) {
+        for (slot, field) in self.slots[base..].iter_mut().zip(&ty.fields) {
             if let (Some(Value::Object(map)), Kind::Map(..)) = (slot, &field.kind)
                 && !map.keys().is_sorted()
             {
@@ -87,27 +97,21 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// An inlined message: its fields are fields of the one around it.
-    fn inline(
-        &self,
-        bytes: &[u8],
-        id: TypeId,
-        outer: &crate::schema::Type,
-        slots: &mut [Option<Value>],
-        depth: usize,
-    ) -> Result<(), DecodeError> {
+    /// An inlined message: its fields are fields of the one around it, whose slots begin at `base`.
+    fn inline(&mut self, bytes: &[u8], id: TypeId, outer: &Type, base: usize, depth: usize) -> Result<(), DecodeError> {
         let inner = TypeRef { schema: self.schema, id }.get();
-        let mut own = vec![None; inner.fields.len()];
-        self.fill(bytes, id, &mut own, depth + 1)?;
-        for (field, value) in inner.fields.iter().zip(own) {
-            if let (Some(value), Some(&index)) = (value, outer.by_json.get(&field.json)) {
-                slots[index] = Some(value);
+        let own = self.slots.len();
+        self.fill(bytes, id, depth + 1)?;
+        for (offset, field) in inner.fields.iter().enumerate() {
+            if let (Some(value), Some(&index)) = (self.slots[own + offset].take(), outer.by_json.get(&field.json)) {
+                self.slots[base + index] = Some(value);
             }
         }
+        self.slots.truncate(own);
         Ok(())
     }
 
-    fn wrapped(&self, item: &Kind, value: Wire, depth: usize) -> Result<Value, DecodeError> {
+    fn wrapped(&mut self, item: &Kind, value: Wire, depth: usize) -> Result<Value, DecodeError> {
         let mut items = Vec::new();
         let mut fields = Reader::new(value.bytes());
         while let Some(raw) = fields.next()? {
@@ -118,7 +122,7 @@ impl Decoder<'_> {
         Ok(Value::Array(items))
     }
 
-    fn entry(&self, item: &Kind, bytes: &[u8], depth: usize) -> Result<(String, Value), DecodeError> {
+    fn entry(&mut self, item: &Kind, bytes: &[u8], depth: usize) -> Result<(String, Value), DecodeError> {
         let (mut key, mut value) = (String::new(), None);
         let mut fields = Reader::new(bytes);
         while let Some(raw) = fields.next()? {
@@ -140,7 +144,7 @@ impl Decoder<'_> {
         Ok((key, value))
     }
 
-    fn value(&self, kind: &Kind, value: Wire, depth: usize) -> Result<Value, DecodeError> {
+    fn value(&mut self, kind: &Kind, value: Wire, depth: usize) -> Result<Value, DecodeError> {
         Ok(match kind {
             Kind::String => Value::String(text(value)),
             Kind::Bool => Value::Bool(value.integer() != 0),
@@ -157,7 +161,7 @@ impl Decoder<'_> {
             },
             Kind::Raw | Kind::FieldsV1 | Kind::Any => match raw(value.bytes())? {
                 [] => Value::Null,
-                bytes => json::parse(bytes)?.0,
+                bytes => json::Document::new(bytes)?.value()?,
             },
             Kind::SchemaOr(alternative, id) => self.schema_or(*alternative, *id, value.bytes(), depth)?,
             Kind::Message(id) | Kind::Inline(id) => Value::Object(self.message(value.bytes(), *id, depth + 1)?),
@@ -165,7 +169,7 @@ impl Decoder<'_> {
         })
     }
 
-    fn schema_or(&self, alternative: SchemaAlternative, id: TypeId, bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
+    fn schema_or(&mut self, alternative: SchemaAlternative, id: TypeId, bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
         let kind = Kind::Message(id);
         let (mut schema, mut allows, mut items) = (None, false, Vec::new());
         let mut fields = Reader::new(bytes);

@@ -10,35 +10,54 @@ use crate::schema::{Field, Kind, Presence, Schema, SchemaAlternative, TypeId, Ty
 /// so is a value of another JSON type than the schema's.
 pub fn encode(object: &Object, ty: TypeRef) -> Vec<u8> {
     let mut out = Vec::with_capacity(4096);
-    Encoder { schema: ty.schema }.message(ty.id, object, &mut out);
+    Encoder { schema: ty.schema, slots: Vec::with_capacity(128) }.message(ty.id, object, &mut out);
     out
 }
 
-/// Stands for an object that is not there.
-static NOTHING: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
+/// How many fields to compare with a key before it is looked up.
+const LOOK_AHEAD: usize = 8;
 
-struct Encoder<'s> {
+/// Stands for a value, and for an object that is not there.
+static NOTHING: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
+static NULL: Value = Value::Null;
+
+struct Encoder<'s, 'v> {
     schema: &'s Schema,
+    /// The values of the messages that are open, a stretch for each, by the index of the field.
+    slots: Vec<Option<&'v Value>>,
 }
 
-impl Encoder<'_> {
-    fn message(&self, id: TypeId, object: &Map<String, Value>, out: &mut Vec<u8>) {
+impl<'v> Encoder<'_, 'v> {
+    fn message(&mut self, id: TypeId, object: &'v Map<String, Value>, out: &mut Vec<u8>) {
         let ty = TypeRef { schema: self.schema, id }.get();
-        for &index in &ty.wire_order {
-            let field = &ty.fields[index];
-            if let Kind::Inline(inner) = field.kind {
-                put_message(field.number, out, |out| self.message(inner, object, out));
-                continue;
-            }
-            match object.get(&field.json).filter(|value| !value.is_null()) {
-                Some(value) => self.field(field, value, out),
-                None if matches!(field.presence, Presence::Always | Presence::OmitEmpty) => self.absent(field, out),
-                None => {}
+        let base = self.slots.len();
+        self.slots.resize(base + ty.fields.len(), None);
+        let mut guess = 0;
+        for (key, value) in object.iter().filter(|(_, value)| !value.is_null()) {
+            // Trees have the order of the schema, mostly.
+            let ahead = ty.fields.get(guess..).unwrap_or_default();
+            let found = match ahead.iter().take(LOOK_AHEAD).position(|field| field.json == *key) {
+                Some(step) => Some(guess + step),
+                None => ty.by_json.get(key).copied(),
+            };
+            if let Some(index) = found {
+                self.slots[base + index] = Some(value);
+                guess = index + 1;
             }
         }
+        for &index in &ty.wire_order {
+            let field = &ty.fields[index];
+            match (&field.kind, self.slots[base + index]) {
+                (&Kind::Inline(inner), _) => put_message(field.number, out, |out| self.message(inner, object, out)),
+                (_, Some(value)) => self.field(field, value, out),
+                (_, None) if matches!(field.presence, Presence::Always | Presence::OmitEmpty) => self.absent(field, out),
+                _ => {}
+            }
+        }
+        self.slots.truncate(base);
     }
 
-    fn field(&self, field: &Field, value: &Value, out: &mut Vec<u8>) {
+    fn field(&mut self, field: &Field, value: &'v Value, out: &mut Vec<u8>) {
         let number = field.number;
         match (&field.kind, value) {
             (Kind::List(item, _), Value::Array(items)) if field.wrapped => put_message(number, out, |out| self.items(item, items, out)),
@@ -49,20 +68,19 @@ impl Encoder<'_> {
     }
 
     /// A Go value that is no pointer and has not been set.
-    fn absent(&self, field: &Field, out: &mut Vec<u8>) {
+    fn absent(&mut self, field: &Field, out: &mut Vec<u8>) {
         match &field.kind {
             Kind::Bytes | Kind::List(..) | Kind::Map(..) => {}
-            Kind::Quantity => self.value(field.number, &field.kind, &Value::String("0".to_owned()), out),
-            kind => self.value(field.number, kind, &Value::Null, out),
+            kind => self.value(field.number, kind, &NULL, out),
         }
     }
 
-    fn items(&self, item: &Kind, items: &[Value], out: &mut Vec<u8>) {
+    fn items(&mut self, item: &Kind, items: &'v [Value], out: &mut Vec<u8>) {
         items.iter().for_each(|one| self.value(1, item, one, out));
     }
 
-    fn map(&self, number: u32, item: &Kind, map: &Map<String, Value>, out: &mut Vec<u8>) {
-        let mut write = |key: &String, value: &Value| {
+    fn map(&mut self, number: u32, item: &Kind, map: &'v Map<String, Value>, out: &mut Vec<u8>) {
+        let mut write = |key: &String, value: &'v Value| {
             put_message(number, out, |out| {
                 put_bytes(1, key.as_bytes(), out);
                 match (item, value) {
@@ -81,7 +99,7 @@ impl Encoder<'_> {
     }
 
     /// One value; null is written as the zero value.
-    fn value(&self, number: u32, kind: &Kind, value: &Value, out: &mut Vec<u8>) {
+    fn value(&mut self, number: u32, kind: &Kind, value: &'v Value, out: &mut Vec<u8>) {
         match kind {
             Kind::String => put_bytes(number, value.as_str().unwrap_or_default().as_bytes(), out),
             Kind::Bool => put_integer(number, value.as_bool().unwrap_or_default().into(), out),
@@ -109,24 +127,23 @@ impl Encoder<'_> {
         }
     }
 
-    fn schema_or(&self, alternative: SchemaAlternative, id: TypeId, value: &Value, out: &mut Vec<u8>) {
-        let schema = |number, out: &mut Vec<u8>| {
-            if value.is_object() {
-                self.value(number, &Kind::Message(id), value, out);
-            }
-        };
+    fn schema_or(&mut self, alternative: SchemaAlternative, id: TypeId, value: &'v Value, out: &mut Vec<u8>) {
+        let kind = Kind::Message(id);
         match (alternative, value) {
             (SchemaAlternative::Bool, _) => {
                 put_integer(1, (value.is_object() || value.as_bool().unwrap_or_default()).into(), out);
-                schema(2, out);
+                if value.is_object() {
+                    self.value(2, &kind, value, out);
+                }
             }
             (SchemaAlternative::Array, Value::Array(items)) => {
-                items.iter().for_each(|one| self.value(2, &Kind::Message(id), one, out));
+                items.iter().for_each(|one| self.value(2, &kind, one, out));
             }
             (SchemaAlternative::StringArray, Value::Array(items)) => {
                 items.iter().for_each(|one| self.value(2, &Kind::String, one, out));
             }
-            _ => schema(1, out),
+            (_, Value::Object(_)) => self.value(1, &kind, value, out),
+            _ => {}
         }
     }
 }

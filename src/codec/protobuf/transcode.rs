@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::decode::{IntOrString, int_or_string, quantity, raw, timestamp};
-use super::wire::{Raw, Reader, Wire};
+use super::wire::{Raw, Reader, Wire, find};
 use crate::codec::{DecodeError, MAX_TREE_DEPTH, base64, json, shape};
 use crate::meta::{Gvk, time};
 use crate::schema::{Field, Kind, Presence, Schema, SchemaAlternative, Type, TypeId, TypeRef};
@@ -34,25 +34,27 @@ pub fn to_json(
     Ok(())
 }
 
-/// Where the values of a field lie in its message: the first and the last, and the end of the last.
+/// Where the values of a field lie in its message, from the first to the end of the last.
 #[derive(Clone, Copy)]
-struct Span {
+struct Span<'b> {
     first: usize,
     end: usize,
+    /// The last value, which is the one that counts; `None` where the field is absent.
+    last: Option<Wire<'b>>,
 }
 
-const ABSENT: Span = Span { first: usize::MAX, end: 0 };
+const ABSENT: Span = Span { first: usize::MAX, end: 0, last: None };
 
-struct Transcoder<'s, 'o> {
+struct Transcoder<'s, 'o, 'b> {
     schema: &'s Schema,
     /// A stretch for each message that is open, by the index of the field.
-    spans: Vec<Span>,
+    spans: Vec<Span<'b>>,
     out: &'o mut Vec<u8>,
     resource_version: Option<i64>,
 }
 
-impl Transcoder<'_, '_> {
-    fn message(&mut self, bytes: &[u8], id: TypeId, depth: usize, is_metadata: bool) -> Result<(), DecodeError> {
+impl<'b> Transcoder<'_, '_, 'b> {
+    fn message(&mut self, bytes: &'b [u8], id: TypeId, depth: usize, is_metadata: bool) -> Result<(), DecodeError> {
         if depth > MAX_TREE_DEPTH {
             return Err(DecodeError::new("exceeded max depth"));
         }
@@ -63,7 +65,7 @@ impl Transcoder<'_, '_> {
     }
 
     /// The fields of a message, into the object that is open.
-    fn fields(&mut self, bytes: &[u8], id: TypeId, depth: usize, is_metadata: bool) -> Result<(), DecodeError> {
+    fn fields(&mut self, bytes: &'b [u8], id: TypeId, depth: usize, is_metadata: bool) -> Result<(), DecodeError> {
         let ty = TypeRef { schema: self.schema, id }.get();
         let base = self.spans.len();
         self.spans.resize(base + ty.fields.len(), ABSENT);
@@ -74,7 +76,7 @@ impl Transcoder<'_, '_> {
             }
             let span = self.spans[base + index];
             if let Kind::Inline(inner) = field.kind {
-                let inner_bytes = last(bytes, span, field.number)?.map_or(&[][..], Wire::bytes);
+                let inner_bytes = span.last.map_or(&[][..], Wire::bytes);
                 self.fields(inner_bytes, inner, depth + 1, false)?;
             } else if is_metadata && field.json == "resourceVersion" && self.resource_version.is_some() {
                 self.key("resourceVersion");
@@ -98,19 +100,19 @@ impl Transcoder<'_, '_> {
         self.out.extend_from_slice(b"\":");
     }
 
-    fn field(&mut self, field: &Field, bytes: &[u8], span: Span, depth: usize) -> Result<(), DecodeError> {
+    fn field(&mut self, field: &Field, bytes: &'b [u8], span: Span<'b>, depth: usize) -> Result<(), DecodeError> {
         match &field.kind {
-            Kind::List(item, _) if field.wrapped => match last(bytes, span, field.number)? {
-                Some(value) => self.list_field(field, value.bytes(), Span { first: 0, end: value.bytes().len() }, 1, item, depth),
+            Kind::List(item, _) if field.wrapped => match span.last {
+                Some(value) => self.list_field(field, value.bytes(), whole(value.bytes()), 1, item, depth),
                 None => self.missing(field),
             },
             Kind::List(item, _) => self.list_field(field, bytes, span, field.number, item, depth),
-            Kind::Map(item, _) if span.first != ABSENT.first => {
+            Kind::Map(item, _) if span.last.is_some() => {
                 self.key(&field.json);
                 self.map(bytes, span, field.number, item, depth)
             }
             Kind::Map(..) => self.missing(field),
-            kind => match last(bytes, span, field.number)? {
+            kind => match span.last {
                 Some(value) if field.presence == Presence::OmitEmpty && is_zero(kind, value) => self.missing(field),
                 Some(value) if is_null(kind, value)? => self.missing(field),
                 Some(value) => {
@@ -157,7 +159,15 @@ impl Transcoder<'_, '_> {
     }
 
     /// A list that shows if it has items; `number` is that of its items in `bytes`.
-    fn list_field(&mut self, field: &Field, bytes: &[u8], span: Span, number: u32, item: &Kind, depth: usize) -> Result<(), DecodeError> {
+    fn list_field(
+        &mut self,
+        field: &Field,
+        bytes: &'b [u8],
+        span: Span<'b>,
+        number: u32,
+        item: &Kind,
+        depth: usize,
+    ) -> Result<(), DecodeError> {
         let mut open = false;
         let mut values = values(bytes, span, number);
         while let Some(value) = values.next()? {
@@ -181,7 +191,7 @@ impl Transcoder<'_, '_> {
     }
 
     /// An object with its kind and apiVersion.
-    fn embedded(&mut self, bytes: &[u8], gvk: &Gvk, item: &Kind, depth: usize) -> Result<(), DecodeError> {
+    fn embedded(&mut self, bytes: &'b [u8], gvk: &Gvk, item: &Kind, depth: usize) -> Result<(), DecodeError> {
         let Kind::Message(id) = *item else { return Ok(()) };
         self.out.push(b'{');
         for (name, value) in [("kind", &gvk.kind), ("apiVersion", &gvk.api_version())] {
@@ -193,8 +203,8 @@ impl Transcoder<'_, '_> {
         Ok(())
     }
 
-    fn map(&mut self, bytes: &[u8], span: Span, number: u32, item: &Kind, depth: usize) -> Result<(), DecodeError> {
-        let mut entries: Vec<(Cow<str>, Option<Wire>)> = Vec::new();
+    fn map(&mut self, bytes: &'b [u8], span: Span<'b>, number: u32, item: &Kind, depth: usize) -> Result<(), DecodeError> {
+        let mut entries: Vec<(Cow<str>, Option<Wire<'b>>)> = Vec::new();
         let mut values = values(bytes, span, number);
         while let Some(value) = values.next()? {
             let (mut key, mut content) = (&[][..], None);
@@ -233,9 +243,9 @@ impl Transcoder<'_, '_> {
     }
 
     /// The items of a list in a message of its own.
-    fn wrapped(&mut self, bytes: &[u8], item: &Kind, depth: usize) -> Result<(), DecodeError> {
+    fn wrapped(&mut self, bytes: &'b [u8], item: &Kind, depth: usize) -> Result<(), DecodeError> {
         self.out.push(b'[');
-        let mut values = values(bytes, Span { first: 0, end: bytes.len() }, 1);
+        let mut values = values(bytes, whole(bytes), 1);
         while let Some(value) = values.next()? {
             self.separate();
             self.value(item, value, depth, false)?;
@@ -251,7 +261,7 @@ impl Transcoder<'_, '_> {
         }
     }
 
-    fn value(&mut self, kind: &Kind, value: Wire, depth: usize, is_metadata: bool) -> Result<(), DecodeError> {
+    fn value(&mut self, kind: &Kind, value: Wire<'b>, depth: usize, is_metadata: bool) -> Result<(), DecodeError> {
         match kind {
             Kind::String => self.string(value.bytes()),
             Kind::Bool => self.out.extend_from_slice(if value.integer() != 0 { b"true" } else { b"false" }),
@@ -298,12 +308,11 @@ impl Transcoder<'_, '_> {
         }
     }
 
-    fn schema_or(&mut self, alternative: SchemaAlternative, id: TypeId, bytes: &[u8], depth: usize) -> Result<(), DecodeError> {
-        let whole = Span { first: 0, end: bytes.len() };
+    fn schema_or(&mut self, alternative: SchemaAlternative, id: TypeId, bytes: &'b [u8], depth: usize) -> Result<(), DecodeError> {
         let (schema, other) = if alternative == SchemaAlternative::Bool { (2, 1) } else { (1, 2) };
-        let mut items = values(bytes, whole, other);
+        let mut items = values(bytes, whole(bytes), other);
         let first = items.next()?;
-        match (alternative, first, last(bytes, whole, schema)?) {
+        match (alternative, first, last(bytes, schema)?) {
             (SchemaAlternative::Array, Some(_), _) => self.wrapped_as(bytes, &Kind::Message(id), depth),
             (SchemaAlternative::StringArray, Some(_), _) => self.wrapped_as(bytes, &Kind::String, depth),
             (.., Some(value)) => self.message(value.bytes(), id, depth + 1, false),
@@ -319,9 +328,9 @@ impl Transcoder<'_, '_> {
     }
 
     /// The items of a JSONSchemaPropsOr…Array, which have number 2.
-    fn wrapped_as(&mut self, bytes: &[u8], item: &Kind, depth: usize) -> Result<(), DecodeError> {
+    fn wrapped_as(&mut self, bytes: &'b [u8], item: &Kind, depth: usize) -> Result<(), DecodeError> {
         self.out.push(b'[');
-        let mut values = values(bytes, Span { first: 0, end: bytes.len() }, 2);
+        let mut values = values(bytes, whole(bytes), 2);
         while let Some(value) = values.next()? {
             self.separate();
             self.value(item, value, depth, false)?;
@@ -332,26 +341,22 @@ impl Transcoder<'_, '_> {
 }
 
 /// Notes where the fields of a message lie.
-fn locate(bytes: &[u8], ty: &Type, spans: &mut [Span]) -> Result<(), DecodeError> {
+fn locate<'b>(bytes: &'b [u8], ty: &Type, spans: &mut [Span<'b>]) -> Result<(), DecodeError> {
     let mut reader = Reader::new(bytes);
     let mut next = 0;
     loop {
         let first = reader.at;
         let Some(raw) = reader.next()? else { return Ok(()) };
-        // Fields come by ascending number: the one at hand is that of before, or soon after it.
-        let index = match ty.wire_order[next..].iter().position(|&index| ty.fields[index].number >= raw.number) {
-            Some(step) if ty.fields[ty.wire_order[next + step]].number == raw.number => {
-                next += step;
-                ty.wire_order[next]
-            }
-            _ => match ty.by_number.get(&raw.number) {
-                Some(&index) => index,
-                None => continue,
-            },
-        };
-        spans[index].first = spans[index].first.min(first);
-        spans[index].end = reader.at;
+        if let Some(index) = find(ty, raw.number, &mut next) {
+            let span = &mut spans[index];
+            *span = Span { first: span.first.min(first), end: reader.at, last: Some(raw.value) };
+        }
     }
+}
+
+/// The stretch of a whole message.
+fn whole(bytes: &[u8]) -> Span<'_> {
+    Span { first: 0, end: bytes.len(), last: None }
 }
 
 /// The values with a number within a stretch of a message.
@@ -360,7 +365,7 @@ struct Values<'a> {
     number: u32,
 }
 
-fn values(bytes: &[u8], span: Span, number: u32) -> Values<'_> {
+fn values<'b>(bytes: &'b [u8], span: Span, number: u32) -> Values<'b> {
     let stretch = bytes.get(span.first..span.end).unwrap_or_default();
     Values { reader: Reader::new(stretch), number }
 }
@@ -377,8 +382,8 @@ impl<'a> Values<'a> {
 }
 
 /// The last value with a number, which is the one that counts.
-fn last(bytes: &[u8], span: Span, number: u32) -> Result<Option<Wire<'_>>, DecodeError> {
-    let mut values = values(bytes, span, number);
+fn last(bytes: &[u8], number: u32) -> Result<Option<Wire<'_>>, DecodeError> {
+    let mut values = values(bytes, whole(bytes), number);
     let mut out = None;
     while let Some(value) = values.next()? {
         out = Some(value);

@@ -1,6 +1,7 @@
-//! The protobuf wire format: tags, varints, length-delimited fields. Knows nothing of the schema.
+//! The protobuf wire format: tags, varints, length-delimited fields.
 
 use crate::codec::DecodeError;
+use crate::schema::Type;
 
 /// One field as it stands on the wire.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +97,18 @@ impl<'a> Reader<'a> {
             }
         }
         Err(DecodeError::new("proto: integer overflow"))
+    }
+}
+
+/// The index of the field with a number. Fields come by ascending number: `next` remembers how far they have come.
+pub(super) fn find(ty: &Type, number: u32, next: &mut usize) -> Option<usize> {
+    let ahead = ty.wire_order.get(*next..).unwrap_or_default();
+    match ahead.iter().position(|&index| ty.fields[index].number >= number) {
+        Some(step) if ty.fields[ahead[step]].number == number => {
+            *next += step;
+            Some(ahead[step])
+        }
+        _ => ty.by_number.get(&number).copied(),
     }
 }
 
