@@ -9,6 +9,8 @@ pub mod protobuf;
 mod shape;
 pub mod yaml;
 
+use std::borrow::Cow;
+
 use crate::meta::{Object, Value};
 use crate::schema::TypeRef;
 
@@ -36,6 +38,14 @@ pub struct DecodeError(pub String);
 impl DecodeError {
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self(text.into())
+    }
+}
+
+/// Bytes as text; what is not UTF-8 becomes U+FFFD.
+fn text(bytes: &[u8]) -> Cow<'_, str> {
+    match str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => String::from_utf8_lossy(bytes),
     }
 }
 

@@ -207,6 +207,17 @@ pub struct TypeRef<'a> {
     pub id: TypeId,
 }
 
+impl Type {
+    /// The index of the field that JSON calls `name`. Quick if it is `guess` or soon after it, as in objects that keep the
+    /// order of the schema.
+    pub fn index_from(&self, guess: usize, name: &str) -> Option<usize> {
+        const AHEAD: usize = 8;
+        let ahead = self.fields.iter().skip(guess).take(AHEAD);
+        let near = ahead.enumerate().find(|(_, field)| field.json == name && !matches!(field.kind, Kind::Inline(_)));
+        near.map(|(step, _)| guess + step).or_else(|| self.by_json.get(name).copied())
+    }
+}
+
 impl<'a> TypeRef<'a> {
     pub fn get(self) -> &'a Type {
         &self.schema.types[self.id.0 as usize]

@@ -66,12 +66,7 @@ impl<'a> Decoder<'a, '_> {
         let mut guess = 0;
         self.lexer.enter();
         while let Some(key) = self.lexer.next_key() {
-            // Clients write fields in the order of the schema, mostly.
-            let index = match ty.fields.get(guess) {
-                Some(field) if field.json == key && !matches!(field.kind, Kind::Inline(_)) => Some(guess),
-                _ => ty.by_json.get(&*key).copied(),
-            };
-            let Some(index) = index else {
+            let Some(index) = ty.index_from(guess, &key) else {
                 if ty.preserve_unknown {
                     unknown.push((key.into_owned(), tree::value(&mut self.lexer, self.path.len())?));
                 } else {

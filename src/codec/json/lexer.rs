@@ -98,8 +98,7 @@ impl<'a> Lexer<'a> {
     /// The text up to the next quote or backslash.
     fn plain(&mut self) -> &'a str {
         let start = self.at;
-        let rest = self.bytes.get(start..).unwrap_or_default();
-        self.at += rest.iter().position(|&byte| byte == b'"' || byte == b'\\').unwrap_or(rest.len());
+        self.at += super::plain_length(self.bytes.get(start..).unwrap_or_default());
         self.text.get(start..self.at).unwrap_or_default()
     }
 

@@ -38,7 +38,7 @@ impl<'a> Document<'a> {
     /// # Errors
     /// Go's syntax errors, such as `invalid character 'o' in literal null (expecting 'u')`.
     pub fn new(bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        scan::check(bytes).map(|()| Self(String::from_utf8_lossy(bytes)))
+        scan::check(bytes).map(|()| Self(super::text(bytes)))
     }
 
     /// The `apiVersion` and `kind` at the top. As upstream's `SimpleMetaFactory`, this does not mind the case of the keys.
@@ -110,6 +110,26 @@ fn fold(key: &str) -> String {
             c => c.to_ascii_lowercase(),
         })
         .collect()
+}
+
+/// How many bytes from the start of `rest` lie in a string and need no look: up to a quote, backslash or control character.
+fn plain_length(rest: &[u8]) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = ONES << 7;
+    // Eight bytes at a time: the lowest high bit that stays marks the first byte to stop at.
+    let zero_byte = |word: u64| word.wrapping_sub(ONES) & !word & HIGH;
+    let mut at = 0;
+    while let Some(chunk) = rest.get(at..at + 8).and_then(|chunk| chunk.try_into().ok()) {
+        let word = u64::from_le_bytes(chunk);
+        let control = word.wrapping_sub(ONES * 0x20) & !word & HIGH;
+        let found = control | zero_byte(word ^ (ONES * b'"' as u64)) | zero_byte(word ^ (ONES * b'\\' as u64));
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    let tail = rest.get(at..).unwrap_or_default();
+    at + tail.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20).unwrap_or(tail.len())
 }
 
 /// A byte as Go's syntax errors show it.

@@ -1,6 +1,6 @@
 //! Checks that bytes are JSON, without recursion, with Go's syntax errors.
 
-use super::{DecodeError, MAX_DEPTH, quote_byte};
+use super::{DecodeError, MAX_DEPTH, plain_length, quote_byte};
 
 /// Checks the syntax of the whole of `bytes`.
 pub(super) fn check(bytes: &[u8]) -> Result<(), DecodeError> {
@@ -91,9 +91,7 @@ impl Scanner<'_> {
     fn string(&mut self) -> Result<(), DecodeError> {
         self.at += 1;
         loop {
-            let rest = self.bytes.get(self.at..).unwrap_or_default();
-            let stop = rest.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20);
-            self.at += stop.unwrap_or(rest.len());
+            self.at += plain_length(self.bytes.get(self.at..).unwrap_or_default());
             match self.peek()? {
                 b'"' => {
                     self.at += 1;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::wire::{Reader, Wire, find};
-use crate::codec::{DecodeError, MAX_TREE_DEPTH, base64, json, shape};
+use crate::codec::{self, DecodeError, MAX_TREE_DEPTH, base64, json, shape};
 use crate::meta::quantity::Quantity;
 use crate::meta::time::{self, Timestamp};
 use crate::meta::{Map, Object, Value};
@@ -157,7 +157,7 @@ impl Decoder<'_> {
             Kind::MicroTime => timestamp(value.bytes())?.map_or(Value::Null, |time| Value::String(time::format_micro(time))),
             Kind::IntOrString => match int_or_string(value.bytes())? {
                 IntOrString::Int(value) => Value::from(value),
-                IntOrString::String(text) => Value::String(String::from_utf8_lossy(text).into_owned()),
+                IntOrString::String(text) => Value::String(codec::text(text).into_owned()),
             },
             Kind::Raw | Kind::FieldsV1 | Kind::Any => match raw(value.bytes())? {
                 [] => Value::Null,
@@ -192,7 +192,7 @@ impl Decoder<'_> {
 }
 
 fn text(value: Wire) -> String {
-    String::from_utf8_lossy(value.bytes()).into_owned()
+    codec::text(value.bytes()).into_owned()
 }
 
 fn double(value: Wire) -> Value {

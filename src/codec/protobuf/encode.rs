@@ -14,9 +14,6 @@ pub fn encode(object: &Object, ty: TypeRef) -> Vec<u8> {
     out
 }
 
-/// How many fields to compare with a key before it is looked up.
-const LOOK_AHEAD: usize = 8;
-
 /// Stands for a value, and for an object that is not there.
 static NOTHING: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
 static NULL: Value = Value::Null;
@@ -34,13 +31,7 @@ impl<'v> Encoder<'_, 'v> {
         self.slots.resize(base + ty.fields.len(), None);
         let mut guess = 0;
         for (key, value) in object.iter().filter(|(_, value)| !value.is_null()) {
-            // Trees have the order of the schema, mostly.
-            let ahead = ty.fields.get(guess..).unwrap_or_default();
-            let found = match ahead.iter().take(LOOK_AHEAD).position(|field| field.json == *key) {
-                Some(step) => Some(guess + step),
-                None => ty.by_json.get(key).copied(),
-            };
-            if let Some(index) = found {
+            if let Some(index) = ty.index_from(guess, key) {
                 self.slots[base + index] = Some(value);
                 guess = index + 1;
             }

@@ -1,10 +1,11 @@
+use proptest::prelude::{BoxedStrategy, Just, ProptestConfig, Strategy, prop_assert, prop_assert_eq, proptest};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::*;
 use crate::codec::{json, protobuf};
 use crate::meta::{Gvk, Object, Value};
-use crate::schema::{TypeRef, builtin};
+use crate::schema::{Kind, SchemaAlternative, TypeId, TypeRef, builtin};
 
 /// A key of a real cluster's etcd with its bytes, and what its API server answers for it (see tests/data/stored.jsonl).
 #[derive(Deserialize)]
@@ -165,5 +166,65 @@ fn any_prefix_of_a_message_is_read_or_refused_without_harm() {
             let direct = to_json(envelope.raw, ty, "", "", None, &mut Vec::new()).is_ok();
             assert!(!tree || direct, "what becomes a tree becomes JSON: {end}");
         }
+    }
+}
+
+/// Any JSON for a kind of value, with the zero values, nulls and absences that make a difference.
+fn any(kind: &Kind, depth: u32) -> BoxedStrategy<Value> {
+    match kind {
+        Kind::String => "[a-z<é\"\u{2028}]{0,3}".prop_map(Value::String).boxed(),
+        Kind::Bool => any_of(&[json!(true), json!(false)]),
+        Kind::Int32 => proptest::num::i32::ANY.prop_map(Value::from).boxed(),
+        Kind::Int64 => proptest::num::i64::ANY.prop_map(Value::from).boxed(),
+        Kind::Double => any_of(&[json!(0), json!(1.5), json!(-1e300), json!(1e-7)]),
+        Kind::Bytes => any_of(&[json!(""), json!("AA=="), json!("AQI=")]),
+        Kind::Quantity => any_of(&[json!("0"), json!("1.5Gi"), json!("1000m"), json!(0.5), json!("1e3"), json!("1.500")]),
+        Kind::Time => any_of(&[json!("2020-01-02T03:04:05+01:00"), json!("1969-01-01T00:00:00Z"), json!(null)]),
+        Kind::MicroTime => any_of(&[json!("2020-01-02T03:04:05.000001Z"), json!(null)]),
+        Kind::IntOrString => any_of(&[json!(0), json!(-5), json!("50%"), json!("")]),
+        Kind::Raw | Kind::FieldsV1 | Kind::Any => any_of(&[json!({"z": [1, 1.5, null], "a": {}}), json!("<x>"), json!(null)]),
+        Kind::SchemaOr(SchemaAlternative::Bool, _) => any_of(&[json!(true), json!(false), json!({"type": "a"})]),
+        Kind::SchemaOr(SchemaAlternative::Array, _) => any_of(&[json!({"type": "a"}), json!([{"type": "b"}])]),
+        Kind::SchemaOr(SchemaAlternative::StringArray, _) => any_of(&[json!({"type": "a"}), json!(["b"])]),
+        Kind::Message(id) | Kind::Inline(id) => any_message(*id, depth),
+        Kind::List(item, _) => proptest::collection::vec(any(item, depth), 0..3).prop_map(Value::Array).boxed(),
+        Kind::Map(item, _) => proptest::collection::hash_map("[a-c]{0,2}", any(item, depth), 0..3)
+            .prop_map(|map| Value::Object(map.into_iter().collect()))
+            .boxed(),
+    }
+}
+
+fn any_of(values: &[Value]) -> BoxedStrategy<Value> {
+    proptest::sample::select(values.to_vec()).boxed()
+}
+
+/// An object with up to three of its type's fields.
+fn any_message(id: TypeId, depth: u32) -> BoxedStrategy<Value> {
+    let fields: Vec<_> = TypeRef { schema: builtin(), id }.get().fields.iter().filter(|field| field.number > 0).collect();
+    let fields: Vec<_> = fields.into_iter().filter(|field| !matches!(field.kind, Kind::Inline(_))).collect();
+    if depth == 0 || fields.is_empty() {
+        return Just(json!({})).boxed();
+    }
+    let entry = proptest::sample::select(fields).prop_flat_map(move |field| (Just(field.json.clone()), any(&field.kind, depth - 1)));
+    proptest::collection::vec(entry, 0..4).prop_map(|entries| Value::Object(entries.into_iter().collect())).boxed()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// JSON, the tree, protobuf and the transcoder say the same of any object of any type.
+    #[test]
+    fn all_forms_agree((id, value) in (0..builtin().types.len() as u32).prop_flat_map(|id| (Just(TypeId(id)), any_message(TypeId(id), 5)))) {
+        let ty = TypeRef { schema: builtin(), id };
+        let tree = crate::codec::from_value(&value, ty).expect("valid").object;
+        let again = crate::codec::from_value(&tree.clone().into(), ty).expect("valid");
+        prop_assert_eq!(&again.object, &tree, "normal form is stable");
+        prop_assert!(again.issues.is_empty());
+        let bytes = encode(&tree, ty);
+        let back = decode(&bytes, ty).expect("valid");
+        prop_assert_eq!(String::from_utf8(json::encode(&back)), String::from_utf8(json::encode(&tree)));
+        let mut direct = Vec::new();
+        to_json(&bytes, ty, "", "", None, &mut direct).expect("valid");
+        prop_assert_eq!(String::from_utf8(direct), String::from_utf8(json::encode(&tree)));
     }
 }

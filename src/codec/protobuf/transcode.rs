@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::decode::{IntOrString, int_or_string, quantity, raw, timestamp};
 use super::wire::{Raw, Reader, Wire, find};
-use crate::codec::{DecodeError, MAX_TREE_DEPTH, base64, json, shape};
+use crate::codec::{DecodeError, MAX_TREE_DEPTH, base64, json, shape, text};
 use crate::meta::{Gvk, time};
 use crate::schema::{Field, Kind, Presence, Schema, SchemaAlternative, Type, TypeId, TypeRef};
 
@@ -216,7 +216,7 @@ impl<'b> Transcoder<'_, '_, 'b> {
                     _ => {}
                 }
             }
-            entries.push((String::from_utf8_lossy(key), content));
+            entries.push((text(key), content));
         }
         if !entries.is_sorted_by(|(one, _), (other, _)| one < other) {
             // Of entries with the same key the last counts.
@@ -297,7 +297,7 @@ impl<'b> Transcoder<'_, '_, 'b> {
     }
 
     fn string(&mut self, bytes: &[u8]) {
-        json::write_string(&String::from_utf8_lossy(bytes), self.out);
+        json::write_string(&text(bytes), self.out);
     }
 
     fn double(&mut self, value: f64) {
