@@ -11,9 +11,7 @@ pub(super) use encode::{compact, write_f64, write_i64, write_string};
 pub use encode::{encode, encode_pretty, encode_value, encode_value_pretty};
 pub use tree::parse;
 
-use std::borrow::Cow;
-
-use super::{DecodeError, Decoded};
+use super::{DecodeError, Decoded, text};
 use crate::meta::field::go_quote;
 use crate::schema::TypeRef;
 use lexer::Lexer;
@@ -21,9 +19,9 @@ use lexer::Lexer;
 /// How deep JSON may nest (Go's `encoding/json`).
 pub const MAX_DEPTH: usize = 10_000;
 
-/// Text that is well-formed JSON.
-#[derive(Clone, Debug)]
-pub struct Document<'a>(Cow<'a, str>);
+/// Bytes that are well-formed JSON.
+#[derive(Clone, Copy, Debug)]
+pub struct Document<'a>(&'a [u8]);
 
 /// What a document says of itself, before its kind is known. Both are empty where the document says nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -38,17 +36,18 @@ impl<'a> Document<'a> {
     /// # Errors
     /// Go's syntax errors, such as `invalid character 'o' in literal null (expecting 'u')`.
     pub fn new(bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        scan::check(bytes).map(|()| Self(super::text(bytes)))
+        scan::check(bytes).map(|()| Self(bytes))
     }
 
     /// The `apiVersion` and `kind` at the top. As upstream's `SimpleMetaFactory`, this does not mind the case of the keys.
     ///
     /// # Errors
     /// Go's type errors, where one of the two is not a string or the document not an object.
-    pub fn type_meta(&self) -> Result<TypeMeta, DecodeError> {
+    pub fn type_meta(self) -> Result<TypeMeta, DecodeError> {
         const STRUCT: &str = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
         let mut out = TypeMeta::default();
-        let mut lexer = Lexer::new(&self.0);
+        let text = text(self.0);
+        let mut lexer = Lexer::new(&text);
         match lexer.peek() {
             b'{' => {}
             b'n' => return Ok(out),
@@ -86,18 +85,18 @@ impl<'a> Document<'a> {
     }
 
     /// Decodes the document as an object of a type; see [`decode`].
-    pub fn decode(&self, ty: TypeRef) -> Result<Decoded, DecodeError> {
-        decode::run(&self.0, ty)
+    pub fn decode(self, ty: TypeRef) -> Result<Decoded, DecodeError> {
+        decode::run(&text(self.0), ty)
     }
 
     /// The document as a tree without a type, without looking for duplicates.
-    pub fn value(&self) -> Result<crate::meta::Value, DecodeError> {
-        tree::value(&mut Lexer::new(&self.0), 0)
+    pub fn value(self) -> Result<crate::meta::Value, DecodeError> {
+        tree::value(&mut Lexer::new(&text(self.0)), 0)
     }
 
     /// The document as a tree without a type; see [`parse`].
-    pub fn parse(&self) -> Result<(crate::meta::Value, Vec<String>), DecodeError> {
-        tree::run(&self.0)
+    pub fn parse(self) -> Result<(crate::meta::Value, Vec<String>), DecodeError> {
+        tree::run(&text(self.0))
     }
 }
 

@@ -60,7 +60,7 @@ fn depth_is_bounded() {
 
 #[test]
 fn type_meta_does_not_mind_case() {
-    let meta = |text: &str| Document::new(text.as_bytes()).and_then(|document| document.type_meta());
+    let meta = |text: &str| Document::new(text.as_bytes()).and_then(Document::type_meta);
     let want = TypeMeta { api_version: "v1".to_owned(), kind: "Pod".to_owned() };
     assert_eq!(meta(r#"{"KIND":"Pod","metadata":{"kind":"x"},"apiversion":"v1"}"#), Ok(want));
     assert_eq!(meta("null"), Ok(TypeMeta::default()));
