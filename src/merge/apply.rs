@@ -79,6 +79,13 @@ impl From<ApplyError> for Status {
     }
 }
 
+/// The error for a merged object that does not decode as the kind of `config`; `why` is the decoder's.
+pub fn not_convertible(config: &Map<String, Value>, why: &str) -> ApplyError {
+    let kind = gvk_text(&gvk_of(config));
+    let name = name_text(config);
+    other(format_args!("failed to convert new object ({name}) to proper version: unable to convert unstructured object to {kind}: {why}"))
+}
+
 fn conflict_message(conflicts: &[Conflict]) -> String {
     if let [one] = conflicts {
         return format!("Apply failed with 1 conflict: conflict with {}: {}", one.manager, one.path);
