@@ -1,14 +1,18 @@
 //! The built-in resources: which facts and which code make the strategy of each.
 
 mod apps;
-mod coordination;
 pub mod authentication;
 pub mod authorization;
 pub mod autoscaling;
+mod batch;
+mod coordination;
 pub mod core;
 pub mod defaults;
+mod discovery;
 pub mod events;
 mod facts;
+mod networking;
+mod policy;
 pub mod quantity;
 mod rbac;
 mod resources;

@@ -1,7 +1,7 @@
 //! The table of built-in resources. A row says how a resource differs from [`PLAIN`].
 
 use super::facts::{Facts, META_OF_STATUS, NoCode, PLAIN, Row, WITH_STATUS, WORKLOAD};
-use super::{apps, coordination, core, rbac};
+use super::{apps, batch, coordination, core, discovery, networking, policy, rbac};
 use crate::registry::{NameRule, Strategy};
 
 const fn row(group: &'static str, resource: &'static str, facts: Facts, code: &'static dyn Strategy) -> Row {
@@ -83,16 +83,16 @@ pub static ROWS: &[Row] = &[
     row("apps", "statefulsets", Facts { name: NameRule::DnsLabel, ..WORKLOAD }, &apps::StatefulSets),
     // autoscaling, batch, policy
     row("autoscaling", "horizontalpodautoscalers", WITH_STATUS, &NoCode),
-    row("batch", "cronjobs", WORKLOAD, &NoCode),
-    row("batch", "jobs", Facts { orphans: true, selectable: &["status.successful"], ..WORKLOAD }, &NoCode),
-    row("policy", "poddisruptionbudgets", Facts { unconditional_update: false, ..WORKLOAD }, &NoCode),
+    row("batch", "cronjobs", WORKLOAD, &batch::CronJobs),
+    row("batch", "jobs", Facts { orphans: true, selectable: &["status.successful"], ..WORKLOAD }, &batch::Jobs),
+    row("policy", "poddisruptionbudgets", Facts { unconditional_update: false, ..WORKLOAD }, &policy::PodDisruptionBudgets),
     // networking, discovery
-    row("networking.k8s.io", "ingressclasses", Facts { generation: true, ..PLAIN }, &NoCode),
-    row("networking.k8s.io", "ingresses", WORKLOAD, &NoCode),
-    row("networking.k8s.io", "ipaddresses", PLAIN, &NoCode),
-    row("networking.k8s.io", "networkpolicies", Facts { generation: true, ..PLAIN }, &NoCode),
-    row("networking.k8s.io", "servicecidrs", STATUS_ALONE, &NoCode),
-    row("discovery.k8s.io", "endpointslices", Facts { generation: true, ..PLAIN }, &NoCode),
+    row("networking.k8s.io", "ingressclasses", Facts { generation: true, ..PLAIN }, &networking::IngressClasses),
+    row("networking.k8s.io", "ingresses", WORKLOAD, &networking::Ingresses),
+    row("networking.k8s.io", "ipaddresses", Facts { name: NameRule::PathSegment, ..PLAIN }, &networking::IpAddresses),
+    row("networking.k8s.io", "networkpolicies", Facts { generation: true, ..PLAIN }, &networking::NetworkPolicies),
+    row("networking.k8s.io", "servicecidrs", STATUS_ALONE, &networking::ServiceCidrs),
+    row("discovery.k8s.io", "endpointslices", Facts { generation: true, ..PLAIN }, &discovery::EndpointSlices),
     // events in their own group are the same objects
     row("events.k8s.io", "events", Facts { create_on_update: true, ignores_dependents: true, selectable: NEW_EVENT_FIELDS, ..PLAIN }, &core::Events { strict: true }),
     // access

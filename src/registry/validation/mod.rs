@@ -1,11 +1,13 @@
 //! Checks that several kinds share: ObjectMeta, label selectors, and the small words that all of them are written with.
 
+mod checks;
 mod fields;
 mod meta;
 mod selectors;
 
 use serde_json::Value;
 
+pub use checks::{domain_prefixed_path, invalid_unshown, one_of, required_one_of, required_segment, validate_conditions};
 pub use fields::Fields;
 pub use meta::{
     name_problems, validate_annotations, validate_labels, validate_object_meta, validate_object_meta_update, validate_update_of_meta,

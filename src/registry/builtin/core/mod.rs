@@ -4,7 +4,7 @@ mod claim;
 mod configmap;
 mod endpoints;
 mod event;
-mod internal;
+pub mod internal;
 mod limitrange;
 mod line_diff;
 mod namespace;

@@ -1,0 +1,12 @@
+//! The batch group: what its kinds do beyond their facts.
+
+mod cron;
+mod cronjob;
+mod indexes;
+mod job;
+mod job_spec;
+mod job_status;
+mod policies;
+
+pub use cronjob::CronJobs;
+pub use job::Jobs;
