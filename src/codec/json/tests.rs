@@ -1,3 +1,5 @@
+//! JSON: values, issues and errors are those of Go, and no input does harm.
+
 use serde_json::json;
 
 use super::*;

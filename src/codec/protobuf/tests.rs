@@ -1,3 +1,5 @@
+//! Protobuf: the bytes of a real cluster, and any object of any type, survive every way through the codec.
+
 use proptest::prelude::{BoxedStrategy, Just, ProptestConfig, Strategy, prop_assert, prop_assert_eq, proptest};
 use serde::Deserialize;
 use serde_json::json;

@@ -1,3 +1,5 @@
+//! YAML: scalars, documents and errors are those of yaml.v2, and no input does harm.
+
 use serde_json::json;
 
 use super::*;
