@@ -12,10 +12,13 @@ mod discovery;
 pub mod events;
 mod facts;
 mod networking;
+mod node;
 mod policy;
 pub mod quantity;
 mod rbac;
 mod resources;
+mod scheduling;
+mod storage;
 
 use crate::registry::Strategy;
 

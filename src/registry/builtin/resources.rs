@@ -1,7 +1,7 @@
 //! The table of built-in resources. A row says how a resource differs from [`PLAIN`].
 
 use super::facts::{Facts, META_OF_STATUS, NoCode, PLAIN, Row, WITH_STATUS, WORKLOAD};
-use super::{apps, batch, coordination, core, discovery, networking, policy, rbac};
+use super::{apps, autoscaling, batch, coordination, core, discovery, networking, node, policy, rbac, scheduling, storage};
 use crate::registry::{NameRule, Strategy};
 
 const fn row(group: &'static str, resource: &'static str, facts: Facts, code: &'static dyn Strategy) -> Row {
@@ -82,7 +82,7 @@ pub static ROWS: &[Row] = &[
     row("apps", "replicasets", WORKLOAD, &apps::ReplicaSets),
     row("apps", "statefulsets", Facts { name: NameRule::DnsLabel, ..WORKLOAD }, &apps::StatefulSets),
     // autoscaling, batch, policy
-    row("autoscaling", "horizontalpodautoscalers", WITH_STATUS, &NoCode),
+    row("autoscaling", "horizontalpodautoscalers", WITH_STATUS, &autoscaling::HorizontalPodAutoscalers),
     row("batch", "cronjobs", WORKLOAD, &batch::CronJobs),
     row("batch", "jobs", Facts { orphans: true, selectable: &["status.successful"], ..WORKLOAD }, &batch::Jobs),
     row("policy", "poddisruptionbudgets", Facts { unconditional_update: false, ..WORKLOAD }, &policy::PodDisruptionBudgets),
@@ -102,12 +102,12 @@ pub static ROWS: &[Row] = &[
     row("rbac.authorization.k8s.io", "rolebindings", RBAC, &rbac::RoleBindings),
     row("rbac.authorization.k8s.io", "roles", RBAC, &rbac::Roles),
     // storage
-    row("storage.k8s.io", "csidrivers", Facts { unconditional_update: false, returns_deleted: true, ..PLAIN }, &NoCode),
-    row("storage.k8s.io", "csinodes", Facts { unconditional_update: false, returns_deleted: true, ..PLAIN }, &NoCode),
-    row("storage.k8s.io", "csistoragecapacities", Facts { unconditional_update: false, ..PLAIN }, &NoCode),
-    row("storage.k8s.io", "storageclasses", Facts { returns_deleted: true, ..PLAIN }, &NoCode),
-    row("storage.k8s.io", "volumeattachments", Facts { unconditional_update: false, returns_deleted: true, ..STATUS_ALONE }, &NoCode),
-    row("storage.k8s.io", "volumeattributesclasses", Facts { returns_deleted: true, ..PLAIN }, &NoCode),
+    row("storage.k8s.io", "csidrivers", Facts { unconditional_update: false, returns_deleted: true, ..PLAIN }, &storage::CsiDrivers),
+    row("storage.k8s.io", "csinodes", Facts { unconditional_update: false, returns_deleted: true, ..PLAIN }, &storage::CsiNodes),
+    row("storage.k8s.io", "csistoragecapacities", Facts { unconditional_update: false, ..PLAIN }, &storage::CsiStorageCapacities),
+    row("storage.k8s.io", "storageclasses", Facts { returns_deleted: true, ..PLAIN }, &storage::StorageClasses),
+    row("storage.k8s.io", "volumeattachments", Facts { unconditional_update: false, returns_deleted: true, ..STATUS_ALONE }, &storage::VolumeAttachments),
+    row("storage.k8s.io", "volumeattributesclasses", Facts { returns_deleted: true, ..PLAIN }, &storage::VolumeAttributesClasses),
     // admission and extension
     row("admissionregistration.k8s.io", "mutatingadmissionpolicies", ADMISSION, &NoCode),
     row("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", ADMISSION, &NoCode),
@@ -118,8 +118,8 @@ pub static ROWS: &[Row] = &[
     row("apiextensions.k8s.io", "customresourcedefinitions", Facts { unconditional_update: false, status_keeps: META_OF_STATUS, status_resets: &["/metadata", "/spec"], ..WORKLOAD }, &NoCode),
     row("apiregistration.k8s.io", "apiservices", Facts { name: NameRule::PathSegment, unconditional_update: false, ..STATUS_ALONE }, &NoCode),
     // scheduling, nodes, leases
-    row("scheduling.k8s.io", "priorityclasses", PLAIN, &NoCode),
-    row("node.k8s.io", "runtimeclasses", Facts { create_on_update: true, unconditional_update: false, ..PLAIN }, &NoCode),
+    row("scheduling.k8s.io", "priorityclasses", PLAIN, &scheduling::PriorityClasses),
+    row("node.k8s.io", "runtimeclasses", Facts { create_on_update: true, unconditional_update: false, ..PLAIN }, &node::RuntimeClasses),
     row("coordination.k8s.io", "leases", Facts { create_on_update: true, unconditional_update: false, ..PLAIN }, &coordination::Leases),
     // dynamic resources
     row("resource.k8s.io", "deviceclasses", Facts { generation: true, returns_deleted: true, ..PLAIN }, &NoCode),

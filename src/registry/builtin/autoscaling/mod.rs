@@ -1,7 +1,11 @@
 //! HorizontalPodAutoscaler v1, which is stored as v2: what v1 has no fields for travels in annotations
 //! (`pkg/apis/autoscaling/v1/conversion.go`).
 
+mod hpa;
+
 use serde_json::{Map, Value, json};
+
+pub use hpa::HorizontalPodAutoscalers;
 
 use crate::meta::{Object, i64_at, str_at};
 use crate::registry::resource::Conversion;

@@ -1,0 +1,42 @@
+//! CSIStorageCapacities: how much a class of storage has left in a part of the cluster.
+
+use serde_json::Value;
+
+use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::registry::builtin::quantity::Quantity;
+use crate::registry::validation::{
+    Fields, IMMUTABLE, NOT_NEGATIVE, SelectorOptions, immutable, invalid_each, same, validate_label_selector,
+};
+use crate::registry::{Context, Strategy, Subresource};
+
+pub struct CsiStorageCapacities;
+
+impl Strategy for CsiStorageCapacities {
+    fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
+        check(object, SelectorOptions::default())
+    }
+
+    fn validate_update(&self, _ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+        let mut before = Vec::new();
+        validate_label_selector(&mut before, &Path::default(), old.map("nodeTopology"), SelectorOptions::default());
+        let mut errors = check(object, SelectorOptions { allow_invalid_values: !before.is_empty() });
+        let (new, was) = (object.field("nodeTopology"), old.field("nodeTopology"));
+        if !same(new, was) || new.is_some() != was.is_some() {
+            errors.push(FieldError::invalid(&Path::new("nodeTopology"), new.cloned().unwrap_or_default(), IMMUTABLE));
+        }
+        let key = "storageClassName";
+        immutable(&mut errors, &Path::new(key), Some(&object.str(key).into()), Some(&Value::from(old.str(key))));
+        errors
+    }
+}
+
+fn check(object: &Object, options: SelectorOptions) -> ErrorList {
+    let mut errors = Vec::new();
+    validate_label_selector(&mut errors, &Path::new("nodeTopology"), object.map("nodeTopology"), options);
+    let class = object.str("storageClassName");
+    invalid_each(&mut errors, &Path::new("storageClassName"), class, names::dns1123_subdomain(class));
+    if let Some(capacity) = object.field("capacity").filter(|capacity| Quantity::of(capacity).is_negative()) {
+        errors.push(FieldError::invalid(&Path::new("capacity"), capacity.clone(), NOT_NEGATIVE));
+    }
+    errors
+}
