@@ -1,5 +1,7 @@
 //! The built-in resources: which facts and which code make the strategy of each.
 
+mod admissionregistration;
+mod apiregistration;
 mod apps;
 pub mod authentication;
 pub mod authorization;
@@ -11,6 +13,7 @@ pub mod defaults;
 mod discovery;
 pub mod events;
 mod facts;
+mod flowcontrol;
 mod networking;
 mod node;
 mod policy;

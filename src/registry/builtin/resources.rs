@@ -1,7 +1,10 @@
 //! The table of built-in resources. A row says how a resource differs from [`PLAIN`].
 
 use super::facts::{Facts, META_OF_STATUS, NoCode, PLAIN, Row, WITH_STATUS, WORKLOAD};
-use super::{apps, autoscaling, batch, coordination, core, discovery, networking, node, policy, rbac, scheduling, storage};
+use super::{
+    admissionregistration, apiregistration, apps, autoscaling, batch, coordination, core, discovery, flowcontrol, networking, node, policy,
+    rbac, scheduling, storage,
+};
 use crate::registry::{NameRule, Strategy};
 
 const fn row(group: &'static str, resource: &'static str, facts: Facts, code: &'static dyn Strategy) -> Row {
@@ -109,14 +112,14 @@ pub static ROWS: &[Row] = &[
     row("storage.k8s.io", "volumeattachments", Facts { unconditional_update: false, returns_deleted: true, ..STATUS_ALONE }, &storage::VolumeAttachments),
     row("storage.k8s.io", "volumeattributesclasses", Facts { returns_deleted: true, ..PLAIN }, &storage::VolumeAttributesClasses),
     // admission and extension
-    row("admissionregistration.k8s.io", "mutatingadmissionpolicies", ADMISSION, &NoCode),
-    row("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", ADMISSION, &NoCode),
-    row("admissionregistration.k8s.io", "mutatingwebhookconfigurations", ADMISSION, &NoCode),
-    row("admissionregistration.k8s.io", "validatingadmissionpolicies", Facts { status: true, status_keeps: META_OF_STATUS, status_resets: &["/spec", "/metadata"], ..ADMISSION }, &NoCode),
-    row("admissionregistration.k8s.io", "validatingadmissionpolicybindings", ADMISSION, &NoCode),
-    row("admissionregistration.k8s.io", "validatingwebhookconfigurations", ADMISSION, &NoCode),
+    row("admissionregistration.k8s.io", "mutatingadmissionpolicies", ADMISSION, &admissionregistration::MutatingPolicies),
+    row("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", ADMISSION, &admissionregistration::MutatingBindings),
+    row("admissionregistration.k8s.io", "mutatingwebhookconfigurations", ADMISSION, &admissionregistration::MutatingWebhooks),
+    row("admissionregistration.k8s.io", "validatingadmissionpolicies", Facts { status: true, status_keeps: META_OF_STATUS, status_resets: &["/spec", "/metadata"], ..ADMISSION }, &admissionregistration::ValidatingPolicies),
+    row("admissionregistration.k8s.io", "validatingadmissionpolicybindings", ADMISSION, &admissionregistration::ValidatingBindings),
+    row("admissionregistration.k8s.io", "validatingwebhookconfigurations", ADMISSION, &admissionregistration::ValidatingWebhooks),
     row("apiextensions.k8s.io", "customresourcedefinitions", Facts { unconditional_update: false, status_keeps: META_OF_STATUS, status_resets: &["/metadata", "/spec"], ..WORKLOAD }, &NoCode),
-    row("apiregistration.k8s.io", "apiservices", Facts { name: NameRule::PathSegment, unconditional_update: false, ..STATUS_ALONE }, &NoCode),
+    row("apiregistration.k8s.io", "apiservices", Facts { name: NameRule::PathSegment, unconditional_update: false, ..STATUS_ALONE }, &apiregistration::ApiServices),
     // scheduling, nodes, leases
     row("scheduling.k8s.io", "priorityclasses", PLAIN, &scheduling::PriorityClasses),
     row("node.k8s.io", "runtimeclasses", Facts { create_on_update: true, unconditional_update: false, ..PLAIN }, &node::RuntimeClasses),
@@ -127,6 +130,6 @@ pub static ROWS: &[Row] = &[
     row("resource.k8s.io", "resourceclaimtemplates", Facts { returns_deleted: true, ..PLAIN }, &NoCode),
     row("resource.k8s.io", "resourceslices", Facts { generation: true, returns_deleted: true, selectable: &["spec.nodeName", "spec.driver"], ..PLAIN }, &NoCode),
     // flow control
-    row("flowcontrol.apiserver.k8s.io", "flowschemas", Facts { status_keeps: META_OF_STATUS, status_resets: &["/metadata", "/spec"], ..WORKLOAD }, &NoCode),
-    row("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", Facts { status_keeps: META_OF_STATUS, status_resets: &["/metadata", "/spec"], ..WORKLOAD }, &NoCode),
+    row("flowcontrol.apiserver.k8s.io", "flowschemas", Facts { status_keeps: META_OF_STATUS, status_resets: &["/metadata", "/spec"], ..WORKLOAD }, &flowcontrol::FlowSchemas),
+    row("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", Facts { status_keeps: META_OF_STATUS, status_resets: &["/metadata", "/spec"], ..WORKLOAD }, &flowcontrol::PriorityLevels),
 ];

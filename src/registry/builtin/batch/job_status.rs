@@ -188,8 +188,9 @@ fn check_counts(errors: &mut ErrorList, change: &Change) {
     if (finished_turned || change.moved("terminating")) && terminating > 0 && is_finished(change.job) {
         errors.push(FieldError::invalid(&change.at("terminating"), terminating, "terminating>0 is invalid for finished job"));
     }
-    let ready = change.int("ready");
-    if (change.moved("ready") || change.moved("active")) && ready > change.int("active") {
+    let ready = change.new_status.int("ready");
+    let beyond = ready.filter(|ready| (change.moved("ready") || change.moved("active")) && *ready > change.int("active"));
+    if let Some(ready) = beyond {
         errors.push(FieldError::invalid(&change.at("ready"), ready, "cannot set more ready pods than active"));
     }
 }

@@ -41,6 +41,10 @@ impl Strategy for CsiDrivers {
         if old.at("/spec/preventPodSchedulingIfMissing").is_none_or(Value::is_null) {
             object.section_mut("spec").shift_remove("preventPodSchedulingIfMissing");
         }
+        // Creation does not start the count, changes do.
+        if !same(object.field("spec"), old.field("spec")) {
+            object.set_generation(old.generation() + 1);
+        }
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
