@@ -110,6 +110,11 @@ impl Quantity {
         if exact { value.try_into().ok() } else { None }
     }
 
+    /// Whether it is kept in units smaller than `10^scale`, even if it is a whole number of larger ones.
+    pub fn is_finer_than(&self, scale: i32) -> bool {
+        self.scale < scale
+    }
+
     /// Rounds away from zero to a multiple of `10^scale`; true if nothing was lost.
     pub fn round_up(&mut self, scale: i32) -> bool {
         if self.scale >= scale {

@@ -93,6 +93,11 @@ pub trait Strategy: Send + Sync + 'static {
         }
     }
 
+    /// What to say in Warning headers of a new object as the client sent it, before [`Strategy::prepare_for_create`].
+    fn warnings_before_create(&self, _object: &Object) -> Vec<String> {
+        Vec::new()
+    }
+
     /// What to say in Warning headers.
     fn warnings(&self, _object: &Object, _old: Option<&Object>) -> Vec<String> {
         Vec::new()

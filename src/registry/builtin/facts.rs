@@ -123,6 +123,10 @@ impl Strategy for Row {
         self.code.validate_update(ctx, sub, object, old)
     }
 
+    fn warnings_before_create(&self, object: &Object) -> Vec<String> {
+        self.code.warnings_before_create(object)
+    }
+
     fn warnings(&self, object: &Object, old: Option<&Object>) -> Vec<String> {
         self.code.warnings(object, old)
     }

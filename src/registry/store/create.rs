@@ -78,6 +78,9 @@ impl Store {
             object.set_meta_str("namespace", "");
         }
         let context = self.context(ctx);
+        for warning in strategy.warnings_before_create(object) {
+            ctx.warnings.add(warning);
+        }
         if strategy.has_generation() {
             object.set_generation(1);
         }

@@ -120,7 +120,7 @@ fn generic_meta_update(new: &Object, old: &Object) -> ErrorList {
     for key in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         let (new, old) = (new_meta.get(key), old_meta.get(key));
         let empty_string = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value.as_str() == Some(""));
-        if !same(new, old) && !(empty_string(new) && empty_string(old)) {
+        if !(same(new, old) || empty_string(new) && empty_string(old)) {
             let shown = match (new, key) {
                 (None, "name" | "namespace" | "uid") => Value::from(""),
                 (value, _) => value.cloned().unwrap_or_default(),

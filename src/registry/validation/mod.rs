@@ -1,5 +1,6 @@
 //! Checks that several kinds share: ObjectMeta, label selectors, and the small words that all of them are written with.
 
+mod addresses;
 mod checks;
 mod fields;
 mod meta;
@@ -7,6 +8,7 @@ mod selectors;
 
 use serde_json::Value;
 
+pub use addresses::{cidr_warnings, ip_warning};
 pub use checks::{domain_prefixed_path, invalid_unshown, one_of, required_one_of, required_segment, validate_conditions};
 pub use fields::Fields;
 pub use meta::{

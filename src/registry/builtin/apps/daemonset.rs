@@ -29,6 +29,9 @@ impl Strategy for DaemonSets {
         }
         fill(spec, "revisionHistoryLimit", 10);
         default_template(part_or_new(spec, "template"));
+        if object.annotations().is_none_or(|annotations| annotations.opt_str(TEMPLATE_GENERATION).is_none()) {
+            set_template_generation(object, 0);
+        }
     }
 
     fn prepare_for_create(&self, _ctx: &Context, object: &mut Object) {
@@ -64,7 +67,7 @@ impl Strategy for DaemonSets {
         if old.is_some_and(|old| template_generation(old) == template_generation(object)) {
             return Vec::new();
         }
-        template_warnings(&Path::new("spec").child("template"), object.at("/spec/template"), old.and_then(|old| old.at("/spec/template")))
+        template_warnings(&Path::new("spec").child("template"), object.at("/spec/template"))
     }
 }
 

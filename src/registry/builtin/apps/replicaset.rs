@@ -42,11 +42,7 @@ impl Strategy for ReplicaSets {
             warnings.extend(pod_name_warning(object));
         }
         if old.is_none_or(|old| old.generation() != object.generation()) {
-            warnings.extend(template_warnings(
-                &Path::new("spec").child("template"),
-                object.at("/spec/template"),
-                old.and_then(|old| old.at("/spec/template")),
-            ));
+            warnings.extend(template_warnings(&Path::new("spec").child("template"), object.at("/spec/template")));
         }
         warnings
     }

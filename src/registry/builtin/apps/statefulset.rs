@@ -8,7 +8,7 @@ use super::rollout::{amount, check_at_most_all, check_count_or_percent};
 use super::workload::{check_labels_match, check_runs_forever, check_selector, collisions_only_grow, is_empty_selector, status_counts};
 use crate::meta::{ErrorList, FieldError, Object, Path, names};
 use crate::registry::builtin::core::pod::{PodOptions, default_template, template_warnings, validate_template};
-use crate::registry::builtin::core::{default_claim, validate_claim_spec};
+use crate::registry::builtin::core::{claim_warnings, default_claim, validate_claim_spec};
 use crate::registry::builtin::defaults::{fill, fill_text, part, part_or_new, parts};
 use crate::registry::validation::{Fields, invalid_each, not_negative, same, validate_annotations, validate_labels};
 use crate::registry::{Context, Strategy, Subresource};
@@ -95,11 +95,12 @@ impl Strategy for StatefulSets {
     fn warnings(&self, object: &Object, old: Option<&Object>) -> Vec<String> {
         let mut warnings = Vec::new();
         if old.is_none_or(|old| old.generation() != object.generation()) {
-            warnings.extend(template_warnings(
-                &Path::new("spec").child("template"),
-                object.at("/spec/template"),
-                old.and_then(|old| old.at("/spec/template")),
-            ));
+            warnings.extend(template_warnings(&Path::new("spec").child("template"), object.at("/spec/template")));
+        }
+        for (index, claim) in object.array_at("/spec/volumeClaimTemplates").iter().enumerate() {
+            let Some(spec) = claim.map("spec") else { continue };
+            let path = Path::new("spec").child("volumeClaimTemplates").index(index);
+            claim_warnings(&mut warnings, &if old.is_some() { path.child("Spec") } else { path }, spec);
         }
         if object.i64_at("/spec/revisionHistoryLimit").is_some_and(|limit| limit < 0) {
             let text = "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended";

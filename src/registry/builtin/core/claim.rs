@@ -2,16 +2,20 @@
 
 use serde_json::{Map, Value, json};
 
+use super::pod::{fraction, fraction_warning};
 use super::resources::{check_positive, check_quantity};
 use crate::meta::{ErrorList, FieldError, Object, Path, names};
 use crate::registry::builtin::defaults::{fill, fill_text, part_or_new};
-use crate::registry::builtin::quantity::Quantity;
+use crate::registry::builtin::quantity::{quantity, round_amounts, round_requirements};
 use crate::registry::validation::{Fields, IMMUTABLE, SelectorOptions, immutable, invalid_each, same, validate_label_selector};
 use crate::registry::{Context, Strategy, Subresource};
 
 pub const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 pub const VOLUME_MODES: [&str; 2] = ["Block", "Filesystem"];
-const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+/// Where the storage class was named before there was a field.
+pub const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+/// What to say to who still does.
+pub const BETA_CLASS_TEXT: &str = "deprecated since v1.8; use \"storageClassName\" attribute instead";
 /// What the status may say of a resize.
 const RESIZE_STATUSES: [&str; 5] =
     ["ControllerResizeInProgress", "ControllerResizeInfeasible", "NodeResizePending", "NodeResizeInProgress", "NodeResizeInfeasible"];
@@ -53,12 +57,38 @@ impl Strategy for Claims {
         check_update(&mut errors, object, old);
         errors
     }
+
+    fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if object.annotations().is_some_and(|annotations| annotations.contains_key(BETA_CLASS)) {
+            warnings.push(format!("{}: {BETA_CLASS_TEXT}", Path::new("metadata").child("annotations").key(BETA_CLASS)));
+        }
+        if let Some(spec) = object.map("spec") {
+            claim_warnings(&mut warnings, &Path::new("spec"), spec);
+        }
+        warnings
+    }
+}
+
+/// Warns of parts of bytes in the spec of a claim, of an object or of a template.
+pub fn claim_warnings(warnings: &mut Vec<String>, path: &Path, spec: &Map<String, Value>) {
+    let Some(resources) = spec.map("resources") else { return };
+    for key in ["requests", "limits"] {
+        if let Some(text) = resources.map(key).and_then(|amounts| amounts.get("storage")).and_then(fraction) {
+            warnings.push(fraction_warning(&path.child("resources").child(key).key("storage"), &text));
+        }
+    }
 }
 
 /// Defaults of a claim: of the object itself and of templates of it.
 pub fn default_claim(claim: &mut Map<String, Value>) {
-    fill_text(part_or_new(claim, "status"), "phase", "Pending");
-    fill(part_or_new(claim, "spec"), "volumeMode", "Filesystem");
+    let status = part_or_new(claim, "status");
+    fill_text(status, "phase", "Pending");
+    round_amounts(status, "capacity");
+    round_amounts(status, "allocatedResources");
+    let spec = part_or_new(claim, "spec");
+    fill(spec, "volumeMode", "Filesystem");
+    round_requirements(spec, "resources");
 }
 
 fn source_is_known(source: &Map<String, Value>) -> bool {
@@ -213,7 +243,7 @@ fn check_update(errors: &mut ErrorList, object: &Object, old: &Object) {
             format!("spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n{diff}");
         errors.push(FieldError::forbidden(&Path::new("spec"), detail));
     }
-    let amount = |value: Option<&Value>| Quantity::of(value.unwrap_or(&Value::Null));
+    let amount = |value: Option<&Value>| value.map(quantity).unwrap_or_default();
     let new_size = amount(storage_of(object, "/spec/resources/requests"));
     let old_size = amount(storage_of(old, "/spec/resources/requests"));
     if new_size < old_size && new_size <= amount(storage_of(old, "/status/capacity")) {
@@ -249,10 +279,9 @@ fn check_status(object: &Object) -> ErrorList {
     let Some(status) = object.map("status") else { return errors };
     let path = Path::new("status");
     for (name, amount) in status.entries("capacity") {
-        let number = Quantity::of(amount).ceil();
+        let number = quantity(amount).value();
         if number < 0 {
-            let shown = i64::try_from(number).unwrap_or(i64::MIN);
-            errors.push(FieldError::invalid(&path.child("capacity").key(name), shown, "must be a valid resource quantity"));
+            errors.push(FieldError::invalid(&path.child("capacity").key(name), number, "must be a valid resource quantity"));
         }
     }
     for (name, value) in status.entries("allocatedResourceStatuses") {

@@ -7,8 +7,11 @@ use serde_json::Value;
 use super::pod::PROTOCOLS;
 use crate::meta::{ErrorList, FieldError, Object, Path, names};
 use crate::registry::builtin::defaults::{fill_text, parts};
-use crate::registry::validation::{Fields, invalid_each, invalid_number, same};
+use crate::registry::validation::{Fields, invalid_each, invalid_number, ip_warning, same};
 use crate::registry::{Context, Strategy, Subresource};
+
+const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
+const CONTROLLER: &str = "endpoint-controller";
 
 pub struct Endpoints;
 
@@ -33,6 +36,23 @@ impl Strategy for Endpoints {
         let errors = self.validate(ctx, object);
         // What was there before may stay, right or wrong.
         if !errors.is_empty() && same(object.field("subsets"), old.field("subsets")) { Vec::new() } else { errors }
+    }
+
+    fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {
+        // The controller writes addresses as they should be.
+        if object.labels().is_some_and(|labels| labels.str(MANAGED_BY) == CONTROLLER) {
+            return Vec::new();
+        }
+        let mut warnings = Vec::new();
+        for (at, subset) in object.list("subsets").iter().enumerate() {
+            for key in ["addresses", "notReadyAddresses"] {
+                for (index, address) in subset.list(key).iter().enumerate() {
+                    let path = || Path::new("subsets").index(at).child(key).index(index).child("ip");
+                    warnings.extend(ip_warning(path, address.str("ip")));
+                }
+            }
+        }
+        warnings
     }
 }
 

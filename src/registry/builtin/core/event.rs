@@ -73,7 +73,7 @@ impl Strategy for Events {
         for (key, shown) in FIXED {
             let (new, old) = (object.field(key), old.field(key));
             let text = |value: Option<&Value>| value.is_none_or(|value| value.as_str() == Some("") || value.as_i64() == Some(0));
-            if !same(new, old) && !(text(new) && text(old)) {
+            if !(same(new, old) || text(new) && text(old)) {
                 errors.push(FieldError::invalid(&Path::new(shown), new.cloned().unwrap_or_default(), IMMUTABLE));
             }
         }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::resources::{allows_overcommit, check_container_name, check_name, shown};
 use crate::meta::{ErrorList, FieldError, Object, Path, names};
 use crate::registry::builtin::defaults::{part, part_or_new, parts};
-use crate::registry::builtin::quantity::Quantity;
+use crate::registry::builtin::quantity::{quantity, round_amounts};
 use crate::registry::validation::{Fields, invalid_each};
 use crate::registry::{Context, Strategy};
 
@@ -16,7 +16,13 @@ pub struct LimitRanges;
 impl Strategy for LimitRanges {
     fn default(&self, object: &mut Object) {
         let Some(spec) = part(object, "spec") else { return };
-        for limit in parts(spec, "limits").filter(|limit| limit.str("type") == "Container") {
+        for limit in parts(spec, "limits") {
+            for key in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
+                round_amounts(limit, key);
+            }
+            if limit.str("type") != "Container" {
+                continue;
+            }
             fill_missing(limit, "default", "max");
             fill_missing(limit, "defaultRequest", "default");
             fill_missing(limit, "defaultRequest", "min");
@@ -98,13 +104,13 @@ fn check_amounts(errors: &mut ErrorList, path: &Path, limit: &Map<String, Value>
     let (min, max, ratio) = (amount("min"), amount("max"), amount("maxLimitRequestRatio"));
     let (default, request) = if of_pod { (None, None) } else { (amount("default"), amount("defaultRequest")) };
     let more = |one: Option<&Value>, other: Option<&Value>| match (one, other) {
-        (Some(one), Some(other)) => Quantity::of(one) > Quantity::of(other),
+        (Some(one), Some(other)) => quantity(one) > quantity(other),
         _ => false,
     };
     let mut blame = |key: &str, value: Option<&Value>, detail: String| {
         errors.push(FieldError::invalid(&path.child(key).key(name), value.map_or(Value::Null, shown), detail));
     };
-    let text = |value: Option<&Value>| Quantity::of(value.unwrap_or(&Value::Null)).to_string();
+    let text = |value: Option<&Value>| value.map(quantity).unwrap_or_default().to_string();
     if more(min, max) {
         blame("min", min, format!("min value {} is greater than max value {}", text(min), text(max)));
     }
@@ -125,19 +131,19 @@ fn check_amounts(errors: &mut ErrorList, path: &Path, limit: &Map<String, Value>
         blame("default", max, format!("default value {} is greater than max value {}", text(default), text(max)));
     }
     if let Some(value) = ratio {
-        let number = Quantity::of(value);
-        if number.milli_ceil() < 1000 {
+        let number = quantity(value);
+        if number.milli_value() < 1000 {
             blame("maxLimitRequestRatio", ratio, format!("ratio {number} is less than 1"));
         }
         if let (Some(min), Some(max)) = (min, max) {
-            let bound = Quantity::of(max).milli_ceil() as f64 / Quantity::of(min).milli_ceil() as f64;
-            if number.milli_ceil() as f64 / 1000.0 > bound {
+            let bound = quantity(max).milli_value() as f64 / quantity(min).milli_value() as f64;
+            if number.milli_value() as f64 / 1000.0 > bound {
                 blame("maxLimitRequestRatio", ratio, format!("ratio {number} is greater than max/min = {bound:.6}"));
             }
         }
     }
     if let (Some(one), Some(other), false) = (default, request, allows_overcommit(name))
-        && Quantity::of(one) != Quantity::of(other)
+        && quantity(one) != quantity(other)
     {
         let detail = format!("default value {} must equal to defaultRequest value {} in {name}", text(default), text(request));
         blame("defaultRequest", request, detail);

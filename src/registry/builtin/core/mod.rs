@@ -9,6 +9,7 @@ mod limitrange;
 mod line_diff;
 mod namespace;
 mod node;
+pub mod node_labels;
 pub mod pod;
 mod podtemplate;
 mod quota;
@@ -19,7 +20,7 @@ pub mod service;
 mod serviceaccount;
 mod volume;
 
-pub use claim::{Claims, default_claim, validate_claim_spec};
+pub use claim::{Claims, claim_warnings, default_claim, validate_claim_spec};
 pub use configmap::ConfigMaps;
 pub use endpoints::{Endpoints, endpoint_problems};
 pub use event::Events;

@@ -83,6 +83,8 @@ impl Strategy for Namespaces {
     fn mark_deleting(&self, object: &mut Object) {
         object.metadata_mut().shift_remove("deletionGracePeriodSeconds");
         object.section_mut("status").insert("phase".to_owned(), "Terminating".into());
+        // Its end waits for its content, not for time.
+        object.metadata_mut().shift_remove("deletionGracePeriodSeconds");
     }
 
     fn reset_fields(&self, sub: Subresource) -> &'static [&'static str] {

@@ -9,7 +9,8 @@ use super::pod::EFFECTS;
 use super::resources::check_quantity;
 use crate::meta::{ErrorList, FieldError, Object, Path, names};
 use crate::registry::builtin::defaults::part;
-use crate::registry::validation::{Fields, invalid_each, same};
+use crate::registry::builtin::quantity::round_amounts;
+use crate::registry::validation::{Fields, cidr_warnings, invalid_each, same};
 use crate::registry::{Context, Strategy, Subresource};
 
 const AVOID_PODS: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
@@ -18,11 +19,14 @@ pub struct Nodes;
 
 impl Strategy for Nodes {
     fn default(&self, object: &mut Object) {
-        if let Some(status) = part(object, "status")
-            && status.field("allocatable").is_none()
-            && let Some(capacity) = status.map("capacity").cloned()
-        {
-            status.insert("allocatable".to_owned(), capacity.into());
+        if let Some(status) = part(object, "status") {
+            round_amounts(status, "capacity");
+            match status.map("capacity").cloned() {
+                Some(capacity) if status.field("allocatable").is_none() => {
+                    status.insert("allocatable".to_owned(), capacity.into());
+                }
+                _ => round_amounts(status, "allocatable"),
+            }
         }
         pod_ranges(object);
     }
@@ -75,6 +79,10 @@ impl Strategy for Nodes {
         }
         if !object.str_at("/spec/externalID").is_empty() {
             warnings.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned());
+        }
+        for (index, range) in object.array_at("/spec/podCIDRs").iter().enumerate() {
+            let path = Path::new("spec").child("podCIDRs").index(index);
+            warnings.extend(cidr_warnings(&path, range.as_str().unwrap_or("")));
         }
         warnings
     }

@@ -27,7 +27,7 @@ impl Strategy for PodTemplates {
         if old.is_some_and(|old| old.generation() == object.generation()) {
             return Vec::new();
         }
-        template_warnings(&Path::new("template"), object.field("template"), old.and_then(|old| old.field("template")))
+        template_warnings(&Path::new("template"), object.field("template"))
     }
 }
 

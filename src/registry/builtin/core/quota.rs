@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::resources::{check_quantity, check_quota_name, is_standard_quota};
 use crate::meta::{ErrorList, FieldError, Object, Path};
-use crate::registry::builtin::quantity::Quantity;
+use crate::registry::builtin::defaults::part;
+use crate::registry::builtin::quantity::{quantity, round_amounts};
 use crate::registry::validation::{Fields, IMMUTABLE};
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -18,6 +19,14 @@ const EXISTS_ONLY: &str = "must be 'Exists' when scope is any of ResourceQuotaSc
 pub struct ResourceQuotas;
 
 impl Strategy for ResourceQuotas {
+    fn default(&self, object: &mut Object) {
+        for (section, keys) in [("spec", &["hard"][..]), ("status", &["hard", "used"])] {
+            if let Some(section) = part(object, section) {
+                keys.iter().for_each(|key| round_amounts(section, key));
+            }
+        }
+    }
+
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
         let mut errors = Vec::new();
         check_spec(&mut errors, object);
@@ -57,7 +66,7 @@ impl Strategy for ResourceQuotas {
                 name = resource.to_owned();
             }
             let (Some(request), Some(limit)) = (hard.field(&name), hard.field(&limit_name)) else { continue };
-            let (request, limit) = (Quantity::of(request), Quantity::of(limit));
+            let (request, limit) = (quantity(request), quantity(limit));
             if request > limit {
                 warnings.push(format!("ResourceQuota {name} ({request}) should be less than {limit_name} ({limit})"));
             }

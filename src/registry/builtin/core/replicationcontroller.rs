@@ -60,8 +60,9 @@ impl Strategy for ReplicationControllers {
             warnings.extend(pod_name_warning(object));
         }
         if old.is_none_or(|old| old.generation() != object.generation()) {
-            let old = old.and_then(|old| old.at("/spec/template"));
-            warnings.extend(template_warnings(&Path::new("spec").child("template"), object.at("/spec/template"), old));
+            // Upstream takes the one for the other: an update is told about the old template.
+            let template = old.unwrap_or(object).at("/spec/template");
+            warnings.extend(template_warnings(&Path::new("spec").child("template"), template));
         }
         warnings
     }

@@ -3,8 +3,9 @@
 use serde_json::{Map, Value};
 
 use crate::meta::names::{self, Problems};
+use crate::meta::quantity::Quantity;
 use crate::meta::{ErrorList, FieldError, Path};
-use crate::registry::builtin::quantity::Quantity;
+use crate::registry::builtin::quantity::quantity;
 use crate::registry::validation::{Fields, NOT_NEGATIVE, invalid_each};
 
 /// Countable resources of a quota: they come in whole numbers.
@@ -76,18 +77,18 @@ pub fn is_extended(name: &str) -> bool {
 
 /// Refuses negative amounts, and fractions of what comes in whole numbers.
 pub fn check_quantity(errors: &mut ErrorList, path: &Path, resource: &str, amount: &Value) {
-    let number = Quantity::of(amount);
-    if number.is_negative() {
+    let number = quantity(amount);
+    if number.sign() < 0 {
         errors.push(FieldError::invalid(path, shown(amount), NOT_NEGATIVE));
     }
-    if (COUNTS.contains(&resource) || is_extended(resource)) && number.milli_ceil() % 1000 != 0 {
+    if (COUNTS.contains(&resource) || is_extended(resource)) && number.milli_value() % 1000 != 0 {
         errors.push(FieldError::invalid(path, shown(amount), "must be an integer"));
     }
 }
 
 /// Refuses amounts of zero and less.
 pub fn check_positive(errors: &mut ErrorList, path: &Path, amount: &Value) {
-    if !Quantity::of(amount).is_positive() {
+    if quantity(amount).sign() <= 0 {
         errors.push(FieldError::invalid(path, shown(amount), "must be greater than zero"));
     }
 }
@@ -224,7 +225,7 @@ impl Requirements<'_> {
 }
 
 fn check_against_limit(errors: &mut ErrorList, path: &Path, name: &str, amount: &Value, limit: &Value) {
-    let (request, bound) = (Quantity::of(amount), Quantity::of(limit));
+    let (request, bound) = (quantity(amount), quantity(limit));
     let relation = if request != bound && !allows_overcommit(name) {
         "equal to"
     } else if request > bound {
@@ -237,6 +238,8 @@ fn check_against_limit(errors: &mut ErrorList, path: &Path, name: &str, amount: 
 
 /// Whether an amount is a whole number of pages.
 pub fn is_divisible(name: &str, amount: &Value) -> bool {
-    let Some(size) = name.strip_prefix("hugepages-").and_then(Quantity::parse) else { return false };
-    size.is_positive() && size.is_integer() && Quantity::of(amount).ceil() % size.ceil() == 0
+    let Some(size) = name.strip_prefix("hugepages-").and_then(|size| Quantity::parse(size).ok()).and_then(|size| size.as_i64()) else {
+        return false;
+    };
+    size > 0 && quantity(amount).value() % size == 0
 }

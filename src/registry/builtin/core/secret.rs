@@ -68,13 +68,12 @@ impl Strategy for Secrets {
 /// The keys that a secret of its type must have.
 fn required_keys(errors: &mut ErrorList, path: &Path, object: &Object) {
     let has = |key: &str| object.map("data").is_some_and(|data| data.contains_key(key));
+    let account = object.annotations().map_or("", |annotations| annotations.str(SERVICE_ACCOUNT_NAME));
     let mut require = |key: &str| errors.push(FieldError::required(&path.key(key), ""));
     match object.str("type") {
-        "kubernetes.io/service-account-token" => {
-            if object.annotations().is_none_or(|annotations| annotations.str(SERVICE_ACCOUNT_NAME).is_empty()) {
-                let path = Path::new("metadata").child("annotations").key(SERVICE_ACCOUNT_NAME);
-                errors.push(FieldError::required(&path, ""));
-            }
+        "kubernetes.io/service-account-token" if account.is_empty() => {
+            let path = Path::new("metadata").child("annotations").key(SERVICE_ACCOUNT_NAME);
+            errors.push(FieldError::required(&path, ""));
         }
         "kubernetes.io/dockercfg" => docker_config(errors, path, object, ".dockercfg"),
         "kubernetes.io/dockerconfigjson" => docker_config(errors, path, object, ".dockerconfigjson"),

@@ -2,17 +2,29 @@
 
 use serde_json::{Map, Value, json};
 
-use super::claim::{VOLUME_MODES, check_access_modes};
+use super::claim::{BETA_CLASS, BETA_CLASS_TEXT, VOLUME_MODES, check_access_modes};
 use super::internal;
+use super::node_labels::term_warnings;
 use super::pod::{Checked, check_node_selector, check_storage, default_storage};
 use super::resources::check_positive;
 use crate::meta::{ErrorList, FieldError, Object, Path, names};
 use crate::registry::builtin::defaults::{fill, fill_text, part, part_or_new};
-use crate::registry::builtin::quantity::Quantity;
+use crate::registry::builtin::quantity::{quantity, round_amounts};
 use crate::registry::validation::{Fields, immutable, invalid_each, same};
 use crate::registry::{Context, Strategy, Subresource};
 
 const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
+const MOUNT_OPTIONS_TEXT: &str = "deprecated since v1.31; use \"mountOptions\" attribute instead";
+const RECYCLE_TEXT: &str = "The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.";
+/// Kinds of days gone by, with the name a warning gives them.
+const DEPRECATED: [(&str, &str, &str); 6] = [
+    ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+    ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+    ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+    ("storageos", "storageOS", "deprecated in v1.22, non-functional in v1.25+"),
+    ("glusterfs", "glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+    ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
+];
 const RECLAIM_POLICIES: [&str; 3] = ["Delete", "Recycle", "Retain"];
 /// The kinds of volumes in the order of the checks, with the name that an error gives a second one.
 const KINDS: [(&str, &str); 22] = [
@@ -64,6 +76,7 @@ impl Strategy for PersistentVolumes {
         let spec = part_or_new(object, "spec");
         fill_text(spec, "persistentVolumeReclaimPolicy", "Retain");
         fill(spec, "volumeMode", "Filesystem");
+        round_amounts(spec, "capacity");
         for (kind, _) in KINDS {
             if let Some(source) = part(spec, kind) {
                 default_storage(kind, source);
@@ -90,6 +103,34 @@ impl Strategy for PersistentVolumes {
         } else if !same_phase && (now.is_none() || now == was) {
             status.insert("lastPhaseTransitionTime".to_owned(), seconds(ctx).into());
         }
+    }
+
+    fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (key, text) in [(BETA_CLASS, BETA_CLASS_TEXT), (MOUNT_OPTIONS, MOUNT_OPTIONS_TEXT)] {
+            if object.annotations().is_some_and(|annotations| annotations.contains_key(key)) {
+                warnings.push(format!("{}: {text}", Path::new("metadata").child("annotations").key(key)));
+            }
+        }
+        let Some(spec) = object.map("spec") else { return warnings };
+        let path = Path::new("spec");
+        if spec.str("persistentVolumeReclaimPolicy") == "Recycle" {
+            warnings.push(format!("{}: {RECYCLE_TEXT}", path.child("persistentVolumeReclaimPolicy")));
+        }
+        if let Some(required) = spec.map("nodeAffinity").and_then(|affinity| affinity.map("required")) {
+            let path = path.child("nodeAffinity").child("required").child("nodeSelectorTerms");
+            for (index, term) in required.list("nodeSelectorTerms").iter().enumerate() {
+                if let Some(term) = term.as_object() {
+                    term_warnings(&mut warnings, &path.index(index), term, false);
+                }
+            }
+        }
+        for (kind, shown, text) in DEPRECATED {
+            if spec.field(kind).is_some() {
+                warnings.push(format!("{}: {text}", path.child(shown)));
+            }
+        }
+        warnings
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
@@ -176,10 +217,9 @@ fn check_capacity(errors: &mut ErrorList, path: &Path, capacity: &Map<String, Va
     }
     for (name, amount) in capacity {
         let path = path.key(name);
-        let number = Quantity::of(amount);
-        if number.is_negative() {
-            let shown = i64::try_from(number.ceil()).unwrap_or(i64::MIN);
-            errors.push(FieldError::invalid(&path, shown, "must be a valid resource quantity"));
+        let number = quantity(amount);
+        if number.sign() < 0 {
+            errors.push(FieldError::invalid(&path, number.value(), "must be a valid resource quantity"));
         }
         check_positive(errors, &path, amount);
     }

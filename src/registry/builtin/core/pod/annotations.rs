@@ -1,9 +1,10 @@
 //! Annotations that mean something to pods: what fields say now was said in annotations once.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::paths::check_descending;
 use super::scheduling::check_tolerations;
+use super::security::check_app_armor;
 use super::windows::each_container;
 use crate::meta::{ErrorList, FieldError, Path};
 use crate::registry::validation::Fields;
@@ -12,8 +13,8 @@ use crate::registry::validation::Fields;
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
 const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
 pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
-const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
-const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+pub const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+pub const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 pub const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 type Annotations = Map<String, Value>;
@@ -121,6 +122,46 @@ fn check_match(errors: &mut ErrorList, path: &Path, what: &str, annotation: &str
         let detail = format!("{what} profile in annotation and field must match");
         errors.push(FieldError::forbidden(&path.child("localhostProfile"), detail));
     }
+}
+
+/// The field that a profile in an annotation stands for.
+pub fn app_armor_profile(annotation: &str) -> Option<Value> {
+    match (annotation, annotation.strip_prefix("localhost/")) {
+        ("unconfined", _) => Some(json!({"type": "Unconfined"})),
+        ("runtime/default", _) => Some(json!({"type": "RuntimeDefault"})),
+        (_, Some(file)) if !file.is_empty() => Some(json!({"type": "Localhost", "localhostProfile": file})),
+        _ => None,
+    }
+}
+
+/// What becomes of the AppArmor annotations of a new pod: the profile that each container's field gets, if it gets one.
+/// Containers whose annotation says nothing new are left out.
+pub fn app_armor_of_annotations(pod: &Map<String, Value>) -> Vec<(String, Option<Value>)> {
+    let annotations = pod.map("metadata").and_then(|metadata| metadata.map("annotations"));
+    let (Some(annotations), Some(spec)) = (annotations, pod.map("spec")) else { return Vec::new() };
+    let on_windows = spec.map("os").is_some_and(|os| os.str("name") == "windows");
+    if on_windows || !annotations.keys().any(|key| key.starts_with(APP_ARMOR)) {
+        return Vec::new();
+    }
+    let of_pod = spec.map("securityContext").and_then(|context| context.field("appArmorProfile"));
+    let root = Path::default();
+    let mut found = Vec::new();
+    for (_, container) in each_container(spec, &root) {
+        let name = container.str("name");
+        let Some(annotation) = annotations.opt_str(&format!("{APP_ARMOR}{name}")) else { continue };
+        if container.map("securityContext").is_some_and(|context| context.field("appArmorProfile").is_some()) {
+            continue;
+        }
+        let profile = app_armor_profile(annotation).filter(|profile| {
+            let mut errors = Vec::new();
+            check_app_armor(&mut errors, &root, profile.as_object());
+            errors.is_empty()
+        });
+        if profile.is_none() || profile.as_ref() != of_pod {
+            found.push((name.to_owned(), profile));
+        }
+    }
+    found
 }
 
 /// An update may not touch the annotations that made the pod what it is.

@@ -3,17 +3,28 @@
 use serde_json::{Map, Value, json};
 
 use crate::registry::builtin::defaults::{fill, fill_number, fill_text, part, parts};
+use crate::registry::builtin::quantity::{round_amounts, round_requirements};
 use crate::registry::validation::Fields;
 
 use super::image::is_latest;
 use super::volume_defaults::default_volume;
 
+const OLD_ANNOTATIONS: [&str; 4] = [
+    "pod.beta.kubernetes.io/init-containers",
+    "pod.alpha.kubernetes.io/init-containers",
+    "pod.beta.kubernetes.io/init-container-statuses",
+    "pod.alpha.kubernetes.io/init-container-statuses",
+];
 const TERMINATION_GRACE_SECONDS: i64 = 30;
 /// Seconds and counts of a probe: timeout, period, successes, failures.
 const PROBE: [(&str, i64); 4] = [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)];
 
 /// Defaults of a pod itself: those of its spec, and those that a template does not get.
 pub fn default_pod(pod: &mut Map<String, Value>) {
+    if let Some(status) = part(pod, "status") {
+        default_status(status);
+    }
+    drop_old_annotations(pod);
     let Some(spec) = part(pod, "spec") else { return };
     for key in ["containers", "initContainers"] {
         for container in parts(spec, key) {
@@ -35,8 +46,33 @@ pub fn default_pod(pod: &mut Map<String, Value>) {
     default_spec(spec);
 }
 
+/// Annotations that stood for init containers before they had a field are not kept.
+fn drop_old_annotations(pod: &mut Map<String, Value>) {
+    let Some(metadata) = part(pod, "metadata") else { return };
+    let Some(annotations) = part(metadata, "annotations") else { return };
+    if !annotations.keys().any(|key| OLD_ANNOTATIONS.contains(&key.as_str())) {
+        return;
+    }
+    annotations.retain(|key, _| !OLD_ANNOTATIONS.contains(&key.as_str()));
+    if annotations.is_empty() {
+        metadata.shift_remove("annotations");
+    }
+}
+
+fn default_status(status: &mut Map<String, Value>) {
+    round_amounts(status, "allocatedResources");
+    round_requirements(status, "resources");
+    for key in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {
+        for container in parts(status, key) {
+            round_amounts(container, "allocatedResources");
+            round_requirements(container, "resources");
+        }
+    }
+}
+
 /// Defaults of a pod template (the struct with `metadata` and `spec`).
 pub fn default_template(template: &mut Map<String, Value>) {
+    drop_old_annotations(template);
     default_spec(crate::registry::builtin::defaults::part_or_new(template, "spec"));
 }
 
@@ -48,6 +84,8 @@ fn default_spec(spec: &mut Map<String, Value>) {
     fill_text(spec, "schedulerName", "default-scheduler");
     // The old name of the service account follows the new one.
     service_account_alias(spec);
+    round_amounts(spec, "overhead");
+    round_requirements(spec, "resources");
     for volume in parts(spec, "volumes") {
         default_volume(volume);
     }
@@ -78,6 +116,7 @@ fn default_container(container: &mut Map<String, Value>) {
     }
     fill_text(container, "terminationMessagePath", "/dev/termination-log");
     fill_text(container, "terminationMessagePolicy", "File");
+    round_requirements(container, "resources");
     for port in parts(container, "ports") {
         fill_text(port, "protocol", "TCP");
     }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::meta::{ErrorList, FieldError, Path, names};
-use crate::registry::builtin::quantity::Quantity;
+use crate::registry::builtin::quantity::quantity;
 use crate::registry::validation::{Fields, invalid_each};
 
 /// The fields of a pod that a variable may show.
@@ -176,8 +176,8 @@ pub fn check_resource_ref(errors: &mut ErrorList, path: &Path, field: &Map<Strin
         errors.push(FieldError::not_supported(&path.child("resource"), resource, &RESOURCES));
     }
     let Some(divisor) = field.field("divisor") else { return };
-    let amount = Quantity::of(divisor);
-    if amount == Quantity::of(&Value::Null) {
+    let amount = quantity(divisor);
+    if amount.is_zero() {
         return;
     }
     let text = amount.to_string();

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use crate::meta::quantity::Quantity;
 use crate::registry::builtin::core::resources::is_huge_page;
 use crate::registry::builtin::defaults::{part, part_or_new};
-use crate::registry::builtin::quantity::Quantity;
+use crate::registry::builtin::quantity::quantity;
 use crate::registry::validation::Fields;
 
 type Amounts = BTreeMap<String, Quantity>;
@@ -82,9 +83,9 @@ pub fn aggregate(spec: &Map<String, Value>, key: &str) -> Amounts {
 }
 
 fn add(sum: &mut Amounts, container: &Value, key: &str) {
-    for (name, quantity) in container.map("resources").into_iter().flat_map(|resources| resources.entries(key)) {
-        let amount = Quantity::of(quantity);
-        sum.entry(name.clone()).and_modify(|have| *have = have.plus(amount)).or_insert(amount);
+    for (name, amount) in container.map("resources").into_iter().flat_map(|resources| resources.entries(key)) {
+        let amount = quantity(amount);
+        sum.entry(name.clone()).and_modify(|have| have.add(&amount)).or_insert(amount);
     }
 }
 
@@ -101,12 +102,12 @@ pub fn qos_class(spec: &Map<String, Value>) -> &'static str {
     let mut guaranteed = true;
     let mut count = |resources: &Map<String, Value>, needs_limits: bool| {
         for (name, amount) in compute(resources, "requests") {
-            requests.entry(name.to_owned()).and_modify(|have| *have = have.plus(amount)).or_insert(amount);
+            requests.entry(name.to_owned()).and_modify(|have| have.add(&amount)).or_insert(amount);
         }
         let mut limited = 0;
         for (name, amount) in compute(resources, "limits") {
             limited += 1;
-            limits.entry(name.to_owned()).and_modify(|have| *have = have.plus(amount)).or_insert(amount);
+            limits.entry(name.to_owned()).and_modify(|have| have.add(&amount)).or_insert(amount);
         }
         guaranteed &= limited == 2 || !needs_limits;
     };
@@ -128,7 +129,7 @@ pub fn qos_class(spec: &Map<String, Value>) -> &'static str {
 /// The amounts of CPU and memory that are more than nothing.
 fn compute<'a>(resources: &'a Map<String, Value>, key: &'a str) -> impl Iterator<Item = (&'a str, Quantity)> {
     let amounts = resources.entries(key).filter(|(name, _)| matches!(name.as_str(), "cpu" | "memory"));
-    amounts.map(|(name, value)| (name.as_str(), Quantity::of(value))).filter(|(_, amount)| amount.is_positive())
+    amounts.map(|(name, value)| (name.as_str(), quantity(value))).filter(|(_, amount)| amount.sign() > 0)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod image;
 mod level;
 mod mounts;
 mod options;
+mod overlaps;
 mod paths;
 mod probes;
 mod projected;
@@ -21,6 +22,7 @@ mod template;
 mod update;
 mod volume_defaults;
 mod volumes;
+mod warnings;
 mod windows;
 
 use serde_json::{Map, Value, json};
@@ -34,9 +36,10 @@ pub use spec::PodScope;
 pub use storage::{Checked, check_csi_driver_name, check_storage};
 pub use template::{template_warnings, validate_template};
 pub use volume_defaults::default_storage;
+pub use warnings::{fraction, fraction_warning};
 
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
-use crate::registry::builtin::defaults::{part, parts};
+use crate::meta::{ErrorList, FieldError, Object, Path, names, time};
+use crate::registry::builtin::defaults::{fill, part, part_or_new, parts};
 use crate::registry::builtin::keep_meta;
 use crate::registry::validation::Fields;
 use crate::registry::{Context, Strategy, Subresource};
@@ -48,7 +51,7 @@ impl Strategy for Pods {
         default_pod(object);
     }
 
-    fn prepare_for_create(&self, _ctx: &Context, object: &mut Object) {
+    fn prepare_for_create(&self, ctx: &Context, object: &mut Object) {
         let mut status = json!({"phase": "Pending"});
         if let Some(spec) = object.map("spec") {
             status["qosClass"] = level::qos_class(spec).into();
@@ -57,7 +60,7 @@ impl Strategy for Pods {
                     "type": "PodScheduled",
                     "status": "False",
                     "lastProbeTime": null,
-                    "lastTransitionTime": null,
+                    "lastTransitionTime": time::format(ctx.now.as_second()),
                     "reason": "SchedulingGated",
                     "message": "Scheduling is blocked due to non-empty scheduling gates",
                 }]);
@@ -67,6 +70,11 @@ impl Strategy for Pods {
         // Admission may have chosen the service account since the defaults ran.
         defaults::service_account_alias(object.section_mut("spec"));
         merge_label_keys(object);
+        for (container, profile) in annotations::app_armor_of_annotations(object) {
+            if let Some(profile) = profile {
+                set_app_armor(object.section_mut("spec"), &container, &profile);
+            }
+        }
     }
 
     fn prepare_for_update(&self, _ctx: &Context, sub: Subresource, object: &mut Object, old: &Object) {
@@ -76,6 +84,15 @@ impl Strategy for Pods {
             Subresource::Other("ephemeralcontainers") => keep_all_but_ephemeral_containers(object, old),
             Subresource::Other(_) => {}
         }
+    }
+
+    fn warnings_before_create(&self, object: &Object) -> Vec<String> {
+        let path = Path::new("metadata").child("annotations");
+        let say = |(container, _)| {
+            let key = format!("{}{container}", annotations::APP_ARMOR);
+            format!("{}: {}", path.key(&key), warnings::FIELD_FOR_APP_ARMOR)
+        };
+        annotations::app_armor_of_annotations(object).into_iter().map(say).collect()
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
@@ -117,6 +134,7 @@ impl Strategy for Pods {
                 problems.join(" ")
             ));
         }
+        warnings.extend(warnings::pod_warnings(&Path::default(), object, false));
         warnings
     }
 
@@ -138,13 +156,6 @@ impl Strategy for Pods {
             return Some(0);
         }
         Some(if seconds < 0 { 1 } else { seconds })
-    }
-
-    fn reset_fields(&self, sub: Subresource) -> &'static [&'static str] {
-        match sub {
-            Subresource::Other("ephemeralcontainers" | "resize") => &["/status", "/metadata"],
-            _ => &[],
-        }
     }
 }
 
@@ -217,6 +228,15 @@ fn keep_all_but_ephemeral_containers(object: &mut Object, old: &Object) {
         Some(containers) => spec.insert("ephemeralContainers".to_owned(), containers),
         None => spec.shift_remove("ephemeralContainers"),
     };
+}
+
+/// Gives the container of that name its profile.
+fn set_app_armor(spec: &mut Map<String, Value>, name: &str, profile: &Value) {
+    for key in ["initContainers", "containers", "ephemeralContainers"] {
+        for container in parts(spec, key).filter(|container| container.str("name") == name) {
+            fill(part_or_new(container, "securityContext"), "appArmorProfile", profile.clone());
+        }
+    }
 }
 
 /// `matchLabelKeys` and `mismatchLabelKeys` of affinity terms and spread constraints become requirements of their

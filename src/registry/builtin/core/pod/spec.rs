@@ -14,7 +14,7 @@ use super::volumes::check_volumes;
 use super::windows::{check_host_process, check_os, each_container};
 use crate::meta::{ErrorList, FieldError, Path, names};
 use crate::registry::builtin::core::resources::{Requirements, check_container_name, check_pod_name, is_huge_page, shown};
-use crate::registry::builtin::quantity::Quantity;
+use crate::registry::builtin::quantity::quantity;
 use crate::registry::validation::{Fields, invalid_each, validate_labels};
 
 const DEADLINE_MAX: i64 = i32::MAX as i64;
@@ -205,7 +205,7 @@ fn check_level_resources(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
     for (key, what, only_huge) in [("requests", "requests", false), ("limits", "limits", true)] {
         for (name, sum) in aggregate(pod.spec, key) {
             let Some(own) = resources.map(key).and_then(|amounts| amounts.field(&name)) else { continue };
-            if sum > Quantity::of(own) && (!only_huge || is_huge_page(&name)) {
+            if sum > quantity(own) && (!only_huge || is_huge_page(&name)) {
                 let detail = format!("must be greater than or equal to aggregate container {what} of {sum}");
                 errors.push(FieldError::invalid(&path.child(key).key(&name), shown(own), detail));
             }
@@ -215,9 +215,9 @@ fn check_level_resources(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
     for (index, container) in pod.spec.list("containers").iter().enumerate() {
         for (name, limit) in container.map("resources").into_iter().flat_map(|one| one.entries("limits")) {
             let Some(own) = limits.field(name) else { continue };
-            if Quantity::of(limit) > Quantity::of(own) {
+            if quantity(limit) > quantity(own) {
                 let path = path.child("containers").index(index).key(name).child("limits");
-                let detail = format!("must be less than or equal to pod limits of {}", Quantity::of(own));
+                let detail = format!("must be less than or equal to pod limits of {}", quantity(own));
                 errors.push(FieldError::invalid(&path, shown(limit), detail));
             }
         }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use super::PodOptions;
 use super::annotations::{check_annotations, check_profiles_match};
 use super::spec::check_spec;
+use super::warnings::pod_warnings;
 use crate::meta::{ErrorList, FieldError, Path};
 use crate::registry::validation::{Fields, validate_annotations, validate_labels};
 
@@ -27,6 +28,6 @@ pub fn validate_template(errors: &mut ErrorList, path: &Path, template: &Map<Str
 }
 
 /// What to say in Warning headers of a template that is new or changed.
-pub fn template_warnings(_path: &Path, _template: Option<&Value>, _old: Option<&Value>) -> Vec<String> {
-    Vec::new()
+pub fn template_warnings(path: &Path, template: Option<&Value>) -> Vec<String> {
+    template.and_then(Value::as_object).map(|template| pod_warnings(path, template, true)).unwrap_or_default()
 }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::defaults::default_field_ref;
 use super::image::is_latest;
 use crate::registry::builtin::defaults::{fill, fill_text, part, parts};
+use crate::registry::builtin::quantity::round_requirements;
 use crate::registry::validation::Fields;
 
 /// rw-r--r--
@@ -36,6 +37,7 @@ pub fn default_volume(volume: &mut Map<String, Value>) {
         "ephemeral" => {
             if let Some(spec) = part(source, "volumeClaimTemplate").and_then(|template| part(template, "spec")) {
                 fill(spec, "volumeMode", "Filesystem");
+                round_requirements(spec, "resources");
             }
         }
         _ => default_storage(&kind, source),

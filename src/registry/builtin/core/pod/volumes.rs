@@ -12,7 +12,7 @@ use super::projected::check_projected;
 use super::storage::{Checked, check_storage};
 use crate::meta::{ErrorList, FieldError, Path, names};
 use crate::registry::builtin::core::validate_claim_spec;
-use crate::registry::builtin::quantity::Quantity;
+use crate::registry::builtin::quantity::quantity;
 use crate::registry::validation::{Fields, invalid_each, validate_annotations, validate_labels};
 
 const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
@@ -134,7 +134,7 @@ fn check_one(
 ) {
     match kind {
         "emptyDir" => {
-            if source.field("sizeLimit").is_some_and(|limit| Quantity::of(limit).is_negative()) {
+            if source.field("sizeLimit").is_some_and(|limit| quantity(limit).sign() < 0) {
                 let path = path.child(kind).child("sizeLimit");
                 errors.push(FieldError::forbidden(&path, "SizeLimit field must be a valid resource quantity"));
             }
