@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::meta::{ErrorList, FieldError, Object, Path, names};
 use crate::registry::builtin::core::resources::check_container_name;
 use crate::registry::builtin::defaults::{fill, part, part_or_new};
-use crate::registry::builtin::quantity::Quantity;
+use crate::registry::builtin::quantity::quantity;
 use crate::registry::validation::{Fields, NOT_NEGATIVE, invalid_each, not_negative, one_of};
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -257,7 +257,7 @@ fn check_target(errors: &mut ErrorList, path: &Path, target: &Map<String, Value>
         errors.push(FieldError::invalid(&path.child("type"), kind, "must be either Utilization, Value, or AverageValue"));
     }
     for key in ["value", "averageValue"] {
-        if let Some(value) = target.field(key).filter(|value| !Quantity::of(value).is_positive()) {
+        if let Some(value) = target.field(key).filter(|value| quantity(value).sign() <= 0) {
             errors.push(FieldError::invalid(&path.child(key), value.clone(), "must be positive"));
         }
     }
@@ -298,7 +298,7 @@ fn check_rules(errors: &mut ErrorList, path: &Path, rules: &Map<String, Value>) 
             errors.push(FieldError::invalid(&path.child("periodSeconds"), period, detail));
         }
     }
-    if let Some(tolerance) = rules.field("tolerance").filter(|tolerance| Quantity::of(tolerance).is_negative()) {
+    if let Some(tolerance) = rules.field("tolerance").filter(|tolerance| quantity(tolerance).sign() < 0) {
         errors.push(FieldError::invalid(&path.child("tolerance"), tolerance.clone(), NOT_NEGATIVE));
     }
 }

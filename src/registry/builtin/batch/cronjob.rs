@@ -43,14 +43,13 @@ impl Strategy for CronJobs {
     }
 
     fn warnings(&self, object: &Object, old: Option<&Object>) -> Vec<String> {
-        let spec = |object: &Object| object.at("/spec/jobTemplate/spec").and_then(Value::as_object).cloned();
         let path = Path::new("spec").child("jobTemplate").child("spec");
         let mut warnings = Vec::new();
         if old.is_none() {
             warnings.extend(pod_name_warning(object));
         }
         if old.is_none_or(|old| old.generation() != object.generation()) {
-            warnings.extend(spec_warnings(&path, spec(object).as_ref(), old.and_then(spec).as_ref()));
+            warnings.extend(spec_warnings(&path, object.at("/spec/jobTemplate/spec").and_then(Value::as_object)));
         }
         if old.is_some() && object.str_at("/spec/schedule").contains("TZ") {
             warnings.push(

@@ -72,8 +72,7 @@ impl Strategy for Jobs {
         if old.is_none() {
             warnings.extend(pod_name_warning(object));
         }
-        let spec = |object: &Object| object.map("spec").cloned();
-        warnings.extend(spec_warnings(&Path::new("spec"), object.map("spec"), old.and_then(spec).as_ref()));
+        warnings.extend(spec_warnings(&Path::new("spec"), object.map("spec")));
         warnings
     }
 

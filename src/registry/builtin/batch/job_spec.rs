@@ -115,7 +115,7 @@ fn check_template(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>
 }
 
 /// What to say in Warning headers of a job's spec that is new or changed.
-pub(super) fn spec_warnings(path: &Path, spec: Option<&Map<String, Value>>, old: Option<&Map<String, Value>>) -> Vec<String> {
+pub(super) fn spec_warnings(path: &Path, spec: Option<&Map<String, Value>>) -> Vec<String> {
     let mut warnings = Vec::new();
     let Some(spec) = spec else { return warnings };
     let count = |key: &str| spec.int(key).unwrap_or(0);
@@ -126,6 +126,6 @@ pub(super) fn spec_warnings(path: &Path, spec: Option<&Map<String, Value>>, old:
              not be able to track completedIndexes when a big number of indexes fail"
         ));
     }
-    warnings.extend(template_warnings(&path.child("template"), spec.field("template"), old.and_then(|old| old.field("template"))));
+    warnings.extend(template_warnings(&path.child("template"), spec.field("template")));
     warnings
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::meta::{ErrorList, FieldError, Object, Path, names};
-use crate::registry::builtin::quantity::Quantity;
+use crate::registry::builtin::quantity::quantity;
 use crate::registry::validation::{
     Fields, IMMUTABLE, NOT_NEGATIVE, SelectorOptions, immutable, invalid_each, same, validate_label_selector,
 };
@@ -35,7 +35,7 @@ fn check(object: &Object, options: SelectorOptions) -> ErrorList {
     validate_label_selector(&mut errors, &Path::new("nodeTopology"), object.map("nodeTopology"), options);
     let class = object.str("storageClassName");
     invalid_each(&mut errors, &Path::new("storageClassName"), class, names::dns1123_subdomain(class));
-    if let Some(capacity) = object.field("capacity").filter(|capacity| Quantity::of(capacity).is_negative()) {
+    if let Some(capacity) = object.field("capacity").filter(|capacity| quantity(capacity).sign() < 0) {
         errors.push(FieldError::invalid(&Path::new("capacity"), capacity.clone(), NOT_NEGATIVE));
     }
     errors
