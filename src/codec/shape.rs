@@ -10,9 +10,9 @@ pub(super) fn shown(field: &Field, mut value: Value, schema: &Schema) -> Option<
     }
     match (field.presence, &value) {
         (_, Value::Null) => missing(field, schema),
+        // An empty list of managed fields is not none: it asks for them to be forgotten.
+        (_, Value::Array(_)) if field.json == "managedFields" => Some(value),
         (Presence::OmitEmpty, value) if is_zero(value) => missing(field, schema),
-        (Presence::Always, Value::Array(items)) if items.is_empty() && is_collection(&field.kind) => Some(Value::Null),
-        (Presence::Always, Value::Object(map)) if map.is_empty() && is_collection(&field.kind) => Some(Value::Null),
         _ => Some(value),
     }
 }
@@ -70,10 +70,6 @@ pub(super) fn empty(id: TypeId, schema: &Schema) -> Map<String, Value> {
         }
     }
     out
-}
-
-fn is_collection(kind: &Kind) -> bool {
-    matches!(kind, Kind::List(..) | Kind::Map(..))
 }
 
 fn is_zero(value: &Value) -> bool {

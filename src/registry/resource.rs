@@ -35,11 +35,6 @@ pub trait Conversion: Send + Sync {
     fn to_storage(&self, object: &mut Object);
     /// Turns an object of the storage version into one of the served version.
     fn to_served(&self, object: &mut Object);
-    /// What a field selector's label of the served version is called in the storage version; `None` for a label that the
-    /// served version does not know.
-    fn storage_field(&self, label: &str) -> Option<String> {
-        Some(label.to_owned())
-    }
 }
 
 /// Side effects that belong to a write, such as the allocation of a cluster IP.
@@ -112,17 +107,8 @@ impl Resource {
         self.decl.verbs.iter().any(|one| one == verb)
     }
 
-    /// The label of the storage version for one that a selector uses; the error is the one that clients know.
-    pub fn field_label(&self, label: &str) -> Result<String, String> {
-        let unknown = || format!("field label not supported: {label}");
-        let stored = match self.conversion {
-            Some(conversion) => conversion.storage_field(label).ok_or_else(unknown)?,
-            None => label.to_owned(),
-        };
-        self.check_field_label(&stored).map(|()| stored)
-    }
-
-    fn check_field_label(&self, label: &str) -> Result<(), String> {
+    /// Whether a selector may use a field label; the error is the one that clients know.
+    pub fn check_field_label(&self, label: &str) -> Result<(), String> {
         let known = self.strategy.selectable_fields();
         let meta = label == "metadata.name" || (label == "metadata.namespace" && (self.decl.namespaced || known.is_empty()));
         if meta || known.contains(&label) {

@@ -83,7 +83,7 @@ fn objects_show_what_go_shows() {
             r#"{"kind":"ConfigMap","data":{"b":"2","a":null},"binaryData":{}}"#,
             r#"{"kind":"ConfigMap","metadata":{},"data":{"a":"","b":"2"}}"#,
         ),
-        ("rbac.authorization.k8s.io/v1", "ClusterRole", r#"{"rules":[]}"#, r#"{"metadata":{},"rules":null}"#),
+        ("rbac.authorization.k8s.io/v1", "ClusterRole", r#"{"rules":[]}"#, r#"{"metadata":{},"rules":[]}"#),
         (
             "apps/v1",
             "Deployment",

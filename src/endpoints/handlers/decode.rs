@@ -7,6 +7,7 @@ use crate::codec::{self, Decoded, json, yaml};
 use crate::meta::options::FieldValidation;
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Object, Status};
+use crate::registry::store::Warnings;
 use crate::schema::{Schema, TypeRef};
 
 use super::Exchange;
@@ -53,15 +54,18 @@ impl Exchange<'_> {
             _ if issues.is_empty() => Ok(()),
             FieldValidation::Ignore => Ok(()),
             FieldValidation::Warn => {
-                let lines = |issue: &String| {
-                    issue.trim_start_matches("yaml: unmarshal errors:\n").lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>()
-                };
-                issues.iter().flat_map(lines).for_each(|issue| self.warnings.add(issue));
+                issues.iter().for_each(|issue| warn(&self.warnings, issue));
                 Ok(())
             }
             FieldValidation::Strict => Err(unreadable(gvk, expected, &format!("strict decoding error: {}", issues.join(", ")))),
         }
     }
+}
+
+/// Warns of an issue; the YAML reader tells several in one, a line each.
+pub fn warn(warnings: &Warnings, issue: &str) {
+    let lines = issue.trim_start_matches("yaml: unmarshal errors:\n").lines();
+    lines.for_each(|line| warnings.add(line.trim()));
 }
 
 /// What a body should be.

@@ -77,10 +77,10 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let info = &x.request.info;
-    x.check_verb()?;
     if let Some(warning) = deprecation(&x.store.resource.gvk) {
         x.warnings.add(warning);
     }
+    x.check_verb()?;
     if !info.subresource.is_empty() {
         return subresources::handle(x, body).await;
     }
@@ -161,7 +161,8 @@ impl<'a> Exchange<'a> {
             let sub = decl.subresources.iter().find(|sub| sub.name == info.subresource).ok_or_else(Status::no_such_path)?;
             (&sub.verbs, info.verb.as_str())
         };
-        if verbs.iter().any(|verb| verb == action) {
+        let nameless = info.url_name().is_empty() && matches!(action, "patch" | "update");
+        if !nameless && verbs.iter().any(|verb| verb == action) {
             return Ok(());
         }
         if info.subresource.is_empty() && action == "watch" && decl.verbs.iter().any(|verb| verb == "list") {

@@ -18,7 +18,7 @@ use crate::registry::strategy::Subresource;
 use crate::schema::{Schema, TypeRef};
 
 use super::create::dedup_owner_references;
-use super::decode::settle_kind;
+use super::decode::{settle_kind, warn};
 use super::{Exchange, RequestGate, read};
 use crate::endpoints::body::Body;
 use crate::endpoints::negotiate;
@@ -44,7 +44,6 @@ impl PatchType {
             "application/merge-patch+json" => Ok(Self::Merge),
             "application/strategic-merge-patch+json" => Ok(Self::Strategic),
             "application/apply-patch+yaml" => Ok(Self::Apply),
-            "application/apply-patch+cbor" => Err(negotiate::unsupported(ACCEPTED)),
             _ => {
                 let mut status = Status::unsupported_media_type("415: Unsupported Media Type");
                 status.details_mut();
@@ -139,15 +138,16 @@ impl Patch<'_> {
                 let why = format!("json: cannot unmarshal {} into Go value of type map[string]interface {{}}", json_type(&other));
                 return Err(Status::bad_request(format!("error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}")));
             }
-            Err(why) => return Err(Status::bad_request(format!("error decoding YAML: {}", why.0))),
+            Err(why) => return Err(Status::bad_request(format!("error decoding YAML: error converting YAML to JSON: {}", why.0))),
         };
         let force = self.options.force.unwrap_or(false);
         let mut object = x.store.apply(live, &config, self.sub, &self.options.field_manager, force)?;
         match self.options.field_validation {
             FieldValidation::Strict if !duplicates.is_empty() => {
-                return Err(Status::bad_request(format!("error strict decoding YAML: {}", duplicates.join(", "))));
+                let why = format!("error strict decoding YAML: error converting YAML to JSON: {}", duplicates.join(", "));
+                return Err(Status::bad_request(why));
             }
-            FieldValidation::Warn => duplicates.into_iter().for_each(|issue| x.warnings.add(issue)),
+            FieldValidation::Warn => duplicates.iter().for_each(|issue| warn(&x.warnings, issue)),
             _ => {}
         }
         let decoded = codec::from_value(&Value::Object(std::mem::take(&mut object.0)), resource.ty())

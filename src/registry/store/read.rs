@@ -75,11 +75,10 @@ impl Store {
 
     /// Checks the field labels of a selector and turns the options into a selection.
     pub fn selection(&self, options: &ListOptions) -> Result<Selection> {
-        let mut fields = options.field_selector.clone();
-        for term in &mut fields.terms {
-            term.field = self.resource.field_label(&term.field).map_err(Status::bad_request)?;
+        for term in &options.field_selector.terms {
+            self.resource.check_field_label(&term.field).map_err(Status::bad_request)?;
         }
-        Ok(Selection { labels: options.label_selector.clone(), fields })
+        Ok(Selection { labels: options.label_selector.clone(), fields: options.field_selector.clone() })
     }
 
     /// One page of the objects of a namespace (of all where it is empty) that the options select.

@@ -28,17 +28,6 @@ impl Conversion for EventConversion {
     fn to_served(&self, object: &mut Object) {
         rename(object, |name| RENAMED.iter().find(|(core, _)| *core == name).map(|(_, new)| *new));
     }
-
-    fn storage_field(&self, label: &str) -> Option<String> {
-        if let Some(rest) = label.strip_prefix("regarding.") {
-            return Some(format!("involvedObject.{rest}"));
-        }
-        match label {
-            "reportingController" => Some("reportingComponent".to_owned()),
-            "metadata.name" | "metadata.namespace" | "reason" | "type" => Some(label.to_owned()),
-            _ => None,
-        }
-    }
 }
 
 fn rename(object: &mut Object, name: impl Fn(&str) -> Option<&'static str>) {
