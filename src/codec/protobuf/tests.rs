@@ -189,8 +189,9 @@ fn any(kind: &Kind, depth: u32) -> BoxedStrategy<Value> {
         Kind::SchemaOr(SchemaAlternative::Array, _) => any_of(&[json!({"type": "a"}), json!([{"type": "b"}])]),
         Kind::SchemaOr(SchemaAlternative::StringArray, _) => any_of(&[json!({"type": "a"}), json!(["b"])]),
         Kind::Message(id) | Kind::Inline(id) => any_message(*id, depth),
-        Kind::List(item, _) => proptest::collection::vec(any(item, depth), 0..3).prop_map(Value::Array).boxed(),
-        Kind::Map(item, _) => proptest::collection::hash_map("[a-c]{0,2}", any(item, depth), 0..3)
+        // Never empty: only the tree tells an empty list from none.
+        Kind::List(item, _) => proptest::collection::vec(any(item, depth), 1..3).prop_map(Value::Array).boxed(),
+        Kind::Map(item, _) => proptest::collection::hash_map("[a-c]{0,2}", any(item, depth), 1..3)
             .prop_map(|map| Value::Object(map.into_iter().collect()))
             .boxed(),
     }
