@@ -136,7 +136,7 @@ impl<'a> Exchange<'a> {
         if misplaced || info.parts.len() > 3 && !subresources::takes_path(&info.subresource) {
             return Err(Status::no_such_path());
         }
-        Ok(Self { api, request, store, output: Output::default(), warnings: Warnings::default() }.negotiated()?)
+        Self { api, request, store, output: Output::default(), warnings: Warnings::default() }.negotiated()
     }
 
     /// Settles the representation of the answer.

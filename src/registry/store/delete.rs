@@ -180,10 +180,8 @@ impl Store {
 
     /// Sets when and after which grace the object goes; the first time counts as a change of generation.
     fn set_deletion(&self, object: &mut Object, at: String, grace: i64) {
-        if object.deletion_timestamp().is_none() {
-            if object.generation() > 0 {
-                object.set_generation(object.generation() + 1);
-            }
+        if object.deletion_timestamp().is_none() && object.generation() > 0 {
+            object.set_generation(object.generation() + 1);
         }
         object.set_meta_str("deletionTimestamp", &at);
         object.metadata_mut().insert("deletionGracePeriodSeconds".to_owned(), grace.into());

@@ -90,10 +90,10 @@ impl Store {
         };
         let prefix = self.namespace_prefix(namespace);
         let start = self.start(options, &prefix)?;
-        if let (Some(name), true) = (selection.fields.required("metadata.name"), start.revision.is_none() && !start.continued) {
-            if !namespace.is_empty() || !self.resource.decl.namespaced {
-                return self.list_one(namespace, name, options, &selection).await;
-            }
+        if let (Some(name), true) = (selection.fields.required("metadata.name"), start.revision.is_none() && !start.continued)
+            && (!namespace.is_empty() || !self.resource.decl.namespaced)
+        {
+            return self.list_one(namespace, name, options, &selection).await;
         }
         self.list_range(prefix, start, options, &selection).await
     }

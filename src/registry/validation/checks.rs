@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn conditions() {
         let fine = json!({"type": "A", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z", "reason": "R"});
-        assert_eq!(lines(|errors| validate_conditions(errors, &Path::new("c"), &[fine.clone()])), [""; 0]);
+        assert_eq!(lines(|errors| validate_conditions(errors, &Path::new("c"), std::slice::from_ref(&fine))), [""; 0]);
         let found = lines(|errors| validate_conditions(errors, &Path::new("c"), &[fine, json!({"type": "A", "status": "x"})]));
         assert_eq!(
             found,

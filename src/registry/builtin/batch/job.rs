@@ -208,14 +208,10 @@ fn check_unchanged(errors: &mut ErrorList, object: &Object, old: &Object) {
     let completions = both("completions");
     if new.str("completionMode") != "Indexed" {
         immutable(errors, &path.child("completions"), completions.0, completions.1);
-    } else if let (Some(count), true) = (completions.0, !same(completions.0, completions.1)) {
-        if count.as_i64() != new.int("parallelism") {
-            errors.push(FieldError::invalid(
-                &path.child("completions"),
-                count.clone(),
-                "can only be modified in tandem with spec.parallelism",
-            ));
-        }
+    } else if let (Some(count), true) = (completions.0, !same(completions.0, completions.1))
+        && count.as_i64() != new.int("parallelism")
+    {
+        errors.push(FieldError::invalid(&path.child("completions"), count.clone(), "can only be modified in tandem with spec.parallelism"));
     }
     immutable(errors, &path.child("selector"), new.field("selector"), before.field("selector"));
     check_template_unchanged(errors, &path, new, before, old);

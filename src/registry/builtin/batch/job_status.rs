@@ -108,12 +108,11 @@ fn check_completion(errors: &mut ErrorList, change: &Change) {
         }
     }
     let read = |value: &Value| value.as_str().and_then(|text| time::parse(text).ok());
-    if change.moved("startTime") || change.moved("completionTime") {
-        if let (Some(start), Some(end)) = (read(&start), read(&completion)) {
-            if end < start {
-                errors.push(FieldError::invalid(&path, completion, "must be equal to or after `startTime`"));
-            }
-        }
+    if (change.moved("startTime") || change.moved("completionTime"))
+        && let (Some(start), Some(end)) = (read(&start), read(&completion))
+        && end < start
+    {
+        errors.push(FieldError::invalid(&path, completion, "must be equal to or after `startTime`"));
     }
 }
 
@@ -160,10 +159,10 @@ fn check_indexes(errors: &mut ErrorList, change: &Change) {
     if let (true, Some(Err(why))) = (completed_moved, completions.map(|completions| count_indexes(completed, completions))) {
         refuse(errors, "completedIndexes", completed, format!("error parsing completedIndexes: {why}"));
     }
-    if let (true, Some(completions), Some(failed)) = (failed_moved && per_index, completions, failed) {
-        if let Err(why) = count_indexes(failed, completions) {
-            refuse(errors, "failedIndexes", failed, format!("error parsing failedIndexes: {why}"));
-        }
+    if let (true, Some(completions), Some(failed)) = (failed_moved && per_index, completions, failed)
+        && let Err(why) = count_indexes(failed, completions)
+    {
+        refuse(errors, "failedIndexes", failed, format!("error parsing failedIndexes: {why}"));
     }
     if completed_moved && !completed.is_empty() && change.job.str_at("/spec/completionMode") != "Indexed" {
         let detail = "cannot set non-empty completedIndexes when non-indexed completion mode";

@@ -226,8 +226,11 @@ fn check_domain(errors: &mut ErrorList, path: &Path, name: &str) {
     }
 }
 
+/// What is wrong with a name.
+type Check = fn(&str) -> names::Problems;
+
 fn check_hints(errors: &mut ErrorList, path: &Path, hints: &Value) {
-    let checks: [(&str, fn(&str) -> names::Problems); 2] = [("forZones", names::label_value), ("forNodes", names::dns1123_subdomain)];
+    let checks: [(&str, Check); 2] = [("forZones", names::label_value), ("forNodes", names::dns1123_subdomain)];
     for (key, problems) in checks {
         let (path, list) = (path.child(key), hints.list(key));
         if list.len() > HINTS_MAX {

@@ -27,11 +27,11 @@ impl Strategy for Ingresses {
         let mut errors = check_spec(object, Leniency::default());
         let annotation = object.annotations().and_then(|annotations| annotations.opt_str(CLASS_ANNOTATION));
         let class = object.at("/spec/ingressClassName").and_then(Value::as_str);
-        if let (Some(annotation), Some(class)) = (annotation, class) {
-            if annotation != class {
-                let path = Path::new("annotations").child(CLASS_ANNOTATION);
-                errors.push(FieldError::invalid(&path, annotation, "must match `ingressClassName` when both are specified"));
-            }
+        if let (Some(annotation), Some(class)) = (annotation, class)
+            && annotation != class
+        {
+            let path = Path::new("annotations").child(CLASS_ANNOTATION);
+            errors.push(FieldError::invalid(&path, annotation, "must match `ingressClassName` when both are specified"));
         }
         errors
     }
