@@ -152,6 +152,11 @@ pub trait Strategy: Send + Sync + 'static {
         false
     }
 
+    /// What to say in a Warning header to a delete that does not tell what becomes of dependents.
+    fn delete_warning(&self) -> Option<&'static str> {
+        None
+    }
+
     /// The paths that are set back on this subresource's writes and so never owned there (upstream's
     /// GetResetFields), as slash-separated paths below the object: `/status`.
     fn reset_fields(&self, sub: Subresource) -> &'static [&'static str] {

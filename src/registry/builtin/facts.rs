@@ -171,6 +171,10 @@ impl Strategy for Row {
         self.facts.orphans
     }
 
+    fn delete_warning(&self) -> Option<&'static str> {
+        self.code.delete_warning()
+    }
+
     fn reset_fields(&self, sub: Subresource) -> &'static [&'static str] {
         match (self.code.reset_fields(sub), sub) {
             ([], Subresource::Main) if self.facts.status => &["/status"],

@@ -7,6 +7,7 @@ pub mod authentication;
 pub mod authorization;
 pub mod autoscaling;
 mod batch;
+mod certificates;
 mod coordination;
 pub mod core;
 pub mod defaults;

@@ -2,8 +2,8 @@
 
 use super::facts::{Facts, META_OF_STATUS, NoCode, PLAIN, Row, WITH_STATUS, WORKLOAD};
 use super::{
-    admissionregistration, apiregistration, apps, autoscaling, batch, coordination, core, discovery, flowcontrol, networking, node, policy,
-    rbac, scheduling, storage,
+    admissionregistration, apiregistration, apps, autoscaling, batch, certificates, coordination, core, discovery, flowcontrol, networking,
+    node, policy, rbac, scheduling, storage,
 };
 use crate::registry::{NameRule, Strategy};
 
@@ -99,7 +99,7 @@ pub static ROWS: &[Row] = &[
     // events in their own group are the same objects
     row("events.k8s.io", "events", Facts { create_on_update: true, ignores_dependents: true, selectable: NEW_EVENT_FIELDS, ..PLAIN }, &core::Events { strict: true }),
     // access
-    row("certificates.k8s.io", "certificatesigningrequests", Facts { selectable: &["spec.signerName"], status_resets: &["/spec", "/status/conditions"], ..WITH_STATUS }, &NoCode),
+    row("certificates.k8s.io", "certificatesigningrequests", Facts { selectable: &["spec.signerName"], status_resets: &["/spec", "/status/conditions"], ..WITH_STATUS }, &certificates::CertificateSigningRequests),
     row("rbac.authorization.k8s.io", "clusterrolebindings", RBAC, &rbac::ClusterRoleBindings),
     row("rbac.authorization.k8s.io", "clusterroles", RBAC, &rbac::ClusterRoles),
     row("rbac.authorization.k8s.io", "rolebindings", RBAC, &rbac::RoleBindings),

@@ -38,6 +38,7 @@ enum Step {
 impl Store {
     /// Deletes an object, or marks it as deleted where finalizers or a grace period hold it.
     pub async fn delete(&self, ctx: &WriteContext<'_>, name: &str, options: &DeleteOptions, gate: &dyn Gate) -> Result<Deleted> {
+        self.warn_of_dependents(ctx, options);
         let key = self.key(ctx.namespace, name)?;
         let mut found = self.storage.get(&key).await.map_err(|error| self.fault(error, "delete"))?;
         for _ in 0..CONFLICT_RETRIES {
@@ -48,6 +49,12 @@ impl Store {
             }
         }
         Err(Status::modified(&self.resource.gvr, name))
+    }
+
+    fn warn_of_dependents(&self, ctx: &WriteContext<'_>, options: &DeleteOptions) {
+        if let (None, None, Some(warning)) = (&options.propagation, &options.orphan_dependents, self.resource.strategy.delete_warning()) {
+            ctx.warnings.add(warning);
+        }
     }
 
     /// One attempt: `Err` holds what stands after somebody else was faster.
@@ -211,6 +218,7 @@ impl Store {
         options: &DeleteOptions,
         gate: &dyn Gate,
     ) -> Result<Page> {
+        self.warn_of_dependents(ctx, options);
         let mut list = list.clone();
         let limited = list.limit > 0;
         if !limited {

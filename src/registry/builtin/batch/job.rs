@@ -76,6 +76,13 @@ impl Strategy for Jobs {
         warnings
     }
 
+    fn delete_warning(&self) -> Option<&'static str> {
+        Some(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set \
+             propagationPolicy=Orphan to suppress this warning",
+        )
+    }
+
     fn selectable_value(&self, object: &Object, field: &str) -> String {
         match field {
             "status.successful" => object.i64_at("/status/succeeded").unwrap_or(0).to_string(),

@@ -31,6 +31,7 @@ pub use affinity::check_node_selector;
 pub use containers::PROTOCOLS;
 pub use defaults::{default_pod, default_template};
 pub use options::PodOptions;
+pub use projected::check_signer_name;
 pub use scheduling::{EFFECTS, check_tolerations};
 pub use spec::PodScope;
 pub use storage::{Checked, check_csi_driver_name, check_storage};
