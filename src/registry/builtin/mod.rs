@@ -20,6 +20,7 @@ mod node;
 mod policy;
 pub mod quantity;
 mod rbac;
+mod resource;
 mod resources;
 mod scheduling;
 mod storage;

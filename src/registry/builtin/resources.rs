@@ -3,7 +3,7 @@
 use super::facts::{Facts, META_OF_STATUS, NoCode, PLAIN, Row, WITH_STATUS, WORKLOAD};
 use super::{
     admissionregistration, apiregistration, apps, autoscaling, batch, certificates, coordination, core, discovery, flowcontrol, networking,
-    node, policy, rbac, scheduling, storage,
+    node, policy, rbac, resource, scheduling, storage,
 };
 use crate::registry::{NameRule, Strategy};
 
@@ -125,10 +125,10 @@ pub static ROWS: &[Row] = &[
     row("node.k8s.io", "runtimeclasses", Facts { create_on_update: true, unconditional_update: false, ..PLAIN }, &node::RuntimeClasses),
     row("coordination.k8s.io", "leases", Facts { create_on_update: true, unconditional_update: false, ..PLAIN }, &coordination::Leases),
     // dynamic resources
-    row("resource.k8s.io", "deviceclasses", Facts { generation: true, returns_deleted: true, ..PLAIN }, &NoCode),
-    row("resource.k8s.io", "resourceclaims", Facts { returns_deleted: true, ..STATUS_ALONE }, &NoCode),
-    row("resource.k8s.io", "resourceclaimtemplates", Facts { returns_deleted: true, ..PLAIN }, &NoCode),
-    row("resource.k8s.io", "resourceslices", Facts { generation: true, returns_deleted: true, selectable: &["spec.nodeName", "spec.driver"], ..PLAIN }, &NoCode),
+    row("resource.k8s.io", "deviceclasses", Facts { generation: true, returns_deleted: true, ..PLAIN }, &resource::DeviceClasses),
+    row("resource.k8s.io", "resourceclaims", Facts { returns_deleted: true, ..STATUS_ALONE }, &resource::ResourceClaims),
+    row("resource.k8s.io", "resourceclaimtemplates", Facts { returns_deleted: true, ..PLAIN }, &resource::ResourceClaimTemplates),
+    row("resource.k8s.io", "resourceslices", Facts { generation: true, returns_deleted: true, selectable: &["spec.nodeName", "spec.driver"], ..PLAIN }, &resource::ResourceSlices),
     // flow control
     row("flowcontrol.apiserver.k8s.io", "flowschemas", Facts { status_keeps: META_OF_STATUS, status_resets: &["/metadata", "/spec"], ..WORKLOAD }, &flowcontrol::FlowSchemas),
     row("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", Facts { status_keeps: META_OF_STATUS, status_resets: &["/metadata", "/spec"], ..WORKLOAD }, &flowcontrol::PriorityLevels),
