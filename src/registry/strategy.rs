@@ -152,6 +152,11 @@ pub trait Strategy: Send + Sync + 'static {
         false
     }
 
+    /// Why the object of that name may not be deleted by anybody.
+    fn delete_refusal(&self, _name: &str) -> Option<&'static str> {
+        None
+    }
+
     /// What to say in a Warning header to a delete that does not tell what becomes of dependents.
     fn delete_warning(&self) -> Option<&'static str> {
         None

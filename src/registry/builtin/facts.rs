@@ -171,6 +171,10 @@ impl Strategy for Row {
         self.facts.orphans
     }
 
+    fn delete_refusal(&self, name: &str) -> Option<&'static str> {
+        self.code.delete_refusal(name)
+    }
+
     fn delete_warning(&self) -> Option<&'static str> {
         self.code.delete_warning()
     }

@@ -38,6 +38,9 @@ enum Step {
 impl Store {
     /// Deletes an object, or marks it as deleted where finalizers or a grace period hold it.
     pub async fn delete(&self, ctx: &WriteContext<'_>, name: &str, options: &DeleteOptions, gate: &dyn Gate) -> Result<Deleted> {
+        if let Some(why) = self.resource.strategy.delete_refusal(name) {
+            return Err(Status::forbidden(&self.resource.gvr, name, why));
+        }
         self.warn_of_dependents(ctx, options);
         let key = self.key(ctx.namespace, name)?;
         let mut found = self.storage.get(&key).await.map_err(|error| self.fault(error, "delete"))?;

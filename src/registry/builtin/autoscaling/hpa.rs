@@ -37,6 +37,7 @@ pub struct HorizontalPodAutoscalers;
 
 impl Strategy for HorizontalPodAutoscalers {
     fn default(&self, object: &mut Object) {
+        drop_carriers(object);
         let spec = object.section_mut("spec");
         fill(spec, "minReplicas", 1);
         if spec.list("metrics").is_empty() {
@@ -68,6 +69,21 @@ impl Strategy for HorizontalPodAutoscalers {
             not_negative(&mut errors, &Path::new("status").child(key), count);
         }
         errors
+    }
+}
+
+/// Annotations that carry fields of v2 through v1 mean nothing here.
+fn drop_carriers(object: &mut Object) {
+    let Some(annotations) = object.annotations() else { return };
+    if !super::CARRIERS.iter().any(|key| annotations.contains_key(*key)) {
+        return;
+    }
+    let metadata = object.metadata_mut();
+    if let Some(annotations) = part(metadata, "annotations") {
+        annotations.retain(|key, _| !super::CARRIERS.contains(&key.as_str()));
+        if annotations.is_empty() {
+            metadata.shift_remove("annotations");
+        }
     }
 }
 

@@ -53,6 +53,11 @@ impl Strategy for PriorityClasses {
         immutable(&mut errors, &Path::new(key), object.field(key), old.field(key));
         errors
     }
+
+    fn delete_refusal(&self, name: &str) -> Option<&'static str> {
+        let known = SYSTEM_CLASSES.iter().any(|(known, _)| *known == name);
+        known.then_some("this is a system priority class and cannot be deleted")
+    }
 }
 
 fn system_problem(object: &Object, value: i64) -> Option<String> {
