@@ -114,10 +114,14 @@ impl Resource {
         if meta || known.contains(&label) {
             return Ok(());
         }
-        Err(if known.is_empty() {
-            format!("\"{label}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
-        } else {
-            format!("field label not supported: {label}")
+        Err(match self.gvk.kind.as_str() {
+            _ if known.is_empty() => format!("\"{label}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""),
+            // Two kinds have words of their own.
+            "Job" if self.gvk.group == "batch" => format!("field label {label:?} not supported for Job"),
+            "ResourceSlice" if self.gvk.group == "resource.k8s.io" => {
+                format!("field label not supported for {}, Kind=ResourceSlice: {label}", self.gvk.api_version())
+            }
+            _ => format!("field label not supported: {label}"),
         })
     }
 }
