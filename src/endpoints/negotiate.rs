@@ -82,7 +82,7 @@ pub fn output(header: &str, user_agent: &str, query: &Query, purpose: Purpose) -
     Ok(output)
 }
 
-const WATCHED: &str = "application/json;stream=watch, application/yaml;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+const WATCHED: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
 /// The representation for an answer that must come in some form: JSON where the client accepts none.
 pub fn output_or_json(header: &str, user_agent: &str, query: &Query) -> Output {
@@ -97,6 +97,10 @@ fn pick(header: &str, purpose: Purpose) -> Option<Output> {
     }
     for clause in accept::parse(header) {
         for media in MediaType::ALL {
+            // YAML documents cannot be told apart in a stream.
+            if media == MediaType::Yaml && purpose == Purpose::Watch {
+                continue;
+            }
             if clause.covers(media.name())
                 && let Some(output) = accept_params(&clause.params, media, purpose)
             {

@@ -93,7 +93,10 @@ impl View<'_> {
     pub fn table_bytes(&self, objects: &[Object], meta: table::ListMeta, version: &str, headers: bool) -> Result<Vec<u8>> {
         let gvr = &self.resource().gvr;
         let api_version = meta_version(version);
-        let printer = printers::for_resource(&gvr.group, &gvr.resource);
+        let printer = match objects {
+            [scale] if scale.kind() == "Scale" => printers::scale(),
+            _ => printers::for_resource(&gvr.group, &gvr.resource),
+        };
         let format = table::Format { printer, api_version: &api_version, include: self.include, now: self.now };
         let mut order: Vec<&Object> = objects.iter().collect();
         if let Some(compare) = printer.order() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures::FutureExt;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, Method, Response, StatusCode, header};
 use hyper::body::Incoming;
 
 use crate::auth::User;
@@ -131,6 +131,11 @@ impl Chain {
         }
         if let Some(response) = self.openapi.answer(path, query, &request.headers) {
             return response.map(body::full);
+        }
+        if !matches!(request.method, Method::GET | Method::HEAD) {
+            let output = negotiate::output_or_json(&request.header(header::ACCEPT), request.user_agent(), &request.query);
+            let known = self.documents.answer(path, query, &request.headers).is_some();
+            return if known { respond::status(&handlers::method_not_allowed(), output) } else { not_found() };
         }
         match self.documents.answer(path, query, &request.headers) {
             Some(Ok(document)) => document.map(body::full),

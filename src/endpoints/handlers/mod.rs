@@ -77,15 +77,17 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let info = &x.request.info;
-    if let Some(warning) = deprecation(&x.store.resource.gvk) {
+    let (allowed, reads) = (x.check_verb(), matches!(info.verb.as_str(), "get" | "list" | "watch"));
+    if let Some(warning) = deprecation(&x.store.resource.gvk).filter(|_| allowed.is_ok() || reads) {
         x.warnings.add(warning);
     }
-    x.check_verb()?;
+    allowed?;
     if !info.subresource.is_empty() {
         return subresources::handle(x, body).await;
     }
-    if x.store.resource.decl.storage_prefix.is_empty() && info.resource != "bindings" {
-        return reviews::handle(x, read(body).await?).await;
+    if x.store.resource.decl.storage_prefix.is_empty() {
+        let body = read(body).await?;
+        return if info.resource == "bindings" { subresources::bind_named(x, body).await } else { reviews::handle(x, body).await };
     }
     match info.verb.as_str() {
         "get" => get::handle(x).await,
@@ -161,14 +163,27 @@ impl<'a> Exchange<'a> {
             let sub = decl.subresources.iter().find(|sub| sub.name == info.subresource).ok_or_else(Status::no_such_path)?;
             (&sub.verbs, info.verb.as_str())
         };
-        let nameless = info.url_name().is_empty() && matches!(action, "patch" | "update");
-        if !nameless && verbs.iter().any(|verb| verb == action) {
+        if self.routed(action) && verbs.iter().any(|verb| verb == action) {
             return Ok(());
         }
         if info.subresource.is_empty() && action == "watch" && decl.verbs.iter().any(|verb| verb == "list") {
             return Err(Status::method_not_supported(&self.store.resource.gvr, "watch"));
         }
         Err(method_not_allowed())
+    }
+
+    /// Whether the verb goes with the path: collections are created in, objects changed; across all namespaces there is
+    /// only looking.
+    fn routed(&self, verb: &str) -> bool {
+        let info = &self.request.info;
+        let named = !info.url_name().is_empty();
+        let across = self.store.resource.decl.namespaced && info.namespace.is_empty();
+        match verb {
+            "create" if info.subresource.is_empty() => !named && !(across && !self.store.resource.decl.storage_prefix.is_empty()),
+            "patch" | "update" => named,
+            "deletecollection" => !across,
+            _ => true,
+        }
     }
 
     /// The namespace that the store works in.

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::meta::options::{Write, WriteOptions};
 use crate::meta::status::Result;
-use crate::meta::{Object, Status};
+use crate::meta::{Gvr, Object, Status};
 use crate::registry::builtin::{authentication, authorization};
 use crate::registry::store::Page;
 
@@ -22,7 +22,7 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
             let revision = x.store.storage.current_revision().await.unwrap_or_default();
             Ok(respond::bytes(200, x.output, x.view()?.list_bytes(Page { revision, ..Page::default() })?))
         }
-        ("componentstatuses", _) => Err(Status::not_found(&x.store.resource.gvr, info.url_name())),
+        ("componentstatuses", _) => Err(Status::not_found(&Gvr::new("", "v1", "componentstatus"), info.url_name())),
         (_, "create") => review(x, &body).await,
         _ => Err(super::method_not_allowed()),
     }

@@ -1,5 +1,7 @@
 //! Requests to subresources, each to the handler that knows it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::Response;
 use http_body::Body as HttpBody;
@@ -10,7 +12,7 @@ use async_trait::async_trait;
 use crate::meta::options::{DeleteOptions, Write, WriteOptions};
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status};
-use crate::registry::store::{Target, Updater};
+use crate::registry::store::{Store, Target, Updater};
 use crate::registry::strategy::Subresource;
 
 use super::{Exchange, RequestGate, get, patch, read, scale, token, update};
@@ -36,9 +38,7 @@ where
         ("binding", "create") => bind(x, read(body).await?).await,
         ("eviction", "create") => evict(x, read(body).await?).await,
         ("token", "create") => token::handle(x, read(body).await?).await,
-        ("log" | "exec" | "attach" | "portforward" | "proxy", _) => {
-            Err(Status::unavailable(format!("the {} subresource has no node to reach", info.subresource)))
-        }
+        ("log" | "exec" | "attach" | "portforward" | "proxy", _) => connect(x).await,
         (_, "get") => get::handle(x).await,
         (name, "update") => update::handle(x, subresource(name), read(body).await?).await,
         (name, "patch") => patch::handle(x, subresource(name), body).await,
@@ -69,24 +69,57 @@ fn decode(x: &Exchange<'_>, body: &Bytes, options: &WriteOptions) -> Result<Obje
     Ok(object)
 }
 
+/// Streams to a node. None can be reached yet: what is answered is what does not need one.
+async fn connect(x: &Exchange<'_>) -> Result<Response<Body>> {
+    let (resource, name) = (&x.store.resource, x.request.info.url_name());
+    let object = x.store.find(x.namespace(), name).await?.ok_or_else(|| Status::not_found(&resource.gvr, name))?;
+    let subresource = x.request.info.subresource.as_str();
+    if resource.gvr.resource == "pods" && subresource != "proxy" && object.str_at("/spec/nodeName").is_empty() {
+        if subresource == "log" {
+            let mut response = Response::new(crate::endpoints::body::empty());
+            *response.status_mut() = http::StatusCode::NO_CONTENT;
+            return Ok(response);
+        }
+        return Err(Status::bad_request(format!("pod {name} does not have a host assigned")));
+    }
+    Err(Status::unavailable(format!("the {subresource} subresource has no node to reach")))
+}
+
 /// Assigns a pod to a node (core/pod/storage `BindingREST`).
 async fn bind(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     let options = WriteOptions::from_query(&x.request.query, Write::Create)?;
     let binding = decode(x, &body, &options)?;
-    let name = x.request.info.url_name();
-    if binding.name() != name {
+    if binding.name() != x.request.info.url_name() {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
-    let updater = Bind { x, binding };
+    assign(x, binding, &options, x.store.clone()).await
+}
+
+/// A Binding of its own names its pod itself (core/pod/storage `LegacyBindingREST`).
+pub async fn bind_named(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
+    let options = WriteOptions::from_query(&x.request.query, Write::Create)?;
+    let resource = &x.store.resource;
+    let mut binding = x.decode_as(&body, &resource.gvk, resource.ty(), options.field_validation)?.object;
+    x.check_namespace(&mut binding)?;
+    let pods = Gvr::new("", "v1", "pods");
+    let store = x.api.registry.get(&pods).ok_or_else(Status::no_such_path)?.clone();
+    assign(x, binding, &options, store).await
+}
+
+async fn assign(x: &Exchange<'_>, binding: Object, options: &WriteOptions, pods: Arc<Store>) -> Result<Response<Body>> {
+    let name = binding.name().to_owned();
+    let updater = Bind { x, binding, gvr: pods.resource.gvr.clone() };
     let gate = RequestGate { x, dry_run: options.dry_run };
-    let target = Target { name, sub: Subresource::Other("binding"), force_create: false };
-    x.store.update(&x.write_context(options.dry_run), target, &updater, &gate).await?;
+    let target = Target { name: &name, sub: Subresource::Other("binding"), force_create: false };
+    pods.update(&x.write_context(options.dry_run), target, &updater, &gate).await?;
     Ok(x.answer_status(&created()))
 }
 
 struct Bind<'a> {
     x: &'a Exchange<'a>,
     binding: Object,
+    /// Pods.
+    gvr: Gvr,
 }
 
 #[async_trait]
@@ -96,7 +129,7 @@ impl Updater for Bind<'_> {
     }
 
     async fn updated(&self, live: Option<&Object>) -> Result<Object> {
-        let gvr = &self.x.store.resource.gvr;
+        let gvr = &self.gvr;
         let live = live.ok_or_else(|| Status::not_found(gvr, self.binding.name()))?;
         let refused = |why: String| {
             let binding = Gvr::new(&gvr.group, &gvr.version, "pods/binding");

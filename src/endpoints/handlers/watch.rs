@@ -97,7 +97,7 @@ impl Frames {
     fn stream(self, events: Events, timeout: Duration) -> BoxStream<'static, std::io::Result<Bytes>> {
         let begun = Instant::now();
         let end = begun + timeout;
-        let first_bookmark = begun + BOOKMARK_EVERY.min(timeout.saturating_sub(BOOKMARK_BEFORE_END).max(Duration::from_millis(1)));
+        let first_bookmark = next_bookmark(begun, end);
         let state = Some((self, events, end, first_bookmark));
         stream::unfold(state, |state| async move {
             let (mut frames, mut events, end, mut bookmark) = state?;

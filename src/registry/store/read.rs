@@ -57,8 +57,7 @@ impl Store {
     /// One object. `resource_version` is the oldest state that will do; empty for the latest, which storage always gives.
     pub async fn get(&self, namespace: &str, name: &str, resource_version: &str) -> Result<Stored> {
         let key = self.key(namespace, name)?;
-        let least =
-            parse_resource_version(resource_version).map_err(|why| Status::bad_request(format!("invalid resource version: {why}")))?;
+        let least = parse_resource_version(resource_version).map_err(|why| Status::failure(500, "", why))?;
         let (stored, revision) = self.storage.get_with_revision(&key).await.map_err(|error| self.fault(error, "get"))?;
         if least > revision {
             return Err(too_large_resource_version(least, revision));

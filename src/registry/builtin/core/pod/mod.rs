@@ -47,9 +47,21 @@ use crate::registry::{Context, Strategy, Subresource};
 
 pub struct Pods;
 
+/// `podIP` is the first of `podIPs`; older clients know only the one (`pkg/apis/core/v1/conversion.go`).
+fn sync_ips(object: &mut Object) {
+    let first = object.str_at("/status/podIPs/0/ip").to_owned();
+    let single = object.str_at("/status/podIP").to_owned();
+    if !first.is_empty() && first != single {
+        object.section_mut("status").insert("podIP".to_owned(), first.into());
+    } else if first.is_empty() && !single.is_empty() {
+        object.section_mut("status").insert("podIPs".to_owned(), json!([{ "ip": single }]));
+    }
+}
+
 impl Strategy for Pods {
     fn default(&self, object: &mut Object) {
         default_pod(object);
+        sync_ips(object);
     }
 
     fn prepare_for_create(&self, ctx: &Context, object: &mut Object) {

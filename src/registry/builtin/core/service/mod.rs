@@ -112,6 +112,10 @@ fn default_spec(spec: &mut Map<String, Value>, externally_accessible: bool) {
     if externally_accessible {
         put_default(spec, "externalTrafficPolicy", "Cluster");
     }
+    if spec.str("type") == "ExternalName" {
+        // Upstream hides it at every read.
+        spec.shift_remove("internalTrafficPolicy");
+    }
     if spec.opt_str("internalTrafficPolicy").is_none() && matches!(spec.str("type"), "NodePort" | "LoadBalancer" | "ClusterIP") {
         spec.insert("internalTrafficPolicy".to_owned(), "Cluster".into());
     }
