@@ -11,7 +11,7 @@ const fn row(group: &'static str, resource: &'static str, facts: Facts, code: &'
     Row { group, resource, facts, code }
 }
 
-/// What an event can be selected by; both groups store it by these names.
+/// What an event can be selected by.
 const EVENT_FIELDS: &[&str] = &[
     "involvedObject.kind",
     "involvedObject.namespace",
@@ -23,6 +23,20 @@ const EVENT_FIELDS: &[&str] = &[
     "reason",
     "reportingComponent",
     "source",
+    "type",
+];
+
+/// The same by the names of events.k8s.io.
+const NEW_EVENT_FIELDS: &[&str] = &[
+    "reason",
+    "regarding.kind",
+    "regarding.namespace",
+    "regarding.name",
+    "regarding.uid",
+    "regarding.apiVersion",
+    "regarding.resourceVersion",
+    "regarding.fieldPath",
+    "reportingController",
     "type",
 ];
 
@@ -83,7 +97,7 @@ pub static ROWS: &[Row] = &[
     row("networking.k8s.io", "servicecidrs", STATUS_ALONE, &networking::ServiceCidrs),
     row("discovery.k8s.io", "endpointslices", Facts { generation: true, ..PLAIN }, &discovery::EndpointSlices),
     // events in their own group are the same objects
-    row("events.k8s.io", "events", Facts { create_on_update: true, ignores_dependents: true, selectable: EVENT_FIELDS, ..PLAIN }, &core::Events { strict: true }),
+    row("events.k8s.io", "events", Facts { create_on_update: true, ignores_dependents: true, selectable: NEW_EVENT_FIELDS, ..PLAIN }, &core::Events { strict: true }),
     // access
     row("certificates.k8s.io", "certificatesigningrequests", Facts { selectable: &["spec.signerName"], status_resets: &["/spec", "/status/conditions"], ..WITH_STATUS }, &certificates::CertificateSigningRequests),
     row("rbac.authorization.k8s.io", "clusterrolebindings", RBAC, &rbac::ClusterRoleBindings),
