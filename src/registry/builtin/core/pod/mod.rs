@@ -95,6 +95,7 @@ impl Strategy for Pods {
             Subresource::Main => {}
             Subresource::Status => prepare_status(object, old),
             Subresource::Other("ephemeralcontainers") => keep_all_but_ephemeral_containers(object, old),
+            Subresource::Other("resize") => keep_all_but_resources(object, old),
             Subresource::Other(_) => {}
         }
     }
@@ -243,6 +244,45 @@ fn keep_all_but_ephemeral_containers(object: &mut Object, old: &Object) {
     };
 }
 
+/// The resize subresource changes nothing but resources, and how containers take to changes of them. What renames or
+/// counts containers anew is left for the checks to refuse.
+fn keep_all_but_resources(object: &mut Object, old: &Object) {
+    const LISTS: [&str; 2] = ["containers", "initContainers"];
+    let (Some(mut new), Some(old_spec)) = (object.map("spec").cloned(), old.map("spec")) else { return };
+    if LISTS.iter().any(|key| new.list(key).len() != old_spec.list(key).len()) {
+        return;
+    }
+    for key in LISTS {
+        let names = |spec: &Map<String, Value>| -> Vec<String> { spec.list(key).iter().map(|one| one.str("name").to_owned()).collect() };
+        if names(&new) != names(old_spec) {
+            continue;
+        }
+        for (container, old) in parts(&mut new, key).zip(old_spec.list(key)) {
+            let mut whole = old.as_object().cloned().unwrap_or_default();
+            for member in ["resources", "resizePolicy"] {
+                put(&mut whole, member, container.shift_remove(member));
+            }
+            *container = whole;
+        }
+    }
+    let mut spec = old_spec.clone();
+    for key in ["containers", "initContainers", "resources"] {
+        put(&mut spec, key, new.shift_remove(key));
+    }
+    object.insert("spec".to_owned(), spec.into());
+    put(object, "status", old.get("status").cloned());
+    for key in crate::registry::builtin::META_OF_STATUS {
+        keep_meta(object, old, key);
+    }
+}
+
+fn put(map: &mut Map<String, Value>, key: &str, value: Option<Value>) {
+    match value {
+        Some(value) => map.insert(key.to_owned(), value),
+        None => map.shift_remove(key),
+    };
+}
+
 /// Gives the container of that name its profile.
 fn set_app_armor(spec: &mut Map<String, Value>, name: &str, profile: &Value) {
     for key in ["initContainers", "containers", "ephemeralContainers"] {
@@ -338,6 +378,22 @@ mod tests {
         assert_eq!(Value::from(object.clone()), want);
         Pods.default(&mut object);
         assert_eq!(Value::from(object), want);
+    }
+
+    #[test]
+    fn a_resize_changes_resources_only() {
+        let old =
+            pod(json!({"spec": {"nodeName": "n", "containers": [{"name": "a", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}}));
+        let mut new = pod(json!({"spec": {"containers": [{"name": "a", "image": "y", "resources": {"requests": {"cpu": "2"}}}]}}));
+        keep_all_but_resources(&mut new, &old);
+        let want = json!({"nodeName": "n", "containers": [{"name": "a", "image": "x", "resources": {"requests": {"cpu": "2"}}}]});
+        assert_eq!(new.at("/spec"), Some(&want));
+        // A renamed container is left for the checks.
+        let renamed = json!([{"name": "b", "image": "y"}]);
+        let mut new = pod(json!({"spec": {"containers": renamed}}));
+        keep_all_but_resources(&mut new, &old);
+        assert_eq!(new.at("/spec/containers"), Some(&renamed));
+        assert_eq!(new.str_at("/spec/nodeName"), "n");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::meta::{ErrorList, FieldError, Object, Path, names};
 use crate::registry::builtin::core::internal;
 use crate::registry::validation::{Fields, same};
 
+const ONLY_COMPUTE: &str = "only cpu and memory resources are mutable";
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const UPDATABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` \
                          (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it \
@@ -261,6 +262,15 @@ pub fn check_resize(object: &Object, old: &Object) -> ErrorList {
     if running.is_some_and(|status| status.field("resources").is_none()) {
         errors.push(FieldError::forbidden(&path, "Pod running on node without support for resize"));
     }
+    let level = |spec: &Map<String, Value>| {
+        spec.map("resources").is_some_and(|own| own.entries("requests").chain(own.entries("limits")).count() > 0)
+    };
+    if level(&spec) || level(&old_spec) {
+        resize_pod_level(&mut errors, &path, &mut spec, &old_spec);
+    }
+    if old.at("/status/nodeAllocatableResourceClaimStatuses").and_then(Value::as_array).is_some_and(|list| !list.is_empty()) {
+        errors.push(FieldError::forbidden(&path, "pods with node allocatable resource claims cannot be resized"));
+    }
     if !same_containers(&mut errors, &path, &spec, &old_spec) {
         return errors;
     }
@@ -269,35 +279,54 @@ pub fn check_resize(object: &Object, old: &Object) -> ErrorList {
             check_not_removed(&mut errors, &path.child(key).index(index).child("resources"), new, old, "resource");
         }
     }
-    check_not_removed(
-        &mut errors,
-        &path.child("resources"),
-        &Value::Object(spec.clone()),
-        &Value::Object(old_spec.clone()),
-        "pod-level resource",
-    );
-    restore_compute(&mut spec, &old_spec);
+    resize_containers(&mut errors, &path, &mut spec, &old_spec);
+    if errors.is_empty() && !same(Some(&Value::Object(spec)), Some(&Value::Object(old_spec))) {
+        errors.push(FieldError::forbidden(&path, ONLY_COMPUTE));
+    }
+    errors
+}
+
+/// Checks a resize of the pod as a whole, and sets it back.
+fn resize_pod_level(errors: &mut ErrorList, path: &Path, spec: &mut Map<String, Value>, old: &Map<String, Value>) {
+    let resources = path.child("resources");
+    if old.field("resources").is_some() && spec.field("resources").is_none() {
+        errors.push(FieldError::forbidden(&resources, "pod-level resources cannot be removed"));
+        return;
+    }
+    check_not_removed(errors, &resources, spec, old, "pod-level resource");
+    restore_compute(spec, old);
+    if !same(spec.field("resources"), old.field("resources")) {
+        errors.push(FieldError::forbidden(path, "only cpu and memory resources are mutable at pod-level"));
+    }
+}
+
+/// Checks that nothing but CPU and memory of containers changes, and sets those back.
+fn resize_containers(errors: &mut ErrorList, path: &Path, spec: &mut Map<String, Value>, old_spec: &Map<String, Value>) {
     for key in ["containers", "initContainers"] {
         let containers = spec.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten();
         for (index, (container, old)) in containers.zip(old_spec.list(key)).enumerate() {
+            let at = || path.child(key).index(index);
+            let changed = !same(Some(&*container), Some(old));
             let Some((container, old)) = container.as_object_mut().zip(old.as_object()) else { continue };
             restore_compute(container, old);
-            if same(Some(&Value::Object(container.clone())), Some(&Value::Object(old.clone()))) {
+            let other = !same(Some(&Value::Object(container.clone())), Some(&Value::Object(old.clone())));
+            if key == "containers" {
+                if other {
+                    errors.push(FieldError::forbidden(path, ONLY_COMPUTE));
+                }
                 continue;
             }
-            let error = if key == "containers" {
-                FieldError::forbidden(&path, "only cpu and memory resources are mutable")
-            } else {
+            if other {
                 let detail = "only cpu and memory resources for init or sidecar containers are mutable";
-                FieldError::forbidden(&path.child(key).index(index), detail)
-            };
-            errors.push(error);
+                errors.push(FieldError::forbidden(&at(), detail));
+            }
+            if changed && container.str("restartPolicy") != "Always" {
+                let restarting = container.list("resizePolicy").iter().filter(|policy| policy.str("restartPolicy") == "RestartContainer");
+                let detail = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
+                errors.extend(restarting.map(|_| FieldError::forbidden(&at(), detail)));
+            }
         }
     }
-    if errors.is_empty() && !same(Some(&Value::Object(spec)), Some(&Value::Object(old_spec))) {
-        errors.push(FieldError::forbidden(&path, "only cpu and memory resources are mutable"));
-    }
-    errors
 }
 
 /// Containers keep their number and order. Whether they do.
@@ -319,11 +348,11 @@ fn same_containers(errors: &mut ErrorList, path: &Path, new: &Map<String, Value>
     errors.len() == before
 }
 
-fn check_not_removed(errors: &mut ErrorList, path: &Path, new: &Value, old: &Value, what: &str) {
+fn check_not_removed(errors: &mut ErrorList, path: &Path, new: &impl Fields, old: &impl Fields, what: &str) {
+    let (new, old) = (new.map("resources"), old.map("resources"));
     for key in ["requests", "limits"] {
-        let names = |of: &Value| of.map("resources").and_then(|resources| resources.map(key)).cloned().unwrap_or_default();
-        let new = names(new);
-        if names(old).keys().any(|name| !new.contains_key(name)) {
+        let has = |name: &String| new.and_then(|new| new.map(key)).is_some_and(|amounts| amounts.contains_key(name));
+        if old.is_some_and(|old| old.entries(key).any(|(name, _)| !has(name))) {
             errors.push(FieldError::forbidden(&path.child(key), format!("{what} {key} cannot be removed")));
         }
     }
