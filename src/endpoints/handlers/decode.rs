@@ -45,7 +45,10 @@ impl Exchange<'_> {
             MediaType::Yaml => expected.yaml(body)?,
         };
         self.report(&decoded.issues, &gvk, &expected.gvk.kind, validation)?;
-        Ok(Body { object: decoded.object, gvk })
+        let mut object = decoded.object;
+        object.insert("kind".to_owned(), gvk.kind.clone().into());
+        object.insert("apiVersion".to_owned(), gvk.api_version().into());
+        Ok(Body { object, gvk })
     }
 
     /// Unknown and duplicate fields: an error, warnings, or nothing.

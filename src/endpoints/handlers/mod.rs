@@ -179,7 +179,7 @@ impl<'a> Exchange<'a> {
         let named = !info.url_name().is_empty();
         let across = self.store.resource.decl.namespaced && info.namespace.is_empty();
         match verb {
-            "create" if info.subresource.is_empty() => !named && !(across && !self.store.resource.decl.storage_prefix.is_empty()),
+            "create" if info.subresource.is_empty() => !named && (!across || self.store.resource.decl.storage_prefix.is_empty()),
             "patch" | "update" => named,
             "deletecollection" => !across,
             _ => true,

@@ -114,12 +114,7 @@ impl Patch<'_> {
     /// The patched object, of the storage version, defaulted.
     fn apply(&self, live: &Object) -> Result<Object> {
         let resource = &self.x.store.resource;
-        let mut served = live.clone();
-        if let Some(conversion) = resource.conversion {
-            conversion.to_served(&mut served);
-            served.insert("kind".to_owned(), resource.gvk.kind.clone().into());
-            served.insert("apiVersion".to_owned(), resource.gvk.api_version().into());
-        }
+        let served = self.x.store.served(live);
         let body = PatchBody { kind: self.kind, bytes: &self.body, validation: self.options.field_validation };
         let mut object = body.apply(served, resource.ty(), &resource.gvk, &resource.schema, &self.x.warnings)?;
         self.x.store.to_storage(&mut object);

@@ -104,6 +104,8 @@ pub struct Store {
     pub clock: Clock,
     /// The root of all keys, `/registry` unless `--etcd-prefix` says otherwise.
     root: Arc<str>,
+    /// The served apiVersion.
+    api_version: Arc<str>,
 }
 
 impl std::fmt::Debug for Store {
@@ -121,7 +123,8 @@ pub struct Live {
 
 impl Store {
     pub fn new(resource: Arc<Resource>, storage: Arc<dyn Storage>, clock: Clock, root: &str) -> Self {
-        Self { resource, storage, clock, root: root.trim_end_matches('/').into() }
+        let api_version = resource.gvk.api_version().into();
+        Self { resource, storage, clock, root: root.trim_end_matches('/').into(), api_version }
     }
 
     /// The prefix of all keys of the resource, with its closing slash.
@@ -198,19 +201,45 @@ impl Store {
         resource.strategy.default(object);
     }
 
-    /// Records who set which field: `manager`, in a write to `sub` that turns `live` into `object`.
+    /// Records who set which field: `manager`, in a write to `sub` that turns `live` into `object`. Fields are named as in
+    /// the served version.
     pub fn track(&self, live: Option<&Object>, object: &mut Object, sub: Subresource, manager: &str) {
+        let writer = self.writer(sub, manager);
+        if self.resource.conversion.is_none() {
+            managers::update(live, object, &writer);
+            return;
+        }
+        let mut served = self.served(object);
+        managers::update(live.map(|live| self.served(live)).as_ref(), &mut served, &writer);
+        match served.metadata_mut().shift_remove("managedFields") {
+            Some(managed) => object.metadata_mut().insert("managedFields".to_owned(), managed),
+            None => object.metadata_mut().shift_remove("managedFields"),
+        };
+    }
+
+    fn writer<'a>(&'a self, sub: Subresource<'a>, manager: &'a str) -> managers::Writer<'a> {
         let resource = &self.resource;
-        let writer = managers::Writer {
+        managers::Writer {
             manager,
-            api_version: &resource.gvk.api_version(),
+            api_version: &self.api_version,
             subresource: subresource_name(sub),
             now: self.clock.now(),
             reset_fields: resource.strategy.reset_fields(sub),
-            ty: resource.storage_ty().into(),
+            ty: resource.ty().into(),
             versions: &managers::OneVersion,
-        };
-        managers::update(live, object, &writer);
+        }
+    }
+
+    /// An object of the storage version as one of the served version.
+    pub fn served(&self, object: &Object) -> Object {
+        let mut served = object.clone();
+        if let Some(conversion) = self.resource.conversion {
+            conversion.to_served(&mut served);
+            served.insert("kind".to_owned(), self.resource.gvk.kind.clone().into());
+            served.insert("apiVersion".to_owned(), self.resource.gvk.api_version().into());
+            reshape(&mut served, self.resource.ty());
+        }
+        served
     }
 
     /// Merges what a manager applies into what stands: a tree of the served version, with its managed fields.
@@ -222,25 +251,8 @@ impl Store {
         manager: &str,
         force: bool,
     ) -> Result<Object> {
-        let resource = &self.resource;
-        let writer = managers::Writer {
-            manager,
-            api_version: &resource.gvk.api_version(),
-            subresource: subresource_name(sub),
-            now: self.clock.now(),
-            reset_fields: resource.strategy.reset_fields(sub),
-            ty: resource.ty().into(),
-            versions: &managers::OneVersion,
-        };
-        let served = live.cloned().map(|mut live| {
-            if let Some(conversion) = resource.conversion {
-                conversion.to_served(&mut live);
-                live.insert("kind".to_owned(), resource.gvk.kind.clone().into());
-                live.insert("apiVersion".to_owned(), resource.gvk.api_version().into());
-            }
-            live
-        });
-        Ok(crate::merge::apply(served.as_ref(), config, &resource.gvk, &writer, force)?)
+        let served = live.map(|live| self.served(live));
+        Ok(crate::merge::apply(served.as_ref(), config, &self.resource.gvk, &self.writer(sub, manager), force)?)
     }
 
     /// What a strategy may know.

@@ -190,7 +190,7 @@ fn check(errors: &mut ErrorList, object: &Object, old: Option<&Object>) {
     }
     let signer = object.str_at("/spec/signerName");
     let signer_path = path.child("signerName");
-    if signer == LEGACY_SIGNER && !old.is_some_and(|old| old.str_at("/spec/signerName") == LEGACY_SIGNER) {
+    if signer == LEGACY_SIGNER && old.is_none_or(|old| old.str_at("/spec/signerName") != LEGACY_SIGNER) {
         errors.push(FieldError::invalid(&signer_path, signer, "the legacy signerName is not allowed via this API version"));
     } else {
         check_signer_name(errors, &signer_path, signer);
