@@ -6,6 +6,8 @@ TARGET = $(shell $(CARGO) metadata --format-version 1 --no-deps 2>/dev/null | se
 # Flags for `make run`; none are needed.
 ARGS ?=
 IMAGE ?= keelson:dev
+# Flags for the benchmark of the server (`cd bench && go run . -help`).
+BENCH ?=
 
 .PHONY: help run test lint fmt deny bench e2e image helm-test release clean
 
@@ -33,14 +35,16 @@ lint: ## formatting, clippy without warnings, the shape of the tree, licences if
 
 fmt: ## format the Rust and Go sources
 	$(CARGO) fmt
-	gofmt -w e2e
+	gofmt -w e2e bench
 
 deny: ## licences, sources and duplicates of dependencies
 	@$(CARGO) deny --version >/dev/null 2>&1 || { echo "== installing cargo-deny (minutes)"; $(CARGO) install cargo-deny --locked; }
 	$(CARGO) deny check bans licenses sources
 
-bench: ## criterion benchmarks
-	@scripts/install-tools.sh build
+bench: ## what operations cost a release server, beside nginx, then the criterion benchmarks; BENCH='-run list -profile'
+	@scripts/install-tools.sh bench
+	$(CARGO) build --release
+	cd bench && go run . -server Keelson=$(TARGET)/release/keelson $(BENCH)
 	$(CARGO) bench --bench '*'
 
 e2e: ## real kubectl against a release build, on the embedded store and on etcd

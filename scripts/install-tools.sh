@@ -4,6 +4,7 @@
 #   scripts/install-tools.sh build     what compiling needs: protoc (a build dependency compiles etcd's API)
 #   scripts/install-tools.sh test      and what the tests need: openssl, curl, a real etcd 3.6 in .tools/bin
 #   scripts/install-tools.sh e2e       and a real kubectl in .tools/bin
+#   scripts/install-tools.sh bench     what `test` installs, and nginx to compare with
 #
 # Running it again costs nothing. etcd and kubectl are built from their Go modules at the versions that e2e/go.mod
 # pins, with Go's own caches, and built again only when a pin changes.
@@ -90,9 +91,15 @@ e2e_tools() {
     "-X $at.gitVersion=$version -X $at.gitMajor=1 -X $at.gitMinor=$(echo "$version" | cut -d. -f2)"
 }
 
+bench_tools() {
+  test_tools
+  [ -x /usr/sbin/nginx ] || need nginx nginx-light
+}
+
 case ${1:-e2e} in
   build) build ;;
   test) test_tools ;;
   e2e) e2e_tools ;;
-  *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  bench) bench_tools ;;
+  *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"sync"
+	"time"
+)
+
+// row is one line of the table: what is measured, what kube-apiserver v1.36.2 took on the machine that the goals were set on,
+// and the goal.
+type row struct {
+	name   string
+	theirs string
+	goal   float64
+	unit   unit
+	run    func(*bench) (result, error)
+}
+
+const (
+	// smallWrites and podWrites are how often rows of writes write; smallReads how many small answers a round reads.
+	smallWrites = 4000
+	podWrites   = 2000
+	smallReads  = 2000
+	// deployments are applied in turn, patchedPods patched: few, so that most pods keep their size.
+	deployments = 50
+	patchedPods = 500
+	// rounds of reads are made in turn with nginx; the middle one counts.
+	rounds      = 5
+	podsPerPage = 500
+	// atOnce is how many lists run together in the row of the peak.
+	atOnce = 8
+	// itemsPerRound is how many ConfigMaps a round lists in all, at least one list.
+	itemsPerRound = 20_000
+)
+
+const listJSON = "list pods, JSON, rv=0"
+
+// rows in the order of measuring: what needs an empty server comes first.
+func rows(o *options) []row {
+	pods := o.pods
+	all := []row{
+		{"ready after start", "2.2-3.8 s", 0.1, seconds, ready},
+		{"idle memory (RSS)", "264 MB", 25, megabytes, idle},
+		{"5000 idle watchers, each", "", 10, kilobytes, idleWatchers},
+		{"create ConfigMap", "0.65 ms", 0.10, milliseconds, createConfigMap},
+		{"create pod", "2.1 ms", 0.25, milliseconds, createPod},
+		{fmt.Sprintf("RSS after creating %d pods", pods), "970 MB", 120, megabytes, afterPods},
+		{"get pod, consistent", "0.48 ms", 0.08, milliseconds, getPod("")},
+		{"get pod, rv=0", "0.39 ms", 0.05, milliseconds, getPod("?resourceVersion=0")},
+		{"merge patch pod", "3.9 ms", 0.35, milliseconds, mergePatchPod},
+		{"strategic patch of status", "4.1 ms", 0.35, milliseconds, patchStatus},
+		{"apply of a Deployment", "2.5 ms", 0.30, milliseconds, apply},
+		{listJSON, "958 ms", 85, milliseconds, list("?resourceVersion=0", jsonType)},
+		{"list pods, JSON, consistent", "1064 ms", 90, milliseconds, list("", jsonType)},
+		{"list pods, protobuf", "472 ms", 65, milliseconds, list("?resourceVersion=0", protobufType)},
+		{"list pods, metadata only", "563 ms", 40, milliseconds, list("?resourceVersion=0", metadataType)},
+		{"list pods, Table", "843 ms", 60, milliseconds, list("?resourceVersion=0", tableType)},
+		{"peak RSS, 8 lists of pods at once", "2383 MB", 220, megabytes, peak},
+		{"a page of 500 pods", "50 ms", 6, milliseconds, page},
+		{"list by label, 1 % match", "14 ms", 1.5, milliseconds, selected("labelSelector", func(i int) string { return fmt.Sprintf("group=g%02d", i%groups) })},
+		{"list by spec.nodeName", "2 ms", 0.2, milliseconds, selected("fieldSelector", func(i int) string { return fmt.Sprintf("spec.nodeName=worker-%03d", i%nodes) })},
+		{"event to 1000 watchers, CPU per event and watcher", "17.6 us", 4, microseconds, eventCost},
+		{"event to 1000 watchers, mean latency", "17 ms", 5, milliseconds, eventLatency(1000)},
+		{"event to 5000 watchers, mean latency", "114 ms", 25, milliseconds, eventLatency(5000)},
+	}
+	for _, n := range o.items {
+		all = append(all, row{fmt.Sprintf("list %d ConfigMaps, per item", n), "", 0, microseconds, itemCost(n)})
+	}
+	return all
+}
+
+func ready(b *bench) (result, error) {
+	again, err := b.restart()
+	return result{value: b.readyAfter.Seconds(), unit: seconds, more: fmt.Sprintf("again on the same store: %.3f s", again.Seconds())}, err
+}
+
+// memoryRow is what is resident, with the part that maps files apart.
+func memoryRow(m memory) result {
+	return result{value: mb(m.resident), unit: megabytes, more: fmt.Sprintf("%.0f MB of it map files; peak %.0f MB", mb(m.file), mb(m.peak))}
+}
+
+func idle(b *bench) (result, error) {
+	m, err := b.settled()
+	return memoryRow(m), err
+}
+
+func createConfigMap(b *bench) (result, error) {
+	if err := b.namespace("writes"); err != nil {
+		return result{}, err
+	}
+	s, err := b.writes(smallWrites, func(i int) call {
+		return b.post("/api/v1/namespaces/writes/configmaps", configMap(fmt.Sprintf("created-%06d", i)))
+	})
+	return perOp(s), err
+}
+
+func createPod(b *bench) (result, error) {
+	err := b.loadPods()
+	return perOp(b.created), err
+}
+
+func afterPods(b *bench) (result, error) {
+	err := b.loadPods()
+	return memoryRow(b.afterLoad), err
+}
+
+// readRow measures a read against nginx, with the size of one answer.
+func (b *bench) readRow(r read) (result, error) {
+	if err := b.loadPods(); err != nil {
+		return result{}, err
+	}
+	s, nginx, err := b.reads(r)
+	if err != nil {
+		return result{}, err
+	}
+	row := perOp(s)
+	row.nginx = ms(nginx.each())
+	row.more = fmt.Sprintf("%.4g KB each", float64(s.bytes)/float64(s.ops)/1000)
+	return row, nil
+}
+
+func getPod(query string) func(*bench) (result, error) {
+	return func(b *bench) (result, error) {
+		path := func(i int) string { return podURL(i*7919%b.options.pods) + query }
+		return b.readRow(read{path: path, rounds: rounds, ops: smallReads, many: workers})
+	}
+}
+
+func list(query, accept string) func(*bench) (result, error) {
+	return func(b *bench) (result, error) {
+		path := func(int) string { return "/api/v1/pods" + query }
+		return b.readRow(read{path: path, accept: accept, rounds: rounds, ops: 1, many: 1})
+	}
+}
+
+func selected(kind string, selector func(i int) string) func(*bench) (result, error) {
+	return func(b *bench) (result, error) {
+		path := func(i int) string {
+			return "/api/v1/pods?resourceVersion=0&" + kind + "=" + url.QueryEscape(selector(i))
+		}
+		return b.readRow(read{path: path, rounds: rounds, ops: smallReads / 10, many: workers})
+	}
+}
+
+// continues finds the token of the next page near the start of a list.
+var continues = regexp.MustCompile(`"continue":"([^"]*)"`)
+
+// page walks through all pods by pages, one after the other, and then measures them all again by the tokens found.
+func page(b *bench) (result, error) {
+	if err := b.loadPods(); err != nil {
+		return result{}, err
+	}
+	first := fmt.Sprintf("/api/v1/pods?limit=%d", podsPerPage)
+	paths := []string{first}
+	for last := first; ; {
+		var body bytes.Buffer
+		c := call{client: b.clients[0], method: http.MethodGet, url: b.url + last, to: &body}
+		if _, err := c.send(b.ctx); err != nil {
+			return result{}, err
+		}
+		found := continues.FindSubmatch(body.Bytes()[:min(body.Len(), 2000)])
+		if found == nil || len(found[1]) == 0 {
+			break
+		}
+		last = first + "&continue=" + url.QueryEscape(string(found[1]))
+		paths = append(paths, last)
+	}
+	if want := (b.options.pods + podsPerPage - 1) / podsPerPage; len(paths) != want {
+		return result{}, fmt.Errorf("%d pages of %d instead of %d", len(paths), podsPerPage, want)
+	}
+	return b.readRow(read{path: func(i int) string { return paths[i%len(paths)] }, rounds: rounds, ops: min(len(paths), 20), many: 1})
+}
+
+// peak is the most memory that the server held while several clients, each on its own connection, list everything.
+func peak(b *bench) (result, error) {
+	if err := b.loadPods(); err != nil {
+		return result{}, err
+	}
+	if _, err := b.settled(); err != nil {
+		return result{}, err
+	}
+	if err := b.server.forgetPeak(); err != nil {
+		return result{}, err
+	}
+	before, err := b.server.memory()
+	if err != nil {
+		return result{}, err
+	}
+	errors := make([]error, atOnce)
+	var group sync.WaitGroup
+	for i := range atOnce {
+		group.Go(func() {
+			client := b.keys.client()
+			defer client.CloseIdleConnections()
+			_, errors[i] = call{client: client, method: http.MethodGet, url: b.url + "/api/v1/pods?resourceVersion=0"}.send(b.ctx)
+		})
+	}
+	group.Wait()
+	for _, err := range errors {
+		if err != nil {
+			return result{}, err
+		}
+	}
+	m, err := b.server.memory()
+	if err != nil {
+		return result{}, err
+	}
+	after, err := b.settled()
+	more := fmt.Sprintf("%.0f MB before, %.0f MB %v after; %.0f MB map files", mb(before.resident), mb(after.resident), settle, mb(m.file))
+	return result{value: mb(m.peak), unit: megabytes, more: more}, err
+}
+
+func mergePatchPod(b *bench) (result, error) {
+	if err := b.loadPods(); err != nil {
+		return result{}, err
+	}
+	s, err := b.writes(podWrites, func(i int) call {
+		return b.patch(podURL(i%patchedPods), mergePatch, fmt.Appendf(nil, `{"metadata":{"annotations":{"bench/turn":"%d"}}}`, i))
+	})
+	return perOp(s), err
+}
+
+func patchStatus(b *bench) (result, error) {
+	if err := b.loadPods(); err != nil {
+		return result{}, err
+	}
+	s, err := b.writes(podWrites, func(i int) call {
+		return b.patch(podURL(i%patchedPods)+"/status", strategic, readyStatus(i))
+	})
+	return perOp(s), err
+}
+
+func apply(b *bench) (result, error) {
+	if err := b.namespace("applied"); err != nil {
+		return result{}, err
+	}
+	turn := func(i int) call {
+		name := fmt.Sprintf("web-%02d", i%deployments)
+		return b.patch("/apis/apps/v1/namespaces/applied/deployments/"+name+"?fieldManager=bench&force=true", applyPatch, deployment(name, i))
+	}
+	for i := range deployments {
+		c := turn(i)
+		c.client = b.clients[0]
+		if _, err := c.send(b.ctx); err != nil {
+			return result{}, err
+		}
+	}
+	s, err := b.writes(podWrites, func(i int) call { return turn(deployments + i) })
+	return perOp(s), err
+}
+
+// itemCost lists ConfigMaps of a namespace that has so many.
+func itemCost(n int) func(*bench) (result, error) {
+	return func(b *bench) (result, error) {
+		namespace := fmt.Sprintf("items-%d", n)
+		if err := b.namespace(namespace); err != nil {
+			return result{}, err
+		}
+		say("  creating %d ConfigMaps", n)
+		path := "/api/v1/namespaces/" + namespace + "/configmaps"
+		profiling := b.profiling
+		b.profiling = false
+		created, err := b.writes(n, func(i int) call { return b.post(path, configMap(fmt.Sprintf("item-%06d", i))) })
+		if err != nil {
+			return result{}, err
+		}
+		b.profiling = profiling
+		s, nginx, err := b.reads(read{path: func(int) string { return path + "?resourceVersion=0" }, rounds: rounds, ops: max(1, itemsPerRound/n), many: 1})
+		if err != nil {
+			return result{}, err
+		}
+		row := result{value: float64(s.each()) / float64(time.Microsecond) / float64(n), unit: microseconds}
+		row.more = fmt.Sprintf("nginx %.3f us; creating one: %s", float64(nginx.each())/float64(time.Microsecond)/float64(n), milliseconds.format(ms(created.each())))
+		return row, nil
+	}
+}
