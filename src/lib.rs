@@ -9,6 +9,7 @@ pub mod schema;
 pub mod codec;
 pub mod merge;
 pub mod storage;
+pub mod cacher;
 pub mod auth;
 pub mod admission;
 pub mod registry;

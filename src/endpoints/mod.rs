@@ -1,7 +1,9 @@
 //! The request path: request info, routing, negotiation and one handler per verb.
 
 pub mod body;
+pub mod frames;
 pub mod handlers;
+mod list_body;
 pub mod negotiate;
 pub mod request_info;
 pub mod respond;
@@ -31,6 +33,8 @@ pub struct Api {
     pub rbac: Option<Arc<RbacStore>>,
     pub token_reviewer: Arc<dyn TokenReviewer>,
     pub clock: Clock,
+    /// Frames of watch events that others may want, too.
+    pub frames: Arc<frames::FrameCache>,
     /// Cancelled when the server is about to end: watches end then.
     pub draining: CancellationToken,
     /// The shortest time that a watch without a timeout of its own lasts, in seconds.

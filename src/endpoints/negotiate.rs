@@ -6,7 +6,7 @@ use crate::meta::options::Query;
 use crate::meta::status::Result;
 
 /// A media type that objects are read and written in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MediaType {
     Json,
     Yaml,
@@ -30,7 +30,7 @@ impl MediaType {
 }
 
 /// What kind of object the client wants to see.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// The object itself.
     Object,
@@ -41,7 +41,7 @@ pub enum Form {
 }
 
 /// The outcome of the negotiation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Output {
     pub media: MediaType,
     pub form: Form,

@@ -1,5 +1,7 @@
 //! Answers: an object, a list, a Status, each in the representation that was negotiated.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY, WARNING, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
@@ -16,6 +18,7 @@ use crate::registry::table::{self, IncludeObject};
 use crate::storage::Stored;
 
 use super::body::{self, Body};
+use super::list_body;
 use super::negotiate::{Form, MediaType, Output};
 
 /// The longest a Warning header may get in all, in bytes (apiserver `endpoints/filters/warning.go`).
@@ -25,7 +28,7 @@ const WARNINGS_MAX_BYTES: usize = 4 * 1024;
 #[derive(Debug)]
 pub enum Shown {
     /// As it lies in storage.
-    Stored(Stored),
+    Stored(Arc<Stored>),
     /// A tree of the storage version.
     Tree(Object),
     /// A tree of a fixed kind that is not the resource's own: no conversion.
@@ -71,7 +74,9 @@ impl View<'_> {
             (Form::Object, Shown::Stored(stored))
                 if self.output.media == MediaType::Json && !self.output.pretty && self.resource().stored_as_served() =>
             {
-                self.transcode(&stored, true)
+                let mut out = Vec::with_capacity(stored.value.len() * 2);
+                transcode(self.resource(), &stored, true, &mut out)?;
+                Ok(out)
             }
             (Form::Object, shown) => {
                 let object = self.tree(shown)?;
@@ -128,43 +133,33 @@ impl View<'_> {
         }
     }
 
-    /// Stored bytes as JSON, without a tree. Items of a list carry no kind.
-    fn transcode(&self, stored: &Stored, with_kind: bool) -> Result<Vec<u8>> {
-        let unreadable = |why: codec::DecodeError| Status::internal(format!("unable to decode the stored object: {}", why.0));
-        let envelope = codec::protobuf::unwrap(&stored.value).map_err(unreadable)?;
-        let gvk = &self.resource().gvk;
-        let (api_version, kind) = if with_kind { (gvk.api_version(), gvk.kind.as_str()) } else { (String::new(), "") };
-        let mut out = Vec::with_capacity(stored.value.len() * 2);
-        codec::protobuf::to_json(
-            envelope.raw,
-            self.resource().ty(),
-            &api_version,
-            kind,
-            (stored.mod_revision > 0).then_some(stored.mod_revision),
-            &mut out,
-        )
-        .map_err(unreadable)?;
-        Ok(out)
+    /// The body of a list.
+    pub fn list(&self, page: Page) -> Result<Body> {
+        let plain = self.output.media == MediaType::Json && !self.output.pretty && self.resource().stored_as_served();
+        if self.output.form == Form::Object && plain {
+            return self.json_list(page);
+        }
+        let mut bytes = self.list_bytes(page)?;
+        end_line(&mut bytes, self.output);
+        Ok(body::full(bytes))
     }
 
-    /// The bytes of a list.
-    pub fn list_bytes(&self, page: Page) -> Result<Vec<u8>> {
+    /// The bytes of a list in a form that is made of trees.
+    fn list_bytes(&self, page: Page) -> Result<Vec<u8>> {
         let list_meta = list_meta(&page);
-        let plain = self.output.media == MediaType::Json && !self.output.pretty && self.resource().stored_as_served();
         match self.output.form {
-            Form::Object if plain => self.json_list(page, &list_meta),
             Form::Object => self.object_list(page, list_meta),
             Form::Metadata(version) => {
-                let mut items = Vec::with_capacity(page.items.len());
+                let mut items = Vec::new();
                 for stored in page.items {
-                    items.push(Value::from(partial_metadata(&self.tree(Shown::Stored(stored))?, version)));
+                    items.push(Value::from(partial_metadata(&self.tree(Shown::Stored(stored?))?, version)));
                 }
                 let items = if items.is_empty() { Value::Null } else { Value::Array(items) };
                 Ok(encode_fixed(&envelope("PartialObjectMetadataList", &meta_version(version), list_meta, items), self.output))
             }
             Form::Table(version) => {
                 let revision = page.revision.to_string();
-                let objects: Result<Vec<Object>> = page.items.into_iter().map(|stored| self.raw_tree(Shown::Stored(stored))).collect();
+                let objects: Result<Vec<Object>> = page.items.map(|stored| self.raw_tree(Shown::Stored(stored?))).collect();
                 let meta = table::ListMeta {
                     resource_version: &revision,
                     continue_token: &page.continue_token,
@@ -175,25 +170,19 @@ impl View<'_> {
         }
     }
 
-    fn json_list(&self, page: Page, list_meta: &Map<String, Value>) -> Result<Vec<u8>> {
-        let head = envelope(&self.list_kind(), &self.resource().gvk.api_version(), list_meta.clone(), Value::Null);
-        let mut out = codec::json::encode(&head);
-        out.truncate(out.len() - b"null}".len());
-        out.push(b'[');
-        for (index, stored) in page.items.iter().enumerate() {
-            if index > 0 {
-                out.push(b',');
-            }
-            out.extend(self.transcode(stored, false)?);
-        }
-        out.extend_from_slice(b"]}");
-        Ok(out)
+    fn json_list(&self, page: Page) -> Result<Body> {
+        let head = envelope(&self.list_kind(), &self.resource().gvk.api_version(), list_meta(&page), Value::Null);
+        let mut head = codec::json::encode(&head);
+        head.truncate(head.len() - b"null}".len());
+        head.push(b'[');
+        let resource = self.store.resource.clone();
+        list_body::json(head, page.items, b"]}\n", move |stored, out| transcode(&resource, stored, false, out))
     }
 
     fn object_list(&self, page: Page, list_meta: Map<String, Value>) -> Result<Vec<u8>> {
-        let mut items = Vec::with_capacity(page.items.len());
+        let mut items = Vec::new();
         for stored in page.items {
-            let mut object = self.tree(Shown::Stored(stored))?;
+            let mut object = self.tree(Shown::Stored(stored?))?;
             if !self.resource().decl.stored_as_json {
                 object.shift_remove("kind");
                 object.shift_remove("apiVersion");
@@ -210,6 +199,16 @@ impl View<'_> {
     fn list_kind(&self) -> String {
         format!("{}List", self.resource().gvk.kind)
     }
+}
+
+/// Stored bytes as JSON, without a tree. Items of a list carry no kind.
+fn transcode(resource: &Resource, stored: &Stored, with_kind: bool, out: &mut Vec<u8>) -> Result<()> {
+    let unreadable = |why: codec::DecodeError| Status::internal(format!("unable to decode the stored object: {}", why.0));
+    let envelope = codec::protobuf::unwrap(&stored.value).map_err(unreadable)?;
+    let gvk = &resource.gvk;
+    let (api_version, kind) = if with_kind { (gvk.api_version(), gvk.kind.as_str()) } else { (String::new(), "") };
+    let revision = (stored.mod_revision > 0).then_some(stored.mod_revision);
+    codec::protobuf::to_json(envelope.raw, resource.ty(), &api_version, kind, revision, out).map_err(unreadable)
 }
 
 fn list_meta(page: &Page) -> Map<String, Value> {
@@ -283,12 +282,22 @@ pub fn protobuf_status(status: &Object) -> Vec<u8> {
     encode_fixed(status, Output { media: MediaType::Protobuf, ..Output::default() })
 }
 
-/// A whole answer. JSON ends with a newline, as it does upstream.
+/// A whole answer.
 pub fn bytes(code: u16, output: Output, mut bytes: Vec<u8>) -> Response<Body> {
+    end_line(&mut bytes, output);
+    response(code, output, body::full(Bytes::from(bytes)))
+}
+
+/// JSON ends with a newline, as it does upstream.
+fn end_line(bytes: &mut Vec<u8>, output: Output) {
     if output.media == MediaType::Json {
         bytes.push(b'\n');
     }
-    let mut response = Response::new(body::full(Bytes::from(bytes)));
+}
+
+/// An answer with the headers that go with its representation.
+pub fn response(code: u16, output: Output, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(output.media.name()));

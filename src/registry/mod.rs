@@ -11,10 +11,8 @@ pub mod validation;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::base::clock::Clock;
 use crate::meta::Gvr;
 use crate::schema::ResourceDecl;
-use crate::storage::Storage;
 
 pub use resource::Resource;
 pub use store::Store;
@@ -34,13 +32,13 @@ impl std::fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// Stores for the given resources over one storage. `root` is the root of all keys.
-    pub fn new(resources: Vec<Resource>, storage: &Arc<dyn Storage>, clock: &Clock, root: &str) -> Self {
+    /// The registry of these stores.
+    pub fn new(stores: impl IntoIterator<Item = Store>) -> Self {
         let mut registry = Self::default();
-        for resource in resources {
-            registry.groups.insert(resource.gvr.group.clone());
-            let gvr = resource.gvr.clone();
-            registry.stores.insert(gvr, Arc::new(Store::new(Arc::new(resource), storage.clone(), clock.clone(), root)));
+        for store in stores {
+            let gvr = store.resource.gvr.clone();
+            registry.groups.insert(gvr.group.clone());
+            registry.stores.insert(gvr, Arc::new(store));
         }
         registry
     }

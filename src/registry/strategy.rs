@@ -118,6 +118,12 @@ pub trait Strategy: Send + Sync + 'static {
         &[]
     }
 
+    /// The one of [`Strategy::selectable_fields`] that is worth an index in the watch cache: by which many clients each follow
+    /// a small share of the objects.
+    fn indexed_field(&self) -> Option<&'static str> {
+        None
+    }
+
     /// The value of one of [`Strategy::selectable_fields`]: by default the string at that path.
     fn selectable_value(&self, object: &Object, field: &str) -> String {
         default_selectable_value(object, field)

@@ -26,7 +26,6 @@ use crate::registry::builtin::core::service::allocation::ServiceAllocator;
 use crate::registry::builtin::events::EventConversion;
 use crate::registry::{Registry, Resource, Store, builtin};
 use crate::schema::ResourceDecl;
-use crate::storage::Storage;
 
 /// Why a handler could not be put together.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +43,7 @@ const RBAC: [&str; 4] = ["clusterroles", "clusterrolebindings", "roles", "rolebi
 pub async fn assemble(parts: &Parts) -> Result<Chain, AssembleError> {
     let clock = Clock::system();
     let config = &parts.config;
-    let registry = Arc::new(registry(config, &parts.storage, &clock));
+    let registry = Arc::new(registry(parts, &clock));
     let objects = Arc::new(RegistryObjects(registry.clone()));
     let creator = RegistryCreator::new(registry.clone());
     let planned = bootstrap::objects(&params(parts, &registry, &clock));
@@ -77,6 +76,7 @@ pub async fn assemble(parts: &Parts) -> Result<Chain, AssembleError> {
             rbac: config.authorization.contains(&AuthorizationMode::Rbac).then_some(rbac),
             token_reviewer: authentication.chain,
             clock,
+            frames: Arc::default(),
             draining: parts.shutdown.draining(),
             min_request_timeout: config.requests.min_watch.as_secs(),
             tokens,
@@ -84,19 +84,33 @@ pub async fn assemble(parts: &Parts) -> Result<Chain, AssembleError> {
     })
 }
 
+/// Where the objects of a resource are: its storage, with its watch cache unless the operator wants none for it.
+struct Stores<'a> {
+    parts: &'a Parts,
+    clock: &'a Clock,
+}
+
+impl Stores<'_> {
+    fn over(&self, resource: Resource) -> Store {
+        let config = &self.parts.config.storage;
+        let feed = self.parts.feed.as_deref().filter(|_| !config.uncached.contains(&resource.gvr.group_resource()));
+        Store::new(Arc::new(resource), self.parts.storage.clone(), self.clock.clone(), &config.prefix).cached(feed)
+    }
+}
+
 /// Every built-in resource over the storage.
-fn registry(config: &Config, storage: &Arc<dyn Storage>, clock: &Clock) -> Registry {
-    let schema = crate::schema::builtin();
+fn registry(parts: &Parts, clock: &Clock) -> Registry {
+    let (schema, config) = (crate::schema::builtin(), &parts.config);
+    let stores = Stores { parts, clock };
     let store = |group: &str, resource: &str| {
         let decl = schema.resources.iter().find(|decl| decl.group == group && decl.resource == resource);
         let decl = decl.cloned().unwrap_or_else(ResourceDecl::default);
-        let resource = Resource::builtin(&decl, builtin::strategy(group, resource));
-        Arc::new(Store::new(Arc::new(resource), storage.clone(), clock.clone(), &config.storage.prefix))
+        Arc::new(stores.over(Resource::builtin(&decl, builtin::strategy(group, resource))))
     };
     let services = Arc::new(ServiceAllocator::new(
         store("networking.k8s.io", "ipaddresses"),
         store("", "endpoints"),
-        storage.clone(),
+        parts.storage.clone(),
         &config.storage.prefix,
         config.services.cluster_ip_ranges.clone(),
         config.services.node_ports.clone(),
@@ -113,9 +127,9 @@ fn registry(config: &Config, storage: &Arc<dyn Storage>, clock: &Clock) -> Regis
             ("autoscaling", "v1", "horizontalpodautoscalers") => resource.conversion = Some(&AutoscalerConversion),
             _ => {}
         }
-        resource
+        stores.over(resource)
     });
-    Registry::new(resources.collect(), storage, clock, &config.storage.prefix)
+    Registry::new(resources)
 }
 
 fn params(parts: &Parts, registry: &Registry, clock: &Clock) -> Params {

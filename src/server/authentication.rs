@@ -156,6 +156,7 @@ mod tests {
             config,
             advertise,
             storage: Arc::new(Embedded::open(folder).expect("a store")),
+            feed: None,
             health: Arc::default(),
             shutdown: Shutdown::new(),
         };

@@ -90,6 +90,10 @@ pub struct StorageConfig {
     pub prefix: String,
     /// `None` for never.
     pub compaction_interval: Option<Duration>,
+    /// Whether reads and watches are served from memory.
+    pub watch_cache: bool,
+    /// The resources (`deployments.apps`) for which they are not.
+    pub uncached: Vec<String>,
     pub health_timeout: Duration,
     pub ready_timeout: Duration,
     pub start_timeout: Duration,
@@ -298,6 +302,8 @@ impl StorageConfig {
             etcd_client: cert_files(flags, "etcd-certfile", "etcd-keyfile")?,
             prefix: format!("/{}", flags.text("etcd-prefix").trim_matches('/')),
             compaction_interval: Some(flags.duration("etcd-compaction-interval")).filter(|interval| !interval.is_zero()),
+            watch_cache: flags.switch("watch-cache"),
+            uncached: uncached(&flags.list("watch-cache-sizes"))?,
             health_timeout: flags.duration("etcd-healthcheck-timeout"),
             ready_timeout: flags.duration("etcd-readycheck-timeout"),
             start_timeout: flags.duration("storage-initialization-timeout"),
@@ -538,6 +544,22 @@ fn port_range(text: &str) -> Result<RangeInclusive<u16>, FlagError> {
         return Err(wrong());
     }
     Ok(first..=last)
+}
+
+/// The resources of `resource[.group]#size` settings whose size is 0.
+fn uncached(settings: &[String]) -> Result<Vec<String>, FlagError> {
+    let mut uncached = Vec::new();
+    for setting in settings {
+        let wrong = |why: &str| FlagError::new(format!("invalid value of watch cache size: {setting}: {why}"));
+        let (resource, size) = setting.split_once('#').ok_or_else(|| wrong("it has no '#'"))?;
+        let size: i64 = size.parse().map_err(|_| wrong("the size is no number"))?;
+        match size {
+            ..0 => return Err(wrong("the size is negative")),
+            0 => uncached.push(resource.to_owned()),
+            _ => {}
+        }
+    }
+    Ok(uncached)
 }
 
 fn authorization_modes(names: &[String]) -> Result<Vec<AuthorizationMode>, FlagError> {

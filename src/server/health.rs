@@ -8,6 +8,7 @@ use http::{Response, StatusCode};
 
 use super::config::Config;
 use super::shutdown::Shutdown;
+use crate::cacher::Feed;
 use crate::endpoints::body::{Body, full};
 use crate::storage::Storage;
 use crate::telemetry::health::{Answer, Health, Scope};
@@ -44,6 +45,13 @@ pub fn add_storage(health: &Health, config: &Config, storage: &Arc<dyn Storage>)
     };
     health.add("etcd", Scope::ALL, check(config.storage.health_timeout));
     health.add("etcd-readiness", Scope::READY, check(config.storage.ready_timeout));
+}
+
+/// Adds the watch caches to `/readyz`: it names those that cannot answer yet, and why.
+pub fn add_caches(health: &Health, feed: Option<&Arc<Feed>>) {
+    if let Some(feed) = feed.cloned() {
+        health.add("watch-cache", Scope::READY, move || std::future::ready(feed.ready()));
+    }
 }
 
 /// Adds `shutdown`, which fails `/readyz` when the server is about to end.

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
-
 use crate::meta::Object;
 use crate::meta::options::ListOptions;
 use crate::meta::status::Result;
 use crate::registry::Store;
-use crate::storage::{Revision, WatchEvent};
+use crate::registry::store::EventKind;
+use crate::storage::Revision;
 
 /// How long to wait before a broken watch is begun anew.
 const RETRY: Duration = Duration::from_millis(500);
@@ -42,24 +41,24 @@ pub async fn follow(store: Arc<Store>, follower: Arc<dyn Follower>) -> Result<()
 
 async fn fill(store: &Store, follower: &dyn Follower) -> Result<Revision> {
     let page = store.list("", &ListOptions::default()).await?;
-    let objects: Result<Vec<Object>> = page.items.iter().map(|stored| store.decode(stored)).collect();
+    let objects: Result<Vec<Object>> = page.items.map(|stored| store.decode(&*stored?)).collect();
     follower.replace(&objects?);
     Ok(page.revision)
 }
 
 /// Follows until the watch ends or something cannot be read.
 async fn changes(store: &Store, follower: &dyn Follower, after: Revision) {
-    let Ok(mut events) = store.storage.watch(&store.prefix(), after).await else { return };
+    let options = ListOptions { resource_version: after.to_string(), ..ListOptions::default() };
+    let Ok(mut events) = store.watch("", &options).await else { return };
     while let Some(Ok(event)) = events.next().await {
-        let read = match event {
-            WatchEvent::Put { current, .. } => store.decode(&current).map(|object| follower.upsert(&object)),
-            WatchEvent::Delete { previous: Some(last), .. } => store.decode(&last).map(|object| follower.remove(&object)),
-            WatchEvent::Delete { previous: None, .. } => return,
-            WatchEvent::Progress(_) => Ok(()),
-        };
-        if let Err(status) = read {
-            tracing::error!(reason = status.message, "cannot read a stored object");
-            return;
+        match (event.kind, store.event_object(&event)) {
+            (EventKind::Added | EventKind::Modified, Ok(Some(object))) => follower.upsert(&object),
+            (EventKind::Deleted, Ok(Some(object))) => follower.remove(&object),
+            (_, Ok(_)) => {}
+            (_, Err(status)) => {
+                tracing::error!(reason = status.message, "cannot read a stored object");
+                return;
+            }
         }
     }
 }

@@ -6,7 +6,6 @@ use async_trait::async_trait;
 
 use crate::admission::Objects;
 use crate::auth::{ObjectSource, User};
-use crate::meta::options::ListOptions;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status};
 use crate::registry::store::{OpenGate, Target, Updater, Warnings, WriteContext};
@@ -30,8 +29,7 @@ impl Objects for RegistryObjects {
 
     async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Arc<Object>>> {
         let store = self.store(gvr)?;
-        let page = store.list(namespace, &ListOptions::default()).await?;
-        page.items.iter().map(|stored| store.decode(stored).map(Arc::new)).collect()
+        Ok(store.known(namespace).await?.into_iter().map(Arc::new).collect())
     }
 
     async fn update_status(&self, gvr: &Gvr, object: Object) -> Result<()> {

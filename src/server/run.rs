@@ -14,6 +14,7 @@ use super::health;
 use super::listener::Listener;
 use super::shutdown::{self, Shutdown};
 use super::tls::{self, TlsError};
+use crate::cacher::Feed;
 use crate::storage::compaction::Compactor;
 use crate::storage::embedded::Embedded;
 use crate::storage::etcd3::{self, Etcd3};
@@ -53,6 +54,8 @@ pub struct Parts {
     /// Where the rest of the cluster finds this server.
     pub advertise: SocketAddr,
     pub storage: Arc<dyn Storage>,
+    /// What keeps the watch caches; `None` where the operator wants none.
+    pub feed: Option<Arc<Feed>>,
     pub health: Arc<Health>,
     pub shutdown: Shutdown,
 }
@@ -118,15 +121,18 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
     let listen = |source| RunError::Listen { address: SocketAddr::new(config.serving.bind_address, config.serving.port), source };
     let listener = Listener::bind(&config.serving, tls::server_config(&config.serving, &identity.serving)?).map_err(listen)?;
     let address = listener.address()?;
+    let feed = config.storage.watch_cache.then(|| Arc::new(Feed::start(storage.clone(), &format!("{}/", config.storage.prefix))));
     let health = Arc::new(Health::default());
     health::add_basics(&health);
     health::add_storage(&health, &config, &storage);
+    health::add_caches(&health, feed.as_ref());
     health::add_shutdown(&health, &shutdown);
     let parts = Parts {
         config: config.clone(),
         identity: identity.clone(),
         advertise: SocketAddr::new(advertise, address.port()),
         storage: storage.clone(),
+        feed,
         health,
         shutdown: shutdown.clone(),
     };

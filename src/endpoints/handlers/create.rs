@@ -34,7 +34,7 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     }
     let gate = RequestGate { x, dry_run: options.dry_run };
     let live = x.store.create(&x.write_context(options.dry_run), object, &gate).await?;
-    x.answer(201, Shown::Stored(live.stored))
+    x.answer(201, Shown::Stored(live.stored.into()))
 }
 
 /// Drops repeated owners, with a warning (apiserver `dedupOwnerReferencesAndAddWarning`).

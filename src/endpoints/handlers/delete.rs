@@ -24,7 +24,7 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
         return Ok(x.answer_status(&Status::deleted(&x.store.resource.gvr, object.name(), object.uid())));
     }
     let code = if !deleted.gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
-    let shown = if deleted.gone { Shown::Tree(object) } else { Shown::Stored(deleted.live.stored) };
+    let shown = if deleted.gone { Shown::Tree(object) } else { Shown::Stored(deleted.live.stored.into()) };
     x.answer(code, shown)
 }
 
@@ -34,7 +34,7 @@ pub async fn handle_collection(x: &Exchange<'_>, body: Bytes) -> Result<Response
     let options = options(x, &body)?;
     let gate = RequestGate { x, dry_run: options.dry_run };
     let page = x.store.delete_collection(&x.write_context(options.dry_run), &list, &options, &gate).await?;
-    Ok(respond::bytes(200, x.output, x.view()?.list_bytes(page)?))
+    Ok(respond::response(200, x.output, x.view()?.list(page)?))
 }
 
 /// The options in the body, or in the query where there is none.

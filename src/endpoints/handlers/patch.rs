@@ -68,7 +68,7 @@ where
     let force_create = kind == PatchType::Apply;
     let target = Target { name: x.request.info.url_name(), sub, force_create };
     let updated = x.store.update(&x.write_context(updater.options.dry_run), target, &updater, &gate).await?;
-    x.answer(if updated.created { 201 } else { 200 }, Shown::Stored(updated.live.stored))
+    x.answer(if updated.created { 201 } else { 200 }, Shown::Stored(updated.live.stored.into()))
 }
 
 /// Makes the new state out of the standing one and the patch.

@@ -20,7 +20,7 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     match (info.resource.as_str(), info.verb.as_str()) {
         ("componentstatuses", "list") => {
             let revision = x.store.storage.current_revision().await.unwrap_or_default();
-            Ok(respond::bytes(200, x.output, x.view()?.list_bytes(Page { revision, ..Page::default() })?))
+            Ok(respond::response(200, x.output, x.view()?.list(Page { revision, ..Page::default() })?))
         }
         ("componentstatuses", _) => Err(Status::not_found(&Gvr::new("", "v1", "componentstatus"), info.url_name())),
         (_, "create") => review(x, &body).await,

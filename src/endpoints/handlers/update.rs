@@ -26,7 +26,7 @@ pub async fn handle(x: &Exchange<'_>, sub: Subresource<'_>, body: Bytes) -> Resu
     let gate = RequestGate { x, dry_run: options.dry_run };
     let target = Target { name: x.request.info.url_name(), sub, force_create: false };
     let updated = x.store.update(&x.write_context(options.dry_run), target, &updater, &gate).await?;
-    x.answer(if updated.created { 201 } else { 200 }, Shown::Stored(updated.live.stored))
+    x.answer(if updated.created { 201 } else { 200 }, Shown::Stored(updated.live.stored.into()))
 }
 
 /// Makes the new state out of the body, whatever stands.

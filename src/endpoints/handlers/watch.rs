@@ -1,17 +1,18 @@
 //! Watch: a stream of events, each a frame of its own (apiserver `handlers/watch.go`).
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use futures::stream::{self, BoxStream};
+use futures::stream;
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::codec;
 use crate::meta::options::ListOptions;
@@ -24,6 +25,7 @@ use crate::storage::Revision;
 use super::Exchange;
 use crate::base::clock::Clock;
 use crate::endpoints::body::Body;
+use crate::endpoints::frames::{FrameCache, FrameKey};
 use crate::endpoints::negotiate::{Form, MediaType, Output};
 use crate::endpoints::respond::{self, Shown, View};
 
@@ -42,19 +44,25 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
     }
     let include = x.view()?.include;
     let events = x.store.watch(x.namespace(), &options).await?;
+    let end = Instant::now() + timeout(&options, x.api.min_request_timeout);
+    let bookmark = next_bookmark(Instant::now(), end);
     let frames = Frames {
+        events,
+        end,
+        bookmark,
+        alarm: Box::pin(sleep_until(bookmark)),
         store: x.store.clone(),
         output: x.output,
         include,
         clock: x.api.clock.clone(),
+        cache: x.api.frames.clone(),
         with_columns: true,
-        last: 0,
         bookmarks: options.allow_watch_bookmarks,
+        over: false,
     };
-    let timeout = timeout(&options, x.api.min_request_timeout);
-    let draining = x.api.draining.clone();
-    let frames = frames.stream(events, timeout).take_until(draining.cancelled_owned());
-    let body = frames.map(|frame| frame.map(Frame::data));
+    let frames = stream::unfold(Box::new(frames), |mut frames| async move { frames.next().await.map(|frame| (frame, frames)) });
+    let frames = frames.take_until(x.api.draining.clone().cancelled_owned());
+    let body = frames.map(|frame| Ok::<_, std::io::Error>(Frame::data(frame)));
     let mut response = Response::new(StreamBody::new(body).boxed_unsync());
     let media = match x.output.media {
         MediaType::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
@@ -73,70 +81,65 @@ fn timeout(options: &ListOptions, least: u64) -> Duration {
     }
 }
 
-/// Renders the events of one watch.
+/// One watch: its events, rendered.
 struct Frames {
+    events: Events,
+    /// When the watch is over.
+    end: Instant,
+    /// When the next bookmark is due; the end where none is.
+    bookmark: Instant,
+    alarm: Pin<Box<Sleep>>,
     store: Arc<Store>,
     output: Output,
     include: IncludeObject,
     clock: Clock,
+    cache: Arc<FrameCache>,
     /// The next Table is the first: it carries the columns.
     with_columns: bool,
-    /// The last revision that the client knows of.
-    last: Revision,
     bookmarks: bool,
-}
-
-/// What comes next on a watch.
-enum Next {
-    Event(Option<Result<Event>>),
-    Bookmark,
-    End,
+    over: bool,
 }
 
 impl Frames {
-    fn stream(self, events: Events, timeout: Duration) -> BoxStream<'static, std::io::Result<Bytes>> {
-        let begun = Instant::now();
-        let end = begun + timeout;
-        let first_bookmark = next_bookmark(begun, end);
-        let state = Some((self, events, end, first_bookmark));
-        stream::unfold(state, |state| async move {
-            let (mut frames, mut events, end, mut bookmark) = state?;
-            loop {
-                let next = tokio::select! {
-                    biased;
-                    event = events.next() => Next::Event(event),
-                    () = tokio::time::sleep_until(bookmark.min(end)) => if bookmark < end { Next::Bookmark } else { Next::End },
-                };
-                match next {
-                    Next::End | Next::Event(None) => return None,
-                    Next::Bookmark => {
-                        bookmark = next_bookmark(bookmark, end);
-                        if let Some(bytes) = frames.periodic_bookmark() {
-                            return Some((Ok(bytes), Some((frames, events, end, bookmark))));
-                        }
-                    }
-                    Next::Event(Some(Err(status))) => return Some((Ok(frames.error(&status)), None)),
-                    Next::Event(Some(Ok(event))) => match frames.event(event) {
-                        Ok(Some(bytes)) => return Some((Ok(bytes), Some((frames, events, end, bookmark)))),
-                        Ok(None) => {}
-                        Err(status) => return Some((Ok(frames.error(&status)), None)),
+    /// The next frame; `None` at the end.
+    async fn next(&mut self) -> Option<Bytes> {
+        while !self.over {
+            tokio::select! {
+                biased;
+                event = self.events.next() => match event? {
+                    Ok(event) => match self.event(event) {
+                        Ok(frame) => return Some(frame),
+                        Err(status) => return Some(self.error(&status)),
                     },
+                    Err(status) => return Some(self.error(&status)),
+                },
+                () = self.alarm.as_mut() => {
+                    if self.bookmark >= self.end {
+                        return None;
+                    }
+                    self.bookmark = next_bookmark(self.bookmark, self.end);
+                    self.alarm.as_mut().reset(self.bookmark);
+                    let told = self.events.progress();
+                    if self.bookmarks && told > 0 {
+                        return Some(self.bookmark(told, false));
+                    }
                 }
             }
-        })
-        .boxed()
+        }
+        None
     }
 
-    /// A frame for an event; none for progress that no client asked to hear of now.
-    fn event(&mut self, event: Event) -> Result<Option<Bytes>> {
-        self.last = self.last.max(event.revision);
-        let object = match (&event.kind, event.stored) {
-            (EventKind::Bookmark, _) => return Ok(None),
-            (EventKind::InitialEventsEnd, _) => return Ok(Some(self.bookmark(true))),
-            (_, None) => return Ok(None),
-            (_, Some(stored)) => self.object(Shown::Stored(stored))?,
-        };
-        Ok(Some(self.frame(event.kind.name(), &object)))
+    /// The frame of an event: one that others have had already, where it looks the same to all.
+    fn event(&mut self, event: Event) -> Result<Bytes> {
+        let cache = self.cache.clone();
+        let key = FrameKey::new(&self.store.resource.gvr, &event, Output { pretty: false, ..self.output });
+        match (key, event.stored) {
+            (None, _) | (_, None) => Ok(self.bookmark(event.revision, true)),
+            (Some(key), Some(stored)) if !matches!(self.output.form, Form::Table(_)) => {
+                cache.get_or_render(key, || self.object(Shown::Stored(stored)).map(|object| self.frame(event.kind.name(), &object)))
+            }
+            (_, Some(stored)) => self.object(Shown::Stored(stored)).map(|object| self.frame(event.kind.name(), &object)),
+        }
     }
 
     /// The object of an event in the representation of the watch.
@@ -149,14 +152,10 @@ impl Frames {
         view.table_bytes(std::slice::from_ref(&object), meta, version, std::mem::take(&mut self.with_columns))
     }
 
-    fn periodic_bookmark(&self) -> Option<Bytes> {
-        (self.bookmarks && self.last > 0).then(|| self.bookmark(false))
-    }
-
     /// A BOOKMARK: an object of the kind with nothing but a resourceVersion.
-    fn bookmark(&self, ends_initial_events: bool) -> Bytes {
+    fn bookmark(&self, told: Revision, ends_initial_events: bool) -> Bytes {
         let gvk = &self.store.resource.gvk;
-        let mut metadata = json!({ "resourceVersion": self.last.to_string() });
+        let mut metadata = json!({ "resourceVersion": told.to_string() });
         if ends_initial_events {
             metadata["annotations"] = json!({ INITIAL_EVENTS_END: "true" });
         }
@@ -167,16 +166,18 @@ impl Frames {
         let view = View { store: &self.store, output, include: self.include, now: self.clock.now() };
         let bytes = match output.form {
             Form::Table(version) => {
-                let revision = self.last.to_string();
+                let revision = told.to_string();
                 let meta = ListMeta { resource_version: &revision, ..ListMeta::default() };
                 view.table_bytes(std::slice::from_ref(&object), meta, version, false).unwrap_or_default()
             }
             _ => view.object_bytes(Shown::Tree(object)).unwrap_or_default(),
         };
-        self.frame(EventKind::Bookmark.name(), &bytes)
+        self.frame(EventKind::InitialEventsEnd.name(), &bytes)
     }
 
-    fn error(&self, status: &Status) -> Bytes {
+    /// The last frame of a watch that failed.
+    fn error(&mut self, status: &Status) -> Bytes {
+        self.over = true;
         let object = Object::from_value(status.to_value()).unwrap_or_default();
         let bytes = match self.output.media {
             MediaType::Protobuf => respond::protobuf_status(&object),

@@ -143,6 +143,10 @@ impl Strategy for Row {
         self.facts.selectable
     }
 
+    fn indexed_field(&self) -> Option<&'static str> {
+        self.code.indexed_field()
+    }
+
     fn selectable_value(&self, object: &Object, field: &str) -> String {
         self.code.selectable_value(object, field)
     }

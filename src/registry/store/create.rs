@@ -55,7 +55,7 @@ impl Store {
             let stored = Stored { key, value, create_revision: 0, mod_revision: 0 };
             return Ok(Live { object: object.clone(), stored });
         }
-        match self.storage.create(&key, value.clone(), self.resource.ttl).await.map_err(|error| self.fault(error, "create"))? {
+        match self.put_new(&key, value.clone()).await? {
             Txn::Done(revision) => {
                 object.set_resource_version(&revision.to_string());
                 let stored = Stored { key, value, create_revision: revision, mod_revision: revision };

@@ -7,7 +7,7 @@ use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status, time};
 use crate::storage::{Stored, Txn};
 
-use super::{Gate, Live, Page, Store, WriteContext};
+use super::{Gate, Live, Origin, Page, Store, WriteContext};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -43,13 +43,27 @@ impl Store {
         }
         self.warn_of_dependents(ctx, options);
         let key = self.key(ctx.namespace, name)?;
-        let mut found = self.storage.get(&key).await.map_err(|error| self.fault(error, "delete"))?;
+        let mut origin = self.origin(&key, "delete").await?;
         for _ in 0..CONFLICT_RETRIES {
-            let Some(stored) = found else { return Err(Status::not_found(&self.resource.gvr, name)) };
-            match self.delete_once(ctx, options, gate, stored).await? {
-                Ok(deleted) => return Ok(deleted),
-                Err(standing) => found = standing,
+            let Some(stored) = origin.stored else { return Err(Status::not_found(&self.resource.gvr, name)) };
+            let read_at = stored.mod_revision;
+            let outcome = match self.delete_once(ctx, options, gate, stored).await {
+                Ok(Err(stored)) => {
+                    origin = Origin { stored, certain: true };
+                    continue;
+                }
+                Ok(Ok(deleted)) if deleted.gone || deleted.live.stored.mod_revision != read_at => return Ok(deleted),
+                Ok(Ok(deleted)) => Ok(deleted),
+                Err(status) => Err(status),
+            };
+            // Nothing was written, so nothing has shown yet that this was the object's latest state.
+            if !origin.certain {
+                origin = self.certain_origin(&key, "delete").await?;
+                if origin.stored.as_ref().is_none_or(|stored| stored.mod_revision != read_at) {
+                    continue;
+                }
             }
+            return outcome;
         }
         Err(Status::modified(&self.resource.gvr, name))
     }
@@ -99,8 +113,7 @@ impl Store {
         let value = self.encode(&mut object);
         let mut revision = stored.mod_revision;
         if !ctx.dry_run && value != stored.value {
-            let ttl = self.resource.ttl;
-            match self.storage.update(&stored.key, value.clone(), revision, ttl).await.map_err(|error| self.fault(error, "update"))? {
+            match self.put(&stored.key, value.clone(), revision).await? {
                 Txn::Done(done) => revision = done,
                 Txn::Failed(standing) => return Ok(Err(standing)),
             }
@@ -121,7 +134,7 @@ impl Store {
         stored: Stored,
     ) -> Result<std::result::Result<Deleted, Option<Stored>>> {
         if !ctx.dry_run {
-            match self.storage.delete(&stored.key, stored.mod_revision).await.map_err(|error| self.fault(error, "delete"))? {
+            match self.erase(&stored).await? {
                 Txn::Done(revision) => object.set_resource_version(&revision.to_string()),
                 Txn::Failed(standing) => return Ok(Err(standing)),
             }
@@ -227,11 +240,13 @@ impl Store {
         if !limited {
             list.limit = COLLECTION_PAGE;
         }
-        let mut all = Page::default();
+        let (mut all, mut items) = (Page::default(), Vec::new());
         loop {
             let page = self.list(ctx.namespace, &list).await?;
-            for stored in &page.items {
-                let object = self.decode(stored)?;
+            for stored in page.items {
+                let stored = stored?;
+                let object = self.decode(&stored)?;
+                items.push(stored);
                 let ctx = WriteContext { namespace: object.namespace(), ..*ctx };
                 match self.delete(&ctx, object.name(), options, gate).await {
                     Ok(_) => {}
@@ -239,9 +254,9 @@ impl Store {
                     Err(status) => return Err(status),
                 }
             }
-            all.items.extend(page.items);
             all.revision = page.revision;
             if limited || page.continue_token.is_empty() {
+                all.items = items.into();
                 (all.continue_token, all.remaining) = (page.continue_token, page.remaining);
                 return Ok(all);
             }

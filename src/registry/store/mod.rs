@@ -4,6 +4,7 @@
 mod continuation;
 mod create;
 mod delete;
+mod items;
 mod read;
 mod update;
 mod watch;
@@ -16,16 +17,18 @@ use parking_lot::Mutex;
 
 use crate::auth::User;
 use crate::base::clock::Clock;
+use crate::cacher::{Cacher, Feed, IndexFn};
 use crate::codec;
 use crate::merge::managers;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status, time};
-use crate::storage::{Revision, Storage, StorageError, Stored};
+use crate::storage::{self, Revision, Storage, StorageError, Stored, Txn};
 
 use super::resource::Resource;
 use super::strategy::{Context, Subresource};
 
 pub use delete::Deleted;
+pub use items::Items;
 pub use read::{Page, Selection};
 pub use update::{Target, Updated};
 pub use watch::{Event, EventKind, Events};
@@ -102,6 +105,8 @@ pub struct Store {
     pub resource: Arc<Resource>,
     pub storage: Arc<dyn Storage>,
     pub clock: Clock,
+    /// What reads and watches are served from, where there is one.
+    cacher: Option<Arc<Cacher>>,
     /// The root of all keys, `/registry` unless `--etcd-prefix` says otherwise.
     root: Arc<str>,
     /// The served apiVersion.
@@ -114,6 +119,14 @@ impl std::fmt::Debug for Store {
     }
 }
 
+/// What a write begins with. What the cache has is most often right, and where it is not the transaction fails; only what
+/// came to nothing without one has to be looked at again.
+struct Origin {
+    stored: Option<Stored>,
+    /// Whether storage has said so.
+    certain: bool,
+}
+
 /// An object with the revision that it was read at.
 #[derive(Clone, Debug)]
 pub struct Live {
@@ -124,7 +137,64 @@ pub struct Live {
 impl Store {
     pub fn new(resource: Arc<Resource>, storage: Arc<dyn Storage>, clock: Clock, root: &str) -> Self {
         let api_version = resource.gvk.api_version().into();
-        Self { resource, storage, clock, root: root.trim_end_matches('/').into(), api_version }
+        Self { resource, storage, clock, cacher: None, root: root.trim_end_matches('/').into(), api_version }
+    }
+
+    /// The same store with the feed's cache of its keys, if there is a feed.
+    pub fn cached(mut self, feed: Option<&Feed>) -> Self {
+        if let Some(feed) = feed.filter(|_| !self.resource.decl.storage_prefix.is_empty()) {
+            self.cacher = Some(feed.cacher(&self.prefix(), self.index()));
+        }
+        self
+    }
+
+    /// Reads the value that the watch cache indexes by.
+    fn index(&self) -> Option<IndexFn> {
+        let field = self.resource.strategy.indexed_field()?;
+        let bare = self.clone();
+        Some(Arc::new(move |stored| match bare.decode(stored) {
+            Ok(object) => bare.resource.strategy.selectable_value(&object, field).into(),
+            Err(_) => "".into(),
+        }))
+    }
+
+    /// Writes a key that must not exist yet.
+    async fn put_new(&self, key: &str, value: Bytes) -> Result<Txn> {
+        self.written(self.storage.create(key, value, self.resource.ttl).await, "create")
+    }
+
+    /// Writes over what stands at the revision `expected`.
+    async fn put(&self, key: &str, value: Bytes, expected: Revision) -> Result<Txn> {
+        self.written(self.storage.update(key, value, expected, self.resource.ttl).await, "update")
+    }
+
+    /// Deletes what stands at the revision that it was read at.
+    async fn erase(&self, stored: &Stored) -> Result<Txn> {
+        self.written(self.storage.delete(&stored.key, stored.mod_revision).await, "delete")
+    }
+
+    /// The outcome of a write. Who reads what this server knows must see it.
+    fn written(&self, outcome: storage::Result<Txn>, verb: &str) -> Result<Txn> {
+        let outcome = outcome.map_err(|error| self.fault(error, verb))?;
+        if let (Txn::Done(revision), Some(cacher)) = (&outcome, &self.cacher) {
+            cacher.wrote(*revision);
+        }
+        Ok(outcome)
+    }
+
+    /// What a write begins with.
+    async fn origin(&self, key: &str, verb: &str) -> Result<Origin> {
+        if let Some(snapshot) = self.cacher.as_ref().and_then(|cacher| cacher.any())
+            && let Some(stored) = snapshot.get(key)
+        {
+            return Ok(Origin { stored: Some(Stored::clone(stored)), certain: false });
+        }
+        self.certain_origin(key, verb).await
+    }
+
+    async fn certain_origin(&self, key: &str, verb: &str) -> Result<Origin> {
+        let stored = self.storage.get(key).await.map_err(|error| self.fault(error, verb))?;
+        Ok(Origin { stored, certain: true })
     }
 
     /// The prefix of all keys of the resource, with its closing slash.

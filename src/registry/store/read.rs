@@ -1,5 +1,8 @@
 //! Get and list: which revision is read, which objects are selected, where a page ends.
 
+use std::sync::Arc;
+
+use crate::cacher::Snapshot;
 use crate::meta::options::{ListOptions, parse_resource_version};
 use crate::meta::selector::fields::FieldSelector;
 use crate::meta::selector::labels::LabelSelector;
@@ -7,6 +10,7 @@ use crate::meta::status::Result;
 use crate::meta::{Object, Status};
 use crate::storage::{ListPage, ListRequest, Revision, StorageError, Stored, after};
 
+use super::items::{Items, Source};
 use super::{Store, continuation, storage_status, too_large_resource_version};
 use crate::registry::Strategy;
 
@@ -38,7 +42,7 @@ impl Selection {
 /// What a list answers with.
 #[derive(Debug, Default)]
 pub struct Page {
-    pub items: Vec<Stored>,
+    pub items: Items,
     pub revision: Revision,
     /// Where the next page starts; empty on the last.
     pub continue_token: String,
@@ -53,23 +57,73 @@ struct Start {
     continued: bool,
 }
 
+/// What to list.
+struct Range {
+    prefix: String,
+    start: Start,
+    /// At most so many; 0 for all.
+    limit: usize,
+}
+
 impl Store {
-    /// One object. `resource_version` is the oldest state that will do; empty for the latest, which storage always gives.
-    pub async fn get(&self, namespace: &str, name: &str, resource_version: &str) -> Result<Stored> {
+    /// One object. `resource_version` is the oldest state that will do; empty for the latest.
+    pub async fn get(&self, namespace: &str, name: &str, resource_version: &str) -> Result<Arc<Stored>> {
         let key = self.key(namespace, name)?;
         let least = parse_resource_version(resource_version).map_err(|why| Status::failure(500, "", why))?;
-        let (stored, revision) = self.storage.get_with_revision(&key).await.map_err(|error| self.fault(error, "get"))?;
-        if least > revision {
-            return Err(too_large_resource_version(least, revision));
-        }
+        let stored = match self.snapshot(resource_version, least).await? {
+            Some(snapshot) => snapshot.get(&key).cloned(),
+            None => {
+                let (stored, revision) = self.storage.get_with_revision(&key).await.map_err(|error| self.fault(error, "get"))?;
+                if least > revision {
+                    return Err(too_large_resource_version(least, revision));
+                }
+                stored.map(Arc::new)
+            }
+        };
         stored.ok_or_else(|| Status::not_found(&self.resource.gvr, name))
     }
 
-    /// Like [`Store::get`], as a tree; `None` where there is no such object.
+    /// One object as a tree, as far as this server knows: every write of its own is seen, those of other servers soon.
+    /// `None` where there is no such object.
     pub async fn find(&self, namespace: &str, name: &str) -> Result<Option<Object>> {
         let key = self.key(namespace, name)?;
+        if let Some(cacher) = &self.cacher
+            && let Some(snapshot) = cacher.known().await
+            && let Some(stored) = snapshot.get(&key)
+        {
+            return self.decode(stored).map(Some);
+        }
+        // What is not known here may be new.
         let stored = self.storage.get(&key).await.map_err(|error| self.fault(error, "get"))?;
         stored.map(|stored| self.decode(&stored)).transpose()
+    }
+
+    /// The objects of a namespace (of all where it is empty) as far as this server knows, like [`Store::find`].
+    pub async fn known(&self, namespace: &str) -> Result<Vec<Object>> {
+        let known = match &self.cacher {
+            Some(cacher) => cacher.known().await,
+            None => None,
+        };
+        match known {
+            Some(snapshot) => snapshot.range(&self.namespace_prefix(namespace), "").map(|stored| self.decode(stored)).collect(),
+            None => self.list(namespace, &ListOptions::default()).await?.items.map(|stored| self.decode(&*stored?)).collect(),
+        }
+    }
+
+    /// The cached state that a read may be served from: `version` as the client wrote it, with its meaning. `None` where only
+    /// storage can tell.
+    async fn snapshot(&self, version: &str, least: Revision) -> Result<Option<Snapshot>> {
+        let Some(cacher) = &self.cacher else { return Ok(None) };
+        match version {
+            "" => Ok(cacher.latest().await),
+            _ if least == 0 => Ok(cacher.any()),
+            _ => cacher.not_older(least).await.map_err(|current| too_large_resource_version(least, current)),
+        }
+    }
+
+    /// Whether a selection takes a stored object.
+    pub(super) fn selects(&self, selection: &Selection, stored: &Stored) -> Result<bool> {
+        Ok(selection.is_empty() || selection.matches(self.resource.strategy, &self.decode(stored)?))
     }
 
     /// Checks the field labels of a selector and turns the options into a selection.
@@ -94,24 +148,80 @@ impl Store {
         {
             return self.list_one(namespace, name, options, &selection).await;
         }
-        self.list_range(prefix, start, options, &selection).await
+        // "Any" state has always been answered whole (apiserver `cacher.shouldDelegateList`).
+        let any = options.resource_version == "0" && options.continue_token.is_empty();
+        let limit = if any { 0 } else { usize::try_from(options.limit).unwrap_or(0) };
+        let range = Range { prefix, start, limit };
+        let snapshot = match (range.start.revision, &self.cacher) {
+            (_, None) => None,
+            (Some(revision), Some(cacher)) => cacher.at(revision),
+            (None, _) => {
+                let version = if range.start.continued { "" } else { options.resource_version.as_str() };
+                self.snapshot(version, parse_resource_version(version).unwrap_or(0)).await?
+            }
+        };
+        match snapshot {
+            Some(snapshot) => self.page_of(snapshot, range, &selection),
+            None => self.list_range(range, options, &selection).await,
+        }
     }
 
     /// The list of a selector that names one object: no need to look further.
     async fn list_one(&self, namespace: &str, name: &str, options: &ListOptions, selection: &Selection) -> Result<Page> {
-        let Ok(key) = self.key(namespace, name) else {
-            let revision = self.storage.current_revision().await.map_err(|error| self.fault(error, "list"))?;
-            return Ok(Page { revision, ..Page::default() });
+        let version = options.resource_version.as_str();
+        let snapshot = self.snapshot(version, parse_resource_version(version).unwrap_or(0)).await?;
+        // No object has a name that cannot be one.
+        let key = self.key(namespace, name).unwrap_or_default();
+        let (stored, revision) = match snapshot {
+            Some(snapshot) => (snapshot.get(&key).cloned(), snapshot.revision),
+            None => {
+                let key = if key.is_empty() { self.prefix() } else { key };
+                let (stored, revision) = self.storage.get_with_revision(&key).await.map_err(|error| self.fault(error, "list"))?;
+                (stored.map(Arc::new), revision)
+            }
         };
-        let (stored, revision) = self.storage.get_with_revision(&key).await.map_err(|error| self.fault(error, "list"))?;
         check_reached(options, revision)?;
         let mut items = Vec::new();
         if let Some(stored) = stored
-            && selection.matches(self.resource.strategy, &self.decode(&stored)?)
+            && self.selects(selection, &stored)?
         {
             items.push(stored);
         }
-        Ok(Page { items, revision, ..Page::default() })
+        Ok(Page { items: items.into(), revision, ..Page::default() })
+    }
+
+    /// A page of a cached state. Without a limit its objects are read as they are asked for.
+    fn page_of(&self, snapshot: Snapshot, range: Range, selection: &Selection) -> Result<Page> {
+        let Range { prefix, start, limit } = range;
+        let mut page = Page { revision: snapshot.revision, ..Page::default() };
+        let source = self.source(snapshot, prefix, selection);
+        if limit == 0 && start.key.is_empty() {
+            page.items = Items::selected(self, source, selection);
+            return Ok(page);
+        }
+        let mut items: Vec<Arc<Stored>> = Vec::new();
+        let mut rest = source.range(&start.key).peekable();
+        while let Some(stored) = rest.next() {
+            if self.selects(selection, stored)? {
+                items.push(stored.clone());
+            }
+            if limit > 0 && items.len() == limit && rest.peek().is_some() {
+                page.continue_token = continuation::encode(&after(&stored.key), &source.prefix, page.revision);
+                page.remaining = selection.is_empty().then(|| i64::try_from(rest.count()).unwrap_or(i64::MAX));
+                if let Some(cacher) = &self.cacher {
+                    cacher.keep(&source.snapshot);
+                }
+                break;
+            }
+        }
+        page.items = items.into();
+        Ok(page)
+    }
+
+    /// The stretch of a snapshot to look through.
+    pub(super) fn source(&self, snapshot: Snapshot, prefix: String, selection: &Selection) -> Source {
+        let value = self.resource.strategy.indexed_field().and_then(|field| selection.fields.required(field)).map(str::to_owned);
+        Source { snapshot, prefix, value }
     }
 
     fn start(&self, options: &ListOptions, prefix: &str) -> Result<Start> {
@@ -130,12 +240,12 @@ impl Store {
         Ok(Start { key: String::new(), revision: exact.then_some(version), continued: false })
     }
 
-    async fn list_range(&self, prefix: String, start: Start, options: &ListOptions, selection: &Selection) -> Result<Page> {
-        // "Any" state has always been answered whole (apiserver `cacher.shouldDelegateList`).
-        let any = options.resource_version == "0" && options.continue_token.is_empty();
-        let limit = if any { 0 } else { usize::try_from(options.limit).unwrap_or(0) };
+    /// A page read from storage.
+    async fn list_range(&self, range: Range, options: &ListOptions, selection: &Selection) -> Result<Page> {
+        let Range { prefix, start, limit } = range;
         let mut request = ListRequest { prefix: prefix.clone(), start: start.key.clone(), revision: start.revision, limit };
         let mut page = Page::default();
+        let mut items: Vec<Arc<Stored>> = Vec::new();
         if !selection.is_empty() && limit > 0 {
             request.limit = limit.max(SCAN_CHUNK);
         }
@@ -149,23 +259,26 @@ impl Store {
             let (count, more) = (part.count, part.more);
             let last = part.items.last().map(|item| item.key.clone());
             for stored in part.items {
-                if limit > 0 && page.items.len() == limit {
-                    let last = page.items.last().map_or_else(|| stored.key.clone(), |item| item.key.clone());
+                if limit > 0 && items.len() == limit {
+                    let last = items.last().map_or_else(|| stored.key.clone(), |item| item.key.clone());
                     page.continue_token = continuation::encode(&after(&last), &prefix, page.revision);
+                    page.items = items.into();
                     return Ok(page);
                 }
-                if selection.is_empty() || selection.matches(self.resource.strategy, &self.decode(&stored)?) {
-                    page.items.push(stored);
+                if self.selects(selection, &stored)? {
+                    items.push(Arc::new(stored));
                 }
             }
-            let Some(last) = last.filter(|_| more) else { return Ok(page) };
-            if limit > 0 && page.items.len() >= limit {
+            let Some(last) = last.filter(|_| more) else { break };
+            if limit > 0 && items.len() >= limit {
                 page.continue_token = continuation::encode(&after(&last), &prefix, page.revision);
                 page.remaining = selection.is_empty().then_some(count - options.limit);
-                return Ok(page);
+                break;
             }
             request.start = after(&last);
         }
+        page.items = items.into();
+        Ok(page)
     }
 
     async fn range(&self, request: &ListRequest, start: &Start, options: &ListOptions) -> Result<ListPage> {

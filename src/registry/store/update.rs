@@ -10,7 +10,7 @@ use crate::registry::strategy::Subresource;
 use crate::registry::validation::validate_update_of_meta;
 use crate::storage::{Stored, Txn};
 
-use super::{Gate, Live, Store, Updater, WriteContext, bump_generation, is_main};
+use super::{Gate, Live, Origin, Store, Updater, WriteContext, bump_generation, is_main};
 
 /// How often a write is tried again because the object moved on meanwhile.
 const CONFLICT_RETRIES: usize = 100;
@@ -35,6 +35,8 @@ pub struct Target<'a> {
 /// What one attempt came to.
 enum Attempt {
     Done(Updated),
+    /// Nothing had to be written.
+    Same(Updated),
     /// Somebody else was faster; this is what stands now.
     Moved(Option<Stored>),
 }
@@ -43,16 +45,30 @@ impl Store {
     /// Brings the object to what `updater` makes of it. Nothing is written if that is what it already is.
     pub async fn update(&self, ctx: &WriteContext<'_>, target: Target<'_>, updater: &dyn Updater, gate: &dyn Gate) -> Result<Updated> {
         let key = self.key(ctx.namespace, target.name)?;
-        let mut stored = self.storage.get(&key).await.map_err(|error| self.fault(error, "update"))?;
+        let mut origin = self.origin(&key, "update").await?;
         for _ in 0..CONFLICT_RETRIES {
-            let attempt = match stored {
-                None => self.create_on_update(ctx, target, updater, gate, &key).await?,
-                Some(stored) => self.update_once(ctx, target, updater, gate, stored).await?,
+            let read_at = origin.stored.as_ref().map(|stored| stored.mod_revision);
+            let attempt = match origin.stored {
+                None => self.create_on_update(ctx, target, updater, gate, &key).await,
+                Some(stored) => self.update_once(ctx, target, updater, gate, stored).await,
             };
-            match attempt {
-                Attempt::Done(updated) => return Ok(updated),
-                Attempt::Moved(standing) => stored = standing,
+            let outcome = match attempt {
+                Ok(Attempt::Moved(stored)) => {
+                    origin = Origin { stored, certain: true };
+                    continue;
+                }
+                Ok(Attempt::Done(updated)) => return Ok(updated),
+                Ok(Attempt::Same(updated)) => Ok(updated),
+                Err(status) => Err(status),
+            };
+            // Nothing was written, so nothing has shown yet that this was the object's latest state.
+            if !origin.certain {
+                origin = self.certain_origin(&key, "update").await?;
+                if origin.stored.as_ref().map(|stored| stored.mod_revision) != read_at {
+                    continue;
+                }
             }
+            return outcome;
         }
         Err(Status::modified(&self.resource.gvr, target.name))
     }
@@ -75,7 +91,7 @@ impl Store {
         self.fill_system_fields(&mut object);
         self.reserve(ctx, &mut object, None).await?;
         let attempt = self.create_on_update_reserved(ctx, &mut object, gate, key).await;
-        self.settle(ctx, &object, None, matches!(attempt, Ok(Attempt::Done(_)))).await;
+        self.settle(ctx, &object, None, matches!(attempt, Ok(Attempt::Done(_) | Attempt::Same(_)))).await;
         attempt
     }
 
@@ -86,7 +102,7 @@ impl Store {
         let value = self.encode(object);
         let mut stored = Stored { key: key.to_owned(), value: value.clone(), create_revision: 0, mod_revision: 0 };
         if !ctx.dry_run {
-            match self.storage.create(key, value, self.resource.ttl).await.map_err(|error| self.fault(error, "create"))? {
+            match self.put_new(key, value).await? {
                 Txn::Done(revision) => (stored.create_revision, stored.mod_revision) = (revision, revision),
                 Txn::Failed(standing) => return Ok(Attempt::Moved(standing)),
             }
@@ -113,7 +129,7 @@ impl Store {
         object.set_meta_str("resourceVersion", old.resource_version());
         self.reserve(ctx, &mut object, Some(&old)).await?;
         let attempt = self.update_reserved(ctx, target, &mut object, &old, gate, stored).await;
-        self.settle(ctx, &object, Some(&old), matches!(attempt, Ok(Attempt::Done(_)))).await;
+        self.settle(ctx, &object, Some(&old), matches!(attempt, Ok(Attempt::Done(_) | Attempt::Same(_)))).await;
         attempt
     }
 
@@ -133,29 +149,25 @@ impl Store {
             return self.delete_emptied(ctx, object, stored).await;
         }
         let value = self.encode(object);
-        let revision = if value == stored.value || ctx.dry_run {
+        let same = value == stored.value || ctx.dry_run;
+        let revision = if same {
             stored.mod_revision
         } else {
-            let ttl = self.resource.ttl;
-            match self
-                .storage
-                .update(&stored.key, value.clone(), stored.mod_revision, ttl)
-                .await
-                .map_err(|error| self.fault(error, "update"))?
-            {
+            match self.put(&stored.key, value.clone(), stored.mod_revision).await? {
                 Txn::Done(revision) => revision,
                 Txn::Failed(standing) => return Ok(Attempt::Moved(standing)),
             }
         };
         object.set_resource_version(&revision.to_string());
         let stored = Stored { value, mod_revision: revision, ..stored };
-        Ok(Attempt::Done(Updated { live: Live { object: object.clone(), stored }, created: false }))
+        let updated = Updated { live: Live { object: object.clone(), stored }, created: false };
+        Ok(if same { Attempt::Same(updated) } else { Attempt::Done(updated) })
     }
 
     /// The last finalizer of a deleted object went: so does the object. It is answered as the update left it.
     async fn delete_emptied(&self, ctx: &WriteContext<'_>, object: &Object, stored: Stored) -> Result<Attempt> {
         if !ctx.dry_run {
-            match self.storage.delete(&stored.key, stored.mod_revision).await.map_err(|error| self.fault(error, "delete"))? {
+            match self.erase(&stored).await? {
                 Txn::Done(_) | Txn::Failed(None) => {}
                 Txn::Failed(standing) => return Ok(Attempt::Moved(standing)),
             }
@@ -166,7 +178,8 @@ impl Store {
         let mut written = object.clone();
         let value = self.encode(&mut written);
         written.set_meta_str("resourceVersion", &stored.mod_revision.to_string());
-        Ok(Attempt::Done(Updated { live: Live { object: written, stored: Stored { value, ..stored } }, created: false }))
+        let updated = Updated { live: Live { object: written, stored: Stored { value, ..stored } }, created: false };
+        Ok(if ctx.dry_run { Attempt::Same(updated) } else { Attempt::Done(updated) })
     }
 
     /// A PUT that names a resourceVersion must name the present one; one that names none overwrites, where the kind

@@ -1,23 +1,26 @@
 //! Watch: the changes of a resource as its clients see them, through their selectors.
 
-use futures::stream::{self, BoxStream, StreamExt};
+use std::collections::VecDeque;
+use std::sync::Arc;
 
+use futures::StreamExt;
+
+use crate::cacher::{Cacher, Change, Cursor, Ended, Interest};
 use crate::meta::options::{ListOptions, parse_resource_version};
 use crate::meta::status::Result;
 use crate::meta::{Object, Status};
 use crate::storage::{Revision, StorageError, Stored, WatchEvent, WatchStream};
 
-use super::{Page, Selection, Store, too_large_resource_version};
+use super::items::Items;
+use super::{Selection, Store, too_large_resource_version};
 
 /// What happened, as the client's selectors see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
     Added,
     Modified,
     Deleted,
-    /// Nothing new up to this revision.
-    Bookmark,
-    /// Like a bookmark, and everything that existed at the start has been told.
+    /// A bookmark: everything that existed at the start has been told.
     InitialEventsEnd,
 }
 
@@ -28,7 +31,7 @@ impl EventKind {
             Self::Added => "ADDED",
             Self::Modified => "MODIFIED",
             Self::Deleted => "DELETED",
-            Self::Bookmark | Self::InitialEventsEnd => "BOOKMARK",
+            Self::InitialEventsEnd => "BOOKMARK",
         }
     }
 }
@@ -38,92 +41,233 @@ impl EventKind {
 pub struct Event {
     pub kind: EventKind,
     /// `None` for bookmarks.
-    pub stored: Option<Stored>,
+    pub stored: Option<Arc<Stored>>,
     pub revision: Revision,
 }
 
-/// Events in order of their revisions. Ends after an error.
-pub type Events = BoxStream<'static, Result<Event>>;
+/// The events of one watch, in order of their revisions.
+pub struct Events {
+    store: Store,
+    /// The keys of its objects begin with this.
+    prefix: String,
+    selection: Selection,
+    /// What existed at the start and has not been told.
+    initial: Items,
+    /// The bookmark behind that, if it is wanted.
+    initial_end: Option<Revision>,
+    source: Source,
+    /// Everything up to here has been told.
+    told: Revision,
+}
+
+/// Where events come from.
+enum Source {
+    /// The watch cache, with the changes that were taken from it.
+    Cache {
+        cursor: Cursor,
+        taken: VecDeque<Arc<Change>>,
+    },
+    Storage(WatchStream),
+    /// Nothing but this, then the end.
+    Error(Status),
+    Over,
+}
 
 impl Store {
     /// Watches a namespace (everything where it is empty) from where the options say.
     pub async fn watch(&self, namespace: &str, options: &ListOptions) -> Result<Events> {
         let selection = self.selection(options)?;
         let version = parse_resource_version(&options.resource_version).map_err(|why| Status::failure(500, "", why))?;
-        let prefix = match selection.fields.required("metadata.name") {
-            _ if namespace.is_empty() => self.prefix(),
-            _ => self.namespace_prefix(namespace),
-        };
-        let (initial, after) = if options.send_initial_events == Some(true) {
+        match &self.cacher {
+            Some(cacher) if cacher.ready().is_ok() => self.watch_cache(cacher, namespace, options, version, selection).await,
+            _ => self.watch_storage(namespace, options, version, selection).await,
+        }
+    }
+
+    async fn watch_cache(
+        &self,
+        cacher: &Arc<Cacher>,
+        namespace: &str,
+        options: &ListOptions,
+        version: Revision,
+        selection: Selection,
+    ) -> Result<Events> {
+        let mut events = Events::new(self, namespace, selection);
+        let whole = options.send_initial_events.unwrap_or(version == 0);
+        let mut after = version;
+        if whole || version == 0 {
+            let snapshot = match options.send_initial_events {
+                Some(true) if options.resource_version.is_empty() => cacher.latest().await,
+                Some(true) if version > 0 => match cacher.not_older(version).await {
+                    Ok(snapshot) => snapshot,
+                    Err(current) => return Ok(events.ending_with(too_large_resource_version(version, current))),
+                },
+                _ => cacher.any(),
+            };
+            let Some(snapshot) = snapshot else {
+                return self.watch_storage(namespace, options, version, events.selection).await;
+            };
+            after = snapshot.revision;
+            if whole {
+                events.initial = Items::selected(self, self.source(snapshot, events.prefix.clone(), &events.selection), &events.selection);
+                let bookmark = options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
+                events.initial_end = bookmark.then_some(after);
+            }
+        }
+        events.told = after;
+        Ok(match cacher.follow(after, self.interest(namespace, &events.selection)) {
+            Ok(cursor) => Events { source: Source::Cache { cursor, taken: VecDeque::new() }, ..events },
+            Err(Ended::Behind { wanted, oldest }) => events.ending_with(too_old_resource_version(wanted, oldest)),
+            Err(Ended::Restarted) => events,
+        })
+    }
+
+    /// Which changes a watch need be woken for.
+    fn interest(&self, namespace: &str, selection: &Selection) -> Interest {
+        if let Some(name) = selection.fields.required("metadata.name")
+            && (!namespace.is_empty() || !self.resource.decl.namespaced)
+        {
+            return Interest::Key(format!("{}{name}", self.namespace_prefix(namespace)).into());
+        }
+        match self.resource.strategy.indexed_field().and_then(|field| selection.fields.required(field)) {
+            Some(value) => Interest::Value(value.into()),
+            None => Interest::Everything,
+        }
+    }
+
+    /// The watch without a cache.
+    async fn watch_storage(&self, namespace: &str, options: &ListOptions, version: Revision, selection: Selection) -> Result<Events> {
+        let mut events = Events::new(self, namespace, selection);
+        let whole = options.send_initial_events.unwrap_or(version == 0);
+        let mut after = version;
+        if whole {
             let page = match self.list(namespace, &initial_list(options, version)).await {
                 Ok(page) => page,
                 // The stream has begun for the client: it hears of it there.
-                Err(status) if status.code == 504 => return Ok(stream::iter([Err(status)]).boxed()),
+                Err(status) if status.code == 504 => return Ok(events.ending_with(status)),
                 Err(status) => return Err(status),
             };
-            let revision = page.revision;
-            (self.initial_events(page, options), revision)
+            after = page.revision;
+            events.initial = page.items;
+            let bookmark = options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
+            events.initial_end = bookmark.then_some(after);
         } else if version == 0 {
-            let now = self.storage.current_revision().await.map_err(|error| self.fault(error, "watch"))?;
-            (stream::empty().boxed(), now)
-        } else {
-            (stream::empty().boxed(), version)
-        };
-        let changes = self.storage.watch(&prefix, after).await.map_err(|error| watch_status(self, error))?;
-        Ok(initial.chain(self.clone().select(changes, selection)).boxed())
-    }
-
-    fn initial_events(&self, page: Page, options: &ListOptions) -> Events {
-        let revision = page.revision;
-        let added =
-            page.items.into_iter().map(|stored| Event { kind: EventKind::Added, revision: stored.mod_revision, stored: Some(stored) });
-        let end = Event { kind: EventKind::InitialEventsEnd, stored: None, revision };
-        stream::iter(added.chain(options.allow_watch_bookmarks.then_some(end)).map(Ok)).boxed()
-    }
-
-    /// Turns changes of keys into events of objects: what comes into the selection is added, what leaves it deleted.
-    fn select(self, changes: WatchStream, selection: Selection) -> Events {
-        changes
-            .filter_map(move |change| {
-                let event = match change {
-                    Ok(change) => self.event(change, &selection).transpose(),
-                    Err(error) => Some(Err(watch_status(&self, error))),
-                };
-                std::future::ready(event)
-            })
-            .boxed()
-    }
-
-    fn event(&self, change: WatchEvent, selection: &Selection) -> Result<Option<Event>> {
-        let (current, previous, revision) = match change {
-            WatchEvent::Put { current, previous } => {
-                let revision = current.mod_revision;
-                (Some(current), previous, revision)
-            }
-            WatchEvent::Delete { revision, previous, .. } => (None, previous, revision),
-            WatchEvent::Progress(revision) => return Ok(Some(Event { kind: EventKind::Bookmark, stored: None, revision })),
-        };
-        let selects = |stored: &Option<Stored>| -> Result<bool> {
-            Ok(match stored {
-                None => false,
-                Some(_) if selection.is_empty() => true,
-                Some(stored) => selection.matches(self.resource.strategy, &self.decode(stored)?),
-            })
-        };
-        let (is, was) = (selects(&current)?, selects(&previous)?);
-        let kind = match (was, is) {
-            (false, false) => return Ok(None),
-            (false, true) => EventKind::Added,
-            (true, true) => EventKind::Modified,
-            (true, false) => EventKind::Deleted,
-        };
-        let stored = if is { current } else { previous.map(|last| Stored { mod_revision: revision, ..last }) };
-        Ok(Some(Event { kind, stored, revision }))
+            after = self.storage.current_revision().await.map_err(|error| self.fault(error, "watch"))?;
+        }
+        events.told = after;
+        let changes = self.storage.watch(&events.prefix, after).await;
+        events.source = Source::Storage(changes.map_err(|error| watch_status(self, error))?);
+        Ok(events)
     }
 
     /// The object of an event, as a tree.
     pub fn event_object(&self, event: &Event) -> Result<Option<Object>> {
         event.stored.as_ref().map(|stored| self.decode(stored)).transpose()
+    }
+}
+
+impl Events {
+    fn new(store: &Store, namespace: &str, selection: Selection) -> Self {
+        let prefix = store.namespace_prefix(namespace);
+        Self { store: store.clone(), prefix, selection, initial: Items::default(), initial_end: None, source: Source::Over, told: 0 }
+    }
+
+    fn ending_with(self, status: Status) -> Self {
+        Self { source: Source::Error(status), ..self }
+    }
+
+    /// The next event; `None` at the end. Nothing comes after an error. Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<Result<Event>> {
+        if let Some(stored) = self.initial.next() {
+            let added = |stored: Arc<Stored>| Event { kind: EventKind::Added, revision: stored.mod_revision, stored: Some(stored) };
+            return Some(stored.map(added));
+        }
+        if let Some(revision) = self.initial_end.take() {
+            return Some(Ok(Event { kind: EventKind::InitialEventsEnd, stored: None, revision }));
+        }
+        loop {
+            let change = match self.change().await? {
+                Ok(change) => change,
+                Err(status) => {
+                    self.source = Source::Over;
+                    return Some(Err(status));
+                }
+            };
+            self.told = change.revision;
+            match self.event(&change) {
+                Ok(None) => {}
+                Ok(Some(event)) => return Some(Ok(event)),
+                Err(status) => return Some(Err(status)),
+            }
+        }
+    }
+
+    /// How far the watch has come: nothing that happened up to this revision is still to be told.
+    pub fn progress(&mut self) -> Revision {
+        if let Source::Cache { cursor, taken } = &mut self.source
+            && taken.is_empty()
+            && let Some(reached) = cursor.progress()
+        {
+            self.told = self.told.max(reached);
+        }
+        self.told
+    }
+
+    /// The next change of whatever object.
+    async fn change(&mut self) -> Option<Result<Arc<Change>>> {
+        match &mut self.source {
+            Source::Over => None,
+            Source::Error(status) => Some(Err(status.clone())),
+            Source::Cache { cursor, taken } => {
+                if taken.is_empty() {
+                    match cursor.next().await {
+                        Ok(changes) => taken.extend(changes),
+                        Err(Ended::Restarted) => return None,
+                        Err(Ended::Behind { wanted, oldest }) => return Some(Err(too_old_resource_version(wanted, oldest))),
+                    }
+                }
+                taken.pop_front().map(Ok)
+            }
+            Source::Storage(changes) => loop {
+                let change = match changes.next().await? {
+                    Ok(WatchEvent::Progress(revision)) => {
+                        self.told = self.told.max(revision);
+                        continue;
+                    }
+                    Ok(WatchEvent::Put { current, previous }) => {
+                        Change { revision: current.mod_revision, current: Some(current.into()), previous: previous.map(Arc::new) }
+                    }
+                    Ok(WatchEvent::Delete { revision, previous, .. }) => {
+                        Change { revision, current: None, previous: previous.map(Arc::new) }
+                    }
+                    Err(error) => return Some(Err(watch_status(&self.store, error))),
+                };
+                return Some(Ok(Arc::new(change)));
+            },
+        }
+    }
+
+    /// What a change is to this watch: what comes into the selection is added, what leaves it deleted.
+    fn event(&self, change: &Change) -> Result<Option<Event>> {
+        if !change.key().starts_with(&self.prefix) {
+            return Ok(None);
+        }
+        let selects = |stored: &Option<Arc<Stored>>| match stored {
+            None => Ok(false),
+            Some(stored) => self.store.selects(&self.selection, stored),
+        };
+        let revision = change.revision;
+        let kind = match (selects(&change.previous)?, selects(&change.current)?) {
+            (false, false) => return Ok(None),
+            (false, true) => EventKind::Added,
+            (true, true) => EventKind::Modified,
+            (true, false) => EventKind::Deleted,
+        };
+        let stored = match kind {
+            EventKind::Deleted => change.previous.as_ref().map(|last| Arc::new(Stored { mod_revision: revision, ..Stored::clone(last) })),
+            _ => change.current.clone(),
+        };
+        Ok(Some(Event { kind, stored, revision }))
     }
 }
 
@@ -136,6 +280,11 @@ fn initial_list(options: &ListOptions, version: Revision) -> ListOptions {
         resource_version,
         ..ListOptions::default()
     }
+}
+
+/// 410: the changes after that revision are forgotten.
+fn too_old_resource_version(wanted: Revision, oldest: Revision) -> Status {
+    Status::expired(format!("too old resource version: {wanted} ({oldest})"))
 }
 
 fn watch_status(store: &Store, error: StorageError) -> Status {

@@ -97,8 +97,8 @@ const ETCD: &[Flag] = &[
     idle(Int, "lease-reuse-duration-seconds", "60", "how leases are shared is the store's own matter"),
     refused(Text, "storage-backend", "etcd3", "the only backend is etcd3 (or none, for the embedded store)"),
     refused(Text, "storage-media-type", "application/vnd.kubernetes.protobuf", "objects are stored as protobuf"),
-    idle(Switch, "watch-cache", "true", "caching does not depend on it"),
-    idle(List, "watch-cache-sizes", "", "caches size themselves"),
+    used(Switch, "watch-cache", "true", "serve reads and watches from memory"),
+    used(List, "watch-cache-sizes", "", "resource[.group]#0 for each resource that is not to be cached; other sizes mean nothing"),
 ];
 
 const SERVING: &[Flag] = &[

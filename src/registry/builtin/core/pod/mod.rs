@@ -152,6 +152,11 @@ impl Strategy for Pods {
         warnings
     }
 
+    /// What each kubelet asks for.
+    fn indexed_field(&self) -> Option<&'static str> {
+        Some("spec.nodeName")
+    }
+
     fn selectable_value(&self, object: &Object, field: &str) -> String {
         match field {
             "spec.hostNetwork" => object.bool_at("/spec/hostNetwork").to_string(),

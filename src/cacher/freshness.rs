@@ -1,0 +1,106 @@
+//! How far a store's history is known here, and whether that is far enough.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{OnceCell, watch};
+use tokio::time::{Instant, timeout_at};
+
+use crate::storage::{Result, Revision, Storage};
+
+/// How long a reader waits for a revision to come (apiserver `storage/cacher`: `blockTimeout`).
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long it waits by itself before the store is asked to tell how far it is: most often the change is on its way.
+const BEFORE_ASKING: Duration = Duration::from_millis(1);
+/// How often the store is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+
+/// A round trip to the store that readers share.
+type Round = Arc<OnceCell<Revision>>;
+
+/// The revision up to which everything has been told, and how to get further.
+pub struct Reached {
+    storage: Arc<dyn Storage>,
+    revision: watch::Sender<Revision>,
+    /// The latest revision that this server wrote.
+    written: AtomicI64,
+    /// The round that has not been sent yet: who comes now may share it.
+    next: Mutex<Round>,
+    /// Held by the round that is under way.
+    running: tokio::sync::Mutex<()>,
+}
+
+impl Reached {
+    pub fn new(storage: Arc<dyn Storage>) -> Self {
+        Self {
+            storage,
+            revision: watch::Sender::new(0),
+            written: AtomicI64::new(0),
+            next: Mutex::default(),
+            running: tokio::sync::Mutex::default(),
+        }
+    }
+
+    pub fn revision(&self) -> Revision {
+        *self.revision.borrow()
+    }
+
+    /// Everything up to here has been told. Never goes back.
+    pub fn advance(&self, revision: Revision) {
+        self.revision.send_if_modified(|reached| {
+            let further = revision > *reached;
+            *reached = revision.max(*reached);
+            further
+        });
+    }
+
+    /// The latest revision that this server wrote.
+    pub fn written(&self) -> Revision {
+        self.written.load(Ordering::Acquire)
+    }
+
+    pub fn wrote(&self, revision: Revision) {
+        self.written.fetch_max(revision, Ordering::AcqRel);
+    }
+
+    /// The store's revision, asked after the call began. All who come while one round trip is under way share the next.
+    pub async fn latest(&self) -> Result<Revision> {
+        let round = self.next.lock().clone();
+        let asked = round.get_or_try_init(|| async {
+            let _turn = self.running.lock().await;
+            // Who comes from here on is too late for this one.
+            {
+                let mut next = self.next.lock();
+                if Arc::ptr_eq(&next, &round) {
+                    *next = Round::default();
+                }
+            }
+            self.storage.current_revision().await
+        });
+        asked.await.copied()
+    }
+
+    /// Waits until everything up to `revision` has been told; whether that came in time.
+    pub async fn wait_for(&self, revision: Revision) -> bool {
+        if self.revision() >= revision {
+            return true;
+        }
+        let mut reached = self.revision.subscribe();
+        let end = Instant::now() + PATIENCE;
+        let mut ask = Instant::now() + BEFORE_ASKING;
+        loop {
+            let came = timeout_at(ask.min(end), reached.wait_for(|reached| *reached >= revision)).await.map(|outcome| outcome.is_ok());
+            match came {
+                Ok(came) => return came,
+                Err(_) if Instant::now() >= end => return false,
+                Err(_) => {
+                    // If it cannot be asked, waiting is all that is left.
+                    let _ = self.storage.request_progress().await;
+                    ask = Instant::now() + ASK_AGAIN;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! The watch cache: the present state of each resource and its latest changes, in memory. Knows [`Storage`], not which one, and
+//! keys and bytes, not objects.
+//!
+//! - [`Feed`]: one watch of a store, which keeps all of its [`Cacher`]s up to date and tells how far they have come.
+//! - [`Cacher`]: one resource: a [`Snapshot`] that is cloned in no time, and a [`ring`] of changes.
+//! - [`Cursor`]: one who follows the changes. It costs its position in the ring and nothing else.
+//!
+//! What a snapshot cannot answer (a revision before the ring, a cache that is not filled) is for the store to answer.
+
+mod cursor;
+mod feed;
+mod freshness;
+mod ring;
+mod snapshot;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+
+use crate::storage::{Revision, Stored, WatchEvent};
+
+pub use cursor::{Cursor, Ended, Interest};
+pub use feed::Feed;
+pub use ring::Change;
+pub use snapshot::{IndexFn, Snapshot};
+
+use feed::Reached;
+use ring::Ring;
+
+/// Snapshots that are kept for the next page of a list, at most.
+const PAGED_SNAPSHOTS: usize = 16;
+
+/// The cache of one resource: the keys below one prefix.
+pub struct Cacher {
+    prefix: String,
+    state: RwLock<State>,
+    /// The latest snapshots of which a page was served: the next page needs the same.
+    paged: Mutex<VecDeque<Snapshot>>,
+    reached: Arc<Reached>,
+}
+
+struct State {
+    phase: Phase,
+    /// What stands now. Its revision is that of the last change (or of the list that it began with).
+    snapshot: Snapshot,
+    ring: Ring,
+    /// What happened up to this revision was in the list that the cache began with.
+    floor: Revision,
+    /// Counts how often the cache began anew.
+    generation: u64,
+    wakes: Wakes,
+}
+
+enum Phase {
+    /// Not filled yet; changes wait until it is. Why it takes so long, if something is wrong.
+    Filling {
+        changes: Vec<WatchEvent>,
+        trouble: Option<String>,
+    },
+    Ready,
+}
+
+/// Who is woken by what.
+struct Wakes {
+    everything: watch::Sender<u64>,
+    some: HashMap<Interest, watch::Sender<u64>>,
+}
+
+impl std::fmt::Debug for Cacher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cacher({})", self.prefix)
+    }
+}
+
+impl Cacher {
+    fn new(prefix: &str, index: Option<IndexFn>, reached: Arc<Reached>) -> Self {
+        let state = State {
+            phase: Phase::Filling { changes: Vec::new(), trouble: None },
+            snapshot: Snapshot::new(index),
+            ring: Ring::default(),
+            floor: 0,
+            generation: 0,
+            wakes: Wakes { everything: watch::Sender::new(0), some: HashMap::new() },
+        };
+        Self { prefix: prefix.to_owned(), state: RwLock::new(state), paged: Mutex::default(), reached }
+    }
+
+    /// The keys it holds begin with this.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Whether it can answer; the error says why not.
+    pub fn ready(&self) -> Result<(), String> {
+        match &self.state.read().phase {
+            Phase::Ready => Ok(()),
+            Phase::Filling { trouble: None, .. } => Err("not initialized yet".to_owned()),
+            Phase::Filling { trouble: Some(why), .. } => Err(why.clone()),
+        }
+    }
+
+    /// What is known now, however old that is. `None` until the cache is filled.
+    pub fn any(&self) -> Option<Snapshot> {
+        // The feed tells how far it has come only after the cachers were told: what is read first holds.
+        let reached = self.reached.revision();
+        let state = self.state.read();
+        let mut snapshot = matches!(state.phase, Phase::Ready).then(|| state.snapshot.clone())?;
+        snapshot.revision = snapshot.revision.max(reached);
+        Some(snapshot)
+    }
+
+    /// Everything as it is now: every write that was acknowledged before the call is in it. `None` where the cache cannot tell:
+    /// it is not filled, or the store does not say in time how far it is.
+    pub async fn latest(&self) -> Option<Snapshot> {
+        self.ready().ok()?;
+        let revision = self.reached.latest().await.ok()?;
+        self.reached.wait_for(revision).await.then(|| self.any())?
+    }
+
+    /// Everything that this server knows: what it has seen, and every write that it made itself ([`Cacher::wrote`]). `None`
+    /// where that cannot be had.
+    pub async fn known(&self) -> Option<Snapshot> {
+        self.ready().ok()?;
+        self.reached.wait_for(self.reached.written()).await.then(|| self.any())?
+    }
+
+    /// A write of this server was done at `revision`.
+    pub fn wrote(&self, revision: Revision) {
+        self.reached.wrote(revision);
+    }
+
+    /// A state that is no older than `revision`, as soon as there is one. The error is the newest revision that can be had,
+    /// where it does not come in time; `None` inside where the cache is not filled.
+    pub async fn not_older(&self, revision: Revision) -> Result<Option<Snapshot>, Revision> {
+        if self.ready().is_err() {
+            return Ok(None);
+        }
+        match self.reached.wait_for(revision).await {
+            true => Ok(self.any()),
+            false => Err(self.reached.revision()),
+        }
+    }
+
+    /// The state at exactly `revision`. `None` where that is before what the cache remembers, or has not come yet.
+    pub fn at(&self, revision: Revision) -> Option<Snapshot> {
+        if let Some(snapshot) = self.paged.lock().iter().find(|snapshot| snapshot.revision == revision) {
+            return Some(snapshot.clone());
+        }
+        let reached = self.reached.revision();
+        let (mut snapshot, changes) = {
+            let state = self.state.read();
+            if !matches!(state.phase, Phase::Ready) || revision > state.snapshot.revision.max(reached) {
+                return None;
+            }
+            let changes: Vec<Arc<Change>> = state.ring.from(state.ring.position_after(revision)?).cloned().collect();
+            (state.snapshot.clone(), changes)
+        };
+        changes.iter().rev().for_each(|change| snapshot.undo(change));
+        snapshot.revision = revision;
+        Some(snapshot)
+    }
+
+    /// Keeps a snapshot of which a page was served, for the pages that follow.
+    pub fn keep(&self, snapshot: &Snapshot) {
+        let oldest = self.state.read().ring.complete_after();
+        let mut paged = self.paged.lock();
+        paged.retain(|kept| kept.revision >= oldest && kept.revision != snapshot.revision);
+        if paged.len() == PAGED_SNAPSHOTS {
+            paged.pop_front();
+        }
+        paged.push_back(snapshot.clone());
+    }
+
+    /// Follows the changes after the revision `after`, which may be in the future.
+    pub fn follow(self: &Arc<Self>, after: Revision, interest: Interest) -> Result<Cursor, Ended> {
+        let mut state = self.state.write();
+        if !matches!(state.phase, Phase::Ready) {
+            return Err(Ended::Restarted);
+        }
+        let Some(position) = state.ring.position_after(after) else {
+            return Err(Ended::Behind { wanted: after, oldest: state.ring.complete_after() });
+        };
+        let end = state.ring.end();
+        let wake = match &interest {
+            Interest::Everything => state.wakes.everything.subscribe(),
+            // What happened before it was there may concern it.
+            some => state.wakes.some.entry(some.clone()).or_insert_with(|| watch::Sender::new(end)).subscribe(),
+        };
+        let generation = state.generation;
+        drop(state);
+        Ok(Cursor { cacher: self.clone(), position, after, told: after, generation, interest, wake })
+    }
+
+    /// A cursor is about to go.
+    fn forget_interest(&self, interest: &Interest) {
+        if *interest == Interest::Everything {
+            return;
+        }
+        let mut state = self.state.write();
+        if state.wakes.some.get(interest).is_some_and(|wake| wake.receiver_count() <= 1) {
+            state.wakes.some.remove(interest);
+        }
+    }
+
+    /// How far the feed has come: everything up to this revision has been told to those who follow.
+    pub fn reached(&self) -> Revision {
+        self.reached.revision()
+    }
+
+    /// Takes changes in. Those who follow are woken.
+    fn apply(&self, events: Vec<WatchEvent>) {
+        let mut state = self.state.write();
+        let state = &mut *state;
+        match &mut state.phase {
+            Phase::Filling { changes, .. } => changes.extend(events),
+            Phase::Ready => {
+                events.into_iter().for_each(|event| state.apply(event));
+                state.wakes.everything.send_replace(state.ring.end());
+            }
+        }
+    }
+
+    /// Begins with the objects of a list.
+    fn fill(&self, filled: Snapshot) {
+        let mut state = self.state.write();
+        let state = &mut *state;
+        let waiting = match std::mem::replace(&mut state.phase, Phase::Ready) {
+            Phase::Filling { changes, .. } => changes,
+            Phase::Ready => Vec::new(),
+        };
+        state.ring.restart(filled.revision);
+        state.floor = filled.revision;
+        state.snapshot = filled;
+        waiting.into_iter().for_each(|event| state.apply(event));
+    }
+
+    /// What its objects are indexed by.
+    fn index(&self) -> Option<IndexFn> {
+        self.state.read().snapshot.index.clone()
+    }
+
+    /// Says why it is not filled yet.
+    fn troubled(&self, why: &str) {
+        if let Phase::Filling { trouble, .. } = &mut self.state.write().phase {
+            *trouble = Some(why.to_owned());
+        }
+    }
+
+    /// Forgets everything and ends all who follow.
+    fn restart(&self, why: Option<&str>) {
+        let mut state = self.state.write();
+        let index = state.snapshot.index.take();
+        state.phase = Phase::Filling { changes: Vec::new(), trouble: why.map(str::to_owned) };
+        state.snapshot = Snapshot::new(index);
+        state.ring.restart(0);
+        state.generation += 1;
+        state.wakes.everything = watch::Sender::new(0);
+        state.wakes.some.clear();
+        self.paged.lock().clear();
+    }
+}
+
+impl State {
+    fn apply(&mut self, event: WatchEvent) {
+        let (revision, current, previous) = match event {
+            WatchEvent::Progress(_) => return,
+            WatchEvent::Put { current, .. } if current.mod_revision <= self.floor => return,
+            WatchEvent::Delete { revision, .. } if revision <= self.floor => return,
+            WatchEvent::Put { current, .. } => {
+                let current = Arc::new(current);
+                let previous = self.snapshot.put(current.clone());
+                (current.mod_revision, Some(current), previous)
+            }
+            WatchEvent::Delete { key, revision, .. } => match self.snapshot.remove(&key) {
+                Some(previous) => (revision, None, Some(previous)),
+                None => return,
+            },
+        };
+        let change = Arc::new(Change { revision, current, previous });
+        self.ring.push(change.clone());
+        self.wake(&change);
+        self.snapshot.revision = revision;
+    }
+
+    /// Wakes those who wait for a change like this one.
+    fn wake(&self, change: &Change) {
+        if self.wakes.some.is_empty() {
+            return;
+        }
+        let end = self.ring.end();
+        let send = |interest: Interest| {
+            if let Some(wake) = self.wakes.some.get(&interest) {
+                wake.send_replace(end);
+            }
+        };
+        send(Interest::Key(change.key().into()));
+        let value = |stored: &Option<Arc<Stored>>| self.snapshot.value_of(stored.as_deref()?);
+        let (is, was) = (value(&change.current), value(&change.previous));
+        if was != is {
+            was.into_iter().for_each(|value| send(Interest::Value(value)));
+        }
+        is.into_iter().for_each(|value| send(Interest::Value(value)));
+    }
+}

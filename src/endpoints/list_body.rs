@@ -1,0 +1,76 @@
+//! The body of a list, rendered as the client takes it: nothing the size of the list is ever in memory.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+
+use crate::meta::status::Result;
+use crate::storage::Stored;
+
+use super::body::{self, Body};
+
+/// Bytes rendered at once, about: what one slow reader costs.
+const CHUNK: usize = 64 * 1024;
+
+/// A list between `head` and `tail`, its items separated by commas. The first chunk is rendered at once: what fails in it fails
+/// the request, what fails later cuts the answer off.
+pub fn json<I, R>(head: Vec<u8>, items: I, tail: &'static [u8], render: R) -> Result<Body>
+where
+    I: Iterator<Item = Result<Arc<Stored>>> + Send + 'static,
+    R: FnMut(&Stored, &mut Vec<u8>) -> Result<()> + Send + 'static,
+{
+    let mut rest = Rest { items, tail, render, first: true, done: false };
+    let mut first = head;
+    first.reserve(CHUNK.min(first.len() + 4096));
+    rest.chunk(&mut first)?;
+    if rest.done {
+        return Ok(body::full(first));
+    }
+    let chunks = stream::unfold((Some(Bytes::from(first)), rest), |(ready, mut rest)| async move {
+        if let Some(ready) = ready {
+            return Some((Ok(ready), (None, rest)));
+        }
+        if rest.done {
+            return None;
+        }
+        let mut chunk = Vec::with_capacity(CHUNK + CHUNK / 4);
+        let outcome = rest.chunk(&mut chunk);
+        rest.done |= outcome.is_err();
+        Some((outcome.map(|()| Bytes::from(chunk)).map_err(|status| std::io::Error::other(status.message)), (None, rest)))
+    });
+    Ok(StreamBody::new(futures::StreamExt::map(chunks, |chunk| chunk.map(Frame::data))).boxed_unsync())
+}
+
+/// What has not been rendered yet.
+struct Rest<I, R> {
+    items: I,
+    tail: &'static [u8],
+    render: R,
+    first: bool,
+    done: bool,
+}
+
+impl<I, R> Rest<I, R>
+where
+    I: Iterator<Item = Result<Arc<Stored>>>,
+    R: FnMut(&Stored, &mut Vec<u8>) -> Result<()>,
+{
+    /// Renders some more items into `out`.
+    fn chunk(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        while out.len() < CHUNK {
+            let Some(stored) = self.items.next() else {
+                out.extend_from_slice(self.tail);
+                self.done = true;
+                return Ok(());
+            };
+            if !std::mem::take(&mut self.first) {
+                out.push(b',');
+            }
+            (self.render)(&*stored?, out)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! The objects of a list, one after the other, without a list of them: read from a snapshot as they are asked for.
+
+use std::sync::Arc;
+
+use crate::cacher::Snapshot;
+use crate::meta::status::Result;
+use crate::storage::{Stored, after};
+
+use super::Store;
+use super::read::Selection;
+
+/// Objects taken from a snapshot in one go.
+const BATCH: usize = 128;
+
+/// The objects of a list, in order of their keys. The error is that of an object that cannot be read.
+#[derive(Debug, Default)]
+pub struct Items {
+    batch: std::vec::IntoIter<Arc<Stored>>,
+    rest: Option<Rest>,
+}
+
+/// What has not been taken yet.
+#[derive(Debug)]
+struct Rest {
+    store: Store,
+    source: Source,
+    selection: Selection,
+    /// The key to go on from; `None` at the end.
+    next: Option<String>,
+}
+
+/// A stretch of a snapshot.
+#[derive(Clone, Debug)]
+pub struct Source {
+    pub snapshot: Snapshot,
+    pub prefix: String,
+    /// The indexed value that all of them have, where the selection asks for one.
+    pub value: Option<String>,
+}
+
+impl Source {
+    /// The objects from the key `start` on.
+    pub fn range<'a>(&'a self, start: &'a str) -> Box<dyn Iterator<Item = &'a Arc<Stored>> + Send + 'a> {
+        match &self.value {
+            Some(value) => Box::new(self.snapshot.range_of(value, &self.prefix, start)),
+            None => Box::new(self.snapshot.range(&self.prefix, start)),
+        }
+    }
+}
+
+impl Items {
+    /// All objects of the stretch that the selection takes.
+    pub fn selected(store: &Store, source: Source, selection: &Selection) -> Self {
+        let rest = Rest { store: store.clone(), source, selection: selection.clone(), next: Some(String::new()) };
+        Self { batch: Vec::new().into_iter(), rest: Some(rest) }
+    }
+}
+
+impl From<Vec<Arc<Stored>>> for Items {
+    fn from(items: Vec<Arc<Stored>>) -> Self {
+        Self { batch: items.into_iter(), rest: None }
+    }
+}
+
+impl Iterator for Items {
+    type Item = Result<Arc<Stored>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(stored) = self.batch.next() {
+                return Some(Ok(stored));
+            }
+            let rest = self.rest.as_mut()?;
+            match rest.take() {
+                Ok(batch) => self.batch = batch.into_iter(),
+                Err(status) => {
+                    self.rest = None;
+                    return Some(Err(status));
+                }
+            }
+            if rest.next.is_none() {
+                self.rest = None;
+            }
+        }
+    }
+}
+
+impl Rest {
+    fn take(&mut self) -> Result<Vec<Arc<Stored>>> {
+        let start = self.next.take().unwrap_or_default();
+        let mut batch = Vec::with_capacity(BATCH);
+        for stored in self.source.range(&start) {
+            if batch.len() == BATCH {
+                self.next = batch.last().map(|last: &Arc<Stored>| after(&last.key));
+                break;
+            }
+            if self.store.selects(&self.selection, stored)? {
+                batch.push(stored.clone());
+            }
+        }
+        Ok(batch)
+    }
+}
