@@ -20,6 +20,7 @@ use crate::storage::{ListRequest, Result, Revision, Storage, StorageError, Watch
 
 use super::Cacher;
 pub use super::freshness::Reached;
+use super::ring::Limits;
 use super::snapshot::{IndexFn, Snapshot};
 
 /// Changes taken in at once, about (those of one revision stay together).
@@ -35,6 +36,7 @@ const RETRY: Duration = Duration::from_millis(500);
 pub struct Feed {
     reached: Arc<Reached>,
     cachers: Mutex<BTreeMap<String, Arc<Cacher>>>,
+    limits: Limits,
     orders: mpsc::UnboundedSender<Order>,
     task: AbortHandle,
 }
@@ -53,6 +55,11 @@ enum Order {
 impl Feed {
     /// Follows everything below `root` in `storage`. Needs a runtime.
     pub fn start(storage: Arc<dyn Storage>, root: &str) -> Self {
+        Self::with_limits(storage, root, Limits::default())
+    }
+
+    /// [`Feed::start`] with caches that keep so many changes.
+    pub fn with_limits(storage: Arc<dyn Storage>, root: &str, limits: Limits) -> Self {
         let reached = Arc::new(Reached::new(storage.clone()));
         let (orders, inbox) = mpsc::unbounded_channel();
         let follower = Follower {
@@ -65,7 +72,7 @@ impl Feed {
             places: Arc::new(Semaphore::new(FILLS_AT_ONCE)),
         };
         let task = tokio::spawn(follower.run()).abort_handle();
-        Self { reached, cachers: Mutex::default(), orders, task }
+        Self { reached, cachers: Mutex::default(), limits, orders, task }
     }
 
     /// The cache of the keys below `prefix`, which begins to fill if it is new. `index`: what its objects are indexed by; it
@@ -75,7 +82,7 @@ impl Feed {
         if let Some(cacher) = cachers.get(prefix) {
             return cacher.clone();
         }
-        let cacher = Arc::new(Cacher::new(prefix, index, self.reached.clone()));
+        let cacher = Arc::new(Cacher::new(prefix, index, self.limits, self.reached.clone()));
         cachers.insert(prefix.to_owned(), cacher.clone());
         // The task lives as long as this.
         let _ = self.orders.send(Order::Add(cacher.clone()));
@@ -87,6 +94,12 @@ impl Feed {
         if self.cachers.lock().remove(prefix).is_some() {
             let _ = self.orders.send(Order::Remove(prefix.to_owned()));
         }
+    }
+
+    /// The store has forgotten what was before `revision`: the caches answer no exact reads from before it either, as another
+    /// server could not.
+    pub fn compacted(&self, revision: Revision) {
+        self.reached.compacted(revision);
     }
 
     /// Whether every cache can answer; the error says which cannot and why.

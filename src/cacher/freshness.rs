@@ -26,6 +26,8 @@ pub struct Reached {
     revision: watch::Sender<Revision>,
     /// The latest revision that this server wrote.
     written: AtomicI64,
+    /// The oldest revision that the store remembers, as far as this server knows.
+    oldest: AtomicI64,
     /// The round that has not been sent yet: who comes now may share it.
     next: Mutex<Round>,
     /// Held by the round that is under way.
@@ -38,6 +40,7 @@ impl Reached {
             storage,
             revision: watch::Sender::new(0),
             written: AtomicI64::new(0),
+            oldest: AtomicI64::new(0),
             next: Mutex::default(),
             running: tokio::sync::Mutex::default(),
         }
@@ -45,6 +48,15 @@ impl Reached {
 
     pub fn revision(&self) -> Revision {
         *self.revision.borrow()
+    }
+
+    /// The oldest revision that the store remembers, as far as this server knows.
+    pub fn oldest(&self) -> Revision {
+        self.oldest.load(Ordering::Acquire)
+    }
+
+    pub fn compacted(&self, revision: Revision) {
+        self.oldest.fetch_max(revision, Ordering::AcqRel);
     }
 
     /// Everything up to here has been told. Never goes back.

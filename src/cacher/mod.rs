@@ -23,7 +23,7 @@ use crate::storage::{Revision, Stored, WatchEvent};
 
 pub use cursor::{Cursor, Ended, Interest};
 pub use feed::Feed;
-pub use ring::Change;
+pub use ring::{Change, Limits};
 pub use snapshot::{IndexFn, Snapshot};
 
 use feed::Reached;
@@ -75,11 +75,11 @@ impl std::fmt::Debug for Cacher {
 }
 
 impl Cacher {
-    fn new(prefix: &str, index: Option<IndexFn>, reached: Arc<Reached>) -> Self {
+    fn new(prefix: &str, index: Option<IndexFn>, limits: Limits, reached: Arc<Reached>) -> Self {
         let state = State {
             phase: Phase::Filling { changes: Vec::new(), trouble: None },
             snapshot: Snapshot::new(index),
-            ring: Ring::default(),
+            ring: Ring::new(limits),
             floor: 0,
             generation: 0,
             wakes: Wakes { everything: watch::Sender::new(0), some: HashMap::new() },
@@ -145,6 +145,9 @@ impl Cacher {
 
     /// The state at exactly `revision`. `None` where that is before what the cache remembers, or has not come yet.
     pub fn at(&self, revision: Revision) -> Option<Snapshot> {
+        if revision < self.reached.oldest() {
+            return None;
+        }
         if let Some(snapshot) = self.paged.lock().iter().find(|snapshot| snapshot.revision == revision) {
             return Some(snapshot.clone());
         }

@@ -5,10 +5,20 @@ use std::sync::Arc;
 
 use crate::storage::{Revision, Stored};
 
-/// Changes that are kept, at most.
-const MAX_CHANGES: usize = 100_000;
-/// Bytes that are kept of values which are superseded, at most (those that stand are in memory anyway).
-const MAX_SUPERSEDED_BYTES: usize = 32 << 20;
+/// What a ring keeps at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub changes: usize,
+    /// Bytes of values that are superseded (those that stand are in memory anyway).
+    pub superseded_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { changes: 100_000, superseded_bytes: 32 << 20 }
+    }
+}
+
 /// So many are kept however large they are.
 const MIN_CHANGES: usize = 64;
 
@@ -34,8 +44,9 @@ impl Change {
 }
 
 /// The changes, numbered in the order they happened. The number of a change never changes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Ring {
+    limits: Limits,
     changes: VecDeque<Arc<Change>>,
     /// The number of the oldest change that is kept.
     first: u64,
@@ -45,6 +56,10 @@ pub struct Ring {
 }
 
 impl Ring {
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, changes: VecDeque::new(), first: 0, complete_after: 0, superseded: 0 }
+    }
+
     /// Forgets everything; what comes happened after `revision`. Numbers go on.
     pub fn restart(&mut self, revision: Revision) {
         self.first = self.end();
@@ -56,7 +71,8 @@ impl Ring {
     pub fn push(&mut self, change: Arc<Change>) {
         self.superseded += change.superseded_bytes();
         self.changes.push_back(change);
-        while self.changes.len() > MAX_CHANGES || (self.superseded > MAX_SUPERSEDED_BYTES && self.changes.len() > MIN_CHANGES) {
+        let Limits { changes, superseded_bytes } = self.limits;
+        while self.changes.len() > changes || (self.superseded > superseded_bytes && self.changes.len() > MIN_CHANGES) {
             let Some(gone) = self.changes.pop_front() else { return };
             self.first += 1;
             self.superseded -= gone.superseded_bytes();
@@ -101,10 +117,11 @@ mod tests {
 
     #[test]
     fn it_forgets_the_oldest_when_what_is_superseded_grows_too_large() {
-        let mut ring = Ring::default();
+        let limits = Limits { superseded_bytes: 100_000, ..Limits::default() };
+        let mut ring = Ring::new(limits);
         ring.restart(10);
         for revision in 11..=211 {
-            ring.push(change(revision, MAX_SUPERSEDED_BYTES / 100));
+            ring.push(change(revision, limits.superseded_bytes / 100));
         }
         assert_eq!((ring.first(), ring.end(), ring.complete_after()), (101, 201, 111));
         assert_eq!(ring.position_after(110), None, "what happened at 111 is forgotten");
@@ -115,13 +132,14 @@ mod tests {
 
     #[test]
     fn new_objects_cost_nothing_and_large_ones_leave_some() {
-        let mut ring = Ring::default();
-        for revision in 1..=1000 {
+        let limits = Limits { superseded_bytes: 100_000, changes: 1000 };
+        let mut ring = Ring::new(limits);
+        for revision in 1..=1001 {
             ring.push(change(revision, 0));
         }
         assert_eq!(ring.end() - ring.first(), 1000);
-        for revision in 1001..=1100 {
-            ring.push(change(revision, MAX_SUPERSEDED_BYTES));
+        for revision in 1002..=1100 {
+            ring.push(change(revision, limits.superseded_bytes));
         }
         assert_eq!(ring.end() - ring.first(), MIN_CHANGES as u64);
     }

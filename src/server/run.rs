@@ -138,7 +138,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
     };
     let handler = Arc::new(assemble(&parts).await?);
     if let Some(interval) = config.storage.compaction_interval {
-        tokio::spawn(compact(storage, interval, shutdown.clone()));
+        tokio::spawn(compact(storage, parts.feed.clone(), interval, shutdown.clone()));
     }
     if let Some(admin) = &identity.admin {
         admin.write(address)?;
@@ -178,15 +178,17 @@ async fn open_storage(config: &Config) -> Result<Arc<dyn Storage>, RunError> {
 }
 
 /// Has old history forgotten every `interval`.
-async fn compact(storage: Arc<dyn Storage>, interval: Duration, shutdown: Shutdown) {
+async fn compact(storage: Arc<dyn Storage>, feed: Option<Arc<Feed>>, interval: Duration, shutdown: Shutdown) {
     let mut compactor = Compactor::default();
     loop {
         tokio::select! {
             () = tokio::time::sleep(interval) => {}
             () = shutdown.drained() => return,
         }
-        if let Err(why) = compactor.turn(storage.as_ref()).await {
-            tracing::warn!("compacting the store: {why}");
+        match (compactor.turn(storage.as_ref()).await, &feed) {
+            (Ok(Some(revision)), Some(feed)) => feed.compacted(revision),
+            (Ok(_), _) => {}
+            (Err(why), _) => tracing::warn!("compacting the store: {why}"),
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The stores under test, and which test runs on which.
 
+mod cached;
 mod contract;
 mod differential;
 mod embedded;
 mod etcd3;
+mod simulation;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -59,6 +61,11 @@ impl Backend {
 
     async fn on(etcd: Arc<Etcd>) -> Self {
         Self::new(Arc::new(connect(&etcd.endpoint()).await), Keep::Etcd(etcd))
+    }
+
+    /// The same store behind the watch cache.
+    pub async fn cached(self) -> Self {
+        Self { storage: Arc::new(cached::Cached::new(self.storage.clone()).await), ..self }
     }
 
     fn new(storage: Arc<dyn Storage>, keep: Keep) -> Self {
@@ -164,6 +171,18 @@ macro_rules! on_each_store {
                 super::contract::$test(super::Backend::etcd3().await).await;
             })*
         }
+        mod on_cached_embedded {
+            $(#[tokio::test]
+            async fn $test() {
+                super::contract::$test(super::Backend::embedded().await.cached().await).await;
+            })*
+        }
+        mod on_cached_etcd3 {
+            $(#[tokio::test]
+            async fn $test() {
+                super::contract::$test(super::Backend::etcd3().await.cached().await).await;
+            })*
+        }
     };
 }
 
@@ -203,6 +222,18 @@ macro_rules! on_each_fresh_store {
             $(#[tokio::test]
             async fn $test() {
                 super::contract::$test(super::Backend::fresh_etcd3().await).await;
+            })*
+        }
+        mod on_fresh_cached_embedded {
+            $(#[tokio::test]
+            async fn $test() {
+                super::contract::$test(super::Backend::embedded().await.cached().await).await;
+            })*
+        }
+        mod on_fresh_cached_etcd3 {
+            $(#[tokio::test]
+            async fn $test() {
+                super::contract::$test(super::Backend::fresh_etcd3().await.cached().await).await;
             })*
         }
     };

@@ -1,0 +1,147 @@
+//! A store behind the watch cache, as a store again: what it answers from memory must be what the store would have answered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use keelson::cacher::{Cacher, Change, Cursor, Ended, Feed, Interest, Snapshot};
+use keelson::storage::{ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchEvent, WatchStream};
+use tokio::sync::watch;
+
+pub struct Cached {
+    storage: Arc<dyn Storage>,
+    feed: Feed,
+    cacher: Arc<Cacher>,
+    compacted: AtomicI64,
+    asked: watch::Sender<Revision>,
+}
+
+impl Cached {
+    /// The store with a cache of all its keys, which is filled.
+    pub async fn new(storage: Arc<dyn Storage>) -> Self {
+        let feed = Feed::start(storage.clone(), "");
+        let cacher = feed.cacher("", None);
+        while cacher.ready().is_err() {
+            tokio::task::yield_now().await;
+        }
+        Self { storage, feed, cacher, compacted: AtomicI64::new(0), asked: watch::Sender::new(0) }
+    }
+
+    async fn latest(&self) -> Snapshot {
+        self.cacher.latest().await.expect("the cache keeps up")
+    }
+}
+
+fn unwrap(stored: Option<&Arc<Stored>>) -> Option<Stored> {
+    stored.map(|stored| Stored::clone(stored))
+}
+
+#[async_trait]
+impl Storage for Cached {
+    async fn get(&self, key: &str) -> Result<Option<Stored>> {
+        Ok(unwrap(self.latest().await.get(key)))
+    }
+
+    async fn get_with_revision(&self, key: &str) -> Result<(Option<Stored>, Revision)> {
+        let snapshot = self.latest().await;
+        Ok((unwrap(snapshot.get(key)), snapshot.revision))
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage> {
+        let snapshot = match request.revision {
+            None => self.latest().await,
+            Some(revision) => match self.cacher.at(revision) {
+                Some(snapshot) => snapshot,
+                None => return self.storage.list(request).await,
+            },
+        };
+        let all: Vec<Stored> = snapshot.range(&request.prefix, &request.start).map(|stored| Stored::clone(stored)).collect();
+        let limit = if request.limit == 0 { usize::MAX } else { request.limit };
+        Ok(ListPage {
+            revision: snapshot.revision,
+            more: all.len() > limit,
+            count: all.len() as i64,
+            items: all.into_iter().take(limit).collect(),
+        })
+    }
+
+    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<Txn> {
+        self.storage.create(key, value, ttl).await
+    }
+
+    async fn update(&self, key: &str, value: Bytes, expected: Revision, ttl: Option<Duration>) -> Result<Txn> {
+        self.storage.update(key, value, expected, ttl).await
+    }
+
+    async fn delete(&self, key: &str, expected: Revision) -> Result<Txn> {
+        self.storage.delete(key, expected).await
+    }
+
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
+        let forgotten = after + 1 < self.compacted.load(Ordering::SeqCst);
+        match self.cacher.follow(after, Interest::Everything) {
+            Ok(cursor) if !forgotten => Ok(events(cursor, prefix.to_owned(), after, self.asked.subscribe())),
+            _ => self.storage.watch(prefix, after).await,
+        }
+    }
+
+    async fn request_progress(&self) -> Result<()> {
+        self.asked.send_replace(self.latest().await.revision);
+        self.storage.request_progress().await
+    }
+
+    async fn current_revision(&self) -> Result<Revision> {
+        self.storage.current_revision().await
+    }
+
+    async fn compact(&self, revision: Revision) -> Result<()> {
+        self.storage.compact(revision).await?;
+        self.feed.compacted(revision);
+        self.compacted.store(revision, Ordering::SeqCst);
+        Ok(())
+    }
+
+    async fn healthy(&self) -> Result<()> {
+        self.storage.healthy().await
+    }
+}
+
+/// What a cursor tells, with progress where it was asked for.
+fn events(cursor: Cursor, prefix: String, after: Revision, asked: watch::Receiver<Revision>) -> WatchStream {
+    let next = move |(mut cursor, mut asked): (Cursor, watch::Receiver<Revision>)| async move {
+        let told = loop {
+            tokio::select! {
+                biased;
+                changes = cursor.next() => match changes {
+                    Ok(changes) => break changes.iter().map(|change| Ok(event(change))).collect(),
+                    Err(Ended::Restarted) => return None,
+                    Err(Ended::Behind { oldest, .. }) => break vec![Err(StorageError::Compacted { oldest: Some(oldest) })],
+                },
+                Ok(()) = asked.changed() => match cursor.progress() {
+                    Some(revision) if revision > after => break vec![Ok(WatchEvent::Progress(revision))],
+                    _ => {}
+                },
+            }
+        };
+        Some((futures::stream::iter(told), (cursor, asked)))
+    };
+    let under = move |event: &Result<WatchEvent>| {
+        std::future::ready(match event {
+            Ok(WatchEvent::Put { current, .. }) => current.key.starts_with(&prefix),
+            Ok(WatchEvent::Delete { key, .. }) => key.starts_with(&prefix),
+            _ => true,
+        })
+    };
+    futures::stream::unfold((cursor, asked), next).flatten().filter(under).boxed()
+}
+
+fn event(change: &Change) -> WatchEvent {
+    let previous = change.previous.as_deref().cloned();
+    match &change.current {
+        Some(current) => WatchEvent::Put { current: Stored::clone(current), previous },
+        None => WatchEvent::Delete { key: change.key().to_owned(), revision: change.revision, previous },
+    }
+}
