@@ -7,10 +7,13 @@ mod list_body;
 pub mod negotiate;
 pub mod request_info;
 pub mod respond;
+mod websocket;
 
 use std::sync::Arc;
 
 use http::{HeaderMap, Method};
+use hyper::upgrade::OnUpgrade;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::Chain;
@@ -57,6 +60,8 @@ pub struct Request {
     pub query: Query,
     pub headers: HeaderMap,
     pub user: User,
+    /// The connection itself, once the answer says that protocols are switched. For one handler to take.
+    pub upgrade: Mutex<Option<OnUpgrade>>,
 }
 
 impl Request {

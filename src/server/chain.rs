@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use http::{HeaderValue, Method, Response, StatusCode, header};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 
 use crate::auth::User;
 use crate::auth::authn::oidc;
@@ -70,7 +71,8 @@ impl Chain {
         let credentials = Credentials { headers: &parts.headers, peer: &connection.peer };
         let authenticated = self.authenticator.authenticate(&credentials).await;
         self.authenticator.strip(&mut parts.headers);
-        let mut request = Request { info, method: parts.method, query, headers: parts.headers, user: User::default() };
+        let upgrade = Mutex::new(parts.extensions.remove());
+        let mut request = Request { info, method: parts.method, query, headers: parts.headers, user: User::default(), upgrade };
         let output = negotiate::output_or_json(&request.header(header::ACCEPT), request.user_agent(), &request.query);
         request.user = match authenticated {
             Ok(Some(user)) => user,

@@ -12,6 +12,7 @@ use kube::client::ConfigExt;
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -30,11 +31,16 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-/// Sends a request over TLS; the answer's body is still to come.
-pub async fn send(port: u16, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
+/// A TLS connection.
+pub async fn connect(port: u16) -> Result<TlsStream<TcpStream>, Error> {
     let stream = TcpStream::connect(("127.0.0.1", port)).await?;
     stream.set_nodelay(true)?;
-    let stream = TLS.connect(ServerName::try_from("127.0.0.1")?, stream).await?;
+    Ok(TLS.connect(ServerName::try_from("127.0.0.1")?, stream).await?)
+}
+
+/// Sends a request over TLS; the answer's body is still to come.
+pub async fn send(port: u16, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
+    let stream = connect(port).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     // Drives the connection until the body is read or dropped.
     tokio::spawn(connection);

@@ -28,11 +28,14 @@ use crate::endpoints::body::Body;
 use crate::endpoints::frames::{FrameCache, FrameKey};
 use crate::endpoints::negotiate::{Form, MediaType, Output};
 use crate::endpoints::respond::{self, Shown, View};
+use crate::endpoints::websocket;
 
 /// How often a watch that allows bookmarks gets one.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// How long before its end a watch gets a last bookmark.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+/// What comes before a protobuf frame: its length.
+const LENGTH_BYTES: usize = 4;
 /// The annotation of the bookmark that ends the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
@@ -62,6 +65,12 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
     };
     let frames = stream::unfold(Box::new(frames), |mut frames| async move { frames.next().await.map(|frame| (frame, frames)) });
     let frames = frames.take_until(x.api.draining.clone().cancelled_owned());
+    if websocket::wanted(x.request) {
+        // Messages say themselves where they end.
+        let protobuf = x.output.media == MediaType::Protobuf;
+        let frames = frames.map(move |frame| if protobuf { frame.slice(LENGTH_BYTES.min(frame.len())..) } else { frame });
+        return websocket::stream(x.request, !protobuf, frames);
+    }
     let body = frames.map(|frame| Ok::<_, std::io::Error>(Frame::data(frame)));
     let mut response = Response::new(StreamBody::new(body).boxed_unsync());
     let media = match x.output.media {
@@ -211,7 +220,7 @@ fn protobuf_frame(kind: &str, object: &[u8]) -> Vec<u8> {
     let mut event = Vec::with_capacity(raw.len() + 24);
     put_bytes(&mut event, 1, kind.as_bytes());
     put_bytes(&mut event, 2, &raw);
-    let mut out = Vec::with_capacity(event.len() + 4);
+    let mut out = Vec::with_capacity(event.len() + LENGTH_BYTES);
     out.extend_from_slice(&u32::try_from(event.len()).unwrap_or(u32::MAX).to_be_bytes());
     out.extend(event);
     out

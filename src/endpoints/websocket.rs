@@ -1,0 +1,92 @@
+//! A stream over WebSocket (RFC 6455), each frame of it a message (apiserver `handlers/watch.go`, `apimachinery/util/httpstream/wsstream`).
+
+use bytes::Bytes;
+use futures::{SinkExt, Stream, StreamExt};
+use http::header::SEC_WEBSOCKET_VERSION;
+use http::header::{CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::{Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
+
+use crate::meta::Status;
+use crate::meta::status::Result;
+
+use super::Request;
+use super::body::{self, Body};
+
+/// The largest message that a client may send: none is of use here.
+const MAX_CLIENT_MESSAGE: usize = 64 * 1024;
+/// The version of the protocol, the only one there is.
+const VERSION: &str = "13";
+
+/// Whether the client wants to speak WebSocket.
+pub fn wanted(request: &Request) -> bool {
+    let names = |header: HeaderName, value: &str| request.header(header).split(',').any(|one| one.trim().eq_ignore_ascii_case(value));
+    names(CONNECTION, "upgrade") && names(UPGRADE, "websocket")
+}
+
+/// Switches protocols and sends each frame as a message, as text if `text`, until the frames or the client end.
+pub fn stream(request: &Request, text: bool, frames: impl Stream<Item = Bytes> + Send + 'static) -> Result<Response<Body>> {
+    let key = request.header(SEC_WEBSOCKET_KEY);
+    let upgrade = request.upgrade.lock().take();
+    let (Some(upgrade), false, VERSION) = (upgrade, key.is_empty(), request.header(SEC_WEBSOCKET_VERSION).as_str()) else {
+        return Err(Status::bad_request("the request is no WebSocket handshake of version 13"));
+    };
+    tokio::spawn(async move {
+        match upgrade.await {
+            Ok(io) => {
+                let config = WebSocketConfig::default().max_message_size(Some(MAX_CLIENT_MESSAGE));
+                let socket = WebSocketStream::from_raw_socket(TokioIo::new(io), Role::Server, Some(config)).await;
+                send(socket, text, frames).await;
+            }
+            Err(why) => tracing::debug!("a connection could not be upgraded: {why}"),
+        }
+    });
+    let mut response = Response::new(body::empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    if let Ok(accept) = HeaderValue::from_str(&derive_accept_key(key.as_bytes())) {
+        headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    }
+    // The one protocol that is asked for is the one that is spoken: frames have the same form in all.
+    let protocol = request.header(SEC_WEBSOCKET_PROTOCOL);
+    if let Ok(protocol) = HeaderValue::from_str(&protocol)
+        && !protocol.is_empty()
+        && !protocol.as_bytes().contains(&b',')
+    {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol);
+    }
+    Ok(response)
+}
+
+async fn send<I>(mut socket: WebSocketStream<I>, text: bool, frames: impl Stream<Item = Bytes>)
+where
+    I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    let mut frames = std::pin::pin!(frames);
+    loop {
+        tokio::select! {
+            frame = frames.next() => {
+                let Some(frame) = frame else { break };
+                let message = match Utf8Bytes::try_from(frame.clone()) {
+                    Ok(frame) if text => Message::Text(frame),
+                    _ => Message::Binary(frame),
+                };
+                if socket.send(message).await.is_err() {
+                    return;
+                }
+            }
+            // What the client says is of no matter, only that it is there. Pings are answered by the socket.
+            said = socket.next() => if !matches!(said, Some(Ok(_))) {
+                return;
+            },
+        }
+    }
+    // The client may be gone already.
+    let _ = socket.close(None).await;
+}
