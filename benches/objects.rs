@@ -6,6 +6,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use keelson::codec::{json, protobuf};
 use keelson::merge::patch::strategic;
 use keelson::meta::Gvk;
+use keelson::meta::selector::FieldReader;
 use keelson::schema::{TypeRef, builtin};
 use serde_json::json;
 
@@ -32,6 +33,19 @@ fn codec(c: &mut Criterion) {
     });
 }
 
+/// What selectors look at: of the stored bytes, and of the same object as JSON.
+fn scalars(c: &mut Criterion) {
+    let ty = pod();
+    let object = json::decode(POD.as_bytes(), ty).expect("a pod").object;
+    let stored = protobuf::encode(&object, ty);
+    let text = json::encode(&object);
+    let message = |bytes| protobuf::Message { bytes, ty };
+    c.bench_function("protobuf scalar", |b| b.iter(|| message(black_box(&stored)).text_at("spec.nodeName").len()));
+    c.bench_function("protobuf label", |b| b.iter(|| message(black_box(&stored)).label("tier").map(|value| value.len())));
+    c.bench_function("json scalar", |b| b.iter(|| json::Reader::new(black_box(&text)).text_at("spec.nodeName").len()));
+    c.bench_function("json label", |b| b.iter(|| json::Reader::new(black_box(&text)).label("tier").map(|value| value.len())));
+}
+
 fn patches(c: &mut Criterion) {
     let ty = pod();
     let object = json::decode(POD.as_bytes(), ty).expect("a pod").object;
@@ -46,5 +60,5 @@ fn patches(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, codec, patches);
+criterion_group!(benches, codec, scalars, patches);
 criterion_main!(benches);

@@ -1,8 +1,11 @@
 //! Strategy: everything about a resource that the schema cannot say (apiserver `registry/rest` strategies).
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 
 use crate::auth::User;
+use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, FieldError, Object, Path};
 
 use super::table::TablePrinter;
@@ -125,8 +128,8 @@ pub trait Strategy: Send + Sync + 'static {
     }
 
     /// The value of one of [`Strategy::selectable_fields`]: by default the string at that path.
-    fn selectable_value(&self, object: &Object, field: &str) -> String {
-        default_selectable_value(object, field)
+    fn selectable_value<'a>(&self, object: &'a dyn FieldReader, field: &str) -> Cow<'a, str> {
+        object.text_at(field)
     }
 
     /// The seconds a delete waits for, `None` for a kind without graceful deletion. `requested` is what the client
@@ -184,14 +187,11 @@ pub trait Strategy: Send + Sync + 'static {
     }
 }
 
-/// The value at a dotted path of strings, bools or numbers, as field selectors compare it.
-pub fn default_selectable_value(object: &Object, field: &str) -> String {
-    let path = format!("/{}", field.replace('.', "/"));
-    match object.at(&path) {
-        Some(serde_json::Value::String(text)) => text.clone(),
-        Some(serde_json::Value::Bool(value)) => value.to_string(),
-        Some(serde_json::Value::Number(value)) => value.to_string(),
-        _ => String::new(),
+/// The text of a field; `absent` where there is none.
+pub fn text_or<'a>(object: &'a dyn FieldReader, field: &str, absent: &'static str) -> Cow<'a, str> {
+    match object.text_at(field) {
+        text if text.is_empty() => Cow::Borrowed(absent),
+        text => text,
     }
 }
 

@@ -3,12 +3,14 @@
 mod decode;
 mod encode;
 mod lexer;
+mod reader;
 mod scan;
 mod tree;
 
 pub use decode::decode;
 pub(super) use encode::{compact, write_f64, write_i64, write_string};
 pub use encode::{encode, encode_pretty, encode_value, encode_value_pretty};
+pub use reader::Reader;
 pub use tree::parse;
 
 use super::{DecodeError, Decoded, text};

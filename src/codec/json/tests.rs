@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::meta::Gvk;
+use crate::meta::selector::FieldReader;
 use crate::schema::builtin;
 
 fn typed(api_version: &str, kind: &str, body: &str) -> Result<Decoded, DecodeError> {
@@ -273,4 +274,36 @@ fn any_prefix_of_a_document_is_refused_without_harm() {
         assert!(typed("v1", "Pod", &body[..end]).is_err(), "{end}");
     }
     assert!(typed("v1", "Pod", body).is_ok());
+}
+
+#[test]
+fn scalars_and_labels_are_read_where_they_lie() {
+    let text =
+        br#" { "spec" : {"skip": {"a": "}\"]", "b": [[{}], "]"]}, "list": [1, {"ip": "::1"}], "on" : true, "n":-5, "f": 1.50, "z": -0,
+        "none": null, "key\u003c": "a\u00e9\n" }, "metadata" : {"labels": {"a": "1", "b\"": "2"}} } "#;
+    let reader = Reader::new(text);
+    let table = [
+        ("spec.list.0", "1"),
+        ("spec.list.1.ip", "::1"),
+        ("spec.list.2", ""),
+        ("spec.on", "true"),
+        ("spec.n", "-5"),
+        ("spec.f", "1.5"),
+        ("spec.z", "0"),
+        ("spec.none", ""),
+        ("spec.key<", "a\u{e9}\n"),
+        ("spec.skip", ""),
+        ("spec.skip.b.1", "]"),
+        ("spec.skip.a", "}\"]"),
+        ("metadata.labels.a", "1"),
+    ];
+    for (path, want) in table {
+        assert_eq!(reader.text_at(path), want, "{path}");
+    }
+    assert_eq!(reader.label("b\"").as_deref(), Some("2"));
+    assert_eq!(reader.labels().collect::<Vec<_>>(), [("a".into(), "1".into()), ("b\"".into(), "2".into())]);
+    for end in 0..text.len() {
+        let cut = Reader::new(&text[..end]);
+        let _ = (cut.text_at("spec.key<"), cut.text_at("spec.list.1.ip"), cut.label("b\""), cut.labels().count());
+    }
 }

@@ -18,6 +18,11 @@ pub fn decode(bytes: &[u8], ty: TypeRef) -> Result<Object, DecodeError> {
     Decoder { schema: ty.schema, slots: Vec::with_capacity(128) }.message(bytes, ty.id, 0).map(Object)
 }
 
+/// One value as a tree; `None` where it is none.
+pub(super) fn value(kind: &Kind, value: Wire, schema: &Schema) -> Option<Value> {
+    Decoder { schema, slots: Vec::new() }.value(kind, value, 0).ok()
+}
+
 struct Decoder<'s> {
     schema: &'s Schema,
     /// The fields of the messages that are open, a stretch for each.

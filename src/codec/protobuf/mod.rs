@@ -2,11 +2,13 @@
 
 mod decode;
 mod encode;
+mod reader;
 mod transcode;
 mod wire;
 
 pub use decode::decode;
 pub use encode::encode;
+pub use reader::{Message, text_at};
 pub use transcode::to_json;
 
 use super::DecodeError;

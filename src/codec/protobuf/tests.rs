@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::codec::{json, protobuf};
+use crate::meta::selector::FieldReader;
 use crate::meta::{Gvk, Object, Value};
 use crate::schema::{Kind, SchemaAlternative, TypeId, TypeRef, builtin};
 
@@ -153,6 +154,59 @@ fn rare_kinds_of_values_survive() {
     }
 }
 
+/// The paths of the scalars in a tree, dotted.
+fn scalar_paths(value: &Value, path: &str, out: &mut Vec<String>) {
+    let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    match value {
+        Value::Object(map) => map.iter().for_each(|(key, value)| scalar_paths(value, &join(key), out)),
+        Value::Array(items) => items.iter().enumerate().for_each(|(index, value)| scalar_paths(value, &join(&index.to_string()), out)),
+        _ => out.push(path.to_owned()),
+    }
+}
+
+#[test]
+fn scalars_and_labels_are_read_where_they_lie() {
+    for stored in recorded() {
+        let (bytes, ty) = open(&stored);
+        let raw = unwrap(&bytes).expect("an envelope").raw;
+        let tree = decode(raw, ty).expect("valid");
+        let text = json::encode(&tree);
+        let (message, document) = (Message { bytes: raw, ty }, json::Reader::new(&text));
+        let mut paths = Vec::new();
+        scalar_paths(&tree.clone().into(), "", &mut paths);
+        assert!(paths.len() > 3, "{}", stored.key);
+        // Keys of maps may have dots, which no path can say; raw JSON has no type.
+        for path in
+            paths.iter().filter(|path| !path.contains('/') && !path.contains("managedFields") && !path.contains("volumeClaimTemplates"))
+        {
+            assert_eq!(message.text_at(path), tree.text_at(path), "{} {path}", stored.key);
+            assert_eq!(document.text_at(path), tree.text_at(path), "{} {path} in JSON", stored.key);
+        }
+        for path in ["spec.none", "none", "metadata.labels", "metadata.name.none", "spec.containers.99.name"] {
+            assert_eq!((message.text_at(path), document.text_at(path)), ("".into(), "".into()), "{path}");
+        }
+        let labels: Vec<_> = tree.labels().into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str().unwrap_or(""))).collect();
+        for (got, want) in message.labels().zip(&labels).chain(document.labels().zip(&labels)) {
+            assert_eq!((&*got.0, &*got.1), *want);
+        }
+        assert_eq!((message.labels().count(), document.labels().count()), (labels.len(), labels.len()));
+        for (key, value) in labels {
+            assert_eq!((message.label(key).as_deref(), document.label(key).as_deref()), (Some(value), Some(value)));
+        }
+        assert_eq!((message.label("none"), document.label("none")), (None, None));
+    }
+}
+
+#[test]
+fn every_stored_kind_has_its_labels_in_the_same_place() {
+    for decl in builtin().resources.iter().filter(|decl| !decl.storage_prefix.is_empty()) {
+        let ty = builtin().get(&Gvk::new(&decl.group, &decl.version, &decl.kind)).expect("a kind");
+        let metadata = ty.field("metadata").expect("metadata");
+        let Kind::Message(id) = metadata.kind else { panic!("{} has no metadata", decl.kind) };
+        assert_eq!((metadata.number, ty.to(id).field("labels").map(|field| field.number)), (1, Some(11)), "{}", decl.kind);
+    }
+}
+
 #[test]
 fn any_prefix_of_a_message_is_read_or_refused_without_harm() {
     let stored = recorded().into_iter().find(|stored| stored.key.contains("/pods/")).expect("a pod");
@@ -160,6 +214,9 @@ fn any_prefix_of_a_message_is_read_or_refused_without_harm() {
     for end in 0..bytes.len() {
         if let Ok(envelope) = unwrap(&bytes[..end]) {
             let _ = decode(envelope.raw, ty);
+            let message = Message { bytes: envelope.raw, ty };
+            let _ =
+                (message.text_at("spec.nodeName"), message.text_at("status.podIPs.0.ip"), message.label("app"), message.labels().count());
         }
         let mut flipped = bytes.clone();
         flipped[end] ^= 0x55;
@@ -229,5 +286,12 @@ proptest! {
         let mut direct = Vec::new();
         to_json(&bytes, ty, "", "", None, &mut direct).expect("valid");
         prop_assert_eq!(String::from_utf8(direct), String::from_utf8(json::encode(&tree)));
+        let message = Message { bytes: &bytes, ty };
+        let mut paths = Vec::new();
+        scalar_paths(&tree.clone().into(), "", &mut paths);
+        // Raw JSON has no type: its scalars are out of reach.
+        for path in paths.iter().filter(|path| tree.text_at(path).is_empty() || text_at(&bytes, ty, path).is_some()) {
+            prop_assert_eq!(message.text_at(path), tree.text_at(path), "{}", path);
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Field selectors: `metadata.name=a,spec.nodeName!=b` (apimachinery `fields`).
 
+use std::borrow::Cow;
+
 /// One condition on one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
@@ -44,7 +46,7 @@ impl FieldSelector {
     }
 
     /// Whether the terms hold for the values that `look_up` gives.
-    pub fn matches(&self, look_up: impl Fn(&str) -> String) -> bool {
+    pub fn matches<'a>(&self, look_up: impl Fn(&str) -> Cow<'a, str>) -> bool {
         self.terms.iter().all(|term| (look_up(&term.field) == term.value) != term.negated)
     }
 }

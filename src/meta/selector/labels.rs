@@ -1,5 +1,6 @@
 //! Label selectors: `a=b,c!=d,e in (f,g),!h` and LabelSelector objects (apimachinery `labels`).
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
@@ -133,12 +134,12 @@ impl LabelSelector {
     }
 
     pub fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
-        self.matches_with(|key| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str))
+        self.matches_with(|key| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str).map(Cow::Borrowed))
     }
 
     /// Like [`LabelSelector::matches`], with the labels behind a look-up.
-    pub fn matches_with<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
-        !self.nothing && self.requirements.iter().all(|one| one.matches(label(&one.key)))
+    pub fn matches_with<'a>(&self, label: impl Fn(&str) -> Option<Cow<'a, str>>) -> bool {
+        !self.nothing && self.requirements.iter().all(|one| one.matches(label(&one.key).as_deref()))
     }
 }
 

@@ -2,3 +2,6 @@
 
 pub mod fields;
 pub mod labels;
+mod reader;
+
+pub use reader::FieldReader;

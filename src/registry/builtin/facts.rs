@@ -1,7 +1,10 @@
 //! What can be said of a resource without code, and the strategy that such facts make together with the code.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
+use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, Object};
 use crate::registry::table::TablePrinter;
 use crate::registry::{Context, NameRule, Strategy, Subresource};
@@ -147,7 +150,7 @@ impl Strategy for Row {
         self.code.indexed_field()
     }
 
-    fn selectable_value(&self, object: &Object, field: &str) -> String {
+    fn selectable_value<'a>(&self, object: &'a dyn FieldReader, field: &str) -> Cow<'a, str> {
         self.code.selectable_value(object, field)
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::cacher::Snapshot;
 use crate::meta::options::{ListOptions, parse_resource_version};
+use crate::meta::selector::FieldReader;
 use crate::meta::selector::fields::FieldSelector;
 use crate::meta::selector::labels::LabelSelector;
 use crate::meta::status::Result;
@@ -29,11 +30,11 @@ impl Selection {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    pub fn matches(&self, strategy: &dyn Strategy, object: &Object) -> bool {
-        self.labels.matches(object.labels())
+    /// Whether an object is selected; readers of stored bytes say so without a tree.
+    pub fn matches(&self, strategy: &dyn Strategy, object: &dyn FieldReader) -> bool {
+        self.labels.matches_with(|key| object.label(key))
             && self.fields.matches(|field| match field {
-                "metadata.name" => object.name().to_owned(),
-                "metadata.namespace" => object.namespace().to_owned(),
+                "metadata.name" | "metadata.namespace" => object.text_at(field),
                 other => strategy.selectable_value(object, other),
             })
     }

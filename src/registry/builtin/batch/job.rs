@@ -1,15 +1,19 @@
 //! Jobs: their defaults, the selector that the server makes, and what of them may change (`pkg/registry/batch/job`).
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use super::job_spec::{check_job_spec, spec_warnings};
 use super::job_status::{check_status_update, is_true};
 use super::policies::{failure_policy_shown, success_policy_shown};
+use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, FieldError, Object, Path, names};
 use crate::registry::builtin::apps::pod_name_warning;
 use crate::registry::builtin::core::internal;
 use crate::registry::builtin::core::pod::{PodOptions, default_template};
 use crate::registry::builtin::defaults::{fill, fill_text, part, part_or_new, parts};
+use crate::registry::strategy::text_or;
 use crate::registry::validation::{
     Fields, IMMUTABLE, SelectorOptions, immutable, label_selector_matches, requirement_has_invalid_value, same, validate_label_selector,
 };
@@ -83,10 +87,10 @@ impl Strategy for Jobs {
         )
     }
 
-    fn selectable_value(&self, object: &Object, field: &str) -> String {
+    fn selectable_value<'a>(&self, object: &'a dyn FieldReader, field: &str) -> Cow<'a, str> {
         match field {
-            "status.successful" => object.i64_at("/status/succeeded").unwrap_or(0).to_string(),
-            other => crate::registry::strategy::default_selectable_value(object, other),
+            "status.successful" => text_or(object, "status.succeeded", "0"),
+            other => object.text_at(other),
         }
     }
 }

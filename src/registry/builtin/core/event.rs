@@ -1,7 +1,10 @@
 //! Events, as both of their groups store them: events.k8s.io asks more of them.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
+use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, FieldError, Object, Path, names};
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each, same, validate_object_meta, validate_object_meta_update};
 use crate::registry::{Context, NameRule, Strategy, Subresource};
@@ -80,17 +83,15 @@ impl Strategy for Events {
         errors
     }
 
-    fn selectable_value(&self, object: &Object, field: &str) -> String {
-        let field = match field {
-            "source" => {
-                let component = object.str_at("/source/component");
-                let component = if component.is_empty() { object.str("reportingComponent") } else { component };
-                return component.to_owned();
-            }
-            "reportingController" => "reportingComponent".to_owned(),
-            other => other.replacen("regarding.", "involvedObject.", 1),
-        };
-        crate::registry::strategy::default_selectable_value(object, &field)
+    fn selectable_value<'a>(&self, object: &'a dyn FieldReader, field: &str) -> Cow<'a, str> {
+        match field {
+            "source" => match object.text_at("source.component") {
+                component if component.is_empty() => object.text_at("reportingComponent"),
+                component => component,
+            },
+            "reportingController" => object.text_at("reportingComponent"),
+            other => object.text_at(&other.replacen("regarding.", "involvedObject.", 1)),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Nodes: taints, addresses, capacity, and the ranges of their pods.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
@@ -7,9 +8,11 @@ use serde_json::{Map, Value, json};
 use super::internal;
 use super::pod::EFFECTS;
 use super::resources::check_quantity;
+use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, FieldError, Object, Path, names};
 use crate::registry::builtin::defaults::part;
 use crate::registry::builtin::quantity::round_amounts;
+use crate::registry::strategy::text_or;
 use crate::registry::validation::{Fields, cidr_warnings, invalid_each, same};
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -87,10 +90,10 @@ impl Strategy for Nodes {
         warnings
     }
 
-    fn selectable_value(&self, object: &Object, field: &str) -> String {
+    fn selectable_value<'a>(&self, object: &'a dyn FieldReader, field: &str) -> Cow<'a, str> {
         match field {
-            "spec.unschedulable" => object.bool_at("/spec/unschedulable").to_string(),
-            other => crate::registry::strategy::default_selectable_value(object, other),
+            "spec.unschedulable" => text_or(object, field, "false"),
+            other => object.text_at(other),
         }
     }
 }

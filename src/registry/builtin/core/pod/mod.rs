@@ -25,6 +25,8 @@ mod volumes;
 mod warnings;
 mod windows;
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 pub use affinity::check_node_selector;
@@ -39,9 +41,11 @@ pub use template::{template_warnings, validate_template};
 pub use volume_defaults::default_storage;
 pub use warnings::{fraction, fraction_warning};
 
+use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, FieldError, Object, Path, names, time};
 use crate::registry::builtin::defaults::{fill, part, part_or_new, parts};
 use crate::registry::builtin::keep_meta;
+use crate::registry::strategy::text_or;
 use crate::registry::validation::Fields;
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -157,14 +161,14 @@ impl Strategy for Pods {
         Some("spec.nodeName")
     }
 
-    fn selectable_value(&self, object: &Object, field: &str) -> String {
+    fn selectable_value<'a>(&self, object: &'a dyn FieldReader, field: &str) -> Cow<'a, str> {
         match field {
-            "spec.hostNetwork" => object.bool_at("/spec/hostNetwork").to_string(),
-            "status.podIP" | "status.podIPs" => {
-                let first = object.str_at("/status/podIPs/0/ip");
-                if first.is_empty() { object.str_at("/status/podIP").to_owned() } else { first.to_owned() }
-            }
-            other => crate::registry::strategy::default_selectable_value(object, other),
+            "spec.hostNetwork" => text_or(object, field, "false"),
+            "status.podIP" | "status.podIPs" => match object.text_at("status.podIPs.0.ip") {
+                first if first.is_empty() => object.text_at("status.podIP"),
+                first => first,
+            },
+            other => object.text_at(other),
         }
     }
 
