@@ -33,6 +33,35 @@ fn codec(c: &mut Criterion) {
     });
 }
 
+/// Stored bytes as they go out: no tree in between.
+fn rendering(c: &mut Criterion) {
+    let ty = pod();
+    let object = json::decode(POD.as_bytes(), ty).expect("a pod").object;
+    let stored = protobuf::encode(&object, ty);
+    let mut out = Vec::new();
+    c.bench_function("metadata to json", |b| {
+        b.iter(|| {
+            out.clear();
+            protobuf::metadata_to_json(black_box(&stored), ty, Some(7), &mut out)
+        })
+    });
+    let revised = |bytes| protobuf::Revised::new(protobuf::Message { bytes, ty }, Some(7)).expect("as Go writes it");
+    c.bench_function("protobuf item length", |b| b.iter(|| revised(black_box(&stored)).item_len()));
+    c.bench_function("protobuf item", |b| {
+        b.iter(|| {
+            out.clear();
+            revised(black_box(&stored)).write_item(&mut out);
+        })
+    });
+    c.bench_function("protobuf item by tree", |b| {
+        b.iter(|| {
+            let mut tree = protobuf::decode(black_box(&stored), ty).expect("valid");
+            tree.set_resource_version("7");
+            protobuf::encode(&tree, ty)
+        })
+    });
+}
+
 /// What selectors look at: of the stored bytes, and of the same object as JSON.
 fn scalars(c: &mut Criterion) {
     let ty = pod();
@@ -60,5 +89,5 @@ fn patches(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, codec, scalars, patches);
+criterion_group!(benches, codec, rendering, scalars, patches);
 criterion_main!(benches);

@@ -68,6 +68,9 @@ impl Quantity {
     /// The text that a quantity is shown and stored as: `text` itself where upstream keeps it (`1Gi`, but `1.50` too),
     /// its canonical form otherwise.
     pub fn normalise(text: &str) -> Result<Cow<'_, str>, QuantityError> {
+        if is_plain(text.as_bytes()) {
+            return Ok(Cow::Borrowed(text));
+        }
         let text = text.trim();
         Ok(match parse(text)? {
             (_, true) => Cow::Borrowed(text),
@@ -175,6 +178,21 @@ fn power_of_ten(power: i32) -> Option<i128> {
 }
 
 /// The quantity, and whether its text is kept as it is.
+/// Whether a text surely is its own canonical form: a few digits that no larger unit would make fewer, and a unit.
+fn is_plain(text: &[u8]) -> bool {
+    const MAX_DIGITS: usize = 6;
+    let digits = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    if !(1..=MAX_DIGITS).contains(&digits) || text[0] == b'0' {
+        return false;
+    }
+    let number = text[..digits].iter().fold(0u32, |number, byte| number * 10 + u32::from(byte - b'0'));
+    match &text[digits..] {
+        b"" | b"m" | b"k" | b"M" | b"G" | b"T" => number % 1000 != 0,
+        b"Ki" | b"Mi" | b"Gi" | b"Ti" => number % 1024 != 0,
+        _ => false,
+    }
+}
+
 fn parse(text: &str) -> Result<(Quantity, bool), QuantityError> {
     if text.is_empty() {
         return Err(QuantityError::Format);

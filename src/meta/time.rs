@@ -34,6 +34,19 @@ pub fn format(seconds: i64) -> String {
     out
 }
 
+/// Writes a moment to the second, where its year has four digits at most.
+pub fn text(seconds: i64) -> [u8; 20] {
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let (year, month, day) = civil(days);
+    let mut out = *b"0000-00-00T00:00:00Z";
+    let pairs = [(0, year / 100), (2, year % 100), (5, month), (8, day), (11, second / 3600), (14, second / 60 % 60), (17, second % 60)];
+    for (at, number) in pairs {
+        out[at] = b'0' + (number / 10) as u8;
+        out[at + 1] = b'0' + (number % 10) as u8;
+    }
+    out
+}
+
 /// Writes a moment to the microsecond: `2026-01-02T03:04:05.000006Z`.
 pub fn format_micro(time: Timestamp) -> String {
     let mut out = String::with_capacity(27);

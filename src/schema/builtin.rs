@@ -156,6 +156,7 @@ impl<'a> Builder<'a> {
             map_type: if options.atomic { MapType::Atomic } else { MapType::Granular },
             unions: parse(&options.unions),
             preserve_unknown: false,
+            wire: std::sync::OnceLock::new(),
         }
     }
 

@@ -1,9 +1,11 @@
 //! One arena of types that refer to one another by index; built-ins and CRDs differ only in who fills it.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use serde_json::Value;
 
+use super::wire::WireType;
 use crate::meta::Gvk;
 
 /// The index of a type in its [`Schema`].
@@ -56,6 +58,8 @@ pub struct Type {
     pub unions: Option<Value>,
     /// Only for types from a CRD: unknown fields stay.
     pub preserve_unknown: bool,
+    /// The tables of the protobuf codec, made at first use; see [`Schema::wire`].
+    pub wire: OnceLock<WireType>,
 }
 
 /// One field of a structured type.
@@ -238,6 +242,13 @@ impl<'a> TypeRef<'a> {
 impl Schema {
     pub fn get(&self, gvk: &Gvk) -> Option<TypeRef<'_>> {
         self.by_gvk.get(gvk).map(|&id| TypeRef { schema: self, id })
+    }
+
+    /// A type as the protobuf codec reads it.
+    #[inline]
+    pub fn wire(&self, id: TypeId) -> &WireType {
+        let ty = &self.types[id.0 as usize];
+        ty.wire.get_or_init(|| WireType::new(self, ty))
     }
 
     /// The type with this protobuf name.

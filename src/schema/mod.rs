@@ -3,9 +3,11 @@
 mod builtin;
 mod descriptor;
 mod graph;
+mod wire;
 
 pub use builtin::builtin;
 pub use graph::{
     Field, GroupVersionDecl, Kind, ListType, MapType, PatchStrategy, Presence, ResourceDecl, Schema, SchemaAlternative, SubresourceDecl,
     Type, TypeId, TypeRef,
 };
+pub use wire::{Arity, Prepared, Shape, WireField, WireType};

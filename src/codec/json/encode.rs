@@ -1,5 +1,6 @@
 //! Trees to JSON, byte for byte as Go's `encoding/json` writes it.
 
+use super::escape::write_string;
 use crate::meta::{Map, Object, Value};
 
 /// Compact JSON, without a newline at the end.
@@ -138,97 +139,6 @@ pub(in crate::codec) fn write_f64(float: f64, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether Go writes a byte of a string as it is.
-const PLAIN: [bool; 256] = {
-    let mut plain = [true; 256];
-    let mut byte = 0;
-    while byte < 0x20 {
-        plain[byte] = false;
-        byte += 1;
-    }
-    let special = *b"\"\\<>&\xe2";
-    let mut index = 0;
-    while index < special.len() {
-        plain[special[index] as usize] = false;
-        index += 1;
-    }
-    plain
-};
-
-/// Appends a string with quotes. As Go does, `<`, `>`, `&` and the line separators of Unicode are escaped.
-pub(in crate::codec) fn write_string(text: &str, out: &mut Vec<u8>) {
-    out.push(b'"');
-    write_escaped(text.as_bytes(), out);
-    out.push(b'"');
-}
-
-fn write_escaped(bytes: &[u8], out: &mut Vec<u8>) {
-    let mut start = 0;
-    let mut at = 0;
-    while let Some(found) = bytes[at..].iter().position(|&byte| !PLAIN[byte as usize]) {
-        at += found;
-        // U+2028 and U+2029 are e2 80 a8 and e2 80 a9.
-        if bytes[at] == 0xe2 && !matches!(bytes.get(at + 1..at + 3), Some([0x80, 0xa8 | 0xa9])) {
-            at += 1;
-            continue;
-        }
-        out.extend_from_slice(&bytes[start..at]);
-        match bytes[at] {
-            b'"' => out.extend_from_slice(b"\\\""),
-            b'\\' => out.extend_from_slice(b"\\\\"),
-            0x8 => out.extend_from_slice(b"\\b"),
-            0xc => out.extend_from_slice(b"\\f"),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            0xe2 => {
-                out.extend_from_slice(if bytes[at + 2] == 0xa8 { b"\\u2028" } else { b"\\u2029" });
-                at += 2;
-            }
-            byte => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
-        }
-        at += 1;
-        start = at;
-    }
-    out.extend_from_slice(&bytes[start..]);
-}
-
-/// Appends JSON text as Go writes a `RawMessage`: without white space, `<`, `>`, `&` and line separators escaped.
-pub(in crate::codec) fn compact(json: &[u8], out: &mut Vec<u8>) {
-    let mut in_string = false;
-    let (mut start, mut at) = (0, 0);
-    while let Some(&byte) = json.get(at) {
-        // The bytes that are left out, and what stands in their place.
-        let (length, instead): (usize, &[u8]) = match byte {
-            b'"' => {
-                in_string = !in_string;
-                (0, b"")
-            }
-            b'\\' if in_string => {
-                at += 1;
-                (0, b"")
-            }
-            b' ' | b'\t' | b'\r' | b'\n' if !in_string => (1, b""),
-            b'<' => (1, b"\\u003c"),
-            b'>' => (1, b"\\u003e"),
-            b'&' => (1, b"\\u0026"),
-            0xe2 => match json.get(at + 1..at + 3) {
-                Some([0x80, 0xa8]) => (3, b"\\u2028"),
-                Some([0x80, 0xa9]) => (3, b"\\u2029"),
-                _ => (0, b""),
-            },
-            _ => (0, b""),
-        };
-        if length > 0 {
-            out.extend_from_slice(&json[start..at]);
-            out.extend_from_slice(instead);
-            start = at + length;
-        }
-        at += length.max(1);
-    }
-    out.extend_from_slice(json.get(start..).unwrap_or_default());
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -258,12 +168,5 @@ mod tests {
         let mut out = Vec::new();
         encode_value_pretty(&json!({"a": [1, {"b": {}}], "c": []}), &mut out);
         assert_eq!(str::from_utf8(&out), Ok("{\n  \"a\": [\n    1,\n    {\n      \"b\": {}\n    }\n  ],\n  \"c\": []\n}"));
-    }
-
-    #[test]
-    fn raw_json_is_compacted() {
-        let mut out = Vec::new();
-        compact(b"{ \"a b\" : \"<\\\" \" ,\n\"n\": 1.0 }", &mut out);
-        assert_eq!(str::from_utf8(&out), Ok(r#"{"a b":"\u003c\" ","n":1.0}"#));
     }
 }

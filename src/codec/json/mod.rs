@@ -2,14 +2,16 @@
 
 mod decode;
 mod encode;
+mod escape;
 mod lexer;
 mod reader;
 mod scan;
 mod tree;
 
 pub use decode::decode;
-pub(super) use encode::{compact, write_f64, write_i64, write_string};
 pub use encode::{encode, encode_pretty, encode_value, encode_value_pretty};
+pub(super) use encode::{write_f64, write_i64};
+pub(super) use escape::{compact_part, write_part, write_string};
 pub use reader::Reader;
 pub use tree::parse;
 

@@ -1,7 +1,9 @@
 //! Protobuf to objects.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use super::projection::{Choice, Projection};
 use super::wire::{Reader, Wire, find};
 use crate::codec::{self, DecodeError, MAX_TREE_DEPTH, base64, json, shape};
 use crate::meta::quantity::Quantity;
@@ -15,12 +17,20 @@ use crate::schema::{Kind, Schema, SchemaAlternative, Type, TypeId, TypeRef};
 /// # Errors
 /// What is no protobuf; quantities that are none.
 pub fn decode(bytes: &[u8], ty: TypeRef) -> Result<Object, DecodeError> {
-    Decoder { schema: ty.schema, slots: Vec::with_capacity(128) }.message(bytes, ty.id, 0).map(Object)
+    Decoder { schema: ty.schema, slots: Vec::with_capacity(128) }.message(bytes, ty.id, 0, None).map(Object)
+}
+
+/// Like [`decode`], of the fields that a projection names: the others are passed over.
+///
+/// # Errors
+/// As [`decode`], for what is read.
+pub fn decode_part(bytes: &[u8], ty: TypeRef, part: &Projection) -> Result<Object, DecodeError> {
+    Decoder { schema: ty.schema, slots: Vec::with_capacity(128) }.message(bytes, ty.id, 0, Some(part)).map(Object)
 }
 
 /// One value as a tree; `None` where it is none.
 pub(super) fn value(kind: &Kind, value: Wire, schema: &Schema) -> Option<Value> {
-    Decoder { schema, slots: Vec::new() }.value(kind, value, 0).ok()
+    Decoder { schema, slots: Vec::new() }.value(kind, value, 0, None).ok()
 }
 
 struct Decoder<'s> {
@@ -30,14 +40,15 @@ struct Decoder<'s> {
 }
 
 impl Decoder<'_> {
-    fn message(&mut self, bytes: &[u8], id: TypeId, depth: usize) -> Result<Map<String, Value>, DecodeError> {
+    fn message(&mut self, bytes: &[u8], id: TypeId, depth: usize, part: Option<&Projection>) -> Result<Map<String, Value>, DecodeError> {
         let ty = TypeRef { schema: self.schema, id }.get();
         let base = self.slots.len();
-        self.fill(bytes, id, depth)?;
+        self.fill(bytes, id, depth, part)?;
         let count = self.slots[base..].iter().filter(|slot| slot.is_some()).count();
         let mut out = Map::with_capacity(count + 2);
-        for (field, slot) in ty.fields.iter().zip(self.slots.drain(base..)) {
-            if matches!(field.kind, Kind::Inline(_)) {
+        for (index, (field, slot)) in ty.fields.iter().zip(self.slots.drain(base..)).enumerate() {
+            let wanted = part.is_none_or(|part| !matches!(part.choice(index), Choice::Skip));
+            if !wanted || matches!(field.kind, Kind::Inline(_)) {
                 continue;
             }
             let shown = match slot {
@@ -52,7 +63,7 @@ impl Decoder<'_> {
     }
 
     /// Reads the fields of a message into slots of its own, at the end of the others.
-    fn fill(&mut self, bytes: &[u8], id: TypeId, depth: usize) -> Result<(), DecodeError> {
+    fn fill(&mut self, bytes: &[u8], id: TypeId, depth: usize, part: Option<&Projection>) -> Result<(), DecodeError> {
         if depth > MAX_TREE_DEPTH {
             return Err(DecodeError::new("exceeded max depth"));
         }
@@ -64,17 +75,22 @@ impl Decoder<'_> {
         while let Some(raw) = fields.next()? {
             let Some(index) = find(ty, raw.number, &mut next) else { continue };
             let field = &ty.fields[index];
+            let part = match part.map(|part| part.choice(index)) {
+                None => None,
+                Some(Choice::Skip) => continue,
+                Some(choice) => choice.inner(),
+            };
             match &field.kind {
                 Kind::Inline(inner) => self.inline(raw.value.bytes(), *inner, ty, base, depth)?,
                 Kind::List(item, _) if !field.wrapped => {
-                    let value = self.value(item, raw.value, depth)?;
+                    let value = self.value(item, raw.value, depth, part)?;
                     match &mut self.slots[base + index] {
                         Some(Value::Array(items)) => items.push(value),
                         slot => *slot = Some(Value::Array(vec![value])),
                     }
                 }
                 Kind::Map(item, _) => {
-                    let (key, value) = self.entry(item, raw.value.bytes(), depth)?;
+                    let (key, value) = self.entry(item, raw.value.bytes(), depth, part)?;
                     match &mut self.slots[base + index] {
                         Some(Value::Object(map)) => {
                             map.insert(key, value);
@@ -85,7 +101,7 @@ impl Decoder<'_> {
                 kind => {
                     let value = match kind {
                         Kind::List(item, _) => self.wrapped(item, raw.value, depth)?,
-                        kind => self.value(kind, raw.value, depth)?,
+                        kind => self.value(kind, raw.value, depth, part)?,
                     };
                     self.slots[base + index] = Some(value);
                 }
@@ -106,7 +122,7 @@ impl Decoder<'_> {
     fn inline(&mut self, bytes: &[u8], id: TypeId, outer: &Type, base: usize, depth: usize) -> Result<(), DecodeError> {
         let inner = TypeRef { schema: self.schema, id }.get();
         let own = self.slots.len();
-        self.fill(bytes, id, depth + 1)?;
+        self.fill(bytes, id, depth + 1, None)?;
         for (offset, field) in inner.fields.iter().enumerate() {
             if let (Some(value), Some(&index)) = (self.slots[own + offset].take(), outer.by_json.get(&field.json)) {
                 self.slots[base + index] = Some(value);
@@ -121,13 +137,13 @@ impl Decoder<'_> {
         let mut fields = Reader::new(value.bytes());
         while let Some(raw) = fields.next()? {
             if raw.number == 1 {
-                items.push(self.value(item, raw.value, depth)?);
+                items.push(self.value(item, raw.value, depth, None)?);
             }
         }
         Ok(Value::Array(items))
     }
 
-    fn entry(&mut self, item: &Kind, bytes: &[u8], depth: usize) -> Result<(String, Value), DecodeError> {
+    fn entry(&mut self, item: &Kind, bytes: &[u8], depth: usize, part: Option<&Projection>) -> Result<(String, Value), DecodeError> {
         let (mut key, mut value) = (String::new(), None);
         let mut fields = Reader::new(bytes);
         while let Some(raw) = fields.next()? {
@@ -136,7 +152,7 @@ impl Decoder<'_> {
                 2 => {
                     value = Some(match item {
                         Kind::List(inner, _) => self.wrapped(inner, raw.value, depth)?,
-                        kind => self.value(kind, raw.value, depth)?,
+                        kind => self.value(kind, raw.value, depth, part)?,
                     });
                 }
                 _ => {}
@@ -149,7 +165,7 @@ impl Decoder<'_> {
         Ok((key, value))
     }
 
-    fn value(&mut self, kind: &Kind, value: Wire, depth: usize) -> Result<Value, DecodeError> {
+    fn value(&mut self, kind: &Kind, value: Wire, depth: usize, part: Option<&Projection>) -> Result<Value, DecodeError> {
         Ok(match kind {
             Kind::String => Value::String(text(value)),
             Kind::Bool => Value::Bool(value.integer() != 0),
@@ -157,7 +173,7 @@ impl Decoder<'_> {
             Kind::Int64 => Value::from(value.integer() as i64),
             Kind::Double => double(value),
             Kind::Bytes => Value::String(base64::encode(value.bytes())),
-            Kind::Quantity => Value::String(quantity(value.bytes())?),
+            Kind::Quantity => Value::String(quantity(value.bytes())?.into_owned()),
             Kind::Time => timestamp(value.bytes())?.map_or(Value::Null, |time| Value::String(time::format(time.seconds))),
             Kind::MicroTime => timestamp(value.bytes())?.map_or(Value::Null, |time| Value::String(time::format_micro(time))),
             Kind::IntOrString => match int_or_string(value.bytes())? {
@@ -169,7 +185,7 @@ impl Decoder<'_> {
                 bytes => json::Document::new(bytes)?.value()?,
             },
             Kind::SchemaOr(alternative, id) => self.schema_or(*alternative, *id, value.bytes(), depth)?,
-            Kind::Message(id) | Kind::Inline(id) => Value::Object(self.message(value.bytes(), *id, depth + 1)?),
+            Kind::Message(id) | Kind::Inline(id) => Value::Object(self.message(value.bytes(), *id, depth + 1, part)?),
             Kind::List(..) | Kind::Map(..) => Value::Null,
         })
     }
@@ -181,8 +197,8 @@ impl Decoder<'_> {
         while let Some(raw) = fields.next()? {
             match (alternative, raw.number) {
                 (SchemaAlternative::Bool, 1) => allows = raw.value.integer() != 0,
-                (SchemaAlternative::Bool, 2) | (_, 1) => schema = Some(self.value(&kind, raw.value, depth)?),
-                (SchemaAlternative::Array, 2) => items.push(self.value(&kind, raw.value, depth)?),
+                (SchemaAlternative::Bool, 2) | (_, 1) => schema = Some(self.value(&kind, raw.value, depth, None)?),
+                (SchemaAlternative::Array, 2) => items.push(self.value(&kind, raw.value, depth, None)?),
                 (SchemaAlternative::StringArray, 2) => items.push(Value::String(text(raw.value))),
                 _ => {}
             }
@@ -216,11 +232,11 @@ pub(super) fn raw(bytes: &[u8]) -> Result<&[u8], DecodeError> {
     Ok(out)
 }
 
-pub(super) fn quantity(bytes: &[u8]) -> Result<String, DecodeError> {
+pub(super) fn quantity(bytes: &[u8]) -> Result<Cow<'_, str>, DecodeError> {
     let text = raw(bytes)?;
     let text = str::from_utf8(text).unwrap_or_default();
     let text = if text.is_empty() { "0" } else { text };
-    Quantity::normalise(text).map(|text| text.into_owned()).map_err(|error| DecodeError(error.to_string()))
+    Quantity::normalise(text).map_err(|error| DecodeError(error.to_string()))
 }
 
 /// The moment of a Timestamp; `None` for the zero time, which has no bytes.

@@ -2,14 +2,19 @@
 
 mod decode;
 mod encode;
+mod locate;
+mod projection;
 mod reader;
+mod splice;
 mod transcode;
 mod wire;
 
-pub use decode::decode;
+pub use decode::{decode, decode_part};
 pub use encode::encode;
+pub use projection::Projection;
 pub use reader::{Message, text_at};
-pub use transcode::to_json;
+pub use splice::{ListMeta, Revised, item_len, list_head, list_tail, write_item};
+pub use transcode::{metadata_to_json, to_json};
 
 use super::DecodeError;
 use wire::Reader;
@@ -64,14 +69,9 @@ pub fn unwrap(bytes: &[u8]) -> Result<Envelope<'_>, DecodeError> {
 /// Puts a message into an envelope.
 pub fn wrap(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len() + api_version.len() + kind.len() + 32);
-    out.extend_from_slice(MAGIC);
-    wire::put_message(1, &mut out, |out| {
-        wire::put_bytes(1, api_version.as_bytes(), out);
-        wire::put_bytes(2, kind.as_bytes(), out);
-    });
+    splice::open_envelope(api_version, kind, &mut out);
     wire::put_bytes(2, raw, &mut out);
-    wire::put_bytes(3, b"", &mut out);
-    wire::put_bytes(4, b"", &mut out);
+    splice::close_envelope(&mut out);
     out
 }
 

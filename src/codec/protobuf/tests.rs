@@ -154,6 +154,122 @@ fn rare_kinds_of_values_survive() {
     }
 }
 
+/// The tree of a stored message at a revision.
+fn tree_at(raw: &[u8], ty: TypeRef, revision: Option<i64>) -> Object {
+    let mut tree = decode(raw, ty).expect("valid");
+    if let Some(revision) = revision {
+        tree.set_resource_version(&revision.to_string());
+    }
+    tree
+}
+
+#[test]
+fn stored_bytes_get_their_revision_without_a_tree() {
+    for stored in recorded() {
+        let (bytes, ty) = open(&stored);
+        let envelope = unwrap(&bytes).expect("an envelope");
+        for revision in [None, Some(7), Some(i64::MAX)] {
+            let revised = Revised::new(Message { bytes: envelope.raw, ty }, revision).expect("as Go writes it");
+            let tree = tree_at(envelope.raw, ty, revision);
+            let want = wrap(envelope.api_version, envelope.kind, &encode(&tree, ty));
+            let (mut object, mut item) = (Vec::new(), Vec::new());
+            revised.write_object(envelope.api_version, envelope.kind, &mut object);
+            assert!(object == want, "{}", stored.key);
+            revised.write_item(&mut item);
+            assert_eq!(item.len(), revised.item_len(), "{}", stored.key);
+
+            let partial = builtin().get(&Gvk::new("meta.k8s.io", "v1", "PartialObjectMetadata")).expect("a kind");
+            let want = encode(&Object([("metadata".to_owned(), tree["metadata"].clone())].into_iter().collect()), partial);
+            let mut metadata = Vec::new();
+            revised.metadata().write_message(&mut metadata);
+            assert!(metadata == want, "{}", stored.key);
+            assert_eq!(revised.metadata().message_len(), want.len(), "{}", stored.key);
+
+            let (mut direct, mut want) = (Vec::new(), Vec::new());
+            metadata_to_json(envelope.raw, ty, revision, &mut direct).expect("valid");
+            json::encode_value(&tree["metadata"], &mut want);
+            assert_eq!(String::from_utf8(direct), String::from_utf8(want), "{}", stored.key);
+        }
+    }
+}
+
+#[test]
+fn lists_are_written_item_by_item() {
+    let pods: Vec<_> = recorded().into_iter().filter(|stored| stored.key.contains("/pods/")).collect();
+    let list = builtin().get(&Gvk::new("", "v1", "PodList")).expect("a kind");
+    assert!(!pods.is_empty());
+    for count in [0, 1, pods.len(), 40] {
+        for remaining_item_count in [None, Some(5)] {
+            let opened: Vec<_> = pods.iter().cycle().take(count).map(open).collect();
+            let raws = || opened.iter().map(|(bytes, ty)| (unwrap(bytes).expect("an envelope").raw, *ty));
+            let items = || raws().map(|(bytes, ty)| Revised::new(Message { bytes, ty }, Some(7)).expect("as Go writes it"));
+            let trees: Vec<Value> = raws().map(|(raw, ty)| tree_at(raw, ty, Some(7)).into()).collect();
+            let mut metadata = json!({"resourceVersion": "9", "continue": "c"});
+            if let Some(count) = remaining_item_count {
+                metadata["remainingItemCount"] = count.into();
+            }
+            let tree = Object::from_value(json!({"metadata": metadata, "items": trees})).expect("an object");
+            let want = wrap("v1", "PodList", &encode(&tree, list));
+            let meta = ListMeta { resource_version: "9", continue_token: "c", remaining_item_count };
+            let mut got = Vec::new();
+            list_head("v1", "PodList", meta, items().map(|item| item.item_len()).sum(), &mut got);
+            items().for_each(|item| item.write_item(&mut got));
+            list_tail(&mut got);
+            assert!(got == want, "{count} items");
+        }
+    }
+    let mut item = Vec::new();
+    write_item(&[1; 300], &mut item);
+    assert_eq!(item.len(), item_len(300));
+}
+
+#[test]
+fn what_reading_fills_in_needs_a_tree() {
+    for (kind, filled) in [("Namespace", json!({"phase": "Active"})), ("PersistentVolumeClaim", json!({"phase": "Bound"}))] {
+        let ty = builtin().get(&Gvk::new("", "v1", kind)).expect("a kind");
+        let encoded = |status: Value| {
+            let object = json!({"metadata": {"name": "a"}, "status": status});
+            encode(&Object::from_value(object).expect("an object"), ty)
+        };
+        assert!(Revised::new(Message { bytes: &encoded(filled), ty }, Some(7)).is_some());
+        assert!(Revised::new(Message { bytes: &encoded(json!({})), ty }, Some(7)).is_none());
+        assert!(Revised::new(Message { bytes: b"", ty }, Some(7)).is_none());
+        // Fields that do not ascend.
+        assert!(Revised::new(Message { bytes: b"\x0a\x04\x32\x00\x0a\x00", ty }, None).is_none());
+        assert!(Revised::new(Message { bytes: b"\x0a\x04\x1a\x00\x0a\x00", ty }, None).is_none());
+    }
+}
+
+#[test]
+fn a_part_of_an_object_is_what_the_whole_has_there() {
+    const PATHS: [&str; 6] =
+        ["metadata.name", "spec.containers.name", "spec.containers.resources", "status.conditions.type", "data", "none.of.it"];
+    for stored in recorded() {
+        let (bytes, ty) = open(&stored);
+        let raw = unwrap(&bytes).expect("an envelope").raw;
+        let whole: Value = decode(raw, ty).expect("valid").into();
+        let part: Value = decode_part(raw, ty, &Projection::new(ty, PATHS)).expect("valid").into();
+        let allowed = |path: &str| PATHS.iter().any(|one| format!("{path}.").starts_with(&format!("{one}.")));
+        assert_eq!(part, cut(&whole, "", &allowed).unwrap_or(json!({})), "{}", stored.key);
+    }
+}
+
+/// What is left of a tree if nothing stays but what is at a path that is allowed, or on the way to one.
+fn cut(value: &Value, path: &str, allowed: &impl Fn(&str) -> bool) -> Option<Value> {
+    const ON_THE_WAY: [&str; 5] = ["", "metadata", "spec", "spec.containers", "status"];
+    let join = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+    match value {
+        value if allowed(path) => Some(value.clone()),
+        Value::Object(map) if ON_THE_WAY.contains(&path) || path == "status.conditions" => {
+            Some(map.iter().filter_map(|(key, value)| Some((key.clone(), cut(value, &join(key), allowed)?))).collect())
+        }
+        Value::Array(items) if ON_THE_WAY.contains(&path) || path == "status.conditions" => {
+            Some(items.iter().filter_map(|item| cut(item, path, allowed)).collect())
+        }
+        _ => None,
+    }
+}
+
 /// The paths of the scalars in a tree, dotted.
 fn scalar_paths(value: &Value, path: &str, out: &mut Vec<String>) {
     let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
@@ -207,6 +323,60 @@ fn every_stored_kind_has_its_labels_in_the_same_place() {
     }
 }
 
+/// The fields of a message in another order, and those of the messages in it.
+fn shuffled(bytes: &[u8], ty: TypeRef, seed: usize) -> Vec<u8> {
+    let mut fields = Vec::new();
+    let mut reader = wire::Reader::new(bytes);
+    loop {
+        let begun = reader.at;
+        let Some(raw) = reader.next().expect("valid") else { break };
+        let field = ty.get().fields.iter().find(|field| field.number == raw.number && field.via.is_none());
+        let inner = match field.map(|field| &field.kind) {
+            Some(Kind::Message(id)) => Some(*id),
+            Some(Kind::List(item, _)) => match **item {
+                Kind::Message(id) => Some(id),
+                _ => None,
+            },
+            _ => None,
+        };
+        let mut one = Vec::new();
+        match inner {
+            Some(id) => wire::put_bytes(raw.number, &shuffled(raw.value.bytes(), ty.to(id), seed), &mut one),
+            None => one.extend_from_slice(&bytes[begun..reader.at]),
+        }
+        fields.push((raw.number as usize * seed % 31, one));
+    }
+    // Stable: items of a list keep their order.
+    fields.sort_by_key(|(key, _)| *key);
+    fields.into_iter().flat_map(|(_, one)| one).collect()
+}
+
+#[test]
+fn fields_may_come_in_any_order_and_twice() {
+    for stored in recorded() {
+        let (bytes, ty) = open(&stored);
+        let raw = unwrap(&bytes).expect("an envelope").raw;
+        for message in [shuffled(raw, ty, 7), shuffled(raw, ty, 30), [raw, raw].concat()] {
+            let tree = tree_at(&message, ty, Some(7));
+            let mut direct = Vec::new();
+            to_json(&message, ty, "", "", Some(7), &mut direct).expect("valid");
+            assert_eq!(String::from_utf8_lossy(&direct), String::from_utf8_lossy(&json::encode(&tree)), "{}", stored.key);
+        }
+    }
+    let ty = builtin().get(&Gvk::new("", "v1", "ConfigMap")).expect("a kind");
+    let mut bytes = Vec::new();
+    for (key, value) in [("b", "1"), ("a", "2"), ("b", "3")] {
+        wire::put_message(2, &mut bytes, |out| {
+            wire::put_bytes(1, key.as_bytes(), out);
+            wire::put_bytes(2, value.as_bytes(), out);
+        });
+    }
+    let mut direct = Vec::new();
+    to_json(&bytes, ty, "", "", None, &mut direct).expect("valid");
+    assert_eq!(String::from_utf8_lossy(&direct), r#"{"metadata":{},"data":{"a":"2","b":"3"}}"#);
+    assert_eq!(direct, json::encode(&decode(&bytes, ty).expect("valid")));
+}
+
 #[test]
 fn any_prefix_of_a_message_is_read_or_refused_without_harm() {
     let stored = recorded().into_iter().find(|stored| stored.key.contains("/pods/")).expect("a pod");
@@ -223,6 +393,12 @@ fn any_prefix_of_a_message_is_read_or_refused_without_harm() {
         if let Ok(envelope) = protobuf::unwrap(&flipped) {
             let tree = decode(envelope.raw, ty).is_ok();
             let direct = to_json(envelope.raw, ty, "", "", None, &mut Vec::new()).is_ok();
+            if let Some(revised) = Revised::new(Message { bytes: envelope.raw, ty }, Some(7)) {
+                let mut out = Vec::new();
+                revised.write_item(&mut out);
+                assert_eq!(out.len(), revised.item_len());
+            }
+            let _ = metadata_to_json(envelope.raw, ty, Some(7), &mut Vec::new());
             assert!(!tree || direct, "what becomes a tree becomes JSON: {end}");
         }
     }

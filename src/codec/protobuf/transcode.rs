@@ -1,15 +1,19 @@
 //! Protobuf to JSON without a tree in between. Writes exactly what decoding and encoding the tree would.
+//!
+//! A message is read twice: once to note where the values of its fields lie, which is by ascending number, and once to
+//! write them in the order of the schema. What a field shows besides its value is prepared ([`WireField`]).
 
 use std::borrow::Cow;
 
-use super::decode::{IntOrString, int_or_string, quantity, raw, timestamp};
-use super::wire::{Raw, Reader, Wire, find};
-use crate::codec::{DecodeError, MAX_TREE_DEPTH, base64, json, shape, text};
-use crate::meta::{Gvk, time};
-use crate::schema::{Field, Kind, Presence, Schema, SchemaAlternative, Type, TypeId, TypeRef};
+use super::decode::{IntOrString, int_or_string, quantity, timestamp};
+use super::locate::{MAX_LENGTH, NOWHERE, Part, Span, Value, next_value};
+use super::wire::{Raw, Reader};
+use crate::codec::{DecodeError, MAX_TREE_DEPTH, base64, json, text};
+use crate::meta::time;
+use crate::schema::{Arity, Schema, SchemaAlternative, Shape, TypeId, TypeRef, WireField, WireType};
 
-/// Appends the JSON of a message (without its envelope): `kind` and `apiVersion` first, then the fields in the order of
-/// the schema. `resource_version` takes the place of `metadata.resourceVersion`.
+/// Appends the JSON of a message (without its envelope): `kind` and `apiVersion` first unless they are empty, then the
+/// fields in the order of the schema. `resource_version` takes the place of `metadata.resourceVersion`.
 ///
 /// # Errors
 /// As [`super::decode`]; what was appended is then of no use.
@@ -21,391 +25,552 @@ pub fn to_json(
     resource_version: Option<i64>,
     out: &mut Vec<u8>,
 ) -> Result<(), DecodeError> {
-    let mut transcoder = Transcoder { schema: ty.schema, spans: Vec::with_capacity(256), out, resource_version };
-    transcoder.out.push(b'{');
-    for (name, value) in [("kind", kind), ("apiVersion", api_version)] {
+    let mut transcoder = Transcoder::new(bytes, ty.schema, resource_version, out)?;
+    let open = transcoder.out.len();
+    for (key, value) in [(",\"kind\":", kind), (",\"apiVersion\":", api_version)] {
         if !value.is_empty() {
-            transcoder.key(name);
+            transcoder.out.extend_from_slice(key.as_bytes());
             json::write_string(value, transcoder.out);
         }
     }
-    transcoder.fields(bytes, ty.id, 0, false)?;
-    transcoder.out.push(b'}');
+    let whole = Part { start: 0, end: bytes.len() };
+    transcoder.fields(whole, ty.id, 0, 0, None)?;
+    transcoder.close(open, *b"{}");
     Ok(())
 }
 
-/// Where the values of a field lie in its message, from the first to the end of the last.
-#[derive(Clone, Copy)]
-struct Span<'b> {
-    first: usize,
-    end: usize,
-    /// The last value, which is the one that counts; `None` where the field is absent.
-    last: Option<Wire<'b>>,
+/// Appends the JSON of the `metadata` of a message, as [`to_json`] would show it.
+///
+/// # Errors
+/// As [`to_json`].
+pub fn metadata_to_json(bytes: &[u8], ty: TypeRef, resource_version: Option<i64>, out: &mut Vec<u8>) -> Result<(), DecodeError> {
+    let mut transcoder = Transcoder::new(bytes, ty.schema, resource_version, out)?;
+    let wire = ty.schema.wire(ty.id);
+    let Some(field) = wire.metadata.map(|place| &wire.fields[place]) else { return Err(DecodeError::new("the kind has no metadata")) };
+    let Shape::Message(id) = field.shape else { return Err(DecodeError::new("the kind has no metadata")) };
+    let metadata = transcoder.last(Part { start: 0, end: bytes.len() }, field.number)?.map_or(NOWHERE, |value| value.part());
+    transcoder.message(metadata, id, 1, 0, transcoder.revision)
 }
 
-const ABSENT: Span = Span { first: usize::MAX, end: 0, last: None };
-
-struct Transcoder<'s, 'o, 'b> {
-    schema: &'s Schema,
-    /// A stretch for each message that is open, by the index of the field.
-    spans: Vec<Span<'b>>,
-    out: &'o mut Vec<u8>,
-    resource_version: Option<i64>,
+struct Transcoder<'a> {
+    schema: &'a Schema,
+    /// The message at the top: every [`Part`] is one of it.
+    document: &'a [u8],
+    /// A stretch for each message that is open, by the place of the field. What lies there from before is not looked at.
+    spans: Vec<Span>,
+    out: &'a mut Vec<u8>,
+    revision: Option<i64>,
 }
 
-impl<'b> Transcoder<'_, '_, 'b> {
-    fn message(&mut self, bytes: &'b [u8], id: TypeId, depth: usize, is_metadata: bool) -> Result<(), DecodeError> {
+impl<'a> Transcoder<'a> {
+    fn new(document: &'a [u8], schema: &'a Schema, revision: Option<i64>, out: &'a mut Vec<u8>) -> Result<Self, DecodeError> {
+        if document.len() > MAX_LENGTH {
+            return Err(DecodeError::new("the message is too long"));
+        }
+        Ok(Self { schema, document, spans: Vec::with_capacity(256), out, revision })
+    }
+
+    /// The values in a stretch of the document.
+    #[inline]
+    fn read(&self, part: Part) -> Reader<'a> {
+        Reader { bytes: self.document.get(..part.end).unwrap_or_default(), at: part.start }
+    }
+
+    #[inline]
+    fn bytes(&self, part: Part) -> &'a [u8] {
+        self.document.get(part.start..part.end).unwrap_or_default()
+    }
+
+    /// Puts the brackets around what was written since `open`. Whatever was written begins with a comma, which makes room.
+    #[inline]
+    fn close(&mut self, open: usize, brackets: [u8; 2]) {
+        match self.out.get_mut(open) {
+            Some(comma) => {
+                *comma = brackets[0];
+                self.out.push(brackets[1]);
+            }
+            None => self.out.extend_from_slice(&brackets),
+        }
+    }
+
+    /// A message as an object. `base` is where its spans begin; `revision` is what to show as `resourceVersion`.
+    fn message(&mut self, part: Part, id: TypeId, depth: usize, base: usize, revision: Option<i64>) -> Result<(), DecodeError> {
         if depth > MAX_TREE_DEPTH {
             return Err(DecodeError::new("exceeded max depth"));
         }
-        self.out.push(b'{');
-        self.fields(bytes, id, depth, is_metadata)?;
-        self.out.push(b'}');
+        let open = self.out.len();
+        self.fields(part, id, depth, base, revision)?;
+        self.close(open, *b"{}");
         Ok(())
     }
 
-    /// The fields of a message, into the object that is open.
-    fn fields(&mut self, bytes: &'b [u8], id: TypeId, depth: usize, is_metadata: bool) -> Result<(), DecodeError> {
-        let ty = TypeRef { schema: self.schema, id }.get();
-        let base = self.spans.len();
-        self.spans.resize(base + ty.fields.len(), ABSENT);
-        locate(bytes, ty, &mut self.spans[base..])?;
-        for (index, field) in ty.fields.iter().enumerate() {
-            if field.via.is_some() || field.number == 0 {
+    /// The fields of a message, each after a comma.
+    fn fields(&mut self, part: Part, id: TypeId, depth: usize, base: usize, revision: Option<i64>) -> Result<(), DecodeError> {
+        let ty = self.schema.wire(id);
+        let open = Open { depth, top: base, revision: None };
+        if ty.in_order && depth > 0 {
+            let begun = self.out.len();
+            if self.fields_in_order(part, ty, revision, open)? {
+                return Ok(());
+            }
+            self.out.truncate(begun);
+        }
+        let top = base + ty.fields.len();
+        if self.spans.len() < top {
+            self.spans.resize(top, Span::default());
+        }
+        let mut present = self.locate(part, ty, base)?;
+        if depth == 0 && self.revision.is_some() {
+            self.make_metadata(ty, base, &mut present);
+        }
+        let version = revision.and(ty.resource_version);
+        let mut shown = present | ty.always | version.map_or(0, |place| 1 << place);
+        while shown != 0 {
+            let place = shown.trailing_zeros() as usize;
+            shown &= shown - 1;
+            let field = &ty.fields[place];
+            if version == Some(place) {
+                self.resource_version(field, revision);
+            } else if present >> place & 1 == 0 && field.arity != Arity::Inline {
+                self.out.extend_from_slice(&field.absent);
+            } else {
+                let span = if present >> place & 1 == 0 { Span::default() } else { self.spans[base + place] };
+                let inner = if depth == 0 && ty.metadata == Some(place) { self.revision } else { None };
+                self.field(field, span, Open { depth, top, revision: inner })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The fields of a message that is written in the order in which it is read. False if it is in another order after
+    /// all, or has a value twice: what was written is then of no use.
+    fn fields_in_order(&mut self, part: Part, ty: &WireType, revision: Option<i64>, open: Open) -> Result<bool, DecodeError> {
+        let bytes = self.document.get(..part.end).unwrap_or_default();
+        let version = revision.and(ty.resource_version);
+        let always = ty.always | version.map_or(0, |place| 1 << place);
+        let mut next = 0;
+        let mut at = part.start;
+        while at < bytes.len() {
+            let (Some(place), value) = next_value(ty, bytes, &mut at)? else { continue };
+            if place < next {
+                return Ok(false);
+            }
+            let skipped = always >> next << next & !(u64::MAX << place);
+            if skipped != 0 {
+                self.absent(ty, skipped, version, revision);
+            }
+            let field = &ty.fields[place];
+            next = place + 1;
+            if version == Some(place) {
+                self.resource_version(field, revision);
                 continue;
             }
-            let span = self.spans[base + index];
-            if let Kind::Inline(inner) = field.kind {
-                let inner_bytes = span.last.map_or(&[][..], Wire::bytes);
-                self.fields(inner_bytes, inner, depth + 1, false)?;
-            } else if is_metadata && field.json == "resourceVersion" && self.resource_version.is_some() {
-                self.key("resourceVersion");
-                let revision = self.resource_version.unwrap_or_default();
-                self.out.extend_from_slice(format!("\"{revision}\"").as_bytes());
-            } else {
-                self.field(field, bytes, span, depth)?;
+            match field.arity {
+                Arity::Single if field.omits_zero && value.is_zero(field.is_numeric()) => self.out.extend_from_slice(&field.absent),
+                Arity::Single => self.single(field, value, open)?,
+                Arity::List => self.items_in_order(ty, field, value, bytes, &mut at, open)?,
+                Arity::Map if self.map_in_order(ty, field, value, bytes, &mut at, open)? => {}
+                _ => return Ok(false),
             }
         }
-        self.spans.truncate(base);
+        if next < 64 {
+            let left = always >> next << next;
+            self.absent(ty, left, version, revision);
+        }
+        Ok(true)
+    }
+
+    /// What shows of fields that are not there, given as bits.
+    fn absent(&mut self, ty: &WireType, mut places: u64, version: Option<usize>, revision: Option<i64>) {
+        while places != 0 {
+            let place = places.trailing_zeros() as usize;
+            places &= places - 1;
+            let field = &ty.fields[place];
+            if version == Some(place) {
+                self.resource_version(field, revision);
+            } else {
+                self.out.extend_from_slice(&field.absent);
+            }
+        }
+    }
+
+    fn resource_version(&mut self, field: &WireField, revision: Option<i64>) {
+        field.key.append(self.out);
+        json::write_i64(revision.unwrap_or_default(), self.out);
+        self.out.push(b'"');
+    }
+
+    /// Metadata that is not there has a resourceVersion all the same.
+    #[cold]
+    fn make_metadata(&mut self, ty: &WireType, base: usize, present: &mut u64) {
+        if let Some(place) = ty.metadata
+            && *present >> place & 1 == 0
+        {
+            *present |= 1 << place;
+            self.spans[base + place] = Span::default();
+        }
+    }
+
+    /// Notes where the fields of a message lie. Returns a bit for each that is there.
+    fn locate(&mut self, part: Part, ty: &WireType, base: usize) -> Result<u64, DecodeError> {
+        let spans = &mut self.spans[base..base + ty.fields.len()];
+        let bytes = self.document.get(..part.end).unwrap_or_default();
+        let mut present = 0u64;
+        let mut at = part.start;
+        while at < bytes.len() {
+            let first = at;
+            let (Some(place), last) = next_value(ty, bytes, &mut at)? else { continue };
+            let (field, bit) = (&ty.fields[place], 1 << place);
+            if field.omits_zero && last.is_zero(field.is_numeric()) {
+                present &= !bit;
+                continue;
+            }
+            let first = if present & bit == 0 { first as u32 } else { spans[place].first };
+            spans[place] = Span { first, end: at as u32, last };
+            present |= bit;
+        }
+        Ok(present)
+    }
+
+    fn field(&mut self, field: &WireField, span: Span, open: Open) -> Result<(), DecodeError> {
+        match field.arity {
+            Arity::Single => self.single(field, span.last, open),
+            Arity::List => {
+                field.key.append(self.out);
+                self.items(field, span.part(), field.number, open)
+            }
+            Arity::Wrapped => {
+                let begun = self.out.len();
+                field.key.append(self.out);
+                let list = self.out.len();
+                self.items(field, span.last.part(), 1, open)?;
+                if self.out.len() == list + 2 {
+                    self.out.truncate(begun);
+                    self.out.extend_from_slice(&field.absent);
+                }
+                Ok(())
+            }
+            Arity::Map | Arity::MapOfLists => {
+                field.key.append(self.out);
+                self.map(field, span.part(), open)
+            }
+            Arity::Inline => match field.shape {
+                Shape::Message(id) => self.fields(span.last.part(), id, open.depth + 1, open.top, None),
+                _ => Ok(()),
+            },
+        }
+    }
+
+    fn single(&mut self, field: &WireField, value: Value, open: Open) -> Result<(), DecodeError> {
+        match field.shape {
+            Shape::String if field.opens_quote => {
+                field.key.append(self.out);
+                let part = value.part();
+                json::write_part(self.document, part.start, part.end, self.out);
+                self.out.push(b'"');
+                return Ok(());
+            }
+            Shape::Message(id) => {
+                field.key.append(self.out);
+                return self.message(value.part(), id, open.depth + 1, open.top, open.revision);
+            }
+            // What JSON would show as null counts as absent.
+            Shape::Time | Shape::MicroTime if timestamp(self.bytes(value.part()))?.is_none() => {
+                self.out.extend_from_slice(&field.absent);
+                return Ok(());
+            }
+            Shape::Raw if self.inner(value.part())?.is_none() => {
+                self.out.extend_from_slice(&field.absent);
+                return Ok(());
+            }
+            _ => {}
+        }
+        field.key.append(self.out);
+        self.value(field.shape, value, open)
+    }
+
+    /// The items of a list that follow one another, from the first, which was just read.
+    fn items_in_order(
+        &mut self,
+        ty: &WireType,
+        field: &WireField,
+        first: Value,
+        bytes: &[u8],
+        at: &mut usize,
+        open: Open,
+    ) -> Result<(), DecodeError> {
+        field.key.append(self.out);
+        let begun = self.out.len();
+        self.item(field, first, open)?;
+        while has_tag(bytes, *at, field.tag) {
+            let (_, value) = next_value(ty, bytes, at)?;
+            self.item(field, value, open)?;
+        }
+        self.close(begun, *b"[]");
         Ok(())
     }
 
-    /// A key with its comma and colon. Names of fields need no escapes.
-    fn key(&mut self, name: &str) {
-        if self.out.last() != Some(&b'{') {
+    /// The items with a number in a stretch of the document, as an array.
+    fn items(&mut self, field: &WireField, part: Part, number: u32, open: Open) -> Result<(), DecodeError> {
+        let begun = self.out.len();
+        let mut values = self.read(part);
+        while let Some(raw) = values.next()? {
+            if raw.number == number {
+                self.item(field, Value::new(field.shape.is_numeric(), raw.value, values.at), open)?;
+            }
+        }
+        self.close(begun, *b"[]");
+        Ok(())
+    }
+
+    fn item(&mut self, field: &WireField, value: Value, open: Open) -> Result<(), DecodeError> {
+        self.out.push(b',');
+        let (Some(embedded), Shape::Message(id)) = (&field.embedded, field.shape) else { return self.value(field.shape, value, open) };
+        let item = self.out.len();
+        embedded.append(self.out);
+        self.fields(value.part(), id, open.depth + 1, open.top, None)?;
+        self.close(item, *b"{}");
+        Ok(())
+    }
+
+    /// The entries of a map that follow one another, from the first, which was just read. False if their keys do not ascend.
+    fn map_in_order(
+        &mut self,
+        ty: &WireType,
+        field: &WireField,
+        first: Value,
+        bytes: &[u8],
+        at: &mut usize,
+        open: Open,
+    ) -> Result<bool, DecodeError> {
+        field.key.append(self.out);
+        let begun = self.out.len();
+        let mut previous = None;
+        let mut value = first;
+        loop {
+            if !self.map_entry(field, value.part(), &mut previous, open)? {
+                return Ok(false);
+            }
+            if !has_tag(bytes, *at, field.tag) {
+                break;
+            }
+            value = next_value(ty, bytes, at)?.1;
+        }
+        self.close(begun, *b"{}");
+        Ok(true)
+    }
+
+    /// A map, whose entries Go writes by ascending keys.
+    fn map(&mut self, field: &WireField, part: Part, open: Open) -> Result<(), DecodeError> {
+        let begun = self.out.len();
+        let mut values = self.read(part);
+        let mut previous: Option<&[u8]> = None;
+        while let Some(raw) = values.next()? {
+            if raw.number == field.number && !self.map_entry(field, Value::new(false, raw.value, values.at).part(), &mut previous, open)? {
+                self.out.truncate(begun);
+                return self.unsorted_map(field, part, open);
+            }
+        }
+        self.close(begun, *b"{}");
+        Ok(())
+    }
+
+    /// An entry of a map. False if its key does not come after `previous`, or is no text.
+    fn map_entry(&mut self, field: &WireField, part: Part, previous: &mut Option<&'a [u8]>, open: Open) -> Result<bool, DecodeError> {
+        let (key, value) = self.entry(field, part)?;
+        let bytes = self.bytes(key);
+        if previous.is_some_and(|previous| previous >= bytes) || !(bytes.is_ascii() || str::from_utf8(bytes).is_ok()) {
+            return Ok(false);
+        }
+        *previous = Some(bytes);
+        self.out.extend_from_slice(b",\"");
+        json::write_part(self.document, key.start, key.end, self.out);
+        self.out.extend_from_slice(b"\":");
+        self.map_value(field, value, open)?;
+        Ok(true)
+    }
+
+    /// A map whose entries are in no order. Of those with the same key the last counts.
+    #[cold]
+    fn unsorted_map(&mut self, field: &WireField, part: Part, open: Open) -> Result<(), DecodeError> {
+        let mut entries: Vec<(Cow<str>, Option<Value>)> = Vec::new();
+        let mut values = self.read(part);
+        while let Some(raw) = values.next()? {
+            if raw.number == field.number {
+                let (key, value) = self.entry(field, Value::new(false, raw.value, values.at).part())?;
+                entries.push((text(self.bytes(key)), value));
+            }
+        }
+        entries.reverse();
+        entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+        entries.dedup_by(|(one, _), (other, _)| one == other);
+        let begun = self.out.len();
+        for (key, value) in entries {
             self.out.push(b',');
+            json::write_string(&key, self.out);
+            self.out.push(b':');
+            self.map_value(field, value, open)?;
+        }
+        self.close(begun, *b"{}");
+        Ok(())
+    }
+
+    /// The key and the value of a map's entry.
+    fn entry(&self, field: &WireField, part: Part) -> Result<(Part, Option<Value>), DecodeError> {
+        let (mut key, mut value) = (NOWHERE, None);
+        let mut fields = self.read(part);
+        while let Some(raw) = fields.next()? {
+            match raw.number {
+                1 => key = Value::new(false, raw.value, fields.at).part(),
+                2 => value = Some(Value::new(field.shape.is_numeric() && field.arity == Arity::Map, raw.value, fields.at)),
+                _ => {}
+            }
+        }
+        Ok((key, value))
+    }
+
+    fn map_value(&mut self, field: &WireField, value: Option<Value>, open: Open) -> Result<(), DecodeError> {
+        match (value, field.arity, field.shape) {
+            (Some(value), Arity::MapOfLists, _) => self.items(field, value.part(), 1, open),
+            (Some(value), _, shape) => self.value(shape, value, open),
+            (None, Arity::MapOfLists, _) => self.literal("null"),
+            (None, _, Shape::Message(id)) => self.message(NOWHERE, id, 1, open.top, None),
+            (None, _, shape) => self.literal(zero(shape)),
+        }
+    }
+
+    fn literal(&mut self, text: &str) -> Result<(), DecodeError> {
+        self.out.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+
+    fn value(&mut self, shape: Shape, value: Value, open: Open) -> Result<(), DecodeError> {
+        match shape {
+            Shape::String => self.string(value.part()),
+            Shape::Bool => return self.literal(if value.0 != 0 { "true" } else { "false" }),
+            Shape::Int32 => json::write_i64((value.0 as i32).into(), self.out),
+            Shape::Int64 => json::write_i64(value.0 as i64, self.out),
+            Shape::Double if f64::from_bits(value.0).is_finite() => json::write_f64(f64::from_bits(value.0), self.out),
+            Shape::Bytes => {
+                self.out.push(b'"');
+                base64::encode_into(self.bytes(value.part()), self.out);
+                self.out.push(b'"');
+            }
+            Shape::Quantity => json::write_string(&quantity(self.bytes(value.part()))?, self.out),
+            Shape::Time | Shape::MicroTime => return self.time(shape, value.part()),
+            Shape::IntOrString => match int_or_string(self.bytes(value.part()))? {
+                IntOrString::Int(value) => json::write_i64(value.into(), self.out),
+                IntOrString::String(bytes) => json::write_string(&text(bytes), self.out),
+            },
+            Shape::Raw => match self.inner(value.part())? {
+                Some(raw) => json::compact_part(self.document, raw.start, raw.end, self.out),
+                None => return self.literal("null"),
+            },
+            Shape::SchemaOr(alternative, id) => return self.schema_or(alternative, id, value.part(), open),
+            Shape::Message(id) => return self.message(value.part(), id, open.depth + 1, open.top, None),
+            Shape::Double | Shape::Nothing => return self.literal("null"),
+        }
+        Ok(())
+    }
+
+    fn string(&mut self, part: Part) {
+        self.out.push(b'"');
+        json::write_part(self.document, part.start, part.end, self.out);
+        self.out.push(b'"');
+    }
+
+    fn time(&mut self, shape: Shape, part: Part) -> Result<(), DecodeError> {
+        let Some(moment) = timestamp(self.bytes(part))? else { return self.literal("null") };
+        self.out.push(b'"');
+        if shape == Shape::Time {
+            self.out.extend_from_slice(&time::text(moment.seconds));
+        } else {
+            self.out.extend_from_slice(time::format_micro(moment).as_bytes());
         }
         self.out.push(b'"');
-        self.out.extend_from_slice(name.as_bytes());
-        self.out.extend_from_slice(b"\":");
-    }
-
-    fn field(&mut self, field: &Field, bytes: &'b [u8], span: Span<'b>, depth: usize) -> Result<(), DecodeError> {
-        match &field.kind {
-            Kind::List(item, _) if field.wrapped => match span.last {
-                Some(value) => self.list_field(field, value.bytes(), whole(value.bytes()), 1, item, depth),
-                None => self.missing(field),
-            },
-            Kind::List(item, _) => self.list_field(field, bytes, span, field.number, item, depth),
-            Kind::Map(item, _) if span.last.is_some() => {
-                self.key(&field.json);
-                self.map(bytes, span, field.number, item, depth)
-            }
-            Kind::Map(..) => self.missing(field),
-            kind => match span.last {
-                Some(value) if field.presence == Presence::OmitEmpty && is_zero(kind, value) => self.missing(field),
-                Some(value) if is_null(kind, value)? => self.missing(field),
-                Some(value) => {
-                    self.key(&field.json);
-                    let is_metadata = depth == 0 && field.json == "metadata";
-                    self.value(kind, value, depth, is_metadata)
-                }
-                None => self.missing(field),
-            },
-        }
-    }
-
-    fn missing(&mut self, field: &Field) -> Result<(), DecodeError> {
-        match field.presence {
-            Presence::Always => {
-                self.key(&field.json);
-                self.zero(&field.kind)
-            }
-            Presence::Nullable => {
-                self.key(&field.json);
-                self.out.extend_from_slice(b"null");
-                Ok(())
-            }
-            Presence::OmitEmpty if !field.filled.is_empty() => {
-                self.key(&field.json);
-                json::write_string(&field.filled, self.out);
-                Ok(())
-            }
-            Presence::OmitEmpty | Presence::Pointer => Ok(()),
-        }
-    }
-
-    fn zero(&mut self, kind: &Kind) -> Result<(), DecodeError> {
-        let text: &[u8] = match kind {
-            Kind::String => b"\"\"",
-            Kind::Bool | Kind::SchemaOr(SchemaAlternative::Bool, _) => b"false",
-            Kind::Int32 | Kind::Int64 | Kind::Double | Kind::IntOrString => b"0",
-            Kind::Quantity => b"\"0\"",
-            Kind::Message(id) => return self.message(&[], *id, 1, false),
-            _ => b"null",
-        };
-        self.out.extend_from_slice(text);
         Ok(())
     }
 
-    /// A list that shows if it has items; `number` is that of its items in `bytes`.
-    fn list_field(
-        &mut self,
-        field: &Field,
-        bytes: &'b [u8],
-        span: Span<'b>,
-        number: u32,
-        item: &Kind,
-        depth: usize,
-    ) -> Result<(), DecodeError> {
-        let mut open = false;
-        let mut values = values(bytes, span, number);
-        while let Some(value) = values.next()? {
-            if open {
-                self.out.push(b',');
-            } else {
-                self.key(&field.json);
-                self.out.push(b'[');
-                open = true;
-            }
-            match shape::embedded_kind(field, self.schema) {
-                Some(gvk) if field.embedded => self.embedded(value.bytes(), gvk, item, depth)?,
-                _ => self.value(item, value, depth, false)?,
+    /// What is in the only field of a Quantity, `RawExtension`, `JSON` or `FieldsV1`; `None` for nothing.
+    fn inner(&self, part: Part) -> Result<Option<Part>, DecodeError> {
+        Ok(self.last(part, 1)?.map(Value::part).filter(|part| part.start < part.end))
+    }
+
+    /// The last bytes with a number, which are those that count.
+    fn last(&self, part: Part, number: u32) -> Result<Option<Value>, DecodeError> {
+        let mut out = None;
+        let mut fields = self.read(part);
+        while let Some(raw) = fields.next()? {
+            if raw.number == number {
+                out = Some(Value::new(false, raw.value, fields.at));
             }
         }
-        if !open {
-            return self.missing(field);
-        }
-        self.out.push(b']');
-        Ok(())
+        Ok(out)
     }
 
-    /// An object with its kind and apiVersion.
-    fn embedded(&mut self, bytes: &'b [u8], gvk: &Gvk, item: &Kind, depth: usize) -> Result<(), DecodeError> {
-        let Kind::Message(id) = *item else { return Ok(()) };
-        self.out.push(b'{');
-        for (name, value) in [("kind", &gvk.kind), ("apiVersion", &gvk.api_version())] {
-            self.key(name);
-            json::write_string(value, self.out);
-        }
-        self.fields(bytes, id, depth + 1, false)?;
-        self.out.push(b'}');
-        Ok(())
-    }
-
-    fn map(&mut self, bytes: &'b [u8], span: Span<'b>, number: u32, item: &Kind, depth: usize) -> Result<(), DecodeError> {
-        let mut entries: Vec<(Cow<str>, Option<Wire<'b>>)> = Vec::new();
-        let mut values = values(bytes, span, number);
-        while let Some(value) = values.next()? {
-            let (mut key, mut content) = (&[][..], None);
-            let mut fields = Reader::new(value.bytes());
-            while let Some(Raw { number, value }) = fields.next()? {
-                match number {
-                    1 => key = value.bytes(),
-                    2 => content = Some(value),
-                    _ => {}
-                }
-            }
-            entries.push((text(key), content));
-        }
-        if !entries.is_sorted_by(|(one, _), (other, _)| one < other) {
-            // Of entries with the same key the last counts.
-            entries.reverse();
-            entries.sort_by(|(one, _), (other, _)| one.cmp(other));
-            entries.dedup_by(|(one, _), (other, _)| one == other);
-        }
-        self.out.push(b'{');
-        for (index, (key, content)) in entries.iter().enumerate() {
-            if index > 0 {
-                self.out.push(b',');
-            }
-            json::write_string(key, self.out);
-            self.out.push(b':');
-            match (content, item) {
-                (Some(value), Kind::List(inner, _)) => self.wrapped(value.bytes(), inner, depth)?,
-                (Some(value), kind) => self.value(kind, *value, depth, false)?,
-                (None, Kind::Bytes) => self.out.extend_from_slice(b"\"\""),
-                (None, kind) => self.zero(kind)?,
-            }
-        }
-        self.out.push(b'}');
-        Ok(())
-    }
-
-    /// The items of a list in a message of its own.
-    fn wrapped(&mut self, bytes: &'b [u8], item: &Kind, depth: usize) -> Result<(), DecodeError> {
-        self.out.push(b'[');
-        let mut values = values(bytes, whole(bytes), 1);
-        while let Some(value) = values.next()? {
-            self.separate();
-            self.value(item, value, depth, false)?;
-        }
-        self.out.push(b']');
-        Ok(())
-    }
-
-    /// A comma, unless the list at hand has just begun.
-    fn separate(&mut self) {
-        if self.out.last() != Some(&b'[') {
-            self.out.push(b',');
-        }
-    }
-
-    fn value(&mut self, kind: &Kind, value: Wire<'b>, depth: usize, is_metadata: bool) -> Result<(), DecodeError> {
-        match kind {
-            Kind::String => self.string(value.bytes()),
-            Kind::Bool => self.out.extend_from_slice(if value.integer() != 0 { b"true" } else { b"false" }),
-            Kind::Int32 => json::write_i64((value.integer() as i32).into(), self.out),
-            Kind::Int64 => json::write_i64(value.integer() as i64, self.out),
-            Kind::Double => self.double(f64::from_bits(value.integer())),
-            Kind::Bytes => {
-                self.out.push(b'"');
-                base64::encode_into(value.bytes(), self.out);
-                self.out.push(b'"');
-            }
-            Kind::Quantity => json::write_string(&quantity(value.bytes())?, self.out),
-            Kind::Time | Kind::MicroTime => match timestamp(value.bytes())? {
-                None => self.out.extend_from_slice(b"null"),
-                Some(moment) => {
-                    let text = if *kind == Kind::Time { time::format(moment.seconds) } else { time::format_micro(moment) };
-                    json::write_string(&text, self.out);
-                }
-            },
-            Kind::IntOrString => match int_or_string(value.bytes())? {
-                IntOrString::Int(value) => json::write_i64(value.into(), self.out),
-                IntOrString::String(text) => self.string(text),
-            },
-            Kind::Raw | Kind::FieldsV1 | Kind::Any => match raw(value.bytes())? {
-                [] => self.out.extend_from_slice(b"null"),
-                bytes => json::compact(bytes, self.out),
-            },
-            Kind::SchemaOr(alternative, id) => self.schema_or(*alternative, *id, value.bytes(), depth)?,
-            Kind::Message(id) | Kind::Inline(id) => self.message(value.bytes(), *id, depth + 1, is_metadata)?,
-            Kind::List(..) | Kind::Map(..) => self.out.extend_from_slice(b"null"),
-        }
-        Ok(())
-    }
-
-    fn string(&mut self, bytes: &[u8]) {
-        json::write_string(&text(bytes), self.out);
-    }
-
-    fn double(&mut self, value: f64) {
-        if value.is_finite() {
-            json::write_f64(value, self.out);
-        } else {
-            self.out.extend_from_slice(b"null");
-        }
-    }
-
-    fn schema_or(&mut self, alternative: SchemaAlternative, id: TypeId, bytes: &'b [u8], depth: usize) -> Result<(), DecodeError> {
+    fn schema_or(&mut self, alternative: SchemaAlternative, id: TypeId, part: Part, open: Open) -> Result<(), DecodeError> {
         let (schema, other) = if alternative == SchemaAlternative::Bool { (2, 1) } else { (1, 2) };
-        let mut items = values(bytes, whole(bytes), other);
-        let first = items.next()?;
-        match (alternative, first, last(bytes, schema)?) {
-            (SchemaAlternative::Array, Some(_), _) => self.wrapped_as(bytes, &Kind::Message(id), depth),
-            (SchemaAlternative::StringArray, Some(_), _) => self.wrapped_as(bytes, &Kind::String, depth),
-            (.., Some(value)) => self.message(value.bytes(), id, depth + 1, false),
-            (SchemaAlternative::Bool, allows, None) => {
-                self.out.extend_from_slice(if allows.is_some_and(|value| value.integer() != 0) { b"true" } else { b"false" });
-                Ok(())
+        let (mut found, mut allows, mut items) = (None, false, false);
+        let mut fields = self.read(part);
+        while let Some(Raw { number, value }) = fields.next()? {
+            if number == schema {
+                found = Some(Value::new(false, value, fields.at));
+            } else if number == other {
+                items = true;
+                allows = value.integer() != 0;
             }
-            _ => {
-                self.out.extend_from_slice(b"null");
-                Ok(())
-            }
+        }
+        match (alternative, found) {
+            (SchemaAlternative::Array, _) if items => self.alternatives(Shape::Message(id), part, open),
+            (SchemaAlternative::StringArray, _) if items => self.alternatives(Shape::String, part, open),
+            (_, Some(schema)) => self.message(schema.part(), id, open.depth + 1, open.top, None),
+            (SchemaAlternative::Bool, None) => self.literal(if allows { "true" } else { "false" }),
+            _ => self.literal("null"),
         }
     }
 
     /// The items of a JSONSchemaPropsOr…Array, which have number 2.
-    fn wrapped_as(&mut self, bytes: &'b [u8], item: &Kind, depth: usize) -> Result<(), DecodeError> {
-        self.out.push(b'[');
-        let mut values = values(bytes, whole(bytes), 2);
-        while let Some(value) = values.next()? {
-            self.separate();
-            self.value(item, value, depth, false)?;
+    fn alternatives(&mut self, shape: Shape, part: Part, open: Open) -> Result<(), DecodeError> {
+        let begun = self.out.len();
+        let mut values = self.read(part);
+        while let Some(raw) = values.next()? {
+            if raw.number == 2 {
+                self.out.push(b',');
+                self.value(shape, Value::new(false, raw.value, values.at), open)?;
+            }
         }
-        self.out.push(b']');
+        self.close(begun, *b"[]");
         Ok(())
     }
 }
 
-/// Notes where the fields of a message lie.
-fn locate<'b>(bytes: &'b [u8], ty: &Type, spans: &mut [Span<'b>]) -> Result<(), DecodeError> {
-    let mut reader = Reader::new(bytes);
-    let mut next = 0;
-    loop {
-        let first = reader.at;
-        let Some(raw) = reader.next()? else { return Ok(()) };
-        if let Some(index) = find(ty, raw.number, &mut next) {
-            let span = &mut spans[index];
-            *span = Span { first: span.first.min(first), end: reader.at, last: Some(raw.value) };
-        }
+/// Whether the value at hand has this tag, in the form that everybody writes.
+#[inline(always)]
+fn has_tag(bytes: &[u8], at: usize, tag: u32) -> bool {
+    match bytes.get(at) {
+        Some(&first) if tag < 0x80 => u32::from(first) == tag,
+        Some(&first) => u32::from(first) == tag & 0x7f | 0x80 && bytes.get(at + 1).is_some_and(|&second| u32::from(second) == tag >> 7),
+        None => false,
     }
 }
 
-/// The stretch of a whole message.
-fn whole(bytes: &[u8]) -> Span<'_> {
-    Span { first: 0, end: bytes.len(), last: None }
+/// The message that a field is in.
+#[derive(Clone, Copy)]
+struct Open {
+    depth: usize,
+    /// Where the spans of the messages in it begin.
+    top: usize,
+    /// For the metadata at the top: the resourceVersion to show.
+    revision: Option<i64>,
 }
 
-/// The values with a number within a stretch of a message.
-struct Values<'a> {
-    reader: Reader<'a>,
-    number: u32,
-}
-
-fn values<'b>(bytes: &'b [u8], span: Span, number: u32) -> Values<'b> {
-    let stretch = bytes.get(span.first..span.end).unwrap_or_default();
-    Values { reader: Reader::new(stretch), number }
-}
-
-impl<'a> Values<'a> {
-    fn next(&mut self) -> Result<Option<Wire<'a>>, DecodeError> {
-        while let Some(raw) = self.reader.next()? {
-            if raw.number == self.number {
-                return Ok(Some(raw.value));
-            }
-        }
-        Ok(None)
+/// The zero value of a map's value that is not there.
+fn zero(shape: Shape) -> &'static str {
+    match shape {
+        Shape::String | Shape::Bytes => "\"\"",
+        Shape::Bool | Shape::SchemaOr(SchemaAlternative::Bool, _) => "false",
+        Shape::Int32 | Shape::Int64 | Shape::Double | Shape::IntOrString => "0",
+        Shape::Quantity => "\"0\"",
+        _ => "null",
     }
-}
-
-/// The last value with a number, which is the one that counts.
-fn last(bytes: &[u8], number: u32) -> Result<Option<Wire<'_>>, DecodeError> {
-    let mut values = values(bytes, whole(bytes), number);
-    let mut out = None;
-    while let Some(value) = values.next()? {
-        out = Some(value);
-    }
-    Ok(out)
-}
-
-/// Whether a value is the one that `omitempty` leaves out.
-fn is_zero(kind: &Kind, value: Wire) -> bool {
-    match (kind, value) {
-        (Kind::Double, value) => f64::from_bits(value.integer()) == 0.0,
-        (Kind::Message(_), _) => false,
-        (_, Wire::Bytes(bytes)) => bytes.is_empty(),
-        (_, value) => value.integer() == 0,
-    }
-}
-
-/// Whether a value is one that JSON would show as null: it then counts as absent.
-fn is_null(kind: &Kind, value: Wire) -> Result<bool, DecodeError> {
-    Ok(match kind {
-        Kind::Time | Kind::MicroTime => timestamp(value.bytes())?.is_none(),
-        Kind::Raw | Kind::FieldsV1 | Kind::Any => raw(value.bytes())?.is_empty(),
-        _ => false,
-    })
 }

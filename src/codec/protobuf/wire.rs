@@ -45,6 +45,7 @@ pub(super) struct Reader<'a> {
     pub at: usize,
 }
 
+#[cold]
 fn truncated() -> DecodeError {
     DecodeError::new("unexpected EOF")
 }
@@ -55,38 +56,56 @@ impl<'a> Reader<'a> {
     }
 
     /// The next field, or `None` at the end.
+    #[inline(always)]
     pub fn next(&mut self) -> Result<Option<Raw<'a>>, DecodeError> {
         if self.at >= self.bytes.len() {
             return Ok(None);
         }
         let tag = self.varint()?;
-        let number = u32::try_from(tag >> 3).ok().filter(|number| (1..1 << 29).contains(number));
-        let number = number.ok_or_else(|| DecodeError(format!("proto: illegal tag {} (wire type {})", tag >> 3, tag & 7)))?;
+        let number = tag >> 3;
+        if !(1..1 << 29).contains(&number) {
+            return Err(illegal_tag(tag));
+        }
         let value = match tag & 7 {
             0 => Wire::Varint(self.varint()?),
             1 => Wire::Fixed64(u64::from_le_bytes(self.fixed()?)),
             2 => {
-                let length = usize::try_from(self.varint()?).map_err(|_| truncated())?;
+                let length = self.varint()?;
                 Wire::Bytes(self.take(length)?)
             }
             5 => Wire::Fixed32(u32::from_le_bytes(self.fixed()?)),
-            other => return Err(DecodeError(format!("proto: illegal wireType {other}"))),
+            _ => return Err(illegal_tag(tag)),
         };
-        Ok(Some(Raw { number, value }))
+        Ok(Some(Raw { number: number as u32, value }))
     }
 
-    fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
-        let end = self.at.checked_add(length).ok_or_else(truncated)?;
-        let taken = self.bytes.get(self.at..end).ok_or_else(truncated)?;
-        self.at = end;
-        Ok(taken)
+    #[inline(always)]
+    fn take(&mut self, length: u64) -> Result<&'a [u8], DecodeError> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        if length > rest.len() as u64 {
+            return Err(truncated());
+        }
+        self.at += length as usize;
+        Ok(&rest[..length as usize])
     }
 
     fn fixed<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        self.take(N)?.try_into().map_err(|_| truncated())
+        self.take(N as u64)?.try_into().map_err(|_| truncated())
     }
 
+    #[inline(always)]
     fn varint(&mut self) -> Result<u64, DecodeError> {
+        match self.bytes.get(self.at) {
+            Some(&byte) if byte < 0x80 => {
+                self.at += 1;
+                Ok(byte.into())
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    #[inline(never)]
+    fn long_varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = *self.bytes.get(self.at).ok_or_else(truncated)?;
@@ -97,6 +116,14 @@ impl<'a> Reader<'a> {
             }
         }
         Err(DecodeError::new("proto: integer overflow"))
+    }
+}
+
+#[cold]
+fn illegal_tag(tag: u64) -> DecodeError {
+    match tag & 7 {
+        _ if !(1..1 << 29).contains(&(tag >> 3)) => DecodeError(format!("proto: illegal tag {} (wire type {})", tag >> 3, tag & 7)),
+        other => DecodeError(format!("proto: illegal wireType {other}")),
     }
 }
 
