@@ -5,6 +5,7 @@ mod contract;
 mod differential;
 mod embedded;
 mod etcd3;
+mod faults;
 mod simulation;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

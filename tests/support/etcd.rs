@@ -1,7 +1,7 @@
 //! A real etcd for tests: on free ports, in a directory that goes away with it, without fsync.
 
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,9 +16,20 @@ const ATTEMPTS: usize = 3;
 pub struct Etcd {
     child: Child,
     dir: tempfile::TempDir,
+    member: Member,
+}
+
+/// What one etcd of a cluster is started with, now and after it was killed.
+#[derive(Clone)]
+struct Member {
+    name: String,
     endpoint: String,
     client: u16,
+    peer: u16,
     metrics: u16,
+    /// All members with their peer URLs.
+    cluster: String,
+    tls: Option<Tls>,
 }
 
 /// The files of an etcd that speaks TLS and wants a certificate from its clients.
@@ -47,37 +58,77 @@ impl Etcd {
         panic!("etcd does not start: {log}")
     }
 
-    fn attempt(tls: Option<&Tls>) -> Result<Self, String> {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let [client, peer, metrics] = free_ports();
-        let url = |port: u16| format!("http://127.0.0.1:{port}");
-        let endpoint = if tls.is_some() { format!("https://127.0.0.1:{client}") } else { url(client) };
-        let log = std::fs::File::create(dir.path().join("log")).expect("a log file");
-        let mut command = Command::new(binary());
-        command
-            .arg("--data-dir")
-            .arg(dir.path().join("data"))
-            .args(["--listen-client-urls", &endpoint, "--advertise-client-urls", &endpoint])
-            .args(["--listen-peer-urls", &url(peer), "--initial-advertise-peer-urls", &url(peer)])
-            .args(["--initial-cluster", &format!("default={}", url(peer)), "--listen-metrics-urls", &url(metrics)])
-            .args(["--unsafe-no-fsync", "--log-level", "error", "--heartbeat-interval", "50", "--election-timeout", "500"]);
-        if let Some(Tls { ca, cert, key }) = tls {
-            command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(ca).arg("--cert-file").arg(cert).arg("--key-file").arg(key);
+    /// A cluster of three. It lives while one of them is down.
+    #[allow(dead_code)] // Not every test binary needs it.
+    pub fn start_three() -> Vec<Self> {
+        let mut log = String::new();
+        for _ in 0..ATTEMPTS {
+            let mut members: Vec<Member> = (0..3).map(|i| Member::new(&format!("m{i}"), None)).collect();
+            let cluster = members.iter().map(Member::initial).collect::<Vec<_>>().join(",");
+            members.iter_mut().for_each(|member| member.cluster.clone_from(&cluster));
+            let mut all: Vec<Self> = members.into_iter().map(Self::spawn).collect();
+            match all.iter_mut().try_for_each(Self::wait) {
+                Ok(()) => return all,
+                Err(why) => log = why,
+            }
         }
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("etcd to start");
-        let mut etcd = Self { child, dir, endpoint, client, metrics };
+        panic!("etcd does not start: {log}")
+    }
+
+    fn attempt(tls: Option<&Tls>) -> Result<Self, String> {
+        let mut member = Member::new("default", tls.cloned());
+        member.cluster = member.initial();
+        let mut etcd = Self::spawn(member);
         etcd.wait().map(|()| etcd)
+    }
+
+    fn spawn(member: Member) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        Self { child: member.spawn(dir.path()), dir, member }
+    }
+
+    /// SIGKILL: it comes back with [`Etcd::restart`].
+    #[allow(dead_code)]
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Starts it again on what it has on disk, at the same address, and waits until it answers.
+    #[allow(dead_code)]
+    pub fn restart(&mut self) {
+        self.kill();
+        self.child = self.member.spawn(self.dir.path());
+        if let Err(why) = self.wait() {
+            panic!("etcd does not start again: {why}");
+        }
+    }
+
+    /// SIGSTOP: connections stay, and nothing answers until [`Etcd::resume`].
+    #[allow(dead_code)]
+    pub fn pause(&self) {
+        self.signal("-STOP");
+    }
+
+    #[allow(dead_code)]
+    pub fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").arg(signal).arg(self.child.id().to_string()).status();
+        assert!(sent.is_ok_and(|status| status.success()), "{signal}");
     }
 
     /// Where clients connect, `http://127.0.0.1:port`.
     pub fn endpoint(&self) -> String {
-        self.endpoint.clone()
+        self.member.endpoint.clone()
     }
 
     /// The port of [`Etcd::endpoint`].
     #[allow(dead_code)] // Not every test binary needs it.
     pub fn port(&self) -> u16 {
-        self.client
+        self.member.client
     }
 
     fn wait(&mut self) -> Result<(), String> {
@@ -95,7 +146,7 @@ impl Etcd {
     /// `/readyz` says so once there is a leader.
     fn ready(&self) -> bool {
         use std::io::{Read, Write};
-        let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", self.metrics)) else { return false };
+        let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", self.member.metrics)) else { return false };
         let mut answer = String::new();
         stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.contains(" 200 ")
     }
@@ -103,8 +154,37 @@ impl Etcd {
 
 impl Drop for Etcd {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
+    }
+}
+
+impl Member {
+    fn new(name: &str, tls: Option<Tls>) -> Self {
+        let [client, peer, metrics] = free_ports();
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let endpoint = format!("{scheme}://127.0.0.1:{client}");
+        Self { name: name.to_owned(), endpoint, client, peer, metrics, cluster: String::new(), tls }
+    }
+
+    fn initial(&self) -> String {
+        format!("{}=http://127.0.0.1:{}", self.name, self.peer)
+    }
+
+    fn spawn(&self, dir: &Path) -> Child {
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let log = std::fs::File::create(dir.join("log")).expect("a log file");
+        let mut command = Command::new(binary());
+        command
+            .arg("--data-dir")
+            .arg(dir.join("data"))
+            .args(["--name", &self.name, "--listen-client-urls", &self.endpoint, "--advertise-client-urls", &self.endpoint])
+            .args(["--listen-peer-urls", &url(self.peer), "--initial-advertise-peer-urls", &url(self.peer)])
+            .args(["--initial-cluster", &self.cluster, "--listen-metrics-urls", &url(self.metrics)])
+            .args(["--unsafe-no-fsync", "--log-level", "error", "--heartbeat-interval", "50", "--election-timeout", "500"]);
+        if let Some(Tls { ca, cert, key }) = &self.tls {
+            command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(ca).arg("--cert-file").arg(cert).arg("--key-file").arg(key);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("etcd to start")
     }
 }
 
