@@ -8,6 +8,8 @@ use super::chain::Chain;
 use super::config::{AuthorizationMode, Config};
 use super::creator::RegistryCreator;
 use super::informer::{self, Follower};
+use super::keeper::Keeper;
+use super::master_leases::MasterLeases;
 use super::objects::RegistryObjects;
 use super::run::Parts;
 use super::tokens::Tokens;
@@ -39,15 +41,14 @@ pub enum AssembleError {
 /// The RBAC kinds that authorization follows.
 const RBAC: [&str; 4] = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"];
 
-/// Builds the handler, makes the bootstrap objects and waits until authorization knows its rules.
-pub async fn assemble(parts: &Parts) -> Result<Chain, AssembleError> {
+/// Builds the handler, makes the bootstrap objects and waits until authorization knows its rules. The keeper is to run as long as
+/// the server does.
+pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper), AssembleError> {
     let clock = Clock::system();
     let config = &parts.config;
     let registry = Arc::new(registry(parts, &clock));
     let objects = Arc::new(RegistryObjects(registry.clone()));
-    let creator = RegistryCreator::new(registry.clone());
-    let planned = bootstrap::objects(&params(parts, &registry, &clock));
-    bootstrap::ensure(planned, &creator).await.map_err(AssembleError::Bootstrap)?;
+    let keeper = keeper(parts, &registry, &clock).await.map_err(AssembleError::Bootstrap)?;
     let rbac = Arc::new(RbacStore::default());
     follow_rbac(&registry, &rbac).await.map_err(AssembleError::Bootstrap)?;
     let authorizer = authorizer(config, &registry, &rbac).await.map_err(AssembleError::Bootstrap)?;
@@ -62,7 +63,7 @@ pub async fn assemble(parts: &Parts) -> Result<Chain, AssembleError> {
         Arc::new(Tokens::new(issuer, objects.clone(), config, clock.clone())) as Arc<dyn crate::endpoints::handlers::token::TokenIssuer>
     });
     let about = About { server_address: parts.advertise.to_string(), paths: paths() };
-    Ok(Chain {
+    let chain = Chain {
         authenticator: authentication.chain.clone(),
         authorizer: authorizer.clone(),
         documents: Documents::new(&crate::schema::builtin().resources, &about),
@@ -81,7 +82,19 @@ pub async fn assemble(parts: &Parts) -> Result<Chain, AssembleError> {
             min_request_timeout: config.requests.min_watch.as_secs(),
             tokens,
         },
-    })
+    };
+    Ok((chain, keeper))
+}
+
+/// Makes the bootstrap objects as one of the servers of the cluster.
+async fn keeper(parts: &Parts, registry: &Arc<Registry>, clock: &Clock) -> Result<Keeper, Status> {
+    let (config, creator) = (&parts.config, RegistryCreator::new(registry.clone()));
+    // Nobody else has the embedded store.
+    let shared = config.reconcile_endpoints && !config.storage.etcd_servers.is_empty();
+    let leases = shared.then(|| MasterLeases::new(parts.storage.clone(), &config.storage.prefix));
+    let keeper = Keeper::join(params(parts, registry, clock), leases, creator, clock.clone()).await?;
+    bootstrap::ensure(bootstrap::objects(keeper.params()), keeper.creator()).await?;
+    Ok(keeper)
 }
 
 /// Where the objects of a resource are: its storage, with its watch cache unless the operator wants none for it.
@@ -93,8 +106,12 @@ struct Stores<'a> {
 impl Stores<'_> {
     fn over(&self, resource: Resource) -> Store {
         let config = &self.parts.config.storage;
-        let feed = self.parts.feed.as_deref().filter(|_| !config.uncached.contains(&resource.gvr.group_resource()));
-        Store::new(Arc::new(resource), self.parts.storage.clone(), self.clock.clone(), &config.prefix).cached(feed)
+        let (storage, feed) = match self.parts.apart.of(&resource.gvr.group, &resource.gvr.resource) {
+            Some(place) => (&place.storage, place.feed.as_deref()),
+            None => (&self.parts.storage, self.parts.feed.as_deref()),
+        };
+        let feed = feed.filter(|_| !config.uncached.contains(&resource.gvr.group_resource()));
+        Store::new(Arc::new(resource), storage.clone(), self.clock.clone(), &config.prefix).cached(feed)
     }
 }
 
@@ -144,7 +161,7 @@ fn params(parts: &Parts, registry: &Registry, clock: &Clock) -> Params {
         instance: random::uuid(),
         advertise_address: parts.advertise.ip(),
         secure_port: parts.advertise.port(),
-        servers: vec![parts.advertise.ip()],
+        servers: config.reconcile_endpoints.then(|| vec![parts.advertise.ip()]),
         service_cidrs: config.services.cluster_ip_ranges.clone(),
         service_node_port: config.services.kubernetes_node_port,
         client_ca: Some(text(&identity.client_ca)),

@@ -157,6 +157,7 @@ mod tests {
             advertise,
             storage: Arc::new(Embedded::open(folder).expect("a store")),
             feed: None,
+            apart: Default::default(),
             health: Arc::default(),
             shutdown: Shutdown::new(),
         };

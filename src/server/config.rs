@@ -84,6 +84,8 @@ pub struct SniCert {
 pub struct StorageConfig {
     /// Empty for the embedded store.
     pub etcd_servers: Vec<String>,
+    /// Other servers for some resources.
+    pub etcd_overrides: Vec<EtcdOverride>,
     pub etcd_ca: Option<PathBuf>,
     pub etcd_client: Option<CertFiles>,
     /// What every key begins with, with one leading slash and none at the end: `/registry`.
@@ -97,6 +99,15 @@ pub struct StorageConfig {
     pub health_timeout: Duration,
     pub ready_timeout: Duration,
     pub start_timeout: Duration,
+    pub lease_reuse: Duration,
+}
+
+/// The etcd servers of one resource, or (`*`) of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdOverride {
+    pub group: String,
+    pub resource: String,
+    pub servers: Vec<String>,
 }
 
 /// Who may come in.
@@ -298,6 +309,7 @@ impl StorageConfig {
     fn from_flags(flags: &Flags) -> Result<Self, FlagError> {
         Ok(Self {
             etcd_servers: flags.list("etcd-servers"),
+            etcd_overrides: flags.list("etcd-servers-overrides").iter().map(|text| etcd_override(text)).collect::<Result<_, _>>()?,
             etcd_ca: path(flags, "etcd-cafile"),
             etcd_client: cert_files(flags, "etcd-certfile", "etcd-keyfile")?,
             prefix: format!("/{}", flags.text("etcd-prefix").trim_matches('/')),
@@ -307,6 +319,7 @@ impl StorageConfig {
             health_timeout: flags.duration("etcd-healthcheck-timeout"),
             ready_timeout: flags.duration("etcd-readycheck-timeout"),
             start_timeout: flags.duration("storage-initialization-timeout"),
+            lease_reuse: Duration::from_secs(number(flags, "lease-reuse-duration-seconds")?),
         })
     }
 }
@@ -546,6 +559,21 @@ fn port_range(text: &str) -> Result<RangeInclusive<u16>, FlagError> {
     Ok(first..=last)
 }
 
+/// `group/resource#server;server`.
+fn etcd_override(text: &str) -> Result<EtcdOverride, FlagError> {
+    let wrong = || {
+        let form = "must be of format: group/resource#servers, where servers are URLs, semicolon separated";
+        FlagError::new(format!("--etcd-servers-overrides invalid, {form}"))
+    };
+    let (name, servers) = text.split_once('#').filter(|(_, servers)| !servers.contains('#')).ok_or_else(wrong)?;
+    let (group, resource) = name.split_once('/').filter(|(_, resource)| !resource.contains('/')).ok_or_else(wrong)?;
+    let servers: Vec<String> = servers.split(';').map(str::to_owned).collect();
+    if servers.iter().any(String::is_empty) {
+        return Err(wrong());
+    }
+    Ok(EtcdOverride { group: group.to_owned(), resource: resource.to_owned(), servers })
+}
+
 /// The resources of `resource[.group]#size` settings whose size is 0.
 fn uncached(settings: &[String]) -> Result<Vec<String>, FlagError> {
     let mut uncached = Vec::new();
@@ -605,6 +633,18 @@ mod tests {
         assert_eq!(config.service_accounts.issuers, [DEFAULT_ISSUER]);
         assert_eq!(config.storage.prefix, "/registry");
         assert_eq!(config.storage.compaction_interval, Some(Duration::from_secs(300)));
+    }
+
+    #[test]
+    fn resources_may_have_their_own_etcd() {
+        let given = config(&["--etcd-servers-overrides=/events#http://a:1;http://b:2,apps/deployments#https://c:3"]).expect("understood");
+        let texts = |one: &EtcdOverride| format!("{}/{} {}", one.group, one.resource, one.servers.join(" "));
+        let overrides: Vec<String> = given.storage.etcd_overrides.iter().map(texts).collect();
+        assert_eq!(overrides, ["/events http://a:1 http://b:2", "apps/deployments https://c:3"]);
+        for wrong in ["events#http://a:1", "/events", "/events#", "/events#http://a;", "a/b/c#http://a", "/events#a#b"] {
+            let error = config(&["--etcd-servers-overrides", wrong]).expect_err("not understood").to_string();
+            assert!(error.contains("must be of format: group/resource#servers"), "{wrong}: {error}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::auth::{MASTERS, User};
-use crate::meta::options::DeleteOptions;
+use crate::meta::options::{DeleteOptions, ListOptions};
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status};
 use crate::registry::store::{OpenGate, Target, Updater, Warnings, WriteContext};
@@ -34,6 +34,26 @@ impl RegistryCreator {
 
     fn context<'a>(&'a self, namespace: &'a str) -> WriteContext<'a> {
         WriteContext { user: &self.user, namespace, dry_run: false, warnings: &self.warnings }
+    }
+
+    /// The objects of a namespace.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Object>> {
+        let store = self.store(gvr)?;
+        let page = store.list(namespace, &ListOptions::default()).await?;
+        page.items.map(|stored| store.decode(&*stored?)).collect()
+    }
+
+    /// Deletes an object if it is still the one that was read.
+    ///
+    /// # Errors
+    /// It has changed, or is gone, or the store's.
+    pub async fn remove(&self, gvr: &Gvr, object: &Object) -> Result<()> {
+        let version = Some(object.resource_version().to_owned());
+        let options = DeleteOptions { resource_version: version, ..DeleteOptions::default() };
+        self.store(gvr)?.delete(&self.context(object.namespace()), object.name(), &options, &OpenGate).await.map(drop)
     }
 
     async fn write(&self, store: &Store, sub: Subresource<'_>, object: &Object, change: Change<'_>) -> Result<Object> {

@@ -1,16 +1,14 @@
 //! Health checks over HTTP, and the checks that every server has.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 
+use super::apart::{Apart, Place};
 use super::config::Config;
 use super::shutdown::Shutdown;
-use crate::cacher::Feed;
 use crate::endpoints::body::{Body, full};
-use crate::storage::Storage;
 use crate::telemetry::health::{Answer, Health, Scope};
 
 /// A health answer as upstream's handlers write it.
@@ -29,10 +27,26 @@ pub fn add_basics(health: &Health) {
     health.add("log", Scope::ALL, || async { Ok(()) });
 }
 
-/// Adds `etcd` in every scope and `etcd-readiness` for `/readyz`, as upstream names them, whatever the store is.
-pub fn add_storage(health: &Health, config: &Config, storage: &Arc<dyn Storage>) {
+/// Adds `etcd` in every scope and `etcd-readiness` for `/readyz`, as upstream names them, whatever the store is; and the watch
+/// caches over it to `/readyz`: the check names those that cannot answer yet, and why.
+pub fn add_storage(health: &Health, config: &Config, place: &Place) {
+    add_place(health, config, place, |check| check.to_owned());
+}
+
+/// [`add_storage`] for the stores of single resources, by their numbers.
+pub fn add_overrides(health: &Health, config: &Config, apart: &Apart) {
+    for (number, place) in apart.places().iter().enumerate() {
+        add_place(health, config, place, |check| match check {
+            "etcd" => format!("etcd-override-{number}"),
+            "etcd-readiness" => format!("etcd-override-readiness-{number}"),
+            other => format!("{other}-override-{number}"),
+        });
+    }
+}
+
+fn add_place(health: &Health, config: &Config, place: &Place, name: impl Fn(&str) -> String) {
     let check = |limit: Duration| {
-        let storage = storage.clone();
+        let storage = place.storage.clone();
         move || {
             let storage = storage.clone();
             async move {
@@ -43,14 +57,10 @@ pub fn add_storage(health: &Health, config: &Config, storage: &Arc<dyn Storage>)
             }
         }
     };
-    health.add("etcd", Scope::ALL, check(config.storage.health_timeout));
-    health.add("etcd-readiness", Scope::READY, check(config.storage.ready_timeout));
-}
-
-/// Adds the watch caches to `/readyz`: it names those that cannot answer yet, and why.
-pub fn add_caches(health: &Health, feed: Option<&Arc<Feed>>) {
-    if let Some(feed) = feed.cloned() {
-        health.add("watch-cache", Scope::READY, move || std::future::ready(feed.ready()));
+    health.add(name("etcd"), Scope::ALL, check(config.storage.health_timeout));
+    health.add(name("etcd-readiness"), Scope::READY, check(config.storage.ready_timeout));
+    if let Some(feed) = place.feed.clone() {
+        health.add(name("watch-cache"), Scope::READY, move || std::future::ready(feed.ready()));
     }
 }
 

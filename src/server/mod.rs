@@ -1,5 +1,6 @@
 //! Assembly: flags, TLS, listener, the chain of filters, shutdown, bootstrap objects. The only place that knows everyone.
 
+pub mod apart;
 pub mod authentication;
 pub mod assemble;
 pub mod bootstrap;
@@ -11,7 +12,9 @@ pub mod flags;
 pub mod health;
 mod impersonation;
 pub mod informer;
+pub mod keeper;
 pub mod listener;
+pub mod master_leases;
 pub mod objects;
 pub mod run;
 pub mod shutdown;

@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::apart::{Apart, Place};
 use super::assemble::{AssembleError, assemble};
 use super::certs::{self, Admin, CertError, Identity};
-use super::config::Config;
+use super::config::{Config, StorageConfig};
 use super::flags::{self, Command, FlagError, Flags};
 use super::health;
 use super::listener::Listener;
@@ -56,6 +57,8 @@ pub struct Parts {
     pub storage: Arc<dyn Storage>,
     /// What keeps the watch caches; `None` where the operator wants none.
     pub feed: Option<Arc<Feed>>,
+    /// The stores of single resources.
+    pub apart: Apart,
     pub health: Arc<Health>,
     pub shutdown: Shutdown,
 }
@@ -121,24 +124,29 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
     let listen = |source| RunError::Listen { address: SocketAddr::new(config.serving.bind_address, config.serving.port), source };
     let listener = Listener::bind(&config.serving, tls::server_config(&config.serving, &identity.serving)?).map_err(listen)?;
     let address = listener.address()?;
-    let feed = config.storage.watch_cache.then(|| Arc::new(Feed::start(storage.clone(), &format!("{}/", config.storage.prefix))));
+    let place = Place::new(storage, &config.storage);
+    let apart = open_apart(&config.storage).await?;
     let health = Arc::new(Health::default());
     health::add_basics(&health);
-    health::add_storage(&health, &config, &storage);
-    health::add_caches(&health, feed.as_ref());
+    health::add_storage(&health, &config, &place);
+    health::add_overrides(&health, &config, &apart);
     health::add_shutdown(&health, &shutdown);
     let parts = Parts {
         config: config.clone(),
         identity: identity.clone(),
         advertise: SocketAddr::new(advertise, address.port()),
-        storage: storage.clone(),
-        feed,
+        storage: place.storage.clone(),
+        feed: place.feed.clone(),
+        apart,
         health,
         shutdown: shutdown.clone(),
     };
-    let handler = Arc::new(assemble(&parts).await?);
+    let (chain, keeper) = assemble(&parts).await?;
+    let keeper = tokio::spawn(keeper.run(shutdown.clone()));
     if let Some(interval) = config.storage.compaction_interval {
-        tokio::spawn(compact(storage, parts.feed.clone(), interval, shutdown.clone()));
+        for place in std::iter::once(&place).chain(parts.apart.places()) {
+            tokio::spawn(compact(place.clone(), interval, shutdown.clone()));
+        }
     }
     if let Some(admin) = &identity.admin {
         admin.write(address)?;
@@ -146,23 +154,41 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
     } else {
         tracing::info!("serving on {address}");
     }
-    listener.serve(handler, shutdown).await;
+    listener.serve(Arc::new(chain), shutdown).await;
+    // It says good-bye while the requests that run finish, and bounds itself.
+    if keeper.await.is_err() {
+        tracing::error!("what keeps the cluster's objects has panicked");
+    }
     Ok(())
 }
 
 /// The embedded store, or etcd as soon as it answers.
 async fn open_storage(config: &Config) -> Result<Arc<dyn Storage>, RunError> {
-    let given = &config.storage;
-    if given.etcd_servers.is_empty() {
+    if config.storage.etcd_servers.is_empty() {
         return Ok(Arc::new(Embedded::open(&config.data_dir)?));
     }
+    open_etcd(&config.storage, &config.storage.etcd_servers).await
+}
+
+/// The etcds of single resources.
+async fn open_apart(config: &StorageConfig) -> Result<Apart, RunError> {
+    let mut places = Vec::new();
+    for servers in Apart::servers(&config.etcd_overrides) {
+        places.push(Place::new(open_etcd(config, &servers).await?, config));
+    }
+    Ok(Apart::new(&config.etcd_overrides, places))
+}
+
+/// An etcd as soon as it answers.
+async fn open_etcd(given: &StorageConfig, servers: &[String]) -> Result<Arc<dyn Storage>, RunError> {
     let (cert_file, key_file) = given.etcd_client.clone().map(|files| (files.cert, files.key)).unzip();
     let etcd = Etcd3::connect(etcd3::Config {
-        endpoints: given.etcd_servers.clone(),
+        endpoints: servers.to_vec(),
         ca_file: given.etcd_ca.clone(),
         cert_file,
         key_file,
         health_timeout: given.health_timeout,
+        lease_reuse: given.lease_reuse,
         ..etcd3::Config::default()
     })
     .await?;
@@ -178,14 +204,14 @@ async fn open_storage(config: &Config) -> Result<Arc<dyn Storage>, RunError> {
 }
 
 /// Has old history forgotten every `interval`.
-async fn compact(storage: Arc<dyn Storage>, feed: Option<Arc<Feed>>, interval: Duration, shutdown: Shutdown) {
+async fn compact(place: Place, interval: Duration, shutdown: Shutdown) {
     let mut compactor = Compactor::default();
     loop {
         tokio::select! {
             () = tokio::time::sleep(interval) => {}
             () = shutdown.drained() => return,
         }
-        match (compactor.turn(storage.as_ref()).await, &feed) {
+        match (compactor.turn(place.storage.as_ref()).await, &place.feed) {
             (Ok(Some(revision)), Some(feed)) => feed.compacted(revision),
             (Ok(_), _) => {}
             (Err(why), _) => tracing::warn!("compacting the store: {why}"),

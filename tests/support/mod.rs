@@ -50,14 +50,23 @@ impl TestServer {
 
     /// A server on what `folder` holds (and the store), ready to answer.
     pub async fn start_in(folder: &Path, store: Store<'_>) -> Self {
+        Self::start_with(folder, store, &[]).await
+    }
+
+    /// [`TestServer::start_in`] with further flags.
+    pub async fn start_with(folder: &Path, store: Store<'_>, flags: &[&str]) -> Self {
         let port = free_port();
-        let mut process = Self::spawn(folder, store, port);
+        let mut process = Self::spawn_with(folder, store, port, flags);
         process.ready(&format!("keelson on port {port}"), || http::get_status(port, "/readyz")).await;
         Self { process, port, _folder: None }
     }
 
     /// A server process that may or may not come up.
     pub fn spawn(folder: &Path, store: Store<'_>, port: u16) -> Process {
+        Self::spawn_with(folder, store, port, &[])
+    }
+
+    fn spawn_with(folder: &Path, store: Store<'_>, port: u16, flags: &[&str]) -> Process {
         let tokens = folder.join("tokens.csv");
         fs::write(&tokens, format!("{ADMIN},admin,admin-uid,\"system:masters\"\n{USER},alice,alice-uid,\"devs\"\n")).expect("written");
         let mut command = Command::new(std::env::var_os("KEELSON_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_keelson").into()));
@@ -70,6 +79,7 @@ impl TestServer {
         if let Store::Etcd(url) = store {
             command.arg(format!("--etcd-servers={url}"));
         }
+        command.args(flags);
         Process::spawn(command, &folder.join(format!("keelson-{port}.log")))
     }
 
@@ -89,6 +99,13 @@ impl TestServer {
     /// SIGKILL: no goodbye, nothing flushed.
     pub fn kill(&mut self) {
         self.process.kill();
+    }
+
+    /// SIGTERM: it takes its leave, and must end well.
+    pub async fn terminate(&mut self) {
+        let sent = Command::new("kill").arg(self.process.child.id().to_string()).status();
+        assert!(sent.is_ok_and(|status| status.success()), "SIGTERM");
+        assert!(self.process.ends().await, "it ended badly:\n{}", self.process.log());
     }
 }
 

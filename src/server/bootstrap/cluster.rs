@@ -109,7 +109,7 @@ pub fn endpoints(servers: &[IpAddr], port: u16) -> [(Gvr, Object); 2] {
     let addresses: Vec<Value> = servers.iter().map(|server| json!({"ip": server.to_string()})).collect();
     let labels = json!({"endpointslice.kubernetes.io/skip-mirror": "true"});
     let all = labelled(object("v1", "Endpoints", "default", "kubernetes"), labels);
-    let all = with(all, &[("subsets", json!([{"addresses": addresses, "ports": ports}]))]);
+    let all = if servers.is_empty() { all } else { with(all, &[("subsets", json!([{"addresses": addresses, "ports": ports}]))]) };
 
     let ready: Vec<Value> =
         servers.iter().map(|server| json!({"addresses": [server.to_string()], "conditions": {"ready": true}})).collect();

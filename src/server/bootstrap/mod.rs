@@ -32,8 +32,8 @@ pub struct Params {
     pub instance: String,
     pub advertise_address: IpAddr,
     pub secure_port: u16,
-    /// The addresses of all living servers of the cluster, this one included.
-    pub servers: Vec<IpAddr>,
+    /// The addresses of all living servers of the cluster; `None` where somebody else keeps the endpoints of their service.
+    pub servers: Option<Vec<IpAddr>>,
     /// `--service-cluster-ip-range`.
     pub service_cidrs: Vec<IpNet>,
     /// `--kubernetes-service-node-port`; 0 for none.
@@ -112,36 +112,65 @@ fn object(api_version: &str, kind: &str, namespace: &str, name: &str) -> Object 
     object
 }
 
-/// Everything that a server with these parameters makes.
+/// Gathers what is to be made.
+#[derive(Default)]
+struct Plan(Vec<Planned>);
+
+impl Plan {
+    fn add(&mut self, stage: u8, manager: &'static str, upkeep: Upkeep, (gvr, object): (Gvr, Object)) {
+        self.0.push(Planned { gvr, object, manager, status: None, upkeep, stage });
+    }
+
+    fn add_with_status(&mut self, stage: u8, upkeep: Upkeep, one: (Gvr, Object, Value), managers: [&'static str; 2]) {
+        let (gvr, object, status) = one;
+        self.0.push(Planned { gvr, object, manager: managers[0], status: Some((managers[1], status)), upkeep, stage });
+    }
+}
+
+/// Everything that a server with these parameters makes when it starts.
 pub fn objects(params: &Params) -> Vec<Planned> {
     let now = params.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let mut out = Vec::with_capacity(256);
-    let mut plan = |stage, manager, upkeep, (gvr, object): (Gvr, Object), status| {
-        out.push(Planned { gvr, object, manager, status, upkeep, stage });
-    };
-    cluster::namespaces().into_iter().for_each(|one| plan(0, MANAGER, Upkeep::None, one, None));
-    flowcontrol::priority_levels().into_iter().for_each(|one| plan(1, FLOW_MANAGER, Upkeep::FlowControl, one, None));
-    for (gvr, object, status) in flowcontrol::flow_schemas(&now) {
-        plan(1, FLOW_MANAGER, Upkeep::FlowControl, (gvr, object), Some((FLOW_STATUS_MANAGER, status)));
+    let mut plan = Plan(kept(params));
+    flowcontrol::priority_levels().into_iter().for_each(|one| plan.add(1, FLOW_MANAGER, Upkeep::FlowControl, one));
+    for one in flowcontrol::flow_schemas(&now) {
+        plan.add_with_status(1, Upkeep::FlowControl, one, [FLOW_MANAGER, FLOW_STATUS_MANAGER]);
     }
-    rbac::objects().into_iter().for_each(|one| plan(1, MANAGER, Upkeep::Rbac, one, None));
-    cluster::priority_classes().into_iter().for_each(|one| plan(1, MANAGER, Upkeep::None, one, None));
+    rbac::objects().into_iter().for_each(|one| plan.add(1, MANAGER, Upkeep::Rbac, one));
+    cluster::priority_classes().into_iter().for_each(|one| plan.add(1, MANAGER, Upkeep::None, one));
     let services = params.group_versions.iter().filter_map(|(group, version)| api_service(group, version));
-    services.for_each(|one| plan(1, MANAGER, Upkeep::Members(&["spec"]), one, None));
-    plan(1, MANAGER, Upkeep::Members(&["data"]), cluster::extension_authentication(params), None);
-    plan(1, MANAGER, Upkeep::None, cluster::token_tracking(&now), None);
-    plan(1, MANAGER, Upkeep::Members(&["spec"]), identity_lease(params), None);
-    let [all, slice] = endpoints(&params.servers, params.secure_port);
-    plan(1, MANAGER, Upkeep::Members(&["subsets"]), all, None);
-    plan(1, MANAGER, Upkeep::Members(&["endpoints", "ports"]), slice, None);
+    services.for_each(|one| plan.add(1, MANAGER, Upkeep::Members(&["spec"]), one));
+    plan.add(1, MANAGER, Upkeep::Members(&["data"]), cluster::extension_authentication(params));
+    plan.add(1, MANAGER, Upkeep::None, cluster::token_tracking(&now));
     if let Some(address) = service_address(params) {
-        let (gvr, cidr, status) = cluster::service_cidr(params, &now);
-        plan(0, MANAGER, Upkeep::None, (gvr, cidr), Some((CIDR_STATUS_MANAGER, status)));
-        plan(1, MANAGER, Upkeep::None, cluster::service(params, address), None);
+        plan.add_with_status(0, Upkeep::None, cluster::service_cidr(params, &now), [MANAGER, CIDR_STATUS_MANAGER]);
         // Usually the service's own creation has made it.
-        plan(2, MANAGER, Upkeep::None, cluster::ip_address(address), None);
+        plan.add(2, MANAGER, Upkeep::None, cluster::ip_address(address));
     }
-    out
+    plan.0
+}
+
+/// What a server keeps as it should be for as long as it runs: the namespaces, the `kubernetes` service with its endpoints, the
+/// identity lease.
+pub fn kept(params: &Params) -> Vec<Planned> {
+    let mut plan = Plan::default();
+    cluster::namespaces().into_iter().for_each(|one| plan.add(0, MANAGER, Upkeep::None, one));
+    if let Some(address) = service_address(params) {
+        plan.add(1, MANAGER, Upkeep::None, cluster::service(params, address));
+    }
+    plan.add(1, MANAGER, Upkeep::Members(&["spec"]), identity_lease(params));
+    plan.0.extend(endpoints_of(params));
+    plan.0
+}
+
+/// The endpoints of the `kubernetes` service.
+pub fn endpoints_of(params: &Params) -> Vec<Planned> {
+    let mut plan = Plan::default();
+    if let Some(servers) = &params.servers {
+        let [all, slice] = endpoints(servers, params.secure_port);
+        plan.add(1, MANAGER, Upkeep::Members(&["subsets"]), all);
+        plan.add(1, MANAGER, Upkeep::Members(&["endpoints", "ports"]), slice);
+    }
+    plan.0
 }
 
 /// Makes every object that is missing and puts right those that exist. All of a stage are under way at once, so that
@@ -208,8 +237,9 @@ fn repair(upkeep: Upkeep, existing: &Object, expected: &Object) -> Repair {
     }
     let mut object = existing.clone();
     for member in members {
-        if let Some(value) = expected.get(*member) {
-            object.insert((*member).to_owned(), value.clone());
+        match expected.get(*member) {
+            Some(value) => drop(object.insert((*member).to_owned(), value.clone())),
+            None => drop(object.shift_remove(*member)),
         }
     }
     Repair::Update(object)

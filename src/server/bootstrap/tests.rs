@@ -70,7 +70,7 @@ fn params() -> Params {
         instance: "i".to_owned(),
         advertise_address: IpAddr::from([10, 0, 0, 1]),
         secure_port: 6443,
-        servers: vec![IpAddr::from([10, 0, 0, 1])],
+        servers: Some(vec![IpAddr::from([10, 0, 0, 1])]),
         service_cidrs: vec!["10.96.0.0/16".parse().expect("a range")],
         service_node_port: 0,
         client_ca: Some("PEM".to_owned()),
@@ -147,4 +147,35 @@ async fn a_second_start_writes_only_what_is_wrong() {
     let rbac = |resource: &str, name: &str| &objects[&(format!("{resource}.rbac.authorization.k8s.io"), String::new(), name.to_owned())];
     assert_eq!(rbac("clusterroles", "system:kube-dns").array_at("/rules").len(), 5, "two of its own, three missing atoms");
     assert_eq!(rbac("clusterrolebindings", "system:discovery").array_at("/subjects").len(), 2);
+}
+
+#[tokio::test]
+async fn the_endpoints_follow_the_servers() {
+    let memory = Memory::default();
+    let addresses = |params: &Params| {
+        let params = params.clone();
+        let memory = &memory;
+        async move {
+            ensure(endpoints_of(&params), memory).await.expect("made");
+            let objects = memory.objects.lock();
+            let one = |resource: &str| &objects[&(resource.to_owned(), "default".to_owned(), "kubernetes".to_owned())];
+            let text =
+                |values: &[Value], path: &str| values.iter().map(|v| v.pointer(path).cloned().unwrap_or_default()).collect::<Vec<_>>();
+            (
+                text(one("endpoints").array_at("/subsets/0/addresses"), "/ip"),
+                text(one("endpointslices.discovery.k8s.io").array_at("/endpoints"), "/addresses/0"),
+            )
+        }
+    };
+    let mut params = params();
+    assert_eq!(addresses(&params).await.0, [json!("10.0.0.1")]);
+    params.servers = Some(vec![IpAddr::from([10, 0, 0, 3]), IpAddr::from([10, 0, 0, 1])]);
+    let both = vec![json!("10.0.0.1"), json!("10.0.0.3")];
+    assert_eq!(addresses(&params).await, (both.clone(), both));
+    params.servers = Some(vec![]);
+    assert_eq!(addresses(&params).await, (vec![], vec![]));
+    params.servers = None;
+    memory.take_writes();
+    ensure(endpoints_of(&params), &memory).await.expect("nothing to do");
+    assert_eq!(memory.take_writes(), [""; 0]);
 }

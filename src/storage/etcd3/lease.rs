@@ -2,22 +2,28 @@
 //!
 //! The rule is that of kube-apiserver (`apiserver/pkg/storage/etcd3/lease_manager.go`).
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use etcd_client::{Error, LeaseClient};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// How much later than asked a key may expire, at most.
-const REUSE_MAX: Duration = Duration::from_secs(60);
+/// How much later than asked a key may expire, at most (`--lease-reuse-duration-seconds`' default).
+pub const REUSE_MAX: Duration = Duration::from_secs(60);
 /// How much later than asked a key may expire: this part of its time to live.
 const REUSE_DIVISOR: u32 = 20;
 /// Keys on one lease, at most (`--lease-max-object-count`'s default).
 const LEASE_KEYS: usize = 1000;
 
-/// Finds or grants the lease for a time to live. Remembers the last one only: nearly all keys with one (events) have the same.
-#[derive(Default)]
-pub struct Leases(Mutex<Option<Lease>>);
+/// Times to live that are told apart: there is that of events and that of the servers' own keys. Beyond that, all are forgotten.
+const TTLS: usize = 8;
+
+/// Finds or grants the lease for a time to live. Remembers the last one of each.
+pub struct Leases {
+    last: Mutex<HashMap<Duration, Lease>>,
+    reuse: Duration,
+}
 
 struct Lease {
     id: i64,
@@ -26,12 +32,17 @@ struct Lease {
 }
 
 impl Leases {
+    /// Leases that let a key live longer than asked by `reuse` at most.
+    pub fn new(reuse: Duration) -> Self {
+        Self { last: Mutex::default(), reuse }
+    }
+
     /// A lease that ends no sooner than `ttl` from now.
     pub async fn get(&self, client: &mut LeaseClient, ttl: Duration) -> Result<i64, Error> {
-        let mut last = self.0.lock().await;
+        let mut last = self.last.lock().await;
         let now = Instant::now();
-        let slack = (ttl / REUSE_DIVISOR).min(REUSE_MAX);
-        if let Some(lease) = last.as_mut()
+        let slack = (ttl / REUSE_DIVISOR).min(self.reuse);
+        if let Some(lease) = last.get_mut(&ttl)
             && lease.keys < LEASE_KEYS
             && (now + ttl..now + ttl + slack).contains(&lease.expires)
         {
@@ -42,12 +53,15 @@ impl Leases {
         let wanted = ttl + slack;
         let seconds = wanted.as_secs() + u64::from(wanted.subsec_nanos() > 0);
         let granted = client.grant(i64::try_from(seconds).unwrap_or(i64::MAX), None).await?;
-        let lease = Lease { id: granted.id(), expires: now + Duration::from_secs(seconds), keys: 1 };
-        Ok(last.insert(lease).id)
+        if last.len() >= TTLS {
+            last.clear();
+        }
+        last.insert(ttl, Lease { id: granted.id(), expires: now + Duration::from_secs(seconds), keys: 1 });
+        Ok(granted.id())
     }
 
-    /// Forgets the lease: etcd no longer knows it.
+    /// Forgets the leases: etcd no longer knows one of them.
     pub async fn forget(&self) {
-        *self.0.lock().await = None;
+        self.last.lock().await.clear();
     }
 }

@@ -56,6 +56,8 @@ pub struct Config {
     pub connect_timeout: Duration,
     pub request_timeout: Duration,
     pub health_timeout: Duration,
+    /// How much longer than asked a key may live, so that many can share a lease.
+    pub lease_reuse: Duration,
 }
 
 impl Default for Config {
@@ -68,6 +70,7 @@ impl Default for Config {
             connect_timeout: CONNECT_TIMEOUT,
             request_timeout: REQUEST_TIMEOUT,
             health_timeout: HEALTH_TIMEOUT,
+            lease_reuse: lease::REUSE_MAX,
         }
     }
 }
@@ -119,7 +122,7 @@ impl Etcd3 {
             kv: client.kv_client().max_decoding_message_size(MAX_ANSWER_BYTES),
             watch: client.watch_client().max_decoding_message_size(MAX_ANSWER_BYTES),
             client,
-            leases: Leases::default(),
+            leases: Leases::new(config.lease_reuse),
             asked: tokio::sync::watch::Sender::new(0),
             request_timeout: config.request_timeout,
             health_timeout: config.health_timeout,

@@ -1,0 +1,104 @@
+//! Stores besides the common one: those that `--etcd-servers-overrides` names for some resources.
+
+use std::sync::Arc;
+
+use super::config::{EtcdOverride, StorageConfig};
+use crate::cacher::Feed;
+use crate::storage::Storage;
+
+/// A store with what keeps the watch caches over it; `None` where the operator wants none.
+#[derive(Clone)]
+pub struct Place {
+    pub storage: Arc<dyn Storage>,
+    pub feed: Option<Arc<Feed>>,
+}
+
+impl Place {
+    /// A store, with a feed if the operator wants watch caches. Needs a runtime.
+    pub fn new(storage: Arc<dyn Storage>, config: &StorageConfig) -> Self {
+        let feed = config.watch_cache.then(|| Arc::new(Feed::start(storage.clone(), &format!("{}/", config.prefix))));
+        Self { storage, feed }
+    }
+}
+
+/// Which resources are in which of these stores.
+#[derive(Clone, Default)]
+pub struct Apart {
+    /// One for each set of servers, in the order of the flag.
+    places: Vec<Place>,
+    resources: Vec<(EtcdOverride, usize)>,
+}
+
+impl Apart {
+    /// The sets of servers that are named, each once, however they are ordered.
+    pub fn servers(overrides: &[EtcdOverride]) -> Vec<Vec<String>> {
+        let mut all: Vec<Vec<String>> = Vec::new();
+        for one in overrides {
+            if !all.iter().any(|servers| same(servers, &one.servers)) {
+                all.push(one.servers.clone());
+            }
+        }
+        all
+    }
+
+    /// `places` are the stores at [`Apart::servers`], in their order.
+    pub fn new(overrides: &[EtcdOverride], places: Vec<Place>) -> Self {
+        let servers = Self::servers(overrides);
+        let at = |one: &EtcdOverride| servers.iter().position(|set| same(set, &one.servers)).unwrap_or(0);
+        Self { resources: overrides.iter().map(|one| (one.clone(), at(one))).collect(), places }
+    }
+
+    pub fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// The store of a resource, if it is one of these. As upstream's (`storage_factory.go`): the resource itself counts before its
+    /// whole group (`apps/*`), the last mention before others, and events of either group are those of the core.
+    pub fn of(&self, group: &str, resource: &str) -> Option<&Place> {
+        let group = if (group, resource) == ("events.k8s.io", "events") { "" } else { group };
+        let named = |name: &str| self.resources.iter().rev().find(|(one, _)| one.group == group && one.resource == name);
+        let (_, at) = named(resource).or_else(|| named("*"))?;
+        self.places.get(*at)
+    }
+}
+
+fn same(a: &[String], b: &[String]) -> bool {
+    let sorted = |servers: &[String]| {
+        let mut servers = servers.to_vec();
+        servers.sort_unstable();
+        servers
+    };
+    sorted(a) == sorted(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::embedded::Embedded;
+
+    fn over(group: &str, resource: &str, servers: &[&str]) -> EtcdOverride {
+        EtcdOverride { group: group.into(), resource: resource.into(), servers: servers.iter().map(|one| (*one).to_owned()).collect() }
+    }
+
+    #[tokio::test]
+    async fn a_resource_is_in_the_store_that_names_it() {
+        let overrides = [
+            over("", "events", &["http://a", "http://b"]),
+            over("apps", "*", &["http://c"]),
+            over("apps", "deployments", &["http://b", "http://a"]),
+            over("batch", "jobs", &["http://a"]),
+            over("batch", "jobs", &["http://c"]),
+        ];
+        assert_eq!(Apart::servers(&overrides), [vec!["http://a", "http://b"], vec!["http://c"], vec!["http://a"]]);
+        let folders = [(); 3].map(|()| tempfile::tempdir().expect("a folder"));
+        let places = folders.iter().map(|folder| Place { storage: Arc::new(Embedded::open(folder.path()).expect("a store")), feed: None });
+        let apart = Apart::new(&overrides, places.collect());
+        let at = |group, resource| {
+            let place = apart.of(group, resource)?;
+            apart.places().iter().position(|one| Arc::ptr_eq(&one.storage, &place.storage))
+        };
+        assert_eq!([at("", "events"), at("events.k8s.io", "events"), at("apps", "deployments")], [Some(0); 3]);
+        assert_eq!([at("apps", "replicasets"), at("batch", "jobs")], [Some(1); 2]);
+        assert_eq!([at("", "pods"), at("batch", "cronjobs"), at("", "deployments")], [None; 3]);
+    }
+}

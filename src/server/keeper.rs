@@ -1,0 +1,131 @@
+//! What a server does for as long as it runs: it says that it lives, keeps the endpoints of the `kubernetes` service in step with
+//! the servers that do, and puts right what no cluster can be without (`pkg/controlplane/controller`).
+
+use std::time::Duration;
+
+use super::bootstrap::{self, Params};
+use super::creator::RegistryCreator;
+use super::master_leases::MasterLeases;
+use super::shutdown::Shutdown;
+use crate::base::clock::Clock;
+use crate::meta::status::Result;
+use crate::meta::time::parse_micro;
+use crate::meta::{Gvr, Object, Status};
+use crate::storage::StorageError;
+
+/// The time between turns (`DefaultEndpointReconcilerInterval`, `IdentityLeaseRenewIntervalPeriod`).
+const INTERVAL: Duration = Duration::from_secs(10);
+/// Every so many turns, identity leases that nobody renews are deleted (`IdentityLeaseGCPeriod`: an hour).
+const COLLECT_TURNS: u64 = 360;
+/// How long saying good-bye may take: a store that is away must not hold up the end.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// The namespace of the identity leases, and the label that they have.
+const LEASES: (&str, &str, &str) = ("kube-system", "apiserver.kubernetes.io/identity", "kube-apiserver");
+
+/// A server among those of its cluster.
+pub struct Keeper {
+    params: Params,
+    creator: RegistryCreator,
+    /// `None` where no other server can be on the store.
+    leases: Option<MasterLeases>,
+    clock: Clock,
+}
+
+impl Keeper {
+    /// Says that this server lives, and learns who else does.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn join(mut params: Params, leases: Option<MasterLeases>, creator: RegistryCreator, clock: Clock) -> Result<Self> {
+        if let Some(leases) = &leases {
+            leases.renew(params.advertise_address).await.map_err(unavailable)?;
+            params.servers = Some(leases.living().await.map_err(unavailable)?);
+        }
+        Ok(Self { params, creator, leases, clock })
+    }
+
+    /// What the objects of this server depend on.
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// What it writes through.
+    pub fn creator(&self) -> &RegistryCreator {
+        &self.creator
+    }
+
+    /// Takes a turn every [`INTERVAL`] until the server stops, then says good-bye.
+    pub async fn run(mut self, shutdown: Shutdown) {
+        for turn in 1_u64.. {
+            tokio::select! {
+                () = tokio::time::sleep(INTERVAL) => {}
+                () = shutdown.stopped() => break,
+            }
+            if let Err(status) = self.turn().await {
+                tracing::warn!("keeping what the cluster needs: {}", status.message);
+            }
+            if turn % COLLECT_TURNS == 0
+                && let Err(status) = self.collect().await
+            {
+                tracing::warn!("deleting old identity leases: {}", status.message);
+            }
+        }
+        match tokio::time::timeout(LEAVE_TIMEOUT, self.leave()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(status)) => tracing::warn!("leaving the endpoints of the kubernetes service: {}", status.message),
+            Err(_) => tracing::warn!("leaving the endpoints of the kubernetes service takes too long"),
+        }
+    }
+
+    async fn turn(&mut self) -> Result<()> {
+        if let Some(leases) = &self.leases {
+            leases.renew(self.params.advertise_address).await.map_err(unavailable)?;
+            let living = leases.living().await.map_err(unavailable)?;
+            // It has just written its own: without any, something is wrong.
+            if living.is_empty() {
+                return Err(Status::internal("no server is listed in the store"));
+            }
+            self.params.servers = Some(living);
+        }
+        self.params.now = self.clock.now();
+        bootstrap::ensure(bootstrap::kept(&self.params), &self.creator).await
+    }
+
+    /// Takes this server from the endpoints, so that clients need not find out.
+    async fn leave(&mut self) -> Result<()> {
+        let Some(leases) = &self.leases else { return Ok(()) };
+        leases.remove(self.params.advertise_address).await.map_err(unavailable)?;
+        self.params.servers = Some(leases.living().await.map_err(unavailable)?);
+        bootstrap::ensure(bootstrap::endpoints_of(&self.params), &self.creator).await
+    }
+
+    /// Deletes the identity leases of servers that are gone.
+    async fn collect(&self) -> Result<()> {
+        let gvr = Gvr::new("coordination.k8s.io", "v1", "leases");
+        let (namespace, label, value) = LEASES;
+        for lease in self.creator.list(&gvr, namespace).await? {
+            let of_a_server = lease.labels().and_then(|all| all.get(label)?.as_str()) == Some(value);
+            if of_a_server && self.is_expired(&lease) {
+                match self.creator.remove(&gvr, &lease).await {
+                    // Another server was faster, or its owner is back.
+                    Err(status) if status.code == 404 || status.code == 409 => {}
+                    outcome => outcome?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A lease without a time or duration is none.
+    fn is_expired(&self, lease: &Object) -> bool {
+        let (renewed, seconds) = (parse_micro(lease.str_at("/spec/renewTime")).ok(), lease.i64_at("/spec/leaseDurationSeconds"));
+        match (renewed, seconds) {
+            (Some(renewed), Some(seconds)) => renewed.seconds.saturating_add(seconds) < self.clock.now().as_second(),
+            _ => true,
+        }
+    }
+}
+
+fn unavailable(error: StorageError) -> Status {
+    Status::internal(error.to_string())
+}

@@ -1,0 +1,147 @@
+//! Which servers of the cluster live: each writes a key with its address that goes away unless it is written again.
+//!
+//! The keys and their values are kube-apiserver's (`pkg/controlplane/reconcilers/lease.go`): both can be servers of one cluster.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::codec::protobuf;
+use crate::meta::{Gvk, Object};
+use crate::schema::TypeRef;
+use crate::storage::{ListRequest, Result, Revision, Storage, StorageError, Stored, Txn};
+
+/// How long a server counts as living after it said so (`DefaultEndpointReconcilerTTL`).
+const TTL: Duration = Duration::from_secs(15);
+/// How often a write begins again when another one, of a server with the same address, came between.
+const ATTEMPTS: usize = 5;
+
+/// The keys of all servers.
+pub struct MasterLeases {
+    storage: Arc<dyn Storage>,
+    prefix: String,
+}
+
+impl MasterLeases {
+    /// The keys under the root of all keys (`/registry`).
+    pub fn new(storage: Arc<dyn Storage>, root: &str) -> Self {
+        Self { storage, prefix: format!("{root}/masterleases/") }
+    }
+
+    /// Says that the server at this address lives.
+    ///
+    /// # Errors
+    /// The store's. Then others may see the server go.
+    pub async fn renew(&self, address: IpAddr) -> Result<()> {
+        let key = self.key(address);
+        let mut found = self.storage.get(&key).await?;
+        for _ in 0..ATTEMPTS {
+            // A value that is the same would not be written, so it counts.
+            let turn = found.as_ref().and_then(decode).and_then(|lease| lease.i64_at("/metadata/generation")).unwrap_or(0) + 1;
+            let value = encode(address, turn).into();
+            let outcome = match &found {
+                None => self.storage.create(&key, value, Some(TTL)).await?,
+                Some(stored) => self.storage.update(&key, value, stored.mod_revision, Some(TTL)).await?,
+            };
+            match outcome {
+                Txn::Done(_) => return Ok(()),
+                Txn::Failed(other) => found = other,
+            }
+        }
+        Err(StorageError::Internal(format!("others keep writing {key}")))
+    }
+
+    /// Says that the server at this address goes.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn remove(&self, address: IpAddr) -> Result<()> {
+        let key = self.key(address);
+        let mut revision: Revision = self.storage.get(&key).await?.map_or(0, |stored| stored.mod_revision);
+        while revision != 0 {
+            match self.storage.delete(&key, revision).await? {
+                Txn::Done(_) => return Ok(()),
+                Txn::Failed(other) => revision = other.map_or(0, |stored| stored.mod_revision),
+            }
+        }
+        Ok(())
+    }
+
+    /// The addresses of the servers that live, in order.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn living(&self) -> Result<Vec<IpAddr>> {
+        let page = self.storage.list(ListRequest { prefix: self.prefix.clone(), ..ListRequest::default() }).await?;
+        let address = |stored: &Stored| decode(stored)?.str_at("/subsets/0/addresses/0/ip").parse().ok();
+        let mut all: Vec<IpAddr> = page.items.iter().filter_map(address).collect();
+        all.sort_unstable();
+        all.dedup();
+        Ok(all)
+    }
+
+    fn key(&self, address: IpAddr) -> String {
+        format!("{}{address}", self.prefix)
+    }
+}
+
+fn ty() -> Option<TypeRef<'static>> {
+    crate::schema::builtin().get(&Gvk::new("", "v1", "Endpoints"))
+}
+
+/// The value of a key: Endpoints without a name.
+fn encode(address: IpAddr, turn: i64) -> Vec<u8> {
+    let lease = json!({"metadata": {"generation": turn}, "subsets": [{"addresses": [{"ip": address.to_string()}]}]});
+    let object = Object(lease.as_object().cloned().unwrap_or_default());
+    let raw = ty().map(|ty| protobuf::encode(&object, ty)).unwrap_or_default();
+    protobuf::wrap("v1", "Endpoints", &raw)
+}
+
+/// `None` for what cannot be read: then it says nothing.
+fn decode(stored: &Stored) -> Option<Object> {
+    protobuf::decode(protobuf::unwrap(&stored.value).ok()?.raw, ty()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::embedded::Embedded;
+
+    const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 9));
+    const B: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 10));
+
+    #[tokio::test]
+    async fn servers_come_and_go() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let storage: Arc<dyn Storage> = Arc::new(Embedded::open(folder.path()).expect("a store"));
+        let leases = MasterLeases::new(storage.clone(), "/registry");
+        assert_eq!(leases.living().await, Ok(vec![]));
+        leases.renew(B).await.expect("written");
+        leases.renew(A).await.expect("written");
+        leases.renew(A).await.expect("written again");
+        assert_eq!(leases.living().await, Ok(vec![A, B]));
+        let stored = storage.get("/registry/masterleases/10.0.0.9").await.expect("read").expect("there");
+        assert!(stored.create_revision < stored.mod_revision, "the same key");
+        assert_eq!(decode(&stored).expect("readable").at("/metadata/generation"), Some(&json!(2)));
+        leases.remove(A).await.expect("removed");
+        leases.remove(A).await.expect("not there is as good");
+        assert_eq!(leases.living().await, Ok(vec![B]));
+    }
+
+    /// As Go writes Endpoints with nothing but a generation and the address: empty strings, too.
+    #[test]
+    fn the_value_is_kube_apiservers() {
+        let message = [
+            b"\x0a\x10".as_slice(),
+            b"\x0a\x00\x12\x00\x1a\x00\x22\x00\x2a\x00\x32\x00\x38\x01\x42\x00",
+            b"\x12\x0e\x0a\x0c\x0a\x08",
+            b"10.0.0.9",
+            b"\x1a\x00",
+        ]
+        .concat();
+        let value = encode(A, 1);
+        assert_eq!(protobuf::unwrap(&value).expect("an envelope").raw.escape_ascii().to_string(), message.escape_ascii().to_string());
+    }
+}
