@@ -5,8 +5,10 @@ use std::hint::black_box;
 use criterion::{Criterion, criterion_group, criterion_main};
 use keelson::codec::{json, protobuf};
 use keelson::merge::patch::strategic;
-use keelson::meta::Gvk;
 use keelson::meta::selector::FieldReader;
+use keelson::meta::{Gvk, Gvr};
+use keelson::registry::printers;
+use keelson::registry::table::{Format, IncludeObject, Rows};
 use keelson::schema::{TypeRef, builtin};
 use serde_json::json;
 
@@ -62,6 +64,33 @@ fn rendering(c: &mut Criterion) {
     });
 }
 
+/// Rows of Tables.
+fn rows(c: &mut Criterion) {
+    let ty = pod();
+    let object = json::decode(POD.as_bytes(), ty).expect("a pod").object;
+    let stored = protobuf::encode(&object, ty);
+    let now = jiff::Timestamp::from_second(1_800_000_000).expect("a time");
+    let printer = printers::for_resource("", "pods");
+    let format = Format { printer, api_version: "meta.k8s.io/v1", include: IncludeObject::Metadata, now };
+    let gvk = Gvk::new("", "v1", "Pod");
+    let rows = Rows::new(format, &Gvr::new("", "v1", "pods"), &gvk, ty);
+    let mut out = Vec::new();
+    c.bench_function("table row", |b| {
+        b.iter(|| {
+            out.clear();
+            rows.row(protobuf::Message { bytes: black_box(&stored), ty }, Some(7), &mut out)
+        })
+    });
+    c.bench_function("table row by tree", |b| {
+        b.iter(|| {
+            out.clear();
+            let mut tree = protobuf::decode(black_box(&stored), ty).expect("valid");
+            tree.set_resource_version("7");
+            format.row(&tree, None, &mut out);
+        })
+    });
+}
+
 /// What selectors look at: of the stored bytes, and of the same object as JSON.
 fn scalars(c: &mut Criterion) {
     let ty = pod();
@@ -89,5 +118,5 @@ fn patches(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, codec, rendering, scalars, patches);
+criterion_group!(benches, codec, rendering, rows, scalars, patches);
 criterion_main!(benches);

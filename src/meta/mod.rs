@@ -12,6 +12,6 @@ pub mod time;
 
 pub use field::{ErrorList, FieldError, Path};
 pub use gvk::{Gvk, Gvr};
-pub use object::{Object, array_at, bool_at, i64_at, map_at, str_at};
+pub use object::{Object, array_at, bool_at, i64_at, map_at, str_at, value_at};
 pub use serde_json::{Map, Value};
 pub use status::Status;

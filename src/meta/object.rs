@@ -40,8 +40,7 @@ impl Object {
     /// The value at a slash-separated path of keys and list indexes, such as `/spec/template`.
     pub fn at(&self, path: &str) -> Option<&Value> {
         let (first, rest) = split_pointer(path)?;
-        let value = self.0.get(first)?;
-        if rest.is_empty() { Some(value) } else { value.pointer(rest) }
+        value_at(self.0.get(first)?, rest)
     }
 
     /// Like [`Object::at`], for change in place.
@@ -179,29 +178,41 @@ fn split_pointer(path: &str) -> Option<(&str, &str)> {
     })
 }
 
+/// The value at a JSON pointer below `value`. As in [`split_pointer`], no key holds a slash or tilde.
+pub fn value_at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
+    if path.is_empty() {
+        return Some(value);
+    }
+    path.strip_prefix('/')?.split('/').try_fold(value, |value, part| match value {
+        Value::Object(map) => map.get(part),
+        Value::Array(items) => part.parse().ok().and_then(|index: usize| items.get(index)),
+        _ => None,
+    })
+}
+
 /// The string at a JSON pointer below `value`, empty where absent.
 pub fn str_at<'a>(value: &'a Value, path: &str) -> &'a str {
-    value.pointer(path).and_then(Value::as_str).unwrap_or("")
+    value_at(value, path).and_then(Value::as_str).unwrap_or("")
 }
 
 /// The integer at a JSON pointer below `value`.
 pub fn i64_at(value: &Value, path: &str) -> Option<i64> {
-    value.pointer(path).and_then(Value::as_i64)
+    value_at(value, path).and_then(Value::as_i64)
 }
 
 /// The boolean at a JSON pointer below `value`, false where absent.
 pub fn bool_at(value: &Value, path: &str) -> bool {
-    value.pointer(path).and_then(Value::as_bool).unwrap_or(false)
+    value_at(value, path).and_then(Value::as_bool).unwrap_or(false)
 }
 
 /// The list at a JSON pointer below `value`, empty where absent.
 pub fn array_at<'a>(value: &'a Value, path: &str) -> &'a [Value] {
-    value.pointer(path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    value_at(value, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// The map at a JSON pointer below `value`.
 pub fn map_at<'a>(value: &'a Value, path: &str) -> Option<&'a Map<String, Value>> {
-    value.pointer(path).and_then(Value::as_object)
+    value_at(value, path).and_then(Value::as_object)
 }
 
 #[cfg(test)]

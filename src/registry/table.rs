@@ -6,8 +6,12 @@ use std::cmp::Ordering;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::printers::paths;
+use crate::codec::protobuf::{self, Message, Projection};
+use crate::codec::{DecodeError, json};
 use crate::meta::status::Result;
-use crate::meta::{FieldError, Object, Path, Status};
+use crate::meta::{FieldError, Gvk, Gvr, Object, Path, Status};
+use crate::schema::TypeRef;
 
 /// A column of a Table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +103,108 @@ pub struct Format<'a> {
 /// The annotation of the bookmark that ends the initial events of a watch: its object is shown whatever was asked.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
+impl Format<'_> {
+    /// Appends the beginning of a Table, up to its rows, which are separated by commas. Later events of a watch go without
+    /// `headers`: their column definitions are null.
+    pub fn head(&self, meta: ListMeta, headers: bool, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"kind\":\"Table\",\"apiVersion\":");
+        write_text(out, self.api_version);
+        out.extend_from_slice(b",\"metadata\":");
+        json::encode_value(&list_meta(meta), out);
+        out.extend_from_slice(b",\"columnDefinitions\":");
+        json::encode_value(&if headers { columns(self.printer) } else { Value::Null }, out);
+        out.extend_from_slice(b",\"rows\":");
+        if !self.printer.empty_is_null() {
+            out.push(b'[');
+        }
+    }
+
+    /// What stands before a row. Where an empty Table says null, the first row opens the list.
+    pub fn before_row(&self, first: bool) -> &'static [u8] {
+        match (first, self.printer.empty_is_null()) {
+            (false, _) => b",",
+            (true, true) => b"[",
+            (true, false) => b"",
+        }
+    }
+
+    /// The end of a Table with or without rows.
+    pub fn tail(&self, empty: bool) -> &'static [u8] {
+        if empty && self.printer.empty_is_null() { b"null}" } else { b"]}" }
+    }
+
+    /// Appends a row. `object` is of the storage version, which the printers know; `served` is what the client would get
+    /// without a Table, where it differs.
+    pub fn row(&self, object: &Object, served: Option<&Object>, out: &mut Vec<u8>) {
+        self.row_with(object, out, |include, out| match include {
+            IncludeObject::None if !ends_initial_events(object) => out.extend_from_slice(b"null"),
+            IncludeObject::None | IncludeObject::Metadata => write_partial(out, object, self.api_version),
+            IncludeObject::Object => out.extend_from_slice(&json::encode(served.unwrap_or(object))),
+        });
+    }
+
+    /// Appends a row, whose object `show` appends.
+    fn row_with(&self, object: &Object, out: &mut Vec<u8>, show: impl FnOnce(IncludeObject, &mut Vec<u8>)) {
+        out.extend_from_slice(b"{\"cells\":[");
+        for (index, cell) in self.printer.cells(object, self.now).iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            json::encode_value(cell, out);
+        }
+        out.push(b']');
+        if let Some(RowCondition { kind, status, reason, message }) = self.printer.condition(object) {
+            out.extend_from_slice(b",\"conditions\":");
+            json::encode_value(&json!([{"type": kind, "status": status, "reason": reason, "message": message}]), out);
+        }
+        out.extend_from_slice(b",\"object\":");
+        show(self.include, out);
+        out.push(b'}');
+    }
+}
+
+/// Makes the rows of a Table out of stored messages, of which it decodes what the printer reads.
+///
+/// Rows come in the order of the list. A printer with an [`TablePrinter::order`] of its own (flow schemas, of which there are
+/// few) wants trees, sorted, and [`Format::row`].
+#[derive(Clone)]
+pub struct Rows<'a> {
+    format: Format<'a>,
+    /// The served kind, which is also the stored one where whole objects are included.
+    gvk: &'a Gvk,
+    part: Projection,
+}
+
+impl<'a> Rows<'a> {
+    /// Rows of a built-in resource whose stored messages are of type `ty`.
+    pub fn new(format: Format<'a>, gvr: &Gvr, gvk: &'a Gvk, ty: TypeRef) -> Self {
+        let paths = [paths::METADATA, paths::of(&gvr.group, &gvr.resource)];
+        let part = Projection::new(ty, paths.iter().flat_map(|paths| paths.split_whitespace()));
+        Self { format, gvk, part }
+    }
+
+    /// Appends the row of a message at a revision.
+    ///
+    /// # Errors
+    /// As [`protobuf::decode`]; what was appended is then of no use.
+    pub fn row(&self, message: Message, revision: Option<i64>, out: &mut Vec<u8>) -> std::result::Result<(), DecodeError> {
+        let Message { bytes, ty } = message;
+        let object = protobuf::decode_part(bytes, ty, &self.part)?;
+        let mut outcome = Ok(());
+        self.format.row_with(&object, out, |include, out| {
+            outcome = match include {
+                IncludeObject::None => {
+                    out.extend_from_slice(b"null");
+                    Ok(())
+                }
+                IncludeObject::Metadata => write_partial_of(out, message, revision, self.format.api_version),
+                IncludeObject::Object => protobuf::to_json(bytes, ty, &self.gvk.api_version(), &self.gvk.kind, revision, out),
+            };
+        });
+        outcome
+    }
+}
+
 /// Writes a Table as JSON, one row at a time.
 pub struct TableWriter<'a> {
     format: Format<'a>,
@@ -107,37 +213,17 @@ pub struct TableWriter<'a> {
 }
 
 impl<'a> TableWriter<'a> {
-    /// Starts a Table. Later events of a watch go without `headers`: their column definitions are null.
+    /// Starts a Table; see [`Format::head`].
     pub fn new(format: Format<'a>, meta: ListMeta, headers: bool) -> Self {
         let mut out = Vec::new();
-        out.extend_from_slice(b"{\"kind\":\"Table\",\"apiVersion\":");
-        write_json(&mut out, &format.api_version);
-        out.extend_from_slice(b",\"metadata\":");
-        write_json(&mut out, &list_meta(meta));
-        out.extend_from_slice(b",\"columnDefinitions\":");
-        write_json(&mut out, &if headers { columns(format.printer) } else { Value::Null });
-        out.extend_from_slice(b",\"rows\":");
+        format.head(meta, headers, &mut out);
         Self { format, out, empty: true }
     }
 
-    /// Adds a row. `object` is of the storage version, which the printers know; `served` is what the client would get
-    /// without a Table, where it differs.
+    /// Adds a row; see [`Format::row`].
     pub fn row(&mut self, object: &Object, served: Option<&Object>) {
-        let Format { printer, api_version, include, now } = self.format;
-        self.out.extend_from_slice(if self.empty { b"[{\"cells\":" } else { b",{\"cells\":" });
-        self.empty = false;
-        write_json(&mut self.out, &printer.cells(object, now));
-        if let Some(RowCondition { kind, status, reason, message }) = printer.condition(object) {
-            self.out.extend_from_slice(b",\"conditions\":");
-            write_json(&mut self.out, &json!([{"type": kind, "status": status, "reason": reason, "message": message}]));
-        }
-        self.out.extend_from_slice(b",\"object\":");
-        match include {
-            IncludeObject::Object => write_json(&mut self.out, &served.unwrap_or(object).0),
-            IncludeObject::None if !ends_initial_events(object) => self.out.extend_from_slice(b"null"),
-            IncludeObject::None | IncludeObject::Metadata => write_partial(&mut self.out, object, api_version),
-        }
-        self.out.push(b'}');
+        self.out.extend_from_slice(self.format.before_row(std::mem::take(&mut self.empty)));
+        self.format.row(object, served, &mut self.out);
     }
 
     /// What has been written since the last call, for sending a long Table in pieces.
@@ -147,12 +233,7 @@ impl<'a> TableWriter<'a> {
 
     /// Ends the Table and returns what [`TableWriter::take`] has not returned yet.
     pub fn finish(mut self) -> Vec<u8> {
-        let end: &[u8] = match (self.empty, self.format.printer.empty_is_null()) {
-            (false, _) => b"]}",
-            (true, false) => b"[]}",
-            (true, true) => b"null}",
-        };
-        self.out.extend_from_slice(end);
+        self.out.extend_from_slice(self.format.tail(self.empty));
         self.out
     }
 }
@@ -172,22 +253,67 @@ pub fn table(format: Format, meta: ListMeta, headers: bool, objects: &[&Object])
 
 /// An object cut down to its metadata, as JSON: `PartialObjectMetadata` of `api_version` (meta.k8s.io/v1 or v1beta1).
 pub fn write_partial(out: &mut Vec<u8>, object: &Object, api_version: &str) {
-    out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":");
-    write_json(out, &api_version);
-    out.extend_from_slice(b",\"metadata\":");
-    match object.metadata() {
-        Some(metadata) => write_json(out, metadata),
-        None => out.extend_from_slice(b"{}"),
+    open_partial(out, api_version);
+    match object.get("metadata") {
+        Some(metadata @ Value::Object(_)) => json::encode_value(metadata, out),
+        _ => out.extend_from_slice(b"{}"),
     }
     out.push(b'}');
+}
+
+/// Like [`write_partial`], of a stored message at a revision, whose metadata alone is read.
+///
+/// # Errors
+/// As [`protobuf::decode`]; what was appended is then of no use.
+pub fn write_partial_of(
+    out: &mut Vec<u8>,
+    message: Message,
+    revision: Option<i64>,
+    api_version: &str,
+) -> std::result::Result<(), DecodeError> {
+    open_partial(out, api_version);
+    protobuf::metadata_to_json(message.bytes, message.ty, revision, out)?;
+    out.push(b'}');
+    Ok(())
+}
+
+/// Like [`write_partial`], of an object that is stored as JSON.
+///
+/// # Errors
+/// As [`json::decode`]; what was appended is then of no use.
+pub fn write_partial_of_json(
+    out: &mut Vec<u8>,
+    document: json::Reader,
+    revision: Option<i64>,
+    api_version: &str,
+) -> std::result::Result<(), DecodeError> {
+    let ty = crate::schema::builtin().named(OBJECT_META).ok_or_else(|| DecodeError(format!("no type {OBJECT_META}")))?;
+    let mut object = Object::default();
+    if let Some(metadata) = document.value_at(["metadata"]) {
+        object.insert("metadata".to_owned(), json::decode(metadata, ty)?.object.into());
+    }
+    if let Some(revision) = revision {
+        object.set_resource_version(&revision.to_string());
+    }
+    write_partial(out, &object, api_version);
+    Ok(())
+}
+
+/// The type of every object's metadata.
+const OBJECT_META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+fn open_partial(out: &mut Vec<u8>, api_version: &str) {
+    out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":");
+    write_text(out, api_version);
+    out.extend_from_slice(b",\"metadata\":");
 }
 
 /// A list cut down to metadata, as JSON: `PartialObjectMetadataList` of `api_version`. Empty, its items are null.
 pub fn partial_list<'a>(api_version: &str, meta: ListMeta, objects: impl IntoIterator<Item = &'a Object>) -> Vec<u8> {
     let mut out = b"{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":".to_vec();
-    write_json(&mut out, &api_version);
+    write_text(&mut out, api_version);
     out.extend_from_slice(b",\"metadata\":");
-    write_json(&mut out, &list_meta(meta));
+    json::encode_value(&list_meta(meta), &mut out);
     out.extend_from_slice(b",\"items\":");
     let mut empty = true;
     for object in objects {
@@ -229,9 +355,8 @@ fn list_meta(meta: ListMeta) -> Value {
     Value::Object(out)
 }
 
-fn write_json(out: &mut Vec<u8>, value: &impl serde::Serialize) {
-    // Trees have string keys only, and a Vec takes every byte: there is nothing that could fail.
-    let _ = serde_json::to_writer(out, value);
+fn write_text(out: &mut Vec<u8>, text: &str) {
+    json::encode_value(&text.into(), out);
 }
 
 #[cfg(test)]
@@ -303,5 +428,42 @@ mod tests {
         let error = IncludeObject::parse("Nonsense").expect_err("not a policy");
         let want = "Unable to convert to Table as requested: includeObject: Invalid value: \"Nonsense\": must be 'Metadata', 'Object', 'None', or empty";
         assert_eq!((error.code, error.message.as_str()), (400, want));
+    }
+
+    #[test]
+    fn rows_of_stored_bytes_are_those_of_trees() {
+        let now = Timestamp::from_second(1_800_000_000).expect("a time");
+        let mut kinds = std::collections::BTreeSet::new();
+        for line in include_str!("../../tests/data/stored.jsonl").lines() {
+            let stored: Value = serde_json::from_str(line).expect("JSON");
+            let text = json::encode(&object(stored["object"].clone()));
+            let (kind, api_version) =
+                (stored["object"]["kind"].as_str().expect("a kind"), stored["object"]["apiVersion"].as_str().expect("a version"));
+            let gvk = Gvk::from_api_version(api_version, kind);
+            let ty = crate::schema::builtin().get(&gvk).expect("a kind");
+            let decl =
+                crate::schema::builtin().resources.iter().find(|decl| decl.kind == kind && decl.group == gvk.group).expect("a resource");
+            let gvr = Gvr::new(&decl.group, &decl.version, &decl.resource);
+            let bytes = protobuf::encode(&json::decode(&text, ty).expect("valid").object, ty);
+            let mut tree = protobuf::decode(&bytes, ty).expect("valid");
+            tree.set_resource_version("7");
+            let printer = printers::for_resource(&decl.group, &decl.resource);
+            kinds.insert(gvr.resource.clone());
+            for include in [IncludeObject::None, IncludeObject::Metadata, IncludeObject::Object] {
+                let format = Format { printer, api_version: "meta.k8s.io/v1", include, now };
+                let (mut direct, mut by_tree) = (Vec::new(), Vec::new());
+                Rows::new(format, &gvr, &gvk, ty).row(Message { bytes: &bytes, ty }, Some(7), &mut direct).expect("valid");
+                let mut typed = tree.clone();
+                typed.shift_insert(0, "kind".to_owned(), kind.into());
+                typed.shift_insert(1, "apiVersion".to_owned(), api_version.into());
+                format.row(&typed, None, &mut by_tree);
+                assert_eq!(String::from_utf8_lossy(&direct), String::from_utf8_lossy(&by_tree), "{gvk}");
+            }
+            let (mut direct, mut by_tree) = (Vec::new(), Vec::new());
+            write_partial_of_json(&mut direct, json::Reader::new(&text), Some(7), "meta.k8s.io/v1").expect("valid");
+            write_partial(&mut by_tree, &tree, "meta.k8s.io/v1");
+            assert_eq!(String::from_utf8_lossy(&direct), String::from_utf8_lossy(&by_tree), "{gvk}");
+        }
+        assert!(kinds.len() > 20, "{kinds:?}");
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::projection::{Choice, Projection};
-use super::wire::{Reader, Wire, find};
+use super::wire::{Reader, Wire};
 use crate::codec::{self, DecodeError, MAX_TREE_DEPTH, base64, json, shape};
 use crate::meta::quantity::Quantity;
 use crate::meta::time::{self, Timestamp};
@@ -46,19 +46,23 @@ impl Decoder<'_> {
         self.fill(bytes, id, depth, part)?;
         let count = self.slots[base..].iter().filter(|slot| slot.is_some()).count();
         let mut out = Map::with_capacity(count + 2);
-        for (index, (field, slot)) in ty.fields.iter().zip(self.slots.drain(base..)).enumerate() {
-            let wanted = part.is_none_or(|part| !matches!(part.choice(index), Choice::Skip));
-            if !wanted || matches!(field.kind, Kind::Inline(_)) {
-                continue;
-            }
-            let shown = match slot {
+        let mut show = |index: usize, slot: &mut Option<Value>| {
+            let field = &ty.fields[index];
+            let shown = match slot.take() {
+                _ if matches!(field.kind, Kind::Inline(_)) => None,
                 Some(value) => shape::shown(field, value, self.schema),
                 None => shape::missing(field, self.schema),
             };
             if let Some(value) = shown {
                 out.insert(field.json.clone(), value);
             }
+        };
+        let slots = &mut self.slots[base..];
+        match part {
+            Some(part) => part.order.iter().for_each(|&index| show(index, &mut slots[index])),
+            None => slots.iter_mut().enumerate().for_each(|(index, slot)| show(index, slot)),
         }
+        self.slots.truncate(base);
         Ok(out)
     }
 
@@ -71,9 +75,10 @@ impl Decoder<'_> {
         let base = self.slots.len();
         self.slots.resize(base + ty.fields.len(), None);
         let mut fields = Reader::new(bytes);
-        let mut next = 0;
+        let wire = self.schema.wire(id);
         while let Some(raw) = fields.next()? {
-            let Some(index) = find(ty, raw.number, &mut next) else { continue };
+            let Some(place) = wire.place_of_tag(raw.tag()).or_else(|| wire.place(raw.number)) else { continue };
+            let index = wire.fields[place].index;
             let field = &ty.fields[index];
             let part = match part.map(|part| part.choice(index)) {
                 None => None,

@@ -7,6 +7,8 @@ use crate::schema::{Kind, TypeRef};
 pub struct Projection {
     /// By the index of the field in its type.
     fields: Vec<Wanted>,
+    /// The indexes of those that are wanted, in the order of the type.
+    pub(super) order: Vec<usize>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,7 +35,17 @@ impl Projection {
         for path in paths {
             out.add(ty, path);
         }
+        out.put_in_order();
         out
+    }
+
+    fn put_in_order(&mut self) {
+        self.order = (0..self.fields.len()).filter(|&index| self.fields[index] != Wanted::Nothing).collect();
+        for wanted in &mut self.fields {
+            if let Wanted::Part(part) = wanted {
+                part.put_in_order();
+            }
+        }
     }
 
     fn add(&mut self, ty: TypeRef, path: &str) {

@@ -1,13 +1,25 @@
 //! The protobuf wire format: tags, varints, length-delimited fields.
 
 use crate::codec::DecodeError;
-use crate::schema::Type;
 
 /// One field as it stands on the wire.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Raw<'a> {
     pub number: u32,
     pub value: Wire<'a>,
+}
+
+impl Raw<'_> {
+    /// Number and wire type, as they stand before the value.
+    pub fn tag(self) -> usize {
+        let wire_type = match self.value {
+            Wire::Varint(_) => 0,
+            Wire::Fixed64(_) => 1,
+            Wire::Bytes(_) => 2,
+            Wire::Fixed32(_) => 5,
+        };
+        (self.number as usize) << 3 | wire_type
+    }
 }
 
 /// A value by its wire type.
@@ -124,18 +136,6 @@ fn illegal_tag(tag: u64) -> DecodeError {
     match tag & 7 {
         _ if !(1..1 << 29).contains(&(tag >> 3)) => DecodeError(format!("proto: illegal tag {} (wire type {})", tag >> 3, tag & 7)),
         other => DecodeError(format!("proto: illegal wireType {other}")),
-    }
-}
-
-/// The index of the field with a number. Fields come by ascending number: `next` remembers how far they have come.
-pub(super) fn find(ty: &Type, number: u32, next: &mut usize) -> Option<usize> {
-    let ahead = ty.wire_order.get(*next..).unwrap_or_default();
-    match ahead.iter().position(|&index| ty.fields[index].number >= number) {
-        Some(step) if ty.fields[ahead[step]].number == number => {
-            *next += step;
-            Some(ahead[step])
-        }
-        _ => ty.by_number.get(&number).copied(),
     }
 }
 

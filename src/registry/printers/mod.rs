@@ -9,6 +9,7 @@ mod core;
 pub mod duration;
 mod labels;
 mod networking;
+pub mod paths;
 mod pods;
 mod storage;
 mod workloads;

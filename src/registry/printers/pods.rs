@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{AGE, Column, NAME, NONE, Row, TablePrinter, condition, duration, text, wide};
-use crate::meta::{Object, bool_at, i64_at, str_at};
+use crate::meta::{Object, bool_at, i64_at, str_at, value_at};
 use crate::registry::table::RowCondition;
 
 pub struct PodPrinter;
@@ -119,7 +119,7 @@ impl Pod {
             if sidecar {
                 sidecar_restarts.add(status);
             }
-            let terminated = status.pointer("/state/terminated").filter(|state| state.is_object());
+            let terminated = value_at(status, "/state/terminated").filter(|state| state.is_object());
             if terminated.is_some_and(|state| i64_at(state, "/exitCode").unwrap_or(0) == 0) {
                 continue;
             }
@@ -143,7 +143,7 @@ impl Pod {
         for status in object.array_at("/status/containerStatuses").iter().rev() {
             self.restarts.add(status);
             let waiting = str_at(status, "/state/waiting/reason");
-            let state = |name| status.pointer(name).filter(|state| state.is_object());
+            let state = |name| value_at(status, name).filter(|state| state.is_object());
             if !waiting.is_empty() {
                 self.status = waiting.to_owned();
             } else if let Some(terminated) = state("/state/terminated") {

@@ -26,6 +26,54 @@ fn rows_are_as_recorded() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+#[test]
+fn rows_need_no_more_than_their_paths() {
+    use crate::codec::{from_value, protobuf};
+    let vectors: Vec<(String, String, Value, Value)> = serde_json::from_str(ROWS).expect("the vectors are JSON");
+    let mut compared = 0;
+    for (group, resource, object, _) in vectors {
+        let schema = crate::schema::builtin();
+        let Some(decl) = schema.resources.iter().find(|decl| decl.group == group && decl.resource == resource) else { continue };
+        let served = crate::meta::Gvk::new(&decl.group, &decl.version, &decl.kind);
+        let ty = schema.get(decl.storage_gvk.as_ref().unwrap_or(&served)).expect("a kind");
+        let Ok(whole) = from_value(&object, ty) else { panic!("{resource}: {object}") };
+        let bytes = protobuf::encode(&whole.object, ty);
+        let paths = [paths::METADATA, paths::of(&group, &resource)];
+        let part = protobuf::Projection::new(ty, paths.iter().flat_map(|paths| paths.split_whitespace()));
+        let (part, whole) = (protobuf::decode_part(&bytes, ty, &part).expect("valid"), protobuf::decode(&bytes, ty).expect("valid"));
+        let printer = for_resource(&group, &resource);
+        let now = Timestamp::UNIX_EPOCH;
+        assert_eq!(printer.cells(&part, now), printer.cells(&whole, now), "{resource}");
+        assert_eq!(printer.condition(&part), printer.condition(&whole), "{resource}");
+        compared += 1;
+    }
+    assert!(compared > 40, "{compared}");
+}
+
+#[test]
+fn every_path_leads_to_a_field() {
+    let schema = crate::schema::builtin();
+    for decl in schema.resources.iter().filter(|decl| !decl.storage_prefix.is_empty()) {
+        let served = crate::meta::Gvk::new(&decl.group, &decl.version, &decl.kind);
+        let ty = schema.get(decl.storage_gvk.as_ref().unwrap_or(&served)).expect("a kind");
+        for path in paths::of(&decl.group, &decl.resource).split_whitespace() {
+            let mut at = Some(ty);
+            for name in path.split('.') {
+                let found = at.unwrap_or_else(|| panic!("{}: {path} leads too far", decl.resource));
+                let field = found.field(name).unwrap_or_else(|| panic!("{}: no {name} in {path}", decl.resource));
+                at = match &field.kind {
+                    crate::schema::Kind::Message(id) => Some(found.to(*id)),
+                    crate::schema::Kind::List(item, _) => match **item {
+                        crate::schema::Kind::Message(id) => Some(found.to(id)),
+                        _ => None,
+                    },
+                    _ => None,
+                };
+            }
+        }
+    }
+}
+
 fn cells(group: &str, resource: &str, object: Value) -> Value {
     let now = "2026-01-01T01:00:00Z".parse().expect("a time");
     for_resource(group, resource).cells(&Object::from_value(object).expect("an object"), now).into()
