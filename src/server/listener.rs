@@ -17,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 
+use super::coalesce::coalesce;
 use super::config::Serving;
 use super::shutdown::Shutdown;
 use super::tls::HTTP_2;
@@ -213,12 +214,17 @@ async fn serve_http2(
     shutdown: Shutdown,
 ) -> hyper::Result<()> {
     let service = service_fn(move |request| answer(handler.clone(), connection.clone(), request));
+    let (stream, flush) = coalesce(stream);
     let mut serving = std::pin::pin!(protocols.http2.serve_connection(TokioIo::new(stream), service));
-    tokio::select! {
-        ended = serving.as_mut() => return ended,
-        () = shutdown.drained() => serving.as_mut().graceful_shutdown(),
-    }
-    serving.await
+    flush
+        .serve(async {
+            tokio::select! {
+                ended = serving.as_mut() => return ended,
+                () = shutdown.drained() => serving.as_mut().graceful_shutdown(),
+            }
+            serving.await
+        })
+        .await
 }
 
 async fn answer(handler: Arc<dyn Handler>, connection: Arc<Connection>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {

@@ -6,6 +6,7 @@ pub mod assemble;
 pub mod bootstrap;
 pub mod certs;
 pub mod chain;
+mod coalesce;
 pub mod config;
 pub mod creator;
 pub mod flags;
