@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::stream;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 
@@ -15,21 +14,21 @@ use super::body::{self, Body};
 /// Bytes rendered at once, about: what one slow reader costs.
 const CHUNK: usize = 64 * 1024;
 
-/// A list between `head` and `tail`, its items separated by commas. The first chunk is rendered at once: what fails in it fails
+/// A list between `head` and `tail`, its items separated by `separator`. The first chunk is rendered at once: what fails in it fails
 /// the request, what fails later cuts the answer off.
-pub fn json<I, R>(head: Vec<u8>, items: I, tail: &'static [u8], render: R) -> Result<Body>
+pub fn stream<I, R>(head: Vec<u8>, items: I, separator: &'static [u8], tail: Vec<u8>, render: R) -> Result<Body>
 where
     I: Iterator<Item = Result<Arc<Stored>>> + Send + 'static,
     R: FnMut(&Stored, &mut Vec<u8>) -> Result<()> + Send + 'static,
 {
-    let mut rest = Rest { items, tail, render, first: true, done: false };
+    let mut rest = Rest { items, separator, tail, render, first: true, done: false };
     let mut first = head;
     first.reserve(CHUNK.min(first.len() + 4096));
     rest.chunk(&mut first)?;
     if rest.done {
         return Ok(body::full(first));
     }
-    let chunks = stream::unfold((Some(Bytes::from(first)), rest), |(ready, mut rest)| async move {
+    let chunks = futures::stream::unfold((Some(Bytes::from(first)), rest), |(ready, mut rest)| async move {
         if let Some(ready) = ready {
             return Some((Ok(ready), (None, rest)));
         }
@@ -47,7 +46,8 @@ where
 /// What has not been rendered yet.
 struct Rest<I, R> {
     items: I,
-    tail: &'static [u8],
+    separator: &'static [u8],
+    tail: Vec<u8>,
     render: R,
     first: bool,
     done: bool,
@@ -62,12 +62,12 @@ where
     fn chunk(&mut self, out: &mut Vec<u8>) -> Result<()> {
         while out.len() < CHUNK {
             let Some(stored) = self.items.next() else {
-                out.extend_from_slice(self.tail);
+                out.append(&mut self.tail);
                 self.done = true;
                 return Ok(());
             };
             if !std::mem::take(&mut self.first) {
-                out.push(b',');
+                out.extend_from_slice(self.separator);
             }
             (self.render)(&*stored?, out)?;
         }

@@ -5,6 +5,7 @@ pub mod frames;
 pub mod handlers;
 mod list_body;
 pub mod negotiate;
+mod plain;
 pub mod request_info;
 pub mod respond;
 mod websocket;

@@ -18,8 +18,8 @@ use crate::registry::table::{self, IncludeObject};
 use crate::storage::Stored;
 
 use super::body::{self, Body};
-use super::list_body;
 use super::negotiate::{Form, MediaType, Output};
+use super::plain::Plain;
 
 /// The longest a Warning header may get in all, in bytes (apiserver `endpoints/filters/warning.go`).
 const WARNINGS_MAX_BYTES: usize = 4 * 1024;
@@ -70,28 +70,32 @@ impl View<'_> {
 
     /// The bytes of one object.
     pub fn object_bytes(&self, shown: Shown) -> Result<Vec<u8>> {
-        match (self.output.form, shown) {
-            (Form::Object, Shown::Stored(stored))
-                if self.output.media == MediaType::Json && !self.output.pretty && self.resource().stored_as_served() =>
-            {
-                let mut out = Vec::with_capacity(stored.value.len() * 2);
-                transcode(self.resource(), &stored, true, &mut out)?;
-                Ok(out)
+        if let (Shown::Stored(stored), Some(plain)) = (&shown, self.plain()) {
+            let mut out = Vec::with_capacity(stored.value.len() * 2);
+            if plain.object(self.store, stored, &mut out)? {
+                return Ok(out);
             }
-            (Form::Object, shown) => {
+        }
+        match self.output.form {
+            Form::Object => {
                 let object = self.tree(shown)?;
                 Ok(encode_object(&object, self.resource(), self.output))
             }
-            (Form::Metadata(version), shown) => {
+            Form::Metadata(version) => {
                 let object = self.tree(shown)?;
                 Ok(encode_fixed(&partial_metadata(&object, version), self.output))
             }
-            (Form::Table(version), shown) => {
+            Form::Table(version) => {
                 let object = self.raw_tree(shown)?;
                 let meta = table::ListMeta { resource_version: object.resource_version(), ..table::ListMeta::default() };
                 self.table_bytes(std::slice::from_ref(&object), meta, version, true)
             }
         }
+    }
+
+    /// The way from stored bytes without a tree, if there is one.
+    fn plain(&self) -> Option<Plain> {
+        Plain::new(self.resource(), self.output)
     }
 
     /// A Table of objects of the storage version.
@@ -135,9 +139,10 @@ impl View<'_> {
 
     /// The body of a list.
     pub fn list(&self, page: Page) -> Result<Body> {
-        let plain = self.output.media == MediaType::Json && !self.output.pretty && self.resource().stored_as_served();
-        if self.output.form == Form::Object && plain {
-            return self.json_list(page);
+        if let Some(plain) = self.plain()
+            && let Some(body) = plain.list(self.store, &page)?
+        {
+            return Ok(body);
         }
         let mut bytes = self.list_bytes(page)?;
         end_line(&mut bytes, self.output);
@@ -170,15 +175,6 @@ impl View<'_> {
         }
     }
 
-    fn json_list(&self, page: Page) -> Result<Body> {
-        let head = envelope(&self.list_kind(), &self.resource().gvk.api_version(), list_meta(&page), Value::Null);
-        let mut head = codec::json::encode(&head);
-        head.truncate(head.len() - b"null}".len());
-        head.push(b'[');
-        let resource = self.store.resource.clone();
-        list_body::json(head, page.items, b"]}\n", move |stored, out| transcode(&resource, stored, false, out))
-    }
-
     fn object_list(&self, page: Page, list_meta: Map<String, Value>) -> Result<Vec<u8>> {
         let mut items = Vec::new();
         for stored in page.items {
@@ -201,17 +197,8 @@ impl View<'_> {
     }
 }
 
-/// Stored bytes as JSON, without a tree. Items of a list carry no kind.
-fn transcode(resource: &Resource, stored: &Stored, with_kind: bool, out: &mut Vec<u8>) -> Result<()> {
-    let unreadable = |why: codec::DecodeError| Status::internal(format!("unable to decode the stored object: {}", why.0));
-    let envelope = codec::protobuf::unwrap(&stored.value).map_err(unreadable)?;
-    let gvk = &resource.gvk;
-    let (api_version, kind) = if with_kind { (gvk.api_version(), gvk.kind.as_str()) } else { (String::new(), "") };
-    let revision = (stored.mod_revision > 0).then_some(stored.mod_revision);
-    codec::protobuf::to_json(envelope.raw, resource.ty(), &api_version, kind, revision, out).map_err(unreadable)
-}
-
-fn list_meta(page: &Page) -> Map<String, Value> {
+/// The metadata of a list.
+pub(super) fn list_meta(page: &Page) -> Map<String, Value> {
     let mut meta = Map::new();
     meta.insert("resourceVersion".to_owned(), page.revision.to_string().into());
     if !page.continue_token.is_empty() {
@@ -223,7 +210,8 @@ fn list_meta(page: &Page) -> Map<String, Value> {
     meta
 }
 
-fn envelope(kind: &str, api_version: &str, metadata: Map<String, Value>, items: Value) -> Object {
+/// A list.
+pub(super) fn envelope(kind: &str, api_version: &str, metadata: Map<String, Value>, items: Value) -> Object {
     let mut out = Object::default();
     out.insert("kind".to_owned(), kind.into());
     out.insert("apiVersion".to_owned(), api_version.into());

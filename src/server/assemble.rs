@@ -14,7 +14,7 @@ use super::objects::RegistryObjects;
 use super::run::Parts;
 use super::tokens::Tokens;
 use crate::admission::{self, Objects, Settings};
-use crate::auth::authz::node::{NodeAuthorizer, NodeGraph};
+use crate::auth::authz::node::{self, NodeAuthorizer, NodeGraph};
 use crate::auth::authz::rbac::RbacStore;
 use crate::auth::authz::{self, Authorizer};
 use crate::base::clock::Clock;
@@ -227,6 +227,10 @@ struct NodeFollower {
 }
 
 impl Follower for NodeFollower {
+    fn reads(&self) -> Option<&'static [&'static str]> {
+        (self.kind == "Pod").then_some(&node::POD_PATHS)
+    }
+
     fn replace(&self, objects: &[Object]) {
         self.graph.replace(&self.kind, objects);
     }

@@ -3,18 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::codec::protobuf::Projection;
 use crate::meta::Object;
 use crate::meta::options::ListOptions;
 use crate::meta::status::Result;
 use crate::registry::Store;
 use crate::registry::store::EventKind;
-use crate::storage::Revision;
+use crate::storage::{Revision, Stored};
 
 /// How long to wait before a broken watch is begun anew.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// What follows a resource.
 pub trait Follower: Send + Sync + 'static {
+    /// The dotted paths of what it reads of an object; `None` for everything.
+    fn reads(&self) -> Option<&'static [&'static str]> {
+        None
+    }
     /// These are all there are.
     fn replace(&self, objects: &[Object]);
     /// This one is new or changed.
@@ -39,9 +44,17 @@ pub async fn follow(store: Arc<Store>, follower: Arc<dyn Follower>) -> Result<()
     Ok(())
 }
 
+/// What a follower reads of a stored object.
+fn decode(store: &Store, follower: &dyn Follower, stored: &Stored) -> Result<Object> {
+    match follower.reads() {
+        Some(paths) => store.decode_part(stored, &Projection::new(store.resource.storage_ty(), paths.iter().copied())),
+        None => store.decode(stored),
+    }
+}
+
 async fn fill(store: &Store, follower: &dyn Follower) -> Result<Revision> {
     let page = store.list("", &ListOptions::default()).await?;
-    let objects: Result<Vec<Object>> = page.items.map(|stored| store.decode(&*stored?)).collect();
+    let objects: Result<Vec<Object>> = page.items.map(|stored| decode(store, follower, &*stored?)).collect();
     follower.replace(&objects?);
     Ok(page.revision)
 }
@@ -51,7 +64,7 @@ async fn changes(store: &Store, follower: &dyn Follower, after: Revision) {
     let options = ListOptions { resource_version: after.to_string(), ..ListOptions::default() };
     let Ok(mut events) = store.watch("", &options).await else { return };
     while let Some(Ok(event)) = events.next().await {
-        match (event.kind, store.event_object(&event)) {
+        match (event.kind, event.stored.map(|stored| decode(store, follower, &stored)).transpose()) {
             (EventKind::Added | EventKind::Modified, Ok(Some(object))) => follower.upsert(&object),
             (EventKind::Deleted, Ok(Some(object))) => follower.remove(&object),
             (_, Ok(_)) => {}

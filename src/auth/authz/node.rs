@@ -19,6 +19,25 @@ const USER_PREFIX: &str = "system:node:";
 const LEASES: &str = "kube-node-lease";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
+/// What is read of a pod ([`pod_references`] included), as dotted paths.
+pub const POD_PATHS: [&str; 15] = [
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.annotations",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "spec.imagePullSecrets",
+    "spec.volumes",
+    "spec.resourceClaims",
+    "spec.initContainers.env",
+    "spec.initContainers.envFrom",
+    "spec.containers.env",
+    "spec.containers.envFrom",
+    "spec.ephemeralContainers",
+    "status.resourceClaimStatuses",
+    "status.extendedResourceClaimStatus",
+];
+
 /// The node that `user` is the kubelet of.
 pub fn node_of(user: &User) -> Option<&str> {
     let name = user.name.strip_prefix(USER_PREFIX)?;

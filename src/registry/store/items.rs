@@ -13,14 +13,14 @@ use super::read::Selection;
 const BATCH: usize = 128;
 
 /// The objects of a list, in order of their keys. The error is that of an object that cannot be read.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Items {
     batch: std::vec::IntoIter<Arc<Stored>>,
     rest: Option<Rest>,
 }
 
 /// What has not been taken yet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Rest {
     store: Store,
     source: Source,

@@ -20,6 +20,7 @@ use crate::base::clock::Clock;
 use crate::cacher::{Cacher, Feed, IndexFn};
 use crate::codec;
 use crate::merge::managers;
+use crate::meta::selector::FieldReader;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status, time};
 use crate::storage::{self, Revision, Storage, StorageError, Stored, Txn};
@@ -152,10 +153,41 @@ impl Store {
     fn index(&self) -> Option<IndexFn> {
         let field = self.resource.strategy.indexed_field()?;
         let bare = self.clone();
-        Some(Arc::new(move |stored| match bare.decode(stored) {
-            Ok(object) => bare.resource.strategy.selectable_value(&object, field).into(),
+        Some(Arc::new(move |stored| match bare.reader(stored) {
+            Ok(reader) => bare.resource.strategy.selectable_value(reader.as_ref(), field).into(),
             Err(_) => "".into(),
         }))
+    }
+
+    /// Reads scalars and labels of a stored object without a tree.
+    fn reader<'a>(&'a self, stored: &'a Stored) -> Result<Box<dyn FieldReader + 'a>> {
+        Ok(match self.message(stored)? {
+            Some(message) => Box::new(message),
+            None => Box::new(codec::json::Reader::new(&stored.value)),
+        })
+    }
+
+    /// The message of a stored object, without its envelope; `None` for one that is stored as JSON.
+    pub fn message<'a>(&'a self, stored: &'a Stored) -> Result<Option<codec::protobuf::Message<'a>>> {
+        if !stored.value.starts_with(codec::protobuf::MAGIC) {
+            return Ok(None);
+        }
+        let envelope = codec::protobuf::unwrap(&stored.value).map_err(unreadable)?;
+        Ok(Some(codec::protobuf::Message { bytes: envelope.raw, ty: self.resource.storage_ty() }))
+    }
+
+    /// Those parts of a stored object that `part` names, or more of it.
+    pub fn decode_part(&self, stored: &Stored, part: &codec::protobuf::Projection) -> Result<Object> {
+        let Some(message) = self.message(stored)? else { return self.decode(stored) };
+        let mut object = codec::protobuf::decode_part(message.bytes, message.ty, part).map_err(unreadable)?;
+        self.name_kind(&mut object);
+        Ok(object)
+    }
+
+    /// Says of what kind a stored object is.
+    fn name_kind(&self, object: &mut Object) {
+        object.insert("kind".to_owned(), self.resource.storage_gvk.kind.clone().into());
+        object.insert("apiVersion".to_owned(), self.resource.storage_gvk.api_version().into());
     }
 
     /// Writes a key that must not exist yet.
@@ -234,15 +266,13 @@ impl Store {
 
     fn decode_value(&self, value: &Bytes) -> Result<Object> {
         let ty = self.resource.storage_ty();
-        let unreadable = |why: codec::DecodeError| Status::internal(format!("unable to decode the stored object: {}", why.0));
         let mut object = if value.starts_with(codec::protobuf::MAGIC) {
             let envelope = codec::protobuf::unwrap(value).map_err(unreadable)?;
             codec::protobuf::decode(envelope.raw, ty).map_err(unreadable)?
         } else {
             codec::json::decode(value, ty).map_err(unreadable)?.object
         };
-        object.insert("kind".to_owned(), self.resource.storage_gvk.kind.clone().into());
-        object.insert("apiVersion".to_owned(), self.resource.storage_gvk.api_version().into());
+        self.name_kind(&mut object);
         Ok(object)
     }
 
@@ -266,8 +296,7 @@ impl Store {
         if let Some(conversion) = resource.conversion {
             conversion.to_storage(object);
         }
-        object.insert("kind".to_owned(), resource.storage_gvk.kind.clone().into());
-        object.insert("apiVersion".to_owned(), resource.storage_gvk.api_version().into());
+        self.name_kind(object);
         resource.strategy.default(object);
     }
 
@@ -368,6 +397,11 @@ pub fn too_large_resource_version(asked: Revision, current: Revision) -> Status 
         field: String::new(),
     }];
     status
+}
+
+/// The Status for stored bytes that are no object.
+pub fn unreadable(why: codec::DecodeError) -> Status {
+    Status::internal(format!("unable to decode the stored object: {}", why.0))
 }
 
 /// Counts a change of anything but metadata and status in `metadata.generation`.

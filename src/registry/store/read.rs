@@ -124,7 +124,10 @@ impl Store {
 
     /// Whether a selection takes a stored object.
     pub(super) fn selects(&self, selection: &Selection, stored: &Stored) -> Result<bool> {
-        Ok(selection.is_empty() || selection.matches(self.resource.strategy, &self.decode(stored)?))
+        if selection.is_empty() {
+            return Ok(true);
+        }
+        Ok(selection.matches(self.resource.strategy, self.reader(stored)?.as_ref()))
     }
 
     /// Checks the field labels of a selector and turns the options into a selection.

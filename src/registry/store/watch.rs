@@ -6,9 +6,9 @@ use std::sync::Arc;
 use futures::StreamExt;
 
 use crate::cacher::{Cacher, Change, Cursor, Ended, Interest};
+use crate::meta::Status;
 use crate::meta::options::{ListOptions, parse_resource_version};
 use crate::meta::status::Result;
-use crate::meta::{Object, Status};
 use crate::storage::{Revision, StorageError, Stored, WatchEvent, WatchStream};
 
 use super::items::Items;
@@ -158,11 +158,6 @@ impl Store {
         let changes = self.storage.watch(&events.prefix, after).await;
         events.source = Source::Storage(changes.map_err(|error| watch_status(self, error))?);
         Ok(events)
-    }
-
-    /// The object of an event, as a tree.
-    pub fn event_object(&self, event: &Event) -> Result<Option<Object>> {
-        event.stored.as_ref().map(|stored| self.decode(stored)).transpose()
     }
 }
 
