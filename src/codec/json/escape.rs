@@ -2,6 +2,8 @@
 
 /// How many bytes are looked at and copied at once.
 const STEP: usize = 16;
+/// The same, of long texts.
+const LONG_STEP: usize = 64;
 
 /// By how many bytes of a step count: ones for those that do.
 const COUNTS: [[u8; STEP]; STEP + 1] = {
@@ -49,15 +51,24 @@ fn step(document: &[u8], at: usize) -> [u8; STEP] {
     }
 }
 
-/// Appends a step of `document` after another while `is_plain` says that nothing in it needs a look; returns where it
-/// stopped, which is `end` if nothing did.
-#[inline]
-fn copy_plain(document: &[u8], start: usize, end: usize, out: &mut Vec<u8>, is_plain: impl Fn(&[u8; STEP], usize) -> bool) -> usize {
+/// Appends the bytes of `document` from `start` on until one that `is_special`; returns the beginning of the step that it is in,
+/// which is `end` if there is none. Compiles to vector instructions.
+#[inline(always)]
+fn copy_plain(document: &[u8], start: usize, end: usize, out: &mut Vec<u8>, is_special: impl Fn(u8) -> bool) -> usize {
     let mut at = start;
+    while at + LONG_STEP <= end {
+        let Some(step) = document.get(at..).and_then(|rest| rest.first_chunk::<LONG_STEP>()) else { break };
+        if step.iter().fold(false, |found, &byte| found | is_special(byte)) {
+            break;
+        }
+        out.extend_from_slice(step);
+        at += LONG_STEP;
+    }
     while at < end {
         let step = step(document, at);
         let count = (end - at).min(STEP);
-        if !is_plain(&step, count) {
+        let counted = step.iter().zip(&COUNTS[count]);
+        if counted.fold(0, |found, (&byte, &counts)| found | u8::from(is_special(byte)) & counts) != 0 {
             return at;
         }
         out.extend_from_slice(&step);
@@ -69,33 +80,23 @@ fn copy_plain(document: &[u8], start: usize, end: usize, out: &mut Vec<u8>, is_p
     end
 }
 
-/// Whether the first `count` bytes are ASCII that Go writes as it is. Compiles to a few vector instructions.
-#[inline]
-fn is_plain_ascii(step: &[u8; STEP], count: usize) -> bool {
-    let mut found = 0;
-    for (&byte, &counts) in step.iter().zip(&COUNTS[count]) {
-        // As signed numbers, control characters and what is not ASCII are the small ones.
-        let special = ((byte as i8) < 0x20) | (byte | 2 == b'>') | (byte | 4 == b'&') | (byte == b'\\');
-        found |= u8::from(special) & counts;
-    }
-    found == 0
+/// Whether a byte of a string is anything but ASCII that Go writes as it is.
+#[inline(always)]
+fn is_special_text(byte: u8) -> bool {
+    // As signed numbers, control characters and what is not ASCII are the small ones.
+    ((byte as i8) < 0x20) | (byte | 2 == b'>') | (byte | 4 == b'&') | (byte == b'\\')
 }
 
-/// Whether the first `count` bytes are ASCII of raw JSON that compacting leaves as it is.
-#[inline]
-fn is_compact_ascii(step: &[u8; STEP], count: usize) -> bool {
-    let mut found = 0;
-    for (&byte, &counts) in step.iter().zip(&COUNTS[count]) {
-        let special = ((byte as i8) <= 0x20) | (byte | 2 == b'>') | (byte == b'&');
-        found |= u8::from(special) & counts;
-    }
-    found == 0
+/// Whether a byte of raw JSON is anything but ASCII that compacting leaves as it is.
+#[inline(always)]
+fn is_special_json(byte: u8) -> bool {
+    ((byte as i8) <= 0x20) | (byte | 2 == b'>') | (byte == b'&')
 }
 
 /// Appends the bytes of `document` from `start` to `end` as the inside of a string. What is not UTF-8 becomes U+FFFD.
 #[inline]
 pub(in crate::codec) fn write_part(document: &[u8], start: usize, end: usize, out: &mut Vec<u8>) {
-    let at = copy_plain(document, start, end, out, is_plain_ascii);
+    let at = copy_plain(document, start, end, out, is_special_text);
     if at < end {
         // So far everything was ASCII: a character begins here.
         write_escaped(crate::codec::text(document.get(at..end).unwrap_or_default()).as_bytes(), out);
@@ -105,7 +106,7 @@ pub(in crate::codec) fn write_part(document: &[u8], start: usize, end: usize, ou
 /// Appends a string with quotes. As Go does, `<`, `>`, `&` and the line separators of Unicode are escaped.
 pub(in crate::codec) fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
-    let at = copy_plain(text.as_bytes(), 0, text.len(), out, is_plain_ascii);
+    let at = copy_plain(text.as_bytes(), 0, text.len(), out, is_special_text);
     if at < text.len() {
         write_escaped(&text.as_bytes()[at..], out);
     }
@@ -152,7 +153,7 @@ fn write_escaped(bytes: &[u8], out: &mut Vec<u8>) {
 /// is that of `document` from `start` to `end`.
 pub(in crate::codec) fn compact_part(document: &[u8], start: usize, end: usize, out: &mut Vec<u8>) {
     let begun = out.len();
-    if copy_plain(document, start, end, out, is_compact_ascii) < end {
+    if copy_plain(document, start, end, out, is_special_json) < end {
         out.truncate(begun);
         compact(document.get(start..end).unwrap_or_default(), out);
     }
@@ -218,8 +219,8 @@ mod tests {
     #[test]
     fn escapes_are_found_wherever_they_are() {
         for byte in 0..=0x7f_u8 {
-            for place in 0..40 {
-                let mut text = vec![b'a'; 40];
+            for place in 0..90 {
+                let mut text = vec![b'a'; 90];
                 text[place] = byte;
                 let text = String::from_utf8(text).expect("ASCII");
                 let mut want = Vec::new();
@@ -227,7 +228,7 @@ mod tests {
                 let (mut got, mut part) = (Vec::new(), Vec::new());
                 write_string(&text, &mut got);
                 assert_eq!(got[1..got.len() - 1], want);
-                write_part(text.as_bytes(), place, 40, &mut part);
+                write_part(text.as_bytes(), place, 90, &mut part);
                 assert_eq!(part, want[place..], "{byte} at {place}");
             }
         }
