@@ -9,6 +9,9 @@ IMAGE ?= keelson:dev
 # Flags for the benchmark of the server (`cd bench && go run . -help`).
 BENCH ?=
 
+# The entropy of the CPU's jitter, which aws-lc gathers besides the system's, would take most of the time of a start.
+release bench e2e: export AWS_LC_SYS_NO_JITTER_ENTROPY = 1
+
 .PHONY: help run test lint fmt deny bench e2e image helm-test release clean
 
 help: ## this list

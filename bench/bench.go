@@ -30,8 +30,10 @@ type bench struct {
 	profiling bool
 	// readyAfter is how long the server took to be ready on a new store.
 	readyAfter time.Duration
-	clients    []*http.Client
-	nginxes    []*http.Client
+	// readyCPU is the CPU time that its latest start took, until it was ready.
+	readyCPU time.Duration
+	clients  []*http.Client
+	nginxes  []*http.Client
 	// published counts the bodies that nginx serves.
 	published int
 	// once loads what rows share.
@@ -129,7 +131,7 @@ func (b *bench) startServer() (err error) {
 	}
 	client := b.keys.client()
 	defer client.CloseIdleConnections()
-	return b.server.await(b.ctx, func() bool {
+	err = b.server.await(b.ctx, func() bool {
 		// A connection that is refused costs less than a client's handshake.
 		tcp, err := net.Dial("tcp", "127.0.0.1:"+port)
 		if err != nil {
@@ -138,6 +140,11 @@ func (b *bench) startServer() (err error) {
 		tcp.Close()
 		return answers(client, b.url+"/readyz")
 	})
+	if err != nil {
+		return err
+	}
+	b.readyCPU, err = b.server.cpu()
+	return err
 }
 
 // restart stops the server and starts it again on the same store.

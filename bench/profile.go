@@ -12,9 +12,13 @@ import (
 
 const (
 	// samplesPerSecond is how often perf looks at each thread: no multiple of what programs do regularly.
-	samplesPerSecond = "997"
+	samplesPerSecond = "299"
+	// callers is how stacks are taken: by the tables for unwinding, from so many bytes. Release builds have no frame pointers.
+	callers = "dwarf,32768"
 	// topFunctions is how many lines of a profile are printed.
-	topFunctions = 30
+	topFunctions = 40
+	// lineShown is how much of a line is: symbols of generic functions are long.
+	lineShown = 160
 	// perfStarts is how long perf takes until it samples.
 	perfStarts = 500 * time.Millisecond
 )
@@ -29,7 +33,7 @@ func profile(p *process, folder string, work func() error) error {
 	data := filepath.Join(folder, "perf.data")
 	defer os.Remove(data)
 	recorder, err := spawn(filepath.Join(folder, "perf.log"), folder, perf,
-		"record", "-q", "-e", "cpu-clock", "-F", samplesPerSecond, "-g", "-p", fmt.Sprint(p.pid()), "-o", data)
+		"record", "-q", "-e", "cpu-clock", "-F", samplesPerSecond, "--call-graph", callers, "-p", fmt.Sprint(p.pid()), "-o", data)
 	if err != nil {
 		return err
 	}
@@ -41,7 +45,15 @@ func profile(p *process, folder string, work func() error) error {
 	failed := work()
 	_ = recorder.cmd.Process.Signal(syscall.SIGINT)
 	<-recorder.done
-	out, err := exec.Command(perf, "report", "-i", data, "--stdio", "--no-children", "-g", "none", "--sort", "dso,symbol").Output()
+	top(perf, data, "in the function itself", "--no-children")
+	top(perf, data, "with what it calls", "--children")
+	return failed
+}
+
+// top prints the functions that took most time.
+func top(perf, data, what, children string) {
+	say("    %s:", what)
+	out, err := exec.Command(perf, "report", "-i", data, "--stdio", children, "--no-inline", "-g", "none", "--sort", "dso,symbol").Output()
 	if err != nil {
 		say("  no profile: %v", err)
 	}
@@ -51,7 +63,6 @@ func profile(p *process, folder string, work func() error) error {
 			continue
 		}
 		printed++
-		say("    %s", line)
+		say("    %s", line[:min(len(line), lineShown)])
 	}
-	return failed
 }
