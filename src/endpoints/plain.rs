@@ -6,6 +6,7 @@ use crate::codec::{self, json, protobuf};
 use crate::meta::status::Result;
 use crate::registry::resource::Resource;
 use crate::registry::store::{Page, Store, unreadable};
+use crate::registry::table;
 use crate::storage::Stored;
 
 use super::body::Body;
@@ -59,21 +60,16 @@ impl Plain {
     }
 
     fn revised<'a>(self, message: protobuf::Message<'a>, stored: &Stored) -> Option<protobuf::Revised<'a>> {
-        let object = protobuf::Revised::new(message, revision(stored))?;
+        let object = protobuf::Revised::new(message, stored.written_at())?;
         Some(if self.metadata.is_some() { object.metadata() } else { object })
     }
 
     /// Appends the JSON of an object, without `kind` and `apiVersion` where they are empty.
     fn json(self, message: protobuf::Message, stored: &Stored, api_version: &str, kind: &str, out: &mut Vec<u8>) -> Result<()> {
         if self.metadata.is_none() {
-            return protobuf::to_json(message.bytes, message.ty, api_version, kind, revision(stored), out).map_err(unreadable);
+            return protobuf::to_json(message.bytes, message.ty, api_version, kind, stored.written_at(), out).map_err(unreadable);
         }
-        out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"");
-        out.extend_from_slice(api_version.as_bytes());
-        out.extend_from_slice(b"\",\"metadata\":");
-        protobuf::metadata_to_json(message.bytes, message.ty, revision(stored), out).map_err(unreadable)?;
-        out.push(b'}');
-        Ok(())
+        table::write_partial_of(out, message, stored.written_at(), api_version).map_err(unreadable)
     }
 
     /// The body of a list; `None` if one of its objects takes a tree.
@@ -126,9 +122,4 @@ impl Plain {
         };
         list_body::stream(head, page.items.clone(), b"", tail, render).map(Some)
     }
-}
-
-/// The resourceVersion to show: none for what a dry run made.
-fn revision(stored: &Stored) -> Option<i64> {
-    (stored.mod_revision > 0).then_some(stored.mod_revision)
 }

@@ -13,11 +13,12 @@ use crate::meta::status::Result;
 use crate::meta::{Object, Status};
 use crate::registry::printers;
 use crate::registry::resource::Resource;
-use crate::registry::store::{Page, Store, reshape};
+use crate::registry::store::{Page, Store, reshape, unreadable};
 use crate::registry::table::{self, IncludeObject};
 use crate::storage::Stored;
 
 use super::body::{self, Body};
+use super::list_body;
 use super::negotiate::{Form, MediaType, Output};
 use super::plain::Plain;
 
@@ -85,12 +86,56 @@ impl View<'_> {
                 let object = self.tree(shown)?;
                 Ok(encode_fixed(&partial_metadata(&object, version), self.output))
             }
-            Form::Table(version) => {
-                let object = self.raw_tree(shown)?;
-                let meta = table::ListMeta { resource_version: object.resource_version(), ..table::ListMeta::default() };
-                self.table_bytes(std::slice::from_ref(&object), meta, version, true)
-            }
+            Form::Table(version) => self.table_of(shown, version, true),
         }
+    }
+
+    /// A Table of one object, with column definitions if `headers`.
+    pub fn table_of(&self, shown: Shown, version: &'static str, headers: bool) -> Result<Vec<u8>> {
+        if let (Shown::Stored(stored), Some(rows)) = (&shown, self.rows(version))
+            && let Some(message) = self.store.message(stored)?
+        {
+            let (mut out, format) = (Vec::new(), rows.format());
+            let revision = stored.written_at().map(|at| at.to_string()).unwrap_or_default();
+            let meta = table::ListMeta { resource_version: &revision, ..table::ListMeta::default() };
+            format.head(meta, headers, &mut out);
+            out.extend_from_slice(format.before_row(true));
+            rows.row(message, stored.written_at(), &mut out).map_err(unreadable)?;
+            out.extend_from_slice(format.tail(false));
+            return Ok(out);
+        }
+        let object = self.raw_tree(shown)?;
+        let meta = table::ListMeta { resource_version: object.resource_version(), ..table::ListMeta::default() };
+        self.table_bytes(std::slice::from_ref(&object), meta, version, headers)
+    }
+
+    /// What makes rows of stored bytes, where nothing needs trees.
+    fn rows(&self, version: &'static str) -> Option<table::Rows<'static>> {
+        let (resource, gvr) = (self.resource(), &self.resource().gvr);
+        let printer = printers::for_resource(&gvr.group, &gvr.resource);
+        let json = self.output.media == MediaType::Json && !self.output.pretty;
+        if !json || !resource.stored_as_served() || printer.order().is_some() {
+            return None;
+        }
+        let format = table::Format { printer, api_version: meta_version(version), include: self.include, now: self.now };
+        Some(table::Rows::new(format, gvr, &resource.gvk, resource.storage_ty()))
+    }
+
+    /// The body of a Table, row by row; `None` where it takes trees, or is empty.
+    fn table_list(&self, page: &Page, version: &'static str) -> Result<Option<Body>> {
+        let Some(rows) = self.rows(version).filter(|_| page.items.clone().next().is_some()) else { return Ok(None) };
+        let (mut head, format, revision) = (Vec::new(), rows.format(), page.revision.to_string());
+        let meta =
+            table::ListMeta { resource_version: &revision, continue_token: &page.continue_token, remaining_item_count: page.remaining };
+        format.head(meta, true, &mut head);
+        head.extend_from_slice(format.before_row(true));
+        let tail = [format.tail(false), b"\n"].concat();
+        let store = self.store.clone();
+        let render = move |stored: &Stored, out: &mut Vec<u8>| {
+            let message = store.message(stored)?.ok_or_else(|| Status::internal("a stored object is no protobuf"))?;
+            rows.row(message, stored.written_at(), out).map_err(unreadable)
+        };
+        list_body::stream(head, page.items.clone(), format.before_row(false), tail, render).map(Some)
     }
 
     /// The way from stored bytes without a tree, if there is one.
@@ -101,12 +146,11 @@ impl View<'_> {
     /// A Table of objects of the storage version.
     pub fn table_bytes(&self, objects: &[Object], meta: table::ListMeta, version: &str, headers: bool) -> Result<Vec<u8>> {
         let gvr = &self.resource().gvr;
-        let api_version = meta_version(version);
         let printer = match objects {
             [scale] if scale.kind() == "Scale" => printers::scale(),
             _ => printers::for_resource(&gvr.group, &gvr.resource),
         };
-        let format = table::Format { printer, api_version: &api_version, include: self.include, now: self.now };
+        let format = table::Format { printer, api_version: meta_version(version), include: self.include, now: self.now };
         let mut order: Vec<&Object> = objects.iter().collect();
         if let Some(compare) = printer.order() {
             order.sort_by(|a, b| compare(a, b));
@@ -144,6 +188,11 @@ impl View<'_> {
         {
             return Ok(body);
         }
+        if let Form::Table(version) = self.output.form
+            && let Some(body) = self.table_list(&page, version)?
+        {
+            return Ok(body);
+        }
         let mut bytes = self.list_bytes(page)?;
         end_line(&mut bytes, self.output);
         Ok(body::full(bytes))
@@ -160,7 +209,7 @@ impl View<'_> {
                     items.push(Value::from(partial_metadata(&self.tree(Shown::Stored(stored?))?, version)));
                 }
                 let items = if items.is_empty() { Value::Null } else { Value::Array(items) };
-                Ok(encode_fixed(&envelope("PartialObjectMetadataList", &meta_version(version), list_meta, items), self.output))
+                Ok(encode_fixed(&envelope("PartialObjectMetadataList", meta_version(version), list_meta, items), self.output))
             }
             Form::Table(version) => {
                 let revision = page.revision.to_string();
@@ -220,8 +269,8 @@ pub(super) fn envelope(kind: &str, api_version: &str, metadata: Map<String, Valu
     out
 }
 
-fn meta_version(version: &str) -> String {
-    format!("meta.k8s.io/{version}")
+fn meta_version(version: &str) -> &'static str {
+    if version == "v1" { "meta.k8s.io/v1" } else { "meta.k8s.io/v1beta1" }
 }
 
 /// An object without anything but its metadata.

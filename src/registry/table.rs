@@ -171,16 +171,21 @@ impl Format<'_> {
 pub struct Rows<'a> {
     format: Format<'a>,
     /// The served kind, which is also the stored one where whole objects are included.
-    gvk: &'a Gvk,
+    gvk: Gvk,
     part: Projection,
 }
 
 impl<'a> Rows<'a> {
     /// Rows of a built-in resource whose stored messages are of type `ty`.
-    pub fn new(format: Format<'a>, gvr: &Gvr, gvk: &'a Gvk, ty: TypeRef) -> Self {
+    pub fn new(format: Format<'a>, gvr: &Gvr, gvk: &Gvk, ty: TypeRef) -> Self {
         let paths = [paths::METADATA, paths::of(&gvr.group, &gvr.resource)];
         let part = Projection::new(ty, paths.iter().flat_map(|paths| paths.split_whitespace()));
-        Self { format, gvk, part }
+        Self { format, gvk: gvk.clone(), part }
+    }
+
+    /// What the rows stand in.
+    pub fn format(&self) -> Format<'a> {
+        self.format
     }
 
     /// Appends the row of a message at a revision.

@@ -25,6 +25,13 @@ pub struct Stored {
     pub mod_revision: Revision,
 }
 
+impl Stored {
+    /// When the value was last written; `None` for what never was (a dry run's).
+    pub fn written_at(&self) -> Option<Revision> {
+        (self.mod_revision > 0).then_some(self.mod_revision)
+    }
+}
+
 /// What to list: keys below `prefix`, from `start` (inclusive; the prefix itself where empty) in ascending order.
 #[derive(Clone, Debug, Default)]
 pub struct ListRequest {

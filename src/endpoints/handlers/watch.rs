@@ -155,10 +155,10 @@ impl Frames {
     fn object(&mut self, shown: Shown) -> Result<Vec<u8>> {
         let output = Output { pretty: false, ..self.output };
         let view = View { store: &self.store, output, include: self.include, now: self.clock.now() };
-        let Form::Table(version) = output.form else { return view.object_bytes(shown) };
-        let object = view.raw_tree(shown)?;
-        let meta = ListMeta { resource_version: object.resource_version(), ..ListMeta::default() };
-        view.table_bytes(std::slice::from_ref(&object), meta, version, std::mem::take(&mut self.with_columns))
+        match output.form {
+            Form::Table(version) => view.table_of(shown, version, std::mem::take(&mut self.with_columns)),
+            _ => view.object_bytes(shown),
+        }
     }
 
     /// A BOOKMARK: an object of the kind with nothing but a resourceVersion.
