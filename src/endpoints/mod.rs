@@ -19,10 +19,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::Chain;
 use crate::auth::User;
-use crate::auth::authz::Authorizer;
 use crate::auth::authz::rbac::RbacStore;
+use crate::auth::authz::{self, Authorizer};
 use crate::base::clock::Clock;
 use crate::meta::options::Query;
+use crate::meta::selector::fields::FieldSelector;
 use crate::registry::Registry;
 use crate::registry::builtin::authentication::TokenReviewer;
 
@@ -70,6 +71,33 @@ impl Request {
     pub fn header(&self, name: http::header::HeaderName) -> String {
         let values: Vec<&str> = self.headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
         values.join(",")
+    }
+
+    /// What the authorizers are asked about the request.
+    pub fn attributes(&self) -> authz::Attributes {
+        let info = &self.info;
+        authz::Attributes {
+            user: self.user.clone(),
+            verb: info.verb.clone(),
+            group: info.group.clone(),
+            version: info.version.clone(),
+            resource: info.resource.clone(),
+            subresource: info.subresource.clone(),
+            namespace: info.namespace.clone(),
+            name: info.name.clone(),
+            resource_request: info.is_resource,
+            path: info.path.clone(),
+            field_equals: self.field_equals(),
+        }
+    }
+
+    /// The exact matches of the field selector, for authorizers that look at them.
+    fn field_equals(&self) -> Vec<(String, String)> {
+        if !matches!(self.info.verb.as_str(), "list" | "watch" | "deletecollection") {
+            return Vec::new();
+        }
+        let selector = FieldSelector::parse(self.query.get("fieldSelector").unwrap_or("")).unwrap_or_default();
+        selector.terms.into_iter().filter(|term| !term.negated).map(|term| (term.field, term.value)).collect()
     }
 
     pub fn user_agent(&self) -> &str {

@@ -22,7 +22,6 @@ use crate::endpoints::negotiate;
 use crate::endpoints::request_info::RequestInfo;
 use crate::endpoints::{Api, Request, handlers, respond};
 use crate::meta::options::Query;
-use crate::meta::selector::fields::FieldSelector;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Status};
 use crate::registry::Registry;
@@ -104,7 +103,7 @@ impl Chain {
         if let Some(user) = impersonation::apply(request, self.authorizer.as_ref()).await? {
             request.user = user;
         }
-        let attributes = attributes(request);
+        let attributes = request.attributes();
         match self.authorizer.authorize(&attributes).await {
             Decision::Allow(_) => Ok(()),
             Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(authz::forbidden(&attributes, &reason)),
@@ -188,33 +187,6 @@ impl Counted {
             dry_run: if self.dry_run { "All" } else { "" },
         }
     }
-}
-
-/// What the authorizers are asked.
-fn attributes(request: &Request) -> authz::Attributes {
-    let info = &request.info;
-    authz::Attributes {
-        user: request.user.clone(),
-        verb: info.verb.clone(),
-        group: info.group.clone(),
-        version: info.version.clone(),
-        resource: info.resource.clone(),
-        subresource: info.subresource.clone(),
-        namespace: info.namespace.clone(),
-        name: info.name.clone(),
-        resource_request: info.is_resource,
-        path: info.path.clone(),
-        field_equals: field_equals(request),
-    }
-}
-
-/// The exact matches of the field selector, for authorizers that look at them.
-fn field_equals(request: &Request) -> Vec<(String, String)> {
-    if !matches!(request.info.verb.as_str(), "list" | "watch" | "deletecollection") {
-        return Vec::new();
-    }
-    let selector = FieldSelector::parse(request.query.get("fieldSelector").unwrap_or("")).unwrap_or_default();
-    selector.terms.into_iter().filter(|term| !term.negated).map(|term| (term.field, term.value)).collect()
 }
 
 /// How long the request may take; `None` for watches and streams, which end by themselves.

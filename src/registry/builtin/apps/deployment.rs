@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::rollout::{amount, check_at_most_all, check_count_or_percent, field};
-use super::workload::{check_replica_template, check_selector, collisions_only_grow, pod_name_warning, status_counts};
+use super::workload::{check_selected_template, collisions_only_grow, replica_warnings, status_counts};
 use crate::meta::{ErrorList, FieldError, Object, Path};
-use crate::registry::builtin::core::pod::{PodOptions, default_template, template_warnings};
+use crate::registry::builtin::core::pod::default_template;
 use crate::registry::builtin::defaults::{fill, fill_text, part_or_new};
 use crate::registry::validation::{Fields, immutable, not_negative, same};
 use crate::registry::{Context, Strategy, Subresource};
@@ -59,14 +59,7 @@ impl Strategy for Deployments {
     }
 
     fn warnings(&self, object: &Object, old: Option<&Object>) -> Vec<String> {
-        let mut warnings = Vec::new();
-        if old.is_none() {
-            warnings.extend(pod_name_warning(object));
-        }
-        if old.is_none_or(|old| old.generation() != object.generation()) {
-            warnings.extend(template_warnings(&Path::new("spec").child("template"), object.at("/spec/template")));
-        }
-        warnings
+        replica_warnings(object, old)
     }
 }
 
@@ -75,14 +68,7 @@ fn check_spec(errors: &mut ErrorList, object: &Object, old: Option<&Object>) {
     let spec = object.map("spec").unwrap_or(&empty);
     let path = Path::new("spec");
     not_negative(errors, &path.child("replicas"), spec.int("replicas").unwrap_or(0));
-    let selector = spec.map("selector");
-    if check_selector(errors, &path.child("selector"), selector, "deployment") {
-        let options = PodOptions::of_templates(spec.field("template"), old.and_then(|old| old.at("/spec/template")));
-        check_replica_template(errors, &path.child("template"), spec, &options);
-    } else {
-        let shown = selector.cloned().unwrap_or_default();
-        errors.push(FieldError::invalid(&path.child("selector"), shown, "invalid label selector"));
-    }
+    check_selected_template(errors, spec, old);
     check_strategy(errors, &path.child("strategy"), spec.map("strategy").unwrap_or(&empty));
     let min_ready = spec.int("minReadySeconds").unwrap_or(0);
     not_negative(errors, &path.child("minReadySeconds"), min_ready);

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::meta::{ErrorList, FieldError, Object, Path, names};
-use crate::registry::builtin::core::pod::{PodOptions, validate_template};
+use crate::registry::builtin::core::pod::{PodOptions, template_warnings, validate_template};
 use crate::registry::validation::{Fields, SelectorOptions, label_selector_matches, not_negative, validate_label_selector};
 
 /// Checks that a selector is there, well formed and not empty. Whether it can be matched against labels at all is the
@@ -48,8 +48,32 @@ pub fn check_runs_forever(errors: &mut ErrorList, path: &Path, template: &Map<St
     }
 }
 
-/// The template of a ReplicaSet, or of a Deployment that makes some.
-pub fn check_replica_template(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>, options: &PodOptions) {
+/// The selector and the template of a ReplicaSet, or of a Deployment that makes some.
+pub fn check_selected_template(errors: &mut ErrorList, spec: &Map<String, Value>, old: Option<&Object>) {
+    let path = Path::new("spec");
+    let selector = spec.map("selector");
+    if check_selector(errors, &path.child("selector"), selector, "deployment") {
+        let options = PodOptions::of_templates(spec.field("template"), old.and_then(|old| old.at("/spec/template")));
+        check_replica_template(errors, &path.child("template"), spec, &options);
+    } else {
+        let shown = selector.cloned().unwrap_or_default();
+        errors.push(FieldError::invalid(&path.child("selector"), shown, "invalid label selector"));
+    }
+}
+
+/// What to say about a ReplicaSet or Deployment: of its name once, of its template whenever there is a new generation.
+pub fn replica_warnings(object: &Object, old: Option<&Object>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if old.is_none() {
+        warnings.extend(pod_name_warning(object));
+    }
+    if old.is_none_or(|old| old.generation() != object.generation()) {
+        warnings.extend(template_warnings(&Path::new("spec").child("template"), object.at("/spec/template")));
+    }
+    warnings
+}
+
+fn check_replica_template(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>, options: &PodOptions) {
     let empty = Map::new();
     let template = spec.map("template").unwrap_or(&empty);
     let selector = spec.map("selector");
