@@ -1,6 +1,6 @@
 //! Trees that are nearly in the form of their type, as patches and applies leave them: put right in place, without a copy.
 
-use super::{MAX_TREE_DEPTH, base64, shape};
+use super::{MAX_TREE_DEPTH, base64, json, shape};
 use crate::meta::quantity::Quantity;
 use crate::meta::{Map, Value, time};
 use crate::schema::{Field, Kind, Presence, Schema, SchemaAlternative, TypeId, TypeRef};
@@ -123,7 +123,9 @@ impl Walker<'_> {
             (SchemaAlternative::Array, Value::Array(items)) => {
                 items.iter_mut().all(|value| self.element(&Kind::Message(id), value, depth + 1))
             }
-            (SchemaAlternative::StringArray, Value::Array(items)) => items.iter_mut().all(|value| self.element(&Kind::String, value, depth)),
+            (SchemaAlternative::StringArray, Value::Array(items)) => {
+                items.iter_mut().all(|value| self.element(&Kind::String, value, depth))
+            }
             (SchemaAlternative::Bool, Value::Bool(_)) => true,
             _ => false,
         }
@@ -149,7 +151,7 @@ impl Walker<'_> {
                 Ok(normal) => Value::String(normal.into_owned()),
                 Err(_) => return false,
             },
-            (Kind::Quantity, Value::Number(number)) => match Quantity::normalise(&number.to_string()) {
+            (Kind::Quantity, Value::Number(_)) => match Quantity::normalise(&json::text_of(value)) {
                 Ok(normal) => Value::String(normal.into_owned()),
                 Err(_) => return false,
             },
@@ -200,5 +202,78 @@ fn stays(field: &Field, value: &Value) -> bool {
         (_, Value::Null) => false,
         (Presence::OmitEmpty, value) => !shape::is_zero(value) || field.json == "managedFields",
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::{from_value, unstructured};
+    use crate::meta::Gvk;
+    use serde_json::json;
+
+    fn ty(api_version: &str, kind: &str) -> TypeRef<'static> {
+        crate::schema::builtin().get(&Gvk::from_api_version(api_version, kind)).expect("a built-in kind")
+    }
+
+    fn deployments() -> Vec<Value> {
+        let container =
+            json!({"image": "i", "name": "c", "resources": {"limits": {"memory": "1.0Gi", "cpu": 2}}, "ports": [{"containerPort": 80}]});
+        let strategy = json!({"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 1}, "type": null});
+        vec![
+            json!({}),
+            json!({"metadata": {"labels": {"b": "1", "a": null}, "creationTimestamp": "2020-01-01T01:00:00+01:00"}}),
+            json!({"spec": {"template": {"spec": {"containers": [container, null]}}, "strategy": strategy, "replicas": 0, "paused": false}}),
+            json!({"status": {"conditions": []}, "metadata": {"finalizers": [], "managedFields": []}, "spec": {"selector": {"matchLabels": {}}}}),
+        ]
+    }
+
+    #[test]
+    fn trees_come_out_as_from_a_round_trip() {
+        for value in deployments() {
+            let want = from_value(&value, ty("apps/v1", "Deployment")).expect("valid").object;
+            let Value::Object(mut object) = value.clone() else { panic!("an object") };
+            assert!(conform(&mut object, ty("apps/v1", "Deployment"), Rules::Json), "{value}");
+            assert_eq!(Value::Object(object).to_string(), Value::from(want).to_string(), "{value}");
+        }
+    }
+
+    #[test]
+    fn what_is_odd_is_left_to_others() {
+        for (value, why) in [
+            (json!({"spec": {"replicas": "1"}}), Some("unrecognized type: int32")),
+            (json!({"spec": {"replicas": 1.5}}), Some("cannot convert float64 to int32")),
+            (json!({"spec": {"template": []}}), Some("cannot restore struct from: slice")),
+            (json!({"spec": {"template": {"spec": {"containers": "x"}}}}), Some("cannot restore slice from string")),
+            (json!({"metadata": {"labels": 1}}), Some("cannot restore map from int64")),
+            (json!({"metadata": {"name": 1}}), Some("cannot convert int64 to string")),
+            (
+                json!({"spec": {"strategy": {"rollingUpdate": {"maxSurge": true}}}}),
+                Some("json: cannot unmarshal bool into Go value of type int32"),
+            ),
+            (json!({"spec": {"nonsense": 1}}), None),
+        ] {
+            let Value::Object(object) = value.clone() else { panic!("an object") };
+            assert!(!conform(&mut object.clone(), ty("apps/v1", "Deployment"), Rules::Unstructured), "{value}");
+            assert_eq!(unstructured::misfit(&object, ty("apps/v1", "Deployment")).as_deref(), why, "{value}");
+        }
+    }
+
+    #[test]
+    fn the_converter_is_generous_with_numbers() {
+        let Value::Object(mut object) = json!({"spec": {"replicas": 2.0, "minReadySeconds": 4294967297i64}}) else { panic!("an object") };
+        assert!(!conform(&mut object.clone(), ty("apps/v1", "Deployment"), Rules::Json));
+        assert!(conform(&mut object, ty("apps/v1", "Deployment"), Rules::Unstructured));
+        assert_eq!((object["spec"]["replicas"].as_i64(), object["spec"]["minReadySeconds"].as_i64()), (Some(2), Some(1)));
+    }
+
+    #[test]
+    fn unknown_fields_are_told_in_order() {
+        let Value::Object(object) = json!({"z": 1, "spec": {"template": {"spec": {"containers": [{"y": 1}, {"x": 1}]}}}}) else {
+            panic!("an object")
+        };
+        let found = unstructured::unknown_fields(&object, ty("apps/v1", "Deployment"));
+        let want = ["spec.template.spec.containers[0].y", "spec.template.spec.containers[1].x", "z"];
+        assert_eq!(found, want.map(|path| format!("unknown field \"{path}\"")));
     }
 }

@@ -4,9 +4,11 @@
 //! zero values that Go omits are absent, those that it shows are there (null for a nil list, map or time).
 
 mod base64;
+pub mod conform;
 pub mod json;
 pub mod protobuf;
 mod shape;
+pub mod unstructured;
 pub mod yaml;
 
 use std::borrow::Cow;

@@ -72,7 +72,7 @@ pub(super) fn empty(id: TypeId, schema: &Schema) -> Map<String, Value> {
     out
 }
 
-fn is_zero(value: &Value) -> bool {
+pub(super) fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Bool(value) => !value,

@@ -87,7 +87,8 @@ impl Reader<'_> {
 
     /// `go` is the name of the Go type where it has one of its own.
     fn value(&self, kind: &Kind, value: &Value, field: &Field, go: &str, depth: usize) -> Result {
-        let item_type = go.strip_prefix("[]").or_else(|| go.strip_prefix("map[").and_then(|rest| Some(rest.split_once(']')?.1))).unwrap_or("");
+        let item_type =
+            go.strip_prefix("[]").or_else(|| go.strip_prefix("map[").and_then(|rest| Some(rest.split_once(']')?.1))).unwrap_or("");
         match (kind, value) {
             (_, Value::Null) | (Kind::Raw | Kind::FieldsV1 | Kind::Any, _) => Ok(()),
             (Kind::Message(id), Value::Object(map)) => self.message(map, *id, depth + 1),
@@ -123,14 +124,14 @@ impl Reader<'_> {
             (Kind::Int32, _) => Err("unrecognized type: int32".to_owned()),
             (Kind::Int64, _) => Err("unrecognized type: int64".to_owned()),
             (Kind::Double, _) => Err("unrecognized type: float64".to_owned()),
-            (Kind::IntOrString, Value::Number(number)) => {
-                let text = json_text(value);
-                let fits = text.parse::<i32>().is_ok();
-                if fits { Ok(()) } else { foreign_number(number, &text) }
+            (Kind::IntOrString, Value::Number(_)) => {
+                let text = json::text_of(value);
+                let error = format!("json: cannot unmarshal number {text} into Go value of type int32");
+                text.parse::<i32>().map(drop).map_err(|_| error)
             }
             (Kind::IntOrString, _) => foreign("int32"),
             (Kind::Quantity, value) => {
-                let text = json_text(value);
+                let text = json::text_of(value);
                 let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(&text);
                 Quantity::normalise(text).map(drop).map_err(|error| error.to_string())
             }
@@ -142,10 +143,6 @@ impl Reader<'_> {
     }
 }
 
-fn foreign_number(_: &serde_json::Number, text: &str) -> Result {
-    Err(format!("json: cannot unmarshal number {text} into Go value of type int32"))
-}
-
 fn go_type<'g>(kind: &Kind, go: &'g str) -> &'g str {
     match (go, kind) {
         ("", Kind::Int32) => "int32",
@@ -153,12 +150,6 @@ fn go_type<'g>(kind: &Kind, go: &'g str) -> &'g str {
         ("", _) => "string",
         (named, _) => named,
     }
-}
-
-fn json_text(value: &Value) -> String {
-    let mut out = Vec::new();
-    json::encode_value(value, &mut out);
-    String::from_utf8(out).unwrap_or_default()
 }
 
 /// The JSON type of a value in the words of Go's errors.

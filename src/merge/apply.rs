@@ -16,7 +16,7 @@ use super::path::PathElement;
 use super::set::Set;
 use super::topology::Ty;
 use super::typed::{compare_maps, field_set_of_map, remove_entries};
-use super::validate::validate_map;
+use super::validate::{validate_map, validate_with_duplicates};
 use crate::meta::field::go_quote;
 use crate::meta::status::Cause;
 use crate::meta::{Gvk, Object, Status};
@@ -122,7 +122,13 @@ pub fn apply(live: Option<&Object>, config: &Map<String, Value>, gvk: &Gvk, writ
     let blank = if untracked || live.is_none() { blank_object(writer.ty) } else { Map::new() };
     let live_map = live.map_or(&blank, |live| &live.0);
     let managed = if untracked { owned_before(&blank, live_map, managed, writer)? } else { managed };
-    let (changed, entries) = apply_tracked(live_map, config, managed, writer, force)?;
+    check_config(config, writer)?;
+    let applied = apply_tracked(live_map, config, managed, writer, force);
+    let (changed, entries) = applied.map_err(|error| match (&error, validate_with_duplicates(writer.ty, live_map)) {
+        // Upstream looks at what stands first; here a look is only worth it once something is wrong.
+        (ApplyError::Other(_), Err(why)) => other(format_args!("failed to create typed live object ({}): {why}", name_text(live_map))),
+        _ => error,
+    })?;
     let mut object = Object(changed.unwrap_or_else(|| without_managed_fields(live_map)));
     object.metadata_mut().shift_remove("managedFields");
     if writer.manager == KUBECTL && object.annotations().is_some_and(|all| all.get(LAST_APPLIED).is_some_and(|it| it != "")) {
@@ -156,7 +162,27 @@ fn owned_before<'a>(
     writer: &Writer<'a>,
 ) -> Result<Managed<'a>> {
     let first = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
-    updated(blank, live, managed, &first).map_err(|error| other(format_args!("failed to create manager for existing fields: {error}")))
+    updated(blank, live, managed, &first).map_err(|error| {
+        let why = match validate_with_duplicates(writer.ty, live) {
+            Err(error) => format!("failed to convert new object ({}) to smd typed: {error}", name_text(live)),
+            Ok(()) => error,
+        };
+        other(format_args!("failed to create manager for existing fields: {why}"))
+    })
+}
+
+/// Refuses a configuration that says who manages it, or that does not fit its type.
+fn check_config(config: &Map<String, Value>, writer: &Writer<'_>) -> Result<()> {
+    if config
+        .get("metadata")
+        .and_then(|meta| meta.get("managedFields"))
+        .and_then(Value::as_array)
+        .is_some_and(|list| list.iter().all(Value::is_object))
+    {
+        return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
+    }
+    let wrong = |error| other(format_args!("failed to create typed patch object ({}): {error}", name_text(config)));
+    validate_map(writer.ty, config).map_err(wrong)
 }
 
 /// The object, `None` where nothing changes, and its managed fields.
@@ -170,16 +196,6 @@ fn apply_tracked<'a>(
     writer: &Writer<'a>,
     force: bool,
 ) -> Result<Applied> {
-    if config
-        .get("metadata")
-        .and_then(|meta| meta.get("managedFields"))
-        .and_then(Value::as_array)
-        .is_some_and(|list| list.iter().all(Value::is_object))
-    {
-        return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
-    }
-    let wrong = |error| other(format_args!("failed to create typed patch object ({}): {error}", name_text(config)));
-    validate_map(writer.ty, config).map_err(wrong)?;
     reconcile_all(&mut managed, writer);
 
     let mut merged = without_managed_fields(live);
@@ -320,9 +336,10 @@ fn prune(merged: Map<String, Value>, managed: &Managed, last: &Entry, writer: &W
     let mut lost = fields_then;
     lost.subtract(&named_fields(ty, &kept, "pruned object in last applied version")?);
     let dropped = last_named.intersection(&lost);
-    if dropped.is_empty() {
+    if dropped.is_empty() && last.api_version == writer.api_version {
         return Ok(merged);
     }
+    // Where the last version was another, the object has been there and back, which may show (the order of metrics).
     let mut out = match then {
         Cow::Owned(object) => object,
         Cow::Borrowed(_) => merged,

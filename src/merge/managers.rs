@@ -523,9 +523,13 @@ pub(super) fn blank_object(ty: Ty<'_>) -> Map<String, Value> {
 }
 
 fn blank_struct(ty: TypeRef<'_>) -> Map<String, Value> {
-    let shown = ty.get().fields.iter().filter(|field| field.presence == Presence::Always);
-    let shown = shown.filter(|field| !matches!(field.kind, Kind::Inline(_)));
-    shown.map(|field| (field.json.clone(), blank_value(ty, &field.kind))).collect()
+    let fields = ty.get().fields.iter().filter(|field| !matches!(field.kind, Kind::Inline(_)));
+    let shown = fields.filter_map(|field| match field.presence {
+        Presence::Always => Some((field.json.clone(), blank_value(ty, &field.kind))),
+        Presence::Nullable => Some((field.json.clone(), Value::Null)),
+        Presence::OmitEmpty | Presence::Pointer => None,
+    });
+    shown.collect()
 }
 
 fn blank_value(ty: TypeRef<'_>, kind: &Kind) -> Value {

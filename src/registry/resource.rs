@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::meta::{Gvk, Gvr, Object, status};
+use crate::codec::{self, conform::Rules};
+use crate::merge::{Ty, Versions};
+use crate::meta::{Gvk, Gvr, Map, Object, Value, status};
 use crate::schema::{ResourceDecl, Schema, TypeRef};
 
 use super::Strategy;
@@ -35,6 +37,54 @@ pub trait Conversion: Send + Sync {
     fn to_storage(&self, object: &mut Object);
     /// Turns an object of the storage version into one of the served version.
     fn to_served(&self, object: &mut Object);
+}
+
+/// One of the versions of a kind that has several.
+#[derive(Clone)]
+pub struct Version {
+    gvk: Gvk,
+    api_version: String,
+    /// `None` for the storage version.
+    conversion: Option<&'static dyn Conversion>,
+}
+
+impl Version {
+    pub fn new(gvk: Gvk, conversion: Option<&'static dyn Conversion>) -> Self {
+        Self { api_version: gvk.api_version(), gvk, conversion }
+    }
+}
+
+/// The versions of one group that a kind is served in, for the field managers that wrote in each. Managers who wrote
+/// through another group (events) are forgotten, as upstream forgets them.
+#[derive(Clone, Default)]
+pub struct KindVersions(pub Vec<Version>);
+
+impl KindVersions {
+    fn find(&self, api_version: &str) -> Option<&Version> {
+        self.0.iter().find(|version| version.api_version == api_version)
+    }
+}
+
+impl Versions for KindVersions {
+    fn type_of(&self, api_version: &str) -> Option<Ty<'_>> {
+        self.find(api_version).and_then(|version| crate::schema::builtin().get(&version.gvk)).map(Ty::from)
+    }
+
+    fn convert(&self, object: &Map<String, Value>, api_version: &str) -> Option<Map<String, Value>> {
+        let from = self.find(object.get("apiVersion").and_then(Value::as_str)?)?;
+        let to = self.find(api_version)?;
+        let mut object = Object(object.clone());
+        if let Some(conversion) = from.conversion {
+            conversion.to_storage(&mut object);
+        }
+        if let Some(conversion) = to.conversion {
+            conversion.to_served(&mut object);
+        }
+        object.insert("kind".to_owned(), to.gvk.kind.clone().into());
+        object.insert("apiVersion".to_owned(), api_version.into());
+        codec::conform::conform(&mut object, crate::schema::builtin().get(&to.gvk)?, Rules::Unstructured);
+        Some(object.0)
+    }
 }
 
 /// Side effects that belong to a write, such as the allocation of a cluster IP.
@@ -67,6 +117,8 @@ pub struct Resource {
     pub schema: SchemaHandle,
     pub strategy: &'static dyn Strategy,
     pub conversion: Option<&'static dyn Conversion>,
+    /// All versions of the kind; none where it has only one.
+    pub versions: KindVersions,
     pub hooks: Option<Arc<dyn Hooks>>,
     /// How long objects live (events).
     pub ttl: Option<Duration>,
@@ -85,7 +137,18 @@ impl Resource {
         let gvk = Gvk::new(&decl.group, &decl.version, &decl.kind);
         let storage_gvk = decl.storage_gvk.clone().unwrap_or_else(|| gvk.clone());
         let schema = SchemaHandle::Static(crate::schema::builtin());
-        Self { decl: decl.clone(), gvr, gvk, storage_gvk, schema, strategy, conversion: None, hooks: None, ttl: None }
+        Self {
+            decl: decl.clone(),
+            gvr,
+            gvk,
+            storage_gvk,
+            schema,
+            strategy,
+            conversion: None,
+            versions: KindVersions::default(),
+            hooks: None,
+            ttl: None,
+        }
     }
 
     /// The type of the served kind. Every resource is built over a schema that has it.

@@ -23,7 +23,7 @@ use crate::discovery::openapi::OpenApi;
 use crate::discovery::{About, Documents};
 use crate::endpoints::Api;
 use crate::meta::{Gvr, Object, Status};
-use crate::registry::builtin::autoscaling::AutoscalerConversion;
+use crate::registry::builtin::autoscaling::{self, AutoscalerConversion};
 use crate::registry::builtin::core::service::allocation::ServiceAllocator;
 use crate::registry::builtin::events::EventConversion;
 use crate::registry::{Registry, Resource, Store, builtin};
@@ -141,7 +141,10 @@ fn registry(parts: &Parts, clock: &Clock) -> Registry {
                 resource.ttl = Some(config.event_ttl);
                 resource.conversion = Some(&EventConversion);
             }
-            ("autoscaling", "v1", "horizontalpodautoscalers") => resource.conversion = Some(&AutoscalerConversion),
+            ("autoscaling", version, "horizontalpodautoscalers") => {
+                resource.versions = autoscaling::versions();
+                resource.conversion = (version == "v1").then_some(&AutoscalerConversion as _);
+            }
             _ => {}
         }
         stores.over(resource)

@@ -12,7 +12,7 @@ use crate::admission::Objects;
 use crate::auth::authn::jwt::Ref;
 use crate::auth::authn::service_account::{Issuer, TokenSpec};
 use crate::base::clock::Clock;
-use crate::endpoints::handlers::token::TokenIssuer;
+use crate::endpoints::handlers::token::{DEFAULT_SECONDS, TokenIssuer};
 use crate::meta::status::Result;
 use crate::meta::{ErrorList, FieldError, Gvk, Gvr, Object, Path, Status, time};
 
@@ -20,7 +20,6 @@ use crate::meta::{ErrorList, FieldError, Gvk, Gvr, Object, Path, Status, time};
 const WARN_ONLY_SECONDS: i64 = 60 * 60 + 7;
 /// How long an extended token lasts: a year.
 const EXTENDED_SECONDS: i64 = 365 * 24 * 60 * 60;
-const DEFAULT_SECONDS: i64 = 60 * 60;
 const MIN_SECONDS: i64 = 10 * 60;
 const MAX_SECONDS: i64 = 1 << 32;
 

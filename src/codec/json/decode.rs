@@ -244,6 +244,7 @@ impl<'a> Decoder<'a, '_> {
         for step in &self.path {
             match step {
                 Step::Field(id, index) => {
+                    self.embeddings(*id, *index, &mut names);
                     names.push(self.field(*id, *index).json.as_str());
                     holder = Some((*id, *index));
                     inside = 0;
@@ -263,6 +264,18 @@ impl<'a> Decoder<'a, '_> {
         let holder = &self.schema.types[id.0 as usize].name;
         let holder = holder.rsplit('.').next().unwrap_or_default();
         DecodeError(format!("json: cannot unmarshal {found} into Go struct field {holder}.{} of type {go}", names.join(".")))
+    }
+
+    /// The names of the structs through which Go embeds a field, which its errors name as well.
+    fn embeddings<'n>(&'n self, id: TypeId, index: usize, names: &mut Vec<&'n str>) {
+        let ty = TypeRef { schema: self.schema, id }.get();
+        let via = ty.fields[index].via.and_then(|at| ty.fields.get(at));
+        let Some(Kind::Inline(inner)) = via.map(|field| &field.kind) else { return };
+        let embedded = TypeRef { schema: self.schema, id: *inner }.get();
+        names.push(embedded.name.rsplit('.').next().unwrap_or_default());
+        if let Some(&index) = embedded.by_json.get(&ty.fields[index].json) {
+            self.embeddings(*inner, index, names);
+        }
     }
 
     /// The Go type of a kind, as far as the kind tells.

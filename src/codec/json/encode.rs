@@ -17,6 +17,13 @@ pub fn encode_pretty(object: &Object) -> Vec<u8> {
     out
 }
 
+/// A value as compact JSON.
+pub fn text_of(value: &Value) -> String {
+    let mut out = Vec::new();
+    encode_value(value, &mut out);
+    String::from_utf8(out).unwrap_or_default()
+}
+
 /// Appends a value as compact JSON.
 pub fn encode_value(value: &Value, out: &mut Vec<u8>) {
     match value {

@@ -9,7 +9,7 @@ mod scan;
 mod tree;
 
 pub use decode::decode;
-pub use encode::{encode, encode_pretty, encode_value, encode_value_pretty};
+pub use encode::{encode, encode_pretty, encode_value, encode_value_pretty, text_of};
 pub(super) use encode::{write_f64, write_i64};
 pub(super) use escape::{compact_part, write_part, write_string};
 pub use reader::Reader;

@@ -29,6 +29,7 @@ use crate::meta::{Gvk, Gvr, Object, Status};
 use crate::registry::store::{Gate, Store, Warnings, WriteContext};
 use crate::registry::strategy::Subresource;
 use crate::registry::table::IncludeObject;
+use crate::schema::TypeRef;
 
 use super::body::Body;
 use super::negotiate::{self, Output, Purpose};
@@ -222,6 +223,19 @@ impl<'a> Exchange<'a> {
         self.store.track(live, object, sub, manager);
     }
 
+    /// Who writes a kind that is no resource of its own (Scale, TokenRequest).
+    pub fn writer_of_fixed<'b>(&'b self, api_version: &'b str, ty: TypeRef<'b>, manager: &'b str) -> managers::Writer<'b> {
+        managers::Writer {
+            manager,
+            api_version,
+            subresource: &self.request.info.subresource,
+            now: self.api.clock.now(),
+            reset_fields: &[],
+            ty: ty.into(),
+            versions: &managers::OneVersion,
+        }
+    }
+
     /// Runs the mutating half of admission.
     pub async fn admit(&self, object: &mut Object, old: Option<&Object>, name: &str, dry_run: bool) -> Result<()> {
         let operation = if old.is_some() { Operation::Update } else { Operation::Create };
@@ -308,20 +322,7 @@ impl Gate for RequestGate<'_> {
     }
 
     async fn authorize_create(&self) -> Result<()> {
-        let info = &self.x.request.info;
-        let attributes = authz::Attributes {
-            user: self.x.request.user.clone(),
-            verb: "create".to_owned(),
-            group: info.group.clone(),
-            version: info.version.clone(),
-            resource: info.resource.clone(),
-            subresource: info.subresource.clone(),
-            namespace: info.namespace.clone(),
-            name: info.name.clone(),
-            resource_request: true,
-            path: info.path.clone(),
-            ..authz::Attributes::default()
-        };
+        let attributes = authz::Attributes { verb: "create".to_owned(), ..self.x.request.attributes() };
         match self.x.api.authorizer.authorize(&attributes).await {
             Decision::Allow(_) => Ok(()),
             Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(authz::forbidden(&attributes, &reason)),

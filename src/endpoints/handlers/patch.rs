@@ -6,9 +6,11 @@ use http::{Response, header};
 use http_body::Body as HttpBody;
 use serde_json::{Map, Value};
 
-use crate::codec;
-use crate::merge::go;
-use crate::merge::patch::{json, merge, strategic};
+use crate::codec::conform::{Rules, conform};
+use crate::codec::{self, unstructured};
+use crate::merge::apply::not_convertible;
+use crate::merge::patch::{json, merge as merge_patch, strategic};
+use crate::merge::{self, Writer, go};
 use crate::meta::field::{FieldError, Path};
 use crate::meta::options::{FieldValidation, Write, WriteOptions};
 use crate::meta::status::Result;
@@ -113,43 +115,69 @@ impl Updater for Patch<'_> {
 impl Patch<'_> {
     /// The patched object, of the storage version, defaulted.
     fn apply(&self, live: &Object) -> Result<Object> {
-        let resource = &self.x.store.resource;
-        let served = self.x.store.served(live);
+        let (store, resource) = (&self.x.store, &self.x.store.resource);
         let body = PatchBody { kind: self.kind, bytes: &self.body, validation: self.options.field_validation };
-        let mut object = body.apply(served, resource.ty(), &resource.gvk, &resource.schema, &self.x.warnings)?;
-        self.x.store.to_storage(&mut object);
+        let mut object = body.apply(&store.served(live), resource.ty(), &resource.gvk, &resource.schema, &self.x.warnings)?;
+        store.to_storage(&mut object);
+        Ok(object)
+    }
+
+    /// Server-side apply: the configuration merged into what stands, with its managers.
+    fn apply_configuration(&self, live: Option<&Object>) -> Result<Object> {
+        let store = &self.x.store;
+        let force = self.options.force.unwrap_or(false);
+        let body = ApplyBody { bytes: &self.body, force, validation: self.options.field_validation };
+        let served = live.map(|live| store.served(live));
+        let writer = store.writer(self.sub, &self.options.field_manager);
+        let mut object = body.apply(served.as_deref(), store.resource.ty(), &store.resource.gvk, &writer, &self.x.warnings)?;
+        store.to_storage(&mut object);
         Ok(object)
     }
 }
 
-impl Patch<'_> {
-    /// Server-side apply: the configuration merged into what stands, with its managers.
-    fn apply_configuration(&self, live: Option<&Object>) -> Result<Object> {
-        let (x, resource) = (self.x, &self.x.store.resource);
-        let (config, duplicates) = match codec::yaml::to_value(&self.body) {
-            Ok((Value::Object(config), duplicates)) => (config, duplicates),
-            Ok((Value::Null, duplicates)) => (Map::new(), duplicates),
-            Ok((other, _)) => {
-                let why = format!("json: cannot unmarshal {} into Go value of type map[string]interface {{}}", json_type(&other));
-                return Err(Status::bad_request(format!("error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}")));
+/// A configuration to apply, as it came.
+#[derive(Clone, Copy, Debug)]
+pub struct ApplyBody<'a> {
+    pub bytes: &'a [u8],
+    pub force: bool,
+    pub validation: FieldValidation,
+}
+
+impl ApplyBody<'_> {
+    /// The configuration merged into `live`, in the form of its type, with its managers.
+    pub fn apply(&self, live: Option<&Object>, ty: TypeRef<'_>, gvk: &Gvk, writer: &Writer<'_>, warnings: &Warnings) -> Result<Object> {
+        let (config, duplicates) = self.parse()?;
+        let mut object = merge::apply(live, &config, gvk, writer, self.force)?;
+        if !conform(&mut object, ty, Rules::Unstructured) {
+            if let Some(why) = unstructured::misfit(&object, ty) {
+                return Err(not_convertible(&config, &why).into());
             }
-            Err(why) => return Err(Status::bad_request(format!("error decoding YAML: error converting YAML to JSON: {}", why.0))),
-        };
-        let force = self.options.force.unwrap_or(false);
-        let mut object = x.store.apply(live, &config, self.sub, &self.options.field_manager, force)?;
-        match self.options.field_validation {
+            // There is something that the type does not know, which goes.
+            let decoded = codec::from_value(&Value::Object(object.0), ty).map_err(|why| not_convertible(&config, &why.0))?;
+            object = decoded.object;
+        }
+        match self.validation {
             FieldValidation::Strict if !duplicates.is_empty() => {
                 let why = format!("error strict decoding YAML: error converting YAML to JSON: {}", duplicates.join(", "));
                 return Err(Status::bad_request(why));
             }
-            FieldValidation::Warn => duplicates.iter().for_each(|issue| warn(&x.warnings, issue)),
+            FieldValidation::Warn => duplicates.iter().for_each(|issue| warn(warnings, issue)),
             _ => {}
         }
-        let decoded = codec::from_value(&Value::Object(std::mem::take(&mut object.0)), resource.ty())
-            .map_err(|why| Status::failure(500, "", format!("failed to convert merged object: {}", why.0)))?;
-        let mut object = decoded.object;
-        x.store.to_storage(&mut object);
         Ok(object)
+    }
+
+    /// The configuration, and the keys that are in it twice.
+    fn parse(&self) -> Result<(Map<String, Value>, Vec<String>)> {
+        match codec::yaml::to_value(self.bytes) {
+            Ok((Value::Object(config), duplicates)) => Ok((config, duplicates)),
+            Ok((Value::Null, duplicates)) => Ok((Map::new(), duplicates)),
+            Ok((other, _)) => {
+                let why = format!("json: cannot unmarshal {} into Go value of type map[string]interface {{}}", json_type(&other));
+                Err(Status::bad_request(format!("error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}")))
+            }
+            Err(why) => Err(Status::bad_request(format!("error decoding YAML: error converting YAML to JSON: {}", why.0))),
+        }
     }
 }
 
@@ -177,29 +205,47 @@ struct Patched {
     value: Value,
     /// Unknown and duplicate members of the patch itself.
     issues: Vec<String>,
-    /// What an error shows: the patch where it was strategic, else the patched object.
-    shown: String,
 }
 
 impl PatchBody<'_> {
     /// The patched object of the kind `gvk`; a patch may not turn it into another one.
-    pub fn apply(&self, object: Object, ty: TypeRef<'_>, gvk: &Gvk, schema: &Schema, warnings: &Warnings) -> Result<Object> {
-        let Patched { value, mut issues, shown } = match self.kind {
-            PatchType::Json => self.apply_json(object)?,
-            PatchType::Merge => self.apply_merge(object)?,
-            PatchType::Strategic => self.apply_strategic(object, ty)?,
-            PatchType::Apply => return Err(negotiate::unsupported(ACCEPTED)),
-        };
+    pub fn apply(&self, live: &Object, ty: TypeRef<'_>, gvk: &Gvk, schema: &Schema, warnings: &Warnings) -> Result<Object> {
+        let Patched { value, issues } = self.patched(live, ty)?;
+        if let (Value::Object(mut object), true) = (value, issues.is_empty()) {
+            let (rules, text) = (self.rules(), |key: &str| object.get(key).and_then(Value::as_str));
+            let same = rules == Rules::Unstructured || (text("kind") == Some(&gvk.kind) && text("apiVersion") == Some(&*gvk.api_version()));
+            if same && conform(&mut object, ty, rules) {
+                return Ok(Object(object));
+            }
+        }
+        self.explained(live, ty, gvk, schema, warnings)
+    }
+
+    /// Patches once more where the first time came to something odd, to say what.
+    fn explained(&self, live: &Object, ty: TypeRef<'_>, gvk: &Gvk, schema: &Schema, warnings: &Warnings) -> Result<Object> {
+        let Patched { value, mut issues } = self.patched(live, ty)?;
         let refuse = |why: &str| {
-            let error = FieldError::invalid(&Path::new("patch"), Value::String(shown.clone()), why);
+            // What an error shows: the patch where it was strategic, else the patched object.
+            let shown = match self.kind {
+                PatchType::Strategic => self.parse_map().map(|(patch, _)| go::plain(&Value::Object(patch))).unwrap_or_default(),
+                _ => codec::json::text_of(&value),
+            };
+            let error = FieldError::invalid(&Path::new("patch"), Value::String(shown), why);
             Status::invalid(&Gvk::default(), "", vec![error])
         };
-        if self.kind != PatchType::Strategic {
+        if let (Rules::Unstructured, Value::Object(object)) = (self.rules(), &value) {
+            if let Some(why) = unstructured::misfit(object, ty) {
+                return Err(refuse(&why));
+            }
+            issues.extend(unstructured::unknown_fields(object, ty));
+        } else {
             let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or("");
             settle_kind(schema, gvk, text("apiVersion"), text("kind")).map_err(|why| refuse(&why))?;
         }
         let decoded = codec::from_value(&value, ty).map_err(|why| refuse(&why.0))?;
-        issues.extend(decoded.issues);
+        if self.rules() == Rules::Json {
+            issues.extend(decoded.issues);
+        }
         match self.validation {
             FieldValidation::Strict if !issues.is_empty() => {
                 return Err(refuse(&format!("strict decoding error: {}", issues.join(", "))));
@@ -208,6 +254,19 @@ impl PatchBody<'_> {
             _ => {}
         }
         Ok(decoded.object)
+    }
+
+    fn rules(&self) -> Rules {
+        if self.kind == PatchType::Strategic { Rules::Unstructured } else { Rules::Json }
+    }
+
+    fn patched(&self, live: &Object, ty: TypeRef<'_>) -> Result<Patched> {
+        match self.kind {
+            PatchType::Json => self.apply_json(live.clone()),
+            PatchType::Merge => self.apply_merge(live.clone()),
+            PatchType::Strategic => self.apply_strategic(live.clone(), ty),
+            PatchType::Apply => Err(negotiate::unsupported(ACCEPTED)),
+        }
     }
 
     fn parse(&self) -> Result<(Value, Vec<String>)> {
@@ -240,8 +299,7 @@ impl PatchBody<'_> {
         let issues = issues.into_iter().map(|issue| format!("json patch {issue}")).collect();
         let mut value = Value::from(object);
         json::apply(&mut value, operations)?;
-        let shown = go_json(&value);
-        Ok(Patched { value, issues, shown })
+        Ok(Patched { value, issues })
     }
 
     fn apply_merge(&self, object: Object) -> Result<Patched> {
@@ -252,21 +310,13 @@ impl PatchBody<'_> {
             (Value::Object(map), issues)
         };
         let mut value = Value::from(object);
-        merge::apply(&mut value, patch)?;
-        let shown = go_json(&value);
-        Ok(Patched { value, issues, shown })
+        merge_patch::apply(&mut value, patch)?;
+        Ok(Patched { value, issues })
     }
 
     fn apply_strategic(&self, mut object: Object, ty: TypeRef<'_>) -> Result<Patched> {
         let (patch, issues) = self.parse_map()?;
-        let shown = go::plain(&Value::Object(patch.clone()));
         strategic::apply(&mut object.0, patch, ty)?;
-        Ok(Patched { value: object.into(), issues, shown })
+        Ok(Patched { value: object.into(), issues })
     }
-}
-
-fn go_json(value: &Value) -> String {
-    let mut out = Vec::new();
-    codec::json::encode_value(value, &mut out);
-    String::from_utf8(out).unwrap_or_default()
 }

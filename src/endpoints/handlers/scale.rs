@@ -5,17 +5,20 @@ use bytes::Bytes;
 use http::{Response, header};
 use serde_json::{Map, Value, json};
 
+use crate::merge;
 use crate::meta::options::{Write, WriteOptions};
 use crate::meta::status::Result;
-use crate::meta::{FieldError, Gvk, Object, Path, Status};
+use crate::meta::{FieldError, Gvk, Gvr, Object, Path, Status};
 use crate::registry::store::{Target, Updater};
 use crate::registry::strategy::Subresource;
 use crate::schema::TypeRef;
 
-use super::patch::{PatchBody, PatchType};
+use super::patch::{ApplyBody, PatchBody, PatchType};
 use super::{Exchange, RequestGate};
 use crate::endpoints::body::Body;
 use crate::endpoints::respond::Shown;
+
+const SCALE_VERSION: &str = "autoscaling/v1";
 
 fn scale_kind() -> Gvk {
     Gvk::new("autoscaling", "v1", "Scale")
@@ -43,8 +46,8 @@ pub async fn put(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
 
 /// Patches the scale.
 pub async fn patch(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
-    let options = WriteOptions::from_query(&x.request.query, Write::Patch)?;
     let kind = PatchType::from_content_type(&x.request.header(header::CONTENT_TYPE))?;
+    let options = WriteOptions::from_query(&x.request.query, if kind == PatchType::Apply { Write::Apply } else { Write::Patch })?;
     write(x, Change::Patch { body, kind }, options).await
 }
 
@@ -80,38 +83,68 @@ impl Updater for Rescale<'_> {
     async fn updated(&self, live: Option<&Object>) -> Result<Object> {
         let resource = &self.x.store.resource;
         let name = self.x.request.info.url_name();
-        let live = live.ok_or_else(|| Status::not_found(&resource.gvr, name))?;
-        let mut scale = match &self.change {
-            Change::Replace(scale) => scale.clone(),
-            Change::Patch { body, kind } => {
-                let patch = PatchBody { kind: *kind, bytes: body, validation: self.options.field_validation };
-                let scale = patch.apply(of(live), ty()?, &scale_kind(), &resource.schema, &self.x.warnings)?;
-                self.x.check_name(&scale)?;
-                scale
-            }
-        };
-        self.x.admit(&mut scale, Some(&of(live)), name, self.options.dry_run).await?;
+        let live = live.ok_or_else(|| Status::not_found(&scale_of(&resource.gvr), name))?;
+        let (api_version, managers) = (resource.gvk.api_version(), live.at("/metadata/managedFields"));
+        let paths = [(api_version.as_str(), Some(&["spec", "replicas"] as &[&str]))];
+        let broken = |why: String| Status::failure(500, "", why);
+        let mut old = of(live);
+        if let Some(managers) = merge::scale::to_scale(managers, &paths).map_err(broken)? {
+            old.metadata_mut().insert("managedFields".to_owned(), managers);
+        }
+        let mut scale = self.changed(&old)?;
+        self.x.admit(&mut scale, Some(&old), name, self.options.dry_run).await?;
         check(&scale)?;
+        if !scale.uid().is_empty() && scale.uid() != live.uid() {
+            let why = format!("Precondition failed: UID in precondition: {}, UID in object meta: {}", scale.uid(), live.uid());
+            return Err(Status::conflict(&scale_of(&resource.gvr), name, &why));
+        }
+        let managers = merge::scale::to_parent(managers, scale.at("/metadata/managedFields"), &paths, &api_version).map_err(broken)?;
         let mut object = live.clone();
         object.set_meta_str("resourceVersion", scale.resource_version());
         let replicas = scale.i64_at("/spec/replicas").unwrap_or(0);
         object.section_mut("spec").insert("replicas".to_owned(), replicas.into());
-        let manager = self.x.manager(&self.options.field_manager);
-        self.x.track(Some(live), &mut object, Subresource::Other("scale"), &manager);
-        drop_times(&mut object);
+        match managers {
+            Some(managers) => object.metadata_mut().insert("managedFields".to_owned(), managers),
+            None => object.metadata_mut().shift_remove("managedFields"),
+        };
         Ok(object)
     }
 }
 
-/// The entries of the scale subresource carry no time: upstream maps them between the Scale and its object without.
-fn drop_times(object: &mut Object) {
-    if let Some(Value::Array(entries)) = object.at_mut("/metadata/managedFields") {
-        for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
-            if entry.get("subresource").and_then(Value::as_str) == Some("scale") {
-                entry.shift_remove("time");
+impl Rescale<'_> {
+    /// The scale that the request makes of `old`, with its managers.
+    fn changed(&self, old: &Object) -> Result<Object> {
+        let (x, ty) = (self.x, ty()?);
+        let manager = x.manager(&self.options.field_manager);
+        let writer = x.writer_of_fixed(SCALE_VERSION, ty, &manager);
+        let validation = self.options.field_validation;
+        let scale = match &self.change {
+            Change::Replace(scale) => {
+                let mut scale = scale.clone();
+                merge::update(Some(old), &mut scale, &writer);
+                return Ok(scale);
             }
-        }
+            Change::Patch { body, kind: PatchType::Apply } => {
+                let apply = ApplyBody { bytes: body, force: self.options.force.unwrap_or(false), validation };
+                apply.apply(Some(old), ty, &scale_kind(), &writer, &x.warnings)?
+            }
+            Change::Patch { body, kind } => {
+                let patch = PatchBody { kind: *kind, bytes: body, validation };
+                let mut scale = patch.apply(old, ty, &scale_kind(), &x.store.resource.schema, &x.warnings)?;
+                merge::update(Some(old), &mut scale, &writer);
+                scale
+            }
+        };
+        let mut scale = scale;
+        x.check_namespace(&mut scale)?;
+        x.check_name(&scale)?;
+        Ok(scale)
     }
+}
+
+/// The resource as errors about its scale name it.
+fn scale_of(gvr: &Gvr) -> Gvr {
+    Gvr::new(&gvr.group, &gvr.version, format!("{}/scale", gvr.resource))
 }
 
 /// What a Scale must satisfy (autoscaling `ValidateScale`).

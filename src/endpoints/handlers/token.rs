@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::Response;
 
+use crate::merge;
 use crate::meta::options::{Write, WriteOptions};
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Object, Status};
@@ -11,6 +12,9 @@ use crate::meta::{Gvk, Object, Status};
 use super::Exchange;
 use crate::endpoints::body::Body;
 use crate::endpoints::respond::Shown;
+
+/// How long a token lives whose request does not say (`SetDefaults_TokenRequest`).
+pub const DEFAULT_SECONDS: i64 = 3600;
 
 /// Signs tokens for service accounts.
 #[async_trait]
@@ -26,6 +30,9 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     let ty = x.store.resource.schema.get(&gvk).ok_or_else(|| Status::internal("TokenRequest is not in the schema"))?;
     let mut request = x.decode_as(&body, &gvk, ty, options.field_validation)?.object;
     x.check_namespace(&mut request)?;
+    request.section_mut("spec").entry("expirationSeconds").or_insert_with(|| DEFAULT_SECONDS.into());
+    let manager = x.manager(&options.field_manager);
+    merge::update(None, &mut request, &x.writer_of_fixed(&gvk.api_version(), ty, &manager));
     let issuer = x.api.tokens.as_ref().ok_or_else(Status::no_such_path)?;
     let name = x.request.info.url_name();
     let account = x.store.find(x.namespace(), name).await?.ok_or_else(|| Status::not_found(&x.store.resource.gvr, name))?;

@@ -1,9 +1,12 @@
 //! JSON patch (RFC 6902), with the liberties that evanphx/json-patch v4 takes: `replace` makes what is absent, an
 //! absent `value` is null, what precedes the first slash of a path is ignored, negative indexes count from the end.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use super::{PatchError, sort_keys};
+use crate::codec::MAX_TREE_DEPTH;
 
 /// The most operations of one patch.
 pub const MAX_OPERATIONS: usize = 10_000;
@@ -71,14 +74,16 @@ pub fn unknown_fields(operations: &[Map<String, Value>]) -> Vec<String> {
 /// # Errors
 /// [`PatchError::Unfit`] at the first operation that does not apply.
 pub fn apply(document: &mut Value, operations: Vec<Map<String, Value>>) -> Result<(), PatchError> {
-    let mut copied = 0;
-    let mut touched = Vec::new();
+    let mut bounds = Bounds { copied: 0, depth: depth(document) };
+    let mut touched = BTreeSet::new();
     for mut operation in operations {
-        apply_one(document, &mut operation, &mut copied).map_err(PatchError::Unfit)?;
-        touched.extend(["path", "from"].into_iter().filter_map(|name| operation.shift_remove(name)));
+        apply_one(document, &mut operation, &mut bounds).map_err(PatchError::Unfit)?;
+        for path in ["path", "from"].into_iter().filter_map(|name| operation.get(name).and_then(Value::as_str)) {
+            touched.insert(path.rsplit_once('/').map_or("", |(parents, _)| parents).to_owned());
+        }
     }
-    for path in touched.iter().filter_map(Value::as_str) {
-        sort_along(document, path);
+    for parents in &touched {
+        sort_along(document, parents);
     }
     if let Value::Object(root) = document {
         sort_keys(root);
@@ -86,7 +91,47 @@ pub fn apply(document: &mut Value, operations: Vec<Map<String, Value>>) -> Resul
     Ok(())
 }
 
-fn apply_one(document: &mut Value, operation: &mut Map<String, Value>, copied: &mut usize) -> Result<(), String> {
+/// What the operations of one patch may use up together.
+struct Bounds {
+    /// Bytes of JSON that were copied.
+    copied: usize,
+    /// How deep the document nests, at most.
+    depth: usize,
+}
+
+impl Bounds {
+    /// Takes note of a value of the patch that is to be put at `path`.
+    fn place(&mut self, path: &str, value: &Value) -> Result<(), String> {
+        self.reach(levels(path) + depth(value))
+    }
+
+    /// Takes note of a part of the document that is to be at `path`, too. Only where the estimate says too deep is the
+    /// part looked at.
+    fn transplant(&mut self, from: &str, path: &str, value: &Value) -> Result<(), String> {
+        let estimate = levels(path) + self.depth.saturating_sub(levels(from));
+        if estimate <= MAX_TREE_DEPTH { self.reach(estimate) } else { self.place(path, value) }
+    }
+
+    fn reach(&mut self, depth: usize) -> Result<(), String> {
+        self.depth = self.depth.max(depth);
+        if self.depth > MAX_TREE_DEPTH { Err("exceeded max depth".to_owned()) } else { Ok(()) }
+    }
+}
+
+fn levels(path: &str) -> usize {
+    path.bytes().filter(|&byte| byte == b'/').count()
+}
+
+/// How many maps and lists are around the innermost value.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+fn apply_one(document: &mut Value, operation: &mut Map<String, Value>, bounds: &mut Bounds) -> Result<(), String> {
     let value = operation.shift_remove("value");
     let text = |name: &str| operation.get(name).and_then(Value::as_str);
     let kind = text("op").unwrap_or("unknown");
@@ -96,7 +141,9 @@ fn apply_one(document: &mut Value, operation: &mut Map<String, Value>, copied: &
     match kind {
         "add" => {
             let (parent, key) = find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
-            add(parent, &key, value.unwrap_or_default())
+            let value = value.unwrap_or_default();
+            bounds.place(path()?, &value)?;
+            add(parent, &key, value)
         }
         "remove" => {
             let (parent, key) = find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
@@ -112,23 +159,28 @@ fn apply_one(document: &mut Value, operation: &mut Map<String, Value>, copied: &
         },
         "replace" => {
             let (parent, key) = find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
-            replace(parent, &key, value.unwrap_or_default())
+            let value = value.unwrap_or_default();
+            bounds.place(path()?, &value)?;
+            replace(parent, &key, value)
         }
         "move" => {
             let (parent, key) = find(document, from()?).ok_or_else(|| missing(text("from").unwrap_or("")))?;
             let value = remove(parent, &key)?;
+            bounds.transplant(from()?, path()?, &value)?;
             let (parent, key) = find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
             add(parent, &key, value)
         }
         "copy" => {
             let (parent, key) = find(document, from()?).ok_or_else(|| missing(text("from").unwrap_or("")))?;
             let value = get(parent, &key)?.cloned().unwrap_or_default();
-            *copied += json_size(&value);
-            if *copied > MAX_COPIED_BYTES {
+            bounds.copied += json_size(&value);
+            if bounds.copied > MAX_COPIED_BYTES {
+                let copied = bounds.copied;
                 return Err(format!(
                     "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {MAX_COPIED_BYTES}"
                 ));
             }
+            bounds.transplant(from()?, path()?, &value)?;
             let (parent, key) = find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
             add(parent, &key, value)
         }
@@ -227,13 +279,14 @@ fn replace(parent: &mut Value, key: &str, value: Value) -> Result<(), String> {
 
 fn remove(parent: &mut Value, key: &str) -> Result<Value, String> {
     match parent {
-        Value::Object(map) => map.shift_remove(key).ok_or_else(|| format!("Unable to remove nonexistent key: {key}: missing value")),
+        // Order is made when all is done.
+        Value::Object(map) => map.swap_remove(key).ok_or_else(|| format!("Unable to remove nonexistent key: {key}: missing value")),
         Value::Array(items) => existing_index(key, items.len()).map(|at| items.remove(at)),
         _ => Ok(Value::Null),
     }
 }
 
-/// Sorts the keys of every map on the way to the end of `path`.
+/// Sorts the keys of every map on the way to the end of `path`, that one included.
 fn sort_along(document: &mut Value, path: &str) {
     let mut at = document;
     for part in path.split('/').skip(1) {
@@ -242,6 +295,9 @@ fn sort_along(document: &mut Value, path: &str) {
         }
         let Some(next) = descend(at, &unescape(part)) else { return };
         at = next;
+    }
+    if let Value::Object(map) = at {
+        sort_keys(map);
     }
 }
 
@@ -326,6 +382,18 @@ mod tests {
         let doubling = Value::Array(vec![json!({"op": "copy", "from": "/a", "path": "/a/-"}); 64]);
         let refused = patched(json!({"a": ["x".repeat(100)]}), doubling).expect_err("refused");
         assert!(refused.to_string().starts_with("Unable to complete the copy"), "{refused}");
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let deep = (0..MAX_TREE_DEPTH - 2).fold(json!(1), |below, _| json!({"a": below}));
+        let nest = json!([{"op": "add", "path": "/x/y", "value": deep.clone()}]);
+        let nested = patched(json!({"x": {}}), nest).expect("deep enough");
+        let again = json!([{"op": "copy", "from": "/x", "path": "/x/y/a"}]);
+        assert_eq!(patched(nested.clone(), again), Err(PatchError::Unfit("exceeded max depth".to_owned())));
+        let back_and_forth = (0..100).flat_map(|_| [("/x/y", "/x/z"), ("/x/z", "/x/y")]);
+        let moves: Vec<Value> = back_and_forth.map(|(from, path)| json!({"op": "move", "from": from, "path": path})).collect();
+        assert_eq!(patched(nested.clone(), Value::Array(moves)), Ok(nested));
     }
 
     #[test]

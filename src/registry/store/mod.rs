@@ -9,6 +9,7 @@ mod read;
 mod update;
 mod watch;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -308,15 +309,16 @@ impl Store {
             managers::update(live, object, &writer);
             return;
         }
-        let mut served = self.served(object);
-        managers::update(live.map(|live| self.served(live)).as_ref(), &mut served, &writer);
+        let mut served = self.served(object).into_owned();
+        managers::update(live.map(|live| self.served(live)).as_deref(), &mut served, &writer);
         match served.metadata_mut().shift_remove("managedFields") {
             Some(managed) => object.metadata_mut().insert("managedFields".to_owned(), managed),
             None => object.metadata_mut().shift_remove("managedFields"),
         };
     }
 
-    fn writer<'a>(&'a self, sub: Subresource<'a>, manager: &'a str) -> managers::Writer<'a> {
+    /// Who writes an object of the served version.
+    pub fn writer<'a>(&'a self, sub: Subresource<'a>, manager: &'a str) -> managers::Writer<'a> {
         let resource = &self.resource;
         managers::Writer {
             manager,
@@ -325,33 +327,19 @@ impl Store {
             now: self.clock.now(),
             reset_fields: resource.strategy.reset_fields(sub),
             ty: resource.ty().into(),
-            versions: &managers::OneVersion,
+            versions: &resource.versions,
         }
     }
 
     /// An object of the storage version as one of the served version.
-    pub fn served(&self, object: &Object) -> Object {
+    pub fn served<'o>(&self, object: &'o Object) -> Cow<'o, Object> {
+        let Some(conversion) = self.resource.conversion else { return Cow::Borrowed(object) };
         let mut served = object.clone();
-        if let Some(conversion) = self.resource.conversion {
-            conversion.to_served(&mut served);
-            served.insert("kind".to_owned(), self.resource.gvk.kind.clone().into());
-            served.insert("apiVersion".to_owned(), self.resource.gvk.api_version().into());
-            reshape(&mut served, self.resource.ty());
-        }
-        served
-    }
-
-    /// Merges what a manager applies into what stands: a tree of the served version, with its managed fields.
-    pub fn apply(
-        &self,
-        live: Option<&Object>,
-        config: &serde_json::Map<String, serde_json::Value>,
-        sub: Subresource,
-        manager: &str,
-        force: bool,
-    ) -> Result<Object> {
-        let served = live.map(|live| self.served(live));
-        Ok(crate::merge::apply(served.as_ref(), config, &self.resource.gvk, &self.writer(sub, manager), force)?)
+        conversion.to_served(&mut served);
+        served.insert("kind".to_owned(), self.resource.gvk.kind.clone().into());
+        served.insert("apiVersion".to_owned(), self.resource.gvk.api_version().into());
+        reshape(&mut served, self.resource.ty());
+        Cow::Owned(served)
     }
 
     /// What a strategy may know.
@@ -419,11 +407,7 @@ fn is_housekeeping(key: &str) -> bool {
 
 /// Brings a tree into the order and form of its type. What does not fit it stays as it is.
 pub fn reshape(object: &mut Object, ty: crate::schema::TypeRef<'_>) {
-    let value = serde_json::Value::Object(std::mem::take(&mut object.0));
-    *object = match codec::from_value(&value, ty) {
-        Ok(decoded) => decoded.object,
-        Err(_) => Object::from_value(value).unwrap_or_default(),
-    };
+    codec::conform::conform(object, ty, codec::conform::Rules::Unstructured);
 }
 
 /// The subresource's name in managed fields.

@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 pub use hpa::HorizontalPodAutoscalers;
 
-use crate::meta::{Object, i64_at, str_at};
-use crate::registry::resource::Conversion;
+use crate::meta::{Gvk, Object, i64_at, str_at};
+use crate::registry::resource::{Conversion, KindVersions, Version};
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
@@ -135,7 +135,7 @@ impl Conversion for AutoscalerConversion {
             carried.push((METRICS, Value::Array(others)));
         }
         if let Some(behavior) = take(object, "spec", "behavior") {
-            carried.push((BEHAVIOR, behavior));
+            carried.push((BEHAVIOR, behavior_in_go(&behavior)));
         }
         let current = take(object, "status", "currentMetrics");
         if let Some(current) = current.as_ref().and_then(Value::as_array).filter(|current| !current.is_empty()) {
@@ -157,7 +157,7 @@ impl Conversion for AutoscalerConversion {
         };
         let mut metrics: Vec<Value> = listed(carried(METRICS)).iter().map(|one| metric_to_v2(one, false)).collect();
         let current: Vec<Value> = listed(carried(CURRENT_METRICS)).iter().map(|one| metric_to_v2(one, true)).collect();
-        let (behavior, conditions) = (carried(BEHAVIOR), listed(carried(CONDITIONS)));
+        let (behavior, conditions) = (carried(BEHAVIOR).map(behavior_of_go), listed(carried(CONDITIONS)));
         let target = take(object, "spec", "targetCPUUtilizationPercentage");
         take(object, "status", "currentCPUUtilizationPercentage");
         if target.is_some() || metrics.is_empty() {
@@ -174,6 +174,55 @@ impl Conversion for AutoscalerConversion {
             object.section_mut("status").insert("conditions".to_owned(), Value::Array(conditions));
         }
         set_carriers(object, Vec::new());
+    }
+}
+
+/// The versions of the kind.
+pub fn versions() -> KindVersions {
+    let version = |version: &str, conversion| Version::new(Gvk::new("autoscaling", version, "HorizontalPodAutoscaler"), conversion);
+    KindVersions(vec![version("v2", None), version("v1", Some(&AutoscalerConversion))])
+}
+
+/// The members of a behavior, which travels as Go writes a struct without names of its own for JSON.
+const DIRECTIONS: [(&str, &str); 2] = [("scaleUp", "ScaleUp"), ("scaleDown", "ScaleDown")];
+const RULES: [(&str, &str); 4] = [
+    ("stabilizationWindowSeconds", "StabilizationWindowSeconds"),
+    ("selectPolicy", "SelectPolicy"),
+    ("policies", "Policies"),
+    ("tolerance", "Tolerance"),
+];
+const POLICY: [(&str, &str); 3] = [("type", "Type"), ("value", "Value"), ("periodSeconds", "PeriodSeconds")];
+
+/// The members of `value` under their Go names, all of them.
+fn go_struct(value: &Value, names: &[(&str, &str)], member: impl Fn(&str, &Value) -> Value) -> Value {
+    if value.is_null() {
+        return Value::Null;
+    }
+    let members = names.iter().map(|(json, go)| ((*go).to_owned(), value.get(json).map_or(Value::Null, |value| member(json, value))));
+    Value::Object(members.collect())
+}
+
+fn behavior_in_go(behavior: &Value) -> Value {
+    let policy = |one: &Value| go_struct(one, &POLICY, |_, value| value.clone());
+    let rule = |_: &str, value: &Value| match value {
+        Value::Array(policies) => policies.iter().map(policy).collect(),
+        other => other.clone(),
+    };
+    go_struct(behavior, &DIRECTIONS, |_, rules| go_struct(rules, &RULES, rule))
+}
+
+/// The way back. Go does not mind the case of names that it reads.
+fn behavior_of_go(value: Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let named = members.into_iter().filter(|(_, value)| !value.is_null()).map(|(go, value)| {
+                let known = DIRECTIONS.iter().chain(&RULES).chain(&POLICY).find(|(json, _)| json.eq_ignore_ascii_case(&go));
+                (known.map_or(go, |(json, _)| (*json).to_owned()), behavior_of_go(value))
+            });
+            Value::Object(named.collect())
+        }
+        Value::Array(items) => items.into_iter().map(behavior_of_go).collect(),
+        other => other,
     }
 }
 
@@ -300,6 +349,19 @@ mod tests {
         assert_eq!(hpa.i64_at("/spec/metrics/0/resource/target/averageUtilization"), Some(50));
         AutoscalerConversion.to_served(&mut hpa);
         assert_eq!(Value::from(hpa), json!({"metadata": {}, "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50}}));
+    }
+
+    #[test]
+    fn behavior_travels_as_go_writes_it() {
+        let behavior = json!({"scaleUp": {"selectPolicy": "Max", "policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}]}});
+        let mut hpa = object(json!({"metadata": {}, "spec": {"maxReplicas": 1, "behavior": behavior, "metrics": [cpu_metric(80.into())]}}));
+        let stored = hpa.clone();
+        AutoscalerConversion.to_served(&mut hpa);
+        let rules = r#""StabilizationWindowSeconds":null,"SelectPolicy":"Max","Policies":[{"Type":"Pods","Value":4,"PeriodSeconds":15}],"Tolerance":null"#;
+        let want = format!(r#"{{"ScaleUp":{{{rules}}},"ScaleDown":null}}"#);
+        assert_eq!(hpa.annotations().and_then(|all| all.get(BEHAVIOR)).and_then(Value::as_str), Some(want.as_str()));
+        AutoscalerConversion.to_storage(&mut hpa);
+        assert_eq!(hpa, stored);
     }
 
     #[test]
