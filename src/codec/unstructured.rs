@@ -4,7 +4,7 @@
 use super::{MAX_TREE_DEPTH, base64, json};
 use crate::meta::quantity::Quantity;
 use crate::meta::{Map, Value, time};
-use crate::schema::{Field, Kind, Schema, TypeId, TypeRef};
+use crate::schema::{Kind, Schema, TypeId, TypeRef};
 
 /// What is wrong with an object that [`super::conform`] has refused: the first value that does not fit, by the order of
 /// the Go struct's fields. `None` where all do.
@@ -79,30 +79,26 @@ impl Reader<'_> {
         let ty = TypeRef { schema: self.schema, id }.get();
         for field in ty.fields.iter().filter(|field| !matches!(field.kind, Kind::Inline(_))) {
             if let Some(value) = map.get(&field.json) {
-                self.value(&field.kind, value, field, &field.go_type, depth)?;
+                self.value(&field.kind, value, &field.go_type, depth)?;
             }
         }
         Ok(())
     }
 
     /// `go` is the name of the Go type where it has one of its own.
-    fn value(&self, kind: &Kind, value: &Value, field: &Field, go: &str, depth: usize) -> Result {
+    fn value(&self, kind: &Kind, value: &Value, go: &str, depth: usize) -> Result {
         let item_type =
             go.strip_prefix("[]").or_else(|| go.strip_prefix("map[").and_then(|rest| Some(rest.split_once(']')?.1))).unwrap_or("");
         match (kind, value) {
             (_, Value::Null) | (Kind::Raw | Kind::FieldsV1 | Kind::Any, _) => Ok(()),
             (Kind::Message(id), Value::Object(map)) => self.message(map, *id, depth + 1),
             (Kind::Message(_), other) => Err(format!("cannot restore struct from: {}", kind_name(other))),
-            (Kind::List(item, _), Value::Array(items)) => {
-                items.iter().try_for_each(|value| self.value(item, value, field, item_type, depth + 1))
-            }
+            (Kind::List(item, _), Value::Array(items)) => items.iter().try_for_each(|value| self.value(item, value, item_type, depth + 1)),
             (Kind::Bytes, Value::String(text)) => {
                 base64::normalise(text).map(drop).map_err(|why| format!("error decoding from json: {why}"))
             }
             (Kind::List(..) | Kind::Bytes, other) => Err(format!("cannot restore slice from {}", kind_name(other))),
-            (Kind::Map(item, _), Value::Object(map)) => {
-                map.values().try_for_each(|value| self.value(item, value, field, item_type, depth + 1))
-            }
+            (Kind::Map(item, _), Value::Object(map)) => map.values().try_for_each(|value| self.value(item, value, item_type, depth + 1)),
             (Kind::Map(..), other) => Err(format!("cannot restore map from {}", kind_name(other))),
             _ => self.scalar(kind, value, go),
         }

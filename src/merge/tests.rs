@@ -1,5 +1,7 @@
 //! Stories: operations on an object, and what it is and who owns what after each.
 
+mod seeds;
+
 use std::fmt::Write as _;
 
 use expect_test::{Expect, expect};
@@ -510,19 +512,19 @@ fn workloads() {
         ),
     ];
     builtin("apps/v1", "Deployment").check(&ops, expect![[r#"
-        {"spec":{"template":{"metadata":{"labels":{"app":"x"}},"spec":{"containers":[{"name":"c","image":"i:1","ports":[{"containerPort":80}]}]}},"strategy":{},"selector":{"matchLabels":{"app":"x"}},"replicas":1},"status":{}}
+        {"spec":{"selector":{"matchLabels":{"app":"x"}},"template":{"metadata":{"labels":{"app":"x"}},"spec":{"containers":[{"name":"c","image":"i:1","ports":[{"containerPort":80}]}]}},"strategy":{},"replicas":1},"status":{}}
           a Apply 00: .spec.replicas .spec.selector .spec.template.metadata.labels.app .spec.template.spec.containers[name="c"] .spec.template.spec.containers[name="c"].image .spec.template.spec.containers[name="c"].name .spec.template.spec.containers[name="c"].ports[containerPort=80,protocol="TCP"] .spec.template.spec.containers[name="c"].ports[containerPort=80,protocol="TCP"].containerPort
-        {"spec":{"template":{"metadata":{"labels":{"app":"x"}},"spec":{"containers":[{"name":"c","image":"i:1","ports":[{"containerPort":80}]}]}},"strategy":{},"selector":{"matchLabels":{"app":"x"}},"replicas":1},"status":{}}
+        {"spec":{"selector":{"matchLabels":{"app":"x"}},"template":{"metadata":{"labels":{"app":"x"}},"spec":{"containers":[{"name":"c","image":"i:1","ports":[{"containerPort":80}]}]}},"strategy":{},"replicas":1},"status":{}}
           a Apply 00: .spec.replicas .spec.selector .spec.template.metadata.labels.app .spec.template.spec.containers[name="c"] .spec.template.spec.containers[name="c"].image .spec.template.spec.containers[name="c"].name .spec.template.spec.containers[name="c"].ports[containerPort=80,protocol="TCP"] .spec.template.spec.containers[name="c"].ports[containerPort=80,protocol="TCP"].containerPort
           scaler Apply -: .spec.replicas
-        {"spec":{"template":{"metadata":{"labels":{"app":"x"}},"spec":{"containers":[{"name":"c","image":"i:2","ports":[{"containerPort":80}]}]}},"strategy":{},"selector":{"matchLabels":{"app":"x"}},"replicas":1},"status":{}}
+        {"spec":{"selector":{"matchLabels":{"app":"x"}},"template":{"metadata":{"labels":{"app":"x"}},"spec":{"containers":[{"name":"c","image":"i:2","ports":[{"containerPort":80}]}]}},"strategy":{},"replicas":1},"status":{}}
           scaler Apply -: .spec.replicas
           a Apply 02: .spec.selector .spec.template.metadata.labels.app .spec.template.spec.containers[name="c"] .spec.template.spec.containers[name="c"].image .spec.template.spec.containers[name="c"].name .spec.template.spec.containers[name="c"].ports[containerPort=80,protocol="TCP"] .spec.template.spec.containers[name="c"].ports[containerPort=80,protocol="TCP"].containerPort
-        {"spec":{"template":{"metadata":{"labels":{"app":"x"}},"spec":{"containers":[{"name":"c","image":"i:2","ports":[{"containerPort":80}]}]}},"strategy":{},"selector":{"matchLabels":{"app":"x"}},"replicas":3},"status":{}}
+        {"spec":{"selector":{"matchLabels":{"app":"x"}},"template":{"metadata":{"labels":{"app":"x"}},"spec":{"containers":[{"name":"c","image":"i:2","ports":[{"containerPort":80}]}]}},"strategy":{},"replicas":3},"status":{}}
           a Apply 02: .spec.selector .spec.template.metadata.labels.app .spec.template.spec.containers[name="c"] .spec.template.spec.containers[name="c"].image .spec.template.spec.containers[name="c"].name .spec.template.spec.containers[name="c"].ports[containerPort=80,protocol="TCP"] .spec.template.spec.containers[name="c"].ports[containerPort=80,protocol="TCP"].containerPort
           scaler Apply 03: .spec.replicas
         ! Apply failed with 1 conflict: conflict with "a": .spec.template.spec.containers[name="c"].image
-        {"spec":{"template":{"metadata":{"labels":{"app":"x"}},"spec":{"containers":[{"name":"s","image":"s:1"},{"name":"c","image":"i:3","ports":[{"containerPort":80}]}]}},"strategy":{},"selector":{"matchLabels":{"app":"x"}},"replicas":3},"status":{}}
+        {"spec":{"selector":{"matchLabels":{"app":"x"}},"template":{"metadata":{"labels":{"app":"x"}},"spec":{"containers":[{"name":"s","image":"s:1"},{"name":"c","image":"i:3","ports":[{"containerPort":80}]}]}},"strategy":{},"replicas":3},"status":{}}
           a Apply 02: .spec.selector .spec.template.metadata.labels.app .spec.template.spec.containers[name="c"] .spec.template.spec.containers[name="c"].name .spec.template.spec.containers[name="c"].ports[containerPort=80,protocol="TCP"] .spec.template.spec.containers[name="c"].ports[containerPort=80,protocol="TCP"].containerPort
           scaler Apply 03: .spec.replicas
           sidecar Apply 05: .spec.template.spec.containers[name="c"] .spec.template.spec.containers[name="s"] .spec.template.spec.containers[name="c"].image .spec.template.spec.containers[name="c"].name .spec.template.spec.containers[name="s"].image .spec.template.spec.containers[name="s"].name
