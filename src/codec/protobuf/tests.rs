@@ -323,6 +323,31 @@ fn every_stored_kind_has_its_labels_in_the_same_place() {
     }
 }
 
+/// Work that is done twice at each level would never end.
+#[test]
+fn disorder_at_every_depth_costs_little() {
+    const LEVELS: usize = 60;
+    let name = "k8s.io.apiextensions_apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+    let ty = builtin().named(name).expect("a type");
+    let number = |name: &str| ty.field(name).expect("a field").number;
+    let mut schema = Vec::new();
+    for _ in 0..LEVELS {
+        let mut outer = Vec::new();
+        for (key, value) in [("b", &schema[..]), ("a", &[])] {
+            wire::put_message(number("properties"), &mut outer, |out| {
+                wire::put_bytes(1, key.as_bytes(), out);
+                wire::put_bytes(2, value, out);
+            });
+        }
+        // Numbers descend.
+        wire::put_bytes(number("title"), b"t", &mut outer);
+        schema = outer;
+    }
+    let mut direct = Vec::new();
+    to_json(&schema, ty, "", "", None, &mut direct).expect("valid");
+    assert!(direct == json::encode(&decode(&schema, ty).expect("valid")));
+}
+
 /// The fields of a message in another order, and those of the messages in it.
 fn shuffled(bytes: &[u8], ty: TypeRef, seed: usize) -> Vec<u8> {
     let mut fields = Vec::new();

@@ -60,6 +60,9 @@ struct Transcoder<'a> {
     spans: Vec<Span>,
     out: &'a mut Vec<u8>,
     revision: Option<i64>,
+    /// So far every message was in the order that everybody writes. Once one was not, none is tried in that order any more: a
+    /// message is begun twice at most, however deep it lies.
+    orderly: bool,
 }
 
 impl<'a> Transcoder<'a> {
@@ -67,7 +70,7 @@ impl<'a> Transcoder<'a> {
         if document.len() > MAX_LENGTH {
             return Err(DecodeError::new("the message is too long"));
         }
-        Ok(Self { schema, document, spans: Vec::with_capacity(256), out, revision })
+        Ok(Self { schema, document, spans: Vec::with_capacity(256), out, revision, orderly: true })
     }
 
     /// The values in a stretch of the document.
@@ -108,12 +111,13 @@ impl<'a> Transcoder<'a> {
     fn fields(&mut self, part: Part, id: TypeId, depth: usize, base: usize, revision: Option<i64>) -> Result<(), DecodeError> {
         let ty = self.schema.wire(id);
         let open = Open { depth, top: base, revision: None };
-        if ty.in_order && depth > 0 {
+        if ty.in_order && depth > 0 && self.orderly {
             let begun = self.out.len();
             if self.fields_in_order(part, ty, revision, open)? {
                 return Ok(());
             }
             self.out.truncate(begun);
+            self.orderly = false;
         }
         let top = base + ty.fields.len();
         if self.spans.len() < top {
@@ -362,27 +366,42 @@ impl<'a> Transcoder<'a> {
 
     /// A map, whose entries Go writes by ascending keys.
     fn map(&mut self, field: &WireField, part: Part, open: Open) -> Result<(), DecodeError> {
-        let begun = self.out.len();
+        let mut previous = None;
         let mut values = self.read(part);
-        let mut previous: Option<&[u8]> = None;
         while let Some(raw) = values.next()? {
-            if raw.number == field.number && !self.map_entry(field, Value::new(false, raw.value, values.at).part(), &mut previous, open)? {
-                self.out.truncate(begun);
-                return self.unsorted_map(field, part, open);
+            if raw.number == field.number {
+                let (key, _) = self.entry(field, Value::new(false, raw.value, values.at).part())?;
+                if !self.ascends(key, &mut previous) {
+                    return self.unsorted_map(field, part, open);
+                }
+            }
+        }
+        let begun = self.out.len();
+        let mut previous = None;
+        let mut values = self.read(part);
+        while let Some(raw) = values.next()? {
+            if raw.number == field.number {
+                self.map_entry(field, Value::new(false, raw.value, values.at).part(), &mut previous, open)?;
             }
         }
         self.close(begun, *b"{}");
         Ok(())
     }
 
+    /// Whether a key is text that comes after the one before it.
+    fn ascends(&self, key: Part, previous: &mut Option<&'a [u8]>) -> bool {
+        let bytes = self.bytes(key);
+        let after = previous.is_none_or(|previous| previous < bytes);
+        *previous = Some(bytes);
+        after && (bytes.is_ascii() || str::from_utf8(bytes).is_ok())
+    }
+
     /// An entry of a map. False if its key does not come after `previous`, or is no text.
     fn map_entry(&mut self, field: &WireField, part: Part, previous: &mut Option<&'a [u8]>, open: Open) -> Result<bool, DecodeError> {
         let (key, value) = self.entry(field, part)?;
-        let bytes = self.bytes(key);
-        if previous.is_some_and(|previous| previous >= bytes) || !(bytes.is_ascii() || str::from_utf8(bytes).is_ok()) {
+        if !self.ascends(key, previous) {
             return Ok(false);
         }
-        *previous = Some(bytes);
         self.out.extend_from_slice(b",\"");
         json::write_part(self.document, key.start, key.end, self.out);
         self.out.extend_from_slice(b"\":");
