@@ -80,13 +80,13 @@ impl Snapshot {
     }
 
     /// The objects below `prefix` from the key `start` on (the prefix itself where it is empty), in order.
-    pub fn range<'a>(&'a self, prefix: &'a str, start: &'a str) -> impl Iterator<Item = &'a Arc<Stored>> {
+    pub fn range<'a>(&'a self, prefix: &str, start: &str) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
         below(&self.items, prefix, start)
     }
 
     /// Like [`Snapshot::range`], of the objects with that indexed value alone. Nothing without an index.
-    pub fn range_of<'a>(&'a self, value: &str, prefix: &'a str, start: &'a str) -> impl Iterator<Item = &'a Arc<Stored>> {
-        self.by_value.get(value).into_iter().flat_map(move |items| below(items, prefix, start))
+    pub fn range_of<'a>(&'a self, value: &str, prefix: &str, start: &str) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
+        self.by_value.get(value).map(|items| below(items, prefix, start)).into_iter().flatten()
     }
 
     /// What an object is indexed by; `None` without an index.
@@ -133,7 +133,49 @@ impl Snapshot {
     }
 }
 
-fn below<'a>(items: &'a OrdSet<Item>, prefix: &'a str, start: &'a str) -> impl Iterator<Item = &'a Arc<Stored>> {
-    let from: (Bound<&str>, Bound<&str>) = (Bound::Included(start.max(prefix)), Bound::Unbounded);
-    items.range::<_, str>(from).map(|item| &item.0).take_while(move |stored| stored.key.starts_with(prefix))
+/// The objects below `prefix` from the key `start` on. Keys are looked at where the stretch begins and ends, not between.
+fn below<'a>(items: &'a OrdSet<Item>, prefix: &str, start: &str) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
+    let end = behind(prefix);
+    let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+    let from = start.max(prefix);
+    let empty = matches!(end, Bound::Excluded(end) if from >= end);
+    let range: (Bound<&str>, Bound<&str>) = if empty { (Bound::Included(""), Bound::Excluded("")) } else { (Bound::Included(from), end) };
+    items.range::<_, str>(range).map(|item| &item.0)
+}
+
+/// The first key behind all that begin with `prefix`; `None` where there is none.
+fn behind(prefix: &str) -> Option<String> {
+    let mut end = prefix.to_owned();
+    while let Some(last) = end.pop() {
+        if let Some(next) = (last..=char::MAX).nth(1) {
+            end.push(next);
+            return Some(end);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stretch_is_what_begins_with_the_prefix() {
+        let mut snapshot = Snapshot::new(Some(Arc::new(|stored: &Stored| stored.key.chars().take(2).collect::<String>().into())));
+        for key in ["/a", "/a/", "/a/1", "/a/2", "/a0", "/b/1", "/\u{10ffff}", "/\u{10ffff}x", "/\u{d7ff}1"] {
+            let stored = Stored { key: key.to_owned(), value: bytes::Bytes::new(), create_revision: 1, mod_revision: 1 };
+            assert_eq!(snapshot.put(Arc::new(stored)), None);
+        }
+        let range = |prefix: &str, start: &str| snapshot.range(prefix, start).map(|s| s.key.clone()).collect::<Vec<_>>().join(" ");
+        assert_eq!(range("/a/", ""), "/a/ /a/1 /a/2");
+        assert_eq!(range("/a/", "/a/1\0"), "/a/2");
+        assert_eq!(range("/a/", "/b"), "");
+        assert_eq!(range("/a/", "/a/3"), "");
+        assert_eq!(range("/c/", ""), "");
+        assert_eq!(range("/\u{10ffff}", ""), "/\u{10ffff} /\u{10ffff}x");
+        assert_eq!(range("/\u{d7ff}", ""), "/\u{d7ff}1");
+        assert_eq!(range("", "").split(' ').count(), 9);
+        assert_eq!(snapshot.range_of("/a", "/a/", "/a/2").map(|s| s.key.clone()).collect::<Vec<_>>(), ["/a/2"]);
+        assert_eq!(snapshot.range_of("/c", "/", "").count(), 0);
+    }
 }

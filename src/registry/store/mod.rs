@@ -21,7 +21,6 @@ use crate::base::clock::Clock;
 use crate::cacher::{Cacher, Feed, IndexFn};
 use crate::codec;
 use crate::merge::managers;
-use crate::meta::selector::FieldReader;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status, time};
 use crate::storage::{self, Revision, Storage, StorageError, Stored, Txn};
@@ -154,18 +153,10 @@ impl Store {
     fn index(&self) -> Option<IndexFn> {
         let field = self.resource.strategy.indexed_field()?;
         let bare = self.clone();
-        Some(Arc::new(move |stored| match bare.reader(stored) {
-            Ok(reader) => bare.resource.strategy.selectable_value(reader.as_ref(), field).into(),
-            Err(_) => "".into(),
+        Some(Arc::new(move |stored| match bare.message(stored) {
+            Ok(Some(message)) => bare.resource.strategy.selectable_value(&message, field).into(),
+            _ => "".into(),
         }))
-    }
-
-    /// Reads scalars and labels of a stored object without a tree.
-    fn reader<'a>(&'a self, stored: &'a Stored) -> Result<Box<dyn FieldReader + 'a>> {
-        Ok(match self.message(stored)? {
-            Some(message) => Box::new(message),
-            None => Box::new(codec::json::Reader::new(&stored.value)),
-        })
     }
 
     /// The message of a stored object, without its envelope; `None` for one that is stored as JSON.

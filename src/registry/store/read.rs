@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::cacher::Snapshot;
+use crate::codec;
 use crate::meta::options::{ListOptions, parse_resource_version};
 use crate::meta::selector::FieldReader;
 use crate::meta::selector::fields::FieldSelector;
@@ -127,7 +128,11 @@ impl Store {
         if selection.is_empty() {
             return Ok(true);
         }
-        Ok(selection.matches(self.resource.strategy, self.reader(stored)?.as_ref()))
+        let strategy = self.resource.strategy;
+        Ok(match self.message(stored)? {
+            Some(message) => selection.matches(strategy, &message),
+            None => selection.matches(strategy, &codec::json::Reader::new(&stored.value)),
+        })
     }
 
     /// Checks the field labels of a selector and turns the options into a selection.
