@@ -299,22 +299,21 @@ pub struct RequestGate<'a> {
 
 #[async_trait]
 impl Gate for RequestGate<'_> {
-    async fn validate(&self, new: Option<&Object>, old: Option<&Object>) -> Result<()> {
-        let operation = match (new, old) {
+    async fn validate(&self, mut new: Option<&mut Object>, old: Option<&Object>) -> Result<()> {
+        let operation = match (&new, old) {
             (Some(_), None) => Operation::Create,
             (Some(_), Some(_)) => Operation::Update,
             (None, _) => Operation::Delete,
         };
-        let name = new.or(old).map_or("", Object::name);
-        let mut attributes = self.x.attributes(operation, name, self.dry_run);
+        let name = new.as_deref().or(old).map_or("", Object::name).to_owned();
+        let mut attributes = self.x.attributes(operation, &name, self.dry_run);
         attributes.old = old;
-        let mut copy = new.cloned();
-        attributes.object = copy.as_mut();
+        attributes.object = new.as_deref_mut();
         if operation == Operation::Delete {
             self.x.api.admission.admit(&mut attributes).await?;
         }
         self.x.api.admission.validate(&attributes).await?;
-        let (Some(rbac), Some(object)) = (&self.x.api.rbac, new) else { return Ok(()) };
+        let (Some(rbac), Some(object)) = (&self.x.api.rbac, new.as_deref()) else { return Ok(()) };
         let (user, info) = (&self.x.request.user, &self.x.request.info);
         let gvr = &self.x.store.resource.gvr;
         let write = escalation::Write { gvr, namespace: &info.namespace, name: info.url_name(), object, old, user };

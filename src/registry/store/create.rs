@@ -39,12 +39,12 @@ impl Store {
         self.reserve(ctx, &mut object, None).await?;
         let result = self.create_reserved(ctx, &mut object, gate).await;
         self.settle(ctx, &object, None, result.is_ok()).await;
-        result
+        result.map(|stored| Live { object, stored })
     }
 
-    async fn create_reserved(&self, ctx: &WriteContext<'_>, object: &mut Object, gate: &dyn Gate) -> Result<Live> {
+    async fn create_reserved(&self, ctx: &WriteContext<'_>, object: &mut Object, gate: &dyn Gate) -> Result<Stored> {
         self.before_create(ctx, object)?;
-        gate.validate(Some(object), None).await?;
+        gate.validate(Some(&mut *object), None).await?;
         let key = self.key(ctx.namespace, object.name())?;
         let value = self.encode(object);
         if ctx.dry_run {
@@ -52,14 +52,12 @@ impl Store {
             if let Some(stored) = found {
                 return Err(self.already_exists(object, Some(stored)));
             }
-            let stored = Stored { key, value, create_revision: 0, mod_revision: 0 };
-            return Ok(Live { object: object.clone(), stored });
+            return Ok(Stored { key, value, create_revision: 0, mod_revision: 0 });
         }
         match self.put_new(&key, value.clone()).await? {
             Txn::Done(revision) => {
                 object.set_resource_version(&revision.to_string());
-                let stored = Stored { key, value, create_revision: revision, mod_revision: revision };
-                Ok(Live { object: object.clone(), stored })
+                Ok(Stored { key, value, create_revision: revision, mod_revision: revision })
             }
             Txn::Failed(standing) => Err(self.already_exists(object, standing)),
         }

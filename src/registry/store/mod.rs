@@ -68,8 +68,9 @@ pub struct WriteContext<'a> {
 /// Admission, as the store sees it: the handlers bind it to the request.
 #[async_trait]
 pub trait Gate: Send + Sync {
-    /// Says no to what is about to be written: `new` is `None` for a delete, `old` for a create.
-    async fn validate(&self, new: Option<&Object>, old: Option<&Object>) -> Result<()>;
+    /// Says no to what is about to be written: `new` is `None` for a delete, `old` for a create. Plugins take an object
+    /// that they may change, but none does any more.
+    async fn validate(&self, new: Option<&mut Object>, old: Option<&Object>) -> Result<()>;
 
     /// Whether an update (or apply) may create what does not exist.
     async fn authorize_create(&self) -> Result<()>;
@@ -81,7 +82,7 @@ pub struct OpenGate;
 
 #[async_trait]
 impl Gate for OpenGate {
-    async fn validate(&self, _new: Option<&Object>, _old: Option<&Object>) -> Result<()> {
+    async fn validate(&self, _new: Option<&mut Object>, _old: Option<&Object>) -> Result<()> {
         Ok(())
     }
 

@@ -91,14 +91,14 @@ impl Store {
         self.fill_system_fields(&mut object);
         self.reserve(ctx, &mut object, None).await?;
         let attempt = self.create_on_update_reserved(ctx, &mut object, gate, key).await;
-        self.settle(ctx, &object, None, matches!(attempt, Ok(Attempt::Done(_) | Attempt::Same(_)))).await;
+        self.settle_attempt(ctx, &object, None, &attempt).await;
         attempt
     }
 
     async fn create_on_update_reserved(&self, ctx: &WriteContext<'_>, object: &mut Object, gate: &dyn Gate, key: &str) -> Result<Attempt> {
         self.before_create(ctx, object)?;
         gate.authorize_create().await?;
-        gate.validate(Some(object), None).await?;
+        gate.validate(Some(&mut *object), None).await?;
         let value = self.encode(object);
         let mut stored = Stored { key: key.to_owned(), value: value.clone(), create_revision: 0, mod_revision: 0 };
         if !ctx.dry_run {
@@ -108,7 +108,7 @@ impl Store {
             }
             object.set_resource_version(&stored.mod_revision.to_string());
         }
-        Ok(Attempt::Done(Updated { live: Live { object: object.clone(), stored }, created: true }))
+        Ok(Attempt::Done(Updated { live: Live { object: std::mem::take(object), stored }, created: true }))
     }
 
     async fn update_once(
@@ -129,8 +129,17 @@ impl Store {
         object.set_meta_str("resourceVersion", old.resource_version());
         self.reserve(ctx, &mut object, Some(&old)).await?;
         let attempt = self.update_reserved(ctx, target, &mut object, &old, gate, stored).await;
-        self.settle(ctx, &object, Some(&old), matches!(attempt, Ok(Attempt::Done(_) | Attempt::Same(_)))).await;
+        self.settle_attempt(ctx, &object, Some(&old), &attempt).await;
         attempt
+    }
+
+    /// Tells the hooks how an attempt ended. What was written is where the attempt has left it: in its result.
+    async fn settle_attempt(&self, ctx: &WriteContext<'_>, object: &Object, old: Option<&Object>, attempt: &Result<Attempt>) {
+        let written = match attempt {
+            Ok(Attempt::Done(updated) | Attempt::Same(updated)) => Some(&updated.live.object),
+            _ => None,
+        };
+        self.settle(ctx, written.unwrap_or(object), old, written.is_some()).await;
     }
 
     async fn update_reserved(
@@ -144,7 +153,7 @@ impl Store {
     ) -> Result<Attempt> {
         self.before_update(ctx, target.sub, object, old)?;
         managers::keep_times(old, object);
-        gate.validate(Some(object), Some(old)).await?;
+        gate.validate(Some(&mut *object), Some(old)).await?;
         if should_delete(object, old) && !self.resource.strategy.blocks_deletion(object) {
             return self.delete_emptied(ctx, object, stored).await;
         }
@@ -160,7 +169,7 @@ impl Store {
         };
         object.set_resource_version(&revision.to_string());
         let stored = Stored { value, mod_revision: revision, ..stored };
-        let updated = Updated { live: Live { object: object.clone(), stored }, created: false };
+        let updated = Updated { live: Live { object: std::mem::take(object), stored }, created: false };
         Ok(if same { Attempt::Same(updated) } else { Attempt::Done(updated) })
     }
 
