@@ -25,6 +25,8 @@ use crate::telemetry::health::Health;
 /// What `--version` says.
 pub const VERSION: &str = "Kubernetes v1.36.2";
 
+/// The stack of each thread: objects may be as deep as the decoders let them (`MAX_TREE_DEPTH`).
+const STACK_BYTES: usize = 8 << 20;
 /// How long to wait before asking again an etcd that does not answer.
 const ETCD_PAUSE: Duration = Duration::from_millis(200);
 
@@ -90,7 +92,7 @@ fn start(flags: &Flags) -> Result<(), RunError> {
     for (name, on) in config.feature_gates.changed() {
         tracing::info!("feature gate {name} is {on}");
     }
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
+    tokio::runtime::Builder::new_multi_thread().thread_stack_size(STACK_BYTES).enable_all().build()?.block_on(async {
         let shutdown = Shutdown::new();
         tokio::spawn(end_on_signal(config.shutdown.delay, shutdown.clone()));
         run(config, shutdown).await

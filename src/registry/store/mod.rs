@@ -23,6 +23,7 @@ use crate::codec;
 use crate::merge::managers;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status, time};
+use crate::schema::{TypeId, TypeRef};
 use crate::storage::{self, Revision, Storage, StorageError, Stored, Txn};
 
 use super::resource::Resource;
@@ -113,6 +114,8 @@ pub struct Store {
     root: Arc<str>,
     /// The served apiVersion.
     api_version: Arc<str>,
+    /// The type of the stored kind.
+    stored: TypeId,
 }
 
 impl std::fmt::Debug for Store {
@@ -138,8 +141,8 @@ pub struct Live {
 
 impl Store {
     pub fn new(resource: Arc<Resource>, storage: Arc<dyn Storage>, clock: Clock, root: &str) -> Self {
-        let api_version = resource.gvk.api_version().into();
-        Self { resource, storage, clock, cacher: None, root: root.trim_end_matches('/').into(), api_version }
+        let (api_version, stored) = (resource.gvk.api_version().into(), resource.storage_ty().id);
+        Self { resource, storage, clock, cacher: None, root: root.trim_end_matches('/').into(), api_version, stored }
     }
 
     /// The same store with the feed's cache of its keys, if there is a feed.
@@ -166,7 +169,7 @@ impl Store {
             return Ok(None);
         }
         let envelope = codec::protobuf::unwrap(&stored.value).map_err(unreadable)?;
-        Ok(Some(codec::protobuf::Message { bytes: envelope.raw, ty: self.resource.storage_ty() }))
+        Ok(Some(codec::protobuf::Message { bytes: envelope.raw, ty: TypeRef { schema: &self.resource.schema, id: self.stored } }))
     }
 
     /// Those parts of a stored object that `part` names, or more of it.
