@@ -85,7 +85,11 @@ impl Tokens {
                 bound.secret = Some(reference_to(&secret));
                 secret
             }
-            _ => return Err(Status::bad_request(format!("cannot bind token to object of type {gvk}"))),
+            _ => {
+                // As Go prints a kind: the group's place stays where it is empty.
+                let kind = format!("{}/{}, Kind={}", gvk.group, gvk.version, gvk.kind);
+                return Err(Status::bad_request(format!("cannot bind token to object of type {kind}")));
+            }
         };
         if !text("uid").is_empty() && text("uid") != found.uid() {
             let why = format!(

@@ -30,7 +30,9 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     let ty = x.store.resource.schema.get(&gvk).ok_or_else(|| Status::internal("TokenRequest is not in the schema"))?;
     let mut request = x.decode_as(&body, &gvk, ty, options.field_validation)?.object;
     x.check_namespace(&mut request)?;
-    request.section_mut("spec").entry("expirationSeconds").or_insert_with(|| DEFAULT_SECONDS.into());
+    if request.i64_at("/spec/expirationSeconds").is_none() {
+        request.section_mut("spec").insert("expirationSeconds".to_owned(), DEFAULT_SECONDS.into());
+    }
     let manager = x.manager(&options.field_manager);
     merge::update(None, &mut request, &x.writer_of_fixed(&gvk.api_version(), ty, &manager));
     let issuer = x.api.tokens.as_ref().ok_or_else(Status::no_such_path)?;
