@@ -13,6 +13,7 @@ pub mod cacher;
 pub mod auth;
 pub mod admission;
 pub mod registry;
+pub mod extensions;
 pub mod discovery;
 pub mod endpoints;
 pub mod server;

@@ -1,4 +1,5 @@
-//! Ground that knows nothing of Kubernetes: the clock and random names.
+//! Ground that knows nothing of Kubernetes: the clock, random names, regular expressions.
 
 pub mod clock;
 pub mod random;
+pub mod regexp;

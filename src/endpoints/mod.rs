@@ -22,6 +22,7 @@ use crate::auth::User;
 use crate::auth::authz::rbac::RbacStore;
 use crate::auth::authz::{self, Authorizer};
 use crate::base::clock::Clock;
+use crate::extensions::Extensions;
 use crate::meta::options::Query;
 use crate::meta::selector::fields::FieldSelector;
 use crate::registry::Registry;
@@ -32,6 +33,7 @@ use request_info::RequestInfo;
 /// What every handler may use.
 pub struct Api {
     pub registry: Arc<Registry>,
+    pub extensions: Arc<Extensions>,
     pub admission: Arc<Chain>,
     pub authorizer: Arc<dyn Authorizer>,
     /// The rules that RBAC objects grant; `None` where RBAC does not authorize.

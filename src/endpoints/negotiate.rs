@@ -15,6 +15,8 @@ pub enum MediaType {
 
 impl MediaType {
     pub const ALL: [Self; 3] = [Self::Json, Self::Yaml, Self::Protobuf];
+    /// What objects of custom kinds are written in. Tables of them have all.
+    pub const TEXT: [Self; 2] = [Self::Json, Self::Yaml];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -67,14 +69,14 @@ pub enum Purpose {
     Fixed,
 }
 
-/// Picks the representation of the answer, 406 where there is none.
-pub fn output(header: &str, user_agent: &str, query: &Query, purpose: Purpose) -> Result<Output> {
+/// Picks the representation of the answer, 406 where there is none. Objects themselves come in one of `media`.
+pub fn output(header: &str, user_agent: &str, query: &Query, purpose: Purpose, media: &[MediaType]) -> Result<Output> {
     if !accept::route_produces(header, &MediaType::ALL.map(MediaType::name)) {
         let mut status = Status::not_acceptable(format!("406: Not Acceptable\n\nAvailable representations: {ACCEPTED}"));
         status.details_mut();
         return Err(status);
     }
-    let mut output = pick(header, purpose).ok_or_else(|| {
+    let mut output = pick(header, purpose, media).ok_or_else(|| {
         let stream = if purpose == Purpose::Watch { WATCHED } else { ACCEPTED };
         Status::not_acceptable(format!("only the following media types are accepted: {stream}"))
     })?;
@@ -86,12 +88,12 @@ const WATCHED: &str = "application/json;stream=watch, application/vnd.kubernetes
 
 /// The representation for an answer that must come in some form: JSON where the client accepts none.
 pub fn output_or_json(header: &str, user_agent: &str, query: &Query) -> Output {
-    let mut output = pick(header, Purpose::Fixed).unwrap_or_default();
+    let mut output = pick(header, Purpose::Fixed, &MediaType::ALL).unwrap_or_default();
     output.pretty |= wants_pretty(user_agent, query);
     output
 }
 
-fn pick(header: &str, purpose: Purpose) -> Option<Output> {
+fn pick(header: &str, purpose: Purpose, objects: &[MediaType]) -> Option<Output> {
     if header.is_empty() {
         return Some(Output::default());
     }
@@ -103,6 +105,7 @@ fn pick(header: &str, purpose: Purpose) -> Option<Output> {
             }
             if clause.covers(media.name())
                 && let Some(output) = accept_params(&clause.params, media, purpose)
+                && (output.form != Form::Object || objects.contains(&media))
             {
                 return Some(output);
             }
@@ -170,7 +173,7 @@ mod tests {
     use super::*;
 
     fn read(accept: &str, purpose: Purpose) -> String {
-        match output(accept, "kubectl/v1.36", &Query::default(), purpose) {
+        match output(accept, "kubectl/v1.36", &Query::default(), purpose, &MediaType::ALL) {
             Ok(output) => format!("{} {:?}", output.media.name(), output.form),
             Err(status) => format!("{}", status.code),
         }

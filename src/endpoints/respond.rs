@@ -66,6 +66,9 @@ impl View<'_> {
         if self.resource().conversion.is_some() {
             reshape(&mut object, self.resource().ty());
         }
+        if self.resource().custom.is_some() {
+            object.sort();
+        }
         Ok(object)
     }
 
@@ -148,7 +151,7 @@ impl View<'_> {
         let gvr = &self.resource().gvr;
         let printer = match objects {
             [scale] if scale.kind() == "Scale" => printers::scale(),
-            _ => printers::for_resource(&gvr.group, &gvr.resource),
+            _ => self.resource().strategy.printer().unwrap_or_else(|| printers::for_resource(&gvr.group, &gvr.resource)),
         };
         let format = table::Format { printer, api_version: meta_version(version), include: self.include, now: self.now };
         let mut order: Vec<&Object> = objects.iter().collect();
@@ -224,7 +227,11 @@ impl View<'_> {
         }
     }
 
-    fn object_list(&self, page: Page, list_meta: Map<String, Value>) -> Result<Vec<u8>> {
+    fn object_list(&self, page: Page, mut list_meta: Map<String, Value>) -> Result<Vec<u8>> {
+        if self.resource().custom.is_some() {
+            // Lists of custom resources always say where they go on.
+            list_meta.entry("continue").or_insert_with(|| "".into());
+        }
         let mut items = Vec::new();
         for stored in page.items {
             let mut object = self.tree(Shown::Stored(stored?))?;
@@ -242,7 +249,10 @@ impl View<'_> {
     }
 
     fn list_kind(&self) -> String {
-        format!("{}List", self.resource().gvk.kind)
+        match &self.resource().custom {
+            Some(custom) => custom.list_kind().to_owned(),
+            None => format!("{}List", self.resource().gvk.kind),
+        }
     }
 }
 
@@ -369,4 +379,18 @@ pub fn add_warnings(response: &mut Response<Body>, warnings: Vec<String>) {
             response.headers_mut().append(WARNING, value);
         }
     }
+}
+
+/// A plain text.
+pub fn text(code: u16, message: &'static str) -> Response<Body> {
+    let mut response = Response::new(body::full(message));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// What a path gets that no route takes.
+pub fn page_not_found() -> Response<Body> {
+    text(404, "404 page not found\n")
 }

@@ -9,6 +9,7 @@ pub mod quantity;
 pub mod selector;
 pub mod status;
 pub mod time;
+pub mod url;
 
 pub use field::{ErrorList, FieldError, Path};
 pub use gvk::{Gvk, Gvr};

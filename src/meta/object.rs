@@ -37,6 +37,12 @@ impl Object {
         }
     }
 
+    /// Puts the keys into alphabetical order, at every depth.
+    pub fn sort(&mut self) {
+        self.0.sort_keys();
+        self.0.values_mut().for_each(Value::sort_all_objects);
+    }
+
     /// The value at a slash-separated path of keys and list indexes, such as `/spec/template`.
     pub fn at(&self, path: &str) -> Option<&Value> {
         let (first, rest) = split_pointer(path)?;

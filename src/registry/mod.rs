@@ -10,24 +10,30 @@ pub mod validation;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
 
 use crate::meta::Gvr;
 use crate::schema::ResourceDecl;
 
-pub use resource::Resource;
+pub use resource::{Custom, Resource, StrategyHandle};
 pub use store::Store;
 pub use strategy::{Context, NameRule, Strategy, Subresource};
 
-/// Every served resource, by group, version and plural.
+/// Every served resource, by group, version and plural: the built-in ones, which stay, and those of CRDs, which come
+/// and go.
 #[derive(Default)]
 pub struct Registry {
     stores: HashMap<Gvr, Arc<Store>>,
     groups: HashSet<String>,
+    custom: ArcSwap<HashMap<Gvr, Arc<Store>>>,
+    generation: AtomicU64,
 }
 
 impl std::fmt::Debug for Registry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Registry({} resources)", self.stores.len())
+        write!(f, "Registry({} resources)", self.stores.len() + self.custom.load().len())
     }
 }
 
@@ -43,21 +49,53 @@ impl Registry {
         registry
     }
 
-    pub fn get(&self, gvr: &Gvr) -> Option<&Arc<Store>> {
-        self.stores.get(gvr)
+    pub fn get(&self, gvr: &Gvr) -> Option<Arc<Store>> {
+        self.stores.get(gvr).cloned().or_else(|| self.custom.load().get(gvr).cloned())
     }
 
-    /// Whether anything of the group is served.
+    /// Whether the resource is a built-in one.
+    pub fn is_builtin(&self, gvr: &Gvr) -> bool {
+        self.stores.contains_key(gvr)
+    }
+
+    /// Puts stores for custom resources in the place of those that `replaced` names. Built-in resources stay what they
+    /// are.
+    pub fn replace_custom(&self, replaced: &[Gvr], stores: Vec<Arc<Store>>) {
+        self.custom.rcu(|present| {
+            let mut next = HashMap::clone(present);
+            next.retain(|gvr, _| !replaced.contains(gvr));
+            next.extend(
+                stores
+                    .iter()
+                    .filter(|store| !self.is_builtin(&store.resource.gvr))
+                    .map(|store| (store.resource.gvr.clone(), store.clone())),
+            );
+            next
+        });
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// The stores of custom resources, by version and plural.
+    pub fn custom(&self) -> Arc<HashMap<Gvr, Arc<Store>>> {
+        self.custom.load_full()
+    }
+
+    /// Grows with each change of what is served.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Whether any built-in resource of the group is served.
     pub fn has_group(&self, group: &str) -> bool {
         self.groups.contains(group)
     }
 
-    /// Every declaration, in no order.
+    /// Every built-in declaration, in no order.
     pub fn decls(&self) -> impl Iterator<Item = &ResourceDecl> {
         self.stores.values().map(|store| &store.resource.decl)
     }
 
-    /// Every store, in no order.
+    /// Every store of a built-in resource, in no order.
     pub fn stores(&self) -> impl Iterator<Item = &Arc<Store>> {
         self.stores.values()
     }

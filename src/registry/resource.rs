@@ -12,6 +12,7 @@ use crate::schema::{ResourceDecl, Schema, TypeRef};
 
 use super::Strategy;
 use super::store::WriteContext;
+use crate::codec::DecodeError;
 
 /// A schema that lives as long as the program (built-ins) or as long as its users (CRDs).
 #[derive(Clone, Debug)]
@@ -28,6 +29,55 @@ impl std::ops::Deref for SchemaHandle {
             Self::Shared(schema) => schema,
         }
     }
+}
+
+/// The behaviour of a resource, which lives as long as the program (built-ins) or as long as its users (CRDs).
+#[derive(Clone)]
+pub enum StrategyHandle {
+    Static(&'static dyn Strategy),
+    Shared(Arc<dyn Strategy>),
+}
+
+impl std::ops::Deref for StrategyHandle {
+    type Target = dyn Strategy;
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Static(strategy) => *strategy,
+            Self::Shared(strategy) => strategy.as_ref(),
+        }
+    }
+}
+
+/// The form of a kind that a CRD defines. Its objects are trees behind which stands no type of the program: they are of
+/// the served version in memory, and of the CRD's storage version in storage.
+pub trait Custom: Send + Sync {
+    /// Brings a tree from a client into the form of the version that it names, defaults included. Returns the paths of
+    /// the unknown fields that it lost.
+    ///
+    /// # Errors
+    /// Metadata that is not in form: Go's text.
+    fn read(&self, object: &mut Object) -> Result<Vec<String>, String>;
+
+    /// Stored bytes as an object of the served version.
+    ///
+    /// # Errors
+    /// Bytes that are no JSON object.
+    fn decode(&self, bytes: &[u8]) -> Result<Object, DecodeError>;
+
+    /// The bytes to store for an object of the served version.
+    fn encode(&self, object: &Object) -> Vec<u8>;
+
+    /// The other versions of the kind, for field managers that use them.
+    fn versions(&self) -> &dyn Versions;
+
+    /// The kind of lists.
+    fn list_kind(&self) -> &str;
+
+    /// What to say to whoever uses the version.
+    fn deprecation(&self) -> Option<&str>;
+
+    /// Whether the definition is on its way out: there will be no new objects.
+    fn is_terminating(&self) -> bool;
 }
 
 /// How a served version becomes the storage version and back. Only for the kinds that are served in another version
@@ -115,10 +165,12 @@ pub struct Resource {
     /// The kind whose bytes are stored.
     pub storage_gvk: Gvk,
     pub schema: SchemaHandle,
-    pub strategy: &'static dyn Strategy,
+    pub strategy: StrategyHandle,
     pub conversion: Option<&'static dyn Conversion>,
-    /// All versions of the kind; none where it has only one.
+    /// All versions of a built-in kind; none where it has only one.
     pub versions: KindVersions,
+    /// `None` for built-in kinds.
+    pub custom: Option<Arc<dyn Custom>>,
     pub hooks: Option<Arc<dyn Hooks>>,
     /// How long objects live (events).
     pub ttl: Option<Duration>,
@@ -136,16 +188,16 @@ impl Resource {
         let gvr = Gvr::new(&decl.group, &decl.version, &decl.resource);
         let gvk = Gvk::new(&decl.group, &decl.version, &decl.kind);
         let storage_gvk = decl.storage_gvk.clone().unwrap_or_else(|| gvk.clone());
-        let schema = SchemaHandle::Static(crate::schema::builtin());
         Self {
             decl: decl.clone(),
             gvr,
             gvk,
             storage_gvk,
-            schema,
-            strategy,
+            schema: SchemaHandle::Static(crate::schema::builtin()),
+            strategy: StrategyHandle::Static(strategy),
             conversion: None,
             versions: KindVersions::default(),
+            custom: None,
             hooks: None,
             ttl: None,
         }
@@ -173,12 +225,13 @@ impl Resource {
     /// Whether a selector may use a field label; the error is the one that clients know.
     pub fn check_field_label(&self, label: &str) -> Result<(), String> {
         let known = self.strategy.selectable_fields();
-        let meta = label == "metadata.name" || (label == "metadata.namespace" && (self.decl.namespaced || known.is_empty()));
-        if meta || known.contains(&label) {
+        let plain = known.is_empty() && self.custom.is_none();
+        let meta = label == "metadata.name" || (label == "metadata.namespace" && (self.decl.namespaced || plain));
+        if meta || self.strategy.is_selectable(label) {
             return Ok(());
         }
         Err(match self.gvk.kind.as_str() {
-            _ if known.is_empty() => format!("\"{label}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""),
+            _ if plain => format!("\"{label}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""),
             // Two kinds have words of their own.
             "Job" if self.gvk.group == "batch" => format!("field label {label:?} not supported for Job"),
             "ResourceSlice" if self.gvk.group == "resource.k8s.io" => {

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 
 use crate::auth::User;
+use crate::meta::names::Problems;
 use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, FieldError, Object, Path};
 
@@ -55,6 +56,16 @@ pub trait Strategy: Send + Sync + 'static {
         NameRule::DnsSubdomain
     }
 
+    /// What else is wrong with the name (or generateName) of a new object.
+    fn name_problems(&self, _object: &Object, _name: &str) -> Problems {
+        Vec::new()
+    }
+
+    /// Whether finalizers may be any qualified names. Those of built-in kinds are standard ones or carry a domain.
+    fn takes_any_finalizer(&self) -> bool {
+        false
+    }
+
     /// Whether the kind counts changes of its spec in `metadata.generation`: 1 at creation, one more with each change
     /// of anything but metadata and status.
     fn has_generation(&self) -> bool {
@@ -73,7 +84,7 @@ pub trait Strategy: Send + Sync + 'static {
     }
 
     /// Whether upstream's check of an update of this kind repeats the check of a new object's metadata: each mistake
-    /// in it is then one cause more (see [`crate::registry::validation::validate_update_of_meta`]).
+    /// in it is then one cause more (see [`crate::registry::validation::MetaRules::validate_update`]).
     fn revalidates_meta(&self) -> bool {
         false
     }
@@ -127,6 +138,11 @@ pub trait Strategy: Send + Sync + 'static {
         None
     }
 
+    /// Whether objects may be selected by the field label.
+    fn is_selectable(&self, label: &str) -> bool {
+        self.selectable_fields().contains(&label)
+    }
+
     /// The value of one of [`Strategy::selectable_fields`]: by default the string at that path.
     fn selectable_value<'a>(&self, object: &'a dyn FieldReader, field: &str) -> Cow<'a, str> {
         object.text_at(field)
@@ -147,6 +163,15 @@ pub trait Strategy: Send + Sync + 'static {
     fn blocks_deletion(&self, _object: &Object) -> bool {
         false
     }
+
+    /// Whether the first delete of an object marks it in the kind's own way ([`Strategy::begin_deletion`]), whatever would
+    /// hold it else.
+    fn begins_deletion(&self) -> bool {
+        false
+    }
+
+    /// Marks an object as deleted in the kind's own way (CustomResourceDefinitions).
+    fn begin_deletion(&self, _object: &mut Object, _now: &str) {}
 
     /// What else changes when an object is marked as deleted (a namespace's phase).
     fn mark_deleting(&self, _object: &mut Object) {}
@@ -182,7 +207,7 @@ pub trait Strategy: Send + Sync + 'static {
     }
 
     /// The columns of its Tables; `None` for Name and Created At alone.
-    fn printer(&self) -> Option<&'static dyn TablePrinter> {
+    fn printer(&self) -> Option<&dyn TablePrinter> {
         None
     }
 }

@@ -36,7 +36,7 @@ pub struct GroupVersionDecl {
 }
 
 /// A structured type: the fields of a JSON object.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Type {
     /// The full protobuf name, such as `k8s.io.api.core.v1.PodSpec`; for a CRD's types a path of its own.
     pub name: String,

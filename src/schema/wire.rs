@@ -14,7 +14,7 @@ const STEP: usize = 32;
 const MAX_ABSENT_DEPTH: usize = 16;
 
 /// What protobuf carries of a type.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct WireType {
     /// In the order of the JSON, at most 64.
     pub fields: Box<[WireField]>,
@@ -31,7 +31,7 @@ pub struct WireType {
 }
 
 /// A field as protobuf carries and JSON shows it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct WireField {
     pub number: u32,
     /// Number and wire type.
@@ -87,7 +87,7 @@ pub enum Shape {
 }
 
 /// Text to append. What is not long is copied in one step of a fixed size.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Prepared {
     head: [u8; STEP],
     length: usize,

@@ -7,6 +7,7 @@ use super::bootstrap::{self, FrontProxy, Params};
 use super::chain::Chain;
 use super::config::{AuthorizationMode, Config};
 use super::creator::RegistryCreator;
+use super::documents::Discovery;
 use super::informer::{self, Follower};
 use super::keeper::Keeper;
 use super::master_leases::MasterLeases;
@@ -19,14 +20,15 @@ use crate::auth::authz::rbac::RbacStore;
 use crate::auth::authz::{self, Authorizer};
 use crate::base::clock::Clock;
 use crate::base::random;
+use crate::discovery::About;
 use crate::discovery::openapi::OpenApi;
-use crate::discovery::{About, Documents};
 use crate::endpoints::Api;
+use crate::extensions::{CustomResourceDefinitions, CustomStores, DefinitionHooks, Extensions};
 use crate::meta::{Gvr, Object, Status};
 use crate::registry::builtin::autoscaling::{self, AutoscalerConversion};
 use crate::registry::builtin::core::service::allocation::ServiceAllocator;
 use crate::registry::builtin::events::EventConversion;
-use crate::registry::{Registry, Resource, Store, builtin};
+use crate::registry::{Registry, Resource, Store, StrategyHandle, builtin};
 use crate::schema::ResourceDecl;
 
 /// Why a handler could not be put together.
@@ -46,11 +48,13 @@ const RBAC: [&str; 4] = ["clusterroles", "clusterrolebindings", "roles", "rolebi
 pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper), AssembleError> {
     let clock = Clock::system();
     let config = &parts.config;
-    let registry = Arc::new(registry(parts, &clock));
+    let hooks = Arc::new(DefinitionHooks::default());
+    let registry = Arc::new(registry(parts, &clock, &hooks));
     let objects = Arc::new(RegistryObjects(registry.clone()));
     let keeper = keeper(parts, &registry, &clock).await.map_err(AssembleError::Bootstrap)?;
     let rbac = Arc::new(RbacStore::default());
     follow_rbac(&registry, &rbac).await.map_err(AssembleError::Bootstrap)?;
+    let extensions = extensions(parts, &registry, &clock, &hooks).await.map_err(AssembleError::Bootstrap)?;
     let authorizer = authorizer(config, &registry, &rbac).await.map_err(AssembleError::Bootstrap)?;
     let authentication = authentication::build(parts, objects.clone(), &clock)?;
     let settings = Settings {
@@ -66,12 +70,13 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper), AssembleError> {
     let chain = Chain {
         authenticator: authentication.chain.clone(),
         authorizer: authorizer.clone(),
-        documents: Documents::new(&crate::schema::builtin().resources, &about),
+        documents: Discovery::new(registry.clone(), about),
         openapi: OpenApi::new(crate::schema::builtin()),
         oidc: authentication.discovery,
         health: parts.health.clone(),
         api: Api {
             registry,
+            extensions,
             admission: Arc::new(admission),
             authorizer,
             rbac: config.authorization.contains(&AuthorizationMode::Rbac).then_some(rbac),
@@ -98,12 +103,12 @@ async fn keeper(parts: &Parts, registry: &Arc<Registry>, clock: &Clock) -> Resul
 }
 
 /// Where the objects of a resource are: its storage, with its watch cache unless the operator wants none for it.
-struct Stores<'a> {
-    parts: &'a Parts,
-    clock: &'a Clock,
+struct Stores {
+    parts: Parts,
+    clock: Clock,
 }
 
-impl Stores<'_> {
+impl Stores {
     fn over(&self, resource: Resource) -> Store {
         let config = &self.parts.config.storage;
         let (storage, feed) = match self.parts.apart.of(&resource.gvr.group, &resource.gvr.resource) {
@@ -115,10 +120,22 @@ impl Stores<'_> {
     }
 }
 
+impl CustomStores for Stores {
+    fn open(&self, resource: Resource) -> Store {
+        self.over(resource)
+    }
+
+    fn close(&self, store: &Store) {
+        if let Some(feed) = &self.parts.feed {
+            feed.remove(&store.prefix());
+        }
+    }
+}
+
 /// Every built-in resource over the storage.
-fn registry(parts: &Parts, clock: &Clock) -> Registry {
+fn registry(parts: &Parts, clock: &Clock, definitions: &Arc<DefinitionHooks>) -> Registry {
     let (schema, config) = (crate::schema::builtin(), &parts.config);
-    let stores = Stores { parts, clock };
+    let stores = Stores { parts: parts.clone(), clock: clock.clone() };
     let store = |group: &str, resource: &str| {
         let decl = schema.resources.iter().find(|decl| decl.group == group && decl.resource == resource);
         let decl = decl.cloned().unwrap_or_else(ResourceDecl::default);
@@ -136,6 +153,10 @@ fn registry(parts: &Parts, clock: &Clock) -> Registry {
         let mut resource = Resource::builtin(decl, builtin::strategy(&decl.group, &decl.resource));
         match (decl.group.as_str(), decl.version.as_str(), decl.resource.as_str()) {
             ("", _, "services") => resource.hooks = Some(services.clone()),
+            ("apiextensions.k8s.io", _, "customresourcedefinitions") => {
+                resource.strategy = StrategyHandle::Static(&CustomResourceDefinitions);
+                resource.hooks = Some(definitions.clone());
+            }
             ("", _, "events") => resource.ttl = Some(config.event_ttl),
             ("events.k8s.io", _, "events") => {
                 resource.ttl = Some(config.event_ttl);
@@ -216,7 +237,7 @@ const NODE_GRAPH: [(&str, &str); 4] =
 async fn follow_nodes(registry: &Registry, graph: &Arc<NodeGraph>) -> Result<(), Status> {
     for (group, resource) in NODE_GRAPH {
         let gvr = Gvr::new(group, "v1", resource);
-        let store = registry.get(&gvr).ok_or_else(|| Status::internal(format!("{resource} are not served")))?.clone();
+        let store = registry.get(&gvr).ok_or_else(|| Status::internal(format!("{resource} are not served")))?;
         let kind = store.resource.gvk.kind.clone();
         informer::follow(store, Arc::new(NodeFollower { graph: graph.clone(), kind })).await?;
     }
@@ -247,10 +268,38 @@ impl Follower for NodeFollower {
     }
 }
 
+/// Serves the custom resources whose definitions there are, and follows what becomes of them.
+async fn extensions(parts: &Parts, registry: &Arc<Registry>, clock: &Clock, hooks: &DefinitionHooks) -> Result<Arc<Extensions>, Status> {
+    let gvr = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+    let definitions = registry.get(&gvr).ok_or_else(|| Status::internal("definitions are not served"))?;
+    let stores = Box::new(Stores { parts: parts.clone(), clock: clock.clone() });
+    let extensions = Extensions::new(registry.clone(), definitions.clone(), stores, clock.clone());
+    hooks.tell(extensions.clone());
+    informer::follow(definitions, Arc::new(DefinitionFollower(extensions.clone()))).await?;
+    Ok(extensions)
+}
+
+/// Hands the definitions to the controller of custom resources.
+struct DefinitionFollower(Arc<Extensions>);
+
+impl Follower for DefinitionFollower {
+    fn replace(&self, objects: &[Object]) {
+        self.0.replace(objects);
+    }
+
+    fn upsert(&self, object: &Object) {
+        self.0.observe(object);
+    }
+
+    fn remove(&self, object: &Object) {
+        self.0.forget(object);
+    }
+}
+
 async fn follow_rbac(registry: &Registry, rbac: &Arc<RbacStore>) -> Result<(), Status> {
     for resource in RBAC {
         let gvr = Gvr::new("rbac.authorization.k8s.io", "v1", resource);
-        let store = registry.get(&gvr).ok_or_else(|| Status::internal(format!("{resource} are not served")))?.clone();
+        let store = registry.get(&gvr).ok_or_else(|| Status::internal(format!("{resource} are not served")))?;
         let kind = store.resource.gvk.kind.clone();
         informer::follow(store, Arc::new(RbacFollower { rbac: rbac.clone(), kind })).await?;
     }

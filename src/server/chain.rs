@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures::FutureExt;
-use http::{HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderValue, Method, Response, header};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 
@@ -15,7 +15,6 @@ use crate::auth::authn::oidc;
 use crate::auth::authn::{self, Authenticator, Credentials};
 use crate::auth::authz::{self, Authorizer, Decision};
 use crate::base::random;
-use crate::discovery::Documents;
 use crate::discovery::openapi::OpenApi;
 use crate::endpoints::body::{self, Body};
 use crate::endpoints::negotiate;
@@ -26,6 +25,7 @@ use crate::meta::status::Result;
 use crate::meta::{Gvr, Status};
 use crate::registry::Registry;
 
+use super::documents::Discovery;
 use super::health;
 use super::impersonation;
 use super::listener::{Connection, Handler};
@@ -39,7 +39,7 @@ pub struct Chain {
     pub authenticator: Arc<authn::Chain>,
     pub authorizer: Arc<dyn Authorizer>,
     pub api: Api,
-    pub documents: Documents,
+    pub documents: Discovery,
     pub openapi: OpenApi,
     /// The OpenID discovery documents of the token issuer.
     pub oidc: Option<oidc::Documents>,
@@ -52,7 +52,7 @@ impl Handler for Chain {
         let guarded = AssertUnwindSafe(self.serve(request, connection)).catch_unwind().await;
         let mut response = guarded.unwrap_or_else(|_| {
             tracing::error!("a request panicked");
-            text(500, "This request caused apiserver to panic. Look in the logs for details.\n")
+            respond::text(500, "This request caused apiserver to panic. Look in the logs for details.\n")
         });
         if let Ok(id) = HeaderValue::from_str(&random::uuid()) {
             response.headers_mut().insert("audit-id", id);
@@ -112,11 +112,16 @@ impl Chain {
 
     async fn dispatch(&self, request: Request, body: Incoming, query: &str) -> Response<Body> {
         if request.info.path.starts_with("//") {
-            return not_found();
+            return respond::page_not_found();
         }
         if request.info.is_resource {
-            if !self.api.registry.has_group(&request.info.group) {
-                return not_found();
+            let info = &request.info;
+            let gvr = Gvr::new(&info.group, &info.version, &info.resource);
+            if self.api.registry.get(&gvr).is_none() {
+                self.api.extensions.resolve(&gvr).await;
+            }
+            if !self.api.registry.has_group(&info.group) && self.api.registry.get(&gvr).is_none() {
+                return respond::page_not_found();
             }
             return handlers::handle(&self.api, &request, body).await;
         }
@@ -133,18 +138,20 @@ impl Chain {
         if let Some(response) = self.openapi.answer(path, query, &request.headers) {
             return response.map(body::full);
         }
-        if !matches!(request.method, Method::GET | Method::HEAD) {
+        let custom = self.documents.is_custom(path);
+        if !custom && !matches!(request.method, Method::GET | Method::HEAD) {
             let output = negotiate::output_or_json(&request.header(header::ACCEPT), request.user_agent(), &request.query);
             let known = self.documents.answer(path, query, &request.headers).is_some();
-            return if known { respond::status(&handlers::method_not_allowed(), output) } else { not_found() };
+            return if known { respond::status(&handlers::method_not_allowed(), output) } else { respond::page_not_found() };
         }
         match self.documents.answer(path, query, &request.headers) {
             Some(Ok(document)) => document.map(body::full),
+            Some(Err(status)) if custom && status.code == 404 => respond::page_not_found(),
             Some(Err(status)) => {
                 let output = negotiate::output_or_json(&request.header(header::ACCEPT), request.user_agent(), &request.query);
                 respond::status(&status, output)
             }
-            None => not_found(),
+            None => respond::page_not_found(),
         }
     }
 }
@@ -220,16 +227,4 @@ fn openid(documents: &oidc::Documents, path: &str) -> Option<Response<Body>> {
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static(oidc::CACHE_CONTROL));
     Some(response)
-}
-
-fn text(code: u16, message: &'static str) -> Response<Body> {
-    let mut response = Response::new(body::full(message));
-    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
-}
-
-fn not_found() -> Response<Body> {
-    text(404, "404 page not found\n")
 }

@@ -28,7 +28,7 @@ impl RegistryCreator {
         Self { registry, user, warnings: Warnings::default() }
     }
 
-    fn store(&self, gvr: &Gvr) -> Result<&Arc<Store>> {
+    fn store(&self, gvr: &Gvr) -> Result<Arc<Store>> {
         self.registry.get(gvr).ok_or_else(|| Status::internal(format!("{} is not served", gvr.group_resource())))
     }
 
@@ -82,8 +82,8 @@ impl Creator for RegistryCreator {
     async fn update(&self, gvr: &Gvr, mut object: Object, manager: &str) -> Result<Object> {
         let store = self.store(gvr)?;
         store.to_storage(&mut object);
-        let change = Change { store, sub: Subresource::Main, manager, object: Some(&object), status: None };
-        self.write(store, Subresource::Main, &object, change).await
+        let change = Change { store: &store, sub: Subresource::Main, manager, object: Some(&object), status: None };
+        self.write(&store, Subresource::Main, &object, change).await
     }
 
     async fn delete(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<()> {
@@ -93,8 +93,8 @@ impl Creator for RegistryCreator {
 
     async fn apply_status(&self, gvr: &Gvr, object: &Object, status: Value, manager: &str) -> Result<()> {
         let store = self.store(gvr)?;
-        let change = Change { store, sub: Subresource::Status, manager, object: None, status: Some(&status) };
-        self.write(store, Subresource::Status, object, change).await.map(drop)
+        let change = Change { store: &store, sub: Subresource::Status, manager, object: None, status: Some(&status) };
+        self.write(&store, Subresource::Status, object, change).await.map(drop)
     }
 }
 

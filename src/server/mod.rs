@@ -9,6 +9,7 @@ pub mod chain;
 mod coalesce;
 pub mod config;
 pub mod creator;
+mod documents;
 pub mod flags;
 pub mod health;
 mod impersonation;

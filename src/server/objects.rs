@@ -16,7 +16,7 @@ use crate::registry::{Registry, Store, Subresource};
 pub struct RegistryObjects(pub Arc<Registry>);
 
 impl RegistryObjects {
-    fn store(&self, gvr: &Gvr) -> Result<&Arc<Store>> {
+    fn store(&self, gvr: &Gvr) -> Result<Arc<Store>> {
         self.0.get(gvr).ok_or_else(|| Status::internal(format!("{} is not served", gvr.group_resource())))
     }
 }

@@ -30,7 +30,10 @@ impl Exchange<'_> {
     /// Decodes the body as the kind of the resource, defaults it and brings it to the storage version.
     pub fn decode_main(&self, body: &Bytes, validation: FieldValidation) -> Result<Object> {
         let resource = &self.store.resource;
-        let mut object = self.decode_as(body, &resource.gvk, resource.ty(), validation)?.object;
+        let mut object = match self.custom() {
+            Some(custom) => self.decode_custom(body, custom, validation)?,
+            None => self.decode_as(body, &resource.gvk, resource.ty(), validation)?.object,
+        };
         self.store.to_storage(&mut object);
         Ok(object)
     }
@@ -52,7 +55,7 @@ impl Exchange<'_> {
     }
 
     /// Unknown and duplicate fields: an error, warnings, or nothing.
-    fn report(&self, issues: &[String], gvk: &Gvk, expected: &str, validation: FieldValidation) -> Result<()> {
+    pub(super) fn report(&self, issues: &[String], gvk: &Gvk, expected: &str, validation: FieldValidation) -> Result<()> {
         match validation {
             _ if issues.is_empty() => Ok(()),
             FieldValidation::Ignore => Ok(()),
@@ -115,11 +118,14 @@ impl Expected<'_> {
         })
     }
 
-    /// 400 for a body of which not even the kind can be read.
     fn unrecognized(&self, why: &str, body: &[u8]) -> Status {
-        let message = format!("the object provided is unrecognized (must be of type {}): {why} ({})", self.gvk.kind, summary(body));
-        Status::bad_request(message)
+        unrecognized(&self.gvk.kind, why, body)
     }
+}
+
+/// 400 for a body of which not even the kind can be read.
+pub(super) fn unrecognized(expected: &str, why: &str, body: &[u8]) -> Status {
+    Status::bad_request(format!("the object provided is unrecognized (must be of type {expected}): {why} ({})", summary(body)))
 }
 
 /// Completes the kind that a body names from the expected one; the error says why they do not go together.
@@ -143,7 +149,7 @@ pub fn settle_kind(schema: &Schema, expected: &Gvk, api_version: &str, kind: &st
 }
 
 /// 400 for a body of a known kind that does not decode.
-fn unreadable(gvk: &Gvk, expected: &str, why: &str) -> Status {
+pub(super) fn unreadable(gvk: &Gvk, expected: &str, why: &str) -> Status {
     Status::bad_request(format!("{} in version {:?} cannot be handled as a {expected}: {why}", gvk.kind, gvk.version))
 }
 

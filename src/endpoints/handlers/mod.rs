@@ -1,6 +1,7 @@
 //! One handler per verb, and the exchange that they share: the request, its resource, its representation.
 
 mod create;
+mod custom;
 mod decode;
 mod delete;
 mod get;
@@ -26,13 +27,14 @@ use crate::auth::authz::{self, Decision, escalation};
 use crate::merge::managers;
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Gvr, Object, Status};
+use crate::registry::Custom;
 use crate::registry::store::{Gate, Store, Warnings, WriteContext};
 use crate::registry::strategy::Subresource;
 use crate::registry::table::IncludeObject;
 use crate::schema::TypeRef;
 
 use super::body::Body;
-use super::negotiate::{self, Output, Purpose};
+use super::negotiate::{self, MediaType, Output, Purpose};
 use super::respond::{self, Shown, View};
 use super::{Api, Request};
 
@@ -56,6 +58,9 @@ where
 {
     let fallback = negotiate::output_or_json(&request.header(header::ACCEPT), request.user_agent(), &request.query);
     let warnings;
+    if custom::is_misplaced(api, request) {
+        return respond::page_not_found();
+    }
     let answer = match Exchange::new(api, request) {
         Err(status) => {
             warnings = Vec::new();
@@ -78,6 +83,9 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let info = &x.request.info;
+    if let Some(warning) = x.custom().and_then(Custom::deprecation) {
+        x.warnings.add(warning);
+    }
     let (allowed, reads) = (x.check_verb(), matches!(info.verb.as_str(), "get" | "list" | "watch"));
     if let Some(warning) = deprecation(&x.store.resource.gvk).filter(|_| allowed.is_ok() || reads) {
         x.warnings.add(warning);
@@ -129,7 +137,7 @@ impl<'a> Exchange<'a> {
     fn new(api: &'a Api, request: &'a Request) -> Result<Self> {
         let info = &request.info;
         let gvr = Gvr::new(&info.group, &info.version, &info.resource);
-        let store = api.registry.get(&gvr).ok_or_else(Status::no_such_path)?.clone();
+        let store = api.registry.get(&gvr).ok_or_else(Status::no_such_path)?;
         let namespaced = store.resource.decl.namespaced;
         let misplaced = if namespaced {
             info.namespace.is_empty() && (!info.url_name().is_empty() && !info.watch_path)
@@ -150,12 +158,17 @@ impl<'a> Exchange<'a> {
             "watch" => Purpose::Watch,
             _ => Purpose::Object,
         };
-        self.output = negotiate::output(&self.request.header(header::ACCEPT), self.request.user_agent(), &self.request.query, purpose)?;
+        let media = if self.custom().is_some() { &MediaType::TEXT[..] } else { &MediaType::ALL[..] };
+        let (accept, agent) = (self.request.header(header::ACCEPT), self.request.user_agent());
+        self.output = negotiate::output(&accept, agent, &self.request.query, purpose, media)?;
         Ok(self)
     }
 
     /// 404 for unknown subresources, 405 for verbs that the resource does not have.
     fn check_verb(&self) -> Result<()> {
+        if self.custom().is_some() {
+            return custom::check_verb(self);
+        }
         let info = &self.request.info;
         let decl = &self.store.resource.decl;
         let (verbs, action) = if info.subresource.is_empty() {
@@ -185,6 +198,11 @@ impl<'a> Exchange<'a> {
             "deletecollection" => !across,
             _ => true,
         }
+    }
+
+    /// The form of the kind, where a CRD defines it.
+    pub fn custom(&self) -> Option<&dyn Custom> {
+        self.store.resource.custom.as_deref()
     }
 
     /// The namespace that the store works in.
@@ -239,6 +257,10 @@ impl<'a> Exchange<'a> {
     /// Runs the mutating half of admission.
     pub async fn admit(&self, object: &mut Object, old: Option<&Object>, name: &str, dry_run: bool) -> Result<()> {
         let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+        if old.is_none() && self.custom().is_some_and(Custom::is_terminating) {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(Status::forbidden(&self.store.resource.gvr, name, why));
+        }
         let mut attributes = self.attributes(operation, name, dry_run);
         attributes.object = Some(object);
         attributes.old = old;

@@ -39,6 +39,9 @@ pub enum PatchType {
 const ACCEPTED: &str =
     "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
 
+/// The content types that a patch of a custom kind may have.
+const ACCEPTED_BY_CUSTOM: &str = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+
 impl PatchType {
     pub fn from_content_type(content_type: &str) -> Result<Self> {
         match content_type.split(';').next().unwrap_or("").trim() {
@@ -55,13 +58,23 @@ impl PatchType {
     }
 }
 
+/// The type of the patch; custom kinds have no strategic merge patches.
+pub(super) fn patch_type(x: &Exchange<'_>) -> Result<PatchType> {
+    let kind = PatchType::from_content_type(&x.request.header(header::CONTENT_TYPE));
+    match x.custom() {
+        Some(_) if kind.as_ref().is_ok_and(|kind| *kind != PatchType::Strategic) => kind,
+        Some(_) => Err(negotiate::unsupported(ACCEPTED_BY_CUSTOM)),
+        None => kind,
+    }
+}
+
 /// Patches the object.
 pub async fn handle<B>(x: &Exchange<'_>, sub: Subresource<'_>, body: B) -> Result<Response<Body>>
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let kind = PatchType::from_content_type(&x.request.header(header::CONTENT_TYPE))?;
+    let kind = patch_type(x)?;
     let body = read(body).await?;
     let write = if kind == PatchType::Apply { Write::Apply } else { Write::Patch };
     let options = WriteOptions::from_query(&x.request.query, write)?;
@@ -117,19 +130,31 @@ impl Patch<'_> {
     fn apply(&self, live: &Object) -> Result<Object> {
         let (store, resource) = (&self.x.store, &self.x.store.resource);
         let body = PatchBody { kind: self.kind, bytes: &self.body, validation: self.options.field_validation };
-        let mut object = body.apply(&store.served(live), resource.ty(), &resource.gvk, &resource.schema, &self.x.warnings)?;
+        let served = store.served(live);
+        let mut object = match self.x.custom() {
+            Some(custom) => body.apply_custom(&served, custom, &self.x.warnings)?,
+            None => body.apply(&served, resource.ty(), &resource.gvk, &resource.schema, &self.x.warnings)?,
+        };
         store.to_storage(&mut object);
         Ok(object)
     }
 
     /// Server-side apply: the configuration merged into what stands, with its managers.
     fn apply_configuration(&self, live: Option<&Object>) -> Result<Object> {
-        let store = &self.x.store;
+        let (store, resource) = (&self.x.store, &self.x.store.resource);
         let force = self.options.force.unwrap_or(false);
         let body = ApplyBody { bytes: &self.body, force, validation: self.options.field_validation };
-        let served = live.map(|live| store.served(live));
         let writer = store.writer(self.sub, &self.options.field_manager);
-        let mut object = body.apply(served.as_deref(), store.resource.ty(), &store.resource.gvk, &writer, &self.x.warnings)?;
+        if self.x.custom().is_some() {
+            let mut object = body.apply_custom(live, &resource.gvk, &writer, &self.x.warnings)?;
+            // Defaults that came to a schema later are no change of an apply that changes nothing.
+            if !live.is_some_and(|live| without_managers(live) == without_managers(&object)) {
+                store.to_storage(&mut object);
+            }
+            return Ok(object);
+        }
+        let served = live.map(|live| store.served(live));
+        let mut object = body.apply(served.as_deref(), resource.ty(), &resource.gvk, &writer, &self.x.warnings)?;
         store.to_storage(&mut object);
         Ok(object)
     }
@@ -156,6 +181,20 @@ impl ApplyBody<'_> {
             let decoded = codec::from_value(&Value::Object(object.0), ty).map_err(|why| not_convertible(&config, &why.0))?;
             object = decoded.object;
         }
+        self.report(&duplicates, warnings)?;
+        Ok(object)
+    }
+
+    /// The configuration merged into `live`, of a custom kind, with its managers.
+    fn apply_custom(&self, live: Option<&Object>, gvk: &Gvk, writer: &Writer<'_>, warnings: &Warnings) -> Result<Object> {
+        let (config, duplicates) = self.parse()?;
+        let object = merge::apply(live, &config, gvk, writer, self.force)?;
+        self.report(&duplicates, warnings)?;
+        Ok(object)
+    }
+
+    /// Says that keys were there twice, as far as the client wants to know.
+    fn report(&self, duplicates: &[String], warnings: &Warnings) -> Result<()> {
         match self.validation {
             FieldValidation::Strict if !duplicates.is_empty() => {
                 let why = format!("error strict decoding YAML: error converting YAML to JSON: {}", duplicates.join(", "));
@@ -164,7 +203,7 @@ impl ApplyBody<'_> {
             FieldValidation::Warn => duplicates.iter().for_each(|issue| warn(warnings, issue)),
             _ => {}
         }
-        Ok(object)
+        Ok(())
     }
 
     /// The configuration, and the keys that are in it twice.
@@ -179,6 +218,14 @@ impl ApplyBody<'_> {
             Err(why) => Err(Status::bad_request(format!("error decoding YAML: error converting YAML to JSON: {}", why.0))),
         }
     }
+}
+
+/// An object without what says who manages it, and in which version.
+fn without_managers(object: &Object) -> Object {
+    let mut object = object.clone();
+    object.shift_remove("apiVersion");
+    object.metadata_mut().shift_remove("managedFields");
+    object
 }
 
 fn json_type(value: &Value) -> &'static str {
@@ -201,10 +248,10 @@ pub struct PatchBody<'a> {
 }
 
 /// A patched tree, before it is known to be an object of its kind.
-struct Patched {
-    value: Value,
+pub(super) struct Patched {
+    pub value: Value,
     /// Unknown and duplicate members of the patch itself.
-    issues: Vec<String>,
+    pub issues: Vec<String>,
 }
 
 impl PatchBody<'_> {
@@ -291,7 +338,7 @@ impl PatchBody<'_> {
         Err(Status::bad_request(if self.kind == PatchType::Strategic { why } else { format!("error decoding patch: {why}") }))
     }
 
-    fn apply_json(&self, object: Object) -> Result<Patched> {
+    pub(super) fn apply_json(&self, object: Object) -> Result<Patched> {
         let (patch, duplicates) = self.parse()?;
         let operations = json::operations(patch)?;
         let mut issues = json::unknown_fields(&operations);
@@ -302,7 +349,7 @@ impl PatchBody<'_> {
         Ok(Patched { value, issues })
     }
 
-    fn apply_merge(&self, object: Object) -> Result<Patched> {
+    pub(super) fn apply_merge(&self, object: Object) -> Result<Patched> {
         let (patch, issues) = if self.validation == FieldValidation::Ignore {
             self.parse()?
         } else {

@@ -102,7 +102,7 @@ pub async fn bind_named(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>>
     let mut binding = x.decode_as(&body, &resource.gvk, resource.ty(), options.field_validation)?.object;
     x.check_namespace(&mut binding)?;
     let pods = Gvr::new("", "v1", "pods");
-    let store = x.api.registry.get(&pods).ok_or_else(Status::no_such_path)?.clone();
+    let store = x.api.registry.get(&pods).ok_or_else(Status::no_such_path)?;
     assign(x, binding, &options, store).await
 }
 

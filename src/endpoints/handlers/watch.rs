@@ -170,7 +170,9 @@ impl Frames {
         }
         let blank = json!({ "kind": gvk.kind, "apiVersion": gvk.api_version(), "metadata": metadata });
         let mut object = Object::from_value(blank).unwrap_or_default();
-        reshape(&mut object, self.store.resource.ty());
+        if self.store.resource.custom.is_none() {
+            reshape(&mut object, self.store.resource.ty());
+        }
         let output = Output { pretty: false, ..self.output };
         let view = View { store: &self.store, output, include: self.include, now: self.clock.now() };
         let bytes = match output.form {

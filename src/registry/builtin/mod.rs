@@ -27,6 +27,8 @@ mod storage;
 
 use crate::registry::Strategy;
 
+pub use admissionregistration::{check_service as check_webhook_service, check_url as check_webhook_url};
+
 pub use facts::{Facts, META_OF_STATUS, NoCode, PLAIN, Row, WITH_STATUS, WORKLOAD, keep_meta};
 
 /// The strategy of a built-in resource, whatever its version; the plain one for a resource without a row of its own.

@@ -1,6 +1,6 @@
 //! The table of built-in resources. A row says how a resource differs from [`PLAIN`].
 
-use super::facts::{Facts, META_OF_STATUS, NoCode, PLAIN, Row, WITH_STATUS, WORKLOAD};
+use super::facts::{Facts, META_OF_STATUS, PLAIN, Row, WITH_STATUS, WORKLOAD};
 use super::{
     admissionregistration, apiregistration, apps, autoscaling, batch, certificates, coordination, core, discovery, flowcontrol, networking,
     node, policy, rbac, resource, scheduling, storage,
@@ -118,7 +118,6 @@ pub static ROWS: &[Row] = &[
     row("admissionregistration.k8s.io", "validatingadmissionpolicies", Facts { status: true, status_keeps: META_OF_STATUS, status_resets: &["/spec", "/metadata"], ..ADMISSION }, &admissionregistration::ValidatingPolicies),
     row("admissionregistration.k8s.io", "validatingadmissionpolicybindings", ADMISSION, &admissionregistration::ValidatingBindings),
     row("admissionregistration.k8s.io", "validatingwebhookconfigurations", ADMISSION, &admissionregistration::ValidatingWebhooks),
-    row("apiextensions.k8s.io", "customresourcedefinitions", Facts { unconditional_update: false, status_keeps: META_OF_STATUS, status_resets: &["/metadata", "/spec"], ..WORKLOAD }, &NoCode),
     row("apiregistration.k8s.io", "apiservices", Facts { name: NameRule::PathSegment, unconditional_update: false, ..STATUS_ALONE }, &apiregistration::ApiServices),
     // scheduling, nodes, leases
     row("scheduling.k8s.io", "priorityclasses", PLAIN, &scheduling::PriorityClasses),

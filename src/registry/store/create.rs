@@ -3,7 +3,6 @@
 use crate::base::random;
 use crate::meta::status::Result;
 use crate::meta::{Object, Status};
-use crate::registry::validation::validate_object_meta;
 use crate::storage::{Stored, Txn};
 
 use super::{Gate, Live, Store, WriteContext};
@@ -71,7 +70,7 @@ impl Store {
 
     /// Everything between the decoded object and admission's last word (apiserver `rest.BeforeCreate`).
     pub(super) fn before_create(&self, ctx: &WriteContext<'_>, object: &mut Object) -> Result<()> {
-        let strategy = self.resource.strategy;
+        let strategy = &self.resource.strategy;
         if !self.resource.decl.namespaced {
             object.set_meta_str("namespace", "");
         }
@@ -86,10 +85,10 @@ impl Store {
             object.shift_remove("status");
         }
         strategy.prepare_for_create(&context, object);
-        let mut errors = validate_object_meta(object, self.resource.decl.namespaced, strategy.name_rule());
+        let mut errors = self.meta_rules().validate(object);
         errors.extend(strategy.validate(&context, object));
         if !errors.is_empty() {
-            return Err(Status::invalid(&self.resource.storage_gvk, object.name(), errors));
+            return Err(self.invalid(object, errors));
         }
         for warning in strategy.warnings(object, None) {
             ctx.warnings.add(warning);
@@ -111,7 +110,7 @@ impl Store {
 
     /// Puts the fields that a strategy added into the order of the schema, where that shows: protobuf has its own.
     pub(super) fn restore_shape(&self, object: &mut Object) {
-        if self.resource.decl.stored_as_json {
+        if self.resource.decl.stored_as_json && self.resource.custom.is_none() {
             super::reshape(object, self.resource.storage_ty());
         }
     }

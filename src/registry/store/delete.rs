@@ -25,6 +25,13 @@ pub struct Deleted {
     pub gone: bool,
 }
 
+/// Whether an object is deleted by its name or with others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    One,
+    Collection,
+}
+
 /// What a delete does to the object before it.
 enum Step {
     /// It is already on its way; nothing changes.
@@ -38,6 +45,17 @@ enum Step {
 impl Store {
     /// Deletes an object, or marks it as deleted where finalizers or a grace period hold it.
     pub async fn delete(&self, ctx: &WriteContext<'_>, name: &str, options: &DeleteOptions, gate: &dyn Gate) -> Result<Deleted> {
+        self.delete_in(ctx, name, options, gate, Scope::One).await
+    }
+
+    async fn delete_in(
+        &self,
+        ctx: &WriteContext<'_>,
+        name: &str,
+        options: &DeleteOptions,
+        gate: &dyn Gate,
+        scope: Scope,
+    ) -> Result<Deleted> {
         if let Some(why) = self.resource.strategy.delete_refusal(name) {
             return Err(Status::forbidden(&self.resource.gvr, name, why));
         }
@@ -47,7 +65,7 @@ impl Store {
         for _ in 0..CONFLICT_RETRIES {
             let Some(stored) = origin.stored else { return Err(Status::not_found(&self.resource.gvr, name)) };
             let read_at = stored.mod_revision;
-            let outcome = match self.delete_once(ctx, options, gate, stored).await {
+            let outcome = match self.delete_once(ctx, options, gate, stored, scope).await {
                 Ok(Err(stored)) => {
                     origin = Origin { stored, certain: true };
                     continue;
@@ -81,11 +99,12 @@ impl Store {
         options: &DeleteOptions,
         gate: &dyn Gate,
         stored: Stored,
+        scope: Scope,
     ) -> Result<std::result::Result<Deleted, Option<Stored>>> {
         let old = self.decode(&stored)?;
         self.check_preconditions(options, &old)?;
         let mut object = old.clone();
-        let step = self.plan(&mut object, options);
+        let step = self.plan(&mut object, options, scope);
         match step {
             Step::Pending => Ok(Ok(Deleted { live: Live { object: old, stored }, gone: false })),
             Step::Mark { graceful } => {
@@ -148,6 +167,10 @@ impl Store {
     fn check_preconditions(&self, options: &DeleteOptions, old: &Object) -> Result<()> {
         let gvk = &self.resource.gvk;
         let kind = Gvr::new(&gvk.group, &gvk.version, &gvk.kind);
+        if let (true, Some(uid)) = (self.resource.strategy.begins_deletion(), options.uid.as_deref().filter(|uid| *uid != old.uid())) {
+            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", old.uid());
+            return Err(Status::conflict(&self.resource.gvr, old.name(), &why));
+        }
         if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != old.uid()) {
             let why = format!(
                 "the UID in the precondition ({uid}) does not match the UID in record ({}). \
@@ -168,8 +191,12 @@ impl Store {
     }
 
     /// Changes the object into what a delete leaves of it for now, and says what is to be done.
-    fn plan(&self, object: &mut Object, options: &DeleteOptions) -> Step {
-        let strategy = self.resource.strategy;
+    fn plan(&self, object: &mut Object, options: &DeleteOptions, scope: Scope) -> Step {
+        let strategy = &self.resource.strategy;
+        if scope == Scope::One && strategy.begins_deletion() && object.deletion_timestamp().is_none() {
+            strategy.begin_deletion(object, &self.now_text());
+            return Step::Mark { graceful: false };
+        }
         let requested = options.grace_period_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds });
         let graceful = strategy.grace_period(object, requested);
         let mut marked = false;
@@ -248,7 +275,7 @@ impl Store {
                 let object = self.decode(&stored)?;
                 items.push(stored);
                 let ctx = WriteContext { namespace: object.namespace(), ..*ctx };
-                match self.delete(&ctx, object.name(), options, gate).await {
+                match self.delete_in(&ctx, object.name(), options, gate, Scope::Collection).await {
                     Ok(_) => {}
                     Err(status) if status.code == 404 => {}
                     Err(status) => return Err(status),

@@ -22,12 +22,13 @@ use crate::cacher::{Cacher, Feed, IndexFn};
 use crate::codec;
 use crate::merge::managers;
 use crate::meta::status::Result;
-use crate::meta::{Gvr, Object, Status, time};
+use crate::meta::{ErrorList, Gvk, Gvr, Object, Status, time};
 use crate::schema::{TypeId, TypeRef};
 use crate::storage::{self, Revision, Storage, StorageError, Stored, Txn};
 
 use super::resource::Resource;
 use super::strategy::{Context, Subresource};
+use super::validation::MetaRules;
 
 pub use delete::Deleted;
 pub use items::Items;
@@ -261,6 +262,9 @@ impl Store {
     }
 
     fn decode_value(&self, value: &Bytes) -> Result<Object> {
+        if let Some(custom) = &self.resource.custom {
+            return custom.decode(value).map_err(unreadable);
+        }
         let ty = self.resource.storage_ty();
         let mut object = if value.starts_with(codec::protobuf::MAGIC) {
             let envelope = codec::protobuf::unwrap(value).map_err(unreadable)?;
@@ -276,6 +280,9 @@ impl Store {
     fn encode(&self, object: &mut Object) -> Bytes {
         object.metadata_mut().shift_remove("resourceVersion");
         object.metadata_mut().shift_remove("selfLink");
+        if let Some(custom) = &self.resource.custom {
+            return custom.encode(object).into();
+        }
         let gvk = &self.resource.storage_gvk;
         if self.resource.decl.stored_as_json {
             let mut bytes = codec::json::encode(object);
@@ -292,7 +299,9 @@ impl Store {
         if let Some(conversion) = resource.conversion {
             conversion.to_storage(object);
         }
-        self.name_kind(object);
+        if resource.custom.is_none() {
+            self.name_kind(object);
+        }
         resource.strategy.default(object);
     }
 
@@ -322,7 +331,10 @@ impl Store {
             now: self.clock.now(),
             reset_fields: resource.strategy.reset_fields(sub),
             ty: resource.ty().into(),
-            versions: &resource.versions,
+            versions: match &resource.custom {
+                Some(custom) => custom.versions(),
+                None => &resource.versions,
+            },
         }
     }
 
@@ -335,6 +347,17 @@ impl Store {
         served.insert("apiVersion".to_owned(), self.resource.gvk.api_version().into());
         reshape(&mut served, self.resource.ty());
         Cow::Owned(served)
+    }
+
+    /// What the metadata of objects must look like.
+    fn meta_rules(&self) -> MetaRules<'_> {
+        MetaRules { namespaced: self.resource.decl.namespaced, strategy: &*self.resource.strategy }
+    }
+
+    /// The Status for an object that is not valid. One of a custom kind is named as it names itself.
+    fn invalid(&self, object: &Object, errors: ErrorList) -> Status {
+        let itself = self.resource.custom.as_ref().map(|_| Gvk::from_api_version(object.api_version(), object.kind()));
+        Status::invalid(itself.as_ref().unwrap_or(&self.resource.storage_gvk), object.name(), errors)
     }
 
     /// What a strategy may know.
@@ -387,10 +410,11 @@ pub fn unreadable(why: codec::DecodeError) -> Status {
     Status::internal(format!("unable to decode the stored object: {}", why.0))
 }
 
-/// Counts a change of anything but metadata and status in `metadata.generation`.
-fn bump_generation(object: &mut Object, old: &Object) {
-    let differs = |(key, value): (&String, &serde_json::Value)| !is_housekeeping(key) && old.get(key) != Some(value);
-    let gone = old.keys().any(|key| !is_housekeeping(key) && !object.contains_key(key));
+/// Counts a change of anything but metadata and (where it is a subresource) status in `metadata.generation`.
+fn bump_generation(object: &mut Object, old: &Object, has_status: bool) {
+    let counts = |key: &str| !is_housekeeping(key) || (key == "status" && !has_status);
+    let differs = |(key, value): (&String, &serde_json::Value)| counts(key) && old.get(key) != Some(value);
+    let gone = old.keys().any(|key| counts(key) && !object.contains_key(key));
     if gone || object.iter().any(differs) {
         object.set_generation(old.generation() + 1);
     }

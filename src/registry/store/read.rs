@@ -128,7 +128,7 @@ impl Store {
         if selection.is_empty() {
             return Ok(true);
         }
-        let strategy = self.resource.strategy;
+        let strategy = &*self.resource.strategy;
         Ok(match self.message(stored)? {
             Some(message) => selection.matches(strategy, &message),
             None => selection.matches(strategy, &codec::json::Reader::new(&stored.value)),

@@ -7,7 +7,6 @@ use crate::meta::options::parse_uint;
 use crate::meta::status::Result;
 use crate::meta::{FieldError, Gvk, Object, Path, Status};
 use crate::registry::strategy::Subresource;
-use crate::registry::validation::validate_update_of_meta;
 use crate::storage::{Stored, Txn};
 
 use super::{Gate, Live, Origin, Store, Updater, WriteContext, bump_generation, is_main};
@@ -120,7 +119,9 @@ impl Store {
         stored: Stored,
     ) -> Result<Attempt> {
         let mut old = self.decode(&stored)?;
-        self.resource.strategy.default(&mut old);
+        if self.resource.custom.is_none() {
+            self.resource.strategy.default(&mut old);
+        }
         if let Some(uid) = updater.uid().filter(|uid| *uid != old.uid()) {
             return Err(self.uid_mismatch(&stored.key, target.name, uid, old.uid()));
         }
@@ -219,7 +220,7 @@ impl Store {
 
     /// Everything between the new state and admission's last word (apiserver `rest.BeforeUpdate`).
     fn before_update(&self, ctx: &WriteContext<'_>, sub: Subresource, object: &mut Object, old: &Object) -> Result<()> {
-        let strategy = self.resource.strategy;
+        let strategy = &self.resource.strategy;
         let context = self.context(ctx);
         if !self.resource.decl.namespaced {
             object.set_meta_str("namespace", "");
@@ -235,7 +236,7 @@ impl Store {
         strategy.prepare_for_update(&context, sub, object, old);
         let counts = !matches!(sub, Subresource::Status | Subresource::Other("binding"));
         if strategy.has_generation() && counts && object.generation() == old.generation() {
-            bump_generation(object, old);
+            bump_generation(object, old, strategy.has_status());
         }
         if object.uid().is_empty() {
             copy_meta(object, old, "uid");
@@ -249,10 +250,10 @@ impl Store {
             copy_meta(object, old, "deletionGracePeriodSeconds");
         }
         let again = is_main(sub) && strategy.revalidates_meta();
-        let mut errors = validate_update_of_meta(object, old, self.resource.decl.namespaced, strategy.name_rule(), again);
+        let mut errors = self.meta_rules().validate_update(object, old, again);
         errors.extend(strategy.validate_update(&context, sub, object, old));
         if !errors.is_empty() {
-            return Err(Status::invalid(&self.resource.storage_gvk, object.name(), errors));
+            return Err(self.invalid(object, errors));
         }
         if is_main(sub) {
             for warning in strategy.warnings(object, Some(old)) {

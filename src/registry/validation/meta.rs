@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{Fields, IMMUTABLE, invalid_each, not_negative, same};
 use crate::meta::names::{self, Problems};
 use crate::meta::{ErrorList, FieldError, Gvk, Object, Path};
-use crate::registry::NameRule;
+use crate::registry::{NameRule, Strategy};
 
 /// Keys and values of all annotations of an object together, in bytes.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
@@ -43,10 +43,15 @@ fn mask_trailing_dash(name: &str) -> Option<String> {
     kept.is_char_boundary(kept.len().checked_sub(1)?).then(|| format!("{}a", &kept[..kept.len() - 1]))
 }
 
+/// Checks metadata that stands within an object, at `path`.
+pub fn validate_generic_meta(object: &Object, namespaced: bool, rule: NameRule, path: &Path) -> ErrorList {
+    generic_meta(object, namespaced, rule, path, &|_| Vec::new())
+}
+
 /// Checks the metadata of a new built-in object: the generic rules, and that finalizers are standard or have a domain.
 /// The errors come before those of the rest of the object, in one list.
 pub fn validate_object_meta(object: &Object, namespaced: bool, rule: NameRule) -> ErrorList {
-    let mut errors = generic_meta(object, namespaced, rule);
+    let mut errors = validate_generic_meta(object, namespaced, rule, &Path::new("metadata"));
     kube_finalizers(object, &mut errors);
     errors
 }
@@ -58,36 +63,61 @@ pub fn validate_object_meta_update(new: &Object, old: &Object) -> ErrorList {
     errors
 }
 
-/// Everything that an update of a built-in object finds wrong with its metadata. Upstream checks metadata up to four times: each
-/// mistake is one cause for each time. `revalidates` says that the kind's own update check repeats the check of a new object.
-pub fn validate_update_of_meta(new: &Object, old: &Object, namespaced: bool, rule: NameRule, revalidates: bool) -> ErrorList {
-    let mut errors = generic_meta(new, namespaced, NameRule::PathSegment);
-    let generic_update = generic_meta_update(new, old);
-    let mut finalizers = Vec::new();
-    kube_finalizers(new, &mut finalizers);
-    if errors.is_empty() && generic_update.is_empty() && finalizers.is_empty() {
-        return errors;
-    }
-    errors.extend(generic_update.clone());
-    errors.extend(generic_update);
-    errors.extend(finalizers);
-    if revalidates {
-        errors.extend(validate_object_meta(new, namespaced, rule));
-    }
-    errors
+/// What the metadata of the objects of a resource must look like.
+#[derive(Clone, Copy)]
+pub struct MetaRules<'a> {
+    pub namespaced: bool,
+    pub strategy: &'a dyn Strategy,
 }
 
-fn generic_meta(object: &Object, namespaced: bool, rule: NameRule) -> ErrorList {
+impl MetaRules<'_> {
+    /// Checks a new object. The errors come before those of the rest of the object, in one list.
+    pub fn validate(&self, object: &Object) -> ErrorList {
+        let (rule, path) = (self.strategy.name_rule(), Path::new("metadata"));
+        let mut errors = generic_meta(object, self.namespaced, rule, &path, &|name| self.strategy.name_problems(object, name));
+        if !self.strategy.takes_any_finalizer() {
+            kube_finalizers(object, &mut errors);
+        }
+        errors
+    }
+
+    /// Everything that an update finds wrong with the metadata. Upstream checks metadata up to four times: each mistake is
+    /// one cause for each time. `revalidates` says that the kind's own update check repeats the check of a new object.
+    pub fn validate_update(&self, new: &Object, old: &Object, revalidates: bool) -> ErrorList {
+        let mut errors = validate_generic_meta(new, self.namespaced, NameRule::PathSegment, &Path::new("metadata"));
+        let generic_update = generic_meta_update(new, old);
+        let mut finalizers = Vec::new();
+        if !self.strategy.takes_any_finalizer() {
+            kube_finalizers(new, &mut finalizers);
+        }
+        if errors.is_empty() && generic_update.is_empty() && finalizers.is_empty() {
+            return errors;
+        }
+        errors.extend(generic_update.clone());
+        errors.extend(generic_update);
+        errors.extend(finalizers);
+        if revalidates {
+            errors.extend(self.validate(new));
+        }
+        errors
+    }
+}
+
+fn generic_meta(object: &Object, namespaced: bool, rule: NameRule, path: &Path, more: &dyn Fn(&str) -> Problems) -> ErrorList {
     let mut errors = Vec::new();
-    let path = Path::new("metadata");
     let meta = metadata(object);
-    if !object.generate_name().is_empty() {
-        invalid_each(&mut errors, &path.child("generateName"), object.generate_name(), name_problems(rule, object.generate_name(), true));
+    let generated = object.generate_name();
+    if !generated.is_empty() {
+        let mut problems = name_problems(rule, generated, true);
+        problems.extend(more(generated));
+        invalid_each(&mut errors, &path.child("generateName"), generated, problems);
     }
     if object.name().is_empty() {
         errors.push(FieldError::required(&path.child("name"), "name or generateName is required"));
     } else {
-        invalid_each(&mut errors, &path.child("name"), object.name(), name_problems(rule, object.name(), false));
+        let mut problems = name_problems(rule, object.name(), false);
+        problems.extend(more(object.name()));
+        invalid_each(&mut errors, &path.child("name"), object.name(), problems);
     }
     match (namespaced, object.namespace()) {
         (true, "") => errors.push(FieldError::required(&path.child("namespace"), "")),
@@ -313,13 +343,14 @@ mod tests {
         let mut new = old.clone();
         new.metadata_mut().insert("finalizers".to_owned(), json!(["e.io/c"]));
         let want = "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{\"e.io/c\"}";
-        assert_eq!(lines(validate_update_of_meta(&new, &old, true, NameRule::DnsSubdomain, true)), [want, want]);
+        let rules = MetaRules { namespaced: true, strategy: &crate::registry::builtin::NoCode };
+        assert_eq!(lines(rules.validate_update(&new, &old, true)), [want, want]);
         let mut new = old.clone();
         new.set_meta_str("uid", "2");
         let want = r#"metadata.uid: Invalid value: "2": field is immutable"#;
-        assert_eq!(lines(validate_update_of_meta(&new, &old, true, NameRule::DnsSubdomain, false)), [want, want]);
+        assert_eq!(lines(rules.validate_update(&new, &old, false)), [want, want]);
         new = old.clone();
         new.metadata_mut().insert("annotations".to_owned(), json!({"k": "x".repeat(ANNOTATIONS_MAX)}));
-        assert_eq!(validate_update_of_meta(&new, &old, true, NameRule::DnsSubdomain, true).len(), 4);
+        assert_eq!(rules.validate_update(&new, &old, true).len(), 4);
     }
 }

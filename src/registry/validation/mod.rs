@@ -12,7 +12,8 @@ pub use addresses::{cidr_warnings, ip_warning};
 pub use checks::{domain_prefixed_path, invalid_unshown, one_of, required_one_of, required_segment, validate_conditions};
 pub use fields::Fields;
 pub use meta::{
-    name_problems, validate_annotations, validate_labels, validate_object_meta, validate_object_meta_update, validate_update_of_meta,
+    MetaRules, name_problems, validate_annotations, validate_generic_meta, validate_labels, validate_object_meta,
+    validate_object_meta_update,
 };
 pub use selectors::{SelectorOptions, label_selector_matches, requirement_has_invalid_value, validate_label_selector};
 

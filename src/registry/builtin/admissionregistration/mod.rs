@@ -6,4 +6,4 @@ mod rules;
 mod webhook;
 
 pub use policy::{MutatingBindings, MutatingPolicies, ValidatingBindings, ValidatingPolicies};
-pub use webhook::{MutatingWebhooks, ValidatingWebhooks};
+pub use webhook::{MutatingWebhooks, ValidatingWebhooks, check_service, check_url};

@@ -185,7 +185,7 @@ fn check_review_versions(errors: &mut ErrorList, path: &Path, hook: &Value, leni
 }
 
 /// The URL of a webhook: https, a host, perhaps a path, nothing else (apiserver `ValidateWebhookURL`).
-pub(super) fn check_url(errors: &mut ErrorList, path: &Path, url: &str) {
+pub fn check_url(errors: &mut ErrorList, path: &Path, url: &str) {
     let (url, fragment) = url.split_once('#').unwrap_or((url, ""));
     let (url, query) = url.split_once('?').unwrap_or((url, ""));
     let scheme_end = url.find(':').filter(|&end| end > 0 && url[..end].bytes().all(|c| c.is_ascii_alphanumeric() || b"+-.".contains(&c)));
@@ -212,7 +212,7 @@ pub(super) fn check_url(errors: &mut ErrorList, path: &Path, url: &str) {
 }
 
 /// The service of a webhook. Upstream asks for the name and the namespace with their places swapped.
-fn check_service(errors: &mut ErrorList, path: &Path, service: &Map<String, Value>) {
+pub fn check_service(errors: &mut ErrorList, path: &Path, service: &Map<String, Value>) {
     for (checked, told) in [("namespace", "name"), ("name", "namespace")] {
         if service.str(checked).is_empty() {
             errors.push(FieldError::required(&path.child(told), ""));

@@ -1,0 +1,111 @@
+//! What requests to custom resources have of their own: their routes, and bodies that are trees (apiextensions
+//! `customresource_handler.go`).
+
+use bytes::Bytes;
+use http::header;
+use serde_json::Value;
+
+use crate::codec::{json, yaml};
+use crate::meta::options::FieldValidation;
+use crate::meta::status::Result;
+use crate::meta::{FieldError, Gvk, Gvr, Object, Path, Status};
+use crate::registry::Custom;
+use crate::registry::store::Warnings;
+
+use super::Exchange;
+use super::decode::{unreadable, unrecognized};
+use super::patch::{PatchBody, PatchType, Patched};
+use crate::endpoints::negotiate::{self, MediaType};
+use crate::endpoints::{Api, Request};
+
+/// Whether a request is for a custom resource, in a place where there is none.
+pub fn is_misplaced(api: &Api, request: &Request) -> bool {
+    let info = &request.info;
+    let gvr = Gvr::new(&info.group, &info.version, &info.resource);
+    let Some(store) = api.registry.get(&gvr).filter(|store| store.resource.custom.is_some()) else { return false };
+    match (store.resource.decl.namespaced, info.namespace.is_empty()) {
+        (false, false) => true,
+        (true, true) => !matches!(info.verb.as_str(), "list" | "watch"),
+        _ => false,
+    }
+}
+
+/// 404 for subresources that the definition does not have, 405 for verbs that there are not.
+pub fn check_verb(x: &Exchange<'_>) -> Result<()> {
+    let (info, resource) = (&x.request.info, &x.store.resource);
+    let verb = info.verb.as_str();
+    let verbs: &[&str] = match info.subresource.as_str() {
+        "" => &["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"],
+        sub if resource.decl.subresources.iter().any(|one| one.name == sub) => &["get", "update", "patch"],
+        _ => return Err(Status::not_found(&resource.gvr, &info.name)),
+    };
+    if !verbs.contains(&verb) {
+        return Err(Status::method_not_supported(&resource.gvr, verb));
+    }
+    if info.url_name().is_empty() && matches!(verb, "update" | "patch") {
+        return Err(Status::bad_request("name must be provided"));
+    }
+    Ok(())
+}
+
+impl Exchange<'_> {
+    /// The body as an object of the custom kind. That it names the right kind is for validation to say.
+    pub(super) fn decode_custom(&self, body: &Bytes, custom: &dyn Custom, validation: FieldValidation) -> Result<Object> {
+        let expected = &self.store.resource.gvk;
+        let unknown = |why: &str| unrecognized(&expected.kind, why, body);
+        let (value, mut issues) = match negotiate::input(&self.request.header(header::CONTENT_TYPE))? {
+            MediaType::Json => {
+                let document = json::Document::new(body).and_then(|document| document.type_meta().map(|_| document));
+                let document = document.map_err(|why| unknown(&format!("couldn't get version/kind; json parse error: {}", why.0)))?;
+                document.parse().map_err(|why| unknown(&why.0))?
+            }
+            MediaType::Yaml => yaml::to_value(body).map_err(|why| unknown(&why.0))?,
+            MediaType::Protobuf => {
+                return Err(unknown("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"));
+            }
+        };
+        let missing = || unknown(&format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(body)));
+        let mut object = Object::from_value(value).filter(|object| !object.kind().is_empty()).ok_or_else(missing)?;
+        let gvk = Gvk::from_api_version(object.api_version(), object.kind());
+        let lost = custom.read(&mut object).map_err(|why| unreadable(&gvk, &expected.kind, &why))?;
+        issues.extend(lost.iter().map(|path| format!("unknown field \"{path}\"")));
+        self.report(&issues, &gvk, &expected.kind, validation)?;
+        if object.api_version() != expected.api_version() {
+            return Err(Status::bad_request(format!(
+                "the API version in the data ({}) does not match the expected API version ({})",
+                object.api_version(),
+                expected.api_version()
+            )));
+        }
+        Ok(object)
+    }
+}
+
+impl PatchBody<'_> {
+    /// The patched object of a custom kind.
+    pub(super) fn apply_custom(&self, live: &Object, custom: &dyn Custom, warnings: &Warnings) -> Result<Object> {
+        let Patched { value, mut issues } = match self.kind {
+            PatchType::Json => self.apply_json(live.clone())?,
+            _ => self.apply_merge(live.clone())?,
+        };
+        let shown = json::text_of(&value);
+        let refuse = |why: &str| {
+            let error = FieldError::invalid(&Path::new("patch"), Value::String(shown.clone()), why);
+            Status::invalid(&Gvk::default(), "", vec![error])
+        };
+        let mut object = Object::from_value(value).unwrap_or_default();
+        if object.kind().is_empty() {
+            return Err(refuse(&format!("Object 'Kind' is missing in '{shown}'")));
+        }
+        let lost = custom.read(&mut object).map_err(|why| refuse(&why))?;
+        issues.extend(lost.iter().map(|path| format!("unknown field \"{path}\"")));
+        match self.validation {
+            FieldValidation::Strict if !issues.is_empty() => Err(refuse(&format!("strict decoding error: {}", issues.join(", ")))),
+            FieldValidation::Warn => {
+                issues.into_iter().for_each(|issue| warnings.add(issue));
+                Ok(object)
+            }
+            _ => Ok(object),
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! Watches over the definitions: their resources come into the registry and go out of it, their conditions are kept, and
+//! the objects of a definition go before it does.
+//!
+//! What this server writes itself it knows at once; what others write, by a watch. A request for a resource that is not
+//! known looks in storage first ([`Extensions::resolve`]), so that no server denies what another has established.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::approval;
+use super::definition::{CLEANUP, Condition, Definition, ESTABLISHED, NAMES_ACCEPTED, Names, TERMINATING, is_true};
+use super::kind;
+use super::naming::{self, Taken};
+use super::structural;
+use super::validate_conversion::holds_certificates;
+use crate::auth::{MASTERS, User};
+use crate::base::clock::Clock;
+use crate::meta::options::{DeleteOptions, ListOptions};
+use crate::meta::status::Result;
+use crate::meta::{Gvr, Object, Path, Status, time};
+use crate::registry::store::{OpenGate, Target, Updater, Warnings, WriteContext};
+use crate::registry::{Registry, Resource, Store, Subresource};
+use crate::storage::Revision;
+
+/// The field manager of the conditions.
+const MANAGER: &str = "kube-apiserver";
+/// How long to wait before a definition that could not be seen to is looked at again.
+const RETRY: Duration = Duration::from_millis(500);
+/// How often to look whether the objects of a definition are gone.
+const CLEANUP_POLL: Duration = Duration::from_secs(5);
+/// How often at most before that begins anew.
+const CLEANUP_POLLS: usize = 12;
+
+/// Opens the stores of custom resources.
+pub trait CustomStores: Send + Sync {
+    /// A store of a resource, with what caches the server gives to resources.
+    fn open(&self, resource: Resource) -> Store;
+
+    /// The resource is gone for good, with all its versions.
+    fn close(&self, store: &Store);
+}
+
+/// The custom resources of a server.
+pub struct Extensions {
+    registry: Arc<Registry>,
+    definitions: Arc<Store>,
+    stores: Box<dyn CustomStores>,
+    clock: Clock,
+    known: Mutex<HashMap<String, Known>>,
+    /// Definitions whose objects are being deleted.
+    cleaning: Mutex<HashSet<String>>,
+    queue: UnboundedSender<String>,
+    user: User,
+}
+
+/// What is known of a definition.
+struct Known {
+    revision: Revision,
+    /// `None` for one that is gone: what is older is no news.
+    object: Option<Arc<Object>>,
+    /// Its resources in the registry.
+    resources: Vec<Gvr>,
+}
+
+impl std::fmt::Debug for Extensions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Extensions({} definitions)", self.known.lock().len())
+    }
+}
+
+impl Extensions {
+    /// `definitions` is the store of the CustomResourceDefinitions.
+    pub fn new(registry: Arc<Registry>, definitions: Arc<Store>, stores: Box<dyn CustomStores>, clock: Clock) -> Arc<Self> {
+        let (queue, names) = unbounded_channel();
+        let user = User { name: "system:apiserver".to_owned(), groups: vec![MASTERS.to_owned()], ..User::default() };
+        let extensions =
+            Arc::new(Self { registry, definitions, stores, clock, known: Mutex::default(), cleaning: Mutex::default(), queue, user });
+        tokio::spawn(extensions.clone().work(names));
+        extensions
+    }
+
+    /// Takes note of a definition as it was written.
+    pub fn observe(&self, object: &Object) {
+        let revision: Revision = object.resource_version().parse().unwrap_or(0);
+        let name = object.name().to_owned();
+        let mut known = self.known.lock();
+        let before = known.get(&name);
+        if before.is_some_and(|before| before.revision >= revision) {
+            return;
+        }
+        let registered = before.map(|before| before.resources.clone()).unwrap_or_default();
+        let same = before.and_then(|before| before.object.as_ref()).is_some_and(|before| serves_the_same(before, object));
+        let resources = if same { registered } else { self.register(object, &registered) };
+        known.insert(name.clone(), Known { revision, object: Some(Arc::new(object.clone())), resources });
+        drop(known);
+        self.enqueue(name);
+    }
+
+    /// Takes note of the end of a definition.
+    pub fn forget(&self, object: &Object) {
+        let name = object.name();
+        let mut known = self.known.lock();
+        let Some(before) = known.get_mut(name) else { return };
+        if before.object.as_ref().is_none_or(|one| one.uid() != object.uid()) {
+            return;
+        }
+        before.revision = before.revision.max(object.resource_version().parse().unwrap_or(0));
+        before.object = None;
+        let resources = std::mem::take(&mut before.resources);
+        if let Some(store) = resources.first().and_then(|gvr| self.registry.custom().get(gvr).cloned()) {
+            self.stores.close(&store);
+        }
+        self.registry.replace_custom(&resources, Vec::new());
+        drop(known);
+        self.enqueue_group(object.str_at("/spec/group"), name);
+    }
+
+    /// Takes note of all definitions that there are.
+    pub fn replace(&self, objects: &[Object]) {
+        let gone: Vec<Arc<Object>> = {
+            let known = self.known.lock();
+            let there = |name: &str| objects.iter().any(|object| object.name() == name);
+            known.iter().filter(|(name, _)| !there(name)).filter_map(|(_, one)| one.object.clone()).collect()
+        };
+        gone.iter().for_each(|object| self.forget(object));
+        objects.iter().for_each(|object| self.observe(object));
+    }
+
+    /// Looks in storage for the definition of a resource that the registry does not know.
+    pub async fn resolve(&self, gvr: &Gvr) {
+        if !gvr.group.contains('.') || self.registry.is_builtin(gvr) {
+            return;
+        }
+        let name = format!("{}.{}", gvr.resource, gvr.group);
+        if let Ok(Some(object)) = self.definitions.find("", &name).await {
+            self.observe(&object);
+        }
+    }
+
+    /// Puts the resources of a definition into the registry, in the place of `old`.
+    fn register(&self, object: &Object, old: &[Gvr]) -> Vec<Gvr> {
+        let definition = Definition::read(object);
+        let stores: Vec<Arc<Store>> =
+            kind::resources(&definition).into_iter().map(|resource| Arc::new(self.stores.open(resource))).collect();
+        let resources = stores.iter().map(|store| store.resource.gvr.clone()).collect();
+        self.registry.replace_custom(old, stores);
+        resources
+    }
+
+    fn enqueue(&self, name: String) {
+        // The worker lives as long as the program.
+        let _ = self.queue.send(name);
+    }
+
+    /// Has the other definitions of a group looked at again: a name may have become free.
+    fn enqueue_group(&self, group: &str, but: &str) {
+        let known = self.known.lock();
+        let same_group =
+            known.iter().filter(|(name, one)| *name != but && one.object.as_ref().is_some_and(|one| one.str_at("/spec/group") == group));
+        same_group.for_each(|(name, _)| self.enqueue(name.clone()));
+    }
+
+    async fn work(self: Arc<Self>, mut names: UnboundedReceiver<String>) {
+        while let Some(name) = names.recv().await {
+            let Err(why) = self.sync(&name).await else { continue };
+            if matches!(why.code, 404 | 409) {
+                continue;
+            }
+            tracing::warn!(name, reason = why.message, "cannot see to a CustomResourceDefinition");
+            let this = self.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(RETRY).await;
+                this.enqueue(name);
+            });
+        }
+    }
+
+    /// Brings the status of a definition one step further. Each write brings it back here.
+    async fn sync(self: &Arc<Self>, name: &str) -> Result<()> {
+        let Some(object) = self.definitions.find("", name).await? else { return Ok(()) };
+        if let Some(verdict) = self.naming(&object) {
+            let group = object.str_at("/spec/group").to_owned();
+            self.write(name, |object, now| {
+                object.section_mut("status").insert("acceptedNames".to_owned(), verdict.names.write());
+                verdict.accepted.set(object, now);
+                verdict.established.set(object, now);
+            })
+            .await?;
+            self.enqueue_group(&group, name);
+            return Ok(());
+        }
+        let conditions = [non_structural(&object), approval::condition(&object)];
+        if let Some(condition) = conditions.into_iter().flatten().find(|one| !one.is_said(&object)) {
+            return self.write(name, |object, now| condition.set(object, now)).await;
+        }
+        if is_true(&object, NAMES_ACCEPTED) && !is_true(&object, ESTABLISHED) {
+            let condition = establishing(&object);
+            if !condition.is_said(&object) {
+                return self.write(name, |object, now| condition.set(object, now)).await;
+            }
+        }
+        let held = object.finalizers().iter().any(|one| one == CLEANUP);
+        if held && object.deletion_timestamp().is_some() && self.cleaning.lock().insert(name.to_owned()) {
+            tokio::spawn(self.clone().finalize(object));
+        }
+        Ok(())
+    }
+
+    /// The names to give to a definition, where that changes something.
+    fn naming(&self, object: &Object) -> Option<naming::Verdict> {
+        let empty = Value::Null;
+        let asked = Names::read(object.at("/spec/names").unwrap_or(&empty));
+        let has = Names::read(object.at("/status/acceptedNames").unwrap_or(&empty));
+        if asked == has {
+            return None;
+        }
+        let mut taken = Taken::default();
+        let group = object.str_at("/spec/group");
+        for other in self.known.lock().values().filter_map(|one| one.object.as_ref()) {
+            if other.str_at("/spec/group") == group {
+                taken.add(&Names::read(other.at("/status/acceptedNames").unwrap_or(&empty)));
+            }
+        }
+        let verdict = naming::decide(object, &asked, &has, &taken);
+        (verdict.names != has || !verdict.accepted.is_said(object)).then_some(verdict)
+    }
+
+    fn context<'a>(&'a self, namespace: &'a str, warnings: &'a Warnings) -> WriteContext<'a> {
+        WriteContext { user: &self.user, namespace, dry_run: false, warnings }
+    }
+
+    /// Changes a definition through its status subresource.
+    async fn write(&self, name: &str, change: impl Fn(&mut Object, &str) + Send + Sync) -> Result<()> {
+        let warnings = Warnings::default();
+        let target = Target { name, sub: Subresource::Status, force_create: false };
+        let now = time::format(self.clock.now().as_second());
+        let updater = StatusChange { store: &self.definitions, change, now };
+        self.definitions.update(&self.context("", &warnings), target, &updater, &OpenGate).await.map(drop)
+    }
+
+    /// Deletes the objects of a definition and then lets it go.
+    async fn finalize(self: Arc<Self>, object: Object) {
+        let name = object.name().to_owned();
+        let outcome = self.clean_up(&object).await;
+        self.cleaning.lock().remove(&name);
+        if let Err(why) = outcome
+            && !matches!(why.code, 404 | 409)
+        {
+            tracing::warn!(name, reason = why.message, "cannot clean up after a CustomResourceDefinition");
+            tokio::time::sleep(RETRY).await;
+            self.enqueue(name);
+        }
+    }
+
+    async fn clean_up(&self, object: &Object) -> Result<()> {
+        let terminating = |status, reason: &str, message: &str| Condition::new(TERMINATING, status, reason, message);
+        let begun = terminating("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress");
+        self.write(object.name(), |object, now| begun.set(object, now)).await?;
+        let ended = if is_true(object, ESTABLISHED) {
+            if let Err(why) = self.delete_instances(object).await {
+                let failed = terminating("True", "InstanceDeletionFailed", &format!("could not issue all deletes: {}", why.message));
+                self.write(object.name(), |object, now| failed.set(object, now)).await?;
+                return Err(why);
+            }
+            terminating("False", "InstanceDeletionCompleted", "removed all instances")
+        } else {
+            terminating("False", "NeverEstablished", "resource was never established")
+        };
+        self.write(object.name(), |object, now| {
+            ended.set(object, now);
+            let left: Vec<Value> = object.finalizers().iter().filter(|one| *one != CLEANUP).cloned().collect();
+            object.metadata_mut().insert("finalizers".to_owned(), left.into());
+        })
+        .await
+    }
+
+    /// Deletes every object of a definition and waits until there is none.
+    async fn delete_instances(&self, object: &Object) -> Result<()> {
+        let Some(resource) = kind::storage_resource(&Definition::read(object)) else { return Ok(()) };
+        if self.registry.is_builtin(&resource.gvr) {
+            return Ok(());
+        }
+        let store = self.stores.open(resource);
+        for poll in 0..CLEANUP_POLLS {
+            let page = store.list("", &ListOptions::default()).await?;
+            let instances: Vec<_> = page.items.collect::<Result<_>>()?;
+            let warnings = Warnings::default();
+            for stored in instances.iter().filter(|_| poll == 0) {
+                let instance = store.decode(stored)?;
+                let context = self.context(instance.namespace(), &warnings);
+                match store.delete(&context, instance.name(), &DeleteOptions::default(), &OpenGate).await {
+                    Err(why) if why.code != 404 => return Err(why),
+                    _ => {}
+                }
+            }
+            let left = store.list("", &ListOptions { limit: 1, ..ListOptions::default() }).await?;
+            if left.items.count() == 0 {
+                return Ok(());
+            }
+            tokio::time::sleep(CLEANUP_POLL).await;
+        }
+        Err(Status::internal("could not confirm zero CustomResources remaining: timed out waiting for the condition"))
+    }
+}
+
+/// Whether two states of a definition serve the same.
+fn serves_the_same(a: &Object, b: &Object) -> bool {
+    let same = |path: &str| a.at(path) == b.at(path);
+    let conditions = [NAMES_ACCEPTED, ESTABLISHED, TERMINATING];
+    a.uid() == b.uid()
+        && same("/spec")
+        && same("/status/acceptedNames")
+        && conditions.iter().all(|kind| is_true(a, kind) == is_true(b, kind))
+}
+
+/// The condition of schemas from before structural ones were required.
+fn non_structural(object: &Object) -> Option<Condition> {
+    const NON_STRUCTURAL: &str = "NonStructuralSchema";
+    let mut wrong = Vec::new();
+    if object.bool_at("/spec/preserveUnknownFields") {
+        wrong.push("spec.preserveUnknownFields: Invalid value: true: must be false".to_owned());
+    }
+    let versions = Path::new("spec").child("versions");
+    for (index, version) in Definition::read(object).versions.iter().enumerate() {
+        let Some(schema) = &version.schema else { continue };
+        if let Some(why) = structural::conversion_error(schema) {
+            let message = format!("failed to check validation schema for version {}: {why}", version.name);
+            return Some(Condition::new(NON_STRUCTURAL, "Unknown", "StructuralError", message));
+        }
+        let path = versions.index(index).child("schema").child("openAPIV3Schema");
+        wrong.extend(structural::validate(&path, schema).iter().map(ToString::to_string));
+    }
+    let message = match wrong.as_slice() {
+        [] => return None,
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    };
+    Some(Condition::new(NON_STRUCTURAL, "True", "Violations", message))
+}
+
+/// The condition of a definition whose names are accepted.
+fn establishing(object: &Object) -> Condition {
+    let bundle = object.str_at("/spec/conversion/webhook/clientConfig/caBundle");
+    if !bundle.is_empty() && !holds_certificates(bundle) {
+        return Condition::new(ESTABLISHED, "False", "InvalidCABundle", "The conversion webhook CABundle is invalid");
+    }
+    Condition::new(ESTABLISHED, "True", "InitialNamesAccepted", "the initial names have been accepted")
+}
+
+/// A change of a definition, made on whatever stands.
+struct StatusChange<'a, F> {
+    store: &'a Store,
+    change: F,
+    now: String,
+}
+
+#[async_trait]
+impl<F: Fn(&mut Object, &str) + Send + Sync> Updater for StatusChange<'_, F> {
+    fn uid(&self) -> Option<&str> {
+        None
+    }
+
+    async fn updated(&self, live: Option<&Object>) -> Result<Object> {
+        let mut object = live.cloned().unwrap_or_default();
+        (self.change)(&mut object, &self.now);
+        self.store.track(live, &mut object, Subresource::Status, MANAGER);
+        Ok(object)
+    }
+}

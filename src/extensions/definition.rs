@@ -1,0 +1,245 @@
+//! A CustomResourceDefinition, read from its object.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::coerce;
+use super::props::Props;
+use super::structural;
+use super::version;
+use crate::meta::{Object, Path, str_at};
+use crate::registry::validation::Fields;
+
+/// The condition that the names are the definition's own.
+pub const NAMES_ACCEPTED: &str = "NamesAccepted";
+/// The condition that the resource is served.
+pub const ESTABLISHED: &str = "Established";
+/// The condition that the definition is on its way out.
+pub const TERMINATING: &str = "Terminating";
+/// The finalizer that waits until the objects of the kind are gone.
+pub const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// What a definition says, as far as serving its resource needs it.
+#[derive(Debug)]
+pub struct Definition {
+    pub name: String,
+    pub uid: String,
+    pub group: String,
+    pub names: Names,
+    pub namespaced: bool,
+    /// `spec.preserveUnknownFields`, of definitions from before v1.
+    pub preserve: bool,
+    pub versions: Vec<Version>,
+    pub established: bool,
+    pub names_accepted: bool,
+    pub terminating: bool,
+}
+
+/// `spec.names`, or those of them that were accepted.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Names {
+    pub plural: String,
+    pub singular: String,
+    pub short_names: Vec<String>,
+    pub kind: String,
+    pub list_kind: String,
+    pub categories: Vec<String>,
+}
+
+/// One version of the kind.
+#[derive(Debug)]
+pub struct Version {
+    pub name: String,
+    pub served: bool,
+    pub storage: bool,
+    /// What to say to whoever uses it.
+    pub deprecation: Option<String>,
+    pub schema: Option<Arc<Props>>,
+    /// The schema as it was given, for documents.
+    pub raw_schema: Option<Value>,
+    /// Whether the schema may be relied on to be structural.
+    pub structural: bool,
+    pub status: bool,
+    pub scale: Option<Scale>,
+    pub columns: Vec<Value>,
+    /// The paths that objects may be selected by, without their leading dots.
+    pub selectable: Vec<String>,
+}
+
+/// Where the scale subresource finds what it shows: simple paths with leading dots.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Scale {
+    pub spec_replicas: String,
+    pub status_replicas: String,
+    pub label_selector: Option<String>,
+}
+
+impl Names {
+    pub fn read(tree: &Value) -> Self {
+        let strings = |key: &str| tree.list(key).iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        Self {
+            plural: tree.str("plural").to_owned(),
+            singular: tree.str("singular").to_owned(),
+            short_names: strings("shortNames"),
+            kind: tree.str("kind").to_owned(),
+            list_kind: tree.str("listKind").to_owned(),
+            categories: strings("categories"),
+        }
+    }
+
+    /// The tree of the names, without those that are empty (but for plural and kind, which are always shown).
+    pub fn write(&self) -> Value {
+        let mut out = serde_json::Map::new();
+        let mut put = |key: &str, value: Value| {
+            let is_empty = value.as_str() == Some("") || value.as_array().is_some_and(Vec::is_empty);
+            if !is_empty || matches!(key, "plural" | "kind") {
+                out.insert(key.to_owned(), value);
+            }
+        };
+        put("plural", self.plural.as_str().into());
+        put("singular", self.singular.as_str().into());
+        put("shortNames", self.short_names.as_slice().into());
+        put("kind", self.kind.as_str().into());
+        put("listKind", self.list_kind.as_str().into());
+        put("categories", self.categories.as_slice().into());
+        Value::Object(out)
+    }
+}
+
+impl Definition {
+    pub fn read(object: &Object) -> Self {
+        let empty = Value::Null;
+        let spec = object.get("spec").unwrap_or(&empty);
+        let (group, preserve) = (spec.str("group").to_owned(), spec.flag("preserveUnknownFields"));
+        let mut versions: Vec<Version> = spec.list("versions").iter().map(|one| Version::read(one, preserve)).collect();
+        let kind = str_at(spec, "/names/kind");
+        warn_of_deprecated(&mut versions, spec.list("versions"), &group, kind);
+        Self {
+            name: object.name().to_owned(),
+            uid: object.uid().to_owned(),
+            group,
+            names: Names::read(object.at("/status/acceptedNames").unwrap_or(&empty)),
+            namespaced: spec.str("scope") == "Namespaced",
+            preserve,
+            versions,
+            established: is_true(object, ESTABLISHED),
+            names_accepted: is_true(object, NAMES_ACCEPTED),
+            terminating: is_true(object, TERMINATING),
+        }
+    }
+
+    /// The version that objects are stored in.
+    pub fn storage_version(&self) -> &str {
+        self.versions.iter().find(|version| version.storage).map_or("", |version| version.name.as_str())
+    }
+
+    /// Whether requests are answered: the names are accepted, or have been once.
+    pub fn is_served(&self) -> bool {
+        let names = &self.names;
+        let named = ![&names.plural, &names.singular, &names.kind, &names.list_kind].into_iter().any(String::is_empty);
+        (self.names_accepted || self.established) && named
+    }
+}
+
+impl Version {
+    fn read(tree: &Value, preserve: bool) -> Self {
+        let raw_schema = tree.pointer("/schema/openAPIV3Schema").filter(|one| one.is_object()).cloned();
+        let mut schema = raw_schema.as_ref().map(Props::read);
+        let is_structural =
+            |schema: &Props| structural::conversion_error(schema).is_none() && structural::validate(&Path::default(), schema).is_empty();
+        let structural = schema.as_ref().is_some_and(is_structural);
+        if let (Some(schema), false) = (&mut schema, preserve) {
+            coerce::prune_defaults(schema);
+        }
+        let scale = tree.pointer("/subresources/scale").filter(|one| one.is_object());
+        Self {
+            name: tree.str("name").to_owned(),
+            served: tree.flag("served"),
+            storage: tree.flag("storage"),
+            deprecation: None,
+            schema: schema.map(Arc::new),
+            raw_schema,
+            structural,
+            status: tree.pointer("/subresources/status").is_some_and(Value::is_object),
+            scale: scale.map(|one| Scale {
+                spec_replicas: one.str("specReplicasPath").to_owned(),
+                status_replicas: one.str("statusReplicasPath").to_owned(),
+                label_selector: one.opt_str("labelSelectorPath").filter(|path| !path.is_empty()).map(str::to_owned),
+            }),
+            columns: tree.list("additionalPrinterColumns").to_vec(),
+            selectable: tree.list("selectableFields").iter().map(|one| one.str("jsonPath").trim_start_matches('.').to_owned()).collect(),
+        }
+    }
+}
+
+/// Gives deprecated versions their warnings: their own, or one that names the newest version that is not.
+fn warn_of_deprecated(versions: &mut [Version], trees: &[Value], group: &str, kind: &str) {
+    let deprecated: Vec<bool> = trees.iter().map(|tree| tree.flag("deprecated")).collect();
+    let current: Vec<(String, bool)> =
+        versions.iter().zip(&deprecated).map(|(version, deprecated)| (version.name.clone(), version.served && !deprecated)).collect();
+    for ((version, tree), _) in versions.iter_mut().zip(trees).zip(&deprecated).filter(|(_, deprecated)| **deprecated) {
+        let newer = |name: &&String| version::compare(&version.name, name).is_lt();
+        let best =
+            current.iter().filter(|(_, is_current)| *is_current).map(|(name, _)| name).filter(newer).max_by(|a, b| version::compare(a, b));
+        let mut text = format!("{group}/{} {kind} is deprecated", version.name);
+        if let Some(best) = best {
+            text.push_str(&format!("; use {group}/{best} {kind}"));
+        }
+        version.deprecation = Some(tree.opt_str("deprecationWarning").map_or(text, str::to_owned));
+    }
+}
+
+/// The condition of a type.
+pub fn condition<'a>(object: &'a Object, kind: &str) -> Option<&'a Value> {
+    object.array_at("/status/conditions").iter().find(|one| one.str("type") == kind)
+}
+
+/// Whether a condition holds.
+pub fn is_true(object: &Object, kind: &str) -> bool {
+    condition(object, kind).is_some_and(|one| one.str("status") == "True")
+}
+
+/// What a condition says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    pub kind: &'static str,
+    pub status: &'static str,
+    pub reason: String,
+    pub message: String,
+}
+
+impl Condition {
+    pub fn new(kind: &'static str, status: &'static str, reason: &str, message: impl Into<String>) -> Self {
+        Self { kind, status, reason: reason.to_owned(), message: message.into() }
+    }
+
+    /// Whether the object says the same already.
+    pub fn is_said(&self, object: &Object) -> bool {
+        condition(object, self.kind)
+            .is_some_and(|one| one.str("status") == self.status && one.str("reason") == self.reason && one.str("message") == self.message)
+    }
+
+    /// Puts the condition into the status; its time changes with its status only.
+    pub fn set(&self, object: &mut Object, now: &str) {
+        let before =
+            condition(object, self.kind).filter(|one| one.str("status") == self.status).map(|one| one.str("lastTransitionTime").to_owned());
+        let time = before.filter(|time| !time.is_empty()).unwrap_or_else(|| now.to_owned());
+        let value = serde_json::json!({
+            "type": self.kind,
+            "status": self.status,
+            "lastTransitionTime": time,
+            "reason": self.reason,
+            "message": self.message,
+        });
+        let slot = object.section_mut("status").entry("conditions").or_insert_with(|| Value::Array(Vec::new()));
+        if !slot.is_array() {
+            *slot = Value::Array(Vec::new());
+        }
+        let Value::Array(list) = slot else { return };
+        match list.iter_mut().find(|one| one.str("type") == self.kind) {
+            Some(one) => *one = value,
+            None => list.push(value),
+        }
+    }
+}

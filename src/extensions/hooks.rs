@@ -1,0 +1,44 @@
+//! Tells the controller of what this server writes to definitions, before the client hears of it.
+
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+
+use super::Extensions;
+use crate::meta::Object;
+use crate::meta::status::Result;
+use crate::registry::resource::Hooks;
+use crate::registry::store::WriteContext;
+
+/// The hooks of the resource of definitions. They need the registry that holds it, so the controller comes later.
+#[derive(Default)]
+pub struct DefinitionHooks(OnceLock<Arc<Extensions>>);
+
+impl DefinitionHooks {
+    /// Says who is to be told.
+    pub fn tell(&self, extensions: Arc<Extensions>) {
+        // Only the first call counts, and there is one.
+        let _ = self.0.set(extensions);
+    }
+}
+
+#[async_trait]
+impl Hooks for DefinitionHooks {
+    async fn reserve(&self, _ctx: &WriteContext<'_>, _object: &mut Object, _old: Option<&Object>) -> Result<()> {
+        Ok(())
+    }
+
+    async fn release(&self, _object: &Object, _old: Option<&Object>) {}
+
+    async fn written(&self, object: &Object, _old: Option<&Object>) {
+        if let Some(extensions) = self.0.get() {
+            extensions.observe(object);
+        }
+    }
+
+    async fn deleted(&self, object: &Object) {
+        if let Some(extensions) = self.0.get() {
+            extensions.forget(object);
+        }
+    }
+}

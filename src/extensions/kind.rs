@@ -1,0 +1,221 @@
+//! A version of a custom kind: how its objects are read and stored, and the resource that serves it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Map;
+
+use super::coerce::{self, Coercion};
+use super::definition::{Definition, Version};
+use super::props::Props;
+use super::strategy::CustomStrategy;
+use super::topology;
+use crate::codec::{self, DecodeError};
+use crate::merge::{Ty, Versions};
+use crate::meta::{Gvk, Gvr, Object, Value};
+use crate::registry::resource::{KindVersions, SchemaHandle};
+use crate::registry::{Custom, Resource, StrategyHandle};
+use crate::schema::{ResourceDecl, Schema, SubresourceDecl};
+
+/// The verbs of a custom resource, as discovery lists them.
+const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+/// Those that are left while its definition is being deleted.
+const LAST_VERBS: [&str; 5] = ["delete", "deletecollection", "get", "list", "watch"];
+const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
+
+/// The schemas of all versions of a kind.
+#[derive(Debug)]
+pub struct Family {
+    group: String,
+    kind: String,
+    preserve: bool,
+    schemas: BTreeMap<String, Option<Arc<Props>>>,
+    types: Arc<Schema>,
+}
+
+/// One version among the others.
+#[derive(Debug)]
+struct CustomKind {
+    family: Arc<Family>,
+    gvk: Gvk,
+    api_version: String,
+    storage_api_version: String,
+    list_kind: String,
+    deprecation: Option<String>,
+    terminating: bool,
+}
+
+/// The resources of the versions that a definition serves.
+pub fn resources(definition: &Definition) -> Vec<Resource> {
+    if !definition.is_served() {
+        return Vec::new();
+    }
+    let family = Arc::new(Family::new(definition));
+    definition.versions.iter().filter(|version| version.served).map(|version| resource(definition, version, &family)).collect()
+}
+
+/// The resource of the version that objects are stored in, served or not.
+pub fn storage_resource(definition: &Definition) -> Option<Resource> {
+    let version = definition.versions.iter().find(|version| version.storage)?;
+    Some(resource(definition, version, &Arc::new(Family::new(definition))))
+}
+
+impl Family {
+    fn new(definition: &Definition) -> Self {
+        let gvk = |version: &Version| Gvk::new(&definition.group, &version.name, &definition.names.kind);
+        let types = definition.versions.iter().map(|one| (gvk(one), one.schema.as_deref().filter(|_| one.structural)));
+        Self {
+            group: definition.group.clone(),
+            kind: definition.names.kind.clone(),
+            preserve: definition.preserve,
+            schemas: definition.versions.iter().map(|one| (one.name.clone(), one.schema.clone())).collect(),
+            types: Arc::new(topology::schema(types, definition.preserve)),
+        }
+    }
+
+    /// The schema for an object as it names itself; `None` for one of another kind.
+    fn schema_of(&self, object: &Object) -> Option<Option<&Props>> {
+        let gvk = Gvk::from_api_version(object.api_version(), object.kind());
+        let own = gvk.group == self.group && gvk.kind == self.kind;
+        own.then(|| self.schemas.get(&gvk.version).and_then(Option::as_deref))
+    }
+
+    fn coerce(&self, object: &mut Object, stored: bool) -> Result<Vec<String>, String> {
+        let (schema, preserve) = match self.schema_of(object) {
+            Some(schema) => (schema, self.preserve),
+            None => (None, true),
+        };
+        Coercion { schema, preserve, stored }.apply(object)
+    }
+
+    /// Fills in the defaults of the version that the object names.
+    pub fn default(&self, object: &mut Object) {
+        if let Some(Some(schema)) = self.schema_of(object) {
+            coerce::default_entries(object, schema);
+        }
+    }
+}
+
+impl Custom for CustomKind {
+    fn read(&self, object: &mut Object) -> Result<Vec<String>, String> {
+        let lost = self.family.coerce(object, false)?;
+        self.family.default(object);
+        Ok(lost)
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<Object, DecodeError> {
+        let (value, _) = codec::json::parse(bytes)?;
+        let mut object = Object::from_value(value).ok_or_else(|| DecodeError("the stored value is not an object".to_owned()))?;
+        self.family.coerce(&mut object, true).map_err(DecodeError)?;
+        self.family.default(&mut object);
+        if object.api_version() != self.api_version {
+            // The defaults are those of the version that it was stored in.
+            object.insert("apiVersion".to_owned(), self.api_version.as_str().into());
+            self.family.coerce(&mut object, true).map_err(DecodeError)?;
+        }
+        if object.generation() == 0 {
+            object.set_generation(1);
+        }
+        object.sort();
+        Ok(object)
+    }
+
+    fn encode(&self, object: &Object) -> Vec<u8> {
+        let mut stored = object.clone();
+        if self.storage_api_version != self.api_version {
+            stored.insert("apiVersion".to_owned(), self.storage_api_version.as_str().into());
+            // The metadata is in form, so nothing can be wrong; fields that the storage version does not have go.
+            let _ = self.family.coerce(&mut stored, true);
+        }
+        stored.sort();
+        let mut bytes = codec::json::encode(&stored);
+        bytes.push(b'\n');
+        bytes
+    }
+
+    fn versions(&self) -> &dyn Versions {
+        self
+    }
+
+    fn list_kind(&self) -> &str {
+        &self.list_kind
+    }
+
+    fn deprecation(&self) -> Option<&str> {
+        self.deprecation.as_deref()
+    }
+
+    fn is_terminating(&self) -> bool {
+        self.terminating
+    }
+}
+
+impl Versions for CustomKind {
+    fn type_of(&self, api_version: &str) -> Option<Ty<'_>> {
+        self.family.types.get(&Gvk::from_api_version(api_version, &self.gvk.kind)).map(Ty::from)
+    }
+
+    fn convert(&self, object: &Map<String, Value>, api_version: &str) -> Option<Map<String, Value>> {
+        self.type_of(api_version)?;
+        let mut converted = object.clone();
+        converted.insert("apiVersion".to_owned(), api_version.into());
+        Some(converted)
+    }
+}
+
+fn resource(definition: &Definition, version: &Version, family: &Arc<Family>) -> Resource {
+    let names = &definition.names;
+    let gvk = Gvk::new(&definition.group, &version.name, &names.kind);
+    let storage_gvk = Gvk::new(&definition.group, definition.storage_version(), &names.kind);
+    let custom = CustomKind {
+        family: family.clone(),
+        api_version: gvk.api_version(),
+        storage_api_version: storage_gvk.api_version(),
+        gvk: gvk.clone(),
+        list_kind: names.list_kind.clone(),
+        deprecation: version.deprecation.clone(),
+        terminating: definition.terminating,
+    };
+    Resource {
+        decl: declare(definition, version, storage_gvk),
+        gvr: Gvr::new(&definition.group, &version.name, &names.plural),
+        storage_gvk: gvk.clone(),
+        versions: KindVersions::default(),
+        strategy: StrategyHandle::Shared(Arc::new(CustomStrategy::new(version, family.clone(), gvk.clone()))),
+        gvk,
+        schema: SchemaHandle::Shared(family.types.clone()),
+        conversion: None,
+        custom: Some(Arc::new(custom)),
+        hooks: None,
+        ttl: None,
+    }
+}
+
+fn declare(definition: &Definition, version: &Version, storage_gvk: Gvk) -> ResourceDecl {
+    let names = &definition.names;
+    let texts = |list: &[&str]| list.iter().map(|one| (*one).to_owned()).collect::<Vec<String>>();
+    let mut subresources = Vec::new();
+    if version.status {
+        let kind = Gvk::new("", "", &names.kind);
+        subresources.push(SubresourceDecl { name: "status".to_owned(), kind, verbs: texts(&SUBRESOURCE_VERBS) });
+    }
+    if version.scale.is_some() {
+        let kind = Gvk::new("autoscaling", "v1", "Scale");
+        subresources.push(SubresourceDecl { name: "scale".to_owned(), kind, verbs: texts(&SUBRESOURCE_VERBS) });
+    }
+    ResourceDecl {
+        group: definition.group.clone(),
+        version: version.name.clone(),
+        resource: names.plural.clone(),
+        singular: names.singular.clone(),
+        kind: names.kind.clone(),
+        namespaced: definition.namespaced,
+        verbs: texts(if definition.terminating { &LAST_VERBS } else { &VERBS }),
+        short_names: names.short_names.clone(),
+        categories: names.categories.clone(),
+        subresources,
+        storage_prefix: format!("{}/{}", definition.group, names.plural),
+        storage_gvk: Some(storage_gvk),
+        stored_as_json: true,
+    }
+}

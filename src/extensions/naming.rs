@@ -1,0 +1,89 @@
+//! Which names a definition gets: those that no other of its group has (apiextensions `controller/status`).
+
+use std::collections::BTreeSet;
+
+use super::definition::{Condition, ESTABLISHED, NAMES_ACCEPTED, Names, condition};
+use crate::meta::Object;
+use crate::registry::validation::Fields;
+
+/// The names that the definitions of a group have been given.
+#[derive(Debug, Default)]
+pub struct Taken {
+    resources: BTreeSet<String>,
+    kinds: BTreeSet<String>,
+}
+
+impl Taken {
+    pub fn add(&mut self, names: &Names) {
+        self.resources.extend([names.plural.clone(), names.singular.clone()]);
+        self.resources.extend(names.short_names.iter().cloned());
+        self.kinds.extend([names.kind.clone(), names.list_kind.clone()]);
+    }
+}
+
+/// What a definition is given, and what is said of it.
+#[derive(Debug)]
+pub struct Verdict {
+    pub names: Names,
+    pub accepted: Condition,
+    pub established: Condition,
+}
+
+/// Gives each name that is free; others stay what they were.
+pub fn decide(object: &Object, asked: &Names, has: &Names, taken: &Taken) -> Verdict {
+    let mut given = has.clone();
+    let mut trouble: Option<(&str, String)> = None;
+    let free = |name: &str, own: &str, used: &BTreeSet<String>| {
+        if name == own || !used.contains(name) { Ok(()) } else { Err(format!("{name:?} is already in use")) }
+    };
+    match free(&asked.plural, &has.plural, &taken.resources) {
+        Ok(()) => given.plural.clone_from(&asked.plural),
+        Err(why) => trouble = Some(("PluralConflict", why)),
+    }
+    match free(&asked.singular, &has.singular, &taken.resources) {
+        Ok(()) => given.singular.clone_from(&asked.singular),
+        Err(why) => trouble = Some(("SingularConflict", why)),
+    }
+    if asked.short_names != has.short_names {
+        let new = asked.short_names.iter().filter(|name| !has.short_names.contains(name));
+        let mut wrong: Vec<String> = Vec::new();
+        for why in new.filter_map(|name| free(name, "", &taken.resources).err()) {
+            if !wrong.contains(&why) {
+                wrong.push(why);
+            }
+        }
+        match wrong.as_slice() {
+            [] => given.short_names.clone_from(&asked.short_names),
+            [one] => trouble = Some(("ShortNamesConflict", one.clone())),
+            many => trouble = Some(("ShortNamesConflict", format!("[{}]", many.join(", ")))),
+        }
+    }
+    match free(&asked.kind, &has.kind, &taken.kinds) {
+        Ok(()) => given.kind.clone_from(&asked.kind),
+        Err(why) => trouble = Some(("KindConflict", why)),
+    }
+    match free(&asked.list_kind, &has.list_kind, &taken.kinds) {
+        Ok(()) => given.list_kind.clone_from(&asked.list_kind),
+        Err(why) => trouble = Some(("ListKindConflict", why)),
+    }
+    given.categories.clone_from(&asked.categories);
+    let accepted = match trouble {
+        Some((reason, why)) => Condition::new(NAMES_ACCEPTED, "False", reason, why),
+        None => Condition::new(NAMES_ACCEPTED, "True", "NoConflicts", "no conflicts found"),
+    };
+    let established = establishing(object, accepted.status == "True");
+    Verdict { names: given, accepted, established }
+}
+
+/// What is said of whether the definition is served, before it is.
+fn establishing(object: &Object, accepted: bool) -> Condition {
+    let before = condition(object, ESTABLISHED);
+    if let Some(before) = before.filter(|one| one.str("status") == "True" || !accepted) {
+        let status = if before.str("status") == "True" { "True" } else { "False" };
+        return Condition::new(ESTABLISHED, status, before.str("reason"), before.str("message"));
+    }
+    match accepted {
+        true => Condition::new(ESTABLISHED, "False", "Installing", "the initial names have been accepted"),
+        false => Condition::new(ESTABLISHED, "False", "NotAccepted", "not all names are accepted"),
+    }
+}

@@ -1,0 +1,41 @@
+//! One of the `x-kubernetes-validations` of a schema.
+
+use serde_json::{Value, json};
+
+use crate::registry::validation::Fields;
+
+/// A CEL rule with what is said where it does not hold.
+#[derive(Debug, Default, Clone)]
+pub struct Rule {
+    pub rule: String,
+    pub message: String,
+    pub message_expression: String,
+    pub reason: Option<String>,
+    pub field_path: String,
+    pub optional_old_self: Option<bool>,
+}
+
+impl Rule {
+    pub fn read(tree: &Value) -> Self {
+        Self {
+            rule: tree.str("rule").to_owned(),
+            message: tree.str("message").to_owned(),
+            message_expression: tree.str("messageExpression").to_owned(),
+            reason: tree.opt_str("reason").map(str::to_owned),
+            field_path: tree.str("fieldPath").to_owned(),
+            optional_old_self: tree.opt_flag("optionalOldSelf"),
+        }
+    }
+
+    /// The rule as errors show it: upstream prints its internal type.
+    pub fn shown(&self) -> Value {
+        json!({
+            "Rule": self.rule,
+            "Message": self.message,
+            "MessageExpression": self.message_expression,
+            "Reason": self.reason,
+            "FieldPath": self.field_path,
+            "OptionalOldSelf": self.optional_old_self,
+        })
+    }
+}

@@ -1,0 +1,246 @@
+//! The strategy of a custom kind (apiextensions `registry/customresource`).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::correlation::Correlation;
+use super::definition::{Scale, Version};
+use super::kind::Family;
+use super::printer::CustomPrinter;
+use super::props::Props;
+use super::{embedded, lists, values};
+use crate::meta::names;
+use crate::meta::{ErrorList, FieldError, Gvk, Object, Path};
+use crate::registry::strategy::{Context, Strategy, Subresource};
+use crate::registry::table::TablePrinter;
+
+/// Finalizers that need no domain.
+const STANDARD_FINALIZERS: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
+
+/// The behaviour of one version of a custom kind.
+pub struct CustomStrategy {
+    family: Arc<Family>,
+    gvk: Gvk,
+    schema: Option<Arc<Props>>,
+    /// Whether status is a subresource.
+    status: bool,
+    scale: Option<Scale>,
+    selectable: Vec<String>,
+    printer: CustomPrinter,
+}
+
+impl CustomStrategy {
+    pub fn new(version: &Version, family: Arc<Family>, gvk: Gvk) -> Self {
+        Self {
+            family,
+            gvk,
+            schema: version.schema.clone(),
+            status: version.status,
+            scale: version.scale.clone(),
+            selectable: version.selectable.clone(),
+            printer: CustomPrinter::new(&version.columns),
+        }
+    }
+
+    /// The kind and version must be the resource's: nothing else is looked at where they are not.
+    fn type_errors(&self, object: &Object) -> ErrorList {
+        let mut errors = Vec::new();
+        if object.kind() != self.gvk.kind {
+            errors.push(FieldError::invalid(&Path::new("kind"), object.kind(), format!("must be {}", self.gvk.kind)));
+        }
+        let api_version = self.gvk.api_version();
+        if object.api_version() != api_version {
+            errors.push(FieldError::invalid(&Path::new("apiVersion"), object.api_version(), format!("must be {api_version}")));
+        }
+        errors
+    }
+
+    fn scale_errors(&self, object: &Object, with_spec: bool) -> ErrorList {
+        let Some(scale) = &self.scale else { return Vec::new() };
+        let mut errors = Vec::new();
+        if with_spec {
+            replicas(&mut errors, object, &scale.spec_replicas);
+        }
+        replicas(&mut errors, object, &scale.status_replicas);
+        if let Some(path) = &scale.label_selector
+            && let Err(why) = nested(object, path).map_or(Ok(()), |found| found.and_then(|value| text_of(value, path)))
+        {
+            errors.push(FieldError::invalid(&Path::new(path), "", why));
+        }
+        errors
+    }
+
+    /// What holds for the whole object, beyond values: embedded resources, and lists without repetition.
+    fn structure_errors(&self, object: &Object, old: Option<&Object>) -> ErrorList {
+        let Some(schema) = self.schema.as_deref() else { return Vec::new() };
+        let mut errors = embedded::validate(&Path::default(), &object.0, schema);
+        errors.extend(self.list_errors(object, old));
+        errors
+    }
+
+    /// Repetitions, unless there were some before.
+    fn list_errors(&self, object: &Object, old: Option<&Object>) -> ErrorList {
+        let Some(schema) = self.schema.as_deref() else { return Vec::new() };
+        let of = |object: &Object| lists::validate(&Path::default(), schema, &object.0);
+        if old.is_some_and(|old| !of(old).is_empty()) { Vec::new() } else { of(object) }
+    }
+}
+
+impl Strategy for CustomStrategy {
+    fn default(&self, object: &mut Object) {
+        self.family.default(object);
+    }
+
+    fn takes_any_finalizer(&self) -> bool {
+        true
+    }
+
+    fn has_generation(&self) -> bool {
+        true
+    }
+
+    fn has_status(&self) -> bool {
+        self.status
+    }
+
+    fn prepare_for_update(&self, _ctx: &Context, sub: Subresource, object: &mut Object, old: &Object) {
+        if sub != Subresource::Status {
+            return;
+        }
+        let managed = object.metadata_mut().shift_remove("managedFields");
+        let mut meta = old.metadata().cloned().unwrap_or_default();
+        meta.shift_remove("managedFields");
+        meta.extend(managed.map(|managed| ("managedFields".to_owned(), managed)));
+        object.insert("metadata".to_owned(), Value::Object(meta));
+    }
+
+    fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
+        let mut errors = self.type_errors(object);
+        if !errors.is_empty() {
+            return errors;
+        }
+        if let Some(schema) = &self.schema {
+            errors.extend(values::validate(schema, &Value::Object(object.0.clone()), None, &Path::default()));
+        }
+        errors.extend(self.scale_errors(object, true));
+        errors.extend(self.structure_errors(object, None));
+        errors
+    }
+
+    fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+        let mut errors = self.type_errors(object);
+        if !errors.is_empty() {
+            return errors;
+        }
+        let (new_tree, old_tree) = (Value::Object(object.0.clone()), Value::Object(old.0.clone()));
+        let Some(schema) = self.schema.as_deref() else {
+            return self.scale_errors(object, sub != Subresource::Status);
+        };
+        let whole = Correlation { new: &new_tree, old: &old_tree, schema };
+        if sub == Subresource::Status {
+            if let (Some(status), Some(below)) = (object.get("status"), schema.properties.get("status")) {
+                errors.extend(values::validate(below, status, whole.key("status"), &Path::new("status")));
+            }
+            errors.extend(self.scale_errors(object, false));
+            errors.extend(self.list_errors(object, Some(old)));
+            return errors;
+        }
+        errors.extend(values::validate(schema, &new_tree, Some(whole), &Path::default()));
+        errors.extend(self.scale_errors(object, true));
+        errors.extend(self.structure_errors(object, Some(old)));
+        errors
+    }
+
+    fn warnings(&self, object: &Object, old: Option<&Object>) -> Vec<String> {
+        let before = old.map_or(&[][..], Object::finalizers);
+        let added: BTreeSet<&str> = object.finalizers().iter().filter(|one| !before.contains(one)).filter_map(Value::as_str).collect();
+        added.into_iter().flat_map(finalizer_warnings).collect()
+    }
+
+    fn allow_unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn is_selectable(&self, label: &str) -> bool {
+        self.selectable.iter().any(|one| one == label)
+    }
+
+    fn reset_fields(&self, sub: Subresource) -> &'static [&'static str] {
+        match (self.status, sub) {
+            (true, Subresource::Main) => &["/status"],
+            (true, Subresource::Status) => &["/metadata", "/spec"],
+            _ => &[],
+        }
+    }
+
+    fn printer(&self) -> Option<&dyn TablePrinter> {
+        Some(&self.printer)
+    }
+}
+
+fn finalizer_warnings(finalizer: &str) -> Vec<String> {
+    let place = "metadata.finalizers";
+    let mut warnings: Vec<String> =
+        names::qualified_name(finalizer).into_iter().map(|why| format!("{place}: {finalizer:?}: {why}")).collect();
+    if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
+        let what = if finalizer.contains('.') { " including a path (/)" } else { "" };
+        warnings.push(format!(
+            "{place}: {finalizer:?}: prefer a domain-qualified finalizer name{what} to avoid accidental conflicts with other finalizer writers"
+        ));
+    }
+    warnings
+}
+
+/// The value at a simple path with a leading dot; the error says where the path does not lead through objects.
+pub fn nested<'a>(object: &'a Object, path: &str) -> Option<Result<&'a Value, String>> {
+    let names: Vec<&str> = path.trim_start_matches('.').split('.').collect();
+    let mut present = object.get(names[0])?;
+    for name in &names[1..] {
+        let Some(entries) = present.as_object() else {
+            let path = format!(".{}:", names.join("."));
+            return Some(Err(wrong_type(present, &path, "map[string]interface {}")));
+        };
+        present = entries.get(*name)?;
+    }
+    Some(Ok(present))
+}
+
+fn go_text(value: &Value) -> String {
+    crate::merge::go::plain(value)
+}
+
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+fn wrong_type(value: &Value, path: &str, wanted: &str) -> String {
+    format!("{path} accessor error: {} is of the type {}, expected {wanted}", go_text(value), go_type(value))
+}
+
+fn text_of(value: &Value, path: &str) -> Result<(), String> {
+    if value.is_string() { Ok(()) } else { Err(wrong_type(value, path, "string")) }
+}
+
+fn replicas(errors: &mut ErrorList, object: &Object, path: &str) {
+    let place = Path::new(path);
+    let Some(found) = nested(object, path) else { return };
+    let count = found.and_then(|value| value.as_i64().ok_or_else(|| wrong_type(value, path, "int64")));
+    match count {
+        Err(why) => errors.push(FieldError::invalid(&place, 0, why)),
+        Ok(count) if count < 0 => errors.push(FieldError::invalid(&place, count, "should be a non-negative integer")),
+        Ok(count) if count > i64::from(i32::MAX) => {
+            errors.push(FieldError::invalid(&place, count, format!("should be less than or equal to {}", i32::MAX)));
+        }
+        Ok(_) => {}
+    }
+}

@@ -1,0 +1,423 @@
+//! Whether a value satisfies a schema, in the words of kube-openapi's validator (`validation/validate`).
+
+use serde_json::{Number, Value};
+
+use super::correlation::Correlation;
+use super::formats;
+use super::numbers;
+use super::props::{Props, Values};
+use crate::meta::field::go_quote;
+use crate::meta::{ErrorList, FieldError, Path};
+
+/// Checks `value` against `schema`. Where there was an old value, what did not change is not held against the new one.
+/// Paths start at `path`.
+pub fn validate(schema: &Props, value: &Value, old: Option<Correlation<'_>>, path: &Path) -> ErrorList {
+    Check { schema, path: String::new(), old, ratchets: old.is_some() }.run(value).into_errors(path)
+}
+
+/// What was found wrong in one place.
+#[derive(Clone, Debug)]
+struct Violation {
+    /// The path as the validator spells it, such as `spec.ports[0]` or `.spec`.
+    name: String,
+    text: String,
+    kind: Kind,
+    value: Value,
+}
+
+/// How a violation is reported.
+#[derive(Clone, Debug)]
+enum Kind {
+    /// A value with a message.
+    Plain,
+    Type,
+    Required,
+    Enum(Vec<String>),
+    TooLong(i64),
+    TooMany(i64),
+    /// A message without a place.
+    Nowhere,
+}
+
+/// What a check came to. Matches decide which alternative of several came closest.
+#[derive(Clone, Debug, Default)]
+struct Outcome {
+    violations: Vec<Violation>,
+    matches: usize,
+}
+
+impl Outcome {
+    fn matched() -> Self {
+        Self { violations: Vec::new(), matches: 1 }
+    }
+
+    fn one(violation: Violation) -> Self {
+        Self { violations: vec![violation], matches: 0 }
+    }
+
+    fn valid(&self) -> bool {
+        self.violations.is_empty()
+    }
+
+    /// Each message counts once.
+    fn add(&mut self, violation: Violation) {
+        if !self.violations.iter().any(|one| one.text == violation.text) {
+            self.violations.push(violation);
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        other.violations.into_iter().for_each(|one| self.add(one));
+        self.matches += other.matches;
+    }
+
+    fn into_errors(self, base: &Path) -> ErrorList {
+        self.violations.into_iter().map(|one| one.into_error(base)).collect()
+    }
+}
+
+impl Violation {
+    fn into_error(self, base: &Path) -> FieldError {
+        let path = match self.name.as_str() {
+            "" | "." => base.clone(),
+            name => base.child(name.strip_prefix('.').unwrap_or(name)),
+        };
+        match self.kind {
+            Kind::Plain => FieldError::invalid(&path, null_as_empty(self.value), self.text),
+            Kind::Type => FieldError::type_invalid(&path, null_as_empty(self.value), self.text),
+            Kind::Required => FieldError::required(&path, ""),
+            Kind::Enum(values) => {
+                let values: Vec<&str> = values.iter().map(String::as_str).collect();
+                FieldError::not_supported(&path, self.value, &values)
+            }
+            Kind::TooLong(max) => FieldError::too_long(&path, usize::try_from(max).unwrap_or(0)),
+            Kind::TooMany(max) => {
+                let actual = usize::try_from(self.value.as_i64().unwrap_or(0)).unwrap_or(0);
+                FieldError::too_many(&path, actual, usize::try_from(max).unwrap_or(0))
+            }
+            Kind::Nowhere => FieldError::invalid(base, "", self.text),
+        }
+    }
+}
+
+fn null_as_empty(value: Value) -> Value {
+    if value.is_null() { "".into() } else { value }
+}
+
+/// One value against one schema.
+struct Check<'a> {
+    schema: &'a Props,
+    path: String,
+    old: Option<Correlation<'a>>,
+    /// This very check forgives what did not change (those of alternatives do not, those of children do).
+    ratchets: bool,
+}
+
+impl<'a> Check<'a> {
+    /// The types that the schema allows.
+    fn types(&self) -> Vec<&'a str> {
+        if self.schema.int_or_string {
+            return vec!["integer", "string"];
+        }
+        if self.schema.kind.is_empty() { Vec::new() } else { vec![self.schema.kind.as_str()] }
+    }
+
+    fn violation(&self, kind: Kind, value: Value, text: String) -> Violation {
+        Violation { name: self.path.clone(), text, kind, value }
+    }
+
+    fn says(&self, what: impl std::fmt::Display) -> String {
+        format!("{} in body {what}", self.path)
+    }
+
+    fn nowhere(&self, text: String) -> Violation {
+        self.violation(Kind::Nowhere, Value::Null, text)
+    }
+
+    fn run(&self, value: &Value) -> Outcome {
+        let outcome = self.check(value);
+        if !outcome.valid() && self.ratchets && self.old.is_some_and(|old| old.unchanged()) {
+            return Outcome { violations: Vec::new(), matches: outcome.matches };
+        }
+        outcome
+    }
+
+    fn check(&self, value: &Value) -> Outcome {
+        let mut out = Outcome::default();
+        if value.is_null() {
+            out.merge(self.of_type(value));
+            out.merge(self.of_enum(value));
+            return out;
+        }
+        let mut step = |one: Outcome| {
+            out.merge(one);
+            out.matches += 1;
+        };
+        let format = formats::known(&self.schema.format, &self.types());
+        if !self.types().is_empty() || !format.is_empty() {
+            step(self.of_type(value));
+        }
+        step(self.of_alternatives(value));
+        if let Value::String(text) = value {
+            step(self.of_string(text));
+            if formats::is_string_format(format) {
+                step(self.of_format(text, format));
+            }
+        }
+        if let Value::Number(number) = value {
+            step(self.of_number(number, format));
+        }
+        if let Value::Array(items) = value {
+            step(self.of_list(items));
+        }
+        step(self.of_enum(value));
+        if let Value::Object(entries) = value {
+            step(self.of_object(entries));
+        }
+        out.matches += 1;
+        out
+    }
+
+    fn wrong_type(&self, wanted: &str, found: &str) -> Outcome {
+        let text = self.says(format_args!("must be of type {wanted}: {}", go_quote(found)));
+        Outcome::one(self.violation(Kind::Type, found.into(), text))
+    }
+
+    fn of_type(&self, value: &Value) -> Outcome {
+        let types = self.types();
+        let format = formats::known(&self.schema.format, &types);
+        let has = |name: &str| types.contains(&name);
+        let (found, found_format) = match value {
+            Value::Null if !types.is_empty() && !has("null") && !self.schema.nullable => return self.wrong_type(&types.join(","), "null"),
+            Value::Null => return Outcome::matched(),
+            Value::Bool(_) => ("boolean", ""),
+            Value::String(_) => ("string", ""),
+            Value::Number(number) if number.is_f64() => ("number", "float64"),
+            Value::Number(_) => ("integer", "int64"),
+            Value::Array(_) => ("array", ""),
+            Value::Object(_) => ("object", ""),
+        };
+        let whole = found == "number" && has("integer") && value.as_f64().is_some_and(numbers::is_json_integer);
+        let widened = found == "integer" && has("number");
+        let textual = matches!(value, Value::String(_) | Value::Array(_));
+        let (formatted, numeric) = (!format.is_empty(), has("number") || has("integer"));
+        let fits = has(found) || format == found_format || whole || widened;
+        if !textual && formatted && !fits {
+            return self.wrong_type(format, found_format);
+        }
+        if !numeric && formatted && textual {
+            return Outcome::matched();
+        }
+        if has(found) || whole || widened { Outcome::matched() } else { self.wrong_type(&types.join(","), found) }
+    }
+
+    fn of_enum(&self, value: &Value) -> Outcome {
+        let allowed = &self.schema.values.enumeration;
+        if allowed.is_empty() || allowed.iter().any(|one| numbers::same_as_enumerated(value, one)) {
+            return Outcome::default();
+        }
+        let shown = allowed.iter().map(|one| match one {
+            Value::String(text) => text.clone(),
+            other => compact_sorted(other),
+        });
+        let text = self.says(format_args!("should be one of {allowed:?}"));
+        Outcome::one(self.violation(Kind::Enum(shown.collect()), value.clone(), text))
+    }
+
+    fn of_string(&self, text: &str) -> Outcome {
+        let Values { max_length, min_length, pattern, regex, .. } = &self.schema.values;
+        let count = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
+        if let Some(max) = max_length.filter(|max| count > *max) {
+            let what = self.says(format_args!("should be at most {max} chars long"));
+            return Outcome::one(self.violation(Kind::TooLong(max), text.into(), what));
+        }
+        if let Some(min) = min_length.filter(|min| count < *min) {
+            let what = self.says(format_args!("should be at least {min} chars long"));
+            return Outcome::one(self.violation(Kind::Plain, text.into(), what));
+        }
+        match regex {
+            Some(Ok(regex)) if !regex.is_match(text) => {
+                let what = self.says(format_args!("should match '{pattern}'"));
+                Outcome::one(self.violation(Kind::Plain, text.into(), what))
+            }
+            Some(Err(why)) => {
+                let what = self.says(format_args!("should match '{pattern}, but pattern is invalid: {why}'"));
+                Outcome::one(self.violation(Kind::Plain, text.into(), what))
+            }
+            _ => Outcome::default(),
+        }
+    }
+
+    fn of_format(&self, text: &str, format: &str) -> Outcome {
+        if formats::matches(format, text) {
+            return Outcome::default();
+        }
+        let what = self.says(format_args!("must be of type {format}: {}", go_quote(text)));
+        Outcome::one(self.violation(Kind::Type, text.into(), what))
+    }
+
+    fn of_number(&self, number: &Number, format: &str) -> Outcome {
+        let mut out = Outcome::default();
+        let limits = numbers::Limits { values: &self.schema.values, types: &self.types(), format, path: &self.path };
+        for problem in limits.check(number) {
+            out.add(match problem {
+                numbers::Problem::Range(text) => self.nowhere(text),
+                numbers::Problem::Limit(text) => self.violation(Kind::Plain, Value::Number(number.clone()), text),
+                numbers::Problem::Factor(factor, text) => self.violation(Kind::Plain, factor, text),
+            });
+        }
+        out.matches += 1;
+        out
+    }
+
+    fn of_list(&self, items: &[Value]) -> Outcome {
+        let mut out = Outcome::default();
+        if let Some(schema) = self.schema.items.as_deref() {
+            for (index, item) in items.iter().enumerate() {
+                let old = self.old.and_then(|old| old.index(index));
+                let path = format!("{}[{index}]", self.path);
+                out.merge(Check { schema, path, old, ratchets: old.is_some() }.run(item));
+            }
+        }
+        let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
+        let limits = &self.schema.values;
+        if let Some(min) = limits.min_items.filter(|min| count < *min) {
+            out.add(self.violation(Kind::Plain, count.into(), self.says(format_args!("should have at least {min} items"))));
+        }
+        if let Some(max) = limits.max_items.filter(|max| count > *max) {
+            out.add(self.violation(Kind::TooMany(max), count.into(), self.says(format_args!("should have at most {max} items"))));
+        }
+        if limits.unique_items && items.iter().enumerate().any(|(index, item)| items[..index].contains(item)) {
+            out.add(self.violation(Kind::Plain, Value::Null, self.says("shouldn't contain duplicates")));
+        }
+        out.matches += 1;
+        out
+    }
+
+    fn child(&self, name: &str, schema: &'a Props, path: String) -> Check<'a> {
+        // Changes of the version and kind at the root are not seen: both objects have been brought to the same.
+        let meta = self.path.is_empty() && matches!(name, "apiVersion" | "kind");
+        let old = self.old.filter(|_| !meta).and_then(|old| old.key(name));
+        Check { schema, path, old, ratchets: old.is_some() }
+    }
+
+    fn of_object(&self, entries: &serde_json::Map<String, Value>) -> Outcome {
+        let mut out = Outcome::default();
+        let (schema, path) = (self.schema, &self.path);
+        let count = i64::try_from(entries.len()).unwrap_or(i64::MAX);
+        if let Some(min) = schema.values.min_properties.filter(|min| count < *min) {
+            out.add(self.violation(Kind::Plain, count.into(), self.says(format_args!("should have at least {min} properties"))));
+        }
+        if let Some(max) = schema.values.max_properties.filter(|max| count > *max) {
+            out.add(self.violation(Kind::TooMany(max), count.into(), self.says(format_args!("should have at most {max} properties"))));
+        }
+        let mut names: Vec<&String> = entries.keys().collect();
+        names.sort_unstable();
+        for name in names.iter().filter(|name| !schema.properties.contains_key(name.as_str())) {
+            match &schema.additional {
+                Some(additional) if !additional.allows => {
+                    let text = format!("{path}.{name} in body is a forbidden property");
+                    out.add(self.violation(Kind::Plain, name.as_str().into(), text));
+                }
+                Some(additional) => {
+                    if let Some(schema) = additional.schema.as_deref() {
+                        out.merge(self.child(name, schema, format!("{path}.{name}")).run(&entries[name.as_str()]));
+                    }
+                }
+                None => {}
+            }
+        }
+        for (name, property) in &schema.properties {
+            if let Some(value) = entries.get(name) {
+                let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                out.merge(self.child(name, property, below).run(value));
+            }
+        }
+        for name in schema.values.required.iter().filter(|name| !entries.contains_key(name.as_str())) {
+            let name = format!("{path}.{name}");
+            out.add(Violation { text: format!("{name} in body is required"), name, kind: Kind::Required, value: Value::Null });
+        }
+        out
+    }
+
+    /// Outcomes of the alternatives of `list`. They look at the same value, and forgive nothing themselves.
+    fn each<'b>(&'b self, list: &'b [Props], value: &'b Value) -> impl Iterator<Item = Outcome> + 'b {
+        list.iter().map(move |schema| Check { schema, path: self.path.clone(), old: self.old, ratchets: false }.run(value))
+    }
+
+    fn of_alternatives(&self, value: &Value) -> Outcome {
+        let mut out = Outcome::default();
+        let quoted = go_quote(&self.path);
+        if !self.schema.any_of.is_empty() {
+            let (found, best) = self.at_least_one(&self.schema.any_of, value);
+            if !found {
+                out.add(self.nowhere(format!("{quoted} must validate at least one schema (anyOf)")));
+            }
+            out.merge(best);
+        }
+        if !self.schema.one_of.is_empty() {
+            out.merge(self.exactly_one(value, &quoted));
+        }
+        if !self.schema.all_of.is_empty() {
+            let mut valid = 0;
+            for one in self.each(&self.schema.all_of, value) {
+                valid += usize::from(one.valid());
+                out.merge(one);
+            }
+            if valid != self.schema.all_of.len() {
+                let none = if valid == 0 { ". None validated" } else { "" };
+                out.add(self.nowhere(format!("{quoted} must validate all the schemas (allOf){none}")));
+            }
+        }
+        if let Some(not) = &self.schema.not
+            && self.each(std::slice::from_ref(not), value).all(|one| one.valid())
+        {
+            out.add(self.nowhere(format!("{quoted} must not validate the schema (not)")));
+        }
+        out.matches += 1;
+        out
+    }
+
+    /// Whether an alternative holds; the first that does, or the one that comes closest.
+    fn at_least_one(&self, list: &[Props], value: &Value) -> (bool, Outcome) {
+        let mut best: Option<Outcome> = None;
+        for one in self.each(list, value) {
+            if one.valid() {
+                return (true, one);
+            }
+            if best.as_ref().is_none_or(|best| one.matches > best.matches) {
+                best = Some(one);
+            }
+        }
+        (false, best.unwrap_or_default())
+    }
+
+    fn exactly_one(&self, value: &Value, quoted: &str) -> Outcome {
+        let (mut valid, mut first, mut best) = (0, None, None::<Outcome>);
+        for one in self.each(&self.schema.one_of, value) {
+            if one.valid() {
+                valid += 1;
+                best = None;
+                first.get_or_insert(one);
+            } else if valid == 0 && best.as_ref().is_none_or(|best| one.matches > best.matches) {
+                best = Some(one);
+            }
+        }
+        if valid == 1 {
+            return first.unwrap_or_default();
+        }
+        let found = if valid == 0 { "Found none valid".to_owned() } else { format!("Found {valid} valid alternatives") };
+        let mut out = Outcome::one(self.nowhere(format!("{quoted} must validate one and only one schema (oneOf). {found}")));
+        if let Some(best) = best {
+            out.merge(best);
+        }
+        out
+    }
+}
+
+/// JSON as Go's `json.Marshal` writes it: sorted keys, no spaces.
+fn compact_sorted(value: &Value) -> String {
+    let mut value = value.clone();
+    value.sort_all_objects();
+    value.to_string()
+}

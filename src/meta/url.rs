@@ -1,0 +1,248 @@
+//! URLs as Go's `net/url` reads them.
+
+use super::field::go_quote as quote;
+
+/// The parts of a URL.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Url {
+    /// In lower case.
+    pub scheme: String,
+    /// What follows the scheme where no slash does (`mailto:a@b`).
+    pub opaque: String,
+    /// With the port, and brackets around an IPv6 address; percent-decoded.
+    pub host: String,
+    /// Percent-decoded.
+    pub path: String,
+    /// The path as it was written.
+    pub raw_path: String,
+    /// Without the question mark.
+    pub raw_query: String,
+    /// There is a question mark with nothing behind it.
+    pub force_query: bool,
+    pub raw_user: Option<String>,
+}
+
+impl Url {
+    /// The host without its port, and an IPv6 address without its brackets.
+    pub fn hostname(&self) -> &str {
+        let host = match self.host.rfind(':') {
+            Some(at) if is_port(&self.host[at..]) => &self.host[..at],
+            _ => &self.host,
+        };
+        host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+    }
+
+    /// The port, empty where there is none.
+    pub fn port(&self) -> &str {
+        match self.host.rfind(':') {
+            Some(at) if is_port(&self.host[at..]) => &self.host[at + 1..],
+            _ => "",
+        }
+    }
+
+    /// The values of the query by their names, in the order in which they come. Pairs that cannot be read are left out.
+    pub fn query(&self) -> Vec<(String, String)> {
+        let pairs = self.raw_query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));
+        let read = |text: &str| unescape(text, Mode::Query).ok();
+        pairs
+            .filter_map(|pair| {
+                let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+                Some((read(key)?, read(value)?))
+            })
+            .collect()
+    }
+
+    /// The path, escaped as a URL shows it (Go's `EscapedPath`).
+    pub fn escaped_path(&self) -> String {
+        let valid =
+            self.raw_path.bytes().all(|c| c == b'%' || !escapes_in_path(c) || matches!(c, b'[' | b']' | b'!' | b'\'' | b'(' | b')' | b'*'));
+        if valid && unescape(&self.raw_path, Mode::Path).is_ok_and(|path| path == self.path) {
+            return self.raw_path.clone();
+        }
+        let mut out = String::new();
+        for byte in self.path.bytes() {
+            if escapes_in_path(byte) { out.push_str(&format!("%{byte:02X}")) } else { out.push(char::from(byte)) }
+        }
+        out
+    }
+}
+
+fn escapes_in_path(c: u8) -> bool {
+    !(c.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&c))
+}
+
+/// Reads an absolute URI or an absolute path.
+///
+/// # Errors
+/// Go's text.
+pub fn parse_request_uri(text: &str) -> Result<Url, String> {
+    parse(text).map_err(|why| format!("parse {}: {why}", quote(text)))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Path,
+    Host,
+    Zone,
+    User,
+    Query,
+}
+
+fn parse(text: &str) -> Result<Url, String> {
+    if text.bytes().any(|c| c < 0x20 || c == 0x7f) {
+        return Err("net/url: invalid control character in URL".to_owned());
+    }
+    if text.is_empty() {
+        return Err("empty url".to_owned());
+    }
+    let mut url = Url::default();
+    if text == "*" {
+        url.path = "*".to_owned();
+        return Ok(url);
+    }
+    let (scheme, mut rest) = split_scheme(text)?;
+    url.scheme = scheme.to_ascii_lowercase();
+    if rest.ends_with('?') && rest.matches('?').count() == 1 {
+        url.force_query = true;
+        rest = &rest[..rest.len() - 1];
+    } else if let Some((before, query)) = rest.split_once('?') {
+        url.raw_query = query.to_owned();
+        rest = before;
+    }
+    if !rest.starts_with('/') {
+        if !url.scheme.is_empty() {
+            url.opaque = rest.to_owned();
+            return Ok(url);
+        }
+        return Err("invalid URI for request".to_owned());
+    }
+    if (!url.scheme.is_empty() || !rest.starts_with("///")) && rest.starts_with("//") && !url.scheme.is_empty() {
+        let authority = &rest[2..];
+        let end = authority.find('/').unwrap_or(authority.len());
+        rest = &authority[end..];
+        authority_of(&authority[..end], &mut url)?;
+    }
+    url.path = unescape(rest, Mode::Path)?;
+    url.raw_path = rest.to_owned();
+    Ok(url)
+}
+
+fn split_scheme(text: &str) -> Result<(&str, &str), String> {
+    for (at, c) in text.char_indices() {
+        match c {
+            'a'..='z' | 'A'..='Z' => {}
+            '0'..='9' | '+' | '-' | '.' if at > 0 => {}
+            ':' if at > 0 => return Ok((&text[..at], &text[at + 1..])),
+            ':' => return Err("missing protocol scheme".to_owned()),
+            _ => return Ok(("", text)),
+        }
+    }
+    Ok(("", text))
+}
+
+fn authority_of(authority: &str, url: &mut Url) -> Result<(), String> {
+    let (user, host) = match authority.rfind('@') {
+        Some(at) => (Some(&authority[..at]), &authority[at + 1..]),
+        None => (None, authority),
+    };
+    url.host = host_of(host)?;
+    if let Some(user) = user {
+        let allowed = |c: u8| c.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&c);
+        if !user.bytes().all(allowed) {
+            return Err("net/url: invalid userinfo".to_owned());
+        }
+        unescape(user, Mode::User)?;
+        url.raw_user = Some(user.to_owned());
+    }
+    Ok(())
+}
+
+fn host_of(host: &str) -> Result<String, String> {
+    if host.rfind('[').is_some_and(|open| open > 0) {
+        return Err("invalid IP-literal".to_owned());
+    }
+    if host.starts_with('[') {
+        let Some(end) = host.rfind(']') else { return Err("missing ']' in host".to_owned()) };
+        let port = &host[end + 1..];
+        if !port.is_empty() && !is_port(port) {
+            return Err(format!("invalid port {} after host", quote(port)));
+        }
+        if let Some(zone) = host[..end].find("%25") {
+            return Ok(unescape(&host[..zone], Mode::Host)?
+                + &unescape(&host[zone..end], Mode::Zone)?
+                + &unescape(&host[end..], Mode::Host)?);
+        }
+        return unescape(host, Mode::Host);
+    }
+    if let Some(at) = host.rfind(':')
+        && !is_port(&host[at..])
+    {
+        return Err(format!("invalid port {} after host", quote(&host[at..])));
+    }
+    unescape(host, Mode::Host)
+}
+
+/// A colon and digits, maybe none.
+fn is_port(text: &str) -> bool {
+    text.strip_prefix(':').is_some_and(|digits| digits.bytes().all(|c| c.is_ascii_digit()))
+}
+
+fn unescape(text: &str, mode: Mode) -> Result<String, String> {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let c = bytes[at];
+        if c == b'%' {
+            let hex = bytes.get(at + 1..at + 3).and_then(|pair| std::str::from_utf8(pair).ok());
+            let value = hex.filter(|hex| hex.bytes().all(|c| c.is_ascii_hexdigit())).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+            let shown = || String::from_utf8_lossy(&bytes[at..bytes.len().min(at + 3)]).into_owned();
+            let Some(value) = value else { return Err(format!("invalid URL escape {}", quote(&shown()))) };
+            // In a host only what is not ASCII may be escaped, and the percent sign of a zone.
+            if mode == Mode::Host && value < 0x80 && value != b'%' {
+                return Err(format!("invalid URL escape {}", quote(&shown())));
+            }
+            out.push(value);
+            at += 3;
+            continue;
+        }
+        if matches!(mode, Mode::Host | Mode::Zone) && c < 0x80 && !is_host_char(c) {
+            return Err(format!("invalid character {} in host name", quote(&char::from(c).to_string())));
+        }
+        out.push(if c == b'+' && mode == Mode::Query { b' ' } else { c });
+        at += 1;
+    }
+    Ok(String::from_utf8(out).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+fn is_host_char(c: u8) -> bool {
+    c.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:[]<>\"".contains(&c)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_urls() {
+        let url = parse_request_uri("HTTPS://u:p@Example.com:80/a%20b?x=1&x=2#f").expect("a URL");
+        assert_eq!((url.scheme.as_str(), url.host.as_str(), url.hostname(), url.port()), ("https", "Example.com:80", "Example.com", "80"));
+        assert_eq!((url.path.as_str(), url.escaped_path().as_str()), ("/a b", "/a%20b"));
+        assert_eq!(url.query(), [("x".to_owned(), "1".to_owned()), ("x".to_owned(), "2#f".to_owned())]);
+        assert_eq!(parse_request_uri("http://[::1]:80/").expect("a URL").hostname(), "::1");
+    }
+
+    #[test]
+    fn mistakes_read_as_gos() {
+        let cases = [
+            ("", "parse \"\": empty url"),
+            ("a b", "parse \"a b\": invalid URI for request"),
+            (":x", "parse \":x\": missing protocol scheme"),
+            ("http://a:b/", "parse \"http://a:b/\": invalid port \":b\" after host"),
+            ("http://a/%zz", "parse \"http://a/%zz\": invalid URL escape \"%zz\""),
+        ];
+        for (text, want) in cases {
+            assert_eq!(parse_request_uri(text).expect_err("a mistake"), want);
+        }
+    }
+}
