@@ -50,7 +50,7 @@ bench: ## what operations cost a release server, beside nginx, then the criterio
 	cd bench && go run . -server Keelson=$(TARGET)/release/keelson $(BENCH)
 	$(CARGO) bench --bench '*'
 
-e2e: ## real kubectl against a release build, on the embedded store and on etcd
+e2e: ## real kubectl, controller manager and scheduler against a release build, on the embedded store and on etcd
 	@scripts/install-tools.sh e2e
 	$(CARGO) build --release
 	cd e2e && go run . -keelson $(TARGET)/release/keelson

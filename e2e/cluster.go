@@ -3,28 +3,18 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"time"
-)
 
-const (
-	// startTime is how long a server may take until it is ready; it takes a fraction of that.
-	startTime = 30 * time.Second
-	// stopTime is how long a server may take to stop when it is asked to.
-	stopTime = 10 * time.Second
-	// look is the time between two looks at something that is about to happen.
-	look = 2 * time.Millisecond
+	"keelson/e2e/internal/process"
 )
 
 // cluster is a running keelson with its store, and a kubectl that is configured as the server's own output says.
@@ -34,15 +24,15 @@ type cluster struct {
 	store      string // "embedded" or "etcd"
 	port       int
 	etcdURL    string // empty on the embedded store
-	etcd       *process
-	server     *process
+	etcd       *process.Process
+	server     *process.Process
 	kubeconfig string
 	readyAfter time.Duration // how long the last start took
 }
 
 func startCluster(ctx context.Context, bin tools, folder, store string) (*cluster, error) {
 	c := &cluster{bin: bin, folder: folder, store: store}
-	ports, err := freePorts(3)
+	ports, err := process.FreePorts(3)
 	if err != nil {
 		return nil, err
 	}
@@ -52,13 +42,13 @@ func startCluster(ctx context.Context, bin tools, folder, store string) (*cluste
 	case "etcd":
 		c.etcdURL = fmt.Sprintf("http://127.0.0.1:%d", ports[1])
 		peers := fmt.Sprintf("http://127.0.0.1:%d", ports[2])
-		c.etcd, err = start(filepath.Join(folder, "etcd.log"), folder, bin.etcd, "--name=e2e", "--log-level=warn",
+		c.etcd, err = process.Start(filepath.Join(folder, "etcd.log"), folder, bin.etcd, "--name=e2e", "--log-level=warn",
 			"--data-dir="+filepath.Join(folder, "etcd"), "--listen-client-urls="+c.etcdURL, "--advertise-client-urls="+c.etcdURL,
 			"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=e2e="+peers)
 		if err != nil {
 			return nil, err
 		}
-		if err := c.etcd.await(ctx, func() bool { return answers(c.etcdURL + "/readyz") }); err != nil {
+		if err := c.etcd.Await(ctx, func() bool { return process.Answers(c.etcdURL + "/readyz") }); err != nil {
 			c.stop()
 			return nil, fmt.Errorf("etcd: %w", err)
 		}
@@ -82,17 +72,17 @@ func (c *cluster) startServer(ctx context.Context) error {
 		args = append(args, "--etcd-servers="+c.etcdURL)
 	}
 	var err error
-	if c.server, err = start(filepath.Join(c.folder, "keelson.log"), c.folder, c.bin.keelson, args...); err != nil {
+	if c.server, err = process.Start(filepath.Join(c.folder, "keelson.log"), c.folder, c.bin.keelson, args...); err != nil {
 		return err
 	}
 	begin := time.Now()
-	if err := c.server.await(ctx, func() bool { return answers(fmt.Sprintf("https://127.0.0.1:%d/readyz", c.port)) }); err != nil {
+	if err := c.server.Await(ctx, func() bool { return process.Answers(fmt.Sprintf("https://127.0.0.1:%d/readyz", c.port)) }); err != nil {
 		return fmt.Errorf("keelson: %w", err)
 	}
 	c.readyAfter = time.Since(begin)
-	found := nextLine.FindStringSubmatch(c.server.output())
+	found := nextLine.FindStringSubmatch(c.server.Output())
 	if found == nil {
-		return fmt.Errorf("keelson does not say which kubeconfig to use:\n%s", c.server.tail(20))
+		return fmt.Errorf("keelson does not say which kubeconfig to use:\n%s", c.server.Tail(20))
 	}
 	if c.kubeconfig = found[1]; !filepath.IsAbs(c.kubeconfig) {
 		c.kubeconfig = filepath.Join(c.folder, c.kubeconfig)
@@ -102,7 +92,7 @@ func (c *cluster) startServer(ctx context.Context) error {
 
 // memory is the resident memory of the server in MiB.
 func (c *cluster) memory() (float64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.server.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.server.Pid()))
 	if err != nil {
 		return 0, err
 	}
@@ -114,16 +104,16 @@ func (c *cluster) memory() (float64, error) {
 
 // restartServer asks the server to stop, and starts another on the same data.
 func (c *cluster) restartServer(ctx context.Context) error {
-	if err := c.server.terminate(); err != nil {
+	if err := c.server.Terminate(); err != nil {
 		return err
 	}
 	return c.startServer(ctx)
 }
 
 func (c *cluster) stop() {
-	for _, p := range []*process{c.server, c.etcd} {
+	for _, p := range []*process.Process{c.server, c.etcd} {
 		if p != nil {
-			p.kill()
+			p.Kill()
 		}
 	}
 }
@@ -156,116 +146,6 @@ func (c *cluster) kubectl(ctx context.Context, in call) (string, error) {
 		err = ctx.Err()
 	}
 	return string(out), err
-}
-
-// process is a child with its output in a file.
-type process struct {
-	cmd  *exec.Cmd
-	log  string
-	from int64 // where its output starts in the file
-	done chan struct{}
-}
-
-func start(log, dir, bin string, args ...string) (*process, error) {
-	file, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(bin, args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, file, file
-	// The child dies with us, however we die.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	p := &process{cmd: cmd, log: log, from: info.Size(), done: make(chan struct{})}
-	go func() {
-		_ = cmd.Wait()
-		close(p.done)
-	}()
-	return p, nil
-}
-
-// await waits until ready holds; the error has the end of the output.
-func (p *process) await(ctx context.Context, ready func() bool) error {
-	deadline := time.After(startTime)
-	for !ready() {
-		select {
-		case <-p.done:
-			return fmt.Errorf("it stopped: %v\n%s", p.cmd.ProcessState, p.tail(20))
-		case <-deadline:
-			return fmt.Errorf("not ready after %v\n%s", startTime, p.tail(20))
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(look):
-		}
-	}
-	return nil
-}
-
-// terminate asks it to stop and waits until it has, which must be with success.
-func (p *process) terminate() error {
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	select {
-	case <-p.done:
-	case <-time.After(stopTime):
-		return fmt.Errorf("it did not stop within %v of SIGTERM", stopTime)
-	}
-	if !p.cmd.ProcessState.Success() {
-		return fmt.Errorf("it stopped with %v after SIGTERM", p.cmd.ProcessState)
-	}
-	return nil
-}
-
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
-	<-p.done
-}
-
-func (p *process) output() string {
-	text, err := os.ReadFile(p.log)
-	if err != nil || int64(len(text)) < p.from {
-		return ""
-	}
-	return string(text[p.from:])
-}
-
-func (p *process) tail(lines int) string {
-	all := strings.Split(strings.TrimRight(p.output(), "\n"), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
-}
-
-// freePorts finds ports that nothing listens on now.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	for range n {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer listener.Close()
-		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
-}
-
-// probe trusts any server: it only asks whether one is there.
-var probe = http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-
-func answers(url string) bool {
-	response, err := probe.Get(url)
-	if err != nil {
-		return false
-	}
-	defer response.Body.Close()
-	return response.StatusCode == http.StatusOK
 }
 
 // stored is the value that etcd has under a key, read through its JSON gateway.

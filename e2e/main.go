@@ -1,5 +1,7 @@
-// Command e2e drives a real kubectl against keelson, first on the embedded store and then on a real etcd, and checks what
-// it prints. Each check takes one line; the exit status is 1 where one failed. Nothing it starts outlives it.
+// Command e2e drives keelson, first on the embedded store and then on a real etcd. The suite kubectl starts it with hardly a flag
+// and checks what a real kubectl prints; the suite cluster starts it as kubeadm does, with the real controller manager and
+// scheduler and with hollow nodes, and checks that such a cluster lives, also when parts of it fail. Each check takes one line;
+// the exit status is 1 where one failed. Nothing it starts outlives it.
 package main
 
 import (
@@ -14,11 +16,37 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"k8s.io/klog/v2"
+	controllerlog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"keelson/e2e/conformance"
+	"keelson/e2e/controlplane"
 )
 
 // tools are the binaries under test and those that test them.
 type tools struct {
-	keelson, kubectl, etcd string
+	keelson, kubectl, etcd, controllers, scheduler string
+}
+
+// run is one suite on one store.
+type run struct {
+	bin    tools
+	folder string
+	store  string
+	only   *regexp.Regexp
+
+	start          time.Time
+	passed, failed int
+}
+
+// suites by name, in the order in which they run.
+var suites = []struct {
+	name string
+	do   func(context.Context, *run) error
+}{
+	{"kubectl", kubectlSuite},
+	{"cluster", clusterSuite},
 }
 
 func main() {
@@ -26,21 +54,31 @@ func main() {
 	flag.StringVar(&bin.keelson, "keelson", "../target/release/keelson", "the server")
 	flag.StringVar(&bin.kubectl, "kubectl", "../.tools/bin/kubectl", "the client")
 	flag.StringVar(&bin.etcd, "etcd", "../.tools/bin/etcd", "the store")
+	flag.StringVar(&bin.controllers, "kube-controller-manager", "../.tools/bin/kube-controller-manager", "the controllers")
+	flag.StringVar(&bin.scheduler, "kube-scheduler", "../.tools/bin/kube-scheduler", "the scheduler")
 	stores := flag.String("stores", "embedded,etcd", "which stores to run on")
+	which := flag.String("suites", "kubectl,cluster", "which suites to run")
 	only := flag.String("run", "", "only the checks whose name matches this expression (some need others before them)")
 	keep := flag.Bool("keep", false, "keep the servers' folders and say where they are")
 	flag.Parse()
+	quiet()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	failed := 0
-	for _, store := range strings.Split(*stores, ",") {
-		n, err := runOn(ctx, bin, store, regexp.MustCompile(*only), *keep)
-		if err != nil {
-			fmt.Printf("FAIL %-9s %v\n", store, err)
-			n++
+	for _, suite := range suites {
+		for _, store := range strings.Split(*stores, ",") {
+			if !strings.Contains(","+*which+",", ","+suite.name+",") {
+				continue
+			}
+			r := &run{bin: bin, store: store, only: regexp.MustCompile(*only), start: time.Now()}
+			if err := r.inFolder(*keep, func() error { return suite.do(ctx, r) }); err != nil {
+				fmt.Printf("FAIL %-9s %v\n", store, err)
+				r.failed++
+			}
+			fmt.Printf("     %-9s %s: %d of %d checks passed in %.0f s\n", store, suite.name, r.passed, r.passed+r.failed, time.Since(r.start).Seconds())
+			failed += r.failed
 		}
-		failed += n
 	}
 	if failed > 0 {
 		fmt.Printf("%d failed\n", failed)
@@ -48,54 +86,100 @@ func main() {
 	}
 }
 
-// runOn runs every check on one store and counts those that failed. The error says why they could not be run.
-func runOn(ctx context.Context, bin tools, store string, only *regexp.Regexp, keep bool) (failed int, err error) {
-	for _, path := range []*string{&bin.keelson, &bin.kubectl, &bin.etcd} {
+// quiet keeps what client libraries log of lost connections out of the list of checks.
+func quiet() {
+	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(flags)
+	_ = flags.Set("logtostderr", "false")
+	_ = flags.Set("stderrthreshold", "FATAL")
+	klog.SetOutput(discard{})
+	controllerlog.SetLogger(klog.Background())
+}
+
+type discard struct{}
+
+func (discard) Write(text []byte) (int, error) { return len(text), nil }
+
+// inFolder does it with a folder of its own, which it removes unless it is to be kept.
+func (r *run) inFolder(keep bool, do func() error) error {
+	for _, path := range []*string{&r.bin.keelson, &r.bin.kubectl, &r.bin.etcd, &r.bin.controllers, &r.bin.scheduler} {
+		var err error
 		if *path, err = filepath.Abs(*path); err != nil {
-			return 0, err
+			return err
 		}
 		if _, err := os.Stat(*path); err != nil {
-			return 0, fmt.Errorf("%w (make e2e builds it)", err)
+			return fmt.Errorf("%w (make e2e builds it)", err)
 		}
 	}
-	folder, err := os.MkdirTemp("", "keelson-e2e-")
-	if err != nil {
-		return 0, err
+	var err error
+	if r.folder, err = os.MkdirTemp("", "keelson-e2e-"); err != nil {
+		return err
 	}
 	if keep {
-		fmt.Printf("     %-9s in %s\n", store, folder)
+		fmt.Printf("     %-9s in %s\n", r.store, r.folder)
 	} else {
-		defer os.RemoveAll(folder)
+		defer os.RemoveAll(r.folder)
 	}
+	return do()
+}
 
-	cluster, err := startCluster(ctx, bin, folder, store)
+// tell prints how a check ended.
+func (r *run) tell(name string, took time.Duration, err error) {
 	if err != nil {
-		return 0, err
+		r.failed++
+		fmt.Printf("FAIL %-9s %6.0f ms  %s\n     %s\n", r.store, ms(took), name, strings.ReplaceAll(err.Error(), "\n", "\n     "))
+		return
+	}
+	r.passed++
+	fmt.Printf("ok   %-9s %6.0f ms  %s\n", r.store, ms(took), name)
+}
+
+func ms(took time.Duration) float64 { return float64(took.Microseconds()) / 1000 }
+
+// kubectlSuite runs kubectl against a server that has the cluster for itself.
+func kubectlSuite(ctx context.Context, r *run) error {
+	cluster, err := startCluster(ctx, r.bin, r.folder, r.store)
+	if err != nil {
+		return err
 	}
 	defer cluster.stop()
-
-	passed := 0
 	for _, check := range checks {
-		if !only.MatchString(check.name) {
+		if !r.only.MatchString(check.name) {
 			continue
 		}
 		start := time.Now()
-		if err := check.do(ctx, cluster); err != nil {
-			failed++
-			fmt.Printf("FAIL %-9s %6.0f ms  %s\n     %s\n", store, ms(start), check.name, strings.ReplaceAll(err.Error(), "\n", "\n     "))
-			if errors.Is(ctx.Err(), context.Canceled) {
-				return failed, ctx.Err()
-			}
-			continue
+		err := check.do(ctx, cluster)
+		r.tell(check.name, time.Since(start), err)
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return ctx.Err()
 		}
-		passed++
-		fmt.Printf("ok   %-9s %6.0f ms  %s\n", store, ms(start), check.name)
 	}
-	fmt.Printf("     %-9s %d of %d checks passed\n", store, passed, passed+failed)
-	if failed > 0 {
-		fmt.Printf("the end of the server's log:\n%s\n", cluster.server.tail(30))
+	if r.failed > 0 {
+		fmt.Printf("the end of the server's log:\n%s\n", cluster.server.Tail(30))
 	}
-	return failed, nil
+	return nil
 }
 
-func ms(start time.Time) float64 { return float64(time.Since(start).Microseconds()) / 1000 }
+// firstNodes is how many nodes there are that all pods may run on.
+const firstNodes = 3
+
+// clusterSuite runs a control plane whose components and nodes are there before their server.
+func clusterSuite(ctx context.Context, r *run) error {
+	plane, err := controlplane.New(controlplane.Binaries{
+		Keelson: r.bin.keelson, Etcd: r.bin.etcd, ControllerManager: r.bin.controllers, Scheduler: r.bin.scheduler,
+	}, r.folder, r.store)
+	if err != nil {
+		return err
+	}
+	defer plane.Stop()
+	start := time.Now()
+	if err := plane.Start(ctx, firstNodes); err != nil {
+		return err
+	}
+	r.tell("components and nodes that started before the server find it", time.Since(start), nil)
+	err = conformance.Run(ctx, plane, r.bin.kubectl, r.only, func(result conformance.Result) { r.tell(result.Name, result.Time, result.Err) })
+	if r.failed > 0 {
+		fmt.Printf("the end of the server's log:\n%s\n%s", plane.ServerLog(30), plane.ComponentLogs(10))
+	}
+	return err
+}

@@ -3,10 +3,10 @@
 #
 #   scripts/install-tools.sh build     what compiling needs: protoc (a build dependency compiles etcd's API)
 #   scripts/install-tools.sh test      and what the tests need: openssl, curl, a real etcd 3.6 in .tools/bin
-#   scripts/install-tools.sh e2e       and a real kubectl in .tools/bin
+#   scripts/install-tools.sh e2e       and a real kubectl, kube-controller-manager and kube-scheduler in .tools/bin
 #   scripts/install-tools.sh bench     what `test` installs, and nginx to compare with
 #
-# Running it again costs nothing. etcd and kubectl are built from their Go modules at the versions that e2e/go.mod
+# Running it again costs nothing. The Go tools are built from their modules at the versions that e2e/go.mod
 # pins, with Go's own caches, and built again only when a pin changes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -83,17 +83,12 @@ test_tools() {
 
 e2e_tools() {
   test_tools
-  local module version
-  module=$(pinned k8s.io/kubectl)
-  version=v1.${module#v0.}
-  local at=k8s.io/component-base/version
-  go_build kubectl e2e ./cmd/kubectl "$version" \
-    "-X $at.gitVersion=$version -X $at.gitMajor=1 -X $at.gitMinor=$(echo "$version" | cut -d. -f2)"
-}
-
-bench_tools() {
-  test_tools
-  [ -x /usr/sbin/nginx ] || need nginx nginx-light
+  local version at=k8s.io/component-base/version
+  version=$(pinned k8s.io/kubernetes)
+  for tool in kubectl kube-scheduler kube-controller-manager; do
+    go_build $tool e2e ./cmd/$tool "$version" \
+      "-X $at.gitVersion=$version -X $at.gitMajor=1 -X $at.gitMinor=$(echo "$version" | cut -d. -f2)"
+  done
 }
 
 case ${1:-e2e} in

@@ -4,6 +4,7 @@ mod create;
 mod custom;
 mod decode;
 mod delete;
+mod eviction;
 mod get;
 mod list;
 mod patch;
@@ -265,6 +266,16 @@ impl<'a> Exchange<'a> {
         attributes.object = Some(object);
         attributes.old = old;
         self.api.admission.admit(&mut attributes).await
+    }
+
+    /// Runs all of admission on the body of a subresource that is created but not stored: a Binding, an Eviction, a TokenRequest.
+    pub async fn admit_subresource(&self, gvk: &Gvk, object: &mut Object, dry_run: bool) -> Result<()> {
+        let name = object.name().to_owned();
+        let mut attributes = self.attributes(Operation::Create, &name, dry_run);
+        attributes.gvk = gvk;
+        attributes.object = Some(object);
+        self.api.admission.admit(&mut attributes).await?;
+        self.api.admission.validate(&attributes).await
     }
 
     fn attributes<'b>(&'b self, operation: Operation, name: &'b str, dry_run: bool) -> Attributes<'b> {

@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 
 use async_trait::async_trait;
 
-use crate::meta::options::{DeleteOptions, Write, WriteOptions};
+use crate::meta::options::{Write, WriteOptions};
 use crate::meta::status::Result;
-use crate::meta::{Gvr, Object, Status};
-use crate::registry::store::{Store, Target, Updater};
+use crate::meta::{Gvk, Gvr, Object, Status, time};
+use crate::registry::builtin::core::pod::set_condition;
+use crate::registry::store::{OpenGate, Store, Target, Updater};
 use crate::registry::strategy::Subresource;
 
-use super::{Exchange, RequestGate, get, patch, read, scale, token, update};
+use super::{Exchange, eviction, get, patch, read, scale, token, update};
 use crate::endpoints::body::Body;
 
 /// Whether more of the path belongs to the subresource.
@@ -36,7 +37,7 @@ where
         ("scale", "update") => scale::put(x, read(body).await?).await,
         ("scale", "patch") => scale::patch(x, read(body).await?).await,
         ("binding", "create") => bind(x, read(body).await?).await,
-        ("eviction", "create") => evict(x, read(body).await?).await,
+        ("eviction", "create") => eviction::handle(x, read(body).await?).await,
         ("token", "create") => token::handle(x, read(body).await?).await,
         ("log" | "exec" | "attach" | "portforward" | "proxy", _) => connect(x).await,
         (_, "get") => get::handle(x).await,
@@ -51,12 +52,12 @@ fn subresource(name: &str) -> Subresource<'_> {
 }
 
 /// The Status of a subresource that made something but has nothing to show.
-fn created() -> Status {
+pub fn created() -> Status {
     Status { code: 201, success: true, reason: "", message: String::new(), details: None, continue_token: String::new() }
 }
 
 /// Decodes the body as the kind that the subresource takes.
-fn decode(x: &Exchange<'_>, body: &Bytes, options: &WriteOptions) -> Result<Object> {
+pub fn decode(x: &Exchange<'_>, body: &Bytes, options: &WriteOptions) -> Result<Object> {
     let info = &x.request.info;
     let sub = x.store.resource.decl.subresources.iter().find(|sub| sub.name == info.subresource).ok_or_else(Status::no_such_path)?;
     let mut gvk = sub.kind.clone();
@@ -106,12 +107,12 @@ pub async fn bind_named(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>>
     assign(x, binding, &options, store).await
 }
 
-async fn assign(x: &Exchange<'_>, binding: Object, options: &WriteOptions, pods: Arc<Store>) -> Result<Response<Body>> {
+async fn assign(x: &Exchange<'_>, mut binding: Object, options: &WriteOptions, pods: Arc<Store>) -> Result<Response<Body>> {
+    x.admit_subresource(&Gvk::new("", "v1", "Binding"), &mut binding, options.dry_run).await?;
     let name = binding.name().to_owned();
     let updater = Bind { x, binding, gvr: pods.resource.gvr.clone() };
-    let gate = RequestGate { x, dry_run: options.dry_run };
     let target = Target { name: &name, sub: Subresource::Other("binding"), force_create: false };
-    pods.update(&x.write_context(options.dry_run), target, &updater, &gate).await?;
+    pods.update(&x.write_context(options.dry_run), target, &updater, &OpenGate).await?;
     Ok(x.answer_status(&created()))
 }
 
@@ -147,41 +148,18 @@ impl Updater for Bind<'_> {
         }
         let mut pod = live.clone();
         pod.section_mut("spec").insert("nodeName".to_owned(), self.binding.str_at("/target/name").into());
-        if let Some(annotations) = self.binding.annotations().cloned() {
-            let slot = pod.metadata_mut().entry("annotations").or_insert_with(|| json!({}));
+        for (key, values) in [("annotations", self.binding.annotations()), ("labels", self.binding.labels())] {
+            let Some(values) = values.filter(|values| !values.is_empty()) else { continue };
+            let slot = pod.metadata_mut().entry(key).or_insert_with(|| json!({}));
             if let Value::Object(slot) = slot {
-                slot.extend(annotations);
+                slot.extend(values.clone());
             }
         }
-        set_scheduled(&mut pod, &crate::meta::time::format(self.x.api.clock.now().as_second()));
+        let now = time::format(self.x.api.clock.now().as_second());
+        let status = pod.section_mut("status");
+        status.shift_remove("nominatedNodeName");
+        let scheduled = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now});
+        set_condition(status, scheduled);
         Ok(pod)
     }
-}
-
-/// Sets the PodScheduled condition to true.
-fn set_scheduled(pod: &mut Object, now: &str) {
-    let condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now});
-    let conditions = pod.section_mut("status").entry("conditions").or_insert_with(|| json!([]));
-    if let Value::Array(conditions) = conditions {
-        conditions.retain(|one| one.get("type").and_then(Value::as_str) != Some("PodScheduled"));
-        conditions.push(condition);
-    }
-}
-
-/// Deletes a pod if the disruption budgets allow it (core/pod/storage `EvictionREST`).
-async fn evict(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
-    let options = WriteOptions::from_query(&x.request.query, Write::Create)?;
-    let eviction = decode(x, &body, &options)?;
-    let name = x.request.info.url_name();
-    if eviction.name() != name {
-        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
-    }
-    let deletion = match eviction.at("/deleteOptions").cloned().and_then(Object::from_value) {
-        Some(object) => DeleteOptions::from_object(&object)?,
-        None => DeleteOptions::default(),
-    };
-    let dry_run = options.dry_run || deletion.dry_run;
-    let gate = RequestGate { x, dry_run };
-    x.store.delete(&x.write_context(dry_run), name, &deletion, &gate).await?;
-    Ok(x.answer_status(&created()))
 }

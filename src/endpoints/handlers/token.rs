@@ -38,6 +38,7 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     let issuer = x.api.tokens.as_ref().ok_or_else(Status::no_such_path)?;
     let name = x.request.info.url_name();
     let account = x.store.find(x.namespace(), name).await?.ok_or_else(|| Status::not_found(&x.store.resource.gvr, name))?;
+    x.admit_subresource(&gvk, &mut request, options.dry_run).await?;
     let answer = issuer.issue(&account, request).await?;
     x.answer(201, Shown::Fixed(answer))
 }

@@ -164,7 +164,8 @@ impl Store {
         Ok(Ok(Deleted { live: Live { object, stored }, gone: true }))
     }
 
-    fn check_preconditions(&self, options: &DeleteOptions, old: &Object) -> Result<()> {
+    /// 409 where the object is not the one, or not in the state, that the options ask for.
+    pub fn check_preconditions(&self, options: &DeleteOptions, old: &Object) -> Result<()> {
         let gvk = &self.resource.gvk;
         let kind = Gvr::new(&gvk.group, &gvk.version, &gvk.kind);
         if let (true, Some(uid)) = (self.resource.strategy.begins_deletion(), options.uid.as_deref().filter(|uid| *uid != old.uid())) {

@@ -162,10 +162,10 @@ pub fn kept(params: &Params) -> Vec<Planned> {
     plan.0
 }
 
-/// The endpoints of the `kubernetes` service.
+/// The endpoints of the `kubernetes` service. Loopback addresses cannot be any: a server that is advertised at one has none.
 pub fn endpoints_of(params: &Params) -> Vec<Planned> {
     let mut plan = Plan::default();
-    if let Some(servers) = &params.servers {
+    if let Some(servers) = params.servers.as_ref().filter(|servers| !servers.iter().any(IpAddr::is_loopback)) {
         let [all, slice] = endpoints(servers, params.secure_port);
         plan.add(1, MANAGER, Upkeep::Members(&["subsets"]), all);
         plan.add(1, MANAGER, Upkeep::Members(&["endpoints", "ports"]), slice);

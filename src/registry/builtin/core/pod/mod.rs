@@ -36,6 +36,7 @@ pub use options::PodOptions;
 pub use projected::check_signer_name;
 pub use scheduling::{EFFECTS, check_tolerations};
 pub use spec::PodScope;
+pub use status::set_condition;
 pub use storage::{Checked, check_csi_driver_name, check_storage};
 pub use template::{template_warnings, validate_template};
 pub use volume_defaults::default_storage;

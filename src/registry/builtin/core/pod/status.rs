@@ -10,6 +10,25 @@ use crate::registry::validation::{Fields, IMMUTABLE, invalid_each};
 const SYSTEM_CONDITIONS: [&str; 3] = ["PodScheduled", "Ready", "Initialized"];
 const CONTAINER_STATUSES: [&str; 3] = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
 
+/// Puts a condition into a status in the place of the one of its type. Its transition is as old as its state.
+pub fn set_condition(status: &mut Map<String, Value>, mut condition: Value) {
+    let slot = status.entry("conditions").or_insert(Value::Null);
+    if !slot.is_array() {
+        *slot = Value::Array(Vec::new());
+    }
+    let Value::Array(conditions) = slot else { return };
+    let same = |one: &&mut Value| one.get("type") == condition.get("type");
+    match conditions.iter_mut().find(same) {
+        Some(old) => {
+            if old.get("status") == condition.get("status") {
+                condition["lastTransitionTime"] = old.get("lastTransitionTime").cloned().unwrap_or_default();
+            }
+            *old = condition;
+        }
+        None => conditions.push(condition),
+    }
+}
+
 /// Checks a new status against the one it replaces.
 pub fn check_status(errors: &mut ErrorList, object: &Object, old: &Object) {
     let empty = Map::new();

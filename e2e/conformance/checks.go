@@ -1,0 +1,53 @@
+package conformance
+
+// peaceful checks do not disturb each other. Those that wait longest come first.
+var peaceful = []check{
+	{"CronJob fires at the full minute", cronJobs},
+	{"watch gets bookmarks and resumes from one", bookmarks},
+	{"expired continue tokens and old watches get 410 after compaction", compaction},
+	{"node that is lost is not ready, its pods are evicted", lostNodes},
+	{"StatefulSet makes, updates and removes pods in order, with protected claims", statefulSets},
+	{"Deployment rolls out, updates, rolls back, scales, pauses", deployments},
+	{"kubectl rollout, scale, autoscale, expose, wait, diff", kubectlRollout},
+	{"kubectl drain, cordon, uncordon, taint, label", kubectlDrain},
+	{"DaemonSet runs on every node and on those that join", daemonSets},
+	{"taints keep pods away and evict them", taints},
+	{"namespace with everything in it empties and vanishes", namespacesEmpty},
+	{"Deployment with Recreate never mixes templates", recreate},
+	{"ReplicaSet adopts, releases and orphans pods", replicaSets},
+	{"ReplicationController replaces a deleted pod", replicationControllers},
+	{"Job completes, plain and indexed", jobs},
+	{"Job fails at its backoff limit, goes after its TTL", jobsThatFail},
+	{"Service has endpoint slices of its ready pods", services},
+	{"Service changes its type, node ports are allocated once", serviceTypes},
+	{"kubernetes service, its endpoints, the identity lease", kubernetesService},
+	{"HorizontalPodAutoscaler works by the scale subresource", autoscalers},
+	{"PodDisruptionBudget limits evictions", evictions},
+	{"scheduling gates and priority classes", scheduling},
+	{"garbage collection in the background", background},
+	{"garbage collection in the foreground", foreground},
+	{"garbage collection that orphans", orphan},
+	{"garbage collection across kinds and scopes", crossKinds},
+	{"default ServiceAccount and kube-root-ca.crt come back", serviceAccounts},
+	{"ServiceAccount tokens are bound to audiences and pods", tokens},
+	{"ServiceAccount token secrets are filled, and go with the account", legacyTokens},
+	{"ClusterRole aggregation", aggregatedRoles},
+	{"CertificateSigningRequests are approved, signed, denied", certificates},
+	{"node joins with a bootstrap token", joining},
+	{"node authorizer and NodeRestriction confine nodes", nodesAreConfined},
+	{"ResourceQuota is enforced and recomputed", quotas},
+	{"LimitRange gives defaults and bounds", limitRanges},
+	{"leader election by Lease", leaderElection},
+	{"events by both APIs", eventsOfBothAPIs},
+	{"watch-list tells the state, a bookmark, then changes", watchLists},
+	{"kubectl get in every form of output, top's error", kubectlForms},
+	{"kubectl delete --cascade, jobs", kubectlDelete},
+}
+
+// faults hurt the control plane; they run alone, in this order.
+var faults = []check{
+	{"server is restarted in the middle of a rollout", serverRestarted},
+	{"server is killed in the middle of a rollout", serverKilled},
+	{"store stands still for ten seconds in the middle of a rollout", storePaused},
+	{"no namespace of all these is stuck", everythingGoes},
+}
