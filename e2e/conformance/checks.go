@@ -4,7 +4,7 @@ package conformance
 var peaceful = []check{
 	{"CronJob fires at the full minute", cronJobs},
 	{"watch gets bookmarks and resumes from one", bookmarks},
-	{"expired continue tokens and old watches get 410 after compaction", compaction},
+	{"expired continue tokens and revisions get 410 after compaction", compaction},
 	{"node that is lost is not ready, its pods are evicted", lostNodes},
 	{"StatefulSet makes, updates and removes pods in order, with protected claims", statefulSets},
 	{"Deployment rolls out, updates, rolls back, scales, pauses", deployments},

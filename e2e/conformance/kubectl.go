@@ -99,6 +99,13 @@ func kubectlRollout(t *T) {
 func kubectlForms(t *T) {
 	t.createPod(pod("web"))
 	t.eventually("runs", t.podIs("web", corev1.PodRunning))
+	t.eventually("its event is there", func() (string, error) {
+		list, err := t.client.CoreV1().Events(t.namespace).List(t.ctx, metav1.ListOptions{FieldSelector: "reason=Scheduled"})
+		if err != nil {
+			return "", err
+		}
+		return differs("events", len(list.Items), 1), nil
+	})
 	get := "get pod web -o "
 	t.runs(
 		call{args: get + "name", want: `^pod/web$`},

@@ -38,8 +38,6 @@ const (
 	nodeGrace = 6 * time.Second
 	// compaction is how often the server has old revisions dropped; kube-apiserver's default is five minutes.
 	compaction = 20 * time.Second
-	// The times of the leader election, a third of the defaults: a leader that died is replaced within seconds.
-	leaseDuration, renewDeadline, retryPeriod = "6s", "4s", "1s"
 )
 
 // Binaries are what the control plane is made of.
@@ -207,7 +205,6 @@ func (p *Plane) StartComponents(nodes int) error {
 		return []string{
 			"--kubeconfig=" + conf, "--authentication-kubeconfig=" + conf, "--authorization-kubeconfig=" + conf,
 			"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--leader-elect=true",
-			"--leader-elect-lease-duration=" + leaseDuration, "--leader-elect-renew-deadline=" + renewDeadline, "--leader-elect-retry-period=" + retryPeriod,
 		}
 	}
 	controllers := append(common("controller-manager", p.ports.controllers),

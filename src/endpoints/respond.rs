@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY, WARNING, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::codec;
 use crate::meta::status::Result;
@@ -285,11 +285,10 @@ fn meta_version(version: &str) -> &'static str {
 
 /// An object without anything but its metadata.
 pub fn partial_metadata(object: &Object, version: &str) -> Object {
-    let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
     let mut out = Object::default();
     out.insert("kind".to_owned(), "PartialObjectMetadata".into());
     out.insert("apiVersion".to_owned(), meta_version(version).into());
-    out.insert("metadata".to_owned(), metadata);
+    out.insert("metadata".to_owned(), table::bare_metadata(object).into_owned());
     out
 }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use crate::codec::protobuf::{self, Message, Projection};
 use crate::codec::{DecodeError, json};
 use crate::meta::status::Result;
 use crate::meta::{FieldError, Gvk, Gvr, Object, Path, Status};
-use crate::schema::TypeRef;
+use crate::schema::{TypeId, TypeRef};
 
 /// A column of a Table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -259,12 +260,33 @@ pub fn table(format: Format, meta: ListMeta, headers: bool, objects: &[&Object])
 /// An object cut down to its metadata, as JSON: `PartialObjectMetadata` of `api_version` (meta.k8s.io/v1 or v1beta1).
 pub fn write_partial(out: &mut Vec<u8>, object: &Object, api_version: &str) {
     open_partial(out, api_version);
-    match object.get("metadata") {
-        Some(metadata @ Value::Object(_)) => json::encode_value(metadata, out),
-        _ => out.extend_from_slice(b"{}"),
-    }
+    json::encode_value(&bare_metadata(object), out);
     out.push(b'}');
 }
+
+/// A field of DaemonSets that is an annotation in apps/v1 alone.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// The metadata of an object as they are shown without it: they lack what conversion to the served version adds.
+pub fn bare_metadata(object: &Object) -> Cow<'_, Value> {
+    let Some(metadata @ Value::Object(_)) = object.get("metadata") else { return Cow::Owned(json!({})) };
+    if object.kind() != "DaemonSet" {
+        return Cow::Borrowed(metadata);
+    }
+    let mut metadata = metadata.clone();
+    if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+        annotations.shift_remove(TEMPLATE_GENERATION);
+        if annotations.is_empty()
+            && let Value::Object(metadata) = &mut metadata
+        {
+            metadata.shift_remove("annotations");
+        }
+    }
+    Cow::Owned(metadata)
+}
+
+/// The type whose bare metadata are not its metadata.
+static DAEMON_SET: LazyLock<Option<TypeId>> = LazyLock::new(|| Some(crate::schema::builtin().named("k8s.io.api.apps.v1.DaemonSet")?.id));
 
 /// Like [`write_partial`], of a stored message at a revision, whose metadata alone is read.
 ///
@@ -276,6 +298,15 @@ pub fn write_partial_of(
     revision: Option<i64>,
     api_version: &str,
 ) -> std::result::Result<(), DecodeError> {
+    if Some(message.ty.id) == *DAEMON_SET && std::ptr::eq(message.ty.schema, crate::schema::builtin()) {
+        let mut object = protobuf::decode(message.bytes, message.ty)?;
+        object.insert("kind".to_owned(), "DaemonSet".into());
+        if let Some(revision) = revision {
+            object.set_resource_version(&revision.to_string());
+        }
+        write_partial(out, &object, api_version);
+        return Ok(());
+    }
     open_partial(out, api_version);
     protobuf::metadata_to_json(message.bytes, message.ty, revision, out)?;
     out.push(b'}');

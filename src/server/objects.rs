@@ -11,6 +11,9 @@ use crate::meta::{Gvr, Object, Status};
 use crate::registry::store::{OpenGate, Target, Updater, Warnings, WriteContext};
 use crate::registry::{Registry, Store, Subresource};
 
+/// The field manager of what the server writes itself.
+const MANAGER: &str = "kube-apiserver";
+
 /// Reads objects of the storage version straight from their stores.
 #[derive(Clone, Debug)]
 pub struct RegistryObjects(pub Arc<Registry>);
@@ -37,21 +40,27 @@ impl Objects for RegistryObjects {
         let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
         let ctx = WriteContext { user: &user, namespace: &namespace, dry_run: false, warnings: &warnings };
         let target = Target { name: &name, sub: Subresource::Status, force_create: false };
-        self.store(gvr)?.update(&ctx, target, &NewStatus(object), &OpenGate).await.map(drop)
+        let store = self.store(gvr)?;
+        store.update(&ctx, target, &NewStatus { store, object }, &OpenGate).await.map(drop)
     }
 }
 
 /// Another status for an object that has not changed since it was read.
-struct NewStatus(Object);
+struct NewStatus<'a> {
+    store: &'a Store,
+    object: Object,
+}
 
 #[async_trait]
-impl Updater for NewStatus {
+impl Updater for NewStatus<'_> {
     fn uid(&self) -> Option<&str> {
-        Some(self.0.uid()).filter(|uid| !uid.is_empty())
+        Some(self.object.uid()).filter(|uid| !uid.is_empty())
     }
 
-    async fn updated(&self, _live: Option<&Object>) -> Result<Object> {
-        Ok(self.0.clone())
+    async fn updated(&self, live: Option<&Object>) -> Result<Object> {
+        let mut object = self.object.clone();
+        self.store.track(live, &mut object, Subresource::Status, MANAGER);
+        Ok(object)
     }
 }
 

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
 
-use crate::meta::options::{DeleteOptions, ListOptions, Write, WriteOptions};
+use crate::meta::options::{DeleteOptions, Write, WriteOptions};
 use crate::meta::selector::labels::LabelSelector;
 use crate::meta::status::{Cause, Result};
 use crate::meta::{FieldError, Gvk, Gvr, Object, Path, Status, str_at, time};
@@ -153,16 +153,11 @@ fn number(object: &Object, path: &str) -> i64 {
 
 /// The budgets of the pod's namespace that select it; one without a selector selects nothing.
 async fn matching(budgets: &Store, pod: &Object) -> Result<Vec<Object>> {
-    let page = budgets.list(pod.namespace(), &ListOptions::default()).await?;
-    let mut found = Vec::new();
-    for stored in &page.items {
-        let budget = budgets.decode(stored)?;
-        let Some(selector) = budget.at("/spec/selector").filter(|selector| !selector.is_null()) else { continue };
-        if LabelSelector::from_object(Some(selector)).is_ok_and(|selector| selector.matches(pod.labels())) {
-            found.push(budget);
-        }
-    }
-    Ok(found)
+    let selects = |budget: &Object| {
+        let selector = budget.at("/spec/selector").filter(|selector| !selector.is_null());
+        selector.is_some_and(|one| LabelSelector::from_object(Some(one)).is_ok_and(|selector| selector.matches(pod.labels())))
+    };
+    Ok(budgets.known(pod.namespace()).await?.into_iter().filter(selects).collect())
 }
 
 /// 429 because the budget is not up to date.

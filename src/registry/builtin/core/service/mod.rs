@@ -26,7 +26,12 @@ impl Strategy for Service {
         default_ingress_modes(object);
     }
 
+    fn prepare_for_create(&self, _ctx: &Context, object: &mut Object) {
+        drop_internal_traffic(object);
+    }
+
     fn prepare_for_update(&self, _ctx: &Context, sub: Subresource, object: &mut Object, old: &Object) {
+        drop_internal_traffic(object);
         if sub == Subresource::Main {
             drop_type_dependent_fields(object, old);
         }
@@ -81,7 +86,7 @@ pub(super) fn needs_health_check_port(service: &Object) -> bool {
 
 /// Reachable from outside: by node port, load balancer, or an external IP of a ClusterIP service.
 pub(super) fn externally_accessible(service: &Object) -> bool {
-    needs_node_port(service) || (kind(service) == "ClusterIP" && !spec(service).list("externalIPs").is_empty())
+    needs_node_port(service) || (matches!(kind(service), "ClusterIP" | "") && !spec(service).list("externalIPs").is_empty())
 }
 
 fn put_default(spec: &mut Map<String, Value>, key: &str, value: &str) {
@@ -111,10 +116,6 @@ fn default_spec(spec: &mut Map<String, Value>, externally_accessible: bool) {
     }
     if externally_accessible {
         put_default(spec, "externalTrafficPolicy", "Cluster");
-    }
-    if spec.str("type") == "ExternalName" {
-        // Upstream hides it at every read.
-        spec.shift_remove("internalTrafficPolicy");
     }
     if spec.opt_str("internalTrafficPolicy").is_none() && matches!(spec.str("type"), "NodePort" | "LoadBalancer" | "ClusterIP") {
         spec.insert("internalTrafficPolicy".to_owned(), "Cluster".into());
@@ -147,6 +148,13 @@ fn default_ingress_modes(service: &mut Object) {
                 ingress.insert("ipMode".to_owned(), "VIP".into());
             }
         }
+    }
+}
+
+/// An external name has no policy for traffic inside. It stays managed, as upstream only hides it from those who read.
+fn drop_internal_traffic(service: &mut Object) {
+    if kind(service) == "ExternalName" {
+        service.section_mut("spec").shift_remove("internalTrafficPolicy");
     }
 }
 
