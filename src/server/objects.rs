@@ -41,7 +41,7 @@ impl Objects for RegistryObjects {
         let ctx = WriteContext { user: &user, namespace: &namespace, dry_run: false, warnings: &warnings };
         let target = Target { name: &name, sub: Subresource::Status, force_create: false };
         let store = self.store(gvr)?;
-        store.update(&ctx, target, &NewStatus { store, object }, &OpenGate).await.map(drop)
+        store.update(&ctx, target, &NewStatus { store: &store, object }, &OpenGate).await.map(drop)
     }
 }
 

@@ -89,7 +89,7 @@ impl Evicting<'_> {
     async fn within_budget(&self, pod: &Object) -> Result<()> {
         let gvr = Gvr::new("policy", "v1", "poddisruptionbudgets");
         let budgets = self.x.api.registry.get(&gvr).ok_or_else(Status::no_such_path)?;
-        let found = matching(budgets, pod).await?;
+        let found = matching(&budgets, pod).await?;
         let budget = match found.as_slice() {
             [] => return self.delete(None).await,
             [budget] => budget,
@@ -105,7 +105,7 @@ impl Evicting<'_> {
                 done => done,
             };
         }
-        let take = Take { pod: self.name, store: budgets, now: time::format(self.x.api.clock.now().as_second()) };
+        let take = Take { pod: self.name, store: &budgets, now: time::format(self.x.api.clock.now().as_second()) };
         let target = Target { name: budget.name(), sub: Subresource::Status, force_create: false };
         budgets.update(&self.ctx, target, &take, &OpenGate).await?;
         self.delete(None).await
