@@ -91,6 +91,11 @@ e2e_tools() {
   done
 }
 
+bench_tools() {
+  test_tools
+  [ -x /usr/sbin/nginx ] || need nginx nginx-light
+}
+
 case ${1:-e2e} in
   build) build ;;
   test) test_tools ;;
