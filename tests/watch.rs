@@ -9,7 +9,7 @@ use futures::{SinkExt, StreamExt};
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
-use support::{ADMIN, TestServer, http as wire};
+use support::{ADMIN, Store, TestServer, http as wire};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
@@ -55,6 +55,30 @@ async fn each_event_is_a_websocket_message() {
         assert!(message.is_close(), "{message:?}");
     }
     assert!(socket.send(Message::Text("more".into())).await.is_err());
+}
+
+#[tokio::test]
+async fn a_watch_goes_on_after_the_server_was_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = TestServer::start_in(folder.path(), Store::Embedded).await;
+    let first = create(&server, "first").await;
+    create(&server, "second").await;
+    server.kill();
+    drop(server);
+    let server = TestServer::start_in(folder.path(), Store::Embedded).await;
+    let from = first["metadata"]["resourceVersion"].as_str().unwrap();
+    let request = Request::get(format!("{MAPS}?watch=true&resourceVersion={from}&timeoutSeconds=60")).header("Host", "localhost");
+    let request = request.header("Authorization", format!("Bearer {ADMIN}")).body(Full::default()).unwrap();
+    let mut body = wire::send(server.port(), request).await.unwrap().into_body();
+    let (mut text, mut events) = (Vec::new(), Vec::new());
+    for want in [vec!["ADDED second"], vec!["ADDED second", "ADDED third"], vec!["ADDED second", "ADDED third", "ADDED fourth"]] {
+        while events.len() < want.len() {
+            text.extend_from_slice(&body.frame().await.unwrap().unwrap().into_data().unwrap());
+            events = text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")).map(told).collect();
+        }
+        assert_eq!(events, want);
+        create(&server, ["third", "fourth", "fifth"][want.len() - 1]).await;
+    }
 }
 
 #[tokio::test]

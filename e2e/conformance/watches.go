@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -85,6 +86,13 @@ func compaction(t *T) {
 	}
 	page, err := api.List(t.ctx, metav1.ListOptions{Limit: 2})
 	t.must(err)
+	// kube-root-ca.crt comes first, if it is there already.
+	left := 4
+	for _, listed := range page.Items {
+		if strings.HasPrefix(listed.Name, "map-") {
+			left--
+		}
+	}
 	t.within(100*time.Second, "the page expires", func() (string, error) {
 		// Something must be written for there to be a newer revision to keep.
 		_, err := api.Patch(t.ctx, "map-0", types.MergePatchType,
@@ -103,7 +111,7 @@ func compaction(t *T) {
 		}
 		rest, err := api.List(t.ctx, metav1.ListOptions{Limit: 500, Continue: fresh})
 		t.must(err)
-		equal(t, "the rest", len(rest.Items), 3)
+		equal(t, "the rest", len(rest.Items), left)
 		return "", nil
 	})
 	_, err = api.List(t.ctx, metav1.ListOptions{ResourceVersion: page.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact})

@@ -56,6 +56,8 @@ pub struct Events {
     /// The bookmark behind that, if it is wanted.
     initial_end: Option<Revision>,
     source: Source,
+    /// Where it goes on once storage has told what happened before the cache was filled.
+    ahead: Option<(Arc<Cacher>, Interest)>,
     /// Everything up to here has been told.
     told: Revision,
 }
@@ -115,9 +117,16 @@ impl Store {
             }
         }
         events.told = after;
-        Ok(match cacher.follow(after, self.interest(namespace, &events.selection)) {
+        let interest = self.interest(namespace, &events.selection);
+        Ok(match cacher.follow(after, interest.clone()) {
             Ok(cursor) => Events { source: Source::Cache { cursor, taken: VecDeque::new() }, ..events },
-            Err(Ended::Behind { wanted, oldest }) => events.ending_with(too_old_resource_version(wanted, oldest)),
+            // A server that has just begun remembers little. What its store still knows, clients need not list again.
+            Err(Ended::Behind { .. }) => {
+                let changes = self.storage.watch(&events.prefix, after).await.map_err(|error| watch_status(self, error))?;
+                // If it cannot be asked, the watch stays with storage.
+                let _ = self.storage.request_progress().await;
+                Events { source: Source::Storage(changes), ahead: Some((cacher.clone(), interest)), ..events }
+            }
             Err(Ended::Restarted) => events,
         })
     }
@@ -164,7 +173,16 @@ impl Store {
 impl Events {
     fn new(store: &Store, namespace: &str, selection: Selection) -> Self {
         let prefix = store.namespace_prefix(namespace);
-        Self { store: store.clone(), prefix, selection, initial: Items::default(), initial_end: None, source: Source::Over, told: 0 }
+        Self {
+            store: store.clone(),
+            prefix,
+            selection,
+            initial: Items::default(),
+            initial_end: None,
+            source: Source::Over,
+            ahead: None,
+            told: 0,
+        }
     }
 
     fn ending_with(self, status: Status) -> Self {
@@ -208,38 +226,56 @@ impl Events {
         self.told
     }
 
+    /// Goes on in the cache, where everything that it does not remember has been told.
+    fn catch_up(&mut self) {
+        if let Some((cacher, interest)) = &self.ahead
+            && let Ok(cursor) = cacher.follow(self.told, interest.clone())
+        {
+            self.source = Source::Cache { cursor, taken: VecDeque::new() };
+            self.ahead = None;
+        }
+    }
+
     /// The next change of whatever object.
     async fn change(&mut self) -> Option<Result<Arc<Change>>> {
-        match &mut self.source {
-            Source::Over => None,
+        loop {
+            if let Some(change) = self.next_change().await? {
+                return Some(change);
+            }
+            self.catch_up();
+        }
+    }
+
+    /// The next change; `None` inside where there is only progress to tell.
+    async fn next_change(&mut self) -> Option<Option<Result<Arc<Change>>>> {
+        Some(match &mut self.source {
+            Source::Over => return None,
             Source::Error(status) => Some(Err(status.clone())),
             Source::Cache { cursor, taken } => {
                 if taken.is_empty() {
                     match cursor.next().await {
                         Ok(changes) => taken.extend(changes),
                         Err(Ended::Restarted) => return None,
-                        Err(Ended::Behind { wanted, oldest }) => return Some(Err(too_old_resource_version(wanted, oldest))),
+                        Err(Ended::Behind { wanted, oldest }) => return Some(Some(Err(too_old_resource_version(wanted, oldest)))),
                     }
                 }
                 taken.pop_front().map(Ok)
             }
-            Source::Storage(changes) => loop {
-                let change = match changes.next().await? {
-                    Ok(WatchEvent::Progress(revision)) => {
-                        self.told = self.told.max(revision);
-                        continue;
-                    }
-                    Ok(WatchEvent::Put { current, previous }) => {
-                        Change { revision: current.mod_revision, current: Some(current.into()), previous: previous.map(Arc::new) }
-                    }
-                    Ok(WatchEvent::Delete { revision, previous, .. }) => {
-                        Change { revision, current: None, previous: previous.map(Arc::new) }
-                    }
-                    Err(error) => return Some(Err(watch_status(&self.store, error))),
-                };
-                return Some(Ok(Arc::new(change)));
+            Source::Storage(changes) => match changes.next().await? {
+                Ok(WatchEvent::Progress(revision)) => {
+                    self.told = self.told.max(revision);
+                    None
+                }
+                Ok(WatchEvent::Put { current, previous }) => {
+                    let revision = current.mod_revision;
+                    Some(Ok(Arc::new(Change { revision, current: Some(current.into()), previous: previous.map(Arc::new) })))
+                }
+                Ok(WatchEvent::Delete { revision, previous, .. }) => {
+                    Some(Ok(Arc::new(Change { revision, current: None, previous: previous.map(Arc::new) })))
+                }
+                Err(error) => Some(Err(watch_status(&self.store, error))),
             },
-        }
+        })
     }
 
     /// What a change is to this watch: what comes into the selection is added, what leaves it deleted.
