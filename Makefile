@@ -6,6 +6,8 @@ TARGET = $(shell $(CARGO) metadata --format-version 1 --no-deps 2>/dev/null | se
 # Flags for `make run`; none are needed.
 ARGS ?=
 IMAGE ?= keelson:dev
+# Flags for the end-to-end checks (`cd e2e && go run . -help`).
+E2E ?=
 # Flags for the benchmark of the server (`cd bench && go run . -help`).
 BENCH ?=
 
@@ -53,7 +55,7 @@ bench: ## what operations cost a release server, beside nginx, then the criterio
 e2e: ## real kubectl, controller manager and scheduler against a release build, on the embedded store and on etcd
 	@scripts/install-tools.sh e2e
 	$(CARGO) build --release
-	cd e2e && go run . -keelson $(TARGET)/release/keelson
+	cd e2e && go run . -keelson $(TARGET)/release/keelson $(E2E)
 
 image: ## container image (docker, podman or buildah)
 	@for tool in docker podman buildah; do command -v $$tool >/dev/null && exec $$tool build -t $(IMAGE) .; done; \
