@@ -204,8 +204,8 @@ impl Follower {
         let mut reached = 0;
         let mut shares: HashMap<&str, (&Arc<Cacher>, Vec<WatchEvent>)> = HashMap::new();
         for event in batch {
-            reached = revision(&event).max(reached);
-            if let Some(cacher) = key(&event).and_then(|key| self.cacher_of(key)) {
+            reached = event.revision().max(reached);
+            if let Some(cacher) = event.key().and_then(|key| self.cacher_of(key)) {
                 shares.entry(cacher.prefix()).or_insert_with(|| (cacher, Vec::new())).1.push(event);
             }
         }
@@ -227,7 +227,7 @@ async fn next_batch(changes: &mut WatchStream) -> Result<Vec<WatchEvent>> {
     let mut batch = vec![changes.next().await.ok_or_else(over)??];
     // All events of one revision come together: where none is there, none is missing.
     while let Some(Some(Ok(event))) = changes.next().now_or_never() {
-        let complete = batch.len() >= BATCH && batch.last().is_some_and(|last| revision(last) != revision(&event));
+        let complete = batch.len() >= BATCH && batch.last().is_some_and(|last| last.revision() != event.revision());
         batch.push(event);
         if complete {
             break;
@@ -263,20 +263,5 @@ async fn read(storage: &dyn Storage, cacher: &Cacher) -> Result<Snapshot> {
             Some(next) => request.start = next,
             None => return Ok(snapshot),
         }
-    }
-}
-
-fn key(event: &WatchEvent) -> Option<&str> {
-    match event {
-        WatchEvent::Put { current, .. } => Some(&current.key),
-        WatchEvent::Delete { key, .. } => Some(key),
-        WatchEvent::Progress(_) => None,
-    }
-}
-
-fn revision(event: &WatchEvent) -> Revision {
-    match event {
-        WatchEvent::Put { current, .. } => current.mod_revision,
-        WatchEvent::Delete { revision, .. } | WatchEvent::Progress(revision) => *revision,
     }
 }

@@ -232,12 +232,7 @@ impl<'a> TableWriter<'a> {
         self.format.row(object, served, &mut self.out);
     }
 
-    /// What has been written since the last call, for sending a long Table in pieces.
-    pub fn take(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.out)
-    }
-
-    /// Ends the Table and returns what [`TableWriter::take`] has not returned yet.
+    /// Ends the Table and returns it.
     pub fn finish(mut self) -> Vec<u8> {
         self.out.extend_from_slice(self.format.tail(self.empty));
         self.out

@@ -30,41 +30,42 @@ pub trait Follower: Send + Sync + 'static {
 
 /// Hands `follower` everything that there is, then follows the changes in the background until the runtime ends.
 pub async fn follow(store: Arc<Store>, follower: Arc<dyn Follower>) -> Result<()> {
-    let revision = fill(&store, follower.as_ref()).await?;
+    let part = follower.reads().map(|paths| Projection::new(store.resource.storage_ty(), paths.iter().copied()));
+    let revision = fill(&store, follower.as_ref(), part.as_ref()).await?;
     tokio::spawn(async move {
         let mut revision = Some(revision);
         loop {
             if let Some(from) = revision {
-                changes(&store, follower.as_ref(), from).await;
+                changes(&store, follower.as_ref(), part.as_ref(), from).await;
             }
             tokio::time::sleep(RETRY).await;
-            revision = fill(&store, follower.as_ref()).await.ok();
+            revision = fill(&store, follower.as_ref(), part.as_ref()).await.ok();
         }
     });
     Ok(())
 }
 
-/// What a follower reads of a stored object.
-fn decode(store: &Store, follower: &dyn Follower, stored: &Stored) -> Result<Object> {
-    match follower.reads() {
-        Some(paths) => store.decode_part(stored, &Projection::new(store.resource.storage_ty(), paths.iter().copied())),
+/// What a follower reads of a stored object: `part`, or all of it.
+fn decode(store: &Store, part: Option<&Projection>, stored: &Stored) -> Result<Object> {
+    match part {
+        Some(part) => store.decode_part(stored, part),
         None => store.decode(stored),
     }
 }
 
-async fn fill(store: &Store, follower: &dyn Follower) -> Result<Revision> {
+async fn fill(store: &Store, follower: &dyn Follower, part: Option<&Projection>) -> Result<Revision> {
     let page = store.list("", &ListOptions::default()).await?;
-    let objects: Result<Vec<Object>> = page.items.map(|stored| decode(store, follower, &*stored?)).collect();
+    let objects: Result<Vec<Object>> = page.items.map(|stored| decode(store, part, &*stored?)).collect();
     follower.replace(&objects?);
     Ok(page.revision)
 }
 
 /// Follows until the watch ends or something cannot be read.
-async fn changes(store: &Store, follower: &dyn Follower, after: Revision) {
+async fn changes(store: &Store, follower: &dyn Follower, part: Option<&Projection>, after: Revision) {
     let options = ListOptions { resource_version: after.to_string(), ..ListOptions::default() };
     let Ok(mut events) = store.watch("", &options).await else { return };
     while let Some(Ok(event)) = events.next().await {
-        match (event.kind, event.stored.map(|stored| decode(store, follower, &stored)).transpose()) {
+        match (event.kind, event.stored.map(|stored| decode(store, part, &stored)).transpose()) {
             (EventKind::Added | EventKind::Modified, Ok(Some(object))) => follower.upsert(&object),
             (EventKind::Deleted, Ok(Some(object))) => follower.remove(&object),
             (_, Ok(_)) => {}

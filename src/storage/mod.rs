@@ -67,6 +67,25 @@ pub enum WatchEvent {
     Progress(Revision),
 }
 
+impl WatchEvent {
+    /// The key that changed; `None` for progress.
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            Self::Put { current, .. } => Some(&current.key),
+            Self::Delete { key, .. } => Some(key),
+            Self::Progress(_) => None,
+        }
+    }
+
+    /// When it happened, or how far progress is.
+    pub fn revision(&self) -> Revision {
+        match self {
+            Self::Put { current, .. } => current.mod_revision,
+            Self::Delete { revision, .. } | Self::Progress(revision) => *revision,
+        }
+    }
+}
+
 /// Why a store could not do it.
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
 pub enum StorageError {

@@ -154,11 +154,7 @@ impl Hub {
 }
 
 fn under(event: &WatchEvent, prefix: &str) -> bool {
-    match event {
-        WatchEvent::Put { current, .. } => current.key.starts_with(prefix),
-        WatchEvent::Delete { key, .. } => key.starts_with(prefix),
-        WatchEvent::Progress(_) => false,
-    }
+    event.key().is_some_and(|key| key.starts_with(prefix))
 }
 
 fn size(event: &WatchEvent) -> usize {

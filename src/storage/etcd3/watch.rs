@@ -75,7 +75,7 @@ impl Watch {
             match inbox.recv().await {
                 Some(Ok(batch)) => {
                     self.failures = 0;
-                    self.after = batch.iter().map(revision).fold(self.after, Revision::max);
+                    self.after = batch.iter().map(WatchEvent::revision).fold(self.after, Revision::max);
                     self.ready.extend(batch);
                 }
                 Some(Err(error)) => {
@@ -206,11 +206,4 @@ fn event(event: &Event) -> Result<WatchEvent> {
 
 fn stored(kv: &KeyValue) -> Result<crate::storage::Stored> {
     stored_from(kv.key().to_vec(), Bytes::copy_from_slice(kv.value()), kv.create_revision(), kv.mod_revision())
-}
-
-fn revision(event: &WatchEvent) -> Revision {
-    match event {
-        WatchEvent::Put { current, .. } => current.mod_revision,
-        WatchEvent::Delete { revision, .. } | WatchEvent::Progress(revision) => *revision,
-    }
 }
