@@ -22,10 +22,10 @@ import (
 const (
 	// atOnce is how many checks run at the same time.
 	atOnce = 12
-	// longest is how long one check may take, on a machine that is busy with other things.
-	longest = 240 * time.Second
-	// soon is how long something may take that the control loop is to bring about, on such a machine.
-	soon = 120 * time.Second
+	// longest is how long one check may take.
+	longest = 150 * time.Second
+	// soon is how long something may take that the control loop is to bring about, on a machine that is busy with other checks.
+	soon = 45 * time.Second
 	// look is the time between two looks at it.
 	look = 100 * time.Millisecond
 )

@@ -60,14 +60,14 @@ func watchLists(t *T) {
 	equal(t, "event after the state", string(event.Type)+" "+event.Object.(*corev1.ConfigMap).Name, "ADDED later")
 }
 
-// bookmarks come about once a minute, and a watch goes on from one without a gap.
+// bookmarks come about once a minute and shortly before the end of a watch, and a watch goes on from one without a gap.
 func bookmarks(t *T) {
 	api := t.client.CoreV1().ConfigMaps(t.namespace)
 	made := t.configMap("first", nil)
-	w, err := api.Watch(t.ctx, metav1.ListOptions{ResourceVersion: made.ResourceVersion, AllowWatchBookmarks: true, LabelSelector: "none=such"})
+	w, err := api.Watch(t.ctx, metav1.ListOptions{ResourceVersion: made.ResourceVersion, AllowWatchBookmarks: true, LabelSelector: "none=such", TimeoutSeconds: ptr.To[int64](5)})
 	t.must(err)
 	defer w.Stop()
-	event := t.next(w, 100*time.Second)
+	event := t.next(w, soon)
 	equal(t, "event", event.Type, watch.Bookmark)
 	version := event.Object.(*corev1.ConfigMap).ResourceVersion
 	t.configMap("second", nil)
@@ -93,7 +93,7 @@ func compaction(t *T) {
 			left--
 		}
 	}
-	t.within(100*time.Second, "the page expires", func() (string, error) {
+	t.eventually("the page expires", func() (string, error) {
 		// Something must be written for there to be a newer revision to keep.
 		_, err := api.Patch(t.ctx, "map-0", types.MergePatchType,
 			fmt.Appendf(nil, `{"data":{"now":"%d"}}`, time.Now().UnixNano()), metav1.PatchOptions{})

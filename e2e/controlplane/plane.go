@@ -37,7 +37,9 @@ const (
 	// nodeGrace is how long a node may be silent until it is not ready.
 	nodeGrace = 6 * time.Second
 	// compaction is how often the server has old revisions dropped; kube-apiserver's default is five minutes.
-	compaction = 20 * time.Second
+	compaction = 10 * time.Second
+	// leaseTime, renewTime and retryTime are those of the components' leader election: a third of the defaults.
+	leaseTime, renewTime, retryTime = 8 * time.Second, 6 * time.Second, time.Second
 )
 
 // Binaries are what the control plane is made of.
@@ -205,6 +207,8 @@ func (p *Plane) StartComponents(nodes int) error {
 		return []string{
 			"--kubeconfig=" + conf, "--authentication-kubeconfig=" + conf, "--authorization-kubeconfig=" + conf,
 			"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--leader-elect=true",
+			"--leader-elect-lease-duration=" + leaseTime.String(), "--leader-elect-renew-deadline=" + renewTime.String(),
+			"--leader-elect-retry-period=" + retryTime.String(),
 		}
 	}
 	controllers := append(common("controller-manager", p.ports.controllers),
@@ -222,7 +226,7 @@ func (p *Plane) StartComponents(nodes int) error {
 		"--use-service-account-credentials=true",
 		// Beside kubeadm's: what would otherwise take minutes.
 		"--node-monitor-period=1s", "--node-monitor-grace-period="+nodeGrace.String(), "--node-startup-grace-period="+nodeGrace.String(),
-		"--horizontal-pod-autoscaler-sync-period=2s", "--pvclaimbinder-sync-period=2s", "--resource-quota-sync-period=20s",
+		"--horizontal-pod-autoscaler-sync-period=2s", "--pvclaimbinder-sync-period=2s", "--resource-quota-sync-period=10s",
 	)
 	start := func(name, bin string, args []string) (*process.Keeper, error) {
 		return process.Keep(func() (*process.Process, error) { return process.Start(p.file(name+".log"), p.folder, bin, args...) })

@@ -87,7 +87,7 @@ fn start(flags: &Flags) -> Result<(), RunError> {
     let config = Config::from_flags(flags)?;
     crate::telemetry::log::start(config.log.verbosity, config.log.json);
     for (name, why) in flags.without_effect() {
-        tracing::info!("--{name} has no effect: {why}");
+        tracing::warn!("--{name} has no effect: {why}");
     }
     for (name, on) in config.feature_gates.changed() {
         tracing::info!("feature gate {name} is {on}");

@@ -69,7 +69,7 @@ impl TestServer {
     fn spawn_with(folder: &Path, store: Store<'_>, port: u16, flags: &[&str]) -> Process {
         let tokens = folder.join("tokens.csv");
         fs::write(&tokens, format!("{ADMIN},admin,admin-uid,\"system:masters\"\n{USER},alice,alice-uid,\"devs\"\n")).expect("written");
-        let mut command = Command::new(std::env::var_os("KEELSON_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_keelson").into()));
+        let mut command = binary();
         command
             .arg(format!("--data-dir={}", folder.join("data").display()))
             .arg(format!("--secure-port={port}"))
@@ -81,6 +81,13 @@ impl TestServer {
         }
         command.args(flags);
         Process::spawn(command, &folder.join(format!("keelson-{port}.log")))
+    }
+
+    /// A server process with just these flags, in that folder.
+    pub fn run(folder: &Path, flags: &[String]) -> Process {
+        let mut command = binary();
+        command.args(flags).current_dir(folder);
+        Process::spawn(command, &folder.join("keelson.log"))
     }
 
     pub fn port(&self) -> u16 {
@@ -109,6 +116,11 @@ impl TestServer {
     }
 }
 
+/// The server to test.
+fn binary() -> Command {
+    Command::new(std::env::var_os("KEELSON_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_keelson").into()))
+}
+
 /// A child process and its log.
 pub struct Process {
     child: Child,
@@ -124,7 +136,7 @@ impl Process {
     }
 
     /// Waits until the probe says 200; fails with the log where the process ends first or takes too long.
-    async fn ready<F: Future<Output = Option<u16>>>(&mut self, name: &str, probe: impl Fn() -> F) {
+    pub async fn ready<F: Future<Output = Option<u16>>>(&mut self, name: &str, probe: impl Fn() -> F) {
         let start = Instant::now();
         while probe().await != Some(200) {
             if let Some(status) = self.child.try_wait().expect("a child") {
