@@ -9,6 +9,7 @@ use super::props::Props;
 use super::structural;
 use super::version;
 use crate::meta::{Object, Path, str_at};
+use crate::registry::scale::ScalePaths;
 use crate::registry::validation::Fields;
 
 /// The condition that the names are the definition's own.
@@ -61,18 +62,10 @@ pub struct Version {
     /// Whether the schema may be relied on to be structural.
     pub structural: bool,
     pub status: bool,
-    pub scale: Option<Scale>,
+    pub scale: Option<ScalePaths>,
     pub columns: Vec<Value>,
     /// The paths that objects may be selected by, without their leading dots.
     pub selectable: Vec<String>,
-}
-
-/// Where the scale subresource finds what it shows: simple paths with leading dots.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Scale {
-    pub spec_replicas: String,
-    pub status_replicas: String,
-    pub label_selector: Option<String>,
 }
 
 impl Names {
@@ -162,7 +155,7 @@ impl Version {
             raw_schema,
             structural,
             status: tree.pointer("/subresources/status").is_some_and(Value::is_object),
-            scale: scale.map(|one| Scale {
+            scale: scale.map(|one| ScalePaths {
                 spec_replicas: one.str("specReplicasPath").to_owned(),
                 status_replicas: one.str("statusReplicasPath").to_owned(),
                 label_selector: one.opt_str("labelSelectorPath").filter(|path| !path.is_empty()).map(str::to_owned),

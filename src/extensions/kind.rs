@@ -11,9 +11,11 @@ use super::props::Props;
 use super::strategy::CustomStrategy;
 use super::topology;
 use crate::codec::{self, DecodeError};
+use crate::merge::scale::ReplicasPaths;
 use crate::merge::{Ty, Versions};
 use crate::meta::{Gvk, Gvr, Object, Value};
 use crate::registry::resource::{KindVersions, SchemaHandle};
+use crate::registry::scale::{self, ScalePaths};
 use crate::registry::{Custom, Resource, StrategyHandle};
 use crate::schema::{ResourceDecl, Schema, SubresourceDecl};
 
@@ -31,6 +33,8 @@ pub struct Family {
     preserve: bool,
     schemas: BTreeMap<String, Option<Arc<Props>>>,
     types: Arc<Schema>,
+    /// Where each version has its replicas.
+    replicas: Vec<(String, Option<Vec<String>>)>,
 }
 
 /// One version among the others.
@@ -43,6 +47,7 @@ struct CustomKind {
     list_kind: String,
     deprecation: Option<String>,
     terminating: bool,
+    scale: Option<ScalePaths>,
 }
 
 /// The resources of the versions that a definition serves.
@@ -70,6 +75,7 @@ impl Family {
             preserve: definition.preserve,
             schemas: definition.versions.iter().map(|one| (one.name.clone(), one.schema.clone())).collect(),
             types: Arc::new(topology::schema(types, definition.preserve)),
+            replicas: definition.versions.iter().map(|one| (gvk(one).api_version(), replicas_path(one))).collect(),
         }
     }
 
@@ -137,6 +143,14 @@ impl Custom for CustomKind {
         self
     }
 
+    fn scale(&self) -> Option<&ScalePaths> {
+        self.scale.as_ref()
+    }
+
+    fn replicas_paths(&self) -> &ReplicasPaths {
+        &self.family.replicas
+    }
+
     fn list_kind(&self) -> &str {
         &self.list_kind
     }
@@ -163,6 +177,10 @@ impl Versions for CustomKind {
     }
 }
 
+fn replicas_path(version: &Version) -> Option<Vec<String>> {
+    version.scale.as_ref().map(|scale| scale::names(&scale.spec_replicas).map(str::to_owned).collect())
+}
+
 fn resource(definition: &Definition, version: &Version, family: &Arc<Family>) -> Resource {
     let names = &definition.names;
     let gvk = Gvk::new(&definition.group, &version.name, &names.kind);
@@ -175,6 +193,7 @@ fn resource(definition: &Definition, version: &Version, family: &Arc<Family>) ->
         list_kind: names.list_kind.clone(),
         deprecation: version.deprecation.clone(),
         terminating: definition.terminating,
+        scale: version.scale.clone(),
     };
     Resource {
         decl: declare(definition, version, storage_gvk),

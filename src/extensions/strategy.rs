@@ -6,13 +6,14 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::correlation::Correlation;
-use super::definition::{Scale, Version};
+use super::definition::Version;
 use super::kind::Family;
 use super::printer::CustomPrinter;
 use super::props::Props;
 use super::{embedded, lists, values};
 use crate::meta::names;
 use crate::meta::{ErrorList, FieldError, Gvk, Object, Path};
+use crate::registry::scale::{ScalePaths, number_at, text_at};
 use crate::registry::strategy::{Context, Strategy, Subresource};
 use crate::registry::table::TablePrinter;
 
@@ -26,7 +27,7 @@ pub struct CustomStrategy {
     schema: Option<Arc<Props>>,
     /// Whether status is a subresource.
     status: bool,
-    scale: Option<Scale>,
+    scale: Option<ScalePaths>,
     selectable: Vec<String>,
     printer: CustomPrinter,
 }
@@ -65,7 +66,7 @@ impl CustomStrategy {
         }
         replicas(&mut errors, object, &scale.status_replicas);
         if let Some(path) = &scale.label_selector
-            && let Err(why) = nested(object, path).map_or(Ok(()), |found| found.and_then(|value| text_of(value, path)))
+            && let Err(why) = text_at(object, path)
         {
             errors.push(FieldError::invalid(&Path::new(path), "", why));
         }
@@ -193,49 +194,9 @@ fn finalizer_warnings(finalizer: &str) -> Vec<String> {
     warnings
 }
 
-/// The value at a simple path with a leading dot; the error says where the path does not lead through objects.
-pub fn nested<'a>(object: &'a Object, path: &str) -> Option<Result<&'a Value, String>> {
-    let names: Vec<&str> = path.trim_start_matches('.').split('.').collect();
-    let mut present = object.get(names[0])?;
-    for name in &names[1..] {
-        let Some(entries) = present.as_object() else {
-            let path = format!(".{}:", names.join("."));
-            return Some(Err(wrong_type(present, &path, "map[string]interface {}")));
-        };
-        present = entries.get(*name)?;
-    }
-    Some(Ok(present))
-}
-
-fn go_text(value: &Value) -> String {
-    crate::merge::go::plain(value)
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
-}
-
-fn wrong_type(value: &Value, path: &str, wanted: &str) -> String {
-    format!("{path} accessor error: {} is of the type {}, expected {wanted}", go_text(value), go_type(value))
-}
-
-fn text_of(value: &Value, path: &str) -> Result<(), String> {
-    if value.is_string() { Ok(()) } else { Err(wrong_type(value, path, "string")) }
-}
-
 fn replicas(errors: &mut ErrorList, object: &Object, path: &str) {
     let place = Path::new(path);
-    let Some(found) = nested(object, path) else { return };
-    let count = found.and_then(|value| value.as_i64().ok_or_else(|| wrong_type(value, path, "int64")));
-    match count {
+    match number_at(object, path).map(Option::unwrap_or_default) {
         Err(why) => errors.push(FieldError::invalid(&place, 0, why)),
         Ok(count) if count < 0 => errors.push(FieldError::invalid(&place, count, "should be a non-negative integer")),
         Ok(count) if count > i64::from(i32::MAX) => {

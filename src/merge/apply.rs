@@ -80,10 +80,15 @@ impl From<ApplyError> for Status {
 }
 
 /// The error for a merged object that does not decode as the kind of `config`; `why` is the decoder's.
-pub fn not_convertible(config: &Map<String, Value>, why: &str) -> ApplyError {
+pub fn not_decodable(config: &Map<String, Value>, why: &str) -> ApplyError {
     let kind = gvk_text(&gvk_of(config));
+    not_convertible(config, &format!("unable to convert unstructured object to {kind}: {why}"))
+}
+
+/// The error for a merged object that does not become the hub version of its kind; `why` is the converter's.
+pub fn not_convertible(config: &Map<String, Value>, why: &str) -> ApplyError {
     let name = name_text(config);
-    other(format_args!("failed to convert new object ({name}) to proper version: unable to convert unstructured object to {kind}: {why}"))
+    other(format_args!("failed to convert new object ({name}) to proper version: {why}"))
 }
 
 fn conflict_message(conflicts: &[Conflict]) -> String {

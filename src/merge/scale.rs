@@ -10,13 +10,13 @@ use super::set::Set;
 const SCALE_VERSION: &str = "autoscaling/v1";
 const REPLICAS_IN_SCALE: [PathElement<'static>; 2] = [PathElement::Field("spec"), PathElement::Field("replicas")];
 
-/// Where the versions of a kind have their replicas: `("apps/v1", Some(&["spec", "replicas"]))`. A version without a
-/// scale subresource has `None`; entries of versions that are not listed are dropped.
-pub type ReplicasPaths<'a> = &'a [(&'a str, Option<&'a [&'a str]>)];
+/// Where the versions of a kind have their replicas: `apps/v1`, `spec` `replicas`. A version without a scale subresource
+/// has `None`; entries of versions that are not listed are dropped.
+pub type ReplicasPaths = [(String, Option<Vec<String>>)];
 
-fn replicas_path<'a>(paths: ReplicasPaths<'a>, version: &str) -> Option<Option<Vec<PathElement<'a>>>> {
-    let (_, path) = paths.iter().find(|(listed, _)| *listed == version)?;
-    Some(path.map(|path| path.iter().copied().map(PathElement::Field).collect()))
+fn replicas_path<'a>(paths: &'a ReplicasPaths, version: &str) -> Option<Option<Vec<PathElement<'a>>>> {
+    let (_, path) = paths.iter().find(|(listed, _)| listed == version)?;
+    Some(path.as_ref().map(|path| path.iter().map(|name| PathElement::Field(name)).collect()))
 }
 
 fn set_of<'a>(path: &[PathElement<'a>]) -> Set<'a> {
@@ -29,7 +29,7 @@ fn set_of<'a>(path: &[PathElement<'a>]) -> Set<'a> {
 ///
 /// # Errors
 /// What is broken in `parent`.
-pub fn to_scale(parent: Option<&Value>, paths: ReplicasPaths<'_>) -> Result<Option<Value>, String> {
+pub fn to_scale(parent: Option<&Value>, paths: &ReplicasPaths) -> Result<Option<Value>, String> {
     let mut scale = Managed::default();
     for entry in Managed::decode(parent)?.entries {
         let path = replicas_path(paths, &entry.api_version).flatten();
@@ -45,12 +45,7 @@ pub fn to_scale(parent: Option<&Value>, paths: ReplicasPaths<'_>) -> Result<Opti
 ///
 /// # Errors
 /// What is broken in either.
-pub fn to_parent(
-    parent: Option<&Value>,
-    scale: Option<&Value>,
-    paths: ReplicasPaths<'_>,
-    api_version: &str,
-) -> Result<Option<Value>, String> {
+pub fn to_parent(parent: Option<&Value>, scale: Option<&Value>, paths: &ReplicasPaths, api_version: &str) -> Result<Option<Value>, String> {
     let parent = Managed::decode(parent)?;
     let mut scale = Managed::decode(scale)?;
     let mut out = Managed::default();
@@ -81,7 +76,9 @@ mod tests {
 
     use super::*;
 
-    const DEPLOYMENT: ReplicasPaths = &[("apps/v1", Some(&["spec", "replicas"]))];
+    fn paths() -> Vec<(String, Option<Vec<String>>)> {
+        vec![("apps/v1".to_owned(), Some(vec!["spec".to_owned(), "replicas".to_owned()])), ("apps/v2".to_owned(), None)]
+    }
 
     fn entry(manager: &str, operation: &str, api_version: &str, subresource: &str, fields: Value) -> Value {
         let mut entry =
@@ -100,12 +97,12 @@ mod tests {
             entry("m", "Apply", "apps/v1", "", json!({"f:spec": {"f:replicas": {}, "f:paused": {}}})),
             entry("old", "Update", "apps/v1beta9", "", replicas.clone()),
         ]);
-        let scale = to_scale(Some(&parent), DEPLOYMENT).expect("sound");
+        let scale = to_scale(Some(&parent), &paths()).expect("sound");
         let both = [entry("hand", "Apply", SCALE_VERSION, "", replicas.clone()), entry("m", "Apply", SCALE_VERSION, "", replicas.clone())];
         assert_eq!(scale, Some(json!(both)));
 
         let after = json!([entry("kcm", "Update", SCALE_VERSION, "scale", replicas.clone())]);
-        let back = to_parent(Some(&parent), Some(&after), DEPLOYMENT, "apps/v1").expect("sound");
+        let back = to_parent(Some(&parent), Some(&after), &paths(), "apps/v1").expect("sound");
         let want = json!([
             entry("m", "Apply", "apps/v1", "", json!({"f:spec": {"f:paused": {}}})),
             entry("kcm", "Update", "apps/v1", "scale", replicas),
@@ -116,7 +113,7 @@ mod tests {
     #[test]
     fn appliers_that_keep_the_replicas_keep_their_entries() {
         let parent = json!([entry("m", "Apply", "apps/v1", "", json!({"f:spec": {"f:replicas": {}, "f:paused": {}}}))]);
-        let scale = to_scale(Some(&parent), DEPLOYMENT).expect("sound");
-        assert_eq!(to_parent(Some(&parent), scale.as_ref(), DEPLOYMENT, "apps/v1").expect("sound"), Some(parent));
+        let scale = to_scale(Some(&parent), &paths()).expect("sound");
+        assert_eq!(to_parent(Some(&parent), scale.as_ref(), &paths(), "apps/v1").expect("sound"), Some(parent));
     }
 }

@@ -3,6 +3,7 @@
 pub mod builtin;
 pub mod printers;
 pub mod resource;
+pub mod scale;
 pub mod store;
 pub mod strategy;
 pub mod table;

@@ -6,11 +6,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::codec::{self, conform::Rules};
+use crate::merge::scale::ReplicasPaths;
 use crate::merge::{Ty, Versions};
 use crate::meta::{Gvk, Gvr, Map, Object, Value, status};
 use crate::schema::{ResourceDecl, Schema, TypeRef};
 
 use super::Strategy;
+use super::scale::ScalePaths;
 use super::store::WriteContext;
 use crate::codec::DecodeError;
 
@@ -69,6 +71,12 @@ pub trait Custom: Send + Sync {
 
     /// The other versions of the kind, for field managers that use them.
     fn versions(&self) -> &dyn Versions;
+
+    /// Where the version has what its Scale shows. `None` where it has no scale subresource.
+    fn scale(&self) -> Option<&ScalePaths>;
+
+    /// Where each version of the kind has its replicas, for the managers of a Scale.
+    fn replicas_paths(&self) -> &ReplicasPaths;
 
     /// The kind of lists.
     fn list_kind(&self) -> &str;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::codec::conform::{Rules, conform};
 use crate::codec::{self, unstructured};
-use crate::merge::apply::not_convertible;
+use crate::merge::apply::{not_convertible, not_decodable};
 use crate::merge::patch::{json, merge as merge_patch, strategic};
 use crate::merge::{self, Writer, go};
 use crate::meta::field::{FieldError, Path};
@@ -175,14 +175,19 @@ impl ApplyBody<'_> {
         let mut object = merge::apply(live, &config, gvk, writer, self.force)?;
         if !conform(&mut object, ty, Rules::Unstructured) {
             if let Some(why) = unstructured::misfit(&object, ty) {
-                return Err(not_convertible(&config, &why).into());
+                return Err(not_decodable(&config, &why).into());
             }
             // There is something that the type does not know, which goes.
-            let decoded = codec::from_value(&Value::Object(object.0), ty).map_err(|why| not_convertible(&config, &why.0))?;
+            let decoded = codec::from_value(&Value::Object(object.0), ty).map_err(|why| not_decodable(&config, &why.0))?;
             object = decoded.object;
         }
         self.report(&duplicates, warnings)?;
         Ok(object)
+    }
+
+    /// The error for a merged object that does not become the hub version of its kind; `why` is the converter's.
+    pub(super) fn not_convertible(&self, why: &str) -> Status {
+        self.parse().map_or_else(|status| status, |(config, _)| not_convertible(&config, why).into())
     }
 
     /// The configuration merged into `live`, of a custom kind, with its managers.
@@ -221,7 +226,7 @@ impl ApplyBody<'_> {
 }
 
 /// An object without what says who manages it, and in which version.
-fn without_managers(object: &Object) -> Object {
+pub(super) fn without_managers(object: &Object) -> Object {
     let mut object = object.clone();
     object.shift_remove("apiVersion");
     object.metadata_mut().shift_remove("managedFields");

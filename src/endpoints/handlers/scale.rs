@@ -1,24 +1,31 @@
 //! The scale subresource: replicas of a workload, whatever its kind (autoscaling/v1 Scale).
 
+use std::borrow::Cow;
+
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{Response, header};
+use http::Response;
 use serde_json::{Map, Value, json};
 
 use crate::merge;
+use crate::merge::scale::ReplicasPaths;
 use crate::meta::options::{Write, WriteOptions};
 use crate::meta::status::Result;
 use crate::meta::{FieldError, Gvk, Gvr, Object, Path, Status};
+use crate::registry::Custom;
+use crate::registry::scale::{ScalePaths, number_at, set_number, text_at};
 use crate::registry::store::{Target, Updater};
 use crate::registry::strategy::Subresource;
 use crate::schema::TypeRef;
 
-use super::patch::{ApplyBody, PatchBody, PatchType};
+use super::patch::{ApplyBody, PatchBody, PatchType, patch_type, without_managers};
 use super::{Exchange, RequestGate};
 use crate::endpoints::body::Body;
 use crate::endpoints::respond::Shown;
 
 const SCALE_VERSION: &str = "autoscaling/v1";
+/// The replicas of a Scale of a custom object that does not say how many it has.
+const UNSET: i64 = i32::MIN as i64;
 
 fn scale_kind() -> Gvk {
     Gvk::new("autoscaling", "v1", "Scale")
@@ -32,7 +39,12 @@ fn ty() -> Result<TypeRef<'static>> {
 pub async fn get(x: &Exchange<'_>) -> Result<Response<Body>> {
     let version = x.request.query.get("resourceVersion").unwrap_or("");
     let stored = x.store.get(x.namespace(), x.request.info.url_name(), version).await?;
-    x.answer(200, Shown::Fixed(of(&x.store.decode(&stored)?)))
+    let object = x.store.decode(&stored)?;
+    let scaled = Scaled::of(x, &object).map_err(odd)?;
+    if let (None, Some(paths)) = (scaled.replicas, custom_paths(x)) {
+        return Err(Status::internal(format!("the spec replicas field {:?} does not exist", paths.spec_replicas)));
+    }
+    x.answer(200, Shown::Fixed(scaled.shown(&object)))
 }
 
 /// Replaces the scale with the one in the body.
@@ -46,7 +58,7 @@ pub async fn put(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
 
 /// Patches the scale.
 pub async fn patch(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
-    let kind = PatchType::from_content_type(&x.request.header(header::CONTENT_TYPE))?;
+    let kind = patch_type(x)?;
     let options = WriteOptions::from_query(&x.request.query, if kind == PatchType::Apply { Write::Apply } else { Write::Patch })?;
     write(x, Change::Patch { body, kind }, options).await
 }
@@ -57,7 +69,9 @@ async fn write(x: &Exchange<'_>, change: Change, options: WriteOptions) -> Resul
     let gate = RequestGate { x, dry_run };
     let target = Target { name: x.request.info.url_name(), sub: Subresource::Other("scale"), force_create: false };
     let updated = x.store.update(&x.write_context(dry_run), target, &updater, &gate).await?;
-    x.answer(200, Shown::Fixed(of(&updated.live.object)))
+    let object = &updated.live.object;
+    let scaled = Scaled::of(x, object).map_err(Status::bad_request)?;
+    x.answer(200, Shown::Fixed(scaled.shown(object)))
 }
 
 enum Change {
@@ -84,25 +98,38 @@ impl Updater for Rescale<'_> {
         let resource = &self.x.store.resource;
         let name = self.x.request.info.url_name();
         let live = live.ok_or_else(|| Status::not_found(&scale_of(&resource.gvr), name))?;
+        let (custom, paths) = (custom_paths(self.x), replicas_paths(self.x));
         let (api_version, managers) = (resource.gvk.api_version(), live.at("/metadata/managedFields"));
-        let paths = [(api_version.as_str(), Some(&["spec", "replicas"] as &[&str]))];
-        let broken = |why: String| Status::failure(500, "", why);
-        let mut old = of(live);
-        if let Some(managers) = merge::scale::to_scale(managers, &paths).map_err(broken)? {
+        let mut scaled = Scaled::of(self.x, live).map_err(odd)?;
+        scaled.replicas.get_or_insert(UNSET);
+        let mut old = scaled.shown(live);
+        if let Some(managers) = merge::scale::to_scale(managers, &paths).map_err(odd)? {
             old.metadata_mut().insert("managedFields".to_owned(), managers);
         }
         let mut scale = self.changed(&old)?;
         self.x.admit(&mut scale, Some(&old), name, self.options.dry_run).await?;
-        check(&scale)?;
-        if !scale.uid().is_empty() && scale.uid() != live.uid() {
-            let why = format!("Precondition failed: UID in precondition: {}, UID in object meta: {}", scale.uid(), live.uid());
-            return Err(Status::conflict(&scale_of(&resource.gvr), name, &why));
-        }
-        let managers = merge::scale::to_parent(managers, scale.at("/metadata/managedFields"), &paths, &api_version).map_err(broken)?;
-        let mut object = live.clone();
-        object.set_meta_str("resourceVersion", scale.resource_version());
         let replicas = scale.i64_at("/spec/replicas").unwrap_or(0);
-        object.section_mut("spec").insert("replicas".to_owned(), replicas.into());
+        if custom.is_none() {
+            check(&scale, replicas)?;
+            if !scale.uid().is_empty() && scale.uid() != live.uid() {
+                let why = format!("Precondition failed: UID in precondition: {}, UID in object meta: {}", scale.uid(), live.uid());
+                return Err(Status::conflict(&scale_of(&resource.gvr), name, &why));
+            }
+        }
+        let managers = merge::scale::to_parent(managers, scale.at("/metadata/managedFields"), &paths, &api_version).map_err(odd)?;
+        let mut object = live.clone();
+        if custom.is_none() || !scale.resource_version().is_empty() {
+            object.set_meta_str("resourceVersion", scale.resource_version());
+        }
+        match custom {
+            Some(paths) if replicas == UNSET => {
+                return Err(Status::bad_request(format!("the spec replicas field {:?} cannot be empty", paths.spec_replicas)));
+            }
+            Some(paths) => set_number(&mut object, &paths.spec_replicas, replicas).map_err(odd)?,
+            None => {
+                object.section_mut("spec").insert("replicas".to_owned(), replicas.into());
+            }
+        }
         match managers {
             Some(managers) => object.metadata_mut().insert("managedFields".to_owned(), managers),
             None => object.metadata_mut().shift_remove("managedFields"),
@@ -118,7 +145,7 @@ impl Rescale<'_> {
         let manager = x.manager(&self.options.field_manager);
         let writer = x.writer_of_fixed(SCALE_VERSION, ty, &manager);
         let validation = self.options.field_validation;
-        let scale = match &self.change {
+        let mut scale = match &self.change {
             Change::Replace(scale) => {
                 let mut scale = scale.clone();
                 merge::update(Some(old), &mut scale, &writer);
@@ -126,16 +153,19 @@ impl Rescale<'_> {
             }
             Change::Patch { body, kind: PatchType::Apply } => {
                 let apply = ApplyBody { bytes: body, force: self.options.force.unwrap_or(false), validation };
-                apply.apply(Some(old), ty, &scale_kind(), &writer, &x.warnings)?
+                let scale = apply.apply(Some(old), ty, &scale_kind(), &writer, &x.warnings)?;
+                if x.custom().is_some() && without_managers(&scale) != without_managers(old) {
+                    return Err(apply.not_convertible(&format!("request to convert CR to an invalid group/version: {SCALE_VERSION}")));
+                }
+                scale
             }
             Change::Patch { body, kind } => {
                 let patch = PatchBody { kind: *kind, bytes: body, validation };
-                let mut scale = patch.apply(old, ty, &scale_kind(), &x.store.resource.schema, &x.warnings)?;
+                let mut scale = patch.apply(old, ty, &scale_kind(), ty.schema, &x.warnings)?;
                 merge::update(Some(old), &mut scale, &writer);
                 scale
             }
         };
-        let mut scale = scale;
         x.check_namespace(&mut scale)?;
         x.check_name(&scale)?;
         Ok(scale)
@@ -147,9 +177,8 @@ fn scale_of(gvr: &Gvr) -> Gvr {
     Gvr::new(&gvr.group, &gvr.version, format!("{}/scale", gvr.resource))
 }
 
-/// What a Scale must satisfy (autoscaling `ValidateScale`).
-fn check(scale: &Object) -> Result<()> {
-    let replicas = scale.i64_at("/spec/replicas").unwrap_or(0);
+/// What a Scale of a built-in kind must satisfy (autoscaling `ValidateScale`).
+fn check(scale: &Object, replicas: i64) -> Result<()> {
     if replicas >= 0 {
         return Ok(());
     }
@@ -157,27 +186,76 @@ fn check(scale: &Object) -> Result<()> {
     Err(Status::invalid(&scale_kind(), scale.name(), vec![error]))
 }
 
-/// The Scale of a workload of the storage version.
-pub fn of(object: &Object) -> Object {
-    let mut metadata = Map::new();
-    for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
-        if let Some(value) = object.metadata().and_then(|meta| meta.get(key)) {
-            metadata.insert(key.to_owned(), value.clone());
-        }
+/// An error that upstream does not class.
+fn odd(why: String) -> Status {
+    Status::failure(500, "", why)
+}
+
+/// Where a custom kind has what its Scale shows; `None` for built-in kinds, which all have it in the same places.
+fn custom_paths<'x>(x: &'x Exchange<'_>) -> Option<&'x ScalePaths> {
+    x.custom().and_then(Custom::scale)
+}
+
+/// Where each version of the kind has its replicas, for the managers of a Scale.
+fn replicas_paths<'x>(x: &'x Exchange<'_>) -> Cow<'x, ReplicasPaths> {
+    if let Some(custom) = x.custom() {
+        return Cow::Borrowed(custom.replicas_paths());
     }
-    let mut spec = Map::new();
-    match object.i64_at("/spec/replicas") {
-        Some(replicas) if replicas != 0 => spec.insert("replicas".to_owned(), replicas.into()),
-        _ => None,
+    // The versions that have been, too: what their managers own is not lost.
+    let versions: &[&str] = match x.store.resource.gvr.resource.as_str() {
+        "replicationcontrollers" => &["v1"],
+        "replicasets" => &["apps/v1beta2", "apps/v1"],
+        _ => &["apps/v1beta1", "apps/v1beta2", "apps/v1"],
     };
-    let mut status = Map::new();
-    status.insert("replicas".to_owned(), object.i64_at("/status/replicas").unwrap_or(0).into());
-    let selector = selector_text(object.at("/spec/selector"));
-    if !selector.is_empty() {
-        status.insert("selector".to_owned(), selector.into());
+    versions.iter().map(|version| ((*version).to_owned(), Some(vec!["spec".to_owned(), "replicas".to_owned()]))).collect()
+}
+
+/// What a Scale shows of an object.
+struct Scaled {
+    /// `None` where a custom object does not say.
+    replicas: Option<i64>,
+    current: i64,
+    selector: String,
+}
+
+impl Scaled {
+    /// Reads an object of the served version; the error says what is of the wrong type.
+    fn of(x: &Exchange<'_>, object: &Object) -> std::result::Result<Self, String> {
+        let Some(paths) = custom_paths(x) else {
+            return Ok(Self {
+                replicas: Some(object.i64_at("/spec/replicas").unwrap_or(0)),
+                current: object.i64_at("/status/replicas").unwrap_or(0),
+                selector: selector_text(object.at("/spec/selector")),
+            });
+        };
+        let selector = paths.label_selector.as_deref().map_or(Ok(None), |path| text_at(object, path));
+        Ok(Self {
+            replicas: number_at(object, &paths.spec_replicas)?,
+            current: number_at(object, &paths.status_replicas)?.unwrap_or(0),
+            selector: selector?.unwrap_or_default().to_owned(),
+        })
     }
-    let scale = json!({ "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status });
-    Object::from_value(scale).unwrap_or_default()
+
+    /// The Scale of `object`.
+    fn shown(self, object: &Object) -> Object {
+        let mut metadata = Map::new();
+        for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+            if let Some(value) = object.metadata().and_then(|meta| meta.get(key)) {
+                metadata.insert(key.to_owned(), value.clone());
+            }
+        }
+        let mut spec = Map::new();
+        if let Some(replicas) = self.replicas.filter(|replicas| *replicas != 0) {
+            spec.insert("replicas".to_owned(), replicas.into());
+        }
+        let mut status = Map::new();
+        status.insert("replicas".to_owned(), self.current.into());
+        if !self.selector.is_empty() {
+            status.insert("selector".to_owned(), self.selector.into());
+        }
+        let scale = json!({ "kind": "Scale", "apiVersion": SCALE_VERSION, "metadata": metadata, "spec": spec, "status": status });
+        Object::from_value(scale).unwrap_or_default()
+    }
 }
 
 /// A selector as text: of a LabelSelector, or of the plain map of a ReplicationController.
