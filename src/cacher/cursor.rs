@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use crate::storage::Revision;
 
 use super::Cacher;
+use super::index::Term;
 use super::ring::Change;
 
 /// Changes taken in one go.
@@ -28,8 +29,8 @@ pub enum Interest {
     Everything,
     /// Those of the object with this key.
     Key(Arc<str>),
-    /// Those of objects with this indexed value, before or after the change.
-    Value(Arc<str>),
+    /// Those of objects with this term, before or after the change.
+    Term(Term),
 }
 
 /// Follows the changes of a resource.

@@ -20,8 +20,9 @@ use crate::storage::{ListRequest, Result, Revision, Storage, StorageError, Watch
 
 use super::Cacher;
 pub use super::freshness::Reached;
+use super::index::IndexFn;
 use super::ring::Limits;
-use super::snapshot::{IndexFn, Snapshot};
+use super::snapshot::Snapshot;
 
 /// Changes taken in at once, about (those of one revision stay together).
 const BATCH: usize = 512;
@@ -75,7 +76,7 @@ impl Feed {
         Self { reached, cachers: Mutex::default(), limits, orders, task }
     }
 
-    /// The cache of the keys below `prefix`, which begins to fill if it is new. `index`: what its objects are indexed by; it
+    /// The cache of the keys below `prefix`, which begins to fill if it is new. `index`: what its objects are found by; it
     /// counts where the cache is made.
     pub fn cacher(&self, prefix: &str, index: Option<IndexFn>) -> Arc<Cacher> {
         let mut cachers = self.cachers.lock();
@@ -249,7 +250,7 @@ fn fill(storage: Arc<dyn Storage>, cacher: Arc<Cacher>, places: Arc<Semaphore>, 
 }
 
 async fn read(storage: &dyn Storage, cacher: &Cacher) -> Result<Snapshot> {
-    let mut snapshot = Snapshot::new(cacher.index());
+    let mut snapshot = cacher.empty();
     let mut request = ListRequest { prefix: cacher.prefix().to_owned(), limit: FILL_PAGE, ..ListRequest::default() };
     loop {
         let page = storage.list(request.clone()).await?;

@@ -10,6 +10,7 @@
 mod cursor;
 mod feed;
 mod freshness;
+mod index;
 mod ring;
 mod snapshot;
 
@@ -23,8 +24,9 @@ use crate::storage::{Revision, Stored, WatchEvent};
 
 pub use cursor::{Cursor, Ended, Interest};
 pub use feed::Feed;
+pub use index::{IndexFn, Term};
 pub use ring::{Change, Limits};
-pub use snapshot::{IndexFn, Snapshot};
+pub use snapshot::Snapshot;
 
 use feed::Reached;
 use ring::Ring;
@@ -239,9 +241,9 @@ impl Cacher {
         waiting.into_iter().for_each(|event| state.apply(event));
     }
 
-    /// What its objects are indexed by.
-    fn index(&self) -> Option<IndexFn> {
-        self.state.read().snapshot.index.clone()
+    /// An empty state that is indexed as this one is.
+    fn empty(&self) -> Snapshot {
+        self.state.read().snapshot.emptied()
     }
 
     /// Says why it is not filled yet.
@@ -254,9 +256,8 @@ impl Cacher {
     /// Forgets everything and ends all who follow.
     fn restart(&self, why: Option<&str>) {
         let mut state = self.state.write();
-        let index = state.snapshot.index.take();
         state.phase = Phase::Filling { changes: Vec::new(), trouble: why.map(str::to_owned) };
-        state.snapshot = Snapshot::new(index);
+        state.snapshot = state.snapshot.emptied();
         state.ring.restart(0);
         state.generation += 1;
         state.wakes.everything = watch::Sender::new(0);
@@ -299,11 +300,9 @@ impl State {
             }
         };
         send(Interest::Key(change.key().into()));
-        let value = |stored: &Option<Arc<Stored>>| self.snapshot.value_of(stored.as_deref()?);
-        let (is, was) = (value(&change.current), value(&change.previous));
-        if was != is {
-            was.into_iter().for_each(|value| send(Interest::Value(value)));
-        }
-        is.into_iter().for_each(|value| send(Interest::Value(value)));
+        let terms = |stored: &Option<Arc<Stored>>| stored.as_ref().map(|stored| self.snapshot.terms(stored)).unwrap_or_default();
+        let (is, mut was) = (terms(&change.current), terms(&change.previous));
+        was.retain(|term| !is.contains(term));
+        is.into_iter().chain(was).for_each(|term| send(Interest::Term(term)));
     }
 }

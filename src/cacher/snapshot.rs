@@ -5,14 +5,12 @@ use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use imbl::{HashMap, OrdSet};
+use imbl::OrdSet;
 
 use crate::storage::{Revision, Stored};
 
+use super::index::{Index, IndexFn, Term};
 use super::ring::Change;
-
-/// Reads the value that an object is indexed by.
-pub type IndexFn = Arc<dyn Fn(&Stored) -> Arc<str> + Send + Sync>;
 
 /// An object, in order of its key.
 #[derive(Clone, Debug)]
@@ -50,9 +48,7 @@ pub struct Snapshot {
     /// The revision that it is true at.
     pub revision: Revision,
     items: OrdSet<Item>,
-    /// The objects by what [`IndexFn`] reads from them.
-    by_value: HashMap<Arc<str>, OrdSet<Item>>,
-    pub(super) index: Option<IndexFn>,
+    index: Index,
 }
 
 impl std::fmt::Debug for Snapshot {
@@ -64,7 +60,12 @@ impl std::fmt::Debug for Snapshot {
 impl Snapshot {
     /// An empty state at revision 0.
     pub fn new(index: Option<IndexFn>) -> Self {
-        Self { index, ..Self::default() }
+        Self { index: Index::new(index), ..Self::default() }
+    }
+
+    /// An empty state at revision 0 with the same index.
+    pub(super) fn emptied(&self) -> Self {
+        Self { index: self.index.emptied(), ..Self::default() }
     }
 
     pub fn len(&self) -> usize {
@@ -84,44 +85,33 @@ impl Snapshot {
         below(&self.items, prefix, start)
     }
 
-    /// Like [`Snapshot::range`], of the objects with that indexed value alone. Nothing without an index.
-    pub fn range_of<'a>(&'a self, value: &str, prefix: &str, start: &str) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
-        self.by_value.get(value).map(|items| below(items, prefix, start)).into_iter().flatten()
+    /// Like [`Snapshot::range`], of the objects with that term alone. Nothing without an index.
+    pub fn range_of<'a>(&'a self, term: Term, prefix: &str, start: &str) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
+        self.index.range(term, prefix, start)
     }
 
-    /// What an object is indexed by; `None` without an index.
-    pub(super) fn value_of(&self, stored: &Stored) -> Option<Arc<str>> {
-        self.index.as_ref().map(|index| index(stored))
+    /// That of the terms which the fewest objects below `prefix` have.
+    pub fn rarest(&self, terms: &[Term], prefix: &str) -> Option<Term> {
+        self.index.rarest(terms, prefix)
+    }
+
+    /// The terms of an object; none without an index.
+    pub(super) fn terms(&self, stored: &Stored) -> Vec<Term> {
+        self.index.terms(stored)
     }
 
     /// Adds or replaces an object; the one that was there before comes back.
     pub(super) fn put(&mut self, stored: Arc<Stored>) -> Option<Arc<Stored>> {
-        let value = self.value_of(&stored);
         let previous = self.items.insert(Item(stored.clone())).map(|item| item.0);
-        if let Some(value) = value {
-            if let Some(previous) = &previous {
-                self.unindex(previous);
-            }
-            self.by_value.entry(value).or_default().insert(Item(stored));
-        }
+        self.index.replace(previous.as_ref(), Some(&stored));
         previous
     }
 
     /// Takes an object out.
     pub(super) fn remove(&mut self, key: &str) -> Option<Arc<Stored>> {
         let removed = self.items.remove(key).map(|item| item.0)?;
-        self.unindex(&removed);
+        self.index.replace(Some(&removed), None);
         Some(removed)
-    }
-
-    fn unindex(&mut self, stored: &Stored) {
-        let Some(value) = self.value_of(stored) else { return };
-        if let Some(items) = self.by_value.get_mut(&value) {
-            items.remove(stored.key.as_str());
-            if items.is_empty() {
-                self.by_value.remove(&value);
-            }
-        }
     }
 
     /// Takes a change back.
@@ -144,7 +134,7 @@ fn below<'a>(items: &'a OrdSet<Item>, prefix: &str, start: &str) -> impl Iterato
 }
 
 /// The first key behind all that begin with `prefix`; `None` where there is none.
-fn behind(prefix: &str) -> Option<String> {
+pub(super) fn behind(prefix: &str) -> Option<String> {
     let mut end = prefix.to_owned();
     while let Some(last) = end.pop() {
         if let Some(next) = (last..=char::MAX).nth(1) {
@@ -161,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_stretch_is_what_begins_with_the_prefix() {
-        let mut snapshot = Snapshot::new(Some(Arc::new(|stored: &Stored| stored.key.chars().take(2).collect::<String>().into())));
+        let mut snapshot = Snapshot::new(None);
         for key in ["/a", "/a/", "/a/1", "/a/2", "/a0", "/b/1", "/\u{10ffff}", "/\u{10ffff}x", "/\u{d7ff}1"] {
             let stored = Stored { key: key.to_owned(), value: bytes::Bytes::new(), create_revision: 1, mod_revision: 1 };
             assert_eq!(snapshot.put(Arc::new(stored)), None);
@@ -175,7 +165,5 @@ mod tests {
         assert_eq!(range("/\u{10ffff}", ""), "/\u{10ffff} /\u{10ffff}x");
         assert_eq!(range("/\u{d7ff}", ""), "/\u{d7ff}1");
         assert_eq!(range("", "").split(' ').count(), 9);
-        assert_eq!(snapshot.range_of("/a", "/a/", "/a/2").map(|s| s.key.clone()).collect::<Vec<_>>(), ["/a/2"]);
-        assert_eq!(snapshot.range_of("/c", "/", "").count(), 0);
     }
 }

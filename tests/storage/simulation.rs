@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::join_all;
-use keelson::cacher::{Cacher, Change, Cursor, Ended, Feed, Interest, Limits};
+use keelson::cacher::{Cacher, Change, Cursor, Ended, Feed, Interest, Limits, Term};
 use keelson::storage::{ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchStream, after};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -38,7 +38,7 @@ async fn run(seed: u64, backend: Backend, breaking: bool) {
     // A ring so small that who is slow falls behind it.
     let limits = Limits { changes: 30, ..Limits::default() };
     let feed = Feed::with_limits(storage.clone(), "/", limits);
-    let cacher = feed.cacher("/a/", Some(Arc::new(|stored: &Stored| group(stored).into())));
+    let cacher = feed.cacher("/a/", Some(Arc::new(|stored: &Stored, terms: &mut Vec<Term>| terms.push(group(stored)))));
     let (done, end) = watch::channel(0);
     let followers = (0..FOLLOWERS).map(|number| tokio::spawn(follow(cacher.clone(), seed * 100 + number, number, end.clone())));
     let followers: Vec<_> = followers.collect();
@@ -52,16 +52,20 @@ async fn run(seed: u64, backend: Backend, breaking: bool) {
     }
 }
 
-/// The indexed value: the first letter of what is stored.
-fn group(stored: &Stored) -> &'static str {
-    if stored.value.first() == Some(&b'x') { "x" } else { "y" }
+/// What an object is found by: the first letter of what is stored.
+fn group(stored: &Stored) -> Term {
+    letter(if stored.value.first() == Some(&b'x') { "x" } else { "y" })
+}
+
+fn letter(letter: &str) -> Term {
+    Term::new("letter", letter, "")
 }
 
 fn concerns(interest: &Interest, stored: &Stored) -> bool {
     match interest {
         Interest::Everything => true,
         Interest::Key(key) => **key == *stored.key,
-        Interest::Value(value) => **value == *group(stored),
+        Interest::Term(term) => *term == group(stored),
     }
 }
 
@@ -94,7 +98,7 @@ async fn follow(cacher: Arc<Cacher>, seed: u64, number: u64, mut end: watch::Rec
     let interest = match number % 3 {
         0 => Interest::Everything,
         1 => Interest::Key("/a/3".into()),
-        _ => Interest::Value("x".into()),
+        _ => Interest::Term(letter("x")),
     };
     let mut know = Knowledge::default();
     loop {
@@ -156,7 +160,7 @@ async fn begin(cacher: &Arc<Cacher>, interest: &Interest, know: &mut Knowledge) 
         let snapshot = cacher.any()?;
         assert!(snapshot.revision >= know.at, "the past is listed");
         know.state = match interest {
-            Interest::Value(value) => snapshot.range_of(value, "/a/", "").map(|s| (s.key.clone(), s.mod_revision)).collect(),
+            Interest::Term(term) => snapshot.range_of(*term, "/a/", "").map(|s| (s.key.clone(), s.mod_revision)).collect(),
             _ => {
                 let all = snapshot.range("/a/", "").filter(|stored| concerns(interest, stored));
                 all.map(|s| (s.key.clone(), s.mod_revision)).collect()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cacher::Snapshot;
+use crate::cacher::{Snapshot, Term};
 use crate::meta::status::Result;
 use crate::storage::{Stored, after};
 
@@ -34,15 +34,15 @@ struct Rest {
 pub struct Source {
     pub snapshot: Snapshot,
     pub prefix: String,
-    /// The indexed value that all of them have, where the selection asks for one.
-    pub value: Option<String>,
+    /// The term that all of them have, where the selection asks for one.
+    pub term: Option<Term>,
 }
 
 impl Source {
     /// The objects from the key `start` on.
     pub fn range<'a>(&'a self, start: &'a str) -> Box<dyn Iterator<Item = &'a Arc<Stored>> + Send + 'a> {
-        match &self.value {
-            Some(value) => Box::new(self.snapshot.range_of(value, &self.prefix, start)),
+        match self.term {
+            Some(term) => Box::new(self.snapshot.range_of(term, &self.prefix, start)),
             None => Box::new(self.snapshot.range(&self.prefix, start)),
         }
     }

@@ -4,6 +4,7 @@
 mod continuation;
 mod create;
 mod delete;
+mod index;
 mod items;
 mod read;
 mod update;
@@ -18,7 +19,7 @@ use parking_lot::Mutex;
 
 use crate::auth::User;
 use crate::base::clock::Clock;
-use crate::cacher::{Cacher, Feed, IndexFn};
+use crate::cacher::{Cacher, Feed};
 use crate::codec;
 use crate::merge::managers;
 use crate::meta::status::Result;
@@ -149,19 +150,9 @@ impl Store {
     /// The same store with the feed's cache of its keys, if there is a feed.
     pub fn cached(mut self, feed: Option<&Feed>) -> Self {
         if let Some(feed) = feed.filter(|_| !self.resource.decl.storage_prefix.is_empty()) {
-            self.cacher = Some(feed.cacher(&self.prefix(), self.index()));
+            self.cacher = Some(feed.cacher(&self.prefix(), Some(index::reader(&self))));
         }
         self
-    }
-
-    /// Reads the value that the watch cache indexes by.
-    fn index(&self) -> Option<IndexFn> {
-        let field = self.resource.strategy.indexed_field()?;
-        let bare = self.clone();
-        Some(Arc::new(move |stored| match bare.message(stored) {
-            Ok(Some(message)) => bare.resource.strategy.selectable_value(&message, field).into(),
-            _ => "".into(),
-        }))
     }
 
     /// The message of a stored object, without its envelope; `None` for one that is stored as JSON.

@@ -13,7 +13,7 @@ use crate::meta::{Object, Status};
 use crate::storage::{ListPage, ListRequest, Revision, StorageError, Stored, after};
 
 use super::items::{Items, Source};
-use super::{Store, continuation, storage_status, too_large_resource_version};
+use super::{Store, continuation, index, storage_status, too_large_resource_version};
 use crate::registry::Strategy;
 
 /// How many keys are read at once while a selector is looking for matches.
@@ -229,8 +229,8 @@ impl Store {
 
     /// The stretch of a snapshot to look through.
     pub(super) fn source(&self, snapshot: Snapshot, prefix: String, selection: &Selection) -> Source {
-        let value = self.resource.strategy.indexed_field().and_then(|field| selection.fields.required(field)).map(str::to_owned);
-        Source { snapshot, prefix, value }
+        let term = snapshot.rarest(&index::terms(selection, &*self.resource.strategy), &prefix);
+        Source { snapshot, prefix, term }
     }
 
     fn start(&self, options: &ListOptions, prefix: &str) -> Result<Start> {

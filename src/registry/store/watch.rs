@@ -12,7 +12,7 @@ use crate::meta::status::Result;
 use crate::storage::{Revision, StorageError, Stored, WatchEvent, WatchStream};
 
 use super::items::Items;
-use super::{Selection, Store, too_large_resource_version};
+use super::{Selection, Store, index, too_large_resource_version};
 
 /// What happened, as the client's selectors see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -138,10 +138,7 @@ impl Store {
         {
             return Interest::Key(format!("{}{name}", self.namespace_prefix(namespace)).into());
         }
-        match self.resource.strategy.indexed_field().and_then(|field| selection.fields.required(field)) {
-            Some(value) => Interest::Value(value.into()),
-            None => Interest::Everything,
-        }
+        index::terms(selection, &*self.resource.strategy).first().map_or(Interest::Everything, |&term| Interest::Term(term))
     }
 
     /// The watch without a cache.

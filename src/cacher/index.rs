@@ -1,0 +1,185 @@
+//! Where objects are found by what they carry: labels, and the fields that many clients ask for.
+
+use std::cmp::Ordering;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use imbl::OrdSet;
+
+use crate::storage::Stored;
+
+use super::snapshot::behind;
+
+/// Something that an object carries, as a hash: of the objects found by it, each has to be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Term(u64);
+
+impl Term {
+    /// The term of a `name` with a `value`; `sort` keeps labels and fields apart.
+    pub fn new(sort: &str, name: &str, value: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (sort, name, value).hash(&mut hasher);
+        Self(hasher.finish())
+    }
+}
+
+/// Lists the terms of an object.
+pub type IndexFn = Arc<dyn Fn(&Stored, &mut Vec<Term>) + Send + Sync>;
+
+/// An object under one of its terms; in order of the term, then of the object's key.
+#[derive(Clone)]
+struct Entry {
+    term: Term,
+    stored: Arc<Stored>,
+}
+
+impl Entry {
+    /// Where the entries of `term` from `key` on begin.
+    fn place(term: Term, key: &str) -> Self {
+        let stored = Stored { key: key.to_owned(), value: bytes::Bytes::new(), create_revision: 0, mod_revision: 0 };
+        Self { term, stored: Arc::new(stored) }
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.term.cmp(&other.term).then_with(|| self.stored.key.cmp(&other.stored.key))
+    }
+}
+
+/// The objects of a snapshot by their terms. Copies share everything.
+#[derive(Clone, Default)]
+pub(super) struct Index {
+    terms_of: Option<IndexFn>,
+    entries: OrdSet<Entry>,
+}
+
+impl Index {
+    pub fn new(terms_of: Option<IndexFn>) -> Self {
+        Self { terms_of, entries: OrdSet::new() }
+    }
+
+    /// An empty one that reads the same terms.
+    pub fn emptied(&self) -> Self {
+        Self::new(self.terms_of.clone())
+    }
+
+    /// The terms of an object; none without an index.
+    pub fn terms(&self, stored: &Stored) -> Vec<Term> {
+        let mut terms = Vec::new();
+        if let Some(terms_of) = &self.terms_of {
+            terms_of(stored, &mut terms);
+        }
+        terms
+    }
+
+    /// Replaces an object (or nothing) by another (or nothing) with the same key.
+    pub fn replace(&mut self, previous: Option<&Arc<Stored>>, current: Option<&Arc<Stored>>) {
+        let terms = current.map(|current| self.terms(current)).unwrap_or_default();
+        for term in previous.map(|previous| self.terms(previous)).unwrap_or_default() {
+            if let (Some(stored), false) = (previous, terms.contains(&term)) {
+                self.entries.remove(&Entry { term, stored: stored.clone() });
+            }
+        }
+        if let Some(current) = current {
+            for term in terms {
+                self.entries.insert(Entry { term, stored: current.clone() });
+            }
+        }
+    }
+
+    /// The objects with `term` below `prefix` from the key `start` on, in order.
+    pub fn range<'a>(&'a self, term: Term, prefix: &str, start: &str) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
+        let from = Entry::place(term, start.max(prefix));
+        let end = match (behind(prefix), term.0.checked_add(1)) {
+            (Some(end), _) => Bound::Excluded(Entry::place(term, &end)),
+            (None, Some(next)) => Bound::Excluded(Entry::place(Term(next), "")),
+            (None, None) => Bound::Unbounded,
+        };
+        let empty = matches!(&end, Bound::Excluded(end) if from >= *end);
+        let range = (!empty).then(|| self.entries.range((Bound::Included(from), end)));
+        range.into_iter().flatten().map(|entry| &entry.stored)
+    }
+
+    /// The term that the fewest objects below `prefix` have: the one whose range ends first when all are walked in step.
+    pub fn rarest(&self, terms: &[Term], prefix: &str) -> Option<Term> {
+        if let [] | [_] = terms {
+            return terms.first().copied();
+        }
+        let mut ranges: Vec<_> = terms.iter().map(|&term| (term, self.range(term, prefix, ""))).collect();
+        loop {
+            for (term, range) in &mut ranges {
+                if range.next().is_none() {
+                    return Some(*term);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(key: &str, revision: i64) -> Arc<Stored> {
+        Arc::new(Stored { key: key.to_owned(), value: bytes::Bytes::new(), create_revision: 1, mod_revision: revision })
+    }
+
+    /// The terms of an object in these tests: the letters of its name.
+    fn letters() -> Index {
+        Index::new(Some(Arc::new(|stored: &Stored, terms: &mut Vec<Term>| {
+            terms.extend(stored.key.rsplit('/').next().unwrap_or_default().chars().map(letter));
+        })))
+    }
+
+    fn letter(letter: char) -> Term {
+        Term::new("letter", &letter.to_string(), "")
+    }
+
+    #[test]
+    fn objects_are_found_by_each_of_their_terms_and_the_rarest_is_known() {
+        let mut index = letters();
+        for key in ["/a/abc", "/a/ab", "/b/a", "/\u{10ffff}/a"] {
+            index.replace(None, Some(&stored(key, 1)));
+        }
+        let found = |index: &Index, term, prefix: &str, start: &str| {
+            index.range(letter(term), prefix, start).map(|s| s.key.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&index, 'a', "", ""), ["/a/ab", "/a/abc", "/b/a", "/\u{10ffff}/a"]);
+        assert_eq!(found(&index, 'a', "/a/", ""), ["/a/ab", "/a/abc"]);
+        assert_eq!(found(&index, 'a', "/a/", "/a/ab\0"), ["/a/abc"]);
+        assert_eq!(found(&index, 'a', "/a/", "/b"), [""; 0]);
+        assert_eq!(found(&index, 'c', "/\u{10ffff}", ""), [""; 0]);
+        assert_eq!(found(&index, 'a', "/\u{10ffff}", ""), ["/\u{10ffff}/a"]);
+        assert_eq!(index.rarest(&[letter('a'), letter('b'), letter('c')], ""), Some(letter('c')));
+        assert_eq!(index.rarest(&[letter('a'), letter('b')], "/b/"), Some(letter('b')));
+        assert_eq!(index.rarest(&[], ""), None);
+    }
+
+    #[test]
+    fn what_is_replaced_is_found_no_more() {
+        let mut index = letters();
+        let old = stored("/a/ab", 1);
+        index.replace(None, Some(&old));
+        let new = stored("/a/ab", 2);
+        index.replace(Some(&old), Some(&new));
+        assert_eq!(index.range(letter('a'), "", "").map(|s| s.mod_revision).collect::<Vec<_>>(), [2]);
+        index.replace(Some(&new), None);
+        assert!(index.entries.is_empty());
+    }
+}

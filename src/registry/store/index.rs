@@ -1,0 +1,44 @@
+//! What objects are found by without looking at all of them: their labels, and the field that many clients ask for.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::cacher::{IndexFn, Term};
+use crate::codec;
+use crate::meta::selector::FieldReader;
+use crate::meta::selector::labels::Operator;
+use crate::storage::Stored;
+
+use super::{Selection, Store};
+use crate::registry::Strategy;
+
+const LABEL: &str = "label";
+const FIELD: &str = "field";
+
+/// Lists the terms of the store's objects for the watch cache.
+pub(super) fn reader(store: &Store) -> IndexFn {
+    let bare = Store { cacher: None, ..store.clone() };
+    Arc::new(move |stored: &Stored, terms: &mut Vec<Term>| match bare.message(stored) {
+        Ok(Some(message)) => read(&bare, &message, message.labels(), terms),
+        _ => {
+            let document = codec::json::Reader::new(&stored.value);
+            read(&bare, &document, document.labels(), terms);
+        }
+    })
+}
+
+fn read<'a>(store: &Store, object: &dyn FieldReader, labels: impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)>, terms: &mut Vec<Term>) {
+    terms.extend(labels.map(|(key, value)| Term::new(LABEL, &key, &value)));
+    let strategy = &*store.resource.strategy;
+    terms.extend(strategy.indexed_field().map(|field| Term::new(FIELD, field, &strategy.selectable_value(object, field))));
+}
+
+/// The terms that every object has which the selection takes, those of fields first.
+pub(super) fn terms(selection: &Selection, strategy: &dyn Strategy) -> Vec<Term> {
+    let field = strategy.indexed_field().and_then(|field| Some(Term::new(FIELD, field, selection.fields.required(field)?)));
+    let labels = selection.labels.requirements.iter().filter_map(|one| match (one.operator, one.values.as_slice()) {
+        (Operator::Equals | Operator::In, [value]) => Some(Term::new(LABEL, &one.key, value)),
+        _ => None,
+    });
+    field.into_iter().chain(labels).collect()
+}
