@@ -14,6 +14,9 @@ use super::body::{self, Body};
 /// Bytes rendered at once, about: what one slow reader costs.
 const CHUNK: usize = 64 * 1024;
 
+/// Bytes handed on at once: with its head an HTTP/2 frame of them fills a TLS record.
+const FRAME: usize = 16 * 1024 - 9;
+
 /// A list between `head` and `tail`, its items separated by `separator`. The first chunk is rendered at once: what fails in it fails
 /// the request, what fails later cuts the answer off.
 pub fn stream<I, R>(head: Vec<u8>, items: I, separator: &'static [u8], tail: Vec<u8>, render: R) -> Result<Body>
@@ -28,19 +31,22 @@ where
     if rest.done {
         return Ok(body::full(first));
     }
-    let chunks = futures::stream::unfold((Some(Bytes::from(first)), rest), |(ready, mut rest)| async move {
-        if let Some(ready) = ready {
-            return Some((Ok(ready), (None, rest)));
+    let frames = futures::stream::unfold((Bytes::from(first), rest), |(mut ready, mut rest)| async move {
+        if ready.is_empty() {
+            if rest.done {
+                return None;
+            }
+            let mut chunk = Vec::with_capacity(CHUNK + CHUNK / 4);
+            if let Err(status) = rest.chunk(&mut chunk) {
+                rest.done = true;
+                return Some((Err(std::io::Error::other(status.message)), (Bytes::new(), rest)));
+            }
+            ready = Bytes::from(chunk);
         }
-        if rest.done {
-            return None;
-        }
-        let mut chunk = Vec::with_capacity(CHUNK + CHUNK / 4);
-        let outcome = rest.chunk(&mut chunk);
-        rest.done |= outcome.is_err();
-        Some((outcome.map(|()| Bytes::from(chunk)).map_err(|status| std::io::Error::other(status.message)), (None, rest)))
+        let frame = ready.split_to(ready.len().min(FRAME));
+        Some((Ok(Frame::data(frame)), (ready, rest)))
     });
-    Ok(StreamBody::new(futures::StreamExt::map(chunks, |chunk| chunk.map(Frame::data))).boxed_unsync())
+    Ok(StreamBody::new(frames).boxed_unsync())
 }
 
 /// What has not been rendered yet.

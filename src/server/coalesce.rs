@@ -2,57 +2,74 @@
 //! and system calls.
 //!
 //! An HTTP/2 connection writes and flushes frame by frame, each of which would be a record and a call of its own. Here a flush
-//! does nothing; [`Flush::serve`] flushes in earnest after each turn of the connection's task.
+//! does nothing; [`Flush::serve`] flushes in earnest after each turn of the connection's task. Small writes are put together
+//! before they are encrypted, large ones are encrypted where they lie.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice, Write};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_rustls::server::TlsStream;
 
-/// Bytes that are gathered, at most; what is larger is not gathered at all.
-const MAX_GATHERED: usize = 64 * 1024;
+/// Writes below this are put together with others.
+const SMALL: usize = 4 * 1024;
+/// What a TLS record holds.
+const RECORD: usize = 16 * 1024;
+/// Encrypted bytes that wait to be sent, about.
+const MAX_SEALED: usize = 128 * 1024;
 
 struct Inner<S> {
-    stream: S,
-    gathered: BytesMut,
+    stream: TlsStream<S>,
+    /// Small writes, not encrypted yet: less than a record.
+    gathered: Vec<u8>,
+    /// Bytes that were encrypted since the stream was last flushed.
+    sealed: usize,
 }
 
-impl<S: AsyncWrite + Unpin> Inner<S> {
-    /// Hands what is gathered to the stream.
-    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.gathered.is_empty() {
-            let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.gathered))?;
-            if written == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            self.gathered.advance(written);
+impl<S: AsyncRead + AsyncWrite + Unpin> Inner<S> {
+    /// Takes in some of the slices; waits while there is no room.
+    fn poll_take(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        if self.sealed >= MAX_SEALED {
+            ready!(self.poll_send(cx))?;
         }
-        // An idle connection holds no memory.
-        self.gathered = BytesMut::new();
+        let len = slices.iter().map(|slice| slice.len()).sum();
+        if self.gathered.len() + len > RECORD || len >= SMALL {
+            self.seal_gathered()?;
+        }
+        if len < SMALL {
+            slices.iter().for_each(|slice| self.gathered.extend_from_slice(slice));
+            return Poll::Ready(Ok(len));
+        }
+        let sealed = self.stream.get_mut().1.writer().write_vectored(slices)?;
+        self.sealed += sealed;
+        Poll::Ready(Ok(sealed))
+    }
+
+    fn seal_gathered(&mut self) -> io::Result<()> {
+        self.stream.get_mut().1.writer().write_all(&self.gathered)?;
+        self.sealed += self.gathered.len();
+        self.gathered.clear();
+        Ok(())
+    }
+
+    /// Hands what is encrypted to the socket.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.sealed = 0;
         Poll::Ready(Ok(()))
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_drain(cx))?;
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    /// Takes in some of `bytes`; waits while there is no room.
-    fn poll_gather(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.gathered.len() >= MAX_GATHERED {
-            ready!(self.poll_drain(cx))?;
+        if !self.gathered.is_empty() {
+            self.seal_gathered()?;
+            // An idle connection holds no memory.
+            self.gathered = Vec::new();
         }
-        if self.gathered.is_empty() && bytes.len() >= MAX_GATHERED {
-            return Pin::new(&mut self.stream).poll_write(cx, bytes);
-        }
-        let taken = bytes.len().min(MAX_GATHERED - self.gathered.len());
-        self.gathered.extend_from_slice(&bytes[..taken]);
-        Poll::Ready(Ok(taken))
+        self.poll_send(cx)
     }
 }
 
@@ -63,12 +80,14 @@ pub struct Coalesced<S>(Arc<Mutex<Inner<S>>>);
 pub struct Flush<S>(Arc<Mutex<Inner<S>>>);
 
 /// Both halves for a stream.
-pub fn coalesce<S>(stream: S) -> (Coalesced<S>, Flush<S>) {
-    let inner = Arc::new(Mutex::new(Inner { stream, gathered: BytesMut::new() }));
+pub fn coalesce<S>(mut stream: TlsStream<S>) -> (Coalesced<S>, Flush<S>) {
+    // The limit is here.
+    stream.get_mut().1.set_buffer_limit(None);
+    let inner = Arc::new(Mutex::new(Inner { stream, gathered: Vec::new(), sealed: 0 }));
     (Coalesced(inner.clone()), Flush(inner))
 }
 
-impl<S: AsyncWrite + Unpin> Flush<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> Flush<S> {
     /// Runs what serves the connection, and flushes whenever it has done what there was to do.
     pub async fn serve<F: Future>(self, serving: F) -> F::Output {
         let mut serving = pin!(serving);
@@ -82,34 +101,19 @@ impl<S: AsyncWrite + Unpin> Flush<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Coalesced<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Coalesced<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0.lock().stream).poll_read(cx, buffer)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Coalesced<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Coalesced<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.0.lock().poll_gather(cx, bytes)
+        self.0.lock().poll_take(cx, &[IoSlice::new(bytes)])
     }
 
-    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, slices: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        let mut inner = self.0.lock();
-        let mut taken = 0;
-        for slice in slices.iter().filter(|slice| !slice.is_empty()) {
-            match inner.poll_gather(cx, slice) {
-                Poll::Ready(Ok(count)) => {
-                    taken += count;
-                    if count < slice.len() {
-                        break;
-                    }
-                }
-                other if taken == 0 => return other,
-                // The next call meets it again.
-                _ => break,
-            }
-        }
-        Poll::Ready(Ok(taken))
+    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.0.lock().poll_take(cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -130,21 +134,46 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Coalesced<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use std::time::Duration;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio_rustls::{TlsAcceptor, TlsConnector, client};
+
+    /// Both ends of a TLS connection over a pipe that holds so many bytes.
+    async fn pair(room: usize) -> (TlsStream<DuplexStream>, client::TlsStream<DuplexStream>) {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+        let (cert, key) = (made.cert.der().clone(), made.signing_key.serialize_der().try_into().expect("a key"));
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let server = rustls::ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().expect("versions");
+        let mut server = server.with_no_client_auth().with_single_cert(vec![cert.clone()], key).expect("a configuration");
+        // Nobody would read them.
+        server.send_tls13_tickets = 0;
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(cert).expect("a root");
+        let client = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().expect("versions");
+        let client = client.with_root_certificates(roots).with_no_client_auth();
+        let (near, far) = tokio::io::duplex(room);
+        let name = "localhost".try_into().expect("a name");
+        let (server, client) =
+            tokio::join!(TlsAcceptor::from(Arc::new(server)).accept(near), TlsConnector::from(Arc::new(client)).connect(name, far));
+        (server.expect("a handshake"), client.expect("a handshake"))
+    }
 
     #[tokio::test]
     async fn writes_arrive_after_the_turn_and_in_order() {
-        let (near, mut far) = tokio::io::duplex(10_000);
+        let (near, mut far) = pair(10_000).await;
         let (mut stream, flush) = coalesce(near);
         let serving = flush.serve(async move {
             for number in 0..50_000_u32 {
                 stream.write_all(&number.to_be_bytes()).await.expect("room");
                 stream.flush().await.expect("nothing to do");
             }
-            let large = vec![7; 3 * MAX_GATHERED];
-            let parts = [io::IoSlice::new(&[]), io::IoSlice::new(&large[..1])];
-            assert_eq!(stream.write_vectored(&parts).await.expect("room"), 1);
-            stream.write_all(&large[1..]).await.expect("room");
+            let large = vec![7; 3 * MAX_SEALED];
+            let mut sent = 0;
+            while sent < large.len() {
+                let parts = [IoSlice::new(&[]), IoSlice::new(&large[sent..]), IoSlice::new(&[])];
+                sent += stream.write_vectored(&parts).await.expect("room");
+            }
+            stream.write_all(&[8]).await.expect("room");
             stream.shutdown().await.expect("an end");
         });
         let reading = async {
@@ -154,14 +183,15 @@ mod tests {
         };
         let ((), all) = tokio::join!(serving, reading);
         let mut want: Vec<u8> = (0..50_000_u32).flat_map(u32::to_be_bytes).collect();
-        want.extend(vec![7; 3 * MAX_GATHERED]);
+        want.extend(vec![7; 3 * MAX_SEALED]);
+        want.push(8);
         assert_eq!(all.len(), want.len());
         assert!(all == want);
     }
 
     #[tokio::test]
     async fn what_is_written_before_waiting_is_sent() {
-        let (near, mut far) = tokio::io::duplex(100);
+        let (near, mut far) = pair(100).await;
         let (mut stream, flush) = coalesce(near);
         let serving = flush.serve(async move {
             stream.write_all(b"ping").await.expect("room");
@@ -173,8 +203,25 @@ mod tests {
             let mut asked = [0; 4];
             far.read_exact(&mut asked).await.expect("a question");
             far.write_all(b"pong").await.expect("room");
+            far.flush().await.expect("room");
             asked
         };
         assert_eq!(tokio::join!(serving, answering), (*b"pong", *b"ping"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_read_is_not_written_for() {
+        let (near, _far) = pair(1000).await;
+        let (mut stream, flush) = coalesce(near);
+        let serving = flush.serve(async move {
+            for taken in 0.. {
+                if tokio::time::timeout(Duration::from_secs(1), stream.write_all(&[0; 1000])).await.is_err() {
+                    return taken * 1000;
+                }
+            }
+            0
+        });
+        let taken = serving.await;
+        assert!((MAX_SEALED..=MAX_SEALED + 3 * RECORD).contains(&taken), "{taken}");
     }
 }
