@@ -78,7 +78,9 @@ fn rows(c: &mut Criterion) {
     c.bench_function("table row", |b| {
         b.iter(|| {
             out.clear();
-            rows.row(protobuf::Message { bytes: black_box(&stored), ty }, Some(7), &mut out)
+            let message = protobuf::Message { bytes: black_box(&stored), ty };
+            let cells = rows.cells(message)?;
+            rows.row(message, Some(7), &cells, None, &mut out)
         })
     });
     c.bench_function("table row by tree", |b| {

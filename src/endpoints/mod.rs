@@ -2,6 +2,7 @@
 
 pub mod body;
 pub mod frames;
+pub mod rendered;
 pub mod handlers;
 mod list_body;
 pub mod negotiate;
@@ -42,6 +43,7 @@ pub struct Api {
     pub clock: Clock,
     /// Frames of watch events that others may want, too.
     pub frames: Arc<frames::FrameCache>,
+    pub rendered: Arc<rendered::RenderedCache>,
     /// Cancelled when the server is about to end: watches end then.
     pub draining: CancellationToken,
     /// The shortest time that a watch without a timeout of its own lasts, in seconds.

@@ -1,5 +1,7 @@
 //! Representations that are made of stored bytes without a tree in between.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use crate::codec::{self, json, protobuf};
@@ -12,6 +14,7 @@ use crate::storage::Stored;
 use super::body::Body;
 use super::list_body;
 use super::negotiate::{Form, MediaType, Output};
+use super::rendered::{Rendered, RenderedCache};
 use super::respond;
 
 /// One of them.
@@ -67,17 +70,17 @@ impl Plain {
     /// Appends the JSON of an object, without `kind` and `apiVersion` where they are empty.
     fn json(self, message: protobuf::Message, stored: &Stored, api_version: &str, kind: &str, out: &mut Vec<u8>) -> Result<()> {
         if self.metadata.is_none() {
-            return protobuf::to_json(message.bytes, message.ty, api_version, kind, stored.written_at(), out).map_err(unreadable);
+            return protobuf::to_json(message.bytes, message.ty, api_version, kind, stored.written_at(), out).map(drop).map_err(unreadable);
         }
         table::write_partial_of(out, message, stored.written_at(), api_version).map_err(unreadable)
     }
 
     /// The body of a list; `None` if one of its objects takes a tree.
-    pub fn list(self, store: &Store, page: &Page) -> Result<Option<Body>> {
-        if self.protobuf { self.protobuf_list(store, page) } else { self.json_list(store, page) }
+    pub fn list(self, store: &Store, rendered: &Arc<RenderedCache>, page: &Page) -> Result<Option<Body>> {
+        if self.protobuf { self.protobuf_list(store, page) } else { self.json_list(store, rendered, page) }
     }
 
-    fn json_list(self, store: &Store, page: &Page) -> Result<Option<Body>> {
+    fn json_list(self, store: &Store, rendered: &Arc<RenderedCache>, page: &Page) -> Result<Option<Body>> {
         let (api_version, kind) = self.type_meta(&store.resource);
         // An empty list of metadata has no items at all.
         if self.metadata.is_some() && page.items.clone().next().is_none() {
@@ -87,12 +90,18 @@ impl Plain {
         let mut head = json::encode(&empty);
         head.truncate(head.len() - b"null}".len());
         head.push(b'[');
-        // Items of a list of the kind itself carry no kind.
-        let (api_version, kind) = if self.metadata.is_some() { (api_version, kind) } else { (String::new(), "") };
-        let (kind, store) = (kind.to_owned(), store.clone());
+        let (store, rendered) = (store.clone(), rendered.clone());
         let render = move |stored: &Stored, out: &mut Vec<u8>| {
             let message = store.message(stored)?.ok_or_else(|| unreadable(codec::DecodeError::new("it is no protobuf")))?;
-            self.json(message, stored, &api_version, &kind, out)
+            let gvr = &store.resource.gvr;
+            if self.metadata.is_none() {
+                return rendered.append(gvr, stored, message, out).map_err(unreadable);
+            }
+            match rendered.get(gvr, stored).as_deref().and_then(Rendered::metadata) {
+                Some(metadata) => table::write_partial_with(out, metadata, &api_version),
+                None => table::write_partial_of(out, message, stored.written_at(), &api_version).map_err(unreadable)?,
+            }
+            Ok(())
         };
         list_body::stream(head, page.items.clone(), b",", b"]}\n".to_vec(), render).map(Some)
     }

@@ -21,6 +21,7 @@ use super::body::{self, Body};
 use super::list_body;
 use super::negotiate::{Form, MediaType, Output};
 use super::plain::Plain;
+use super::rendered::RenderedCache;
 
 /// The longest a Warning header may get in all, in bytes (apiserver `endpoints/filters/warning.go`).
 const WARNINGS_MAX_BYTES: usize = 4 * 1024;
@@ -40,6 +41,7 @@ pub enum Shown {
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     pub store: &'a Store,
+    pub rendered: &'a Arc<RenderedCache>,
     pub output: Output,
     pub include: IncludeObject,
     pub now: Timestamp,
@@ -103,7 +105,8 @@ impl View<'_> {
             let meta = table::ListMeta { resource_version: &revision, ..table::ListMeta::default() };
             format.head(meta, headers, &mut out);
             out.extend_from_slice(format.before_row(true));
-            rows.row(message, stored.written_at(), &mut out).map_err(unreadable)?;
+            let cells = rows.cells(message).map_err(unreadable)?;
+            rows.row(message, stored.written_at(), &cells, None, &mut out).map_err(unreadable)?;
             out.extend_from_slice(format.tail(false));
             return Ok(out);
         }
@@ -133,10 +136,15 @@ impl View<'_> {
         format.head(meta, true, &mut head);
         head.extend_from_slice(format.before_row(true));
         let tail = [format.tail(false), b"\n"].concat();
-        let store = self.store.clone();
+        let (store, rendered) = (self.store.clone(), self.rendered.clone());
         let render = move |stored: &Stored, out: &mut Vec<u8>| {
             let message = store.message(stored)?.ok_or_else(|| Status::internal("a stored object is no protobuf"))?;
-            rows.row(message, stored.written_at(), out).map_err(unreadable)
+            let (revision, cells) = (stored.written_at(), || rows.cells(message));
+            match rendered.get(&store.resource.gvr, stored) {
+                Some(rendered) => rendered.cells(cells).and_then(|cells| rows.row(message, revision, cells, rendered.metadata(), out)),
+                None => cells().and_then(|cells| rows.row(message, revision, &cells, None, out)),
+            }
+            .map_err(unreadable)
         };
         list_body::stream(head, page.items.clone(), format.before_row(false), tail, render).map(Some)
     }
@@ -187,7 +195,7 @@ impl View<'_> {
     /// The body of a list.
     pub fn list(&self, page: Page) -> Result<Body> {
         if let Some(plain) = self.plain()
-            && let Some(body) = plain.list(self.store, &page)?
+            && let Some(body) = plain.list(self.store, self.rendered, &page)?
         {
             return Ok(body);
         }

@@ -2,12 +2,11 @@
 
 use std::borrow::Cow;
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::jsonpath::{self, JsonPath};
 use crate::meta::{Object, time};
-use crate::registry::printers::duration;
+use crate::registry::cells::Cell;
 use crate::registry::table::{Column, TablePrinter};
 use crate::registry::validation::Fields;
 
@@ -58,13 +57,13 @@ impl TablePrinter for CustomPrinter {
         &self.columns
     }
 
-    fn cells(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+    fn cells(&self, object: &Object) -> Vec<Cell> {
         let root = Value::Object(object.0.clone());
-        let mut cells = vec![object.name().into()];
+        let mut cells: Vec<Cell> = vec![object.name().into()];
         cells.extend(self.paths.iter().zip(&self.columns[1..]).map(|(path, column)| match path.find(&root).first() {
-            None => Value::Null,
+            None => Value::Null.into(),
             Some(value) if column.kind == "string" => jsonpath::print(value).into(),
-            Some(value) => cell(&column.kind, value, now),
+            Some(value) => cell(&column.kind, value),
         }));
         cells
     }
@@ -75,19 +74,20 @@ impl TablePrinter for CustomPrinter {
 }
 
 /// A value as a column of a type shows it; null where it is of another type.
-fn cell(kind: &str, value: &Value, now: Timestamp) -> Value {
-    match (kind, value) {
+fn cell(kind: &str, value: &Value) -> Cell {
+    let value = match (kind, value) {
         ("integer", Value::Number(number)) => {
             number.as_i64().or_else(|| number.as_f64().map(|float| float as i64)).map_or(Value::Null, Value::from)
         }
         ("number", Value::Number(number)) => number.as_f64().map_or(Value::Null, whole),
         ("boolean", Value::Bool(_)) => value.clone(),
         ("date", Value::String(text)) => match time::parse(text) {
-            Ok(_) => duration::since(text, now).into(),
+            Ok(_) => return Cell::since(text),
             Err(_) => "<invalid>".into(),
         },
         _ => Value::Null,
-    }
+    };
+    value.into()
 }
 
 /// A number as Go's JSON writes a float: without a fraction where there is none.

@@ -1,6 +1,7 @@
 //! Resources: what each kind does beyond its schema (Strategy), and the generic store that every verb goes through.
 
 pub mod builtin;
+pub mod cells;
 pub mod printers;
 pub mod resource;
 pub mod scale;

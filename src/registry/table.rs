@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::cells::{Cell, Cells};
 use super::printers::paths;
 use crate::codec::protobuf::{self, Message, Projection};
 use crate::codec::{DecodeError, json};
@@ -40,8 +41,8 @@ pub struct RowCondition {
 pub trait TablePrinter: Send + Sync {
     fn columns(&self) -> &[Column];
 
-    /// The cells of one row, one for each column. Ages are relative to `now`.
-    fn cells(&self, object: &Object, now: Timestamp) -> Vec<Value>;
+    /// The cells of one row, one for each column.
+    fn cells(&self, object: &Object) -> Vec<Cell>;
 
     /// What is to be said of the row as a whole.
     fn condition(&self, _object: &Object) -> Option<&'static RowCondition> {
@@ -146,21 +147,21 @@ impl Format<'_> {
 
     /// Appends a row, whose object `show` appends.
     fn row_with(&self, object: &Object, out: &mut Vec<u8>, show: impl FnOnce(IncludeObject, &mut Vec<u8>)) {
-        out.extend_from_slice(b"{\"cells\":[");
-        for (index, cell) in self.printer.cells(object, self.now).iter().enumerate() {
-            if index > 0 {
-                out.push(b',');
-            }
-            json::encode_value(cell, out);
-        }
-        out.push(b']');
-        if let Some(RowCondition { kind, status, reason, message }) = self.printer.condition(object) {
-            out.extend_from_slice(b",\"conditions\":");
-            json::encode_value(&json!([{"type": kind, "status": status, "reason": reason, "message": message}]), out);
-        }
+        self.write(&self.cells(object), out, |out| show(self.include, out));
+    }
+
+    fn cells(&self, object: &Object) -> Cells {
+        Cells::new(&self.printer.cells(object), self.printer.condition(object))
+    }
+
+    /// Appends a row of these cells, whose object `show` appends.
+    fn write<T>(&self, cells: &Cells, out: &mut Vec<u8>, show: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        out.push(b'{');
+        cells.write(self.now, out);
         out.extend_from_slice(b",\"object\":");
-        show(self.include, out);
+        let outcome = show(out);
         out.push(b'}');
+        outcome
     }
 }
 
@@ -189,25 +190,40 @@ impl<'a> Rows<'a> {
         self.format
     }
 
-    /// Appends the row of a message at a revision.
+    /// The cells of a message.
+    ///
+    /// # Errors
+    /// As [`protobuf::decode`].
+    pub fn cells(&self, message: Message) -> std::result::Result<Cells, DecodeError> {
+        Ok(self.format.cells(&protobuf::decode_part(message.bytes, message.ty, &self.part)?))
+    }
+
+    /// Appends the row of a message at a revision, with cells that [`Rows::cells`] made, and the JSON of its metadata where that
+    /// is at hand.
     ///
     /// # Errors
     /// As [`protobuf::decode`]; what was appended is then of no use.
-    pub fn row(&self, message: Message, revision: Option<i64>, out: &mut Vec<u8>) -> std::result::Result<(), DecodeError> {
-        let Message { bytes, ty } = message;
-        let object = protobuf::decode_part(bytes, ty, &self.part)?;
-        let mut outcome = Ok(());
-        self.format.row_with(&object, out, |include, out| {
-            outcome = match include {
-                IncludeObject::None => {
-                    out.extend_from_slice(b"null");
-                    Ok(())
-                }
-                IncludeObject::Metadata => write_partial_of(out, message, revision, self.format.api_version),
-                IncludeObject::Object => protobuf::to_json(bytes, ty, &self.gvk.api_version(), &self.gvk.kind, revision, out),
-            };
-        });
-        outcome
+    pub fn row(
+        &self,
+        message: Message,
+        revision: Option<i64>,
+        cells: &Cells,
+        metadata: Option<&[u8]>,
+        out: &mut Vec<u8>,
+    ) -> std::result::Result<(), DecodeError> {
+        let (Message { bytes, ty }, format) = (message, &self.format);
+        format.write(cells, out, |out| match (format.include, metadata) {
+            (IncludeObject::None, _) => {
+                out.extend_from_slice(b"null");
+                Ok(())
+            }
+            (IncludeObject::Metadata, Some(metadata)) => {
+                write_partial_with(out, metadata, format.api_version);
+                Ok(())
+            }
+            (IncludeObject::Metadata, None) => write_partial_of(out, message, revision, format.api_version),
+            (IncludeObject::Object, _) => protobuf::to_json(bytes, ty, &self.gvk.api_version(), &self.gvk.kind, revision, out).map(drop),
+        })
     }
 }
 
@@ -259,6 +275,13 @@ pub fn write_partial(out: &mut Vec<u8>, object: &Object, api_version: &str) {
     out.push(b'}');
 }
 
+/// Like [`write_partial`], with the JSON of the metadata.
+pub fn write_partial_with(out: &mut Vec<u8>, metadata: &[u8], api_version: &str) {
+    open_partial(out, api_version);
+    out.extend_from_slice(metadata);
+    out.push(b'}');
+}
+
 /// A field of DaemonSets that is an annotation in apps/v1 alone.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
@@ -283,6 +306,11 @@ pub fn bare_metadata(object: &Object) -> Cow<'_, Value> {
 /// The type whose bare metadata are not its metadata.
 static DAEMON_SET: LazyLock<Option<TypeId>> = LazyLock::new(|| Some(crate::schema::builtin().named("k8s.io.api.apps.v1.DaemonSet")?.id));
 
+/// Whether the bare metadata of objects of a type are the metadata that they show.
+pub fn shows_metadata(ty: TypeRef) -> bool {
+    Some(ty.id) != *DAEMON_SET || !std::ptr::eq(ty.schema, crate::schema::builtin())
+}
+
 /// Like [`write_partial`], of a stored message at a revision, whose metadata alone is read.
 ///
 /// # Errors
@@ -293,7 +321,7 @@ pub fn write_partial_of(
     revision: Option<i64>,
     api_version: &str,
 ) -> std::result::Result<(), DecodeError> {
-    if Some(message.ty.id) == *DAEMON_SET && std::ptr::eq(message.ty.schema, crate::schema::builtin()) {
+    if !shows_metadata(message.ty) {
         let mut object = protobuf::decode(message.bytes, message.ty)?;
         object.insert("kind".to_owned(), "DaemonSet".into());
         if let Some(revision) = revision {
@@ -483,7 +511,8 @@ mod tests {
             for include in [IncludeObject::None, IncludeObject::Metadata, IncludeObject::Object] {
                 let format = Format { printer, api_version: "meta.k8s.io/v1", include, now };
                 let (mut direct, mut by_tree) = (Vec::new(), Vec::new());
-                Rows::new(format, &gvr, &gvk, ty).row(Message { bytes: &bytes, ty }, Some(7), &mut direct).expect("valid");
+                let (rows, message) = (Rows::new(format, &gvr, &gvk, ty), Message { bytes: &bytes, ty });
+                rows.row(message, Some(7), &rows.cells(message).expect("valid"), None, &mut direct).expect("valid");
                 let mut typed = tree.clone();
                 typed.shift_insert(0, "kind".to_owned(), kind.into());
                 typed.shift_insert(1, "apiVersion".to_owned(), api_version.into());

@@ -105,6 +105,11 @@ impl Prepared {
         Self { head, length: text.len(), long: Box::default() }
     }
 
+    /// The length of the text in bytes.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
     /// Appends the text.
     #[inline(always)]
     pub fn append(&self, out: &mut Vec<u8>) {

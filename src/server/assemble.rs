@@ -83,6 +83,7 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper), AssembleError> {
             token_reviewer: authentication.chain,
             clock,
             frames: Arc::default(),
+            rendered: Arc::default(),
             draining: parts.shutdown.draining(),
             min_request_timeout: config.requests.min_watch.as_secs(),
             tokens,

@@ -16,11 +16,15 @@ use super::listener::Listener;
 use super::shutdown::{self, Shutdown};
 use super::tls::{self, TlsError};
 use crate::cacher::Feed;
+use crate::endpoints::rendered::RenderedCache;
 use crate::storage::compaction::Compactor;
 use crate::storage::embedded::Embedded;
 use crate::storage::etcd3::{self, Etcd3};
 use crate::storage::{Storage, StorageError};
 use crate::telemetry::health::Health;
+
+/// How often it is looked for rendered objects that nobody asks for.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What `--version` says.
 pub const VERSION: &str = "Kubernetes v1.36.2";
@@ -145,6 +149,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
     };
     let (chain, keeper) = assemble(&parts).await?;
     let keeper = tokio::spawn(keeper.run(shutdown.clone()));
+    tokio::spawn(sweep(chain.api.rendered.clone(), shutdown.clone()));
     if let Some(interval) = config.storage.compaction_interval {
         for place in std::iter::once(&place).chain(parts.apart.places()) {
             tokio::spawn(compact(place.clone(), interval, shutdown.clone()));
@@ -162,6 +167,16 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
         tracing::error!("what keeps the cluster's objects has panicked");
     }
     Ok(())
+}
+
+/// Gives memory back that lists took, when nobody lists any more.
+async fn sweep(rendered: Arc<RenderedCache>, shutdown: Shutdown) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(SWEEP_INTERVAL) => rendered.sweep(),
+            () = shutdown.stopped() => return,
+        }
+    }
 }
 
 /// The embedded store, or etcd as soon as it answers.

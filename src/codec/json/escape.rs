@@ -104,7 +104,7 @@ pub(in crate::codec) fn write_part(document: &[u8], start: usize, end: usize, ou
 }
 
 /// Appends a string with quotes. As Go does, `<`, `>`, `&` and the line separators of Unicode are escaped.
-pub(in crate::codec) fn write_string(text: &str, out: &mut Vec<u8>) {
+pub fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     let at = copy_plain(text.as_bytes(), 0, text.len(), out, is_special_text);
     if at < text.len() {

@@ -11,7 +11,8 @@ mod tree;
 pub use decode::decode;
 pub use encode::{encode, encode_pretty, encode_value, encode_value_pretty, text_of};
 pub(super) use encode::{write_f64, write_i64};
-pub(super) use escape::{compact_part, write_part, write_string};
+pub use escape::write_string;
+pub(super) use escape::{compact_part, write_part};
 pub use reader::Reader;
 pub use tree::parse;
 

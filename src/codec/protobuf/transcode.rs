@@ -4,6 +4,7 @@
 //! write them in the order of the schema. What a field shows besides its value is prepared ([`WireField`]).
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::decode::{IntOrString, int_or_string, quantity, timestamp};
 use super::locate::{MAX_LENGTH, NOWHERE, Part, Span, Value, next_value};
@@ -13,7 +14,8 @@ use crate::meta::time;
 use crate::schema::{Arity, Schema, SchemaAlternative, Shape, TypeId, TypeRef, WireField, WireType};
 
 /// Appends the JSON of a message (without its envelope): `kind` and `apiVersion` first unless they are empty, then the
-/// fields in the order of the schema. `resource_version` takes the place of `metadata.resourceVersion`.
+/// fields in the order of the schema. `resource_version` takes the place of `metadata.resourceVersion`. Returns where in `out` the
+/// value of `metadata` lies (nowhere if it has none).
 ///
 /// # Errors
 /// As [`super::decode`]; what was appended is then of no use.
@@ -24,7 +26,7 @@ pub fn to_json(
     kind: &str,
     resource_version: Option<i64>,
     out: &mut Vec<u8>,
-) -> Result<(), DecodeError> {
+) -> Result<Range<usize>, DecodeError> {
     let mut transcoder = Transcoder::new(bytes, ty.schema, resource_version, out)?;
     let open = transcoder.out.len();
     for (key, value) in [(",\"kind\":", kind), (",\"apiVersion\":", api_version)] {
@@ -36,7 +38,7 @@ pub fn to_json(
     let whole = Part { start: 0, end: bytes.len() };
     transcoder.fields(whole, ty.id, 0, 0, None)?;
     transcoder.close(open, *b"{}");
-    Ok(())
+    Ok(transcoder.metadata)
 }
 
 /// Appends the JSON of the `metadata` of a message, as [`to_json`] would show it.
@@ -60,6 +62,8 @@ struct Transcoder<'a> {
     spans: Vec<Span>,
     out: &'a mut Vec<u8>,
     revision: Option<i64>,
+    /// Where the metadata at the top were written.
+    metadata: Range<usize>,
     /// So far every message was in the order that everybody writes. Once one was not, none is tried in that order any more: a
     /// message is begun twice at most, however deep it lies.
     orderly: bool,
@@ -70,7 +74,7 @@ impl<'a> Transcoder<'a> {
         if document.len() > MAX_LENGTH {
             return Err(DecodeError::new("the message is too long"));
         }
-        Ok(Self { schema, document, spans: Vec::with_capacity(256), out, revision, orderly: true })
+        Ok(Self { schema, document, spans: Vec::with_capacity(256), out, revision, metadata: 0..0, orderly: true })
     }
 
     /// The values in a stretch of the document.
@@ -139,8 +143,13 @@ impl<'a> Transcoder<'a> {
                 self.out.extend_from_slice(&field.absent);
             } else {
                 let span = if present >> place & 1 == 0 { Span::default() } else { self.spans[base + place] };
-                let inner = if depth == 0 && ty.metadata == Some(place) { self.revision } else { None };
-                self.field(field, span, Open { depth, top, revision: inner })?;
+                if depth == 0 && ty.metadata == Some(place) {
+                    let begun = self.out.len() + field.key.length();
+                    self.field(field, span, Open { depth, top, revision: self.revision })?;
+                    self.metadata = begun..self.out.len();
+                } else {
+                    self.field(field, span, Open { depth, top, revision: None })?;
+                }
             }
         }
         Ok(())

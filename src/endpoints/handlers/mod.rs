@@ -220,7 +220,7 @@ impl<'a> Exchange<'a> {
             negotiate::Form::Table(_) => IncludeObject::parse(self.request.query.get("includeObject").unwrap_or(""))?,
             _ => IncludeObject::default(),
         };
-        Ok(View { store: &self.store, output: self.output, include, now: self.api.clock.now() })
+        Ok(View { store: &self.store, rendered: &self.api.rendered, output: self.output, include, now: self.api.clock.now() })
     }
 
     pub fn answer(&self, code: u16, shown: Shown) -> Result<Response<Body>> {

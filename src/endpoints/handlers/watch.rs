@@ -27,6 +27,7 @@ use crate::base::clock::Clock;
 use crate::endpoints::body::Body;
 use crate::endpoints::frames::{FrameCache, FrameKey};
 use crate::endpoints::negotiate::{Form, MediaType, Output};
+use crate::endpoints::rendered::RenderedCache;
 use crate::endpoints::respond::{self, Shown, View};
 use crate::endpoints::websocket;
 
@@ -59,6 +60,7 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
         include,
         clock: x.api.clock.clone(),
         cache: x.api.frames.clone(),
+        rendered: x.api.rendered.clone(),
         with_columns: true,
         bookmarks: options.allow_watch_bookmarks,
         over: false,
@@ -103,6 +105,7 @@ struct Frames {
     include: IncludeObject,
     clock: Clock,
     cache: Arc<FrameCache>,
+    rendered: Arc<RenderedCache>,
     /// The next Table is the first: it carries the columns.
     with_columns: bool,
     bookmarks: bool,
@@ -154,7 +157,7 @@ impl Frames {
     /// The object of an event in the representation of the watch.
     fn object(&mut self, shown: Shown) -> Result<Vec<u8>> {
         let output = Output { pretty: false, ..self.output };
-        let view = View { store: &self.store, output, include: self.include, now: self.clock.now() };
+        let view = View { store: &self.store, rendered: &self.rendered, output, include: self.include, now: self.clock.now() };
         match output.form {
             Form::Table(version) => view.table_of(shown, version, std::mem::take(&mut self.with_columns)),
             _ => view.object_bytes(shown),
@@ -174,7 +177,7 @@ impl Frames {
             reshape(&mut object, self.store.resource.ty());
         }
         let output = Output { pretty: false, ..self.output };
-        let view = View { store: &self.store, output, include: self.include, now: self.clock.now() };
+        let view = View { store: &self.store, rendered: &self.rendered, output, include: self.include, now: self.clock.now() };
         let bytes = match output.form {
             Form::Table(version) => {
                 let revision = told.to_string();

@@ -2,10 +2,7 @@
 
 use std::cmp::Ordering;
 
-use jiff::Timestamp;
-use serde_json::Value;
-
-use super::{AGE, Column, NAME, NONE, Printer, TablePrinter, UNSET, condition, integer, join, labels, text, wide};
+use super::{AGE, Cell, Column, NAME, NONE, Printer, TablePrinter, UNSET, condition, integer, join, labels, text, wide};
 use crate::meta::{Object, str_at};
 
 pub fn printer(resource: &str) -> Option<&'static dyn TablePrinter> {
@@ -118,8 +115,8 @@ impl TablePrinter for FlowSchemas {
         FLOW_SCHEMA.columns()
     }
 
-    fn cells(&self, object: &Object, now: Timestamp) -> Vec<Value> {
-        FLOW_SCHEMA.cells(object, now)
+    fn cells(&self, object: &Object) -> Vec<Cell> {
+        FLOW_SCHEMA.cells(object)
     }
 
     fn order(&self) -> Option<fn(&Object, &Object) -> Ordering> {

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::duration::since;
 use super::{AGE, CONTAINERS, IMAGES, NAME, NONE, Printer, Row, SELECTOR, TablePrinter, UNSET, condition, integer, join, pods, text, wide};
 use crate::meta::{Object, array_at, i64_at, str_at};
+use crate::registry::cells::Cell;
 
 pub fn printer(resource: &str) -> Option<&'static dyn TablePrinter> {
     Some(match resource {
@@ -108,7 +108,7 @@ static EVENT: Printer = Printer {
 
 fn event(row: &mut Row) {
     let object = row.object;
-    let seen = |path| since(object.str_at(path), row.now);
+    let seen = |path| Cell::since(object.str_at(path));
     let first = if object.str_at("/firstTimestamp").is_empty() { seen("/eventTime") } else { seen("/firstTimestamp") };
     let mut last = if object.str_at("/lastTimestamp").is_empty() { first.clone() } else { seen("/lastTimestamp") };
     let mut count = object.i64_at("/count").unwrap_or(0);

@@ -1,6 +1,6 @@
 //! Durations for people: two or three significant figures (apimachinery `util/duration.HumanDuration`).
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 /// A duration such as `47s`, `5m12s`, `3h20m` or `2y15d`.
 pub fn human(duration: SignedDuration) -> String {
@@ -25,14 +25,6 @@ pub fn human(duration: SignedDuration) -> String {
 
 fn two(count: i64, unit: &str, rest: i64, rest_unit: &str) -> String {
     if rest == 0 { format!("{count}{unit}") } else { format!("{count}{unit}{rest}{rest_unit}") }
-}
-
-/// The time since an RFC 3339 `timestamp`; `<unknown>` where there is none.
-pub fn since(timestamp: &str, now: Timestamp) -> String {
-    match timestamp.parse::<Timestamp>() {
-        Ok(then) => human(now.duration_since(then)),
-        Err(_) => "<unknown>".to_owned(),
-    }
 }
 
 #[cfg(test)]

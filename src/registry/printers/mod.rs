@@ -16,9 +16,9 @@ mod workloads;
 
 use std::borrow::Cow;
 
-use jiff::Timestamp;
 use serde_json::Value;
 
+use super::cells::Cell;
 use super::table::{Column, TablePrinter};
 use crate::meta::Object;
 
@@ -56,7 +56,7 @@ impl TablePrinter for DefaultPrinter {
         COLUMNS
     }
 
-    fn cells(&self, object: &Object, _now: Timestamp) -> Vec<Value> {
+    fn cells(&self, object: &Object) -> Vec<Cell> {
         let created = match object.creation_timestamp() {
             "" => "0001-01-01T00:00:00Z",
             time => time,
@@ -80,8 +80,8 @@ impl TablePrinter for Printer {
         self.columns
     }
 
-    fn cells(&self, object: &Object, now: Timestamp) -> Vec<Value> {
-        let mut row = Row { object, now, cells: Vec::with_capacity(self.columns.len()) };
+    fn cells(&self, object: &Object) -> Vec<Cell> {
+        let mut row = Row { object, cells: Vec::with_capacity(self.columns.len()) };
         (self.fill)(&mut row);
         row.cells
     }
@@ -90,12 +90,11 @@ impl TablePrinter for Printer {
 /// A row in the making. Each method adds one cell; paths are those of [`Object::at`].
 struct Row<'a> {
     object: &'a Object,
-    now: Timestamp,
-    cells: Vec<Value>,
+    cells: Vec<Cell>,
 }
 
 impl<'a> Row<'a> {
-    fn cell(&mut self, value: impl Into<Value>) -> &mut Self {
+    fn cell(&mut self, value: impl Into<Cell>) -> &mut Self {
         self.cells.push(value.into());
         self
     }
@@ -106,14 +105,14 @@ impl<'a> Row<'a> {
 
     /// The time since the object was created.
     fn age(&mut self) -> &mut Self {
-        self.cell(duration::since(self.object.creation_timestamp(), self.now))
+        self.cell(Cell::since(self.object.creation_timestamp()))
     }
 
     /// The time since the timestamp at `path`; `absent` where there is none.
     fn since_or(&mut self, path: &str, absent: &str) -> &mut Self {
         match self.object.str_at(path) {
             "" => self.cell(absent),
-            time => self.cell(duration::since(time, self.now)),
+            time => self.cell(Cell::since(time)),
         }
     }
 

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{AGE, Column, NAME, NONE, Row, TablePrinter, condition, duration, text, wide};
+use super::{AGE, Cell, Column, NAME, NONE, Row, TablePrinter, condition, text, wide};
 use crate::meta::{Object, bool_at, i64_at, str_at, value_at};
 use crate::registry::table::RowCondition;
 
@@ -29,10 +29,10 @@ impl TablePrinter for PodPrinter {
         COLUMNS
     }
 
-    fn cells(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+    fn cells(&self, object: &Object) -> Vec<Cell> {
         let pod = Pod::look_at(object);
-        let mut row = Row { object, now, cells: Vec::with_capacity(self.columns().len()) };
-        row.name().cell(format!("{}/{}", pod.ready, pod.total)).cell(pod.status).cell(pod.restarts.text(now)).age();
+        let mut row = Row { object, cells: Vec::with_capacity(self.columns().len()) };
+        row.name().cell(format!("{}/{}", pod.ready, pod.total)).cell(pod.status).cell(pod.restarts.cell()).age();
         row.text_unless_empty("/status/podIPs/0/ip", NONE).text_unless_empty("/spec/nodeName", NONE);
         row.text_unless_empty("/status/nominatedNodeName", NONE).cell(readiness_gates(object));
         row.cells
@@ -60,10 +60,10 @@ impl Restarts {
         self.last = self.last.max(str_at(status, "/lastState/terminated/finishedAt").parse().ok());
     }
 
-    fn text(self, now: Timestamp) -> String {
+    fn cell(self) -> Cell {
         match self.last {
-            Some(last) if self.count != 0 => format!("{} ({} ago)", self.count, duration::human(now.duration_since(last))),
-            _ => self.count.to_string(),
+            Some(since) if self.count != 0 => Cell::Since { before: format!("{} (", self.count), since, after: " ago)" },
+            _ => self.count.to_string().into(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    AGE, CONTAINERS, IMAGES, NAME, NONE, Printer, Row, SELECTOR, TablePrinter, UNSET, boolean, condition, duration, integer, labels, text,
+    AGE, CONTAINERS, Cell, IMAGES, NAME, NONE, Printer, Row, SELECTOR, TablePrinter, UNSET, boolean, condition, integer, labels, text,
 };
 use crate::meta::{Object, str_at};
 
@@ -163,11 +163,11 @@ fn completions(object: &Object) -> String {
     }
 }
 
-fn job_duration(row: &Row) -> String {
-    let end = row.object.str_at("/status/completionTime").parse().unwrap_or(row.now);
-    match row.object.str_at("/status/startTime") {
-        "" => String::new(),
-        start => duration::since(start, end),
+fn job_duration(row: &Row) -> Cell {
+    match (row.object.str_at("/status/startTime"), row.object.str_at("/status/completionTime").parse()) {
+        ("", _) => "".into(),
+        (start, Ok(end)) => Cell::since(start).at(end).into(),
+        (start, Err(_)) => Cell::since(start),
     }
 }
 

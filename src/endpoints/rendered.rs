@@ -1,0 +1,146 @@
+//! The JSON of stored objects, rendered once for all lists that show them, in bounded memory.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use moka::sync::Cache;
+
+use crate::codec::DecodeError;
+use crate::codec::protobuf::{self, Message};
+use crate::meta::Gvr;
+use crate::registry::cells::Cells;
+use crate::registry::table;
+use crate::storage::{Revision, Stored};
+
+/// Bytes that are kept, about. What is asked for most often stays when there is more.
+const MAX_BYTES: u64 = 80 << 20;
+
+/// What was not asked for so long is dropped.
+const MAX_IDLE: Duration = Duration::from_secs(300);
+
+/// What an object costs besides its JSON: the cells of its row, the books of the cache.
+const OVERHEAD: usize = 512;
+
+/// An object as lists show it.
+#[derive(Debug)]
+pub struct Rendered {
+    /// Without kind and apiVersion.
+    pub json: Box<[u8]>,
+    metadata: Range<usize>,
+    cells: OnceLock<Cells>,
+}
+
+impl Rendered {
+    /// Appends the JSON of a message, and keeps a copy.
+    fn append(message: Message, revision: Option<Revision>, out: &mut Vec<u8>) -> Result<Self, DecodeError> {
+        let begun = out.len();
+        let metadata = protobuf::to_json(message.bytes, message.ty, "", "", revision, out)?;
+        let shown = table::shows_metadata(message.ty) && !metadata.is_empty();
+        let metadata = if shown { metadata.start - begun..metadata.end - begun } else { 0..0 };
+        Ok(Self { json: out[begun..].into(), metadata, cells: OnceLock::new() })
+    }
+
+    /// The JSON of the metadata, where they are shown alone as they are shown with the object.
+    pub fn metadata(&self) -> Option<&[u8]> {
+        self.json.get(self.metadata.clone()).filter(|metadata| !metadata.is_empty())
+    }
+
+    /// The cells of its row, which `make` makes the first time.
+    pub fn cells(&self, make: impl FnOnce() -> Result<Cells, DecodeError>) -> Result<&Cells, DecodeError> {
+        match self.cells.get() {
+            Some(cells) => Ok(cells),
+            None => {
+                let cells = make()?;
+                Ok(self.cells.get_or_init(|| cells))
+            }
+        }
+    }
+}
+
+/// Which object: a hash of the served resource and the key, at a revision.
+type Key = (u64, Revision);
+
+/// Rendered objects, by what they show.
+#[derive(Debug)]
+pub struct RenderedCache(Cache<Key, Arc<Rendered>>);
+
+impl Default for RenderedCache {
+    fn default() -> Self {
+        let weigh = |_: &Key, rendered: &Arc<Rendered>| u32::try_from(rendered.json.len() + OVERHEAD).unwrap_or(u32::MAX);
+        Self(Cache::builder().weigher(weigh).max_capacity(MAX_BYTES).time_to_idle(MAX_IDLE).build())
+    }
+}
+
+impl RenderedCache {
+    /// The object if it was rendered.
+    pub fn get(&self, gvr: &Gvr, stored: &Stored) -> Option<Arc<Rendered>> {
+        self.0.get(&key(gvr, stored))
+    }
+
+    /// Appends the JSON of an object without kind and apiVersion, which is rendered if it was not.
+    ///
+    /// # Errors
+    /// As [`protobuf::to_json`]; what was appended is then of no use.
+    pub fn append(&self, gvr: &Gvr, stored: &Stored, message: Message, out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        let key = key(gvr, stored);
+        match self.0.get(&key) {
+            Some(rendered) => out.extend_from_slice(&rendered.json),
+            None => {
+                let rendered = Rendered::append(message, stored.written_at(), out)?;
+                self.0.insert(key, Arc::new(rendered));
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go of what was not asked for lately.
+    pub fn sweep(&self) {
+        self.0.run_pending_tasks();
+    }
+}
+
+fn key(gvr: &Gvr, stored: &Stored) -> Key {
+    let mut hasher = DefaultHasher::new();
+    (gvr, &stored.key).hash(&mut hasher);
+    (hasher.finish(), stored.mod_revision)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::json;
+    use crate::meta::Gvk;
+    use serde_json::Value;
+
+    #[test]
+    fn what_is_kept_is_what_was_rendered_and_its_metadata_are_part_of_it() {
+        let (cache, gvr) = (RenderedCache::default(), Gvr::new("", "v1", "things"));
+        let mut with_metadata = 0;
+        for (number, line) in include_str!("../../tests/data/stored.jsonl").lines().enumerate() {
+            let object = serde_json::from_str::<Value>(line).expect("JSON")["object"].take();
+            let text = |key: &str| object[key].as_str().expect("a string").to_owned();
+            let gvk = Gvk::from_api_version(&text("apiVersion"), &text("kind"));
+            let ty = crate::schema::builtin().get(&gvk).expect("a kind");
+            let bytes = protobuf::encode(&json::decode(object.to_string().as_bytes(), ty).expect("valid").object, ty);
+            let message = Message { bytes: &bytes, ty };
+            let stored = Stored { key: format!("/{number}"), value: bytes.clone().into(), create_revision: 1, mod_revision: 7 };
+            let (mut first, mut second, mut metadata) = (b"before".to_vec(), Vec::new(), Vec::new());
+            assert!(cache.get(&gvr, &stored).is_none());
+            cache.append(&gvr, &stored, message, &mut first).expect("valid");
+            cache.append(&gvr, &stored, Message { bytes: b"", ty }, &mut second).expect("not rendered again");
+            assert_eq!(first, [&b"before"[..], &second].concat(), "{gvk}");
+            let kept = cache.get(&gvr, &stored).expect("it is kept");
+            if let Some(part) = kept.metadata() {
+                protobuf::metadata_to_json(&bytes, ty, Some(7), &mut metadata).expect("valid");
+                assert_eq!(String::from_utf8_lossy(part), String::from_utf8_lossy(&metadata), "{gvk}");
+                with_metadata += 1;
+            } else {
+                assert_eq!(gvk.kind, "DaemonSet");
+            }
+            assert!(cache.get(&gvr, &Stored { mod_revision: 8, ..stored }).is_none(), "another revision is another object");
+        }
+        assert!(with_metadata > 20, "{with_metadata}");
+    }
+}
