@@ -26,6 +26,7 @@ pub const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 pub struct Definition {
     pub name: String,
     pub uid: String,
+    pub generation: i64,
     pub group: String,
     pub names: Names,
     pub namespaced: bool,
@@ -111,6 +112,7 @@ impl Definition {
         Self {
             name: object.name().to_owned(),
             uid: object.uid().to_owned(),
+            generation: object.generation(),
             group,
             names: Names::read(object.at("/status/acceptedNames").unwrap_or(&empty)),
             namespaced: spec.str("scope") == "Namespaced",

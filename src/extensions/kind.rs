@@ -8,6 +8,7 @@ use serde_json::Map;
 use super::coerce::{self, Coercion};
 use super::definition::{Definition, Version};
 use super::props::Props;
+use super::published;
 use super::strategy::CustomStrategy;
 use super::topology;
 use crate::codec::{self, DecodeError};
@@ -48,6 +49,10 @@ struct CustomKind {
     deprecation: Option<String>,
     terminating: bool,
     scale: Option<ScalePaths>,
+    /// The schema as it was given, if it is structural.
+    given: Option<Value>,
+    selectable: Vec<String>,
+    fingerprint: String,
 }
 
 /// The resources of the versions that a definition serves.
@@ -162,6 +167,18 @@ impl Custom for CustomKind {
     fn is_terminating(&self) -> bool {
         self.terminating
     }
+
+    fn published(&self, for_v2: bool) -> Option<Map<String, Value>> {
+        published::root(self.given.as_ref()?, self.family.preserve, for_v2)
+    }
+
+    fn selectable(&self) -> &[String] {
+        &self.selectable
+    }
+
+    fn fingerprint(&self) -> String {
+        self.fingerprint.clone()
+    }
 }
 
 impl Versions for CustomKind {
@@ -194,6 +211,9 @@ fn resource(definition: &Definition, version: &Version, family: &Arc<Family>) ->
         deprecation: version.deprecation.clone(),
         terminating: definition.terminating,
         scale: version.scale.clone(),
+        given: version.raw_schema.clone().filter(|_| version.structural),
+        selectable: version.selectable.clone(),
+        fingerprint: format!("{} {} {:?} {}", definition.uid, definition.generation, names, definition.terminating),
     };
     Resource {
         decl: declare(definition, version, storage_gvk),

@@ -86,6 +86,16 @@ pub trait Custom: Send + Sync {
 
     /// Whether the definition is on its way out: there will be no new objects.
     fn is_terminating(&self) -> bool;
+
+    /// The schema as documents in OpenAPI v2 or else v3 publish it, without what every object has; `None` where objects may
+    /// have any field.
+    fn published(&self, for_v2: bool) -> Option<Map<String, Value>>;
+
+    /// The fields that objects may be selected by, besides name and namespace.
+    fn selectable(&self) -> &[String];
+
+    /// Changes with all that documents say of the kind, and is the same on all servers.
+    fn fingerprint(&self) -> String;
 }
 
 /// How a served version becomes the storage version and back. Only for the kinds that are served in another version

@@ -21,7 +21,6 @@ use crate::auth::authz::{self, Authorizer};
 use crate::base::clock::Clock;
 use crate::base::random;
 use crate::discovery::About;
-use crate::discovery::openapi::OpenApi;
 use crate::endpoints::Api;
 use crate::extensions::{CustomResourceDefinitions, CustomStores, DefinitionHooks, Extensions};
 use crate::meta::{Gvr, Object, Status};
@@ -71,7 +70,6 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper), AssembleError> {
         authenticator: authentication.chain.clone(),
         authorizer: authorizer.clone(),
         documents: Discovery::new(registry.clone(), about),
-        openapi: OpenApi::new(crate::schema::builtin()),
         oidc: authentication.discovery,
         health: parts.health.clone(),
         api: Api {

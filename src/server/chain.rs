@@ -15,7 +15,6 @@ use crate::auth::authn::oidc;
 use crate::auth::authn::{self, Authenticator, Credentials};
 use crate::auth::authz::{self, Authorizer, Decision};
 use crate::base::random;
-use crate::discovery::openapi::OpenApi;
 use crate::endpoints::body::{self, Body};
 use crate::endpoints::negotiate;
 use crate::endpoints::request_info::RequestInfo;
@@ -40,7 +39,6 @@ pub struct Chain {
     pub authorizer: Arc<dyn Authorizer>,
     pub api: Api,
     pub documents: Discovery,
-    pub openapi: OpenApi,
     /// The OpenID discovery documents of the token issuer.
     pub oidc: Option<oidc::Documents>,
     pub health: Arc<Health>,
@@ -135,7 +133,7 @@ impl Chain {
         if let Some(response) = self.oidc.as_ref().and_then(|documents| openid(documents, path)) {
             return response;
         }
-        if let Some(response) = self.openapi.answer(path, query, &request.headers) {
+        if let Some(response) = self.documents.openapi(path, query, &request.headers) {
             return response.map(body::full);
         }
         let custom = self.documents.is_custom(path);

@@ -1,11 +1,12 @@
-//! The discovery documents of what is served right now: made anew when somebody asks after it changed.
+//! The discovery and OpenAPI documents of what is served right now: made anew when somebody asks after it changed.
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use http::{HeaderMap, Response};
 
+use crate::discovery::openapi::{CustomKind, OpenApi};
 use crate::discovery::{About, Documents};
 use crate::extensions::compare_versions;
 use crate::meta::status::Result;
@@ -16,6 +17,7 @@ use crate::schema::ResourceDecl;
 struct Snapshot {
     generation: u64,
     documents: Documents,
+    openapi: OpenApi,
 }
 
 /// Answers with the documents of the present.
@@ -27,16 +29,29 @@ pub struct Discovery {
 
 impl Discovery {
     pub fn new(registry: Arc<Registry>, about: About) -> Self {
-        let latest = ArcSwap::from_pointee(snapshot(&registry, &about));
+        let builtin = OpenApi::new(crate::schema::builtin());
+        let latest = ArcSwap::from_pointee(snapshot(&registry, &about, &builtin));
         Self { registry, about, latest }
+    }
+
+    /// The documents as of now.
+    fn present(&self) -> Guard<Arc<Snapshot>> {
+        let latest = self.latest.load();
+        if latest.generation == self.registry.generation() {
+            return latest;
+        }
+        self.latest.store(Arc::new(snapshot(&self.registry, &self.about, &latest.openapi)));
+        self.latest.load()
+    }
+
+    /// Answers a GET of a path below `/openapi`; see [`OpenApi::answer`].
+    pub fn openapi(&self, path: &str, query: &str, headers: &HeaderMap) -> Option<Response<Bytes>> {
+        path.starts_with("/openapi").then(|| self.present().openapi.answer(path, query, headers)).flatten()
     }
 
     /// Answers a GET of a path; see [`Documents::answer`].
     pub fn answer(&self, path: &str, query: &str, headers: &HeaderMap) -> Option<Result<Response<Bytes>>> {
-        if self.latest.load().generation != self.registry.generation() {
-            self.latest.store(Arc::new(snapshot(&self.registry, &self.about)));
-        }
-        self.latest.load().documents.answer(path, query, headers)
+        self.present().documents.answer(path, query, headers)
     }
 
     /// Whether a path is of a group that only custom resources are in. Their documents answer any method, and have no
@@ -47,7 +62,7 @@ impl Discovery {
     }
 }
 
-fn snapshot(registry: &Registry, about: &About) -> Snapshot {
+fn snapshot(registry: &Registry, about: &About, before: &OpenApi) -> Snapshot {
     // What changes meanwhile is seen by the next request.
     let generation = registry.generation();
     let custom = registry.custom();
@@ -56,5 +71,7 @@ fn snapshot(registry: &Registry, about: &About) -> Snapshot {
         a.group.cmp(&b.group).then_with(|| compare_versions(&b.version, &a.version)).then_with(|| a.resource.cmp(&b.resource))
     });
     let documents = Documents::new(crate::schema::builtin().resources.iter().chain(decls), about);
-    Snapshot { generation, documents }
+    let kinds =
+        custom.values().filter_map(|store| Some(CustomKind { decl: store.resource.decl.clone(), custom: store.resource.custom.clone()? }));
+    Snapshot { generation, documents, openapi: before.with_custom(kinds.collect()) }
 }

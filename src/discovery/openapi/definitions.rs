@@ -1,14 +1,15 @@
 //! Types as JSON schemas: what the schema graph says, in the dialects of OpenAPI v2 and v3.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::{Map, Value, json};
 
+use super::custom::{self, CustomKind};
 use super::descriptions::Descriptions;
 use crate::meta::Gvk;
 use crate::schema::{Field, Kind, ListType, MapType, PatchStrategy, Presence, Schema, SchemaAlternative, Type, TypeRef};
 
-const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+pub const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const APIEXTENSIONS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1";
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
@@ -39,13 +40,40 @@ pub struct Definitions<'a> {
     descriptions: &'a Descriptions,
     /// The group and version that the document is about; `None` for one about everything.
     about: Option<(&'a str, &'a str)>,
+    /// Definitions that are not of the schema, by name.
+    given: BTreeMap<String, Value>,
+    /// The names of their kinds.
+    names: HashMap<Gvk, String>,
     pending: BTreeSet<String>,
     done: BTreeMap<String, Value>,
 }
 
 impl<'a> Definitions<'a> {
     pub fn new(schema: &'a Schema, dialect: Dialect, descriptions: &'a Descriptions, about: Option<(&'a str, &'a str)>) -> Self {
-        Self { schema, dialect, descriptions, about, pending: BTreeSet::new(), done: BTreeMap::new() }
+        Self {
+            schema,
+            dialect,
+            descriptions,
+            about,
+            given: BTreeMap::new(),
+            names: HashMap::new(),
+            pending: BTreeSet::new(),
+            done: BTreeMap::new(),
+        }
+    }
+
+    /// With the definitions of custom kinds. Where a built-in type has the name already, theirs gets a number.
+    #[must_use]
+    pub fn with_custom(mut self, kinds: &[&CustomKind]) -> Self {
+        for (gvk, definition) in kinds.iter().flat_map(|kind| kind.definitions(self.dialect, self.descriptions)) {
+            let mut name = custom::model_name(&gvk);
+            if self.find(&name).is_some() {
+                name.push_str("_v2");
+            }
+            self.given.insert(name.clone(), definition);
+            self.names.insert(gvk, name);
+        }
+        self
     }
 
     /// A reference to the definition `name`, which becomes part of the document.
@@ -57,9 +85,12 @@ impl<'a> Definitions<'a> {
     }
 
     /// The name of the definition of `kind`, where one is published.
-    pub fn name_of(&self, kind: &Gvk) -> Option<&'a str> {
+    pub fn name_of(&self, kind: &Gvk) -> Option<String> {
+        if let Some(name) = self.names.get(kind) {
+            return Some(name.clone());
+        }
         let ty = self.schema.get(kind)?.get();
-        (!ty.openapi_name.is_empty()).then_some(ty.openapi_name.as_str())
+        (!ty.openapi_name.is_empty()).then(|| ty.openapi_name.clone())
     }
 
     /// Writes every definition that was referred to, by name.
@@ -72,6 +103,10 @@ impl<'a> Definitions<'a> {
     }
 
     fn definition(&mut self, name: &str) -> Value {
+        if let Some(given) = self.given.remove(name) {
+            self.follow(&given);
+            return given;
+        }
         let mut out = Map::new();
         put(&mut out, "description", &self.descriptions.of_type(name));
         let built = match self.find(name) {
@@ -80,6 +115,18 @@ impl<'a> Definitions<'a> {
         };
         out.extend(built);
         Value::Object(out)
+    }
+
+    /// Has what a value refers to defined, too.
+    fn follow(&mut self, value: &Value) {
+        match value {
+            Value::Object(map) => map.iter().for_each(|(key, one)| match one.as_str().and_then(|target| target.rsplit('/').next()) {
+                Some(name) if key == "$ref" => drop(self.reference(name)),
+                _ => self.follow(one),
+            }),
+            Value::Array(list) => list.iter().for_each(|one| self.follow(one)),
+            _ => {}
+        }
     }
 
     fn find(&self, name: &str) -> Option<TypeRef<'a>> {

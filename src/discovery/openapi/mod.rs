@@ -1,5 +1,6 @@
-//! OpenAPI documents of the built-in resources, rendered when they are first asked for and kept compressed.
+//! OpenAPI documents of the served resources, rendered when they are first asked for and kept compressed.
 
+mod custom;
 mod definitions;
 mod descriptions;
 mod operations;
@@ -10,7 +11,7 @@ mod v3;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use flate2::Compression;
@@ -22,6 +23,7 @@ use serde_json::{Map, Value, json};
 use super::{JSON, accept, header_str, sha512_hex, version};
 use crate::schema::Schema;
 
+pub use custom::CustomKind;
 use definitions::{Definitions, Dialect};
 use descriptions::Descriptions;
 use operations::PathItem;
@@ -36,14 +38,15 @@ const MIN_COMPRESSED: usize = 1024;
 /// A document that is asked for by its hash never changes; it may be kept for a year.
 const KEEP: &str = "public, immutable, max-age=31536000";
 
-/// The OpenAPI documents of a schema's resources.
+/// The OpenAPI documents of a schema's resources, and of custom ones.
 pub struct OpenApi {
     schema: &'static Schema,
-    v2: Document,
+    custom: Vec<CustomKind>,
+    v2: Arc<Document>,
     /// [`OpenApi::v2`] as protobuf, gzipped.
-    v2_protobuf: OnceLock<Bytes>,
+    v2_protobuf: Arc<OnceLock<Bytes>>,
     /// By the path below `/openapi/v3/`.
-    v3: BTreeMap<String, Document>,
+    v3: BTreeMap<String, Arc<Document>>,
     index: Bytes,
 }
 
@@ -64,32 +67,54 @@ enum About {
     Group(String),
     /// One of [`operations::fixed_paths`].
     Fixed(&'static str),
+    /// The custom kinds of a group and version.
+    Custom(String, String),
 }
 
 impl OpenApi {
+    /// The documents of the built-in resources alone.
     pub fn new(schema: &'static Schema) -> Self {
         let mut v3 = BTreeMap::new();
         for decl in &schema.group_versions {
             let (group, version) = (decl.group.clone(), decl.version.clone());
             if group.is_empty() {
-                v3.insert(format!("api/{version}"), Document::new(About::GroupVersion(group, version)));
+                v3.insert(format!("api/{version}"), About::GroupVersion(group, version));
             } else {
-                v3.insert(format!("apis/{group}/{version}"), Document::new(About::GroupVersion(group.clone(), version)));
-                v3.insert(format!("apis/{group}"), Document::new(About::Group(group)));
+                v3.insert(format!("apis/{group}/{version}"), About::GroupVersion(group.clone(), version));
+                v3.insert(format!("apis/{group}"), About::Group(group));
             }
         }
-        for (name, _) in operations::fixed_paths() {
-            v3.insert(name.to_owned(), Document::new(About::Fixed(name)));
+        v3.extend(operations::fixed_paths().into_iter().map(|(name, _)| (name.to_owned(), About::Fixed(name))));
+        let v3: BTreeMap<_, _> = v3.into_iter().map(|(path, about)| (path, Arc::new(Document::new(about, "")))).collect();
+        Self { schema, custom: Vec::new(), v2: Arc::new(Document::new(About::All, "")), v2_protobuf: Arc::default(), index: index(&v3), v3 }
+    }
+
+    /// The documents with these custom kinds instead of those before. What is about the same is not rendered anew.
+    #[must_use]
+    pub fn with_custom(&self, mut kinds: Vec<CustomKind>) -> Self {
+        kinds.sort_by_cached_key(CustomKind::fingerprint);
+        let mut v3 = self.v3.clone();
+        v3.retain(|_, document| !matches!(document.about, About::Custom(..)));
+        let mut by_version: BTreeMap<(&str, &str), String> = BTreeMap::new();
+        let mut all = String::new();
+        for kind in &kinds {
+            let fingerprint = kind.fingerprint();
+            all.push_str(&fingerprint);
+            by_version.entry((&kind.decl.group, &kind.decl.version)).or_default().push_str(&fingerprint);
         }
-        let paths: Map<String, Value> =
-            v3.iter().map(|(path, document)| (path.clone(), json!({"serverRelativeURL": document.url(path)}))).collect();
-        Self {
-            schema,
-            v2: Document::new(About::All),
-            v2_protobuf: OnceLock::new(),
-            index: json!({ "paths": paths }).to_string().into(),
-            v3,
+        for ((group, version), content) in by_version {
+            let document = Document::new(About::Custom(group.to_owned(), version.to_owned()), &content);
+            let path = format!("apis/{group}/{version}");
+            let known = self.v3.get(&path).filter(|known| known.hash == document.hash).cloned();
+            // A group and version that built-in resources are in is theirs.
+            v3.entry(path).or_insert_with(|| known.unwrap_or_else(|| Arc::new(document)));
         }
+        let v2 = Document::new(About::All, &all);
+        let (v2, v2_protobuf) = match v2.hash == self.v2.hash {
+            true => (self.v2.clone(), self.v2_protobuf.clone()),
+            false => (Arc::new(v2), Arc::default()),
+        };
+        Self { schema: self.schema, custom: kinds, v2, v2_protobuf, index: index(&v3), v3 }
     }
 
     /// Answers a GET of `path` (with its query, undecoded); `None` where the path is not below `/openapi`. Rendering
@@ -150,16 +175,30 @@ impl OpenApi {
 
     fn render(&self, about: &About) -> Value {
         let descriptions = Descriptions::load();
-        let (paths, about) = match about {
-            About::All => return v2::document(&self.all_paths(), Definitions::new(self.schema, Dialect::V2, &descriptions, None)),
-            About::GroupVersion(group, version) => (self.version_paths(group, version), Some((group.as_str(), version.as_str()))),
-            About::Group(group) => (vec![operations::group_path(group)], None),
+        let v3 = |about| Definitions::new(self.schema, Dialect::V3, &descriptions, about);
+        let (title, version) = ("Kubernetes", format!("{}.{}", version::MAJOR, version::MINOR));
+        let info = json!({"title": title, "version": version});
+        match about {
+            About::All => {
+                let kinds: Vec<&CustomKind> = self.custom.iter().collect();
+                let definitions = Definitions::new(self.schema, Dialect::V2, &descriptions, None).with_custom(&kinds);
+                v2::document(&self.all_paths(), definitions, &info)
+            }
+            About::GroupVersion(group, version) => {
+                v3::document(&self.version_paths(group, version), v3(Some((group.as_str(), version.as_str()))), &info)
+            }
+            About::Group(group) => v3::document(&[operations::group_path(group)], v3(None), &info),
             About::Fixed(name) => {
                 let fixed = operations::fixed_paths().into_iter().filter(|(one, _)| one == name);
-                (fixed.map(|(_, item)| item).collect(), None)
+                v3::document(&fixed.map(|(_, item)| item).collect::<Vec<_>>(), v3(None), &info)
             }
-        };
-        v3::document(&paths, Definitions::new(self.schema, Dialect::V3, &descriptions, about))
+            About::Custom(group, version) => {
+                let kinds = self.custom.iter().filter(|kind| kind.decl.group == *group && kind.decl.version == *version);
+                let kinds: Vec<&CustomKind> = kinds.collect();
+                let paths: Vec<PathItem> = kinds.iter().flat_map(|kind| kind.paths()).collect();
+                v3::document(&paths, v3(None).with_custom(&kinds), &json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}))
+            }
+        }
     }
 
     fn all_paths(&self) -> Vec<PathItem> {
@@ -172,6 +211,7 @@ impl OpenApi {
                 last = &decl.group;
             }
         }
+        paths.extend(self.custom.iter().flat_map(CustomKind::paths));
         paths.sort_by(|a, b| a.path.cmp(&b.path));
         paths
     }
@@ -182,16 +222,25 @@ impl OpenApi {
     }
 }
 
+/// `GET /openapi/v3`: where each document is.
+fn index(v3: &BTreeMap<String, Arc<Document>>) -> Bytes {
+    let paths: Map<String, Value> =
+        v3.iter().map(|(path, document)| (path.clone(), json!({"serverRelativeURL": document.url(path)}))).collect();
+    json!({ "paths": paths }).to_string().into()
+}
+
 impl Document {
-    fn new(about: About) -> Self {
+    /// `content` names what it is made of beyond what this build knows.
+    fn new(about: About, content: &str) -> Self {
         let name = match &about {
-            About::GroupVersion(group, version) => format!("{group}/{version}"),
+            About::GroupVersion(group, version) | About::Custom(group, version) => format!("{group}/{version}"),
             About::Group(group) => group.clone(),
             About::Fixed(name) => (*name).to_owned(),
             About::All => "v2".to_owned(),
         };
         // A build's documents are all made of what this names.
-        let content = format!("{} {} {} {name}", env!("CARGO_PKG_VERSION"), version::GIT_VERSION, env!("KEELSON_API_FINGERPRINT"));
+        let build = concat!(env!("CARGO_PKG_VERSION"), " ", env!("KEELSON_API_FINGERPRINT"));
+        let content = format!("{build} {} {name} {content}", version::GIT_VERSION);
         Self { about, hash: sha512_hex(content.as_bytes()), body: OnceLock::new() }
     }
 

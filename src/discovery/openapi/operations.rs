@@ -27,9 +27,11 @@ pub enum Body {
 pub enum Media {
     /// JSON, YAML and protobuf.
     Objects,
-    /// Those, and streams of watch events.
+    /// Those of custom resources: JSON and YAML, and patches but for strategic ones.
+    Custom,
+    /// JSON, YAML and protobuf, and streams of watch events.
     Stream,
-    /// Those, and plain text.
+    /// JSON, YAML and protobuf, and plain text.
     Log,
     Any,
     Json,
@@ -130,8 +132,7 @@ pub fn group_path(group: &str) -> PathItem {
 
 /// The paths of a group version, sorted.
 pub fn version_paths<'a>(group: &str, version: &str, resources: impl Iterator<Item = &'a ResourceDecl>) -> Vec<PathItem> {
-    let prefix = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-    let names = Names { tag: format!("{}_{version}", lower_first(&camel(group))), stem: format!("{}{}", camel(group), capital(version)) };
+    let (prefix, names) = (prefix(group, version), Names::new(group, version));
     let id = format!("get{}APIResources", names.stem);
     let mut paths = vec![fixed(
         &format!("{prefix}/"),
@@ -144,6 +145,20 @@ pub fn version_paths<'a>(group: &str, version: &str, resources: impl Iterator<It
     for resource in resources {
         Resource { names: &names, prefix: &prefix, decl: resource }.paths(&mut paths);
     }
+    paths.retain(|item| !item.operations.is_empty());
+    paths.sort_by(|a, b| a.path.cmp(&b.path));
+    paths
+}
+
+fn prefix(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") }
+}
+
+/// The paths of one resource, sorted.
+pub fn resource_paths(decl: &ResourceDecl) -> Vec<PathItem> {
+    let mut paths = Vec::new();
+    let names = Names::new(&decl.group, &decl.version);
+    Resource { names: &names, prefix: &prefix(&decl.group, &decl.version), decl }.paths(&mut paths);
     paths.retain(|item| !item.operations.is_empty());
     paths.sort_by(|a, b| a.path.cmp(&b.path));
     paths
@@ -171,6 +186,13 @@ fn lower_first(word: &str) -> String {
 struct Names {
     tag: String,
     stem: String,
+}
+
+impl Names {
+    fn new(group: &str, version: &str) -> Self {
+        let camel = camel(group);
+        Self { tag: format!("{}_{version}", lower_first(&camel)), stem: format!("{camel}{}", capital(version)) }
+    }
 }
 
 /// One resource in the making.
@@ -403,7 +425,7 @@ impl Resource<'_> {
 }
 
 /// The operation with more parameters, all in the order of their names.
-fn with(mut operation: Operation, parameters: impl IntoIterator<Item = Parameter>) -> Operation {
+pub fn with(mut operation: Operation, parameters: impl IntoIterator<Item = Parameter>) -> Operation {
     operation.parameters.extend(parameters);
     operation.parameters.sort_unstable();
     operation

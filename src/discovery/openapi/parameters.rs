@@ -89,6 +89,11 @@ pub fn delete() -> Vec<Parameter> {
     ]
 }
 
+/// Of get, where it is said.
+pub fn resource_version() -> Parameter {
+    Parameter::query("resourceVersion", "string", "The resource version to answer from; resourceVersionMatch says how exactly.")
+}
+
 /// What chooses the objects of a list, a watch or a deletion.
 pub fn select() -> Vec<Parameter> {
     let query = Parameter::query;
@@ -97,7 +102,7 @@ pub fn select() -> Vec<Parameter> {
         query("fieldSelector", "string", "Only objects whose fields match this selector."),
         query("labelSelector", "string", "Only objects whose labels match this selector."),
         query("limit", "integer", "The greatest number of objects of a page. The rest follows with the token in metadata.continue."),
-        query("resourceVersion", "string", "The resource version to answer from; resourceVersionMatch says how exactly."),
+        resource_version(),
         query("resourceVersionMatch", "string", "How resourceVersion is meant: 'Exact' or 'NotOlderThan'."),
         query(
             "sendInitialEvents",

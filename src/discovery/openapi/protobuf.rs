@@ -8,6 +8,8 @@ enum As {
     Text,
     Texts,
     Bool,
+    Integer,
+    Number,
     /// A string or a list of strings, in a message with the field 1.
     Type,
     /// Any JSON, as YAML text in a message with the field 2.
@@ -116,7 +118,21 @@ static SCHEMA: Shape = Shape {
     fields: &[
         ("$ref", 1, As::Text),
         ("format", 2, As::Text),
+        ("title", 3, As::Text),
         ("description", 4, As::Text),
+        ("multipleOf", 6, As::Number),
+        ("maximum", 7, As::Number),
+        ("exclusiveMaximum", 8, As::Bool),
+        ("minimum", 9, As::Number),
+        ("exclusiveMinimum", 10, As::Bool),
+        ("maxLength", 11, As::Integer),
+        ("minLength", 12, As::Integer),
+        ("pattern", 13, As::Text),
+        ("maxItems", 14, As::Integer),
+        ("minItems", 15, As::Integer),
+        ("uniqueItems", 16, As::Bool),
+        ("maxProperties", 17, As::Integer),
+        ("minProperties", 18, As::Integer),
         ("required", 19, As::Texts),
         ("enum", 20, As::Anything),
         ("additionalProperties", 21, As::Wrapped(&[1], &SCHEMA)),
@@ -124,9 +140,13 @@ static SCHEMA: Shape = Shape {
         ("items", 23, As::Wrapped(&[1], &SCHEMA)),
         ("allOf", 24, As::Messages(&SCHEMA)),
         ("properties", 25, As::Named(1, &As::Message(&SCHEMA))),
+        ("externalDocs", 29, As::Message(&EXTERNAL_DOCS)),
+        ("example", 30, As::Anything),
     ],
     extensions: 31,
 };
+
+static EXTERNAL_DOCS: Shape = Shape { fields: &[("description", 1, As::Text), ("url", 2, As::Text)], extensions: 3 };
 
 /// The protobuf form of an OpenAPI v2 document.
 pub fn document(json: &Value) -> Vec<u8> {
@@ -155,6 +175,15 @@ fn field(value: &Value, number: u32, form: &As, out: &mut Vec<u8>) {
             encode_key(number, WireType::Varint, out);
             encode_varint(1, out);
         }
+        (As::Integer, Value::Number(value)) => {
+            encode_key(number, WireType::Varint, out);
+            // Negative numbers are sign-extended, as int64 is.
+            encode_varint(value.as_i64().unwrap_or_default().cast_unsigned(), out);
+        }
+        (As::Number, Value::Number(value)) => {
+            encode_key(number, WireType::SixtyFourBit, out);
+            out.extend(value.as_f64().unwrap_or_default().to_le_bytes());
+        }
         (As::Type, value) => nested(number, out, |out| field(value, 1, &As::Texts, out)),
         (As::Texts, Value::String(text)) => bytes(number, text.as_bytes(), out),
         (As::Texts, Value::Array(list)) => list.iter().for_each(|one| field(one, number, &As::Text, out)),
@@ -163,6 +192,11 @@ fn field(value: &Value, number: u32, form: &As, out: &mut Vec<u8>) {
         (As::Anything, value) => yaml(value, number, out),
         (As::Message(shape), Value::Object(map)) => nested(number, out, |out| message(map, shape, out)),
         (As::Messages(shape), Value::Array(list)) => list.iter().for_each(|one| field(one, number, &As::Message(shape), out)),
+        // additionalProperties may be a boolean.
+        (As::Wrapped(..), Value::Bool(allows)) => nested(number, out, |out| {
+            encode_key(2, WireType::Varint, out);
+            encode_varint(u64::from(*allows), out);
+        }),
         (As::Wrapped(wrappers, shape), value) => nested(number, out, |out| wrapped(value, wrappers, shape, out)),
         (As::Named(inner, form), Value::Object(map)) => nested(number, out, |out| {
             map.iter().for_each(|(name, value)| named(name, value, *inner, form, out));

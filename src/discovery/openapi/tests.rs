@@ -3,6 +3,8 @@
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION};
 
 use super::*;
+use crate::extensions::{self, definition::Definition};
+use crate::meta::Object;
 
 /// Parts of documents: the document's path, a JSON pointer into it, and what is there. Words are left out.
 const SAMPLES: &str = include_str!("../../../tests/vectors/openapi.json");
@@ -10,6 +12,112 @@ const SAMPLES: &str = include_str!("../../../tests/vectors/openapi.json");
 fn openapi() -> &'static OpenApi {
     static OPENAPI: OnceLock<OpenApi> = OnceLock::new();
     OPENAPI.get_or_init(|| OpenApi::new(crate::schema::builtin()))
+}
+
+/// The kinds of a definition of `Gizmo`s, which are established, in the version v1.
+fn gizmos(generation: u64, schema: &Value) -> Vec<CustomKind> {
+    let names = json!({"plural": "gizmos", "singular": "gizmo", "kind": "Gizmo", "listKind": "GizmoList"});
+    let version = json!({
+        "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}},
+        "selectableFields": [{"jsonPath": ".spec.color"}],
+    });
+    let definition = json!({
+        "metadata": {"name": "gizmos.example.com", "uid": "u", "generation": generation},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]},
+        "status": {"acceptedNames": names, "conditions": [{"type": "Established", "status": "True"}]},
+    });
+    let definition = Definition::read(&Object::from_value(definition).expect("an object"));
+    let resources = extensions::resources(&definition).into_iter();
+    resources.map(|resource| CustomKind { decl: resource.decl.clone(), custom: resource.custom.expect("a custom resource") }).collect()
+}
+
+fn document(openapi: &OpenApi, path: &str) -> Value {
+    let response = openapi.answer(path, "", &HeaderMap::new()).expect("a path of ours");
+    assert_eq!(response.status(), StatusCode::OK, "{path}");
+    serde_json::from_slice(response.body()).expect("JSON")
+}
+
+#[test]
+fn custom_kinds_are_published() {
+    let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true});
+    let spec = json!({"type": "object", "description": "What is wanted.", "properties": {
+        "color": {"type": "string", "default": "red"}, "template": embedded, "size": {"x-kubernetes-int-or-string": true}}});
+    let openapi = openapi().with_custom(gizmos(1, &json!({"type": "object", "description": "A gizmo.", "properties": {"spec": spec}})));
+    let v3 = document(&openapi, "/openapi/v3/apis/example.com/v1");
+    let at = |document: &Value, pointer: &str| document.pointer(pointer).map(wordless).unwrap_or_default();
+    assert_eq!(v3["info"], json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}));
+    let reference = |to: &str| json!({"allOf": [{"$ref": format!("#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.{to}")}]});
+    let text = json!({"type": "string"});
+    let fields = json!([{"fieldPath": "spec.color"}]);
+    assert_eq!(v3["components"]["schemas"]["com.example.v1.Gizmo"]["description"], "A gizmo.");
+    assert_eq!(
+        at(&v3, "/components/schemas/com.example.v1.Gizmo"),
+        json!({"type": "object", "x-kubernetes-selectable-fields": fields,
+            "x-kubernetes-group-version-kind": [{"group": "example.com", "kind": "Gizmo", "version": "v1"}],
+            "properties": {"apiVersion": text, "kind": text, "metadata": reference("ObjectMeta"), "spec": {"type": "object", "properties": {
+                "color": {"type": "string", "default": "red"},
+                "size": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]},
+                "template": {"type": "object", "required": ["kind", "apiVersion"],
+                    "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true,
+                    "properties": {"apiVersion": text, "kind": text, "metadata": reference("ObjectMeta")}}}}}})
+    );
+    let items = json!({"type": "array", "items": {"$ref": "#/components/schemas/com.example.v1.Gizmo"}});
+    assert_eq!(
+        at(&v3, "/components/schemas/com.example.v1.GizmoList"),
+        json!({"type": "object", "required": ["items"], "x-kubernetes-selectable-fields": fields,
+            "x-kubernetes-group-version-kind": [{"group": "example.com", "kind": "GizmoList", "version": "v1"}],
+            "properties": {"apiVersion": text, "items": items, "kind": text, "metadata": reference("ListMeta")}})
+    );
+    let below = "/apis/example.com/v1/namespaces/{namespace}/gizmos";
+    let paths: Vec<&String> = v3["paths"].as_object().expect("paths").keys().collect();
+    let one = format!("{below}/{{name}}");
+    assert_eq!(paths, ["/apis/example.com/v1/gizmos", below, &one, &format!("{one}/scale"), &format!("{one}/status")]);
+    let operation = |path: &str, method: &str| at(&v3, &format!("/paths/{}/{method}", path.replace('/', "~1")));
+    let media = |value: &Value| value["content"].as_object().map(|map| map.keys().cloned().collect::<Vec<_>>());
+    let patch = operation(&one, "patch");
+    assert_eq!((&patch["operationId"], &patch["tags"][0]), (&json!("patchExampleComV1NamespacedGizmo"), &json!("exampleCom_v1")));
+    let media_types = ["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
+    assert_eq!(media(&patch["requestBody"]), Some(media_types.map(str::to_owned).to_vec()));
+    assert_eq!(patch["responses"].as_object().map(Map::len), Some(2));
+    assert_eq!(operation(&one, "get")["parameters"][0]["name"], "resourceVersion");
+    assert_eq!(operation(below, "delete").get("requestBody"), None);
+    assert_eq!(operation(&format!("{one}/scale"), "get")["x-kubernetes-group-version-kind"]["kind"], "Gizmo");
+
+    let v2 = document(&openapi, V2);
+    assert_eq!(at(&v2, "/definitions/com.example.v1.Gizmo/properties/spec/properties/template"), {
+        json!({"x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true})
+    });
+    let meta = json!({"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"});
+    assert_eq!(at(&v2, "/definitions/com.example.v1.Gizmo/properties/metadata"), meta);
+    assert!(v2["paths"][below]["post"].is_object() && v2["paths"]["/api/v1/pods"].is_object());
+}
+
+#[test]
+fn hashes_change_with_the_definitions_that_they_are_about() {
+    let schema = json!({"type": "object"});
+    let hash = |openapi: &OpenApi, path: &str| openapi.answer(path, "", &HeaderMap::new()).expect("ours").headers()[ETAG].clone();
+    let (group, other) = ("/openapi/v3/apis/example.com/v1", "/openapi/v3/apis/apps/v1");
+    let before = openapi().with_custom(gizmos(1, &schema));
+    let same = before.with_custom(gizmos(1, &schema));
+    let after = before.with_custom(gizmos(2, &schema));
+    let none = after.with_custom(Vec::new());
+    for path in [group, V2, V3] {
+        assert_eq!(hash(&before, path), hash(&same, path), "{path}");
+        assert_ne!(hash(&before, path), hash(&after, path), "{path}");
+    }
+    assert_eq!(hash(&before, other), hash(&after, other));
+    assert_eq!((hash(&none, V2), hash(&none, V3)), (hash(openapi(), V2), hash(openapi(), V3)));
+    assert_eq!(none.answer(group, "", &HeaderMap::new()).map(|answer| answer.status()), Some(StatusCode::NOT_FOUND));
+}
+
+#[test]
+fn a_schema_that_is_not_structural_is_not_published() {
+    let openapi =
+        openapi().with_custom(gizmos(1, &json!({"type": "object", "properties": {"a": {"properties": {"b": {"type": "string"}}}}})));
+    let gizmo = document(&openapi, "/openapi/v3/apis/example.com/v1").pointer("/components/schemas/com.example.v1.Gizmo").cloned();
+    let keys: Vec<String> = gizmo.and_then(|one| Some(one.as_object()?.keys().cloned().collect())).expect("a definition");
+    assert_eq!(keys, ["type", "x-kubernetes-selectable-fields", "x-kubernetes-group-version-kind"]);
 }
 
 fn get(path: &str, query: &str, headers: &[(header::HeaderName, &str)]) -> Response<Bytes> {

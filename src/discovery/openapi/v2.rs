@@ -8,7 +8,6 @@ use super::definitions::{Definitions, Dialect};
 use super::operations::{Body, Media, Operation, PathItem};
 use super::parameters::Parameter;
 use super::v3::{code_text, common_parameters, schema};
-use crate::discovery::version;
 
 const PATCHES: [&str; 4] = [
     "application/json-patch+json",
@@ -17,13 +16,15 @@ const PATCHES: [&str; 4] = [
     "application/apply-patch+yaml",
 ];
 
+const CUSTOM_PATCHES: [&str; 3] = ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
+
 /// Writes the document of these paths.
-pub fn document(paths: &[PathItem], mut definitions: Definitions) -> Value {
+pub fn document(paths: &[PathItem], mut definitions: Definitions, info: &Value) -> Value {
     let paths: Map<String, Value> = paths.iter().map(|item| (item.path.clone(), path(item, &mut definitions))).collect();
     let token = json!({"description": "Bearer Token authentication", "type": "apiKey", "name": "authorization", "in": "header"});
     json!({
         "swagger": "2.0",
-        "info": {"title": "Kubernetes", "version": format!("{}.{}", version::MAJOR, version::MINOR)},
+        "info": info,
         "paths": paths,
         "definitions": definitions.finish(),
         "securityDefinitions": {"BearerToken": token},
@@ -55,6 +56,8 @@ fn body_parameter(operation: &Operation, body: &Body, definitions: &mut Definiti
 fn operation(operation: &Operation, common: &BTreeSet<Parameter>, definitions: &mut Definitions) -> Value {
     let produces = media_types(operation.media);
     let consumes = match operation.action {
+        _ if operation.patches && operation.media == Media::Custom => &CUSTOM_PATCHES[..],
+        _ if operation.media == Media::Custom => produces,
         _ if operation.patches => &PATCHES[..],
         // The documents of the token issuer say nothing of what they consume.
         "" if operation.answer == Body::Text => &[],
@@ -94,6 +97,7 @@ fn operation(operation: &Operation, common: &BTreeSet<Parameter>, definitions: &
 fn media_types(media: Media) -> &'static [&'static str] {
     match media {
         Media::Objects => &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"],
+        Media::Custom => &["application/json", "application/yaml"],
         Media::Stream => &[
             "application/json",
             "application/yaml",

@@ -7,7 +7,6 @@ use serde_json::{Map, Value, json};
 use super::definitions::{Definitions, Dialect};
 use super::operations::{Body, Media, Operation, PathItem};
 use super::parameters::Parameter;
-use crate::discovery::version;
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const PATCHES: [&str; 4] = [
@@ -17,8 +16,8 @@ const PATCHES: [&str; 4] = [
     "application/strategic-merge-patch+json",
 ];
 
-/// Writes the document of these paths.
-pub fn document(paths: &[PathItem], mut definitions: Definitions) -> Value {
+/// Writes the document of these paths; `info` says what it is.
+pub fn document(paths: &[PathItem], mut definitions: Definitions, info: &Value) -> Value {
     let paths: Map<String, Value> = paths.iter().map(|item| (item.path.clone(), path(item, &mut definitions))).collect();
     let mut components = Map::new();
     let schemas = definitions.finish();
@@ -29,7 +28,7 @@ pub fn document(paths: &[PathItem], mut definitions: Definitions) -> Value {
     components.insert("securitySchemes".to_owned(), json!({ "BearerToken": token }));
     json!({
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": format!("{}.{}", version::MAJOR, version::MINOR)},
+        "info": info,
         "paths": paths,
         "components": components,
     })
@@ -65,7 +64,12 @@ fn operation(operation: &Operation, common: &BTreeSet<Parameter>, definitions: &
     }
     if let Some(body) = &operation.body {
         let schema = schema(body, definitions);
-        let media: &[&str] = if operation.patches { &PATCHES } else { &["*/*"] };
+        let media: &[&str] = match (operation.patches, operation.media) {
+            (true, Media::Custom) => &PATCHES[..3],
+            (true, _) => &PATCHES,
+            (false, Media::Custom) => media_types(Media::Custom),
+            (false, _) => &["*/*"],
+        };
         let mut request = Map::from_iter([("content".to_owned(), content(media, &schema))]);
         if operation.body_required {
             request.insert("required".to_owned(), true.into());
@@ -104,7 +108,7 @@ pub fn schema(body: &Body, definitions: &mut Definitions) -> Value {
         Body::Meta(name) => definitions.reference(&format!("{META}.{name}")),
         Body::Definition(name) => definitions.reference(name),
         Body::Kind(kind) => match definitions.name_of(kind) {
-            Some(name) => definitions.reference(name),
+            Some(name) => definitions.reference(&name),
             None => json!({"type": "object"}),
         },
     }
@@ -118,6 +122,7 @@ fn content(media: &[&str], schema: &Value) -> Value {
 fn media_types(media: Media) -> &'static [&'static str] {
     match media {
         Media::Objects => &["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"],
+        Media::Custom => &["application/json", "application/yaml"],
         Media::Stream => &[
             "application/json",
             "application/json;stream=watch",
