@@ -186,6 +186,11 @@ impl Versions for CustomKind {
         self.family.types.get(&Gvk::from_api_version(api_version, &self.gvk.kind)).map(Ty::from)
     }
 
+    // Upstream knows of those of other versions in writes to status only (`customresource_handler.go`, getStatusResetFields).
+    fn resets_all(&self, subresource: &str) -> bool {
+        subresource == "status"
+    }
+
     fn convert(&self, object: &Map<String, Value>, api_version: &str) -> Option<Map<String, Value>> {
         self.type_of(api_version)?;
         let mut converted = object.clone();

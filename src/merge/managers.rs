@@ -265,6 +265,11 @@ pub trait Versions {
     /// The type in `api_version`. `None` where the kind has no such version: its entries are dropped.
     fn type_of(&self, api_version: &str) -> Option<Ty<'_>>;
 
+    /// Whether what a write to `subresource` sets back does not count in the versions that it does not speak, either.
+    fn resets_all(&self, _subresource: &str) -> bool {
+        true
+    }
+
     /// An object of the writer's version as `api_version` shows it.
     fn convert(&self, object: &Map<String, Value>, api_version: &str) -> Option<Map<String, Value>>;
 }
@@ -480,6 +485,7 @@ pub(super) fn take_from_others<'o, 'a>(
     let mut conflicts = Vec::new();
     take(managed, writer.api_version, own, &changed, &mut conflicts);
 
+    let reset = if writer.versions.resets_all(writer.subresource) { reset } else { ResetFields::None };
     let mut others: Vec<Cow<'a, str>> = managed.entries.iter().map(|entry| entry.api_version.clone()).collect();
     others.retain(|version| version != writer.api_version);
     others.sort_unstable();

@@ -9,6 +9,7 @@ use crate::meta::names::Problems;
 use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, FieldError, Object, Path};
 
+use super::store::Incomplete;
 use super::table::TablePrinter;
 
 /// What a strategy may know of the request.
@@ -51,6 +52,12 @@ pub enum NameRule {
 pub trait Strategy: Send + Sync + 'static {
     /// Fills in what was left out. Runs on every decoded and every stored object, so it must be idempotent and fast.
     fn default(&self, _object: &mut Object) {}
+
+    /// Tells stored bytes that lack something that [`Strategy::default`] fills in and that clients see: where objects may be stored
+    /// before it can be known.
+    fn incomplete(&self) -> Option<Incomplete> {
+        None
+    }
 
     fn name_rule(&self) -> NameRule {
         NameRule::DnsSubdomain

@@ -17,6 +17,7 @@ use super::shutdown::{self, Shutdown};
 use super::tls::{self, TlsError};
 use crate::cacher::Feed;
 use crate::endpoints::rendered::RenderedCache;
+use crate::registry::store::Completing;
 use crate::storage::compaction::Compactor;
 use crate::storage::embedded::Embedded;
 use crate::storage::etcd3::{self, Etcd3};
@@ -182,7 +183,7 @@ async fn sweep(rendered: Arc<RenderedCache>, shutdown: Shutdown) {
 /// The embedded store, or etcd as soon as it answers.
 async fn open_storage(config: &Config) -> Result<Arc<dyn Storage>, RunError> {
     if config.storage.etcd_servers.is_empty() {
-        return Ok(Arc::new(Embedded::open(&config.data_dir)?));
+        return Ok(Completing::over(Arc::new(Embedded::open(&config.data_dir)?), &config.storage.prefix));
     }
     open_etcd(&config.storage, &config.storage.etcd_servers).await
 }
@@ -217,7 +218,7 @@ async fn open_etcd(given: &StorageConfig, servers: &[String]) -> Result<Arc<dyn 
         tracing::warn!("waiting for etcd: {why}");
         tokio::time::sleep(ETCD_PAUSE).await;
     }
-    Ok(Arc::new(etcd))
+    Ok(Completing::over(Arc::new(etcd), &given.prefix))
 }
 
 /// Has old history forgotten every `interval`.

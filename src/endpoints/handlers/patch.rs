@@ -101,6 +101,10 @@ impl Updater for Patch<'_> {
         None
     }
 
+    fn keeps_managers(&self) -> bool {
+        self.kind == PatchType::Apply
+    }
+
     async fn updated(&self, live: Option<&Object>) -> Result<Object> {
         let x = self.x;
         let name = x.request.info.url_name();

@@ -94,6 +94,10 @@ impl Updater for Rescale<'_> {
         }
     }
 
+    fn keeps_managers(&self) -> bool {
+        matches!(self.change, Change::Patch { kind: PatchType::Apply, .. })
+    }
+
     async fn updated(&self, live: Option<&Object>) -> Result<Object> {
         let resource = &self.x.store.resource;
         let name = self.x.request.info.url_name();

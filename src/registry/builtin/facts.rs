@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, Object};
+use crate::registry::store::Incomplete;
 use crate::registry::table::TablePrinter;
 use crate::registry::{Context, NameRule, Strategy, Subresource};
 
@@ -83,6 +84,10 @@ impl Strategy for NoCode {}
 impl Strategy for Row {
     fn default(&self, object: &mut Object) {
         self.code.default(object);
+    }
+
+    fn incomplete(&self) -> Option<Incomplete> {
+        self.code.incomplete()
     }
 
     fn name_rule(&self) -> NameRule {

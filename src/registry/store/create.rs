@@ -5,7 +5,7 @@ use crate::meta::status::Result;
 use crate::meta::{Object, Status};
 use crate::storage::{Stored, Txn};
 
-use super::{Gate, Live, Store, WriteContext};
+use super::{Gate, Live, Put, Store, WriteContext};
 
 /// How often a generated name is drawn anew when it is taken (apiserver `maxNameGenerationCreateAttempts`).
 const NAME_ATTEMPTS: usize = 8;
@@ -51,12 +51,13 @@ impl Store {
             if let Some(stored) = found {
                 return Err(self.already_exists(object, Some(stored)));
             }
-            return Ok(Stored { key, value, create_revision: 0, mod_revision: 0 });
+            return Ok(Stored { key, value: self.completed(value), create_revision: 0, mod_revision: 0 });
         }
-        match self.put_new(&key, value.clone()).await? {
+        let (outcome, value) = self.put_object(&key, object, value, Put::default()).await?;
+        match outcome {
             Txn::Done(revision) => {
                 object.set_resource_version(&revision.to_string());
-                Ok(Stored { key, value, create_revision: revision, mod_revision: revision })
+                Ok(Stored { key, value: self.completed(value), create_revision: revision, mod_revision: revision })
             }
             Txn::Failed(standing) => Err(self.already_exists(object, standing)),
         }

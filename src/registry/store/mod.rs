@@ -1,6 +1,7 @@
 //! The generic store: the life of an object from request to bytes and back, the same for every kind
 //! (apiserver `registry/generic/registry.Store`).
 
+mod complete;
 mod continuation;
 mod create;
 mod delete;
@@ -31,6 +32,7 @@ use super::resource::Resource;
 use super::strategy::{Context, Subresource};
 use super::validation::MetaRules;
 
+pub use complete::{Completing, Incomplete};
 pub use delete::Deleted;
 pub use items::Items;
 pub use read::{Page, Selection};
@@ -102,6 +104,11 @@ pub trait Updater: Send + Sync {
 
     /// The object to write. `live` is `None` where nothing exists.
     async fn updated(&self, live: Option<&Object>) -> Result<Object>;
+
+    /// Whether an object that is too large may not do without its managed fields: those of an apply are what it is about.
+    fn keeps_managers(&self) -> bool {
+        false
+    }
 }
 
 /// The objects of one resource in storage.
@@ -132,6 +139,15 @@ struct Origin {
     stored: Option<Stored>,
     /// Whether storage has said so.
     certain: bool,
+}
+
+/// How an object is to be written.
+#[derive(Clone, Copy, Default)]
+struct Put {
+    /// The revision that it must stand at; `None` for a new object.
+    expected: Option<Revision>,
+    /// See [`Updater::keeps_managers`].
+    keeps_managers: bool,
 }
 
 /// An object with the revision that it was read at.
@@ -186,6 +202,25 @@ impl Store {
     /// Writes over what stands at the revision `expected`.
     async fn put(&self, key: &str, value: Bytes, expected: Revision) -> Result<Txn> {
         self.written(self.storage.update(key, value, expected, self.resource.ttl).await, "update")
+    }
+
+    /// Writes an object whose bytes are `value`: a new one, or over what stands at the revision `expected`. Where that is too
+    /// large and managed fields (which can be large) may go, without them. Gives the bytes that were written.
+    async fn put_object(&self, key: &str, object: &mut Object, value: Bytes, write: Put) -> Result<(Txn, Bytes)> {
+        let first = self.put_at(key, value.clone(), write.expected).await;
+        let too_large = matches!(&first, Err(status) if status.message == storage::TOO_LARGE);
+        if !too_large || write.keeps_managers || object.metadata_mut().shift_remove("managedFields").is_none() {
+            return first.map(|outcome| (outcome, value));
+        }
+        let value = self.encode(object);
+        self.put_at(key, value.clone(), write.expected).await.map(|outcome| (outcome, value))
+    }
+
+    async fn put_at(&self, key: &str, value: Bytes, expected: Option<Revision>) -> Result<Txn> {
+        match expected {
+            Some(expected) => self.put(key, value, expected).await,
+            None => self.put_new(key, value).await,
+        }
     }
 
     /// Deletes what stands at the revision that it was read at.
@@ -284,6 +319,15 @@ impl Store {
         codec::protobuf::wrap(&gvk.api_version(), &gvk.kind, &raw).into()
     }
 
+    /// What clients are shown of bytes that were stored just now.
+    fn completed(&self, value: Bytes) -> Bytes {
+        let resource = &self.resource;
+        if resource.strategy.incomplete().is_none() {
+            return value;
+        }
+        complete::completed(&value, &resource.storage_gvk, resource.storage_ty(), &*resource.strategy).unwrap_or(value)
+    }
+
     /// An object of the served version becomes a defaulted one of the storage version.
     pub fn to_storage(&self, object: &mut Object) {
         let resource = &self.resource;
@@ -371,7 +415,7 @@ pub fn storage_status(error: StorageError, gvr: &Gvr, verb: &str) -> Status {
     match error {
         StorageError::Compacted { .. } => Status::expired("The resourceVersion for the provided list is too old."),
         StorageError::FutureRevision { asked, current } => too_large_resource_version(asked, current),
-        StorageError::TooLarge(_) => Status::failure(500, "", "etcdserver: request is too large"),
+        StorageError::TooLarge(_) => Status::failure(500, "", storage::TOO_LARGE),
         StorageError::Unavailable(_) => {
             let resource = gvr.group_resource();
             let message = format!("The {verb} operation against {resource} could not be completed at this time, please try again.");

@@ -9,7 +9,7 @@ use crate::meta::{FieldError, Gvk, Object, Path, Status};
 use crate::registry::strategy::Subresource;
 use crate::storage::{Stored, Txn};
 
-use super::{Gate, Live, Origin, Store, Updater, WriteContext, bump_generation, is_main};
+use super::{Gate, Live, Origin, Put, Store, Updater, WriteContext, bump_generation, is_main};
 
 /// How often a write is tried again because the object moved on meanwhile.
 const CONFLICT_RETRIES: usize = 100;
@@ -46,7 +46,7 @@ impl Store {
         let key = self.key(ctx.namespace, target.name)?;
         let mut origin = self.origin(&key, "update").await?;
         for _ in 0..CONFLICT_RETRIES {
-            let read_at = origin.stored.as_ref().map(|stored| stored.mod_revision);
+            let seen = if origin.certain { None } else { origin.stored.clone() };
             let attempt = match origin.stored {
                 None => self.create_on_update(ctx, target, updater, gate, &key).await,
                 Some(stored) => self.update_once(ctx, target, updater, gate, stored).await,
@@ -63,7 +63,7 @@ impl Store {
             // Nothing was written, so nothing has shown yet that this was the object's latest state.
             if !origin.certain {
                 origin = self.certain_origin(&key, "update").await?;
-                if origin.stored.as_ref().map(|stored| stored.mod_revision) != read_at {
+                if origin.stored != seen {
                     continue;
                 }
             }
@@ -89,24 +89,36 @@ impl Store {
         let mut object = updater.updated(None).await?;
         self.fill_system_fields(&mut object);
         self.reserve(ctx, &mut object, None).await?;
-        let attempt = self.create_on_update_reserved(ctx, &mut object, gate, key).await;
+        let write = Put { expected: None, keeps_managers: updater.keeps_managers() };
+        let attempt = self.create_on_update_reserved(ctx, &mut object, gate, key, write).await;
         self.settle_attempt(ctx, &object, None, &attempt).await;
         attempt
     }
 
-    async fn create_on_update_reserved(&self, ctx: &WriteContext<'_>, object: &mut Object, gate: &dyn Gate, key: &str) -> Result<Attempt> {
+    async fn create_on_update_reserved(
+        &self,
+        ctx: &WriteContext<'_>,
+        object: &mut Object,
+        gate: &dyn Gate,
+        key: &str,
+        write: Put,
+    ) -> Result<Attempt> {
         self.before_create(ctx, object)?;
         gate.authorize_create().await?;
         gate.validate(Some(&mut *object), None).await?;
         let value = self.encode(object);
-        let mut stored = Stored { key: key.to_owned(), value: value.clone(), create_revision: 0, mod_revision: 0 };
-        if !ctx.dry_run {
-            match self.put_new(key, value).await? {
-                Txn::Done(revision) => (stored.create_revision, stored.mod_revision) = (revision, revision),
-                Txn::Failed(standing) => return Ok(Attempt::Moved(standing)),
+        let (value, revision) = if ctx.dry_run {
+            (value, 0)
+        } else {
+            match self.put_object(key, object, value, write).await? {
+                (Txn::Done(revision), value) => (value, revision),
+                (Txn::Failed(standing), _) => return Ok(Attempt::Moved(standing)),
             }
-            object.set_resource_version(&stored.mod_revision.to_string());
+        };
+        if revision > 0 {
+            object.set_resource_version(&revision.to_string());
         }
+        let stored = Stored { key: key.to_owned(), value: self.completed(value), create_revision: revision, mod_revision: revision };
         Ok(Attempt::Done(Updated { live: Live { object: std::mem::take(object), stored }, created: true }))
     }
 
@@ -129,7 +141,8 @@ impl Store {
         self.check_resource_version(&object, &old, target.name)?;
         object.set_meta_str("resourceVersion", old.resource_version());
         self.reserve(ctx, &mut object, Some(&old)).await?;
-        let attempt = self.update_reserved(ctx, target, &mut object, &old, gate, stored).await;
+        let write = Put { expected: Some(stored.mod_revision), keeps_managers: updater.keeps_managers() };
+        let attempt = self.update_reserved(ctx, target.sub, (&mut object, &old), gate, stored, write).await;
         self.settle_attempt(ctx, &object, Some(&old), &attempt).await;
         attempt
     }
@@ -146,13 +159,13 @@ impl Store {
     async fn update_reserved(
         &self,
         ctx: &WriteContext<'_>,
-        target: Target<'_>,
-        object: &mut Object,
-        old: &Object,
+        sub: Subresource<'_>,
+        (object, old): (&mut Object, &Object),
         gate: &dyn Gate,
         stored: Stored,
+        write: Put,
     ) -> Result<Attempt> {
-        self.before_update(ctx, target.sub, object, old)?;
+        self.before_update(ctx, sub, object, old)?;
         managers::keep_times(old, object);
         gate.validate(Some(&mut *object), Some(old)).await?;
         if should_delete(object, old) && !self.resource.strategy.blocks_deletion(object) {
@@ -160,16 +173,16 @@ impl Store {
         }
         let value = self.encode(object);
         let same = value == stored.value || ctx.dry_run;
-        let revision = if same {
-            stored.mod_revision
+        let (value, revision) = if same {
+            (value, stored.mod_revision)
         } else {
-            match self.put(&stored.key, value.clone(), stored.mod_revision).await? {
-                Txn::Done(revision) => revision,
-                Txn::Failed(standing) => return Ok(Attempt::Moved(standing)),
+            match self.put_object(&stored.key, object, value, write).await? {
+                (Txn::Done(revision), value) => (value, revision),
+                (Txn::Failed(standing), _) => return Ok(Attempt::Moved(standing)),
             }
         };
         object.set_resource_version(&revision.to_string());
-        let stored = Stored { value, mod_revision: revision, ..stored };
+        let stored = Stored { value: self.completed(value), mod_revision: revision, ..stored };
         let updated = Updated { live: Live { object: std::mem::take(object), stored }, created: false };
         Ok(if same { Attempt::Same(updated) } else { Attempt::Done(updated) })
     }

@@ -13,6 +13,7 @@ use crate::registry::builtin::apps::pod_name_warning;
 use crate::registry::builtin::core::internal;
 use crate::registry::builtin::core::pod::{PodOptions, default_template};
 use crate::registry::builtin::defaults::{fill, fill_text, part, part_or_new, parts};
+use crate::registry::store::Incomplete;
 use crate::registry::strategy::text_or;
 use crate::registry::validation::{
     Fields, IMMUTABLE, SelectorOptions, immutable, label_selector_matches, requirement_has_invalid_value, same, validate_label_selector,
@@ -45,9 +46,19 @@ impl Strategy for Jobs {
         labels_from_template(object);
     }
 
+    fn incomplete(&self) -> Option<Incomplete> {
+        Some(|stored| stored.labels().next().is_none())
+    }
+
     fn prepare_for_create(&self, _ctx: &Context, object: &mut Object) {
+        // Labels that the job has from its pods are theirs, and get what these get.
+        let labels = object.labels().filter(|labels| !labels.is_empty());
+        let shared = labels.is_some() && labels == object.at("/spec/template/metadata/labels").and_then(Value::as_object);
         generate_selector(object);
-        labels_from_template(object);
+        if shared && object.generate_name().is_empty() {
+            object.metadata_mut().shift_remove("labels");
+            labels_from_template(object);
+        }
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {

@@ -1,0 +1,137 @@
+//! Objects whose stored bytes lack a default that clients see: a new job is stored before the labels that it takes from its
+//! pods are known. Upstream defaults all that it decodes; here such bytes are completed where they are read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+
+use crate::codec::protobuf::{self, Message};
+use crate::meta::Gvk;
+use crate::registry::{Strategy, builtin};
+use crate::schema::{ResourceDecl, TypeRef, builtin as schema};
+use crate::storage::{ListPage, ListRequest, Result, Revision, Storage, Stored, Txn, WatchEvent, WatchStream};
+
+/// Tells stored bytes that lack a default.
+pub type Incomplete = fn(&Message<'_>) -> bool;
+
+/// The bytes with all defaults, where some are missing.
+pub(super) fn completed(value: &Bytes, gvk: &Gvk, ty: TypeRef<'_>, strategy: &dyn Strategy) -> Option<Bytes> {
+    let incomplete = strategy.incomplete()?;
+    let envelope = protobuf::unwrap(value).ok()?;
+    if !incomplete(&Message { bytes: envelope.raw, ty }) {
+        return None;
+    }
+    let mut object = protobuf::decode(envelope.raw, ty).ok()?;
+    strategy.default(&mut object);
+    Some(protobuf::wrap(&gvk.api_version(), &gvk.kind, &protobuf::encode(&object, ty)).into())
+}
+
+/// A kind with objects that may have to be completed.
+struct Kind {
+    prefix: String,
+    gvk: Gvk,
+    strategy: &'static dyn Strategy,
+}
+
+impl Kind {
+    fn of(decl: &ResourceDecl, root: &str) -> Option<Self> {
+        let strategy = builtin::strategy(&decl.group, &decl.resource);
+        strategy.incomplete()?;
+        let gvk = decl.storage_gvk.clone().unwrap_or_else(|| Gvk::new(&decl.group, &decl.version, &decl.kind));
+        Some(Self { prefix: format!("{root}/{}/", decl.storage_prefix), gvk, strategy })
+    }
+}
+
+/// A store whose lists, watches and reads with a revision show complete objects. [`Storage::get`], with which writes begin, shows
+/// what is really there.
+pub struct Completing {
+    inner: Arc<dyn Storage>,
+    kinds: Arc<[Kind]>,
+}
+
+impl Completing {
+    /// Over a store with all of Kubernetes below `root`.
+    pub fn over(inner: Arc<dyn Storage>, root: &str) -> Arc<dyn Storage> {
+        let root = root.trim_end_matches('/');
+        let kinds = schema().resources.iter().filter_map(|decl| Kind::of(decl, root)).collect();
+        Arc::new(Self { inner, kinds })
+    }
+}
+
+fn complete(kinds: &[Kind], stored: &mut Stored) {
+    let Some(kind) = kinds.iter().find(|kind| stored.key.starts_with(&kind.prefix)) else { return };
+    let Some(ty) = schema().get(&kind.gvk) else { return };
+    if let Some(value) = completed(&stored.value, &kind.gvk, ty, kind.strategy) {
+        stored.value = value;
+    }
+}
+
+fn complete_event(kinds: &[Kind], event: &mut WatchEvent) {
+    let (current, previous) = match event {
+        WatchEvent::Put { current, previous } => (Some(current), previous),
+        WatchEvent::Delete { previous, .. } => (None, previous),
+        WatchEvent::Progress(_) => return,
+    };
+    current.into_iter().chain(previous).for_each(|stored| complete(kinds, stored));
+}
+
+#[async_trait]
+impl Storage for Completing {
+    async fn get(&self, key: &str) -> Result<Option<Stored>> {
+        self.inner.get(key).await
+    }
+
+    async fn get_with_revision(&self, key: &str) -> Result<(Option<Stored>, Revision)> {
+        let (mut stored, revision) = self.inner.get_with_revision(key).await?;
+        stored.iter_mut().for_each(|stored| complete(&self.kinds, stored));
+        Ok((stored, revision))
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage> {
+        let mut page = self.inner.list(request).await?;
+        page.items.iter_mut().for_each(|stored| complete(&self.kinds, stored));
+        Ok(page)
+    }
+
+    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<Txn> {
+        self.inner.create(key, value, ttl).await
+    }
+
+    async fn update(&self, key: &str, value: Bytes, expected: Revision, ttl: Option<Duration>) -> Result<Txn> {
+        self.inner.update(key, value, expected, ttl).await
+    }
+
+    async fn delete(&self, key: &str, expected: Revision) -> Result<Txn> {
+        self.inner.delete(key, expected).await
+    }
+
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
+        let kinds = self.kinds.clone();
+        let events = self.inner.watch(prefix, after).await?;
+        Ok(events
+            .map(move |mut event| {
+                event.iter_mut().for_each(|event| complete_event(&kinds, event));
+                event
+            })
+            .boxed())
+    }
+
+    async fn request_progress(&self) -> Result<()> {
+        self.inner.request_progress().await
+    }
+
+    async fn current_revision(&self) -> Result<Revision> {
+        self.inner.current_revision().await
+    }
+
+    async fn compact(&self, revision: Revision) -> Result<()> {
+        self.inner.compact(revision).await
+    }
+
+    async fn healthy(&self) -> Result<()> {
+        self.inner.healthy().await
+    }
+}
