@@ -88,10 +88,18 @@ pub fn coalesce<S>(mut stream: TlsStream<S>) -> (Coalesced<S>, Flush<S>) {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Flush<S> {
-    /// Runs what serves the connection, and flushes whenever it has done what there was to do.
+    /// Runs what serves the connection, and flushes whenever it has done what there was to do. Before each turn it lets the tasks
+    /// go first that are ready to run: what they have for this connection is then sent with it, and not each for itself.
     pub async fn serve<F: Future>(self, serving: F) -> F::Output {
         let mut serving = pin!(serving);
+        let mut waited = false;
         poll_fn(|cx| {
+            waited = !waited;
+            if waited {
+                // A task that wakes itself runs after those that wait.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             let outcome = serving.as_mut().poll(cx);
             // A broken stream shows at the next read or write, to whoever serves.
             let _ = self.0.lock().poll_flush(cx);
