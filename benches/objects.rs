@@ -80,7 +80,7 @@ fn rows(c: &mut Criterion) {
             out.clear();
             let message = protobuf::Message { bytes: black_box(&stored), ty };
             let cells = rows.cells(message)?;
-            rows.row(message, Some(7), &cells, None, &mut out)
+            rows.row(message, Some(7), &cells, &mut out)
         })
     });
     c.bench_function("table row by tree", |b| {

@@ -96,9 +96,9 @@ impl Cursor {
             return Err(Ended::Behind { wanted: self.told, oldest: state.ring.complete_after() });
         }
         while self.position < state.ring.end() {
-            let changes: Vec<_> = state.ring.from(self.position).take(TAKE).cloned().collect();
-            self.position += changes.len() as u64;
-            let told: Vec<_> = changes.into_iter().filter(|change| change.revision > self.after).collect();
+            let changes = state.ring.from(self.position).take(TAKE);
+            let told: Vec<_> = changes.filter(|change| change.revision > self.after).cloned().collect();
+            self.position = (self.position + TAKE as u64).min(state.ring.end());
             if let Some(last) = told.last() {
                 self.told = last.revision;
                 return Ok(told);

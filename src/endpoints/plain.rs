@@ -14,7 +14,7 @@ use crate::storage::Stored;
 use super::body::Body;
 use super::list_body;
 use super::negotiate::{Form, MediaType, Output};
-use super::rendered::{Rendered, RenderedCache};
+use super::rendered::{Rendered, RenderedCache, Served};
 use super::respond;
 
 /// One of them.
@@ -90,16 +90,19 @@ impl Plain {
         let mut head = json::encode(&empty);
         head.truncate(head.len() - b"null}".len());
         head.push(b'[');
-        let (store, rendered) = (store.clone(), rendered.clone());
+        let (store, rendered, of) = (store.clone(), rendered.clone(), Served::new(&store.resource.gvr));
         let render = move |stored: &Stored, out: &mut Vec<u8>| {
-            let message = store.message(stored)?.ok_or_else(|| unreadable(codec::DecodeError::new("it is no protobuf")))?;
-            let gvr = &store.resource.gvr;
-            if self.metadata.is_none() {
-                return rendered.append(gvr, stored, message, out).map_err(unreadable);
-            }
-            match rendered.get(gvr, stored).as_deref().and_then(Rendered::metadata) {
-                Some(metadata) => table::write_partial_with(out, metadata, &api_version),
-                None => table::write_partial_of(out, message, stored.written_at(), &api_version).map_err(unreadable)?,
+            let kept = rendered.get(of, stored);
+            match (&kept, kept.as_deref().and_then(Rendered::metadata)) {
+                (Some(kept), _) if self.metadata.is_none() => out.extend_from_slice(&kept.json),
+                (_, Some(metadata)) if self.metadata.is_some() => table::write_partial_with(out, metadata, &api_version),
+                _ => {
+                    let message = store.message(stored)?.ok_or_else(|| unreadable(codec::DecodeError::new("it is no protobuf")))?;
+                    match self.metadata {
+                        None => rendered.render(of, stored, message, out).map_err(unreadable)?,
+                        Some(_) => table::write_partial_of(out, message, stored.written_at(), &api_version).map_err(unreadable)?,
+                    }
+                }
             }
             Ok(())
         };

@@ -48,7 +48,7 @@ impl Rendered {
     }
 
     /// The cells of its row, which `make` makes the first time.
-    pub fn cells(&self, make: impl FnOnce() -> Result<Cells, DecodeError>) -> Result<&Cells, DecodeError> {
+    pub fn cells<E>(&self, make: impl FnOnce() -> Result<Cells, E>) -> Result<&Cells, E> {
         match self.cells.get() {
             Some(cells) => Ok(cells),
             None => {
@@ -61,6 +61,24 @@ impl Rendered {
 
 /// Which object: a hash of the served resource and the key, at a revision.
 type Key = (u64, Revision);
+
+/// A hash of the resource that objects are served as.
+#[derive(Clone, Copy, Debug)]
+pub struct Served(u64);
+
+impl Served {
+    pub fn new(gvr: &Gvr) -> Self {
+        let mut hasher = DefaultHasher::new();
+        gvr.hash(&mut hasher);
+        Self(hasher.finish())
+    }
+
+    fn key(self, stored: &Stored) -> Key {
+        let mut hasher = DefaultHasher::new();
+        (self.0, &stored.key).hash(&mut hasher);
+        (hasher.finish(), stored.mod_revision)
+    }
+}
 
 /// Rendered objects, by what they show.
 #[derive(Debug)]
@@ -75,23 +93,17 @@ impl Default for RenderedCache {
 
 impl RenderedCache {
     /// The object if it was rendered.
-    pub fn get(&self, gvr: &Gvr, stored: &Stored) -> Option<Arc<Rendered>> {
-        self.0.get(&key(gvr, stored))
+    pub fn get(&self, of: Served, stored: &Stored) -> Option<Arc<Rendered>> {
+        self.0.get(&of.key(stored))
     }
 
-    /// Appends the JSON of an object without kind and apiVersion, which is rendered if it was not.
+    /// Appends the JSON of a message that is not there yet, without kind and apiVersion, and keeps it.
     ///
     /// # Errors
     /// As [`protobuf::to_json`]; what was appended is then of no use.
-    pub fn append(&self, gvr: &Gvr, stored: &Stored, message: Message, out: &mut Vec<u8>) -> Result<(), DecodeError> {
-        let key = key(gvr, stored);
-        match self.0.get(&key) {
-            Some(rendered) => out.extend_from_slice(&rendered.json),
-            None => {
-                let rendered = Rendered::append(message, stored.written_at(), out)?;
-                self.0.insert(key, Arc::new(rendered));
-            }
-        }
+    pub fn render(&self, of: Served, stored: &Stored, message: Message, out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        let rendered = Rendered::append(message, stored.written_at(), out)?;
+        self.0.insert(of.key(stored), Arc::new(rendered));
         Ok(())
     }
 
@@ -99,12 +111,6 @@ impl RenderedCache {
     pub fn sweep(&self) {
         self.0.run_pending_tasks();
     }
-}
-
-fn key(gvr: &Gvr, stored: &Stored) -> Key {
-    let mut hasher = DefaultHasher::new();
-    (gvr, &stored.key).hash(&mut hasher);
-    (hasher.finish(), stored.mod_revision)
 }
 
 #[cfg(test)]
@@ -116,7 +122,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_what_was_rendered_and_its_metadata_are_part_of_it() {
-        let (cache, gvr) = (RenderedCache::default(), Gvr::new("", "v1", "things"));
+        let (cache, of) = (RenderedCache::default(), Served::new(&Gvr::new("", "v1", "things")));
         let mut with_metadata = 0;
         for (number, line) in include_str!("../../tests/data/stored.jsonl").lines().enumerate() {
             let object = serde_json::from_str::<Value>(line).expect("JSON")["object"].take();
@@ -126,12 +132,11 @@ mod tests {
             let bytes = protobuf::encode(&json::decode(object.to_string().as_bytes(), ty).expect("valid").object, ty);
             let message = Message { bytes: &bytes, ty };
             let stored = Stored { key: format!("/{number}"), value: bytes.clone().into(), create_revision: 1, mod_revision: 7 };
-            let (mut first, mut second, mut metadata) = (b"before".to_vec(), Vec::new(), Vec::new());
-            assert!(cache.get(&gvr, &stored).is_none());
-            cache.append(&gvr, &stored, message, &mut first).expect("valid");
-            cache.append(&gvr, &stored, Message { bytes: b"", ty }, &mut second).expect("not rendered again");
-            assert_eq!(first, [&b"before"[..], &second].concat(), "{gvk}");
-            let kept = cache.get(&gvr, &stored).expect("it is kept");
+            let (mut first, mut metadata) = (b"before".to_vec(), Vec::new());
+            assert!(cache.get(of, &stored).is_none());
+            cache.render(of, &stored, message, &mut first).expect("valid");
+            let kept = cache.get(of, &stored).expect("it is kept");
+            assert_eq!(first, [b"before", &*kept.json].concat(), "{gvk}");
             if let Some(part) = kept.metadata() {
                 protobuf::metadata_to_json(&bytes, ty, Some(7), &mut metadata).expect("valid");
                 assert_eq!(String::from_utf8_lossy(part), String::from_utf8_lossy(&metadata), "{gvk}");
@@ -139,7 +144,7 @@ mod tests {
             } else {
                 assert_eq!(gvk.kind, "DaemonSet");
             }
-            assert!(cache.get(&gvr, &Stored { mod_revision: 8, ..stored }).is_none(), "another revision is another object");
+            assert!(cache.get(of, &Stored { mod_revision: 8, ..stored }).is_none(), "another revision is another object");
         }
         assert!(with_metadata > 20, "{with_metadata}");
     }

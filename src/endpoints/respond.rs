@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use crate::codec;
 use crate::meta::status::Result;
 use crate::meta::{Object, Status};
+use crate::registry::cells::Cells;
 use crate::registry::printers;
 use crate::registry::resource::Resource;
 use crate::registry::store::{Page, Store, reshape, unreadable};
@@ -21,7 +22,7 @@ use super::body::{self, Body};
 use super::list_body;
 use super::negotiate::{Form, MediaType, Output};
 use super::plain::Plain;
-use super::rendered::RenderedCache;
+use super::rendered::{RenderedCache, Served};
 
 /// The longest a Warning header may get in all, in bytes (apiserver `endpoints/filters/warning.go`).
 const WARNINGS_MAX_BYTES: usize = 4 * 1024;
@@ -106,7 +107,7 @@ impl View<'_> {
             format.head(meta, headers, &mut out);
             out.extend_from_slice(format.before_row(true));
             let cells = rows.cells(message).map_err(unreadable)?;
-            rows.row(message, stored.written_at(), &cells, None, &mut out).map_err(unreadable)?;
+            rows.row(message, stored.written_at(), &cells, &mut out).map_err(unreadable)?;
             out.extend_from_slice(format.tail(false));
             return Ok(out);
         }
@@ -136,15 +137,21 @@ impl View<'_> {
         format.head(meta, true, &mut head);
         head.extend_from_slice(format.before_row(true));
         let tail = [format.tail(false), b"\n"].concat();
-        let (store, rendered) = (self.store.clone(), self.rendered.clone());
+        let (store, rendered, of) = (self.store.clone(), self.rendered.clone(), Served::new(&self.resource().gvr));
         let render = move |stored: &Stored, out: &mut Vec<u8>| {
-            let message = store.message(stored)?.ok_or_else(|| Status::internal("a stored object is no protobuf"))?;
-            let (revision, cells) = (stored.written_at(), || rows.cells(message));
-            match rendered.get(&store.resource.gvr, stored) {
-                Some(rendered) => rendered.cells(cells).and_then(|cells| rows.row(message, revision, cells, rendered.metadata(), out)),
-                None => cells().and_then(|cells| rows.row(message, revision, &cells, None, out)),
+            let message = || store.message(stored)?.ok_or_else(|| Status::internal("a stored object is no protobuf"));
+            let make = || rows.cells(message()?).map_err(unreadable);
+            let show = |cells: &Cells, out: &mut Vec<u8>| rows.row(message()?, stored.written_at(), cells, out).map_err(unreadable);
+            match rendered.get(of, stored) {
+                Some(kept) => match (kept.cells(make)?, kept.metadata()) {
+                    (cells, Some(metadata)) if format.include == IncludeObject::Metadata => {
+                        rows.row_with(cells, metadata, out);
+                        Ok(())
+                    }
+                    (cells, _) => show(cells, out),
+                },
+                None => show(&make()?, out),
             }
-            .map_err(unreadable)
         };
         list_body::stream(head, page.items.clone(), format.before_row(false), tail, render).map(Some)
     }

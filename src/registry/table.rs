@@ -198,32 +198,25 @@ impl<'a> Rows<'a> {
         Ok(self.format.cells(&protobuf::decode_part(message.bytes, message.ty, &self.part)?))
     }
 
-    /// Appends the row of a message at a revision, with cells that [`Rows::cells`] made, and the JSON of its metadata where that
-    /// is at hand.
+    /// Appends the row of a message at a revision, with cells that [`Rows::cells`] made.
     ///
     /// # Errors
     /// As [`protobuf::decode`]; what was appended is then of no use.
-    pub fn row(
-        &self,
-        message: Message,
-        revision: Option<i64>,
-        cells: &Cells,
-        metadata: Option<&[u8]>,
-        out: &mut Vec<u8>,
-    ) -> std::result::Result<(), DecodeError> {
+    pub fn row(&self, message: Message, revision: Option<i64>, cells: &Cells, out: &mut Vec<u8>) -> std::result::Result<(), DecodeError> {
         let (Message { bytes, ty }, format) = (message, &self.format);
-        format.write(cells, out, |out| match (format.include, metadata) {
-            (IncludeObject::None, _) => {
+        format.write(cells, out, |out| match format.include {
+            IncludeObject::None => {
                 out.extend_from_slice(b"null");
                 Ok(())
             }
-            (IncludeObject::Metadata, Some(metadata)) => {
-                write_partial_with(out, metadata, format.api_version);
-                Ok(())
-            }
-            (IncludeObject::Metadata, None) => write_partial_of(out, message, revision, format.api_version),
-            (IncludeObject::Object, _) => protobuf::to_json(bytes, ty, &self.gvk.api_version(), &self.gvk.kind, revision, out).map(drop),
+            IncludeObject::Metadata => write_partial_of(out, message, revision, format.api_version),
+            IncludeObject::Object => protobuf::to_json(bytes, ty, &self.gvk.api_version(), &self.gvk.kind, revision, out).map(drop),
         })
+    }
+
+    /// Appends a row that shows metadata, of which the JSON is at hand.
+    pub fn row_with(&self, cells: &Cells, metadata: &[u8], out: &mut Vec<u8>) {
+        self.format.write(cells, out, |out| write_partial_with(out, metadata, self.format.api_version));
     }
 }
 
@@ -512,7 +505,7 @@ mod tests {
                 let format = Format { printer, api_version: "meta.k8s.io/v1", include, now };
                 let (mut direct, mut by_tree) = (Vec::new(), Vec::new());
                 let (rows, message) = (Rows::new(format, &gvr, &gvk, ty), Message { bytes: &bytes, ty });
-                rows.row(message, Some(7), &rows.cells(message).expect("valid"), None, &mut direct).expect("valid");
+                rows.row(message, Some(7), &rows.cells(message).expect("valid"), &mut direct).expect("valid");
                 let mut typed = tree.clone();
                 typed.shift_insert(0, "kind".to_owned(), kind.into());
                 typed.shift_insert(1, "apiVersion".to_owned(), api_version.into());

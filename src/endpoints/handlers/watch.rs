@@ -25,7 +25,7 @@ use crate::storage::Revision;
 use super::Exchange;
 use crate::base::clock::Clock;
 use crate::endpoints::body::Body;
-use crate::endpoints::frames::{FrameCache, FrameKey};
+use crate::endpoints::frames::{FrameCache, FrameKey, Looks};
 use crate::endpoints::negotiate::{Form, MediaType, Output};
 use crate::endpoints::rendered::RenderedCache;
 use crate::endpoints::respond::{self, Shown, View};
@@ -60,6 +60,7 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
         include,
         clock: x.api.clock.clone(),
         cache: x.api.frames.clone(),
+        looks: Looks::new(&x.store.resource.gvr, x.output),
         rendered: x.api.rendered.clone(),
         with_columns: true,
         bookmarks: options.allow_watch_bookmarks,
@@ -105,6 +106,7 @@ struct Frames {
     include: IncludeObject,
     clock: Clock,
     cache: Arc<FrameCache>,
+    looks: Looks,
     rendered: Arc<RenderedCache>,
     /// The next Table is the first: it carries the columns.
     with_columns: bool,
@@ -143,15 +145,19 @@ impl Frames {
 
     /// The frame of an event: one that others have had already, where it looks the same to all.
     fn event(&mut self, event: Event) -> Result<Bytes> {
-        let cache = self.cache.clone();
-        let key = FrameKey::new(&self.store.resource.gvr, &event, Output { pretty: false, ..self.output });
-        match (key, event.stored) {
-            (None, _) | (_, None) => Ok(self.bookmark(event.revision, true)),
-            (Some(key), Some(stored)) if !matches!(self.output.form, Form::Table(_)) => {
-                cache.get_or_render(key, || self.object(Shown::Stored(stored)).map(|object| self.frame(event.kind.name(), &object)))
-            }
-            (_, Some(stored)) => self.object(Shown::Stored(stored)).map(|object| self.frame(event.kind.name(), &object)),
+        // The first Table of a watch is not like the others, and ages pass.
+        let shared = !matches!(self.output.form, Form::Table(_));
+        let key = FrameKey::new(self.looks, &event).filter(|_| shared);
+        if let Some(frame) = key.and_then(|key| self.cache.get(&key)) {
+            return Ok(frame);
         }
+        let Some(stored) = event.stored else { return Ok(self.bookmark(event.revision, true)) };
+        let object = self.object(Shown::Stored(stored))?;
+        let frame = self.frame(event.kind.name(), &object);
+        if let Some(key) = key {
+            self.cache.insert(key, frame.clone());
+        }
+        Ok(frame)
     }
 
     /// The object of an event in the representation of the watch.

@@ -251,7 +251,7 @@ impl Events {
             Source::Cache { cursor, taken } => {
                 if taken.is_empty() {
                     match cursor.next().await {
-                        Ok(changes) => taken.extend(changes),
+                        Ok(changes) => *taken = changes.into(),
                         Err(Ended::Restarted) => return None,
                         Err(Ended::Behind { wanted, oldest }) => return Some(Some(Err(too_old_resource_version(wanted, oldest)))),
                     }
