@@ -1,6 +1,7 @@
 //! The request path: request info, routing, negotiation and one handler per verb.
 
 pub mod body;
+mod compress;
 pub mod frames;
 pub mod rendered;
 pub mod handlers;
@@ -44,6 +45,8 @@ pub struct Api {
     /// Frames of watch events that others may want, too.
     pub frames: Arc<frames::FrameCache>,
     pub rendered: Arc<rendered::RenderedCache>,
+    /// Whether large answers are compressed (feature gate APIResponseCompression).
+    pub compresses: bool,
     /// Cancelled when the server is about to end: watches end then.
     pub draining: CancellationToken,
     /// The shortest time that a watch without a timeout of its own lasts, in seconds.

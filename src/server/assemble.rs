@@ -82,6 +82,7 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper), AssembleError> {
             clock,
             frames: Arc::default(),
             rendered: Arc::default(),
+            compresses: config.feature_gates.enabled("APIResponseCompression"),
             draining: parts.shutdown.draining(),
             min_request_timeout: config.requests.min_watch.as_secs(),
             tokens,

@@ -35,6 +35,7 @@ use crate::registry::table::IncludeObject;
 use crate::schema::TypeRef;
 
 use super::body::Body;
+use super::compress;
 use super::negotiate::{self, MediaType, Output, Purpose};
 use super::respond::{self, Shown, View};
 use super::{Api, Request};
@@ -75,6 +76,9 @@ where
     };
     let mut response = answer.unwrap_or_else(|status| respond::status(&status, fallback));
     respond::add_warnings(&mut response, warnings);
+    if api.compresses && request.info.verb != "watch" && compress::accepted(&request.headers) {
+        response = compress::compress(response).await;
+    }
     response
 }
 

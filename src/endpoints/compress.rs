@@ -1,0 +1,133 @@
+//! Large answers are compressed for clients that take it (apiserver `responsewriters`: gzip, level 1, above 128 KiB).
+
+use std::io::Write;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures::stream::{self, Stream, StreamExt};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderValue, VARY};
+use http::{HeaderMap, Response};
+use http_body::{Body as _, Frame};
+use http_body_util::{BodyExt, BodyStream, StreamBody};
+
+use super::body::Body;
+
+/// Answers up to this size go as they are.
+const THRESHOLD: usize = 128 * 1024;
+/// Compressed bytes that are gathered before they are sent, about.
+const CHUNK: usize = 16 * 1024;
+
+/// Whether a client takes gzip. As upstream reads the header: names alone, without quality values.
+pub fn accepted(headers: &HeaderMap) -> bool {
+    let values = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    values.split(',').any(|coding| coding.trim() == "gzip")
+}
+
+/// The response, compressed if it is large.
+pub async fn compress(response: Response<Body>) -> Response<Body> {
+    if response.body().size_hint().exact().is_some_and(|len| len <= THRESHOLD as u64) || response.headers().contains_key(CONTENT_ENCODING) {
+        return response;
+    }
+    let (mut parts, mut body) = response.into_parts();
+    let (mut begun, mut len) = (Vec::new(), 0);
+    while len <= THRESHOLD {
+        let Some(frame) = body.frame().await else { break };
+        len += frame.as_ref().ok().and_then(Frame::data_ref).map_or(0, Bytes::len);
+        begun.push(frame);
+    }
+    let frames = stream::iter(begun).chain(BodyStream::new(body));
+    if len <= THRESHOLD {
+        return Response::from_parts(parts, StreamBody::new(frames).boxed_unsync());
+    }
+    parts.headers.remove(CONTENT_LENGTH);
+    parts.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    parts.headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+    Response::from_parts(parts, StreamBody::new(gzip(frames)).boxed_unsync())
+}
+
+/// The frames' data, compressed. An error ends it.
+fn gzip(
+    frames: impl Stream<Item = std::io::Result<Frame<Bytes>>> + Send + Unpin + 'static,
+) -> impl Stream<Item = std::io::Result<Frame<Bytes>>> {
+    let encoder = GzEncoder::new(Vec::with_capacity(2 * CHUNK), Compression::fast());
+    stream::unfold(Some((frames, encoder)), |state| async move {
+        let (mut frames, mut encoder) = state?;
+        while encoder.get_ref().len() < CHUNK {
+            let done = match frames.next().await {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => encoder.write_all(&data).map(|()| None),
+                    Err(_) => Ok(None),
+                },
+                Some(Err(why)) => Err(why),
+                None => encoder.try_finish().map(|()| Some(std::mem::take(encoder.get_mut()))),
+            };
+            match done {
+                Ok(None) => {}
+                Ok(Some(last)) => return Some((Ok(Frame::data(last.into())), None)),
+                Err(why) => return Some((Err(why), None)),
+            }
+        }
+        let chunk = std::mem::replace(encoder.get_mut(), Vec::with_capacity(2 * CHUNK));
+        Some((Ok(Frame::data(chunk.into())), Some((frames, encoder))))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoints::body;
+    use flate2::read::GzDecoder;
+    use std::io::Read;
+
+    /// What a client sees of an answer in pieces of 10 000 bytes: the coding and the text.
+    async fn seen(len: usize) -> (String, Vec<u8>) {
+        let text = text(len);
+        let frames = stream::iter(text.chunks(10_000).map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece)))).collect::<Vec<_>>());
+        let response = compress(Response::new(StreamBody::new(frames).boxed_unsync())).await;
+        let coding = response.headers().get(CONTENT_ENCODING).map_or("", |coding| coding.to_str().expect("text")).to_owned();
+        assert_eq!(response.headers().get(VARY).is_some(), !coding.is_empty());
+        let bytes = response.into_body().collect().await.expect("a body").to_bytes();
+        let mut out = Vec::new();
+        match coding.as_str() {
+            "" => out = bytes.to_vec(),
+            _ => {
+                assert!(bytes.len() < len / 2, "{}", bytes.len());
+                GzDecoder::new(&bytes[..]).read_to_end(&mut out).map(drop).expect("gzip");
+            }
+        }
+        (coding, out)
+    }
+
+    fn text(len: usize) -> Vec<u8> {
+        (0..len).map(|at| b"abcdefgh"[at * at / 7 % 8]).collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_large_is_compressed_and_nothing_is_lost() {
+        for (len, coding) in [(0, ""), (THRESHOLD, ""), (THRESHOLD + 1, "gzip"), (3_000_000, "gzip")] {
+            let (got, out) = seen(len).await;
+            assert_eq!((got.as_str(), out.len()), (coding, len));
+            assert!(out == text(len), "{len}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_breaks_off_breaks_off() {
+        let frames = [Ok(Frame::data(Bytes::from(vec![0; 2 * THRESHOLD]))), Err(std::io::Error::other("it broke"))];
+        let response = compress(Response::new(StreamBody::new(stream::iter(frames)).boxed_unsync())).await;
+        assert!(response.into_body().collect().await.is_err());
+        assert!(compress(Response::new(body::empty())).await.into_body().collect().await.is_ok());
+    }
+
+    #[test]
+    fn clients_say_what_they_take() {
+        let taken = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_str(value).expect("a value"));
+            accepted(&headers)
+        };
+        assert!(taken("gzip") && taken("br, gzip"));
+        assert!(!taken("identity") && !taken("") && !taken("gzip;q=1"));
+    }
+}
