@@ -3,6 +3,8 @@ package conformance
 // peaceful checks do not disturb each other. Those that wait longest come first.
 var peaceful = []check{
 	{"CronJob fires at the full minute", cronJobs},
+	{"informers begin with a watch-list and advance by bookmarks", informersAdvance},
+	{"custom resource with an operator of controller-runtime", operators},
 	{"watch gets bookmarks and resumes from one", bookmarks},
 	{"expired continue tokens and revisions get 410 after compaction", compaction},
 	{"node that is lost is not ready, its pods are evicted", lostNodes},
@@ -42,6 +44,7 @@ var peaceful = []check{
 	{"watch-list tells the state, a bookmark, then changes", watchLists},
 	{"kubectl get in every form of output, top's error", kubectlForms},
 	{"kubectl delete --cascade, jobs", kubectlDelete},
+	{"kubectl create, edit, patch, annotate, auth can-i, api-resources, explain", kubectlWords},
 }
 
 // faults hurt the control plane; they run alone, in this order.
@@ -49,5 +52,7 @@ var faults = []check{
 	{"server is restarted in the middle of a rollout", serverRestarted},
 	{"server is killed in the middle of a rollout", serverKilled},
 	{"store stands still for ten seconds in the middle of a rollout", storePaused},
+	{"store is killed and away for ten seconds in the middle of a rollout", storeKilled},
+	{"informers resume after a restart, and begin anew after compaction (410)", informersResync},
 	{"no namespace of all these is stuck", everythingGoes},
 }

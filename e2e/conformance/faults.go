@@ -249,3 +249,12 @@ func storePaused(t *T) {
 	t.must(t.plane.ResumeStore())
 	l.settles()
 }
+
+// storeKilled: etcd, or the server with the store in it, dies and is away for ten seconds.
+func storeKilled(t *T) {
+	l := startLoad(t)
+	t.plane.KillStore()
+	time.Sleep(pauseTime)
+	t.must(t.plane.RestartStore(t.ctx))
+	l.settles()
+}

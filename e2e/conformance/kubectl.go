@@ -19,6 +19,8 @@ type call struct {
 	want  string // an expression; lines may be matched with ^ and $
 	fails bool
 	stdin string
+	// editor is what kubectl edit runs.
+	editor string
 }
 
 var words = regexp.MustCompile(`'[^']*'|\S+`)
@@ -30,7 +32,7 @@ func (t *T) runs(calls ...call) {
 		for i := range args {
 			args[i] = strings.Trim(args[i], "'")
 		}
-		out, err := t.run1(c.stdin, args...)
+		out, err := t.kubectlEdit(c.stdin, c.editor, args...)
 		if (err != nil) != c.fails {
 			t.fail("kubectl %s: %v\n%s", c.args, err, out)
 		}
@@ -40,12 +42,16 @@ func (t *T) runs(calls ...call) {
 	}
 }
 
-func (t *T) run1(stdin string, args ...string) (string, error) {
+func (t *T) kubectlRun(stdin string, args ...string) (string, error) {
+	return t.kubectlEdit(stdin, "", args...)
+}
+
+func (t *T) kubectlEdit(stdin, editor string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, soon)
 	defer cancel()
 	home := filepath.Dir(t.plane.Kubeconfig)
 	cmd := exec.CommandContext(ctx, t.kubectl, append([]string{"--namespace=" + t.namespace}, args...)...)
-	cmd.Env = []string{"HOME=" + home, "KUBECONFIG=" + t.plane.Kubeconfig, "PATH=" + os.Getenv("PATH"), "TERM=dumb"}
+	cmd.Env = []string{"HOME=" + home, "KUBECONFIG=" + t.plane.Kubeconfig, "PATH=" + os.Getenv("PATH"), "TERM=dumb", "KUBE_EDITOR=" + editor}
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -183,4 +189,36 @@ func kubectlDrain(t *T) {
 		}
 		return t.rolledOut("web", 3)()
 	})
+}
+
+// kubectlWords: what else people type, against a cluster that acts on it.
+func kubectlWords(t *T) {
+	edit := "sed -i s/replicas:.1/replicas:\\ 2/"
+	t.runs(
+		call{args: "create deployment web --image=e2e/app:1", want: `^deployment.apps/web created$`},
+		call{args: "edit deployment web", editor: edit, want: `^deployment.apps/web edited$`},
+		call{args: "rollout status deployment/web", want: `successfully rolled out`},
+		call{args: "edit deployment web", editor: "true", want: `^Edit cancelled, no changes made.$`},
+		call{args: `patch deployment web -p {"spec":{"template":{"spec":{"containers":[{"name":"app","image":"e2e/app:2"}]}}}}`, want: `patched$`},
+		call{args: `patch deployment web --subresource=scale --type=merge -p {"spec":{"replicas":3}}`, want: `patched$`},
+		call{args: "rollout status deployment/web", want: `successfully rolled out`},
+		call{args: "annotate pods -l app=web note=seen", want: `^pod/web-\S+ annotated$`},
+		call{args: "get pods -l app=web -o jsonpath={.items[*].metadata.annotations.note}", want: `^seen seen seen$`},
+		call{args: "set image deployment/web app=e2e/app:3", want: `image updated$`},
+		call{args: "create configmap settings --from-literal=a=1", want: `created$`},
+		call{args: "create secret generic key --from-literal=a=1", want: `created$`},
+		call{args: "create quota few --hard=configmaps=9", want: `created$`},
+		call{args: "wait quota/few --for=jsonpath={.status.used.configmaps}=2 --timeout=30s", want: `condition met$`},
+		call{args: "create token default --duration=10m", want: `^ey[\w-]+\.ey[\w-]+\.[\w-]+$`},
+		call{args: "create rolebinding viewers --clusterrole=view --user=jane", want: `created$`},
+		call{args: "auth can-i list pods --as=jane", want: `^yes$`},
+		call{args: "auth can-i delete pods --as=jane", fails: true, want: `^no$`},
+		call{args: "auth can-i --list --as=jane", want: `^pods +\[\] +\[\] +\[get list watch\]$`},
+		call{args: "auth whoami -o jsonpath={.status.userInfo.username}", want: `^kubernetes-admin$`},
+		call{args: "api-resources --verbs=list --namespaced -o name", want: `^deployments.apps$`},
+		call{args: "api-versions", want: `^apps/v1$`},
+		call{args: "explain deployment.spec.strategy.type", want: `^FIELD: type <string>$`},
+		call{args: "explain pod --recursive", want: `imagePullPolicy\t<string>`},
+		call{args: "delete deployment web --wait", want: `deleted`},
+	)
 }

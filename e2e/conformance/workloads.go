@@ -435,7 +435,8 @@ func daemonSets(t *T) {
 		if err != nil {
 			return "", err
 		}
-		if lack := differs("updated", set.Status.UpdatedNumberScheduled, int32(len(nodes))); lack != "" {
+		have := fmt.Sprintf("%d, generation %d", set.Status.UpdatedNumberScheduled, set.Status.ObservedGeneration)
+		if lack := differs("updated", have, fmt.Sprintf("%d, generation %d", len(nodes), set.Generation)); lack != "" {
 			return lack, nil
 		}
 		return covers(nodes)()

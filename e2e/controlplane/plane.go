@@ -325,6 +325,17 @@ func (p *Plane) PauseStore() error { return p.store().Signal(syscall.SIGSTOP) }
 // ResumeStore lets it run again.
 func (p *Plane) ResumeStore() error { return p.store().Signal(syscall.SIGCONT) }
 
+// KillStore ends etcd, or the server with the embedded store in it, as the kernel would (SIGKILL).
+func (p *Plane) KillStore() { p.store().Kill() }
+
+// RestartStore starts what KillStore ended.
+func (p *Plane) RestartStore(ctx context.Context) error {
+	if p.etcd != nil {
+		return p.StartStore(ctx)
+	}
+	return p.StartServer(ctx)
+}
+
 // LoseNode ends a node's kubelet as a loss of power does.
 func (p *Plane) LoseNode(name string) {
 	p.mu.Lock()
