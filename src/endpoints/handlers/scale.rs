@@ -157,11 +157,8 @@ impl Rescale<'_> {
             }
             Change::Patch { body, kind: PatchType::Apply } => {
                 let apply = ApplyBody { bytes: body, force: self.options.force.unwrap_or(false), validation };
-                let scale = apply.apply(Some(old), ty, &scale_kind(), &writer, &x.warnings)?;
-                if x.custom().is_some() && without_managers(&scale) != without_managers(old) {
-                    return Err(apply.not_convertible(&format!("request to convert CR to an invalid group/version: {SCALE_VERSION}")));
-                }
-                scale
+                let applied = apply.apply(Some(old), ty, &scale_kind(), &writer, &x.warnings);
+                if x.custom().is_some() { self.unconverted(&apply, old, applied)? } else { applied? }
             }
             Change::Patch { body, kind } => {
                 let patch = PatchBody { kind: *kind, bytes: body, validation };
@@ -173,6 +170,24 @@ impl Rescale<'_> {
         x.check_namespace(&mut scale)?;
         x.check_name(&scale)?;
         Ok(scale)
+    }
+}
+
+impl Rescale<'_> {
+    /// What becomes of an apply to the Scale of a custom object: upstream's converter of custom kinds knows no Scale, which shows
+    /// as soon as an object is to be converted (`fieldmanager` of the scale scope in `customresource_handler.go`).
+    fn unconverted(&self, apply: &ApplyBody<'_>, old: &Object, applied: Result<Object>) -> Result<Object> {
+        let why = format!("request to convert CR to an invalid group/version: {SCALE_VERSION}");
+        let untracked = old.at("/metadata/managedFields").is_none();
+        match applied {
+            Err(status) if status.code == 400 || !untracked => Err(status),
+            _ if untracked => Err(odd(format!(
+                "failed to create manager for existing fields: failed to convert live object (/; {SCALE_VERSION}, Kind=Scale) to proper \
+                 version: {why}"
+            ))),
+            Ok(scale) if without_managers(&scale) != without_managers(old) => Err(apply.not_convertible(&why)),
+            applied => applied,
+        }
     }
 }
 

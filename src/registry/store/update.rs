@@ -268,7 +268,7 @@ impl Store {
         if !errors.is_empty() {
             return Err(self.invalid(object, errors));
         }
-        if is_main(sub) {
+        if is_main(sub) || sub == Subresource::Other("scale") {
             for warning in strategy.warnings(object, Some(old)) {
                 ctx.warnings.add(warning);
             }
