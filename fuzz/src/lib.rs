@@ -1,0 +1,49 @@
+//! The bodies of the fuzz targets: each takes any bytes and panics where what must hold does not. `tests/fuzz.rs` runs them over
+//! the seeds.
+
+use jiff::Timestamp;
+use keelson::codec::conform::{Rules, conform};
+use keelson::codec::{json, yaml};
+use keelson::merge::patch::strategic;
+use keelson::merge::set::Set;
+use keelson::merge::{self, OneVersion, Ty, Writer};
+use keelson::meta::{Gvk, Value};
+use keelson::schema;
+
+/// Bodies of applies: YAML or JSON. Every one is answered; what is applied by force can be applied again and changes nothing.
+pub fn apply(bytes: &[u8]) {
+    let Ok((Value::Object(mut config), _)) = yaml::to_value(bytes) else { return };
+    config.insert("apiVersion".to_owned(), "apps/v1".into());
+    config.insert("kind".to_owned(), "Deployment".into());
+    let gvk = Gvk::new("apps", "v1", "Deployment");
+    let ty = Ty::from(schema::builtin().get(&gvk).expect("a built-in kind"));
+    let now = Timestamp::UNIX_EPOCH;
+    let writer =
+        Writer { manager: "fuzz", api_version: "apps/v1", subresource: "", now, reset_fields: &["/status"], ty, versions: &OneVersion };
+    let Ok(once) = merge::apply(None, &config, &gvk, &writer, true) else { return };
+    let twice = merge::apply(Some(&once), &config, &gvk, &writer, true).expect("what was applied once applies again");
+    assert_eq!(once, twice);
+}
+
+/// Field sets: whatever reads as one is written and read back the same.
+pub fn fields_v1(bytes: &[u8]) {
+    let Ok((fields, _)) = json::parse(bytes) else { return };
+    let Ok(set) = Set::decode(&fields) else { return };
+    let written = Value::Object(set.encode());
+    let again = Set::decode(&written).expect("what was written reads");
+    assert_eq!(Value::Object(again.encode()), written);
+}
+
+/// Strategic merge patches: a patch and what it is applied to, on a line each. Every one is answered, and what comes out of
+/// a patch that fits its type is in form.
+pub fn strategic_patch(bytes: &[u8]) {
+    let mut parts = bytes.splitn(2, |&byte| byte == b'\n').map(|part| json::parse(part).map(|(value, _)| value));
+    let (Some(Ok(Value::Object(patch))), Some(Ok(Value::Object(mut live)))) = (parts.next(), parts.next()) else { return };
+    let ty = schema::builtin().get(&Gvk::new("apps", "v1", "Deployment")).expect("a built-in kind");
+    if strategic::apply(&mut live, patch, ty).is_err() || !conform(&mut live, ty, Rules::Unstructured) {
+        return;
+    }
+    let once = Value::Object(live.clone()).to_string();
+    assert!(conform(&mut live, ty, Rules::Json), "what is in form stays so");
+    assert_eq!(Value::Object(live).to_string(), once);
+}

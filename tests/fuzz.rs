@@ -1,0 +1,30 @@
+//! The fuzz targets over their seeds, and over every beginning of each: that they compile and hold is known without a fuzzer.
+
+use std::fs;
+use std::path::Path;
+
+#[path = "../fuzz/src/lib.rs"]
+mod targets;
+
+/// Runs a target over its seeds; answers how many inputs that were.
+fn run(name: &str, target: fn(&[u8])) -> usize {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(name);
+    let mut inputs = 0;
+    for entry in fs::read_dir(folder).expect("a folder of seeds") {
+        let seed = fs::read(entry.expect("an entry").path()).expect("a seed");
+        for end in 0..=seed.len() {
+            target(&seed[..end]);
+            inputs += 1;
+        }
+    }
+    inputs
+}
+
+#[test]
+fn every_target_holds_over_its_seeds() {
+    let all: [(&str, fn(&[u8])); 3] =
+        [("apply", targets::apply), ("fields_v1", targets::fields_v1), ("strategic_patch", targets::strategic_patch)];
+    for (name, target) in all {
+        assert!(run(name, target) > 300, "{name} has too few seeds");
+    }
+}
