@@ -209,19 +209,24 @@ impl Store {
             return Ok(page);
         }
         let mut items: Vec<Arc<Stored>> = Vec::new();
-        let mut rest = source.range(&start.key).peekable();
-        while let Some(stored) = rest.next() {
+        for stored in source.range(&start.key) {
             if self.selects(selection, stored)? {
                 items.push(stored.clone());
             }
-            if limit > 0 && items.len() == limit && rest.peek().is_some() {
-                page.continue_token = continuation::encode(&after(&stored.key), &source.prefix, page.revision);
+            if limit == 0 || items.len() < limit {
+                continue;
+            }
+            // The next page begins behind this object, whether or not what is there is selected.
+            let next = after(&stored.key);
+            let mut rest = source.snapshot.range(&source.prefix, &next).peekable();
+            if rest.peek().is_some() {
+                page.continue_token = continuation::encode(&next, &source.prefix, page.revision);
                 page.remaining = selection.is_empty().then(|| i64::try_from(rest.count()).unwrap_or(i64::MAX));
                 if let Some(cacher) = &self.cacher {
                     cacher.keep(&source.snapshot);
                 }
-                break;
             }
+            break;
         }
         page.items = items.into();
         Ok(page)
