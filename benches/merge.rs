@@ -3,9 +3,8 @@
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use jiff::Timestamp;
 use keelson::merge::{OneVersion, Ty, Writer, apply, patch, update};
-use keelson::meta::{Gvk, Map, Object, Value};
+use keelson::meta::{Gvk, Map, Object, Value, json};
 use keelson::schema;
-use serde_json::json;
 
 fn writer<'a>(manager: &'a str, api_version: &'a str, subresource: &'a str, gvk: &Gvk) -> Writer<'a> {
     let ty = schema::builtin().get(gvk).expect("a built-in kind");
@@ -17,7 +16,7 @@ fn object(value: Value) -> Object {
     Object::from_value(value).expect("an object")
 }
 
-fn map(value: Value) -> Map<String, Value> {
+fn map(value: Value) -> Map {
     object(value).0
 }
 

@@ -6,11 +6,10 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use keelson::codec::{json, protobuf};
 use keelson::merge::patch::strategic;
 use keelson::meta::selector::FieldReader;
-use keelson::meta::{Gvk, Gvr};
+use keelson::meta::{Gvk, Gvr, json};
 use keelson::registry::printers;
 use keelson::registry::table::{Format, IncludeObject, Rows};
 use keelson::schema::{TypeRef, builtin};
-use serde_json::json;
 
 const POD: &str = include_str!("pod.json");
 

@@ -38,7 +38,7 @@ impl Plugin for DefaultIngressClass {
         }
         let classes = self.0.list(&Gvr::new("networking.k8s.io", "v1", "ingressclasses"), "").await?;
         if let Some(class) = newest_default(classes, &["ingressclass.kubernetes.io/is-default-class"]) {
-            ingress.section_mut("spec").insert("ingressClassName".to_owned(), class.name().into());
+            ingress.section_mut("spec").insert("ingressClassName", class.name().into());
         }
         Ok(())
     }

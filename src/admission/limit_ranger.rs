@@ -4,14 +4,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde_json::{Map, Value};
 
 use super::resource_list::{self, ResourceList};
 use super::{Attributes, Objects, Operation, Plugin};
 use crate::auth::authz::aggregate;
 use crate::meta::quantity::Quantity;
 use crate::meta::status::Result;
-use crate::meta::{Gvr, Object, str_at};
+use crate::meta::{Gvr, Map, Object, Value, str_at};
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 /// The greatest number of which the server takes thousandths.
@@ -106,14 +105,14 @@ fn set_defaults(pod: &mut Object, range: &Object) {
 }
 
 /// Sets the amounts that a container leaves out; their names in order.
-fn fill(container: &mut Map<String, Value>, which: &str, defaults: &Map<String, Value>) -> Vec<String> {
+fn fill(container: &mut Map, which: &'static str, defaults: &Map) -> Vec<String> {
     if defaults.is_empty() {
         return Vec::new();
     }
     let resources = container.entry("resources").or_insert_with(|| Value::Object(Map::new()));
     let slot = resources.as_object_mut().map(|map| map.entry(which).or_insert_with(|| Value::Object(Map::new())));
     let Some(amounts) = slot.and_then(Value::as_object_mut) else { return Vec::new() };
-    let mut set: Vec<String> = defaults.keys().filter(|name| !amounts.contains_key(*name)).cloned().collect();
+    let mut set: Vec<String> = defaults.keys().filter(|name| !amounts.contains_key(name)).map(ToString::to_string).collect();
     for name in &set {
         amounts.insert(name.clone(), defaults.get(name).cloned().unwrap_or_default());
     }

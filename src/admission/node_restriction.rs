@@ -5,14 +5,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde_json::{Map, Value};
 
 use super::{Attributes, Objects, Operation, Plugin, certificates};
 use crate::auth::authz::node::node_of;
 use crate::auth::authz::{self, Authorizer, Decision, pod_references};
 use crate::meta::field::go_quote;
 use crate::meta::status::Result;
-use crate::meta::{Gvr, Object, Status, array_at, bool_at, str_at};
+use crate::meta::{Gvr, Key, Map, Object, Status, Value, array_at, bool_at, str_at};
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const RESTRICTED: &str = "node-restriction.kubernetes.io";
@@ -289,7 +288,7 @@ fn status_refusal(node: &str, attributes: &Attributes<'_>) -> Option<String> {
     (extended(new) != extended(old)).then(|| format!("node {quoted} cannot update extended resource claim status"))
 }
 
-fn filled(map: Option<&Map<String, Value>>) -> Option<&Map<String, Value>> {
+fn filled(map: Option<&Map>) -> Option<&Map> {
     map.filter(|map| !map.is_empty())
 }
 
@@ -328,7 +327,7 @@ fn node_refusal(node: &str, attributes: &Attributes<'_>) -> Option<String> {
 /// The labels that changed and that are not a kubelet's to change, in order.
 fn forbidden_labels(new: &Object, old: &Object) -> String {
     let value = |object: &Object, key: &str| object.labels().and_then(|labels| labels.get(key)).cloned();
-    let keys: BTreeSet<&String> = [new, old].into_iter().filter_map(Object::labels).flat_map(Map::keys).collect();
+    let keys: BTreeSet<&Key> = [new, old].into_iter().filter_map(Object::labels).flat_map(Map::keys).collect();
     let forbidden = keys.into_iter().filter(|key| value(new, key) != value(old, key) && !may_set(key));
     forbidden.cloned().collect::<Vec<_>>().join(", ")
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::meta::Value;
 use async_trait::async_trait;
-use serde_json::Value;
 
 use super::{Attributes, Objects, Operation, Plugin};
 use crate::meta::status::Result;
@@ -61,11 +61,11 @@ impl Priority {
         let Some(pod) = attributes.object_mut() else { return Ok(()) };
         let spec = pod.section_mut("spec");
         if !name.is_empty() {
-            spec.insert("priorityClassName".to_owned(), name.into());
+            spec.insert("priorityClassName", name.into());
         }
-        spec.insert("priority".to_owned(), priority.into());
+        spec.insert("priority", priority.into());
         if !policy.is_empty() {
-            spec.insert("preemptionPolicy".to_owned(), policy.into());
+            spec.insert("preemptionPolicy", policy.into());
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use crate::meta::quantity::Quantity;
 use crate::meta::{Object, map_at, str_at};
@@ -13,7 +13,7 @@ pub type ResourceList = BTreeMap<String, Quantity>;
 /// The amounts at a JSON pointer below `value`; what is no quantity is left out.
 pub fn read(value: &Value, path: &str) -> ResourceList {
     let entries = map_at(value, path).into_iter().flatten();
-    entries.filter_map(|(name, amount)| Some((name.clone(), Quantity::parse(amount.as_str()?).ok()?))).collect()
+    entries.filter_map(|(name, amount)| Some((name.to_string(), Quantity::parse(amount.as_str()?).ok()?))).collect()
 }
 
 /// The amounts as JSON.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::meta::Value;
 use async_trait::async_trait;
-use serde_json::Value;
 
 use super::taints::list_mut;
 use super::{Attributes, Objects, Operation, Plugin};
@@ -113,7 +113,7 @@ impl Plugin for RuntimeClass {
                 return Err(attributes.forbidden(MISMATCH));
             }
             if let (Some(overhead), Some(pod)) = (overhead, attributes.object_mut()) {
-                pod.section_mut("spec").insert("overhead".to_owned(), overhead.clone());
+                pod.section_mut("spec").insert("overhead", overhead.clone());
             }
         }
         if class.get("scheduling").is_some_and(Value::is_object) {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde_json::{Value, json};
 
 use super::taints::list_mut;
 use super::{Attributes, Objects, Operation, Plugin};
@@ -12,7 +11,7 @@ use crate::auth::authz::pod_references;
 use crate::base::random;
 use crate::meta::field::go_quote;
 use crate::meta::status::Result;
-use crate::meta::{Gvr, Object, array_at, str_at};
+use crate::meta::{Gvr, Object, Value, array_at, json, str_at};
 
 const DEFAULT_ACCOUNT: &str = "default";
 const VOLUME_PREFIX: &str = "kube-api-access-";
@@ -183,7 +182,7 @@ impl Plugin for ServiceAccount {
         }
         if pod.array_at("/spec/imagePullSecrets").is_empty() && !account.array_at("/imagePullSecrets").is_empty() {
             let secrets = account.array_at("/imagePullSecrets").iter().map(|one| json!({"name": str_at(one, "/name")})).collect();
-            pod.section_mut("spec").insert("imagePullSecrets".to_owned(), secrets);
+            pod.section_mut("spec").insert("imagePullSecrets", secrets);
         }
         Ok(())
     }

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use crate::meta::Value;
 use async_trait::async_trait;
-use serde_json::Value;
 
 use super::ingress_class::newest_default;
 use super::taints::list_mut;
@@ -44,7 +44,7 @@ impl Plugin for DefaultStorageClass {
         }
         const MARKS: [&str; 2] = ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
         if let Some(class) = newest_default(self.0.list(&classes(), "").await?, &MARKS) {
-            claim.section_mut("spec").insert("storageClassName".to_owned(), class.name().into());
+            claim.section_mut("spec").insert("storageClassName", class.name().into());
         }
         Ok(())
     }

@@ -1,17 +1,16 @@
 //! Taints and tolerations that everything gets: DefaultTolerationSeconds for pods, TaintNodesByCondition for nodes.
 
 use async_trait::async_trait;
-use serde_json::{Map, Value, json};
 
 use super::{Attributes, Operation, Plugin, Settings};
 use crate::meta::status::Result;
-use crate::meta::str_at;
+use crate::meta::{Map, Value, json, str_at};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 /// The list under `key`, made where it is absent.
-pub(super) fn list_mut<'a>(map: &'a mut Map<String, Value>, key: &str) -> &'a mut Vec<Value> {
+pub(super) fn list_mut<'a>(map: &'a mut Map, key: &'static str) -> &'a mut Vec<Value> {
     let slot = map.entry(key).or_insert(Value::Null);
     if !slot.is_array() {
         *slot = Value::Array(Vec::new());

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
-use serde_json::{Value, json};
 
 use super::*;
 use crate::auth::authz::AlwaysDeny;
+use crate::meta::{Value, json};
 
 /// Objects by resource, namespace and name.
 #[derive(Default)]
@@ -299,8 +299,7 @@ async fn limit_ranges_fill_in_and_bound_what_containers_ask_for() {
 async fn quotas_bound_and_book_what_a_namespace_uses() {
     let hard = json!({"count/configmaps": "2", "secrets": "1", "requests.cpu": "1", "limits.memory": "1Gi", "pods": "3", "services.nodeports": "1",
         "requests.storage": "3Gi", "gold.storageclass.storage.k8s.io/requests.storage": "1Gi"});
-    let used: Value =
-        hard.as_object().expect("a map").keys().map(|name| (name.clone(), json!("0"))).collect::<serde_json::Map<_, _>>().into();
+    let used: Value = hard.as_object().expect("a map").keys().map(|name| (name.clone(), json!("0"))).collect();
     let quota = json!({"metadata": {"name": "q", "namespace": "a"}, "status": {"hard": hard, "used": used}});
     let account = json!({"metadata": {"name": "default", "namespace": "a"}, "automountServiceAccountToken": false});
     let objects = memory(vec![namespace("a", "Active"), ("resourcequotas", quota), ("serviceaccounts", account)]);

@@ -20,7 +20,7 @@ pub enum Rules {
 ///
 /// False where a value does not fit its type or a field is unknown: the object is then in between, and
 /// [`super::from_value`] or [`super::unstructured::misfit`] says what is wrong with the original.
-pub fn conform(object: &mut Map<String, Value>, ty: TypeRef<'_>, rules: Rules) -> bool {
+pub fn conform(object: &mut Map, ty: TypeRef<'_>, rules: Rules) -> bool {
     Walker { schema: ty.schema, rules }.message(object, ty.id, 0)
 }
 
@@ -31,7 +31,7 @@ struct Walker<'s> {
 }
 
 impl Walker<'_> {
-    fn message(self, map: &mut Map<String, Value>, id: TypeId, depth: usize) -> bool {
+    fn message(self, map: &mut Map, id: TypeId, depth: usize) -> bool {
         if depth > MAX_TREE_DEPTH {
             return false;
         }
@@ -61,7 +61,7 @@ impl Walker<'_> {
     }
 
     /// Puts a map whose values are in form into the order of its type, with what JSON shows of absent fields.
-    fn rebuild(self, map: &mut Map<String, Value>, id: TypeId) {
+    fn rebuild(self, map: &mut Map, id: TypeId) {
         let ty = TypeRef { schema: self.schema, id }.get();
         let mut slots: Vec<Option<Value>> = vec![None; ty.fields.len()];
         let mut unknown = Vec::new();
@@ -209,8 +209,7 @@ fn stays(field: &Field, value: &Value) -> bool {
 mod tests {
     use super::*;
     use crate::codec::{from_value, unstructured};
-    use crate::meta::Gvk;
-    use serde_json::json;
+    use crate::meta::{Gvk, json};
 
     fn ty(api_version: &str, kind: &str) -> TypeRef<'static> {
         crate::schema::builtin().get(&Gvk::from_api_version(api_version, kind)).expect("a built-in kind")

@@ -42,8 +42,8 @@ pub(super) fn embedded_kind<'s>(field: &Field, schema: &'s Schema) -> Option<&'s
 fn embed(field: &Field, value: &mut Value, schema: &Schema) {
     let (Some(gvk), Value::Array(items)) = (embedded_kind(field, schema), value) else { return };
     for item in items.iter_mut().filter_map(Value::as_object_mut) {
-        item.shift_insert(0, "kind".to_owned(), gvk.kind.clone().into());
-        item.shift_insert(1, "apiVersion".to_owned(), gvk.api_version().into());
+        item.shift_insert(0, "kind", gvk.kind.clone().into());
+        item.shift_insert(1, "apiVersion", gvk.api_version().into());
     }
 }
 
@@ -61,7 +61,7 @@ pub(super) fn zero(kind: &Kind, schema: &Schema) -> Value {
 }
 
 /// A struct without any field set.
-pub(super) fn empty(id: TypeId, schema: &Schema) -> Map<String, Value> {
+pub(super) fn empty(id: TypeId, schema: &Schema) -> Map {
     let ty = TypeRef { schema, id }.get();
     let mut out = Map::new();
     for field in ty.fields.iter().filter(|field| !matches!(field.kind, Kind::Inline(_))) {

@@ -8,19 +8,19 @@ use crate::schema::{Kind, Schema, TypeId, TypeRef};
 
 /// What is wrong with an object that [`super::conform`] has refused: the first value that does not fit, by the order of
 /// the Go struct's fields. `None` where all do.
-pub fn misfit(object: &Map<String, Value>, ty: TypeRef<'_>) -> Option<String> {
+pub fn misfit(object: &Map, ty: TypeRef<'_>) -> Option<String> {
     Reader { schema: ty.schema }.message(object, ty.id, 0).err()
 }
 
 /// The fields that the type does not know, as `unknown field "spec.foo"`, in order of their texts.
-pub fn unknown_fields(object: &Map<String, Value>, ty: TypeRef<'_>) -> Vec<String> {
+pub fn unknown_fields(object: &Map, ty: TypeRef<'_>) -> Vec<String> {
     let mut found = Vec::new();
     collect_unknown(object, ty, &mut String::new(), &mut found);
     found.sort_unstable();
     found
 }
 
-fn collect_unknown(object: &Map<String, Value>, ty: TypeRef<'_>, path: &mut String, found: &mut Vec<String>) {
+fn collect_unknown(object: &Map, ty: TypeRef<'_>, path: &mut String, found: &mut Vec<String>) {
     for (name, value) in object {
         let length = path.len();
         if length > 0 {
@@ -72,7 +72,7 @@ struct Reader<'s> {
 }
 
 impl Reader<'_> {
-    fn message(&self, map: &Map<String, Value>, id: TypeId, depth: usize) -> Result {
+    fn message(&self, map: &Map, id: TypeId, depth: usize) -> Result {
         if depth > MAX_TREE_DEPTH {
             return Err("exceeded max depth".to_owned());
         }

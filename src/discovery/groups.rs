@@ -3,10 +3,9 @@
 use aws_lc_rs::digest;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use serde_json::{Map, Value, json};
 
-use crate::meta::Gvk;
 use crate::meta::gvk::api_version;
+use crate::meta::{Gvk, Map, Value, json};
 use crate::schema::{ResourceDecl, SubresourceDecl};
 
 /// The resources of one API group.
@@ -69,7 +68,7 @@ pub fn api_group(group: &Group) -> Value {
     Value::Object(out)
 }
 
-fn group_body(group: &Group) -> Map<String, Value> {
+fn group_body(group: &Group) -> Map {
     let versions: Vec<Value> = group
         .versions
         .iter()
@@ -86,47 +85,47 @@ fn group_body(group: &Group) -> Map<String, Value> {
 /// `GET /api/v1` and `GET /apis/GROUP/VERSION`. The core group's list has no apiVersion, as ever.
 pub fn api_resource_list(group: &str, version: &Version) -> Value {
     let mut out = Map::new();
-    out.insert("kind".to_owned(), "APIResourceList".into());
+    out.insert("kind", "APIResourceList".into());
     if !group.is_empty() {
-        out.insert("apiVersion".to_owned(), "v1".into());
+        out.insert("apiVersion", "v1".into());
     }
-    out.insert("groupVersion".to_owned(), api_version(group, version.name).into());
+    out.insert("groupVersion", api_version(group, version.name).into());
     let mut resources = Vec::new();
     for resource in &version.resources {
         resources.push(api_resource(resource));
         resources.extend(resource.subresources.iter().map(|sub| api_subresource(resource, sub)));
     }
-    out.insert("resources".to_owned(), resources.into());
+    out.insert("resources", resources.into());
     Value::Object(out)
 }
 
 fn api_resource(resource: &ResourceDecl) -> Value {
     let mut out = Map::new();
-    out.insert("name".to_owned(), resource.resource.as_str().into());
-    out.insert("singularName".to_owned(), resource.singular.as_str().into());
-    out.insert("namespaced".to_owned(), resource.namespaced.into());
-    out.insert("kind".to_owned(), resource.kind.as_str().into());
-    out.insert("verbs".to_owned(), resource.verbs.as_slice().into());
+    out.insert("name", resource.resource.as_str().into());
+    out.insert("singularName", resource.singular.as_str().into());
+    out.insert("namespaced", resource.namespaced.into());
+    out.insert("kind", resource.kind.as_str().into());
+    out.insert("verbs", resource.verbs.as_slice().into());
     put_list(&mut out, "shortNames", &resource.short_names);
     put_list(&mut out, "categories", &resource.categories);
     if !resource.storage_prefix.is_empty() {
-        out.insert("storageVersionHash".to_owned(), storage_version_hash(resource).into());
+        out.insert("storageVersionHash", storage_version_hash(resource).into());
     }
     Value::Object(out)
 }
 
 fn api_subresource(parent: &ResourceDecl, sub: &SubresourceDecl) -> Value {
     let mut out = Map::new();
-    out.insert("name".to_owned(), format!("{}/{}", parent.resource, sub.name).into());
-    out.insert("singularName".to_owned(), "".into());
-    out.insert("namespaced".to_owned(), parent.namespaced.into());
+    out.insert("name", format!("{}/{}", parent.resource, sub.name).into());
+    out.insert("singularName", "".into());
+    out.insert("namespaced", parent.namespaced.into());
     for (key, value) in [("group", &sub.kind.group), ("version", &sub.kind.version)] {
         if !value.is_empty() {
             out.insert(key.to_owned(), value.as_str().into());
         }
     }
-    out.insert("kind".to_owned(), sub.kind.kind.as_str().into());
-    out.insert("verbs".to_owned(), sub.verbs.as_slice().into());
+    out.insert("kind", sub.kind.kind.as_str().into());
+    out.insert("verbs", sub.verbs.as_slice().into());
     Value::Object(out)
 }
 
@@ -160,11 +159,11 @@ fn discovery_group(group: &Group) -> Value {
 
 fn discovery_resource(resource: &ResourceDecl) -> Value {
     let mut out = Map::new();
-    out.insert("resource".to_owned(), resource.resource.as_str().into());
-    out.insert("responseKind".to_owned(), response_kind(&Gvk { kind: resource.kind.clone(), ..Gvk::default() }));
-    out.insert("scope".to_owned(), if resource.namespaced { "Namespaced" } else { "Cluster" }.into());
-    out.insert("singularResource".to_owned(), resource.singular.as_str().into());
-    out.insert("verbs".to_owned(), resource.verbs.as_slice().into());
+    out.insert("resource", resource.resource.as_str().into());
+    out.insert("responseKind", response_kind(&Gvk { kind: resource.kind.clone(), ..Gvk::default() }));
+    out.insert("scope", if resource.namespaced { "Namespaced" } else { "Cluster" }.into());
+    out.insert("singularResource", resource.singular.as_str().into());
+    out.insert("verbs", resource.verbs.as_slice().into());
     put_list(&mut out, "shortNames", &resource.short_names);
     put_list(&mut out, "categories", &resource.categories);
     let subresources: Vec<Value> = resource
@@ -173,7 +172,7 @@ fn discovery_resource(resource: &ResourceDecl) -> Value {
         .map(|sub| json!({"subresource": sub.name, "responseKind": response_kind(&sub.kind), "verbs": sub.verbs}))
         .collect();
     if !subresources.is_empty() {
-        out.insert("subresources".to_owned(), subresources.into());
+        out.insert("subresources", subresources.into());
     }
     Value::Object(out)
 }
@@ -183,7 +182,7 @@ fn response_kind(kind: &Gvk) -> Value {
     json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
 }
 
-fn put_list(out: &mut Map<String, Value>, key: &str, list: &[String]) {
+fn put_list(out: &mut Map, key: &str, list: &[String]) {
     if !list.is_empty() {
         out.insert(key.to_owned(), list.into());
     }

@@ -12,11 +12,10 @@ use std::collections::HashMap;
 use aws_lc_rs::digest;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use serde_json::{Value, json};
 
 use crate::codec::yaml;
-use crate::meta::Status;
 use crate::meta::status::Result;
+use crate::meta::{Status, Value, json};
 use crate::schema::ResourceDecl;
 
 use groups::Group;

@@ -1,6 +1,6 @@
 //! What this server says it is: `GET /version` (apimachinery `version.Info`).
 
-use serde_json::{Value, json};
+use crate::meta::{Value, json};
 
 /// The Kubernetes release whose API this server serves.
 pub const GIT_VERSION: &str = "v1.36.2";

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use crate::codec::{self, json, protobuf};
 use crate::meta::status::Result;

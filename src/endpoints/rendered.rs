@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use crate::codec::json;
     use crate::meta::Gvk;
-    use serde_json::Value;
+    use crate::meta::Value;
 
     #[test]
     fn what_is_kept_is_what_was_rendered_and_its_metadata_are_part_of_it() {

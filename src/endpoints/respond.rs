@@ -6,11 +6,10 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY, WARNING, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 use jiff::Timestamp;
-use serde_json::{Map, Value};
 
 use crate::codec;
 use crate::meta::status::Result;
-use crate::meta::{Object, Status};
+use crate::meta::{Map, Object, Status, Value};
 use crate::registry::cells::Cells;
 use crate::registry::printers;
 use crate::registry::resource::Resource;
@@ -64,8 +63,8 @@ impl View<'_> {
             conversion.to_served(&mut object);
         }
         let gvk = &self.resource().gvk;
-        object.insert("kind".to_owned(), gvk.kind.clone().into());
-        object.insert("apiVersion".to_owned(), gvk.api_version().into());
+        object.insert("kind", gvk.kind.clone().into());
+        object.insert("apiVersion", gvk.api_version().into());
         if self.resource().conversion.is_some() {
             reshape(&mut object, self.resource().ty());
         }
@@ -242,7 +241,7 @@ impl View<'_> {
         }
     }
 
-    fn object_list(&self, page: Page, mut list_meta: Map<String, Value>) -> Result<Vec<u8>> {
+    fn object_list(&self, page: Page, mut list_meta: Map) -> Result<Vec<u8>> {
         if self.resource().custom.is_some() {
             // Lists of custom resources always say where they go on.
             list_meta.entry("continue").or_insert_with(|| "".into());
@@ -272,25 +271,25 @@ impl View<'_> {
 }
 
 /// The metadata of a list.
-pub(super) fn list_meta(page: &Page) -> Map<String, Value> {
+pub(super) fn list_meta(page: &Page) -> Map {
     let mut meta = Map::new();
-    meta.insert("resourceVersion".to_owned(), page.revision.to_string().into());
+    meta.insert("resourceVersion", page.revision.to_string().into());
     if !page.continue_token.is_empty() {
-        meta.insert("continue".to_owned(), page.continue_token.clone().into());
+        meta.insert("continue", page.continue_token.clone().into());
     }
     if let Some(remaining) = page.remaining {
-        meta.insert("remainingItemCount".to_owned(), remaining.into());
+        meta.insert("remainingItemCount", remaining.into());
     }
     meta
 }
 
 /// A list.
-pub(super) fn envelope(kind: &str, api_version: &str, metadata: Map<String, Value>, items: Value) -> Object {
+pub(super) fn envelope(kind: &str, api_version: &str, metadata: Map, items: Value) -> Object {
     let mut out = Object::default();
-    out.insert("kind".to_owned(), kind.into());
-    out.insert("apiVersion".to_owned(), api_version.into());
-    out.insert("metadata".to_owned(), Value::Object(metadata));
-    out.insert("items".to_owned(), items);
+    out.insert("kind", kind.into());
+    out.insert("apiVersion", api_version.into());
+    out.insert("metadata", Value::Object(metadata));
+    out.insert("items", items);
     out
 }
 
@@ -301,9 +300,9 @@ fn meta_version(version: &str) -> &'static str {
 /// An object without anything but its metadata.
 pub fn partial_metadata(object: &Object, version: &str) -> Object {
     let mut out = Object::default();
-    out.insert("kind".to_owned(), "PartialObjectMetadata".into());
-    out.insert("apiVersion".to_owned(), meta_version(version).into());
-    out.insert("metadata".to_owned(), table::bare_metadata(object).into_owned());
+    out.insert("kind", "PartialObjectMetadata".into());
+    out.insert("apiVersion", meta_version(version).into());
+    out.insert("metadata", table::bare_metadata(object).into_owned());
     out
 }
 

@@ -1,11 +1,9 @@
 //! Brings an object of a custom kind into the form of its schema: metadata in the form of ObjectMeta, unknown fields and
 //! nulls gone, defaults filled in (apiextensions `schema/{pruning,objectmeta,defaulting}`).
 
-use serde_json::{Map, Value};
-
 use super::props::Props;
 use crate::codec::{self, DecodeError};
-use crate::meta::{FieldError, Object, Path};
+use crate::meta::{FieldError, Map, Object, Path, Value};
 use crate::schema::{TypeRef, builtin};
 
 /// The fields that every resource has, whatever its schema says.
@@ -86,14 +84,14 @@ impl Coercion<'_> {
         dropped.sort();
         lost.extend(dropped);
         if let Some(meta) = meta {
-            object.insert("metadata".to_owned(), meta);
+            object.insert("metadata", meta);
         }
         Ok(lost)
     }
 }
 
 /// Removes what the schema does not specify from a resource and notes the paths.
-pub fn prune_root(entries: &mut Map<String, Value>, schema: Option<&Props>, lost: &mut Vec<String>) {
+pub fn prune_root(entries: &mut Map, schema: Option<&Props>, lost: &mut Vec<String>) {
     match schema {
         Some(schema) if schema.preserves() => walk_preserved(entries, schema, true, "", lost),
         schema => prune_entries(entries, schema, true, "", lost),
@@ -125,13 +123,13 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-fn prune_entries(entries: &mut Map<String, Value>, schema: Option<&Props>, embedded: bool, path: &str, lost: &mut Vec<String>) {
+fn prune_entries(entries: &mut Map, schema: Option<&Props>, embedded: bool, path: &str, lost: &mut Vec<String>) {
     entries.retain(|name, value| {
         let is_meta = META_FIELDS.contains(&name.as_str());
         if embedded && is_meta {
             return true;
         }
-        let known = schema.and_then(|schema| match schema.properties.get(name) {
+        let known = schema.and_then(|schema| match schema.properties.get(name.as_str()) {
             Some(property) => Some(Some(property)),
             None => schema.additional.as_ref().map(|additional| additional.schema.as_deref()),
         });
@@ -151,12 +149,12 @@ fn prune_entries(entries: &mut Map<String, Value>, schema: Option<&Props>, embed
 }
 
 /// Where unknown fields are preserved, those that are specified are still pruned inside.
-fn walk_preserved(entries: &mut Map<String, Value>, schema: &Props, embedded: bool, path: &str, lost: &mut Vec<String>) {
+fn walk_preserved(entries: &mut Map, schema: &Props, embedded: bool, path: &str, lost: &mut Vec<String>) {
     for (name, value) in entries.iter_mut() {
         if embedded && META_FIELDS.contains(&name.as_str()) {
             continue;
         }
-        if let Some(property) = schema.properties.get(name) {
+        if let Some(property) = schema.properties.get(name.as_str()) {
             prune(value, Some(property), &join(path, name), lost);
         } else if let Some(additional) = &schema.additional {
             prune(value, additional.schema.as_deref(), &join(path, name), lost);
@@ -178,7 +176,7 @@ fn skip(value: &mut Value, schema: Option<&Props>, path: &str, lost: &mut Vec<St
 }
 
 /// Removes nulls that the schema allows no null for, unless a default will take their place.
-pub fn prune_nulls(entries: &mut Map<String, Value>, schema: Option<&Props>) {
+pub fn prune_nulls(entries: &mut Map, schema: Option<&Props>) {
     entries.retain(|name, value| {
         let below = schema.and_then(|schema| schema.entry(name));
         if value.is_null() && below.is_some_and(|below| !below.nullable && below.default.is_none()) {
@@ -216,18 +214,12 @@ pub fn coerce(path: &Path, value: &mut Value, schema: Option<&Props>, drop: bool
     }
 }
 
-fn coerce_entries(
-    path: &Path,
-    entries: &mut Map<String, Value>,
-    schema: &Props,
-    drop: bool,
-    lost: &mut Vec<String>,
-) -> Result<(), FieldError> {
+fn coerce_entries(path: &Path, entries: &mut Map, schema: &Props, drop: bool, lost: &mut Vec<String>) -> Result<(), FieldError> {
     if schema.embedded {
         coerce_embedded(path, entries, drop, lost)?;
     }
     for (name, value) in entries.iter_mut() {
-        match (schema.properties.get(name), &schema.additional) {
+        match (schema.properties.get(name.as_str()), &schema.additional) {
             (Some(property), _) => coerce(&path.child(name), value, Some(property), drop, lost)?,
             (None, Some(additional)) => coerce(&path.key(name), value, additional.schema.as_deref(), drop, lost)?,
             (None, None) => {}
@@ -236,7 +228,7 @@ fn coerce_entries(
     Ok(())
 }
 
-fn coerce_embedded(path: &Path, entries: &mut Map<String, Value>, drop: bool, lost: &mut Vec<String>) -> Result<(), FieldError> {
+fn coerce_embedded(path: &Path, entries: &mut Map, drop: bool, lost: &mut Vec<String>) -> Result<(), FieldError> {
     for name in ["apiVersion", "kind"] {
         match entries.get(name) {
             Some(value) if !value.is_string() && drop => {
@@ -258,7 +250,7 @@ fn coerce_embedded(path: &Path, entries: &mut Map<String, Value>, drop: bool, lo
         Err(_) if drop => salvage_meta(value),
         Err(why) => return Err(FieldError::invalid(&path.child("metadata"), value.clone(), why.0)),
     };
-    entries.insert("metadata".to_owned(), meta);
+    entries.insert("metadata", meta);
     Ok(())
 }
 
@@ -279,7 +271,7 @@ pub fn default(value: &mut Value, schema: Option<&Props>) {
 }
 
 /// Fills in the defaults of the entries of an object.
-pub fn default_entries(entries: &mut Map<String, Value>, schema: &Props) {
+pub fn default_entries(entries: &mut Map, schema: &Props) {
     for (name, property) in &schema.properties {
         let Some(given) = &property.default else { continue };
         if entries.get(name).is_none_or(|value| value.is_null() && !property.nullable) {
@@ -287,7 +279,7 @@ pub fn default_entries(entries: &mut Map<String, Value>, schema: &Props) {
         }
     }
     for (name, value) in entries.iter_mut() {
-        if let Some(property) = schema.properties.get(name) {
+        if let Some(property) = schema.properties.get(name.as_str()) {
             default(value, Some(property));
         } else {
             let below = schema.additional_schema();
@@ -334,7 +326,7 @@ fn prune_defaults_below(schema: &mut Props, is_root: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     fn schema() -> Props {
         Props::read(&json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {

@@ -8,9 +8,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::meta::Value;
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::approval;
@@ -187,7 +187,7 @@ impl Extensions {
         if let Some(verdict) = self.naming(&object) {
             let group = object.str_at("/spec/group").to_owned();
             self.write(name, |object, now| {
-                object.section_mut("status").insert("acceptedNames".to_owned(), verdict.names.write());
+                object.section_mut("status").insert("acceptedNames", verdict.names.write());
                 verdict.accepted.set(object, now);
                 verdict.established.set(object, now);
             })
@@ -275,7 +275,7 @@ impl Extensions {
         self.write(object.name(), |object, now| {
             ended.set(object, now);
             let left: Vec<Value> = object.finalizers().iter().filter(|one| *one != CLEANUP).cloned().collect();
-            object.metadata_mut().insert("finalizers".to_owned(), left.into());
+            object.metadata_mut().insert("finalizers", left.into());
         })
         .await
     }

@@ -1,7 +1,7 @@
 //! Which old value a new one stands for, so that an update is not refused for what was wrong before
 //! (apiserver `cel/common.CorrelatedObject`).
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use super::props::Props;
 
@@ -48,6 +48,6 @@ impl<'a> Correlation<'a> {
 /// Whether two items of a list have the same scalars under `keys`.
 pub fn same_keys(a: &Value, b: &Value, keys: &[String]) -> bool {
     let scalar =
-        |item: &Value, key: &String| item.get(key).filter(|value| !value.is_object() && !value.is_array() && !value.is_null()).cloned();
+        |item: &Value, key: &str| item.get(key).filter(|value| !value.is_object() && !value.is_array() && !value.is_null()).cloned();
     !keys.is_empty() && keys.iter().all(|key| scalar(a, key).is_some_and(|value| Some(value) == scalar(b, key)))
 }

@@ -1,12 +1,10 @@
 //! The strategy of CustomResourceDefinitions themselves (apiextensions `registry/customresourcedefinition`).
 
-use serde_json::{Value, json};
-
 use super::definition::{CLEANUP, Condition, TERMINATING};
 use super::props::Props;
 use super::{formats, validate};
 use crate::meta::names::Problems;
-use crate::meta::{ErrorList, Object};
+use crate::meta::{ErrorList, Object, Value, json};
 use crate::registry::strategy::{Context, Strategy, Subresource};
 use crate::registry::validation::Fields;
 
@@ -21,14 +19,14 @@ impl Strategy for CustomResourceDefinitions {
         let kind = object.str_at("/spec/names/kind").to_owned();
         if let Some(names) = object.at_mut("/spec/names").and_then(Value::as_object_mut) {
             if names.str("singular").is_empty() && !kind.is_empty() {
-                names.insert("singular".to_owned(), kind.to_lowercase().into());
+                names.insert("singular", kind.to_lowercase().into());
             }
             if names.str("listKind").is_empty() && !kind.is_empty() {
-                names.insert("listKind".to_owned(), format!("{kind}List").into());
+                names.insert("listKind", format!("{kind}List").into());
             }
         }
         if object.at("/spec/conversion").is_none_or(Value::is_null) {
-            object.section_mut("spec").insert("conversion".to_owned(), json!({"strategy": "None"}));
+            object.section_mut("spec").insert("conversion", json!({"strategy": "None"}));
         }
         if let Some(service) = object.at_mut("/spec/conversion/webhook/clientConfig/service").and_then(Value::as_object_mut) {
             service.entry("port").or_insert_with(|| SERVICE_PORT.into());
@@ -101,7 +99,7 @@ impl Strategy for CustomResourceDefinitions {
         if !finalizers.iter().any(|one| one == CLEANUP) {
             finalizers.push(CLEANUP.into());
         }
-        object.metadata_mut().insert("finalizers".to_owned(), finalizers.into());
+        object.metadata_mut().insert("finalizers", finalizers.into());
         let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
         Condition::new(TERMINATING, "True", "InstanceDeletionPending", message).set(object, now);
     }

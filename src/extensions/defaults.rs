@@ -1,11 +1,9 @@
 //! What the defaults of a schema must look like: pruned, and valid themselves (apiextensions `schema/defaulting/validation.go`).
 
-use serde_json::{Map, Value};
-
 use super::coerce::{self, META_FIELDS};
 use super::props::Props;
 use super::{embedded, values};
-use crate::meta::{ErrorList, FieldError, Path};
+use crate::meta::{ErrorList, FieldError, Map, Path, Value};
 
 /// Checks every default of a structural schema.
 pub fn validate(path: &Path, schema: &Props, pruned: bool) -> ErrorList {
@@ -51,7 +49,7 @@ impl Around<'_> {
     }
 
     /// An object that has the value in its place, and a type.
-    fn object(&self, value: &Value) -> Map<String, Value> {
+    fn object(&self, value: &Value) -> Map {
         let around = self.steps.iter().rev().fold(value.clone(), |inner, step| match step {
             Some(key) => Value::Object(Map::from_iter([(key.clone(), inner)])),
             None => Value::Array(vec![inner]),

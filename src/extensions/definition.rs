@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use super::coerce;
 use super::props::Props;
@@ -84,7 +84,7 @@ impl Names {
 
     /// The tree of the names, without those that are empty (but for plural and kind, which are always shown).
     pub fn write(&self) -> Value {
-        let mut out = serde_json::Map::new();
+        let mut out = crate::meta::Map::new();
         let mut put = |key: &str, value: Value| {
             let is_empty = value.as_str() == Some("") || value.as_array().is_some_and(Vec::is_empty);
             if !is_empty || matches!(key, "plural" | "kind") {
@@ -220,7 +220,7 @@ impl Condition {
         let before =
             condition(object, self.kind).filter(|one| one.str("status") == self.status).map(|one| one.str("lastTransitionTime").to_owned());
         let time = before.filter(|time| !time.is_empty()).unwrap_or_else(|| now.to_owned());
-        let value = serde_json::json!({
+        let value = crate::meta::json!({
             "type": self.kind,
             "status": self.status,
             "lastTransitionTime": time,

@@ -1,24 +1,22 @@
 //! The type and metadata of embedded resources (apiextensions `schema/objectmeta/validation.go`).
 
-use serde_json::{Map, Value};
-
 use super::coerce::read_meta;
 use super::props::Props;
-use crate::meta::names;
 use crate::meta::{ErrorList, FieldError, Object, Path};
+use crate::meta::{Key, Map, Value, names};
 use crate::registry::NameRule;
 use crate::registry::validation::validate_generic_meta;
 
 /// Checks every embedded resource below `entries`, and the object itself where its schema says that it is one.
-pub fn validate(path: &Path, entries: &Map<String, Value>, schema: &Props) -> ErrorList {
+pub fn validate(path: &Path, entries: &Map, schema: &Props) -> ErrorList {
     let mut errors = Vec::new();
     if schema.embedded {
         resource(&mut errors, path, entries);
     }
-    let mut names: Vec<&String> = entries.keys().collect();
+    let mut names: Vec<&Key> = entries.keys().collect();
     names.sort_unstable();
     for name in names {
-        match (schema.properties.get(name), &schema.additional) {
+        match (schema.properties.get(name.as_str()), &schema.additional) {
             (Some(property), _) => below(&mut errors, &path.child(name), &entries[name], Some(property)),
             (None, Some(additional)) => below(&mut errors, &path.key(name), &entries[name], additional.schema.as_deref()),
             (None, None) => {}
@@ -40,7 +38,7 @@ fn below(errors: &mut ErrorList, path: &Path, value: &Value, schema: Option<&Pro
     }
 }
 
-fn resource(errors: &mut ErrorList, path: &Path, entries: &Map<String, Value>) {
+fn resource(errors: &mut ErrorList, path: &Path, entries: &Map) {
     for name in ["apiVersion", "kind"] {
         if !entries.contains_key(name) {
             errors.push(FieldError::required(&path.child(name), ""));
@@ -75,7 +73,7 @@ fn resource(errors: &mut ErrorList, path: &Path, entries: &Map<String, Value>) {
         Some((value, Err(why))) => errors.push(FieldError::invalid(&path.child("metadata"), value.clone(), why.0)),
         Some((_, Ok((meta, _)))) => {
             let mut object = Object::default();
-            object.insert("metadata".to_owned(), meta);
+            object.insert("metadata", meta);
             if object.name().is_empty() {
                 object.set_meta_str("name", "fakename");
             }

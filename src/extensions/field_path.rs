@@ -77,7 +77,7 @@ fn tokens(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     #[test]
     fn paths_lead_to_schemas() {

@@ -1,6 +1,6 @@
 //! JSON paths as printer columns have them (client-go `util/jsonpath`), and how their results are printed.
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use super::numbers::go_float;
 
@@ -282,7 +282,7 @@ pub fn print(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     #[test]
     fn paths_lead_to_values() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::Map;
+use crate::meta::Map;
 
 use super::coerce::{self, Coercion};
 use super::definition::{Definition, Version};
@@ -121,7 +121,7 @@ impl Custom for CustomKind {
         self.family.default(&mut object);
         if object.api_version() != self.api_version {
             // The defaults are those of the version that it was stored in.
-            object.insert("apiVersion".to_owned(), self.api_version.as_str().into());
+            object.insert("apiVersion", self.api_version.as_str().into());
             self.family.coerce(&mut object, true).map_err(DecodeError)?;
         }
         if object.generation() == 0 {
@@ -134,7 +134,7 @@ impl Custom for CustomKind {
     fn encode(&self, object: &Object) -> Vec<u8> {
         let mut stored = object.clone();
         if self.storage_api_version != self.api_version {
-            stored.insert("apiVersion".to_owned(), self.storage_api_version.as_str().into());
+            stored.insert("apiVersion", self.storage_api_version.as_str().into());
             // The metadata is in form, so nothing can be wrong; fields that the storage version does not have go.
             let _ = self.family.coerce(&mut stored, true);
         }
@@ -168,7 +168,7 @@ impl Custom for CustomKind {
         self.terminating
     }
 
-    fn published(&self, for_v2: bool) -> Option<Map<String, Value>> {
+    fn published(&self, for_v2: bool) -> Option<Map> {
         published::root(self.given.as_ref()?, self.family.preserve, for_v2)
     }
 
@@ -191,10 +191,10 @@ impl Versions for CustomKind {
         subresource == "status"
     }
 
-    fn convert(&self, object: &Map<String, Value>, api_version: &str) -> Option<Map<String, Value>> {
+    fn convert(&self, object: &Map, api_version: &str) -> Option<Map> {
         self.type_of(api_version)?;
         let mut converted = object.clone();
-        converted.insert("apiVersion".to_owned(), api_version.into());
+        converted.insert("apiVersion", api_version.into());
         Some(converted)
     }
 }

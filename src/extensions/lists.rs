@@ -1,18 +1,16 @@
 //! What `x-kubernetes-list-type` set and map promise: no item twice (apiextensions `schema/listtype`).
 
-use serde_json::{Map, Value};
-
 use super::props::Props;
-use crate::meta::{ErrorList, FieldError, Path};
+use crate::meta::{ErrorList, FieldError, Key, Map, Path, Value};
 
 /// Every item of a set or map list that is there twice, reported at its second place.
-pub fn validate(path: &Path, schema: &Props, entries: &Map<String, Value>) -> ErrorList {
+pub fn validate(path: &Path, schema: &Props, entries: &Map) -> ErrorList {
     let mut errors = Vec::new();
-    let mut names: Vec<&String> = entries.keys().collect();
+    let mut names: Vec<&Key> = entries.keys().collect();
     names.sort_unstable();
     for name in names {
         let value = &entries[name];
-        if let Some(property) = schema.properties.get(name) {
+        if let Some(property) = schema.properties.get(name.as_str()) {
             errors.extend(below(&path.child(name), property, value));
         } else if let Some(additional) = schema.additional_schema() {
             errors.extend(below(&path.key(name), additional, value));
@@ -45,7 +43,7 @@ fn repeated_keys(path: &Path, keys: &[String], items: &[Value]) -> ErrorList {
     }
     let key = |item: &Value| {
         let given = keys.iter().filter_map(|key| item.get(key).map(|value| (key.clone(), value.clone())));
-        let mut key: Map<String, Value> = given.collect();
+        let mut key: Map = given.collect();
         key.sort_keys();
         Value::Object(key)
     };
@@ -70,7 +68,7 @@ fn repeated(path: &Path, values: Vec<Value>) -> ErrorList {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     #[test]
     fn the_second_of_two_is_refused() {

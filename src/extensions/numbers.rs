@@ -1,8 +1,9 @@
 //! Limits on numbers, and numbers as Go prints them (kube-openapi `validation/validate`, go-openapi `swag`).
 
-use serde_json::{Number, Value};
+use serde_json::Number;
 
 use super::props::Values;
+use crate::meta::Value;
 
 /// The greatest integer that JSON numbers hold exactly.
 const MAX_JSON_INTEGER: f64 = 9_007_199_254_740_991.0;
@@ -176,7 +177,7 @@ fn plain(value: f64) -> String {
 mod tests {
     use super::*;
     use crate::extensions::props::Props;
-    use serde_json::json;
+    use crate::meta::json;
 
     #[test]
     fn limits_read_as_clients_know_them() {

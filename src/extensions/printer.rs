@@ -2,10 +2,8 @@
 
 use std::borrow::Cow;
 
-use serde_json::{Value, json};
-
 use super::jsonpath::{self, JsonPath};
-use crate::meta::{Object, time};
+use crate::meta::{Object, Value, json, time};
 use crate::registry::cells::Cell;
 use crate::registry::table::{Column, TablePrinter};
 use crate::registry::validation::Fields;

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use regex::Regex;
-use serde_json::{Map, Value};
 
 use super::rule::Rule;
 use crate::base::regexp;
+use crate::meta::{Map, Value};
 use crate::registry::validation::Fields;
 
 /// One node of a schema.
@@ -42,7 +42,7 @@ pub struct Props {
     /// Schemas inside of unsupported fields, with their paths relative to this node.
     pub elsewhere: Vec<(String, Option<String>, Props)>,
     /// The tree that this was read from, without the schemas below it.
-    pub raw: Map<String, Value>,
+    pub raw: Map,
 }
 
 /// What a value must satisfy beyond its type.
@@ -96,7 +96,7 @@ impl Props {
             nullable: tree.flag("nullable"),
             default: tree.field("default").cloned(),
             values: Values::read(tree),
-            properties: tree.entries("properties").map(|(name, one)| (name.clone(), Self::read(one))).collect(),
+            properties: tree.entries("properties").map(|(name, one)| (name.to_string(), Self::read(one))).collect(),
             additional: tree.field("additionalProperties").map(Additional::read),
             items,
             items_list,
@@ -170,7 +170,7 @@ impl Additional {
 }
 
 impl Values {
-    fn read(tree: &Map<String, Value>) -> Self {
+    fn read(tree: &Map) -> Self {
         let number = |key: &str| tree.field(key).and_then(Value::as_f64);
         let pattern = tree.str("pattern").to_owned();
         Self {
@@ -198,7 +198,7 @@ fn strings(list: &[Value]) -> Vec<String> {
     list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-fn is_set(tree: &Map<String, Value>, key: &str) -> bool {
+fn is_set(tree: &Map, key: &str) -> bool {
     match tree.field(key) {
         None => false,
         Some(Value::String(text)) => !text.is_empty() || key == "$ref",
@@ -208,13 +208,13 @@ fn is_set(tree: &Map<String, Value>, key: &str) -> bool {
 }
 
 /// The schemas in fields that are not supported; their mistakes are reported too.
-fn elsewhere(tree: &Map<String, Value>) -> Vec<(String, Option<String>, Props)> {
+fn elsewhere(tree: &Map) -> Vec<(String, Option<String>, Props)> {
     let mut out = Vec::new();
     for field in ["definitions", "patternProperties"] {
-        out.extend(tree.entries(field).map(|(key, one)| (field.to_owned(), Some(key.clone()), Props::read(one))));
+        out.extend(tree.entries(field).map(|(key, one)| (field.to_owned(), Some(key.to_string()), Props::read(one))));
     }
     let schemas = tree.entries("dependencies").filter(|(_, one)| one.is_object());
-    out.extend(schemas.map(|(key, one)| ("dependencies".to_owned(), Some(key.clone()), Props::read(one))));
+    out.extend(schemas.map(|(key, one)| ("dependencies".to_owned(), Some(key.to_string()), Props::read(one))));
     if let Some(one @ Value::Object(_)) = tree.field("additionalItems") {
         out.push(("additionalItems".to_owned(), None, Props::read(one)));
     }

@@ -1,7 +1,6 @@
 //! The schema of a custom kind as OpenAPI documents publish it (apiextensions `controller/openapi/builder`).
 
-use serde_json::{Map, Value, json};
-
+use crate::meta::{Map, Value, json};
 use crate::registry::validation::Fields;
 
 /// Fields that are published as they are, unless they say nothing: empty texts and lists, and `false`.
@@ -42,13 +41,13 @@ const ALTERNATIVES: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 
 /// The root of a structural schema. None in OpenAPI v2 where objects may have any field: to kubectl, whoever lists some
 /// forbids the others.
-pub fn root(schema: &Value, preserve: bool, for_v2: bool) -> Option<Map<String, Value>> {
+pub fn root(schema: &Value, preserve: bool, for_v2: bool) -> Option<Map> {
     let tree = schema.as_object()?;
     let open = preserve || tree.flag(PRESERVE);
     (!(for_v2 && open)).then(|| if for_v2 { version2(tree) } else { version3(tree) })
 }
 
-fn plain(tree: &Map<String, Value>) -> Map<String, Value> {
+fn plain(tree: &Map) -> Map {
     let says_nothing = |one: &Value| match one {
         Value::Null | Value::Bool(false) => true,
         Value::String(text) => text.is_empty(),
@@ -61,26 +60,26 @@ fn plain(tree: &Map<String, Value>) -> Map<String, Value> {
 }
 
 /// The node with the schemas below it, each as `node` writes it.
-fn nested(out: &mut Map<String, Value>, tree: &Map<String, Value>, node: fn(&Map<String, Value>) -> Map<String, Value>) {
+fn nested(out: &mut Map, tree: &Map, node: fn(&Map) -> Map) {
     if let Some(Value::Object(items)) = tree.get("items") {
-        out.insert("items".to_owned(), node(items).into());
+        out.insert("items", node(items).into());
     }
-    let properties: Map<String, Value> =
+    let properties: Map =
         tree.entries("properties").filter_map(|(name, one)| Some((name.clone(), node(one.as_object()?).into()))).collect();
     if !properties.is_empty() {
-        out.insert("properties".to_owned(), properties.into());
+        out.insert("properties", properties.into());
     }
     match tree.get("additionalProperties") {
-        Some(Value::Object(one)) => drop(out.insert("additionalProperties".to_owned(), node(one).into())),
-        Some(Value::Bool(allows)) => drop(out.insert("additionalProperties".to_owned(), (*allows).into())),
+        Some(Value::Object(one)) => drop(out.insert("additionalProperties", node(one).into())),
+        Some(Value::Bool(allows)) => drop(out.insert("additionalProperties", (*allows).into())),
         _ => {}
     }
 }
 
-fn version3(tree: &Map<String, Value>) -> Map<String, Value> {
+fn version3(tree: &Map) -> Map {
     let mut out = plain(tree);
     if let Some(default) = tree.get("default").filter(|one| !one.is_null()) {
-        out.insert("default".to_owned(), default.clone());
+        out.insert("default", default.clone());
     }
     nested(&mut out, tree, version3);
     for key in ALTERNATIVES {
@@ -90,7 +89,7 @@ fn version3(tree: &Map<String, Value>) -> Map<String, Value> {
         }
     }
     if let Some(Value::Object(not)) = tree.get("not") {
-        out.insert("not".to_owned(), version3(not).into());
+        out.insert("not", version3(not).into());
     }
     if tree.flag(INT_OR_STRING) {
         unfold(&mut out);
@@ -99,37 +98,37 @@ fn version3(tree: &Map<String, Value>) -> Map<String, Value> {
 }
 
 /// Spells `x-kubernetes-int-or-string` out as alternatives, unless the schema does so already.
-fn unfold(out: &mut Map<String, Value>) {
+fn unfold(out: &mut Map) {
     let both = json!([{"type": "integer"}, {"type": "string"}]);
     let first = out.list("allOf").first().map(|one| one.list("anyOf").to_vec());
     if out.get("anyOf") == Some(&both) || first.as_deref() == both.as_array().map(Vec::as_slice) {
         return;
     }
     if !out.contains_key("anyOf") {
-        out.insert("anyOf".to_owned(), both);
+        out.insert("anyOf", both);
         return;
     }
     let mut all = vec![json!({ "anyOf": both })];
     all.extend_from_slice(out.list("allOf"));
-    out.insert("allOf".to_owned(), all.into());
+    out.insert("allOf", all.into());
 }
 
 /// Version 2 has neither alternatives nor null, and kubectl takes what it lists for all there is.
-fn version2(tree: &Map<String, Value>) -> Map<String, Value> {
+fn version2(tree: &Map) -> Map {
     let nullable = |one: &Value| one.flag("nullable");
     let mut out = plain(tree);
-    out.remove("nullable");
+    out.swap_remove("nullable");
     let open = tree.flag(PRESERVE);
     let mut below = tree.clone();
     if tree.flag("nullable") {
-        out.remove("type");
+        out.swap_remove("type");
     }
     if open || tree.flag("nullable") {
-        below.remove("items");
-        below.remove("properties");
+        below.swap_remove("items");
+        below.swap_remove("properties");
     }
     if (out.str("type") == "array" && !below.contains_key("items")) || (open && out.str("type") == "object") {
-        out.remove("type");
+        out.swap_remove("type");
     }
     let any_nullable = below.get("additionalProperties").is_some_and(nullable);
     if let Some(Value::Array(required)) = out.get_mut("required") {
@@ -138,7 +137,7 @@ fn version2(tree: &Map<String, Value>) -> Map<String, Value> {
             !any_nullable && !property.is_some_and(nullable)
         });
         if required.is_empty() {
-            out.remove("required");
+            out.swap_remove("required");
         }
     }
     nested(&mut out, &below, version2);

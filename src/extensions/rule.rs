@@ -1,7 +1,6 @@
 //! One of the `x-kubernetes-validations` of a schema.
 
-use serde_json::{Value, json};
-
+use crate::meta::{Value, json};
 use crate::registry::validation::Fields;
 
 /// A CEL rule with what is said where it does not hold.

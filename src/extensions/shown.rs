@@ -1,8 +1,7 @@
 //! Parts of a definition as errors show them: upstream prints its internal types with all their fields.
 
-use serde_json::{Map, Value, json};
-
 use super::rule::Rule;
+use crate::meta::{Map, Value, json};
 use crate::registry::validation::Fields;
 
 /// `spec.versions`, without what all versions share.
@@ -139,12 +138,12 @@ pub fn schema(tree: &Value) -> Value {
         ("XMapType", any("x-kubernetes-map-type")),
         ("XValidations", rules),
     ];
-    Value::Object(fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect::<Map<String, Value>>())
+    Value::Object(fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect::<Map>())
 }
 
 /// The fields of a schema that are set, by the names of the internal type, in its order.
 pub fn set_fields(tree: &Value) -> Vec<String> {
     let Value::Object(fields) = schema(tree) else { return Vec::new() };
     let is_zero = |value: &Value| value.is_null() || value == &Value::Bool(false) || value.as_str() == Some("");
-    fields.into_iter().filter(|(_, value)| !is_zero(value)).map(|(key, _)| key).collect()
+    fields.into_iter().filter(|(_, value)| !is_zero(value)).map(|(key, _)| key.into()).collect()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use super::correlation::Correlation;
 use super::definition::Version;
@@ -114,7 +114,7 @@ impl Strategy for CustomStrategy {
         let mut meta = old.metadata().cloned().unwrap_or_default();
         meta.shift_remove("managedFields");
         meta.extend(managed.map(|managed| ("managedFields".to_owned(), managed)));
-        object.insert("metadata".to_owned(), Value::Object(meta));
+        object.insert("metadata", Value::Object(meta));
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {

@@ -1,7 +1,7 @@
 //! What makes a schema structural: every field specified outside of value validations, with a type
 //! (apiextensions `schema/{convert,validation,complete}.go`).
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use super::props::{Props, Values};
 use crate::meta::{ErrorList, FieldError, Path};

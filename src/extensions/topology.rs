@@ -137,7 +137,7 @@ fn push(ty: &mut Type, field: Field) {
 
 fn field(name: &str, kind: Kind) -> Field {
     Field {
-        json: name.to_owned(),
+        json: name.to_owned().into(),
         number: 0,
         kind,
         presence: Presence::Pointer,

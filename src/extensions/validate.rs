@@ -3,7 +3,7 @@
 //! Upstream looks at an internal form in which everything that all versions share stands at the top: the paths of errors are
 //! those of that form.
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use super::definition::{ESTABLISHED, is_true};
 use super::field_path;

@@ -1,8 +1,8 @@
 //! What `spec.conversion` of a definition must look like.
 
+use crate::meta::Value;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use serde_json::Value;
 use x509_parser::pem::Pem;
 
 use crate::meta::names;

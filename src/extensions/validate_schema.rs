@@ -1,6 +1,6 @@
 //! What the schemas of a definition must look like, node by node (apiextensions `ValidateCustomResourceDefinitionOpenAPISchema`).
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use super::props::Props;
 use super::{defaults, field_path, shown, structural};

@@ -1,13 +1,13 @@
 //! Whether a value satisfies a schema, in the words of kube-openapi's validator (`validation/validate`).
 
-use serde_json::{Number, Value};
+use serde_json::Number;
 
 use super::correlation::Correlation;
 use super::formats;
 use super::numbers;
 use super::props::{Props, Values};
 use crate::meta::field::go_quote;
-use crate::meta::{ErrorList, FieldError, Path};
+use crate::meta::{ErrorList, FieldError, Key, Path, Value};
 
 /// Checks `value` against `schema`. Where there was an old value, what did not change is not held against the new one.
 /// Paths start at `path`.
@@ -301,7 +301,7 @@ impl<'a> Check<'a> {
         Check { schema, path, old, ratchets: old.is_some() }
     }
 
-    fn of_object(&self, entries: &serde_json::Map<String, Value>) -> Outcome {
+    fn of_object(&self, entries: &crate::meta::Map) -> Outcome {
         let mut out = Outcome::default();
         let (schema, path) = (self.schema, &self.path);
         let count = i64::try_from(entries.len()).unwrap_or(i64::MAX);
@@ -311,7 +311,7 @@ impl<'a> Check<'a> {
         if let Some(max) = schema.values.max_properties.filter(|max| count > *max) {
             out.add(self.violation(Kind::TooMany(max), count.into(), self.says(format_args!("should have at most {max} properties"))));
         }
-        let mut names: Vec<&String> = entries.keys().collect();
+        let mut names: Vec<&Key> = entries.keys().collect();
         names.sort_unstable();
         for name in names.iter().filter(|name| !schema.properties.contains_key(name.as_str())) {
             match &schema.additional {

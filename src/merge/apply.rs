@@ -4,8 +4,6 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde_json::{Map, Value};
-
 use super::combine::combine;
 use super::go;
 use super::managers::{
@@ -19,7 +17,7 @@ use super::typed::{compare_maps, field_set_of_map, remove_entries};
 use super::validate::{validate_map, validate_with_duplicates};
 use crate::meta::field::go_quote;
 use crate::meta::status::Cause;
-use crate::meta::{Gvk, Object, Status};
+use crate::meta::{Gvk, Key, Map, Object, Status, Value};
 
 /// The manager that owns what an untracked object had before it was first applied to.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -80,13 +78,13 @@ impl From<ApplyError> for Status {
 }
 
 /// The error for a merged object that does not decode as the kind of `config`; `why` is the decoder's.
-pub fn not_decodable(config: &Map<String, Value>, why: &str) -> ApplyError {
+pub fn not_decodable(config: &Map, why: &str) -> ApplyError {
     let kind = gvk_text(&gvk_of(config));
     not_convertible(config, &format!("unable to convert unstructured object to {kind}: {why}"))
 }
 
 /// The error for a merged object that does not become the hub version of its kind; `why` is the converter's.
-pub fn not_convertible(config: &Map<String, Value>, why: &str) -> ApplyError {
+pub fn not_convertible(config: &Map, why: &str) -> ApplyError {
     let name = name_text(config);
     other(format_args!("failed to convert new object ({name}) to proper version: {why}"))
 }
@@ -116,7 +114,7 @@ fn other(message: impl fmt::Display) -> ApplyError {
 ///
 /// # Errors
 /// See [`ApplyError`].
-pub fn apply(live: Option<&Object>, config: &Map<String, Value>, gvk: &Gvk, writer: &Writer<'_>, force: bool) -> Result<Object> {
+pub fn apply(live: Option<&Object>, config: &Map, gvk: &Gvk, writer: &Writer<'_>, force: bool) -> Result<Object> {
     let managed = Managed::decode(live.and_then(|live| live.at("/metadata/managedFields")));
     let managed = managed.map_err(|error| other(format_args!("failed to decode managed fields: {error}")))?;
     let given = gvk_of(config);
@@ -140,13 +138,13 @@ pub fn apply(live: Option<&Object>, config: &Map<String, Value>, gvk: &Gvk, writ
         set_last_applied(&mut object, config);
     }
     if let Some(entries) = entries {
-        object.metadata_mut().insert("managedFields".to_owned(), entries);
+        object.metadata_mut().insert("managedFields", entries);
     }
     Ok(object)
 }
 
 /// The kind that a configuration says it is; empty where its apiVersion makes no sense.
-fn gvk_of(config: &Map<String, Value>) -> Gvk {
+fn gvk_of(config: &Map) -> Gvk {
     let text = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or("");
     match text("apiVersion") {
         "/" => Gvk::new("", "", text("kind")),
@@ -160,12 +158,7 @@ fn gvk_text(gvk: &Gvk) -> String {
 }
 
 /// The one owner of all that an untracked object has.
-fn owned_before<'a>(
-    blank: &'a Map<String, Value>,
-    live: &'a Map<String, Value>,
-    managed: Managed<'a>,
-    writer: &Writer<'a>,
-) -> Result<Managed<'a>> {
+fn owned_before<'a>(blank: &'a Map, live: &'a Map, managed: Managed<'a>, writer: &Writer<'a>) -> Result<Managed<'a>> {
     let first = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
     updated(blank, live, managed, &first).map_err(|error| {
         let why = match validate_with_duplicates(writer.ty, live) {
@@ -177,7 +170,7 @@ fn owned_before<'a>(
 }
 
 /// Refuses a configuration that says who manages it, or that does not fit its type.
-fn check_config(config: &Map<String, Value>, writer: &Writer<'_>) -> Result<()> {
+fn check_config(config: &Map, writer: &Writer<'_>) -> Result<()> {
     if config
         .get("metadata")
         .and_then(|meta| meta.get("managedFields"))
@@ -191,16 +184,10 @@ fn check_config(config: &Map<String, Value>, writer: &Writer<'_>) -> Result<()> 
 }
 
 /// The object, `None` where nothing changes, and its managed fields.
-type Applied = (Option<Map<String, Value>>, Option<Value>);
+type Applied = (Option<Map>, Option<Value>);
 
 /// Applies to an object whose managers are known.
-fn apply_tracked<'a>(
-    live: &'a Map<String, Value>,
-    config: &'a Map<String, Value>,
-    mut managed: Managed<'a>,
-    writer: &Writer<'a>,
-    force: bool,
-) -> Result<Applied> {
+fn apply_tracked<'a>(live: &'a Map, config: &'a Map, mut managed: Managed<'a>, writer: &Writer<'a>, force: bool) -> Result<Applied> {
     reconcile_all(&mut managed, writer);
 
     let mut merged = without_managed_fields(live);
@@ -232,8 +219,8 @@ fn apply_tracked<'a>(
     Ok((changed.then_some(merged), entries))
 }
 
-fn without_managed_fields(object: &Map<String, Value>) -> Map<String, Value> {
-    let kept = |(name, value): (&String, &Value)| (name.clone(), value.clone());
+fn without_managed_fields(object: &Map) -> Map {
+    let kept = |(name, value): (&Key, &Value)| (name.clone(), value.clone());
     let parts = object.iter().map(|(name, value)| match value {
         Value::Object(metadata) if name == "metadata" => {
             let metadata = metadata.iter().filter(|(name, _)| *name != "managedFields").map(kept).collect();
@@ -244,19 +231,19 @@ fn without_managed_fields(object: &Map<String, Value>) -> Map<String, Value> {
     parts.collect()
 }
 
-fn same_but_managed_fields(live: &Map<String, Value>, merged: &Map<String, Value>) -> bool {
+fn same_but_managed_fields(live: &Map, merged: &Map) -> bool {
     let (before, after) = (live.get("metadata").and_then(Value::as_object), merged.get("metadata").and_then(Value::as_object));
     equal_but(before, after, "managedFields") && equal_but(Some(live), Some(merged), "metadata")
 }
 
 /// An object as upstream's errors name it.
-fn name_text(object: &Map<String, Value>) -> String {
+fn name_text(object: &Map) -> String {
     let meta = |key| object.get("metadata").and_then(|meta| meta.get(key)).and_then(Value::as_str).unwrap_or("");
     format!("{}/{}; {}", meta("namespace"), meta("name"), gvk_text(&gvk_of(object)))
 }
 
 /// Fails with the conflicts, less those that client-side apply of the same configuration accounts for.
-fn refuse(mut conflicts: Conflicts<'_>, live: &Map<String, Value>, writer: &Writer) -> Result<()> {
+fn refuse(mut conflicts: Conflicts<'_>, live: &Map, writer: &Writer) -> Result<()> {
     if conflicts.is_empty() {
         return Ok(());
     }
@@ -284,15 +271,15 @@ fn manager_text(id: &ManagerId) -> String {
 }
 
 /// The configuration that client-side apply has left in an annotation, if it is of the writer's version.
-fn last_applied_config(live: &Map<String, Value>, writer: &Writer) -> Option<Map<String, Value>> {
+fn last_applied_config(live: &Map, writer: &Writer) -> Option<Map> {
     let annotations = live.get("metadata")?.get("annotations")?;
-    let config: Map<String, Value> = serde_json::from_str(annotations.get(LAST_APPLIED)?.as_str()?).ok()?;
+    let config: Map = serde_json::from_str(annotations.get(LAST_APPLIED)?.as_str()?).ok()?;
     let given = config.get("apiVersion").and_then(Value::as_str);
     (given == Some(writer.api_version) && config.get("kind").is_some_and(|kind| kind.is_string() && kind != "")).then_some(config)
 }
 
 /// The fields of `config` that `live` has with the same values.
-fn agreed_fields<'a>(config: &'a Map<String, Value>, live: &'a Map<String, Value>, ty: Ty<'a>) -> Option<Set<'a>> {
+fn agreed_fields<'a>(config: &'a Map, live: &'a Map, ty: Ty<'a>) -> Option<Set<'a>> {
     validate_map(ty, live).ok()?;
     validate_map(ty, config).ok()?;
     let mut fields = field_set_of_map(ty, config).ok()?;
@@ -304,7 +291,7 @@ fn agreed_fields<'a>(config: &'a Map<String, Value>, live: &'a Map<String, Value
 }
 
 /// Keeps the annotation of client-side apply up to date, so that one can go back to it. Without room for it, it goes.
-fn set_last_applied(object: &mut Object, config: &Map<String, Value>) {
+fn set_last_applied(object: &mut Object, config: &Map) {
     let mut config = config.clone();
     if let Some(Value::Object(annotations)) = config.get_mut("metadata").and_then(|meta| meta.get_mut("annotations")) {
         annotations.shift_remove(LAST_APPLIED);
@@ -322,7 +309,7 @@ fn set_last_applied(object: &mut Object, config: &Map<String, Value>) {
 
 /// Takes out of `merged` what the applier had in `last` and gives up: what is in `last`, and neither in its new
 /// entry nor in that of another manager.
-fn prune(merged: Map<String, Value>, managed: &Managed, last: &Entry, writer: &Writer) -> std::result::Result<Map<String, Value>, String> {
+fn prune(merged: Map, managed: &Managed, last: &Entry, writer: &Writer) -> std::result::Result<Map, String> {
     let given_up = managed.get(&last.id).is_none_or(|own| {
         let mut rest = last.set.clone();
         rest.subtract(&own.set);
@@ -358,21 +345,21 @@ fn type_in<'a>(version: &str, writer: &Writer<'a>) -> Option<Ty<'a>> {
 }
 
 /// The fields of an object, and of every struct that has some, itself.
-fn named_fields<'a>(ty: Ty<'a>, object: &'a Map<String, Value>, what: &str) -> std::result::Result<Set<'a>, String> {
+fn named_fields<'a>(ty: Ty<'a>, object: &'a Map, what: &str) -> std::result::Result<Set<'a>, String> {
     let fields = field_set_of_map(ty, object).map_err(|error| format!("failed to create field set from {what}: {error}"))?;
     Ok(fields.with_named_fields(Some(ty)))
 }
 
 /// Of `merged` (`then` in the version of `last`), what is not in `last` or has an owner. `None` where nothing is left.
 fn add_back_owned(
-    merged: &Map<String, Value>,
-    then: &Map<String, Value>,
+    merged: &Map,
+    then: &Map,
     fields_then: &Set,
     last_named: &Set,
     managed: &Managed,
     last: &Entry,
     writer: &Writer,
-) -> std::result::Result<Option<Map<String, Value>>, String> {
+) -> std::result::Result<Option<Map>, String> {
     let mut kept = Some(then.clone());
     if let (Some(object), Some(ty)) = (&mut kept, type_in(&last.api_version, writer))
         && !remove(ty, object, last_named)
@@ -409,7 +396,7 @@ fn add_back_owned(
 const NO_OBJECT: &str = "failed to convert value to unstructured for type <nil>";
 
 /// `object` as `version` shows it. `None` where there is no such version.
-fn in_version<'a>(object: &'a Map<String, Value>, version: &str, writer: &Writer) -> Option<Cow<'a, Map<String, Value>>> {
+fn in_version<'a>(object: &'a Map, version: &str, writer: &Writer) -> Option<Cow<'a, Map>> {
     if object.get("apiVersion").and_then(Value::as_str) == Some(version) {
         return Some(Cow::Borrowed(object));
     }
@@ -417,7 +404,7 @@ fn in_version<'a>(object: &'a Map<String, Value>, version: &str, writer: &Writer
 }
 
 /// Takes fields out of an object. False where nothing is left of it.
-fn remove(ty: Ty<'_>, object: &mut Map<String, Value>, fields: &Set) -> bool {
+fn remove(ty: Ty<'_>, object: &mut Map, fields: &Set) -> bool {
     let Some(map) = ty.atom().map else { return true };
     let parts_stay = object.keys().any(|name| fields.get(&PathElement::Field(name)).is_none_or(|node| !node.member));
     remove_entries(&map, object, fields);

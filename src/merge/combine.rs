@@ -1,6 +1,6 @@
 //! Merging an applied configuration into an object by the topology of its type (structured-merge-diff `typed/merge.go`).
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use super::path::PathElement;
 use super::topology::{List, Map, Scalar, Shape, Ty};
@@ -12,12 +12,12 @@ type Result<T> = std::result::Result<T, TypeErrors>;
 ///
 /// # Errors
 /// Where the two do not fit their type.
-pub fn combine(ty: Ty<'_>, object: &mut serde_json::Map<String, Value>, config: &serde_json::Map<String, Value>) -> Result<()> {
+pub fn combine(ty: Ty<'_>, object: &mut crate::meta::Map, config: &crate::meta::Map) -> Result<()> {
     let Some(map) = ty.atom().map else { return Err(unknown_field()) };
     combine_entries(&map, object, config)
 }
 
-fn combine_entries(map: &Map, object: &mut serde_json::Map<String, Value>, config: &serde_json::Map<String, Value>) -> Result<()> {
+fn combine_entries(map: &Map, object: &mut crate::meta::Map, config: &crate::meta::Map) -> Result<()> {
     for (name, value) in config {
         let current = object.get_mut(name);
         let below = |errors: TypeErrors| errors.below(&PathElement::Field(name));
@@ -53,7 +53,7 @@ fn put_new(ty: Option<Ty<'_>>, slot: &mut Value, config: &Value) -> Result<()> {
             *slot = Value::Array(out);
         }
         (Shape::Map(map), Value::Object(entries)) if !map.atomic && !entries.is_empty() => {
-            let mut out = serde_json::Map::with_capacity(entries.len());
+            let mut out = crate::meta::Map::with_capacity(entries.len());
             combine_entries(&map, &mut out, entries)?;
             *slot = Value::Object(out);
         }
@@ -84,10 +84,10 @@ fn combine_value(ty: Option<Ty<'_>>, current: &mut Value, config: &Value) -> Res
             }
         }
         (Shape::Map(map), _) => {
-            let empty = current.as_object().is_none_or(serde_json::Map::is_empty);
+            let empty = current.as_object().is_none_or(crate::meta::Map::is_empty);
             match config {
                 Value::Object(entries) if !(map.atomic || empty && entries.is_empty()) => {
-                    let Value::Object(current) = fresh(current, Value::Object(serde_json::Map::new())) else { return Ok(()) };
+                    let Value::Object(current) = fresh(current, Value::Object(crate::meta::Map::new())) else { return Ok(()) };
                     combine_entries(&map, current, entries)?;
                 }
                 _ if !map.atomic && !empty => {}

@@ -1,8 +1,9 @@
 //! How Go prints values: numbers as `encoding/json` and `%v` write them, trees as `%v` and `%#v`, strings as jsoniter escapes them.
 
-use serde_json::{Number, Value};
+use serde_json::Number;
 
 use crate::meta::field::go_quote;
+use crate::meta::{Key, Value};
 
 /// A number as `encoding/json` writes it.
 pub fn json_number(number: &Number, out: &mut String) {
@@ -95,7 +96,7 @@ pub fn json(value: &Value, out: &mut String) {
     }
 }
 
-fn sorted(map: &serde_json::Map<String, Value>) -> Vec<(&String, &Value)> {
+fn sorted(map: &crate::meta::Map) -> Vec<(&Key, &Value)> {
     let mut entries: Vec<_> = map.iter().collect();
     entries.sort_unstable_by_key(|(key, _)| *key);
     entries
@@ -155,9 +156,9 @@ pub fn type_name(value: &Value) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
 
     use super::*;
+    use crate::meta::json;
 
     #[test]
     fn numbers_read_as_go_writes_them() {

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use jiff::Timestamp;
-use serde_json::{Map, Value};
 
 use super::go;
 use super::path::{PathElement, equal_values};
@@ -14,7 +13,7 @@ use super::set::Set;
 use super::topology::Ty;
 use super::typed::{self, Comparison, TypeErrors};
 use super::validate::validate_map;
-use crate::meta::Object;
+use crate::meta::{Map, Object, Value};
 use crate::schema::{Kind, Presence, TypeRef};
 
 /// How many entries of updates an object keeps; the oldest are merged when there are more.
@@ -255,7 +254,7 @@ fn encode_entry(entry: &Entry) -> Value {
     put("fieldsType", "FieldsV1");
     out.insert("fieldsV1".to_owned(), Value::Object(entry.set.encode()));
     if !entry.id.subresource.is_empty() {
-        out.insert("subresource".to_owned(), (*entry.id.subresource).into());
+        out.insert("subresource", (*entry.id.subresource).into());
     }
     Value::Object(out)
 }
@@ -271,7 +270,7 @@ pub trait Versions {
     }
 
     /// An object of the writer's version as `api_version` shows it.
-    fn convert(&self, object: &Map<String, Value>, api_version: &str) -> Option<Map<String, Value>>;
+    fn convert(&self, object: &Map, api_version: &str) -> Option<Map>;
 }
 
 /// For kinds with one version.
@@ -283,7 +282,7 @@ impl Versions for OneVersion {
         None
     }
 
-    fn convert(&self, _: &Map<String, Value>, _: &str) -> Option<Map<String, Value>> {
+    fn convert(&self, _: &Map, _: &str) -> Option<Map> {
         None
     }
 }
@@ -387,7 +386,7 @@ pub fn update(live: Option<&Object>, new: &mut Object, writer: &Writer<'_>) {
     };
     let encoded = updated(live, new, managed, writer).ok().and_then(|managed| managed.encode());
     if let Some(encoded) = encoded {
-        new.metadata_mut().insert("managedFields".to_owned(), encoded);
+        new.metadata_mut().insert("managedFields", encoded);
     }
 }
 
@@ -419,12 +418,7 @@ fn is_zero(value: &Value) -> bool {
 }
 
 /// The entries after an update; owned by nobody else than `new` is what `new` changes.
-pub(super) fn updated<'a>(
-    live: &'a Map<String, Value>,
-    new: &'a Map<String, Value>,
-    mut managed: Managed<'a>,
-    writer: &Writer<'a>,
-) -> Result<Managed<'a>, String> {
+pub(super) fn updated<'a>(live: &'a Map, new: &'a Map, mut managed: Managed<'a>, writer: &Writer<'a>) -> Result<Managed<'a>, String> {
     reconcile_all(&mut managed, writer);
     let (changed, _) = take_from_others(live, new, &mut managed, writer, None)?;
     let mut set = changed.modified;
@@ -473,8 +467,8 @@ pub(super) type Conflicts<'a> = Vec<(ManagerId<'a>, Set<'a>)>;
 /// Takes the fields that `new` changes away from every entry but `own`. Returns what changed in the writer's version,
 /// and for each entry that lost a field to a new value which ones: the conflicts of an apply.
 pub(super) fn take_from_others<'o, 'a>(
-    live: &'o Map<String, Value>,
-    new: &'o Map<String, Value>,
+    live: &'o Map,
+    new: &'o Map,
     managed: &mut Managed<'a>,
     writer: &Writer<'o>,
     own: Option<&ManagerId>,
@@ -521,14 +515,14 @@ fn take<'a>(managed: &mut Managed<'a>, version: &str, own: Option<&ManagerId>, c
 
 /// The object that a create is compared with: one of the kind with nothing set, as Go makes it, so that a zero value
 /// that JSON always shows is owned by nobody.
-pub(super) fn blank_object(ty: Ty<'_>) -> Map<String, Value> {
+pub(super) fn blank_object(ty: Ty<'_>) -> Map {
     match ty {
         Ty::Struct(ty, _) => blank_struct(ty),
         _ => Map::new(),
     }
 }
 
-fn blank_struct(ty: TypeRef<'_>) -> Map<String, Value> {
+fn blank_struct(ty: TypeRef<'_>) -> Map {
     let fields = ty.get().fields.iter().filter(|field| !matches!(field.kind, Kind::Inline(_)));
     let shown = fields.filter_map(|field| match field.presence {
         Presence::Always => Some((field.json.clone(), blank_value(ty, &field.kind))),
@@ -578,8 +572,8 @@ fn entries(object: &Object) -> Option<&Vec<Value>> {
 }
 
 /// Whether two maps are the same but for what is under `key`.
-pub(super) fn equal_but(a: Option<&Map<String, Value>>, b: Option<&Map<String, Value>>, key: &str) -> bool {
+pub(super) fn equal_but(a: Option<&Map>, b: Option<&Map>, key: &str) -> bool {
     let (Some(a), Some(b)) = (a, b) else { return a.is_none() && b.is_none() };
-    let count = |map: &Map<String, Value>| map.len() - usize::from(map.contains_key(key));
+    let count = |map: &Map| map.len() - usize::from(map.contains_key(key));
     count(a) == count(b) && a.iter().all(|(name, value)| name == key || b.get(name).is_some_and(|other| equal_values(value, other)))
 }

@@ -5,10 +5,11 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use serde_json::{Map, Number, Value};
+use serde_json::Number;
 
 use super::go;
 use crate::meta::field::go_quote;
+use crate::meta::{Key, Map, Value};
 
 /// One step from a value to a part of it. Names are borrowed from where they were read: the object, the managed
 /// fields, the schema.
@@ -55,9 +56,9 @@ impl<'a> PathElement<'a> {
                 Ok(Some(Self::Value(Cow::Owned(as_read(value)))))
             }
             b'k' => {
-                let fields: Option<Map<String, Value>> = serde_json::from_str(rest).map_err(|error| error.to_string())?;
+                let fields: Option<Map> = serde_json::from_str(rest).map_err(|error| error.to_string())?;
                 let fields = fields.unwrap_or_default().into_iter();
-                Ok(Some(Self::key(fields.map(|(name, value)| (Cow::Owned(name), Cow::Owned(as_read(value)))).collect())))
+                Ok(Some(Self::key(fields.map(|(name, value)| (Cow::Owned(name.into()), Cow::Owned(as_read(value)))).collect())))
             }
             b'i' => rest.parse().map(|index| Some(Self::Index(index))).map_err(|_| format!("parsing {rest:?}: invalid syntax")),
             _ => Ok(None),
@@ -180,9 +181,9 @@ fn compare_numbers(a: &Number, b: &Number) -> Ordering {
     }
 }
 
-fn compare_maps(a: &Map<String, Value>, b: &Map<String, Value>) -> Ordering {
-    let ordered = |map: &Map<String, Value>| {
-        let mut keys: Vec<String> = map.keys().cloned().collect();
+fn compare_maps(a: &Map, b: &Map) -> Ordering {
+    let ordered = |map: &Map| {
+        let mut keys: Vec<Key> = map.keys().cloned().collect();
         keys.sort_unstable();
         keys
     };

@@ -1,7 +1,7 @@
 //! Managed fields between an object and its scale subresource: who owns the replicas of one owns those of the other
 //! (apimachinery `util/managedfields/scalehandler.go`).
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use super::managers::{Entry, Managed};
 use super::path::PathElement;
@@ -72,9 +72,9 @@ pub fn to_parent(parent: Option<&Value>, scale: Option<&Value>, paths: &Replicas
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
 
     use super::*;
+    use crate::meta::json;
 
     fn paths() -> Vec<(String, Option<Vec<String>>)> {
         vec![("apps/v1".to_owned(), Some(vec!["spec".to_owned(), "replicas".to_owned()])), ("apps/v2".to_owned(), None)]

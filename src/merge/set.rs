@@ -2,10 +2,9 @@
 
 use std::cmp::Ordering;
 
-use serde_json::{Map, Value};
-
 use super::path::{FieldPath, PathElement};
 use super::topology::Ty;
+use crate::meta::{Map, Value};
 
 /// How deep FieldsV1 may nest. Deeper ones are refused as broken.
 const MAX_DEPTH: usize = 512;
@@ -213,11 +212,11 @@ impl<'a> Set<'a> {
     }
 
     /// The FieldsV1 object.
-    pub fn encode(&self) -> Map<String, Value> {
+    pub fn encode(&self) -> Map {
         self.encode_below(false)
     }
 
-    fn encode_below(&self, itself: bool) -> Map<String, Value> {
+    fn encode_below(&self, itself: bool) -> Map {
         let mut out = Map::with_capacity(self.nodes.len() + usize::from(itself));
         if itself && !self.nodes.is_empty() {
             out.insert(".".to_owned(), Value::Object(Map::new()));
@@ -296,9 +295,9 @@ fn decode(value: &Value, depth: usize) -> Result<(Option<Set<'_>>, bool), String
 mod tests {
     use proptest::prelude::*;
     use proptest::test_runner::RngSeed;
-    use serde_json::json;
 
     use super::*;
+    use crate::meta::json;
 
     fn set(fields: &Value) -> Set<'_> {
         Set::decode(fields).expect("FieldsV1")

@@ -8,11 +8,10 @@ use expect_test::{Expect, expect};
 use jiff::Timestamp;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use serde_json::{Map, Value, json};
 
 use super::managers::{Managed, OneVersion, Writer};
 use super::{Ty, apply, keep_times, patch, update};
-use crate::meta::{Gvk, Object};
+use crate::meta::{Gvk, Map, Object, Value, json};
 use crate::schema::{self, Field, Kind, ListType, MapType, PatchStrategy, Presence, Schema, Type, TypeId, TypeRef};
 
 /// One write.
@@ -91,11 +90,11 @@ impl Subject<'_> {
         Ok(object)
     }
 
-    fn named(&self, body: &mut Map<String, Value>) -> Object {
+    fn named(&self, body: &mut Map) -> Object {
         let mut object = Object(Map::new());
-        object.insert("apiVersion".to_owned(), self.api_version.into());
-        object.insert("kind".to_owned(), self.kind.into());
-        object.insert("metadata".to_owned(), json!({"name": "x"}));
+        object.insert("apiVersion", self.api_version.into());
+        object.insert("kind", self.kind.into());
+        object.insert("metadata", json!({"name": "x"}));
         if let Some(Value::Object(metadata)) = body.shift_remove("metadata") {
             object.metadata_mut().extend(metadata);
         }
@@ -145,7 +144,7 @@ fn told(object: &Object) -> String {
 
 fn field(json: &str, kind: Kind) -> Field {
     Field {
-        json: json.to_owned(),
+        json: json.to_owned().into(),
         number: 0,
         kind,
         presence: Presence::Pointer,
@@ -734,8 +733,8 @@ proptest! {
         let (Value::Object(live), Value::Object(mut input)) = (live, input) else { return Ok(()) };
         let _ = patch::strategic::apply(&mut live.clone(), input.clone(), subject.ty);
         update(Some(&Object(live.clone())), &mut Object(input.clone()), &writer);
-        input.insert("apiVersion".to_owned(), "apps/v1".into());
-        input.insert("kind".to_owned(), "Deployment".into());
+        input.insert("apiVersion", "apps/v1".into());
+        input.insert("kind", "Deployment".into());
         let _ = apply(Some(&Object(live)), &input, &gvk, &writer, true);
     }
 }

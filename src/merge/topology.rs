@@ -1,7 +1,7 @@
 //! What field ownership sees in a type: whether values are scalars, lists or maps, and what in them is owned apart
 //! (kube-openapi `schemaconv`).
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use crate::schema::{Kind, ListType, MapType, Presence, Schema, TypeId, TypeRef};
 

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde_json::Value;
+use crate::meta::{Key, Value};
 
 use super::go;
 use super::path::{PathElement, equal_values};
@@ -132,7 +132,7 @@ pub fn field_set<'a>(ty: Ty<'a>, value: &'a Value) -> Result<Set<'a>> {
 ///
 /// # Errors
 /// Where the object does not fit its type.
-pub fn field_set_of_map<'a>(ty: Ty<'a>, object: &'a serde_json::Map<String, Value>) -> Result<Set<'a>> {
+pub fn field_set_of_map<'a>(ty: Ty<'a>, object: &'a crate::meta::Map) -> Result<Set<'a>> {
     let Some(map) = ty.atom().map else { return Err(unknown_field()) };
     map_fields(&map, object)
 }
@@ -149,12 +149,12 @@ fn fields_of<'a>(ty: Option<Ty<'a>>, value: &'a Value) -> Result<(bool, Set<'a>)
     }
 }
 
-fn map_fields<'a>(map: &Map<'a>, entries: &'a serde_json::Map<String, Value>) -> Result<Set<'a>> {
+fn map_fields<'a>(map: &Map<'a>, entries: &'a crate::meta::Map) -> Result<Set<'a>> {
     let mut nodes = Vec::with_capacity(entries.len());
     for (name, value) in entries {
         let declared = map.declared(name);
         let (leaf, children) = fields_of(declared.or(map.element), value)?;
-        let empty = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
+        let empty = value.is_null() || value.as_object().is_some_and(crate::meta::Map::is_empty);
         let member = leaf || empty || declared.is_none();
         nodes.push(Node { element: PathElement::Field(name), member, children });
     }
@@ -219,11 +219,7 @@ pub fn compare<'a>(ty: Ty<'a>, old: &'a Value, new: &'a Value) -> Result<Compari
 }
 
 /// Compares two maps as values of `ty`, for callers that hold no [`Value`].
-pub fn compare_maps<'a>(
-    ty: Ty<'a>,
-    old: &'a serde_json::Map<String, Value>,
-    new: &'a serde_json::Map<String, Value>,
-) -> Result<Comparison<'a>> {
+pub fn compare_maps<'a>(ty: Ty<'a>, old: &'a crate::meta::Map, new: &'a crate::meta::Map) -> Result<Comparison<'a>> {
     let Some(map) = ty.atom().map else { return Err(unknown_field()) };
     let mut below = Parts::default();
     compare_entries(&map, Some(old), Some(new), &mut below)?;
@@ -332,7 +328,7 @@ fn compare_shape<'a>(shape: Shape<'a>, old: Option<&'a Value>, new: Option<&'a V
         }
         Shape::Map(map) => {
             let (old, new) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
-            if map.atomic || (old.is_none_or(serde_json::Map::is_empty) && new.is_none_or(serde_json::Map::is_empty)) {
+            if map.atomic || (old.is_none_or(crate::meta::Map::is_empty) && new.is_none_or(crate::meta::Map::is_empty)) {
                 return leaf();
             }
             compare_entries(&map, old, new, below).map(|()| None)
@@ -342,11 +338,11 @@ fn compare_shape<'a>(shape: Shape<'a>, old: Option<&'a Value>, new: Option<&'a V
 
 fn compare_entries<'a>(
     map: &Map<'a>,
-    old: Option<&'a serde_json::Map<String, Value>>,
-    new: Option<&'a serde_json::Map<String, Value>>,
+    old: Option<&'a crate::meta::Map>,
+    new: Option<&'a crate::meta::Map>,
     below: &mut Parts<'a>,
 ) -> Result<()> {
-    let mut entry = |name: &'a String, old: Option<&'a Value>, new: Option<&'a Value>| {
+    let mut entry = |name: &'a Key, old: Option<&'a Value>, new: Option<&'a Value>| {
         let element = PathElement::Field(name);
         let found = compare_below(map.type_of(name), old, new).map_err(|errors| errors.below(&element))?;
         below.take(&element, found);
@@ -450,7 +446,7 @@ fn keep_item(list: &List, item: &mut Value, items: &Set) -> bool {
 }
 
 /// Takes the fields of `items` out of a map; see [`remove_items`].
-pub fn remove_entries(map: &Map, entries: &mut serde_json::Map<String, Value>, items: &Set) {
+pub fn remove_entries(map: &Map, entries: &mut crate::meta::Map, items: &Set) {
     if items.is_empty() {
         return;
     }

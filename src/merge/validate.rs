@@ -1,6 +1,6 @@
 //! Whether a value fits its type: what an applied configuration must pass (structured-merge-diff `typed/validate.go`).
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use super::go;
 use super::path::PathElement;
@@ -11,7 +11,7 @@ use super::typed::{TypeError, TypeErrors, check_scalar, list_element, unknown_fi
 ///
 /// # Errors
 /// Everything that is wrong, with paths from the root.
-pub fn validate_map(ty: Ty<'_>, entries: &serde_json::Map<String, Value>) -> Result<(), TypeErrors> {
+pub fn validate_map(ty: Ty<'_>, entries: &crate::meta::Map) -> Result<(), TypeErrors> {
     Checker { duplicates: false }.object(ty, entries)
 }
 
@@ -19,7 +19,7 @@ pub fn validate_map(ty: Ty<'_>, entries: &serde_json::Map<String, Value>) -> Res
 ///
 /// # Errors
 /// As [`validate_map`].
-pub fn validate_with_duplicates(ty: Ty<'_>, entries: &serde_json::Map<String, Value>) -> Result<(), TypeErrors> {
+pub fn validate_with_duplicates(ty: Ty<'_>, entries: &crate::meta::Map) -> Result<(), TypeErrors> {
     Checker { duplicates: true }.object(ty, entries)
 }
 
@@ -30,7 +30,7 @@ struct Checker {
 }
 
 impl Checker {
-    fn object(self, ty: Ty<'_>, entries: &serde_json::Map<String, Value>) -> Result<(), TypeErrors> {
+    fn object(self, ty: Ty<'_>, entries: &crate::meta::Map) -> Result<(), TypeErrors> {
         let Some(map) = ty.atom().map else { return Err(unknown_field()) };
         let errors = self.errors_in_map(&map, entries);
         if errors.0.is_empty() { Ok(()) } else { Err(errors) }
@@ -73,7 +73,7 @@ impl Checker {
         errors
     }
 
-    fn errors_in_map(self, map: &Map, entries: &serde_json::Map<String, Value>) -> TypeErrors {
+    fn errors_in_map(self, map: &Map, entries: &crate::meta::Map) -> TypeErrors {
         let mut errors = TypeErrors::default();
         for (name, value) in entries {
             let element = PathElement::Field(name);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde_json::Value;
+use crate::meta::Value;
 
 /// A path to a field, such as `spec.ports[0].name`. Cheap to extend; rendered only for errors.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]

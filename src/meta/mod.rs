@@ -9,10 +9,11 @@ pub mod quantity;
 pub mod selector;
 pub mod status;
 pub mod time;
+pub mod tree;
 pub mod url;
 
 pub use field::{ErrorList, FieldError, Path};
 pub use gvk::{Gvk, Gvr};
 pub use object::{Object, array_at, bool_at, i64_at, map_at, str_at, value_at};
-pub use serde_json::{Map, Value};
 pub use status::Status;
+pub use tree::{Key, Map, Value, json};

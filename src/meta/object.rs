@@ -2,15 +2,15 @@
 
 use std::ops::{Deref, DerefMut};
 
-use serde_json::{Map, Value};
+use crate::meta::{Map, Value};
 
 /// A JSON object that is an API object. It keeps the order of its keys, which is the order of the schema once
 /// [`crate::codec`] has seen it. Absent and empty are the same to every accessor.
 #[derive(Clone, Debug, PartialEq, Default)]
-pub struct Object(pub Map<String, Value>);
+pub struct Object(pub Map);
 
 impl Deref for Object {
-    type Target = Map<String, Value>;
+    type Target = Map;
     fn deref(&self) -> &Self::Target {
         &self.0
     }
@@ -73,7 +73,7 @@ impl Object {
     }
 
     /// The map under a top-level key, made where it is absent (or of another type).
-    pub fn section_mut(&mut self, key: &str) -> &mut Map<String, Value> {
+    pub fn section_mut(&mut self, key: &'static str) -> &mut Map {
         let slot = self.0.entry(key).or_insert_with(|| Value::Object(Map::new()));
         if !slot.is_object() {
             *slot = Value::Object(Map::new());
@@ -81,11 +81,11 @@ impl Object {
         slot.as_object_mut().expect("just made an object")
     }
 
-    pub fn metadata(&self) -> Option<&Map<String, Value>> {
+    pub fn metadata(&self) -> Option<&Map> {
         self.0.get("metadata").and_then(Value::as_object)
     }
 
-    pub fn metadata_mut(&mut self) -> &mut Map<String, Value> {
+    pub fn metadata_mut(&mut self) -> &mut Map {
         self.section_mut("metadata")
     }
 
@@ -158,7 +158,7 @@ impl Object {
     }
 
     pub fn set_generation(&mut self, generation: i64) {
-        self.metadata_mut().insert("generation".to_owned(), generation.into());
+        self.metadata_mut().insert("generation", generation.into());
     }
 
     pub fn finalizers(&self) -> &[Value] {
@@ -166,11 +166,11 @@ impl Object {
     }
 
     /// Labels in their stored order; `None` where there are none.
-    pub fn labels(&self) -> Option<&Map<String, Value>> {
+    pub fn labels(&self) -> Option<&Map> {
         self.metadata().and_then(|meta| meta.get("labels")).and_then(Value::as_object)
     }
 
-    pub fn annotations(&self) -> Option<&Map<String, Value>> {
+    pub fn annotations(&self) -> Option<&Map> {
         self.metadata().and_then(|meta| meta.get("annotations")).and_then(Value::as_object)
     }
 }
@@ -217,14 +217,14 @@ pub fn array_at<'a>(value: &'a Value, path: &str) -> &'a [Value] {
 }
 
 /// The map at a JSON pointer below `value`.
-pub fn map_at<'a>(value: &'a Value, path: &str) -> Option<&'a Map<String, Value>> {
+pub fn map_at<'a>(value: &'a Value, path: &str) -> Option<&'a Map> {
     value_at(value, path).and_then(Value::as_object)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     #[test]
     fn paths_reach_into_maps_and_lists() {

@@ -1,7 +1,7 @@
 //! Request options: get, list, create, update, patch and delete options from the query or body
 //! (apimachinery `apis/meta/v1`, `apis/meta/internalversion/validation`).
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use super::field::{ErrorList, FieldError, Path, go_quote};
 use super::gvk::Gvk;

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
-
 use super::field::{ErrorList, go_quote};
 use super::gvk::{Gvk, Gvr};
+use crate::meta::{Map, Value};
 
 /// One cause in `details.causes`.
 #[derive(Clone, Debug, PartialEq, Default)]
@@ -195,26 +194,26 @@ impl Status {
     /// The Status object as clients see it (`v1/Status`).
     pub fn to_value(&self) -> Value {
         let mut out = Map::new();
-        out.insert("kind".to_owned(), "Status".into());
-        out.insert("apiVersion".to_owned(), "v1".into());
+        out.insert("kind", "Status".into());
+        out.insert("apiVersion", "v1".into());
         let mut metadata = Map::new();
         put_str(&mut metadata, "continue", &self.continue_token);
-        out.insert("metadata".to_owned(), Value::Object(metadata));
-        out.insert("status".to_owned(), if self.success { "Success" } else { "Failure" }.into());
+        out.insert("metadata", Value::Object(metadata));
+        out.insert("status", if self.success { "Success" } else { "Failure" }.into());
         put_str(&mut out, "message", &self.message);
         put_str(&mut out, "reason", self.reason);
         if let Some(details) = &self.details {
-            out.insert("details".to_owned(), Value::Object(details.to_map()));
+            out.insert("details", Value::Object(details.to_map()));
         }
         if !self.success || self.code == 201 {
-            out.insert("code".to_owned(), self.code.into());
+            out.insert("code", self.code.into());
         }
         Value::Object(out)
     }
 }
 
 impl Details {
-    fn to_map(&self) -> Map<String, Value> {
+    fn to_map(&self) -> Map {
         let mut out = Map::new();
         put_str(&mut out, "name", &self.name);
         put_str(&mut out, "group", &self.group);
@@ -228,16 +227,16 @@ impl Details {
                 put_str(&mut one, "field", &cause.field);
                 Value::Object(one)
             });
-            out.insert("causes".to_owned(), causes.collect());
+            out.insert("causes", causes.collect());
         }
         if self.retry_after_seconds > 0 {
-            out.insert("retryAfterSeconds".to_owned(), self.retry_after_seconds.into());
+            out.insert("retryAfterSeconds", self.retry_after_seconds.into());
         }
         out
     }
 }
 
-fn put_str(out: &mut Map<String, Value>, key: &str, value: &str) {
+fn put_str(out: &mut Map, key: &str, value: &str) {
     if !value.is_empty() {
         out.insert(key.to_owned(), value.into());
     }

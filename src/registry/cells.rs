@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
 use super::printers::duration;
 use super::table::RowCondition;
 use crate::codec::json;
+use crate::meta::{Value, json};
 
 /// What stands in one column of one row.
 #[derive(Clone, Debug, PartialEq)]

@@ -89,7 +89,7 @@ pub trait Custom: Send + Sync {
 
     /// The schema as documents in OpenAPI v2 or else v3 publish it, without what every object has; `None` where objects may
     /// have any field.
-    fn published(&self, for_v2: bool) -> Option<Map<String, Value>>;
+    fn published(&self, for_v2: bool) -> Option<Map>;
 
     /// The fields that objects may be selected by, besides name and namespace.
     fn selectable(&self) -> &[String];
@@ -138,7 +138,7 @@ impl Versions for KindVersions {
         self.find(api_version).and_then(|version| crate::schema::builtin().get(&version.gvk)).map(Ty::from)
     }
 
-    fn convert(&self, object: &Map<String, Value>, api_version: &str) -> Option<Map<String, Value>> {
+    fn convert(&self, object: &Map, api_version: &str) -> Option<Map> {
         let from = self.find(object.get("apiVersion").and_then(Value::as_str)?)?;
         let to = self.find(api_version)?;
         let mut object = Object(object.clone());
@@ -148,8 +148,8 @@ impl Versions for KindVersions {
         if let Some(conversion) = to.conversion {
             conversion.to_served(&mut object);
         }
-        object.insert("kind".to_owned(), to.gvk.kind.clone().into());
-        object.insert("apiVersion".to_owned(), api_version.into());
+        object.insert("kind", to.gvk.kind.clone().into());
+        object.insert("apiVersion", api_version.into());
         codec::conform::conform(&mut object, crate::schema::builtin().get(&to.gvk)?, Rules::Unstructured);
         Some(object.0)
     }

@@ -63,7 +63,7 @@ pub fn set_number(object: &mut Object, path: &str, number: i64) -> Result<(), St
     let Some((last, way)) = names.split_last() else { return Ok(()) };
     let mut entries = &mut object.0;
     for (depth, name) in way.iter().enumerate() {
-        let below = entries.entry((*name).to_owned()).or_insert_with(|| Value::Object(serde_json::Map::new()));
+        let below = entries.entry((*name).to_owned()).or_insert_with(|| Value::Object(crate::meta::Map::new()));
         match below {
             Value::Object(below) => entries = below,
             _ => return Err(format!("value cannot be set because .{} is not a map[string]interface{{}}", names[..=depth].join("."))),
@@ -79,9 +79,9 @@ fn wrong_type(value: &Value, names: &[&str], wanted: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
 
     use super::*;
+    use crate::meta::json;
 
     fn object() -> Object {
         Object::from_value(json!({"spec": {"n": 3, "text": "a=b", "list": [1]}, "void": null})).expect("an object")

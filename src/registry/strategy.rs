@@ -228,6 +228,6 @@ pub fn text_or<'a>(object: &'a dyn FieldReader, field: &str, absent: &'static st
 }
 
 /// The error for a field that may not change, if it did (apimachinery `ValidateImmutableField`).
-pub fn immutable(path: &Path, new: Option<&serde_json::Value>, old: Option<&serde_json::Value>) -> Option<FieldError> {
+pub fn immutable(path: &Path, new: Option<&crate::meta::Value>, old: Option<&crate::meta::Value>) -> Option<FieldError> {
     (new != old).then(|| FieldError::invalid(path, new.cloned().unwrap_or_default(), "field is immutable"))
 }

@@ -5,14 +5,13 @@ use std::cmp::Ordering;
 use std::sync::LazyLock;
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
 use super::cells::{Cell, Cells};
 use super::printers::paths;
 use crate::codec::protobuf::{self, Message, Projection};
 use crate::codec::{DecodeError, json};
 use crate::meta::status::Result;
-use crate::meta::{FieldError, Gvk, Gvr, Object, Path, Status};
+use crate::meta::{FieldError, Gvk, Gvr, Object, Path, Status, Value, json};
 use crate::schema::{TypeId, TypeRef};
 
 /// A column of a Table.
@@ -316,7 +315,7 @@ pub fn write_partial_of(
 ) -> std::result::Result<(), DecodeError> {
     if !shows_metadata(message.ty) {
         let mut object = protobuf::decode(message.bytes, message.ty)?;
-        object.insert("kind".to_owned(), "DaemonSet".into());
+        object.insert("kind", "DaemonSet".into());
         if let Some(revision) = revision {
             object.set_resource_version(&revision.to_string());
         }
@@ -342,7 +341,7 @@ pub fn write_partial_of_json(
     let ty = crate::schema::builtin().named(OBJECT_META).ok_or_else(|| DecodeError(format!("no type {OBJECT_META}")))?;
     let mut object = Object::default();
     if let Some(metadata) = document.value_at(["metadata"]) {
-        object.insert("metadata".to_owned(), json::decode(metadata, ty)?.object.into());
+        object.insert("metadata", json::decode(metadata, ty)?.object.into());
     }
     if let Some(revision) = revision {
         object.set_resource_version(&revision.to_string());
@@ -395,14 +394,14 @@ fn columns(printer: &dyn TablePrinter) -> Value {
 }
 
 fn list_meta(meta: ListMeta) -> Value {
-    let mut out = serde_json::Map::new();
+    let mut out = crate::meta::Map::new();
     for (key, value) in [("resourceVersion", meta.resource_version), ("continue", meta.continue_token)] {
         if !value.is_empty() {
             out.insert(key.to_owned(), value.into());
         }
     }
     if let Some(count) = meta.remaining_item_count {
-        out.insert("remainingItemCount".to_owned(), count.into());
+        out.insert("remainingItemCount", count.into());
     }
     Value::Object(out)
 }
@@ -507,8 +506,8 @@ mod tests {
                 let (rows, message) = (Rows::new(format, &gvr, &gvk, ty), Message { bytes: &bytes, ty });
                 rows.row(message, Some(7), &rows.cells(message).expect("valid"), &mut direct).expect("valid");
                 let mut typed = tree.clone();
-                typed.shift_insert(0, "kind".to_owned(), kind.into());
-                typed.shift_insert(1, "apiVersion".to_owned(), api_version.into());
+                typed.shift_insert(0, "kind", kind.into());
+                typed.shift_insert(1, "apiVersion", api_version.into());
                 format.row(&typed, None, &mut by_tree);
                 assert_eq!(String::from_utf8_lossy(&direct), String::from_utf8_lossy(&by_tree), "{gvk}");
             }

@@ -8,7 +8,7 @@ use prost::Message as _;
 
 use super::descriptor::{self as proto, FileSet, Format, Registered};
 use super::graph::*;
-use crate::meta::Gvk;
+use crate::meta::{Gvk, Key};
 
 static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/api.binpb"));
 
@@ -185,7 +185,7 @@ impl<'a> Builder<'a> {
             let index = out.len();
             if via.is_none() {
                 let kind = Kind::Inline(id);
-                out.push(Field { json: String::new(), number: field.number as u32, ..blank(kind) });
+                out.push(Field { json: Key::default(), number: field.number as u32, ..blank(kind) });
             }
             self.fields(self.objects[id.0 as usize].proto, via.or(Some(index)), out);
         }
@@ -201,7 +201,7 @@ impl<'a> Builder<'a> {
         };
         let has = |name: &str| options.patch.split(',').any(|one| one == name);
         Field {
-            json: field.json_name.clone(),
+            json: Key::forever(&field.json_name),
             number: field.number as u32,
             kind,
             presence: match (options.always, options.nullable, field.optional) {
@@ -282,13 +282,13 @@ impl<'a> Builder<'a> {
 }
 
 /// `apiVersion` or `kind`, which protobuf carries in the envelope.
-fn type_meta(json: &str) -> Field {
-    Field { json: json.to_owned(), ..blank(Kind::String) }
+fn type_meta(json: &'static str) -> Field {
+    Field { json: json.into(), ..blank(Kind::String) }
 }
 
 fn blank(kind: Kind) -> Field {
     Field {
-        json: String::new(),
+        json: Key::default(),
         number: 0,
         kind,
         presence: Presence::OmitEmpty,
@@ -312,14 +312,14 @@ fn openapi_name(proto: &str) -> String {
 }
 
 /// An option that holds JSON; empty is absent.
-fn parse(text: &str) -> Option<serde_json::Value> {
+fn parse(text: &str) -> Option<crate::meta::Value> {
     if text.is_empty() { None } else { Some(serde_json::from_str(text).expect("proto/ holds valid JSON")) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     fn field<'a>(ty: &str, name: &str) -> &'a Field {
         builtin().named(ty).expect("a built-in type").field(name).expect("a field")

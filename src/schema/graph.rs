@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use serde_json::Value;
+use crate::meta::{Key, Value};
 
 use super::wire::WireType;
 use crate::meta::Gvk;
@@ -47,7 +47,7 @@ pub struct Type {
     /// In the order of the Go struct, which is the order of the JSON.
     pub fields: Vec<Field>,
     /// JSON name to index in `fields`. Names are matched exactly, case included.
-    pub by_json: HashMap<String, usize>,
+    pub by_json: HashMap<Key, usize>,
     /// Protobuf number to index in `fields`. Inlined messages have an entry of kind [`Kind::Inline`].
     pub by_number: HashMap<u32, usize>,
     /// The values of `by_number` by ascending number, the order in which protobuf is written.
@@ -65,7 +65,7 @@ pub struct Type {
 /// One field of a structured type.
 #[derive(Debug, Clone)]
 pub struct Field {
-    pub json: String,
+    pub json: Key,
     /// Protobuf field number; 0 for fields that protobuf does not carry (apiVersion, kind; CRD types).
     pub number: u32,
     pub kind: Kind,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::meta::Value;
 use async_trait::async_trait;
-use serde_json::Value;
 
 use crate::auth::{MASTERS, User};
 use crate::meta::options::{DeleteOptions, ListOptions};
@@ -116,7 +116,7 @@ impl Updater for Change<'_> {
     async fn updated(&self, live: Option<&Object>) -> Result<Object> {
         let mut object = self.object.or(live).cloned().unwrap_or_default();
         if let Some(status) = self.status {
-            object.insert("status".to_owned(), status.clone());
+            object.insert("status", status.clone());
         }
         self.store.track(live, &mut object, self.sub, self.manager);
         Ok(object)

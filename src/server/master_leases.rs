@@ -6,10 +6,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
-
 use crate::codec::protobuf;
-use crate::meta::{Gvk, Object};
+use crate::meta::{Gvk, Object, json};
 use crate::schema::TypeRef;
 use crate::storage::{ListRequest, Result, Revision, Storage, StorageError, Stored, Txn};
 

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde_json::{Map, Value, json};
 
 use super::config::Config;
 use super::objects::RegistryObjects;
@@ -14,7 +13,7 @@ use crate::auth::authn::service_account::{Issuer, TokenSpec};
 use crate::base::clock::Clock;
 use crate::endpoints::handlers::token::{DEFAULT_SECONDS, TokenIssuer};
 use crate::meta::status::Result;
-use crate::meta::{ErrorList, FieldError, Gvk, Gvr, Object, Path, Status, time};
+use crate::meta::{ErrorList, FieldError, Gvk, Gvr, Map, Object, Path, Status, Value, json, time};
 
 /// What kubelets ask for where tokens may be extended: an hour and seven seconds.
 const WARN_ONLY_SECONDS: i64 = 60 * 60 + 7;
@@ -183,14 +182,14 @@ impl TokenIssuer for Tokens {
         request.set_meta_str("uid", account.uid());
         request.set_meta_str("creationTimestamp", &time::format(now));
         let spec = request.section_mut("spec");
-        spec.insert("audiences".to_owned(), json!(audiences));
-        spec.insert("expirationSeconds".to_owned(), shown.into());
+        spec.insert("audiences", json!(audiences));
+        spec.insert("expirationSeconds", shown.into());
         spec.entry("boundObjectRef").or_insert(Value::Null);
         let status = Map::from_iter([
             ("token".to_owned(), Value::from(issued.token)),
             ("expirationTimestamp".to_owned(), Value::from(time::format(now + shown))),
         ]);
-        request.insert("status".to_owned(), Value::Object(status));
+        request.insert("status", Value::Object(status));
         Ok(request)
     }
 }

@@ -14,9 +14,9 @@ use http::Request;
 use http_body_util::Full;
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use keelson::codec::yaml;
+use keelson::meta::Value;
 use keelson::server::flags::{self, Command};
 use kube::Api;
-use serde_json::Value;
 use support::etcd::Etcd;
 use support::{TestServer, free_port, http as client};
 

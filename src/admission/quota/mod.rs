@@ -8,7 +8,6 @@ use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use serde_json::Value;
 
 use super::resource_list::{self, ResourceList};
 use super::{Attributes, Objects, Operation, Plugin};
@@ -207,7 +206,7 @@ fn within(
 
 fn with_used(quota: &Object, used: &ResourceList) -> Object {
     let mut quota = quota.clone();
-    let status: &mut serde_json::Map<String, Value> = quota.section_mut("status");
-    status.insert("used".to_owned(), resource_list::to_value(used));
+    let status: &mut crate::meta::Map = quota.section_mut("status");
+    status.insert("used", resource_list::to_value(used));
     quota
 }

@@ -1,6 +1,6 @@
 //! What an object uses of a quota, and which quotas it counts against (`pkg/quota/v1/evaluator`).
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use crate::admission::resource_list::{self, ResourceList};
 use crate::admission::{Attributes, Operation};

@@ -79,9 +79,9 @@ fn is_group(name: &str) -> bool {
 mod tests {
     use super::super::fake::Objects;
     use super::*;
+    use crate::meta::{Map, Value, json};
     use base64::Engine;
     use base64::prelude::BASE64_STANDARD;
-    use serde_json::{Map, Value, json};
 
     const TOKEN: &str = "abcdef.0123456789abcdef";
 

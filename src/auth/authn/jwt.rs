@@ -4,9 +4,9 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::{Map, Value};
 
 use super::keys::{KeySet, SigningKey};
+use crate::meta::Map;
 
 /// A longer text is no token of ours.
 pub const MAX_TOKEN_BYTES: usize = 64 * 1024;
@@ -139,7 +139,7 @@ impl Claims {
 }
 
 /// Signs claims; `None` if the cryptographic library fails.
-pub fn sign(key: &SigningKey, claims: &Map<String, Value>) -> Option<String> {
+pub fn sign(key: &SigningKey, claims: &Map) -> Option<String> {
     let header = format!(r#"{{"alg":"{}","kid":"{}"}}"#, key.algorithm, key.id);
     let payload = serde_json::to_vec(claims).ok()?;
     let message = format!("{}.{}", BASE64_URL_SAFE_NO_PAD.encode(header), BASE64_URL_SAFE_NO_PAD.encode(payload));
@@ -151,9 +151,9 @@ pub fn sign(key: &SigningKey, claims: &Map<String, Value>) -> Option<String> {
 mod tests {
     use super::super::keys::tests::private_keys;
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
-    fn claims(value: Value) -> Map<String, Value> {
+    fn claims(value: crate::meta::Value) -> Map {
         value.as_object().cloned().expect("an object")
     }
 

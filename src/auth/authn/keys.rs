@@ -7,12 +7,12 @@ use aws_lc_rs::signature::{self as sig, EcdsaKeyPair, KeyPair, ParsedPublicKey, 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use rustls_pki_types::pem::{PemObject, SectionKind};
-use serde_json::{Map, Value, json};
 use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
 use super::x509;
+use crate::meta::{Map, Value, json};
 
 /// Why a key cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -118,16 +118,16 @@ impl VerifyingKey {
     /// The key as a JSON Web Key.
     pub fn to_jwk(&self) -> Value {
         let mut jwk = Map::new();
-        jwk.insert("use".to_owned(), "sig".into());
+        jwk.insert("use", "sig".into());
         let (kty, rest) = self.parameters.split_at(1);
-        let insert = |jwk: &mut Map<String, Value>, pairs: &[(&'static str, String)]| {
+        let insert = |jwk: &mut Map, pairs: &[(&'static str, String)]| {
             for (name, value) in pairs {
                 jwk.insert((*name).to_owned(), value.as_str().into());
             }
         };
         insert(&mut jwk, kty);
-        jwk.insert("kid".to_owned(), self.id.as_str().into());
-        jwk.insert("alg".to_owned(), self.algorithm().into());
+        jwk.insert("kid", self.id.as_str().into());
+        jwk.insert("alg", self.algorithm().into());
         insert(&mut jwk, rest);
         Value::Object(jwk)
     }
@@ -288,7 +288,7 @@ pub(super) mod tests {
         // `openssl pkey -pubin -outform DER | sha256sum`, in base64url.
         let jwk = keys.to_jwks();
         assert_eq!(jwk["keys"][0]["kid"], include_str!("testdata/rsa.kid").trim());
-        let names: Vec<&String> = jwk["keys"][0].as_object().expect("an object").keys().collect();
+        let names: Vec<&crate::meta::Key> = jwk["keys"][0].as_object().expect("an object").keys().collect();
         assert_eq!(names, ["use", "kty", "kid", "alg", "n", "e"]);
         assert_eq!(jwk["keys"][0]["e"], "AQAB");
         assert_eq!(keys.candidates("").count(), 1);

@@ -145,9 +145,9 @@ fn same(one: &[u8], other: &[u8]) -> bool {
 mod fake {
     use std::collections::BTreeMap;
 
+    use crate::meta::Value;
     use async_trait::async_trait;
     use parking_lot::Mutex;
-    use serde_json::Value;
 
     use crate::auth::ObjectSource;
     use crate::meta::{Gvr, Object};

@@ -1,8 +1,7 @@
 //! The discovery documents of the issuer of service account tokens (kube-apiserver `serviceaccount/openidmetadata.go`).
 
-use serde_json::json;
-
 use super::keys::KeySet;
+use crate::meta::json;
 
 /// Where the documents are.
 pub const CONFIGURATION_PATH: &str = "/.well-known/openid-configuration";

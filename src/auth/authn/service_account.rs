@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Map, Value, json};
 
 use super::jwt::{self, Claims, Ref};
 use super::keys::{KeySet, SigningKey};
@@ -11,7 +10,7 @@ use super::{AuthnError, CREDENTIAL_ID, TokenUser};
 use crate::auth::{ObjectSource, User};
 use crate::base::clock::Clock;
 use crate::base::random;
-use crate::meta::{Gvr, Object};
+use crate::meta::{Gvr, Map, Object, Value, json};
 
 /// The issuer of the tokens that are kept in secrets.
 pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
@@ -236,25 +235,25 @@ impl Issuer {
         let reference = |of: &Ref| json!({ "name": of.name, "uid": of.uid });
         // Names are in the order of the alphabet, as upstream's JSON has them.
         let mut private = Map::new();
-        private.insert("namespace".to_owned(), spec.namespace.into());
+        private.insert("namespace", spec.namespace.into());
         for (name, bound) in [("node", &spec.node), ("pod", &spec.pod), ("secret", &spec.secret)] {
             if let Some(bound) = bound {
                 private.insert(name.to_owned(), reference(bound));
             }
         }
-        private.insert("serviceaccount".to_owned(), reference(&spec.account));
+        private.insert("serviceaccount", reference(&spec.account));
         if spec.warn_after_seconds != 0 {
-            private.insert("warnafter".to_owned(), now.saturating_add(spec.warn_after_seconds).into());
+            private.insert("warnafter", now.saturating_add(spec.warn_after_seconds).into());
         }
         let mut claims = Map::new();
-        claims.insert("aud".to_owned(), spec.audiences.into());
-        claims.insert("exp".to_owned(), expires.into());
-        claims.insert("iat".to_owned(), now.into());
-        claims.insert("iss".to_owned(), self.issuer.as_str().into());
-        claims.insert("jti".to_owned(), id.as_str().into());
+        claims.insert("aud", spec.audiences.into());
+        claims.insert("exp", expires.into());
+        claims.insert("iat", now.into());
+        claims.insert("iss", self.issuer.as_str().into());
+        claims.insert("jti", id.as_str().into());
         claims.insert("kubernetes.io".to_owned(), Value::Object(private));
-        claims.insert("nbf".to_owned(), now.into());
-        claims.insert("sub".to_owned(), username(spec.namespace, &spec.account.name).into());
+        claims.insert("nbf", now.into());
+        claims.insert("sub", username(spec.namespace, &spec.account.name).into());
         let token = jwt::sign(&self.key, &claims)?;
         Some(IssuedToken { token, id, expires: Timestamp::from_second(expires).unwrap_or(Timestamp::MAX) })
     }

@@ -1,13 +1,11 @@
 //! Nobody grants more than they hold: the checks on writes of roles and bindings (`pkg/registry/rbac/*/policybased`).
 
-use serde_json::{Map, Value};
-
 use super::rule::{self, Rule, quoted};
 use super::{Attributes, Authorizer, Decision, RbacStore, aggregate};
 use crate::auth::{MASTERS, User};
 use crate::meta::field::go_quote;
 use crate::meta::status::Result;
-use crate::meta::{Gvr, Object, Status};
+use crate::meta::{Gvr, Map, Object, Status};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -115,7 +113,7 @@ fn missing_rights(write: &Write<'_>, store: &RbacStore, wanted: &[Rule]) -> Opti
 /// Whether an update changes nothing but finalizers, owners and bookkeeping, so that garbage collection always can.
 fn only_garbage_collection(write: &Write<'_>) -> bool {
     const IGNORED: [&str; 3] = ["finalizers", "ownerReferences", "managedFields"];
-    let same = |one: &Map<String, Value>, other: &Map<String, Value>, ignored: &[&str]| {
+    let same = |one: &Map, other: &Map, ignored: &[&str]| {
         let keys = one.keys().chain(other.keys()).filter(|key| !ignored.contains(&key.as_str()));
         keys.into_iter().all(|key| one.get(key) == other.get(key))
     };

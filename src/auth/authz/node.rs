@@ -4,9 +4,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::meta::Value;
 use async_trait::async_trait;
 use parking_lot::RwLock;
-use serde_json::Value;
 
 use super::{Attributes, Authorizer, Decision, Rule, UserRules, pod_references};
 use crate::auth::User;
@@ -461,7 +461,7 @@ impl Authorizer for NodeAuthorizer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     fn object(value: Value) -> Object {
         Object::from_value(value).expect("an object")

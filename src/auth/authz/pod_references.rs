@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use crate::meta::{Object, array_at, str_at};
 

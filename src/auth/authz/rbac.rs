@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crate::meta::Value;
 use async_trait::async_trait;
 use parking_lot::RwLock;
-use serde_json::Value;
 
 use super::{Attributes, Authorizer, Decision, Rule, UserRules, aggregate};
 use crate::auth::User;

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
-
 use super::Attributes;
-use crate::meta::array_at;
 use crate::meta::field::go_quote;
+use crate::meta::{Map, Value, array_at};
 
 /// A `PolicyRule`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -196,7 +194,7 @@ pub fn describe(rules: Vec<Rule>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     fn asked(verb: &str, resource: &str, subresource: &str, name: &str) -> Attributes {
         Attributes {

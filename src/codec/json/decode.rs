@@ -7,7 +7,7 @@ use super::lexer::{self, Lexer};
 use super::{DecodeError, Decoded, Document, tree};
 use crate::codec::{MAX_ISSUES, MAX_TREE_DEPTH, base64, shape};
 use crate::meta::quantity::Quantity;
-use crate::meta::{Map, Object, Value, time};
+use crate::meta::{Key, Map, Object, Value, time};
 use crate::schema::{Field, Kind, Schema, SchemaAlternative, TypeId, TypeRef};
 
 /// Decodes an object of a type. Keys are matched with their case; unknown fields are dropped and noted; of duplicates
@@ -54,7 +54,7 @@ struct Decoder<'a, 's> {
 }
 
 impl<'a> Decoder<'a, '_> {
-    fn message(&mut self, id: TypeId) -> Result<Map<String, Value>, DecodeError> {
+    fn message(&mut self, id: TypeId) -> Result<Map, DecodeError> {
         if self.path.len() > MAX_TREE_DEPTH {
             return Err(DecodeError::new("exceeded max depth"));
         }
@@ -68,7 +68,7 @@ impl<'a> Decoder<'a, '_> {
         while let Some(key) = self.lexer.next_key() {
             let Some(index) = ty.index_from(guess, &key) else {
                 if ty.preserve_unknown {
-                    unknown.push((key.into_owned(), tree::value(&mut self.lexer, self.path.len())?));
+                    unknown.push((Key::from(key), tree::value(&mut self.lexer, self.path.len())?));
                 } else {
                     self.issue("unknown", Some(&key));
                     self.lexer.skip();
@@ -179,7 +179,7 @@ impl<'a> Decoder<'a, '_> {
             self.path.pop();
             entries.insert(key, value);
         }
-        Ok(Value::Object(entries.into_iter().map(|(key, value)| (key.into_owned(), value)).collect()))
+        Ok(Value::Object(entries.into_iter().map(|(key, value)| (Key::from(key), value)).collect()))
     }
 
     /// An item of a list or map, where null stands for the zero value.

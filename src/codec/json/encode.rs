@@ -51,7 +51,7 @@ pub fn encode_value_pretty(value: &Value, out: &mut Vec<u8>) {
     pretty(value, out, 0);
 }
 
-fn write_map(map: &Map<String, Value>, out: &mut Vec<u8>) {
+fn write_map(map: &Map, out: &mut Vec<u8>) {
     out.push(b'{');
     for (index, (key, value)) in map.iter().enumerate() {
         if index > 0 {
@@ -83,7 +83,7 @@ fn pretty(value: &Value, out: &mut Vec<u8>, level: usize) {
     }
 }
 
-fn pretty_map(map: &Map<String, Value>, out: &mut Vec<u8>, level: usize) {
+fn pretty_map(map: &Map, out: &mut Vec<u8>, level: usize) {
     out.push(b'{');
     for (index, (key, value)) in map.iter().enumerate() {
         if index > 0 {
@@ -149,7 +149,7 @@ pub(in crate::codec) fn write_f64(float: f64, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     fn text(value: Value) -> String {
         let mut out = Vec::new();

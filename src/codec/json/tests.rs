@@ -1,10 +1,8 @@
 //! JSON: values, issues and errors are those of Go, and no input does harm.
 
-use serde_json::json;
-
 use super::*;
-use crate::meta::Gvk;
 use crate::meta::selector::FieldReader;
+use crate::meta::{Gvk, json};
 use crate::schema::builtin;
 
 fn typed(api_version: &str, kind: &str, body: &str) -> Result<Decoded, DecodeError> {

@@ -3,7 +3,7 @@
 use super::lexer::Lexer;
 use super::{DecodeError, Document};
 use crate::codec::{MAX_ISSUES, MAX_TREE_DEPTH};
-use crate::meta::{Map, Value};
+use crate::meta::{Key, Map, Value};
 
 /// Reads any JSON. Beside the tree come the duplicate fields, as `duplicate field "a.b[0].c"`; the last of them counts.
 ///
@@ -39,7 +39,7 @@ struct Builder {
     issues: Option<Vec<String>>,
     path: String,
     /// The entries of the objects that are open, so that each map is made in its size.
-    entries: Vec<(String, Value)>,
+    entries: Vec<(Key, Value)>,
 }
 
 impl Builder {
@@ -74,7 +74,7 @@ impl Builder {
         Ok(items)
     }
 
-    fn object(&mut self, lexer: &mut Lexer, depth: usize) -> Result<Map<String, Value>, DecodeError> {
+    fn object(&mut self, lexer: &mut Lexer, depth: usize) -> Result<Map, DecodeError> {
         let base = self.entries.len();
         lexer.enter();
         while let Some(key) = lexer.next_key() {
@@ -87,7 +87,7 @@ impl Builder {
             }
             let value = self.value(lexer, depth + 1)?;
             self.path.truncate(length);
-            self.entries.push((key.into_owned(), value));
+            self.entries.push((key.into(), value));
         }
         let mut map = Map::with_capacity(self.entries.len() - base);
         for at in base..self.entries.len() {

@@ -40,7 +40,7 @@ struct Decoder<'s> {
 }
 
 impl Decoder<'_> {
-    fn message(&mut self, bytes: &[u8], id: TypeId, depth: usize, part: Option<&Projection>) -> Result<Map<String, Value>, DecodeError> {
+    fn message(&mut self, bytes: &[u8], id: TypeId, depth: usize, part: Option<&Projection>) -> Result<Map, DecodeError> {
         let ty = TypeRef { schema: self.schema, id }.get();
         let base = self.slots.len();
         self.fill(bytes, id, depth, part)?;

@@ -15,7 +15,7 @@ pub fn encode(object: &Object, ty: TypeRef) -> Vec<u8> {
 }
 
 /// Stands for a value, and for an object that is not there.
-static NOTHING: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
+static NOTHING: std::sync::LazyLock<Map> = std::sync::LazyLock::new(Map::new);
 static NULL: Value = Value::Null;
 
 struct Encoder<'s, 'v> {
@@ -25,7 +25,7 @@ struct Encoder<'s, 'v> {
 }
 
 impl<'v> Encoder<'_, 'v> {
-    fn message(&mut self, id: TypeId, object: &'v Map<String, Value>, out: &mut Vec<u8>) {
+    fn message(&mut self, id: TypeId, object: &'v Map, out: &mut Vec<u8>) {
         let ty = TypeRef { schema: self.schema, id }.get();
         let base = self.slots.len();
         self.slots.resize(base + ty.fields.len(), None);
@@ -70,8 +70,8 @@ impl<'v> Encoder<'_, 'v> {
         items.iter().for_each(|one| self.value(1, item, one, out));
     }
 
-    fn map(&mut self, number: u32, item: &Kind, map: &'v Map<String, Value>, out: &mut Vec<u8>) {
-        let mut write = |key: &String, value: &'v Value| {
+    fn map(&mut self, number: u32, item: &Kind, map: &'v Map, out: &mut Vec<u8>) {
+        let mut write = |key: &str, value: &'v Value| {
             put_message(number, out, |out| {
                 put_bytes(1, key.as_bytes(), out);
                 match (item, value) {

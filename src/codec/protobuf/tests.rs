@@ -2,12 +2,11 @@
 
 use proptest::prelude::{BoxedStrategy, Just, ProptestConfig, Strategy, prop_assert, prop_assert_eq, proptest};
 use serde::Deserialize;
-use serde_json::json;
 
 use super::*;
 use crate::codec::{json, protobuf};
 use crate::meta::selector::FieldReader;
-use crate::meta::{Gvk, Object, Value};
+use crate::meta::{Gvk, Object, Value, json};
 use crate::schema::{Kind, SchemaAlternative, TypeId, TypeRef, builtin};
 
 /// A key of a real cluster's etcd with its bytes, and what its API server answers for it (see tests/data/stored.jsonl).
@@ -69,7 +68,7 @@ fn stored_bytes_become_what_the_api_answers() {
         // Compared as text: the order of the fields matters too. (The recording put apiVersion before kind.)
         let mut want = stored.object;
         let kind = want.as_object_mut().and_then(|object| object.shift_remove("kind")).expect("a kind");
-        want.as_object_mut().expect("an object").shift_insert(0, "kind".to_owned(), kind);
+        want.as_object_mut().expect("an object").shift_insert(0, "kind", kind);
         assert_same(&pretty(&got), &pretty(&want), &stored.key);
     }
 }

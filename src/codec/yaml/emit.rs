@@ -2,7 +2,7 @@
 
 use super::resolve::{Scalar, is_base60, resolve};
 use crate::codec::json;
-use crate::meta::{Map, Value};
+use crate::meta::{Key, Map, Value};
 
 /// The column after which a line is folded at the next space.
 const WIDTH: usize = 80;
@@ -45,7 +45,7 @@ impl Emitter {
     }
 
     /// `inline`: the first entry goes on the line at hand.
-    fn map(&mut self, map: &Map<String, Value>, indent: usize, inline: bool) {
+    fn map(&mut self, map: &Map, indent: usize, inline: bool) {
         for (index, (key, value)) in sort(map.iter().collect()).into_iter().enumerate() {
             if !(index == 0 && (inline || self.out.is_empty())) {
                 self.indent(indent);
@@ -281,7 +281,7 @@ fn is_printable(c: char) -> bool {
 
 /// Sorts entries as `yaml.v2` sorts keys. Its order is not one in the strict sense, which the sorts of std do not
 /// tolerate: hence a merge sort that takes what it gets.
-fn sort<'a>(entries: Vec<(&'a String, &'a Value)>) -> Vec<(&'a String, &'a Value)> {
+fn sort<'a>(entries: Vec<(&'a Key, &'a Value)>) -> Vec<(&'a Key, &'a Value)> {
     if entries.len() < 2 {
         return entries;
     }

@@ -188,7 +188,7 @@ impl Builder<'_> {
                 self.entries(index, &mut entries, depth)?;
                 let mut sorted: Vec<(String, Value)> = entries.into_iter().map(|(key, value)| (key.text, value)).collect();
                 sorted.sort_by(|(one, _), (other, _)| one.cmp(other));
-                Ok(Value::Object(sorted.into_iter().collect::<Map<_, _>>()))
+                Ok(Value::Object(sorted.into_iter().collect::<Map>()))
             }
             &Node::Alias(target) => self.aliased(target, |builder| builder.value(target, depth + 1)),
         }

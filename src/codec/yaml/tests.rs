@@ -1,10 +1,8 @@
 //! YAML: scalars, documents and errors are those of yaml.v2, and no input does harm.
 
-use serde_json::json;
-
 use super::*;
 use crate::codec::DecodeError;
-use crate::meta::Value;
+use crate::meta::{Value, json};
 
 fn read(text: &str) -> Result<Value, DecodeError> {
     to_value(text.as_bytes()).map(|(value, _)| value)

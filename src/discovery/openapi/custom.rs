@@ -3,13 +3,11 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
-
 use super::definitions::{Dialect, META};
 use super::descriptions::Descriptions;
 use super::operations::{self, Media, Operation, PathItem, with};
 use super::parameters;
-use crate::meta::Gvk;
+use crate::meta::{Gvk, Map, Value, json};
 use crate::registry::Custom;
 use crate::schema::ResourceDecl;
 
@@ -42,7 +40,7 @@ impl CustomKind {
             }
             definition
         });
-        let marked = |mut definition: Map<String, Value>, of: &Gvk| {
+        let marked = |mut definition: Map, of: &Gvk| {
             let kinds = json!([{"group": of.group, "kind": of.kind, "version": of.version}]);
             definition.insert("x-kubernetes-group-version-kind".to_owned(), kinds);
             Value::Object(definition)
@@ -50,7 +48,7 @@ impl CustomKind {
         [(object.clone(), marked(first, &object)), (list.clone(), marked(second, &list))]
     }
 
-    fn object(&self, words: &Words) -> Map<String, Value> {
+    fn object(&self, words: &Words) -> Map {
         let Some(mut schema) = self.custom.published(words.dialect == Dialect::V2) else {
             return Map::from_iter([("type".to_owned(), "object".into())]);
         };
@@ -59,7 +57,7 @@ impl CustomKind {
         schema
     }
 
-    fn list(&self, of: &Gvk, words: &Words) -> Map<String, Value> {
+    fn list(&self, of: &Gvk, words: &Words) -> Map {
         let description = format!("{} is a list of {}", self.custom.list_kind(), of.kind);
         let items = json!({"description": "The objects of the list.", "type": "array", "items": words.dialect.reference(&words.name)});
         let mut out = Map::from_iter([
@@ -114,7 +112,7 @@ struct Words<'a> {
 
 impl Words<'_> {
     /// Adds apiVersion, kind and metadata of the given type.
-    fn put_native(&self, schema: &mut Map<String, Value>, metadata: &str) {
+    fn put_native(&self, schema: &mut Map, metadata: &str) {
         let properties = schema.entry("properties").or_insert_with(|| json!({}));
         let Some(properties) = properties.as_object_mut() else { return };
         for field in ["apiVersion", "kind"] {
@@ -123,16 +121,16 @@ impl Words<'_> {
         let mut reference = Map::from_iter([("description".to_owned(), self.descriptions.of_field(&self.name, "metadata").into())]);
         let target = self.dialect.reference(&format!("{META}.{metadata}"));
         match (self.dialect, target) {
-            (Dialect::V3, target) => drop(reference.insert("allOf".to_owned(), json!([target]))),
+            (Dialect::V3, target) => drop(reference.insert("allOf", json!([target]))),
             (Dialect::V2, Value::Object(target)) => reference.extend(target),
             (Dialect::V2, _) => {}
         }
-        properties.insert("metadata".to_owned(), reference.into());
+        properties.insert("metadata", reference.into());
     }
 }
 
 /// Adds what every object has to the embedded ones.
-fn embed(schema: &mut Map<String, Value>, words: &Words) {
+fn embed(schema: &mut Map, words: &Words) {
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         properties.values_mut().filter_map(Value::as_object_mut).for_each(|one| embed(one, words));
     }

@@ -2,11 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use serde_json::{Map, Value, json};
-
 use super::custom::{self, CustomKind};
 use super::descriptions::Descriptions;
-use crate::meta::Gvk;
+use crate::meta::{Gvk, Map, Value, json};
 use crate::schema::{Field, Kind, ListType, MapType, PatchStrategy, Presence, Schema, SchemaAlternative, Type, TypeRef};
 
 pub const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
@@ -94,7 +92,7 @@ impl<'a> Definitions<'a> {
     }
 
     /// Writes every definition that was referred to, by name.
-    pub fn finish(mut self) -> Map<String, Value> {
+    pub fn finish(mut self) -> Map {
         while let Some(name) = self.pending.pop_first() {
             let definition = self.definition(&name);
             self.done.insert(name, definition);
@@ -134,19 +132,19 @@ impl<'a> Definitions<'a> {
         self.schema.named(&format!("k8s.io.{}", local.replace("kube-aggregator", "kube_aggregator")))
     }
 
-    fn object(&mut self, ty: TypeRef<'a>) -> Map<String, Value> {
+    fn object(&mut self, ty: TypeRef<'a>) -> Map {
         let ty = ty.get();
         let mut out = Map::from_iter([("type".to_owned(), Value::from("object"))]);
         let shown = || ty.fields.iter().filter(|field| !matches!(field.kind, Kind::Inline(_)));
         let required: Vec<&str> = shown().filter(|field| field.required).map(|field| field.json.as_str()).collect();
         if !required.is_empty() {
-            out.insert("required".to_owned(), required.into());
+            out.insert("required", required.into());
         }
         let mut properties: Vec<(&str, Value)> = shown().map(|field| (field.json.as_str(), self.field(ty, field))).collect();
         if !properties.is_empty() {
             properties.sort_unstable_by_key(|(name, _)| *name);
-            let properties: Map<String, Value> = properties.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-            out.insert("properties".to_owned(), properties.into());
+            let properties: Map = properties.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+            out.insert("properties", properties.into());
         }
         let gvks = self.kinds(ty);
         if !gvks.is_empty() {
@@ -188,15 +186,15 @@ impl<'a> Definitions<'a> {
             None => &field.enumeration,
         };
         let mut value = self.value(ty, &field.kind, enumeration);
-        if let Some(reference) = value.remove("$ref") {
+        if let Some(reference) = value.swap_remove("$ref") {
             if self.dialect == Dialect::V3
                 && let Some(default) = default_of(ty, field)
             {
-                out.insert("default".to_owned(), default);
+                out.insert("default", default);
             }
             extensions(ty, field, &mut value);
             match (self.dialect, out.is_empty() && value.is_empty()) {
-                (Dialect::V3, false) => out.insert("allOf".to_owned(), json!([{"$ref": reference}])),
+                (Dialect::V3, false) => out.insert("allOf", json!([{"$ref": reference}])),
                 _ => out.insert("$ref".to_owned(), reference),
             };
             out.extend(value);
@@ -205,7 +203,7 @@ impl<'a> Definitions<'a> {
         if self.dialect == Dialect::V3
             && let Some(default) = default_of(ty, field)
         {
-            value.insert("default".to_owned(), default);
+            value.insert("default", default);
         }
         extensions(ty, field, &mut value);
         out.extend(value);
@@ -213,7 +211,7 @@ impl<'a> Definitions<'a> {
     }
 
     /// The schema of a value; a list or map puts `enumeration` on its items.
-    fn value(&mut self, ty: &Type, kind: &Kind, enumeration: &[String]) -> Map<String, Value> {
+    fn value(&mut self, ty: &Type, kind: &Kind, enumeration: &[String]) -> Map {
         let mut out = match kind {
             Kind::List(item, _) => {
                 let item = self.value(ty, item, enumeration);
@@ -244,12 +242,12 @@ impl<'a> Definitions<'a> {
             }
         };
         if !enumeration.is_empty() {
-            out.insert("enum".to_owned(), enumeration.into());
+            out.insert("enum", enumeration.into());
         }
         out
     }
 
-    fn named(&mut self, name: &str) -> Map<String, Value> {
+    fn named(&mut self, name: &str) -> Map {
         match self.reference(name) {
             Value::Object(map) => map,
             _ => Map::new(),
@@ -265,7 +263,7 @@ fn schema_or(alternative: SchemaAlternative) -> &'static str {
     }
 }
 
-fn scalar(kind: &str, format: &str) -> Map<String, Value> {
+fn scalar(kind: &str, format: &str) -> Map {
     let mut out = Map::new();
     put(&mut out, "type", kind);
     put(&mut out, "format", format);
@@ -350,7 +348,7 @@ fn enumerated_items(ty: &Type, field: &Field) -> Option<&'static [&'static str]>
 }
 
 /// The `x-kubernetes-` marks of a field.
-fn extensions(ty: &Type, field: &Field, out: &mut Map<String, Value>) {
+fn extensions(ty: &Type, field: &Field, out: &mut Map) {
     let mut mark = |key: &str, value: Value| out.insert(format!("x-kubernetes-{key}"), value);
     match &field.kind {
         Kind::List(_, ListType::Map(keys)) => {
@@ -393,7 +391,7 @@ fn is_items_of_list(ty: &Type, field: &Field) -> bool {
 }
 
 /// Definitions of types that are not objects of fields.
-fn well_known(name: &str, dialect: Dialect) -> Map<String, Value> {
+fn well_known(name: &str, dialect: Dialect) -> Map {
     let local = name.rsplit('.').next().unwrap_or_default();
     let value = match (name, local, dialect) {
         (QUANTITY, _, Dialect::V2) => json!({"type": "string"}),
@@ -425,7 +423,7 @@ fn version_info(dialect: Dialect) -> Value {
     json!({"type": "object", "required": REQUIRED, "properties": properties})
 }
 
-fn put(out: &mut Map<String, Value>, key: &str, text: &str) {
+fn put(out: &mut Map, key: &str, text: &str) {
     if !text.is_empty() {
         out.insert(key.to_owned(), text.into());
     }

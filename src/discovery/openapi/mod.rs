@@ -18,9 +18,9 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use serde_json::{Map, Value, json};
 
 use super::{JSON, accept, header_str, sha512_hex, version};
+use crate::meta::{Map, Value, json};
 use crate::schema::Schema;
 
 pub use custom::CustomKind;
@@ -224,8 +224,7 @@ impl OpenApi {
 
 /// `GET /openapi/v3`: where each document is.
 fn index(v3: &BTreeMap<String, Arc<Document>>) -> Bytes {
-    let paths: Map<String, Value> =
-        v3.iter().map(|(path, document)| (path.clone(), json!({"serverRelativeURL": document.url(path)}))).collect();
+    let paths: Map = v3.iter().map(|(path, document)| (path.clone(), json!({"serverRelativeURL": document.url(path)}))).collect();
     json!({ "paths": paths }).to_string().into()
 }
 

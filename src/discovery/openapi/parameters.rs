@@ -1,8 +1,7 @@
 //! The query and path parameters of the API: which operation takes which, and what they mean.
 
-use serde_json::{Map, Value, json};
-
 use super::definitions::Dialect;
+use crate::meta::{Map, Value, json};
 
 /// A parameter of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,14 +30,14 @@ impl Parameter {
         if let (Dialect::V2, Value::Object(flat)) = (dialect, &unique) {
             out.extend(flat.clone());
         }
-        out.insert("description".to_owned(), self.description.as_str().into());
-        out.insert("name".to_owned(), self.name.into());
-        out.insert("in".to_owned(), self.place.into());
+        out.insert("description", self.description.as_str().into());
+        out.insert("name", self.name.into());
+        out.insert("in", self.place.into());
         if self.place == "path" {
-            out.insert("required".to_owned(), true.into());
+            out.insert("required", true.into());
         }
         if dialect == Dialect::V3 {
-            out.insert("schema".to_owned(), unique);
+            out.insert("schema", unique);
         }
         Value::Object(out)
     }

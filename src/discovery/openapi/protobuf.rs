@@ -1,7 +1,7 @@
 //! OpenAPI v2 as protobuf (gnostic `openapiv2`), which client-go asks for: the JSON document, field by field.
 
+use crate::meta::{Map, Value};
 use prost::encoding::{encode_key, encode_varint, wire_type::WireType};
-use serde_json::{Map, Value};
 
 /// How the JSON value of a field becomes protobuf.
 enum As {
@@ -157,7 +157,7 @@ pub fn document(json: &Value) -> Vec<u8> {
     out
 }
 
-fn message(map: &Map<String, Value>, shape: &Shape, out: &mut Vec<u8>) {
+fn message(map: &Map, shape: &Shape, out: &mut Vec<u8>) {
     for (name, number, form) in shape.fields {
         if let Some(value) = map.get(*name) {
             field(value, *number, form, out);
@@ -257,7 +257,7 @@ fn nested(number: u32, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     /// A document as protobuf's text form would show it: numbers and strings, nested.
     fn show(mut bytes: &[u8]) -> String {

@@ -70,11 +70,11 @@ fn custom_kinds_are_published() {
             "properties": {"apiVersion": text, "items": items, "kind": text, "metadata": reference("ListMeta")}})
     );
     let below = "/apis/example.com/v1/namespaces/{namespace}/gizmos";
-    let paths: Vec<&String> = v3["paths"].as_object().expect("paths").keys().collect();
+    let paths: Vec<&crate::meta::Key> = v3["paths"].as_object().expect("paths").keys().collect();
     let one = format!("{below}/{{name}}");
     assert_eq!(paths, ["/apis/example.com/v1/gizmos", below, &one, &format!("{one}/scale"), &format!("{one}/status")]);
     let operation = |path: &str, method: &str| at(&v3, &format!("/paths/{}/{method}", path.replace('/', "~1")));
-    let media = |value: &Value| value["content"].as_object().map(|map| map.keys().cloned().collect::<Vec<_>>());
+    let media = |value: &Value| value["content"].as_object().map(|map| map.keys().map(ToString::to_string).collect::<Vec<_>>());
     let patch = operation(&one, "patch");
     assert_eq!((&patch["operationId"], &patch["tags"][0]), (&json!("patchExampleComV1NamespacedGizmo"), &json!("exampleCom_v1")));
     let media_types = ["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
@@ -116,7 +116,7 @@ fn a_schema_that_is_not_structural_is_not_published() {
     let openapi =
         openapi().with_custom(gizmos(1, &json!({"type": "object", "properties": {"a": {"properties": {"b": {"type": "string"}}}}})));
     let gizmo = document(&openapi, "/openapi/v3/apis/example.com/v1").pointer("/components/schemas/com.example.v1.Gizmo").cloned();
-    let keys: Vec<String> = gizmo.and_then(|one| Some(one.as_object()?.keys().cloned().collect())).expect("a definition");
+    let keys: Vec<String> = gizmo.and_then(|one| Some(one.as_object()?.keys().map(ToString::to_string).collect())).expect("a definition");
     assert_eq!(keys, ["type", "x-kubernetes-selectable-fields", "x-kubernetes-group-version-kind"]);
 }
 

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value, json};
-
 use super::definitions::{Definitions, Dialect};
 use super::operations::{Body, Media, Operation, PathItem};
 use super::parameters::Parameter;
 use super::v3::{code_text, common_parameters, schema};
+use crate::meta::{Map, Value, json};
 
 const PATCHES: [&str; 4] = [
     "application/json-patch+json",
@@ -20,7 +19,7 @@ const CUSTOM_PATCHES: [&str; 3] = ["application/json-patch+json", "application/m
 
 /// Writes the document of these paths.
 pub fn document(paths: &[PathItem], mut definitions: Definitions, info: &Value) -> Value {
-    let paths: Map<String, Value> = paths.iter().map(|item| (item.path.clone(), path(item, &mut definitions))).collect();
+    let paths: Map = paths.iter().map(|item| (item.path.clone(), path(item, &mut definitions))).collect();
     let token = json!({"description": "Bearer Token authentication", "type": "apiKey", "name": "authorization", "in": "header"});
     json!({
         "swagger": "2.0",
@@ -39,7 +38,7 @@ fn path(item: &PathItem, definitions: &mut Definitions) -> Value {
         out.insert(one.method.to_owned(), operation(one, &common, definitions));
     }
     if !common.is_empty() {
-        out.insert("parameters".to_owned(), common.iter().map(|one| one.render(Dialect::V2)).collect());
+        out.insert("parameters", common.iter().map(|one| one.render(Dialect::V2)).collect());
     }
     Value::Object(out)
 }
@@ -47,9 +46,9 @@ fn path(item: &PathItem, definitions: &mut Definitions) -> Value {
 fn body_parameter(operation: &Operation, body: &Body, definitions: &mut Definitions) -> Value {
     let mut out = Map::from_iter([("name".to_owned(), Value::from("body")), ("in".to_owned(), "body".into())]);
     if operation.body_required {
-        out.insert("required".to_owned(), true.into());
+        out.insert("required", true.into());
     }
-    out.insert("schema".to_owned(), schema(body, definitions));
+    out.insert("schema", schema(body, definitions));
     Value::Object(out)
 }
 
@@ -65,19 +64,19 @@ fn operation(operation: &Operation, common: &BTreeSet<Parameter>, definitions: &
         _ => &["*/*"],
     };
     let mut out = Map::new();
-    out.insert("description".to_owned(), operation.description.as_str().into());
+    out.insert("description", operation.description.as_str().into());
     if !consumes.is_empty() {
-        out.insert("consumes".to_owned(), json!(consumes));
+        out.insert("consumes", json!(consumes));
     }
-    out.insert("produces".to_owned(), json!(produces));
-    out.insert("schemes".to_owned(), json!(["https"]));
-    out.insert("tags".to_owned(), json!([operation.tag]));
-    out.insert("operationId".to_owned(), operation.id.as_str().into());
+    out.insert("produces", json!(produces));
+    out.insert("schemes", json!(["https"]));
+    out.insert("tags", json!([operation.tag]));
+    out.insert("operationId", operation.id.as_str().into());
     let body = operation.body.as_ref().map(|body| body_parameter(operation, body, definitions));
     let own = operation.parameters.iter().filter(|one| !common.contains(one)).map(|one| one.render(Dialect::V2));
     let parameters: Vec<Value> = body.into_iter().chain(own).collect();
     if !parameters.is_empty() {
-        out.insert("parameters".to_owned(), parameters.into());
+        out.insert("parameters", parameters.into());
     }
     let answer = schema(&operation.answer, definitions);
     let mut responses = Map::new();
@@ -85,7 +84,7 @@ fn operation(operation: &Operation, common: &BTreeSet<Parameter>, definitions: &
         responses.insert(code.to_string(), json!({"description": code_text(*code), "schema": answer}));
     }
     responses.insert("401".to_owned(), json!({"description": "Unauthorized"}));
-    out.insert("responses".to_owned(), responses.into());
+    out.insert("responses", responses.into());
     if let Some(kind) = operation.kind.as_ref().filter(|_| !operation.action.is_empty()) {
         out.insert("x-kubernetes-action".to_owned(), operation.action.into());
         let kind = json!({"group": kind.group, "kind": kind.kind, "version": kind.version});

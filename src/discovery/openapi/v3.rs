@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value, json};
-
 use super::definitions::{Definitions, Dialect};
 use super::operations::{Body, Media, Operation, PathItem};
 use super::parameters::Parameter;
+use crate::meta::{Map, Value, json};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const PATCHES: [&str; 4] = [
@@ -18,14 +17,14 @@ const PATCHES: [&str; 4] = [
 
 /// Writes the document of these paths; `info` says what it is.
 pub fn document(paths: &[PathItem], mut definitions: Definitions, info: &Value) -> Value {
-    let paths: Map<String, Value> = paths.iter().map(|item| (item.path.clone(), path(item, &mut definitions))).collect();
+    let paths: Map = paths.iter().map(|item| (item.path.clone(), path(item, &mut definitions))).collect();
     let mut components = Map::new();
     let schemas = definitions.finish();
     if !schemas.is_empty() {
-        components.insert("schemas".to_owned(), schemas.into());
+        components.insert("schemas", schemas.into());
     }
     let token = json!({"type": "apiKey", "description": "Bearer Token authentication", "name": "authorization", "in": "header"});
-    components.insert("securitySchemes".to_owned(), json!({ "BearerToken": token }));
+    components.insert("securitySchemes", json!({ "BearerToken": token }));
     json!({
         "openapi": "3.0.0",
         "info": info,
@@ -41,7 +40,7 @@ fn path(item: &PathItem, definitions: &mut Definitions) -> Value {
         out.insert(one.method.to_owned(), operation(one, &common, definitions));
     }
     if !common.is_empty() {
-        out.insert("parameters".to_owned(), common.iter().map(|one| one.render(Dialect::V3)).collect());
+        out.insert("parameters", common.iter().map(|one| one.render(Dialect::V3)).collect());
     }
     Value::Object(out)
 }
@@ -55,12 +54,12 @@ pub fn common_parameters(item: &PathItem) -> BTreeSet<Parameter> {
 
 fn operation(operation: &Operation, common: &BTreeSet<Parameter>, definitions: &mut Definitions) -> Value {
     let mut out = Map::new();
-    out.insert("tags".to_owned(), json!([operation.tag]));
-    out.insert("description".to_owned(), operation.description.as_str().into());
-    out.insert("operationId".to_owned(), operation.id.as_str().into());
+    out.insert("tags", json!([operation.tag]));
+    out.insert("description", operation.description.as_str().into());
+    out.insert("operationId", operation.id.as_str().into());
     let own: Vec<Value> = operation.parameters.iter().filter(|one| !common.contains(one)).map(|one| one.render(Dialect::V3)).collect();
     if !own.is_empty() {
-        out.insert("parameters".to_owned(), own.into());
+        out.insert("parameters", own.into());
     }
     if let Some(body) = &operation.body {
         let schema = schema(body, definitions);
@@ -72,9 +71,9 @@ fn operation(operation: &Operation, common: &BTreeSet<Parameter>, definitions: &
         };
         let mut request = Map::from_iter([("content".to_owned(), content(media, &schema))]);
         if operation.body_required {
-            request.insert("required".to_owned(), true.into());
+            request.insert("required", true.into());
         }
-        out.insert("requestBody".to_owned(), request.into());
+        out.insert("requestBody", request.into());
     }
     let answer = schema(&operation.answer, definitions);
     let mut responses = Map::new();
@@ -83,7 +82,7 @@ fn operation(operation: &Operation, common: &BTreeSet<Parameter>, definitions: &
         responses.insert(code.to_string(), json!({"description": description, "content": content(media_types(operation.media), &answer)}));
     }
     responses.insert("401".to_owned(), json!({"description": "Unauthorized"}));
-    out.insert("responses".to_owned(), responses.into());
+    out.insert("responses", responses.into());
     if let Some(kind) = operation.kind.as_ref().filter(|_| !operation.action.is_empty()) {
         out.insert("x-kubernetes-action".to_owned(), operation.action.into());
         let kind = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
@@ -115,7 +114,7 @@ pub fn schema(body: &Body, definitions: &mut Definitions) -> Value {
 }
 
 fn content(media: &[&str], schema: &Value) -> Value {
-    let content: Map<String, Value> = media.iter().map(|one| ((*one).to_owned(), json!({"schema": schema}))).collect();
+    let content: Map = media.iter().map(|one| ((*one).to_owned(), json!({"schema": schema}))).collect();
     content.into()
 }
 

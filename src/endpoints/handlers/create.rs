@@ -1,8 +1,8 @@
 //! POST to a collection.
 
+use crate::meta::Value;
 use bytes::Bytes;
 use http::Response;
-use serde_json::Value;
 
 use crate::meta::Object;
 use crate::meta::options::{Write, WriteOptions};

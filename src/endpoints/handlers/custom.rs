@@ -1,9 +1,9 @@
 //! What requests to custom resources have of their own: their routes, and bodies that are trees (apiextensions
 //! `customresource_handler.go`).
 
+use crate::meta::Value;
 use bytes::Bytes;
 use http::header;
-use serde_json::Value;
 
 use crate::codec::{json, yaml};
 use crate::meta::options::FieldValidation;

@@ -49,8 +49,8 @@ impl Exchange<'_> {
         };
         self.report(&decoded.issues, &gvk, &expected.gvk.kind, validation)?;
         let mut object = decoded.object;
-        object.insert("kind".to_owned(), gvk.kind.clone().into());
-        object.insert("apiVersion".to_owned(), gvk.api_version().into());
+        object.insert("kind", gvk.kind.clone().into());
+        object.insert("apiVersion", gvk.api_version().into());
         Ok(Body { object, gvk })
     }
 
@@ -94,7 +94,7 @@ impl Expected<'_> {
 
     fn yaml(&self, body: &[u8]) -> Result<(Decoded, Gvk)> {
         let (value, mut issues) = yaml::to_value(body).map_err(|why| self.unrecognized(&why.0, body))?;
-        let text = |key: &str| value.get(key).and_then(serde_json::Value::as_str).unwrap_or("").to_owned();
+        let text = |key: &str| value.get(key).and_then(crate::meta::Value::as_str).unwrap_or("").to_owned();
         let gvk = self.settle((text("apiVersion"), text("kind")))?;
         let mut decoded = codec::from_value(&value, self.ty).map_err(|why| unreadable(&gvk, &self.gvk.kind, &why.0))?;
         issues.append(&mut decoded.issues);
@@ -106,8 +106,8 @@ impl Expected<'_> {
         let envelope = codec::protobuf::unwrap(body).map_err(|why| self.unrecognized(&why.0, body))?;
         let gvk = self.settle((envelope.api_version.to_owned(), envelope.kind.to_owned()))?;
         let mut object = codec::protobuf::decode(envelope.raw, self.ty).map_err(|why| unreadable(&gvk, &self.gvk.kind, &why.0))?;
-        object.insert("kind".to_owned(), gvk.kind.clone().into());
-        object.insert("apiVersion".to_owned(), gvk.api_version().into());
+        object.insert("kind", gvk.kind.clone().into());
+        object.insert("apiVersion", gvk.api_version().into());
         Ok((Decoded { object, issues: Vec::new() }, gvk))
     }
 

@@ -3,12 +3,11 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::Response;
-use serde_json::{Value, json};
 
 use crate::meta::options::{DeleteOptions, Write, WriteOptions};
 use crate::meta::selector::labels::LabelSelector;
 use crate::meta::status::{Cause, Result};
-use crate::meta::{FieldError, Gvk, Gvr, Object, Path, Status, str_at, time};
+use crate::meta::{FieldError, Gvk, Gvr, Object, Path, Status, Value, json, str_at, time};
 use crate::registry::builtin::core::pod::set_condition;
 use crate::registry::store::{OpenGate, Store, Target, Updater, WriteContext};
 use crate::registry::strategy::Subresource;
@@ -212,7 +211,7 @@ fn take(live: &Object, pod: &str, now: &str) -> Result<Object> {
     }
     let mut budget = live.clone();
     let status = budget.section_mut("status");
-    status.insert("disruptionsAllowed".to_owned(), (allowed - 1).into());
+    status.insert("disruptionsAllowed", (allowed - 1).into());
     if allowed == 1 {
         let condition = json!({
             "type": DISRUPTION_ALLOWED, "status": "False", "reason": "InsufficientPods", "message": "",

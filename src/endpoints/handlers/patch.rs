@@ -4,7 +4,6 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Response, header};
 use http_body::Body as HttpBody;
-use serde_json::{Map, Value};
 
 use crate::codec::conform::{Rules, conform};
 use crate::codec::{self, unstructured};
@@ -14,7 +13,7 @@ use crate::merge::{self, Writer, go};
 use crate::meta::field::{FieldError, Path};
 use crate::meta::options::{FieldValidation, Write, WriteOptions};
 use crate::meta::status::Result;
-use crate::meta::{Gvk, Object, Status};
+use crate::meta::{Gvk, Map, Object, Status, Value};
 use crate::registry::store::{Target, Updater, Warnings};
 use crate::registry::strategy::Subresource;
 use crate::schema::{Schema, TypeRef};
@@ -216,7 +215,7 @@ impl ApplyBody<'_> {
     }
 
     /// The configuration, and the keys that are in it twice.
-    fn parse(&self) -> Result<(Map<String, Value>, Vec<String>)> {
+    fn parse(&self) -> Result<(Map, Vec<String>)> {
         match codec::yaml::to_value(self.bytes) {
             Ok((Value::Object(config), duplicates)) => Ok((config, duplicates)),
             Ok((Value::Null, duplicates)) => Ok((Map::new(), duplicates)),
@@ -335,7 +334,7 @@ impl PatchBody<'_> {
     }
 
     /// The patch as a map; the error is that of Go's decoder.
-    fn parse_map(&self) -> Result<(Map<String, Value>, Vec<String>)> {
+    fn parse_map(&self) -> Result<(Map, Vec<String>)> {
         let (patch, issues) = self.parse()?;
         let found = match patch {
             Value::Object(map) => return Ok((map, issues)),

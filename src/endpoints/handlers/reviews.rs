@@ -2,11 +2,10 @@
 
 use bytes::Bytes;
 use http::Response;
-use serde_json::json;
 
 use crate::meta::options::{Write, WriteOptions};
 use crate::meta::status::Result;
-use crate::meta::{Gvr, Object, Status};
+use crate::meta::{Gvr, Object, Status, json};
 use crate::registry::builtin::{authentication, authorization};
 use crate::registry::store::Page;
 
@@ -52,9 +51,9 @@ fn tracked(x: &Exchange<'_>, mut answer: Object, options: &WriteOptions) -> Obje
     asked.shift_remove("status");
     x.track(None, &mut asked, crate::registry::Subresource::Main, &x.manager(&options.field_manager));
     if let Some(managed) = asked.at("/metadata/managedFields").cloned() {
-        answer.metadata_mut().insert("managedFields".to_owned(), managed);
+        answer.metadata_mut().insert("managedFields", managed);
     } else if answer.metadata().is_none() {
-        answer.insert("metadata".to_owned(), json!({}));
+        answer.insert("metadata", json!({}));
     }
     answer
 }

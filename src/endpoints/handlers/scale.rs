@@ -5,13 +5,12 @@ use std::borrow::Cow;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::Response;
-use serde_json::{Map, Value, json};
 
 use crate::merge;
 use crate::merge::scale::ReplicasPaths;
 use crate::meta::options::{Write, WriteOptions};
 use crate::meta::status::Result;
-use crate::meta::{FieldError, Gvk, Gvr, Object, Path, Status};
+use crate::meta::{FieldError, Gvk, Gvr, Map, Object, Path, Status, Value, json};
 use crate::registry::Custom;
 use crate::registry::scale::{ScalePaths, number_at, set_number, text_at};
 use crate::registry::store::{Target, Updater};
@@ -108,7 +107,7 @@ impl Updater for Rescale<'_> {
         scaled.replicas.get_or_insert(UNSET);
         let mut old = scaled.shown(live);
         if let Some(managers) = merge::scale::to_scale(managers, &paths).map_err(odd)? {
-            old.metadata_mut().insert("managedFields".to_owned(), managers);
+            old.metadata_mut().insert("managedFields", managers);
         }
         let mut scale = self.changed(&old)?;
         self.x.admit(&mut scale, Some(&old), name, self.options.dry_run).await?;
@@ -131,11 +130,11 @@ impl Updater for Rescale<'_> {
             }
             Some(paths) => set_number(&mut object, &paths.spec_replicas, replicas).map_err(odd)?,
             None => {
-                object.section_mut("spec").insert("replicas".to_owned(), replicas.into());
+                object.section_mut("spec").insert("replicas", replicas.into());
             }
         }
         match managers {
-            Some(managers) => object.metadata_mut().insert("managedFields".to_owned(), managers),
+            Some(managers) => object.metadata_mut().insert("managedFields", managers),
             None => object.metadata_mut().shift_remove("managedFields"),
         };
         Ok(object)
@@ -265,12 +264,12 @@ impl Scaled {
         }
         let mut spec = Map::new();
         if let Some(replicas) = self.replicas.filter(|replicas| *replicas != 0) {
-            spec.insert("replicas".to_owned(), replicas.into());
+            spec.insert("replicas", replicas.into());
         }
         let mut status = Map::new();
-        status.insert("replicas".to_owned(), self.current.into());
+        status.insert("replicas", self.current.into());
         if !self.selector.is_empty() {
-            status.insert("selector".to_owned(), self.selector.into());
+            status.insert("selector", self.selector.into());
         }
         let scale = json!({ "kind": "Scale", "apiVersion": SCALE_VERSION, "metadata": metadata, "spec": spec, "status": status });
         Object::from_value(scale).unwrap_or_default()
@@ -284,7 +283,7 @@ fn selector_text(selector: Option<&Value>) -> String {
     let labels = if is_label_selector { selector.get("matchLabels").and_then(Value::as_object) } else { Some(selector) };
     let mut terms: Vec<(String, String)> = Vec::new();
     for (key, value) in labels.into_iter().flatten() {
-        terms.push((key.clone(), format!("{key}={}", value.as_str().unwrap_or(""))));
+        terms.push((key.to_string(), format!("{key}={}", value.as_str().unwrap_or(""))));
     }
     for one in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
         let key = crate::meta::str_at(one, "/key");

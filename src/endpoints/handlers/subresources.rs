@@ -5,13 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Response;
 use http_body::Body as HttpBody;
-use serde_json::{Value, json};
 
 use async_trait::async_trait;
 
 use crate::meta::options::{Write, WriteOptions};
 use crate::meta::status::Result;
-use crate::meta::{Gvk, Gvr, Object, Status, time};
+use crate::meta::{Gvk, Gvr, Object, Status, Value, json, time};
 use crate::registry::builtin::core::pod::set_condition;
 use crate::registry::store::{OpenGate, Store, Target, Updater};
 use crate::registry::strategy::Subresource;
@@ -147,7 +146,7 @@ impl Updater for Bind<'_> {
             return Err(refused(format!("pod {} has non-empty .spec.schedulingGates", live.name())));
         }
         let mut pod = live.clone();
-        pod.section_mut("spec").insert("nodeName".to_owned(), self.binding.str_at("/target/name").into());
+        pod.section_mut("spec").insert("nodeName", self.binding.str_at("/target/name").into());
         for (key, values) in [("annotations", self.binding.annotations()), ("labels", self.binding.labels())] {
             let Some(values) = values.filter(|values| !values.is_empty()) else { continue };
             let slot = pod.metadata_mut().entry(key).or_insert_with(|| json!({}));

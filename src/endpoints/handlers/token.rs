@@ -31,7 +31,7 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     let mut request = x.decode_as(&body, &gvk, ty, options.field_validation)?.object;
     x.check_namespace(&mut request)?;
     if request.i64_at("/spec/expirationSeconds").is_none() {
-        request.section_mut("spec").insert("expirationSeconds".to_owned(), DEFAULT_SECONDS.into());
+        request.section_mut("spec").insert("expirationSeconds", DEFAULT_SECONDS.into());
     }
     let manager = x.manager(&options.field_manager);
     merge::update(None, &mut request, &x.writer_of_fixed(&gvk.api_version(), ty, &manager));

@@ -11,13 +11,12 @@ use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use serde_json::json;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::codec;
 use crate::meta::options::ListOptions;
 use crate::meta::status::Result;
-use crate::meta::{Object, Status};
+use crate::meta::{Object, Status, json};
 use crate::registry::store::{Event, EventKind, Events, Store, reshape};
 use crate::registry::table::{IncludeObject, ListMeta};
 use crate::storage::Revision;

@@ -3,10 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
-
 use super::{PatchError, sort_keys};
 use crate::codec::MAX_TREE_DEPTH;
+use crate::meta::{Map, Value};
 
 /// The most operations of one patch.
 pub const MAX_OPERATIONS: usize = 10_000;
@@ -17,7 +16,7 @@ const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 ///
 /// # Errors
 /// 400 where the patch is not a list of objects, 413 where the list is too long.
-pub fn operations(patch: Value) -> Result<Vec<Map<String, Value>>, PatchError> {
+pub fn operations(patch: Value) -> Result<Vec<Map>, PatchError> {
     let cannot = |what: &Value, into: &str| {
         let what = kind_name(what);
         PatchError::Malformed(format!("error decoding patch: json: cannot unmarshal {what} into Go value of type {into}"))
@@ -60,7 +59,7 @@ fn kind_name(value: &Value) -> &'static str {
 }
 
 /// What a strict decoder says about members that no operation has, such as `unknown field "[0].extra"`.
-pub fn unknown_fields(operations: &[Map<String, Value>]) -> Vec<String> {
+pub fn unknown_fields(operations: &[Map]) -> Vec<String> {
     let known = ["op", "path", "from", "value"];
     let unknown = operations.iter().enumerate().flat_map(|(index, operation)| {
         let keys = operation.keys().filter(|key| !known.contains(&key.as_str()));
@@ -73,7 +72,7 @@ pub fn unknown_fields(operations: &[Map<String, Value>]) -> Vec<String> {
 ///
 /// # Errors
 /// [`PatchError::Unfit`] at the first operation that does not apply.
-pub fn apply(document: &mut Value, operations: Vec<Map<String, Value>>) -> Result<(), PatchError> {
+pub fn apply(document: &mut Value, operations: Vec<Map>) -> Result<(), PatchError> {
     let mut bounds = Bounds { copied: 0, depth: depth(document) };
     let mut touched = BTreeSet::new();
     for mut operation in operations {
@@ -131,7 +130,7 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-fn apply_one(document: &mut Value, operation: &mut Map<String, Value>, bounds: &mut Bounds) -> Result<(), String> {
+fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> Result<(), String> {
     let value = operation.shift_remove("value");
     let text = |name: &str| operation.get(name).and_then(Value::as_str);
     let kind = text("op").unwrap_or("unknown");
@@ -303,9 +302,9 @@ fn sort_along(document: &mut Value, path: &str) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
 
     use super::*;
+    use crate::meta::json;
 
     fn patched(document: Value, patch: Value) -> Result<Value, PatchError> {
         let mut document = document;

@@ -1,9 +1,8 @@
 //! JSON merge patch (RFC 7396), as evanphx/json-patch v4 does it: nulls in what is new vanish at every depth, but stay
 //! in what takes the place of something that is not a map.
 
-use serde_json::{Map, Value};
-
 use super::{PatchError, sort_keys};
+use crate::meta::{Map, Value};
 
 /// Merges `patch` into `document`. A list takes the place of the whole document.
 ///
@@ -28,7 +27,7 @@ pub fn apply(document: &mut Value, patch: Value) -> Result<(), PatchError> {
     Ok(())
 }
 
-fn merge(document: &mut Map<String, Value>, patch: Map<String, Value>) {
+fn merge(document: &mut Map, patch: Map) {
     for (key, mut value) in patch {
         match (document.get_mut(&key), value) {
             (_, Value::Null) => {
@@ -65,9 +64,9 @@ fn prune(value: &mut Value) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
 
     use super::*;
+    use crate::meta::json;
 
     #[test]
     fn patches_merge() {

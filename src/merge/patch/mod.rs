@@ -43,7 +43,7 @@ impl From<PatchError> for Status {
 }
 
 /// Puts the keys of one map in the order of their bytes.
-fn sort_keys(map: &mut serde_json::Map<String, serde_json::Value>) {
+fn sort_keys(map: &mut crate::meta::Map) {
     if !map.keys().is_sorted() {
         map.sort_keys();
     }

@@ -4,10 +4,9 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use serde_json::{Map, Value};
-
 use super::PatchError;
 use crate::merge::go;
+use crate::meta::{Key, Map, Value};
 use crate::schema::{Field, Kind, PatchStrategy, Schema, TypeRef};
 
 const DIRECTIVE: &str = "$patch";
@@ -31,7 +30,7 @@ fn malformed<T>(message: &str) -> Result<T> {
 ///
 /// # Errors
 /// As upstream classes them: most are a bare 500.
-pub fn apply(document: &mut Map<String, Value>, patch: Map<String, Value>, ty: TypeRef<'_>) -> Result<()> {
+pub fn apply(document: &mut Map, patch: Map, ty: TypeRef<'_>) -> Result<()> {
     merge_map(document, patch, Meta::Struct(ty))
 }
 
@@ -112,7 +111,7 @@ impl<'s> Meta<'s> {
     }
 }
 
-fn merge_map(original: &mut Map<String, Value>, mut patch: Map<String, Value>, meta: Meta) -> Result<()> {
+fn merge_map(original: &mut Map, mut patch: Map, meta: Meta) -> Result<()> {
     if let Some(directive) = patch.get(DIRECTIVE) {
         match directive.as_str() {
             Some("replace") => {
@@ -130,7 +129,7 @@ fn merge_map(original: &mut Map<String, Value>, mut patch: Map<String, Value>, m
         match key.strip_prefix(DELETE_FROM_LIST) {
             None => merge_field(original, key, value, meta, false)?,
             Some(rest) => match rest.strip_prefix('/') {
-                Some(list) => merge_field(original, list.to_owned(), value, meta, true)?,
+                Some(list) => merge_field(original, list.to_owned().into(), value, meta, true)?,
                 None => return malformed("invalid patch format of primitive list"),
             },
         }
@@ -138,7 +137,7 @@ fn merge_map(original: &mut Map<String, Value>, mut patch: Map<String, Value>, m
     Ok(())
 }
 
-fn bad_directive<T>(directive: &Value, patch: &Map<String, Value>) -> Result<T> {
+fn bad_directive<T>(directive: &Value, patch: &Map) -> Result<T> {
     let shown = match directive {
         Value::String(text) => text.clone(),
         Value::Null => "%!s(<nil>)".to_owned(),
@@ -148,7 +147,7 @@ fn bad_directive<T>(directive: &Value, patch: &Map<String, Value>) -> Result<T> 
     other(format!("unknown patch type: {shown} in map: {}", plain_map(patch)))
 }
 
-fn plain_map(map: &Map<String, Value>) -> String {
+fn plain_map(map: &Map) -> String {
     go::plain(&Value::Object(map.clone()))
 }
 
@@ -158,12 +157,12 @@ fn bad_type<T>(expected: &str, value: &Value) -> Result<T> {
     other(format!("expected a {expected}, but received a {actual}"))
 }
 
-fn no_merge_key<T>(map: &Map<String, Value>, key: &str) -> Result<T> {
+fn no_merge_key<T>(map: &Map, key: &str) -> Result<T> {
     other(format!("map: {} does not contain declared merge key: {key}", plain_map(map)))
 }
 
 /// `$retainKeys` clears what it does not name; the patch may not set anything else.
-fn retain_keys(original: &mut Map<String, Value>, patch: &mut Map<String, Value>) -> Result<()> {
+fn retain_keys(original: &mut Map, patch: &mut Map) -> Result<()> {
     const MALFORMED: &str = "invalid patch format of retainKeys";
     let Some(retained) = patch.shift_remove(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(retained) = retained else { return malformed(MALFORMED) };
@@ -178,8 +177,8 @@ fn retain_keys(original: &mut Map<String, Value>, patch: &mut Map<String, Value>
 }
 
 /// Merges the lists for which the patch gives an order in `$setElementOrder/NAME`, and takes them out of the patch.
-fn set_element_orders(original: &mut Map<String, Value>, patch: &mut Map<String, Value>, meta: Meta) -> Result<()> {
-    let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
+fn set_element_orders(original: &mut Map, patch: &mut Map, meta: Meta) -> Result<()> {
+    let directives: Vec<Key> = patch.keys().filter(|key| key.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
     for directive in directives {
         let Some(order) = patch.shift_remove(&directive) else { continue };
         let Value::Array(order) = order else { return bad_type("[]interface {}", &order) };
@@ -189,7 +188,7 @@ fn set_element_orders(original: &mut Map<String, Value>, patch: &mut Map<String,
         if let Some(odd) = [original.get(name), patch.get(name)].into_iter().flatten().find(|value| !value.is_array()) {
             return bad_type("[]interface {}", odd);
         }
-        let take = |map: &mut Map<String, Value>| match map.get_mut(name) {
+        let take = |map: &mut Map| match map.get_mut(name) {
             Some(Value::Array(items)) => Some(std::mem::take(items)),
             _ => None,
         };
@@ -261,7 +260,7 @@ fn same_key(left: &Value, right: &Value, merge_key: &str) -> Result<bool> {
 }
 
 /// Merges one field of a patch. With `deleting`, `value` lists the scalars to take out of the list `key`.
-fn merge_field(original: &mut Map<String, Value>, key: String, mut value: Value, meta: Meta, deleting: bool) -> Result<()> {
+fn merge_field(original: &mut Map, key: Key, mut value: Value, meta: Meta, deleting: bool) -> Result<()> {
     if value.is_null() {
         original.shift_remove(&key);
         return Ok(());

@@ -1,10 +1,10 @@
 //! The examples of the Server-Side Apply documentation and of its enhancement proposal, told as stories.
 
 use expect_test::expect;
-use serde_json::json;
 
 use super::Verb::*;
 use super::{Op, builtin, op, widget, widget_schema};
+use crate::meta::json;
 
 /// "Field management" and "Operations in scope": one applies, another updates, and what would have been had it applied.
 #[test]

@@ -3,10 +3,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
-
 use crate::meta::field::{FieldError, Path};
-use crate::meta::{names, str_at};
+use crate::meta::{Map, Value, names, str_at};
 
 /// How a requirement compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +108,7 @@ impl LabelSelector {
         let mut requirements = Vec::new();
         for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
             let values = BTreeSet::from([value.as_str().unwrap_or("").to_owned()]);
-            requirements.push(Requirement::new(key.clone(), Operator::In, values, None)?);
+            requirements.push(Requirement::new(key.to_string(), Operator::In, values, None)?);
         }
         for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
             let operator = match str_at(expression, "/operator") {
@@ -133,7 +131,7 @@ impl LabelSelector {
         !self.nothing && self.requirements.is_empty()
     }
 
-    pub fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
+    pub fn matches(&self, labels: Option<&Map>) -> bool {
         self.matches_with(|key| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str).map(Cow::Borrowed))
     }
 
@@ -356,7 +354,7 @@ impl<'a> Parser<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     #[test]
     fn selectors_match_as_kubectl_users_expect() {

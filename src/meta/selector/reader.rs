@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use crate::meta::Object;
 
@@ -43,7 +43,7 @@ impl FieldReader for Object {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     #[test]
     fn scalars_are_read_as_selectors_compare_them() {

@@ -1,8 +1,7 @@
 //! Quantities inside objects: reading one, and rounding lists of them.
 
-use serde_json::{Map, Value};
-
 use crate::meta::quantity::{MILLI, Quantity};
+use crate::meta::{Map, Value};
 
 /// The quantity in a JSON value; zero where there is none.
 pub fn quantity(value: &Value) -> Quantity {
@@ -14,7 +13,7 @@ pub fn quantity(value: &Value) -> Quantity {
 }
 
 /// Rounds the amounts under `key` up to thousandths, as every list of resources is (upstream `SetDefaults_ResourceList`).
-pub fn round_amounts(holder: &mut Map<String, Value>, key: &str) {
+pub fn round_amounts(holder: &mut Map, key: &str) {
     let Some(Value::Object(amounts)) = holder.get_mut(key) else { return };
     for amount in amounts.values_mut() {
         if let Some(rounded) = amount.as_str().and_then(rounded) {
@@ -24,7 +23,7 @@ pub fn round_amounts(holder: &mut Map<String, Value>, key: &str) {
 }
 
 /// Both lists of a struct of requests and limits.
-pub fn round_requirements(holder: &mut Map<String, Value>, key: &str) {
+pub fn round_requirements(holder: &mut Map, key: &str) {
     if let Some(Value::Object(resources)) = holder.get_mut(key) {
         round_amounts(resources, "limits");
         round_amounts(resources, "requests");
@@ -48,7 +47,7 @@ fn rounded(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     #[test]
     fn amounts_are_rounded_up_to_thousandths() {

@@ -1,6 +1,6 @@
 //! Tables of the group autoscaling.
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use super::{AGE, NAME, NONE, Printer, TablePrinter, UNSET, integer, make, text};
 use crate::meta::{Object, str_at};
@@ -93,7 +93,7 @@ fn metric(spec: &Value, status: Option<&Value>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     #[test]
     fn metrics_show_what_is_and_what_should_be() {

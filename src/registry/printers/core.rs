@@ -1,6 +1,6 @@
 //! Tables of the core group, less pods.
 
-use serde_json::Value;
+use crate::meta::{Key, Value};
 
 use super::{AGE, CONTAINERS, IMAGES, NAME, NONE, Printer, Row, SELECTOR, TablePrinter, UNSET, condition, integer, join, pods, text, wide};
 use crate::meta::{Object, array_at, i64_at, str_at};
@@ -308,7 +308,7 @@ static RESOURCE_QUOTA: Printer = Printer {
             let column = if resource.starts_with("limits.") { &mut limits } else { &mut requests };
             column.push((resource, format!("{resource}: {used}/{}", allowed.as_str().unwrap_or("0"))));
         }
-        let list = |mut column: Vec<(&String, String)>| {
+        let list = |mut column: Vec<(&Key, String)>| {
             column.sort_unstable();
             join(column.iter().map(|(_, text)| text.as_str()), ", ")
         };
@@ -388,5 +388,5 @@ pub fn ingress_points(object: &Object) -> String {
 }
 
 fn map_len(object: &Object, path: &str) -> usize {
-    object.at(path).and_then(Value::as_object).map_or(0, serde_json::Map::len)
+    object.at(path).and_then(Value::as_object).map_or(0, crate::meta::Map::len)
 }

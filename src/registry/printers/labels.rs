@@ -1,6 +1,6 @@
 //! Labels and label selectors as one line of text.
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use super::{NONE, join};
 use crate::meta::{array_at, map_at, str_at};
@@ -74,7 +74,7 @@ pub fn selector_as_go_prints_it(selector: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     #[test]
     fn selectors_read_like_queries() {

@@ -16,7 +16,7 @@ mod workloads;
 
 use std::borrow::Cow;
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use super::cells::Cell;
 use super::table::{Column, TablePrinter};

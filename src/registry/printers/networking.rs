@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use super::{AGE, NAME, NONE, Printer, TablePrinter, core, join, join_some, text};
 use crate::meta::{Object, array_at, i64_at, str_at};

@@ -1,7 +1,7 @@
 //! The Table of pods: one status word out of many conditions and container states.
 
+use crate::meta::Value;
 use jiff::Timestamp;
-use serde_json::Value;
 
 use super::{AGE, Cell, Column, NAME, NONE, Row, TablePrinter, condition, text, wide};
 use crate::meta::{Object, bool_at, i64_at, str_at, value_at};

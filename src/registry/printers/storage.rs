@@ -1,6 +1,6 @@
 //! Tables of the groups storage and resource.
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use super::networking::with_default;
 use super::{AGE, NAME, NONE, Printer, TablePrinter, UNSET, boolean, integer, join, make, text};

@@ -1,9 +1,9 @@
 //! The rows of built-in kinds, against rows recorded from kube-apiserver v1.36.
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
 use super::*;
+use crate::meta::{Value, json};
 
 /// Each line is a group, a resource, an object (what a client sent, completed where defaults show) and its cells.
 const ROWS: &str = include_str!("../../../tests/vectors/table-rows.json");

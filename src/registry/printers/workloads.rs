@@ -1,6 +1,6 @@
 //! Tables of the groups apps, batch and policy.
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use super::{
     AGE, CONTAINERS, Cell, IMAGES, NAME, NONE, Printer, Row, SELECTOR, TablePrinter, UNSET, boolean, condition, integer, labels, text,

@@ -1,6 +1,6 @@
 //! Delete: preconditions, graceful deletion, finalizers, and the end (apiserver `Store.Delete`, `rest.BeforeDelete`).
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use crate::meta::options::{DeleteOptions, ListOptions, Propagation};
 use crate::meta::status::Result;
@@ -235,7 +235,7 @@ impl Store {
             object.set_generation(object.generation() + 1);
         }
         object.set_meta_str("deletionTimestamp", &at);
-        object.metadata_mut().insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+        object.metadata_mut().insert("deletionGracePeriodSeconds", grace.into());
         self.resource.strategy.mark_deleting(object);
     }
 
@@ -318,6 +318,6 @@ fn set_dependents_finalizers(object: &mut Object, options: &DeleteOptions, orpha
     if finalizers.is_empty() {
         object.metadata_mut().shift_remove("finalizers");
     } else {
-        object.metadata_mut().insert("finalizers".to_owned(), finalizers.into());
+        object.metadata_mut().insert("finalizers", finalizers.into());
     }
 }

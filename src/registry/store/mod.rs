@@ -24,7 +24,7 @@ use crate::cacher::{Cacher, Feed};
 use crate::codec;
 use crate::merge::managers;
 use crate::meta::status::Result;
-use crate::meta::{ErrorList, Gvk, Gvr, Object, Status, time};
+use crate::meta::{ErrorList, Gvk, Gvr, Key, Object, Status, Value, time};
 use crate::schema::{TypeId, TypeRef};
 use crate::storage::{self, Revision, Storage, StorageError, Stored, Txn};
 
@@ -190,8 +190,8 @@ impl Store {
 
     /// Says of what kind a stored object is.
     fn name_kind(&self, object: &mut Object) {
-        object.insert("kind".to_owned(), self.resource.storage_gvk.kind.clone().into());
-        object.insert("apiVersion".to_owned(), self.resource.storage_gvk.api_version().into());
+        object.insert("kind", self.resource.storage_gvk.kind.clone().into());
+        object.insert("apiVersion", self.resource.storage_gvk.api_version().into());
     }
 
     /// Writes a key that must not exist yet.
@@ -351,7 +351,7 @@ impl Store {
         let mut served = self.served(object).into_owned();
         managers::update(live.map(|live| self.served(live)).as_deref(), &mut served, &writer);
         match served.metadata_mut().shift_remove("managedFields") {
-            Some(managed) => object.metadata_mut().insert("managedFields".to_owned(), managed),
+            Some(managed) => object.metadata_mut().insert("managedFields", managed),
             None => object.metadata_mut().shift_remove("managedFields"),
         };
     }
@@ -378,8 +378,8 @@ impl Store {
         let Some(conversion) = self.resource.conversion else { return Cow::Borrowed(object) };
         let mut served = object.clone();
         conversion.to_served(&mut served);
-        served.insert("kind".to_owned(), self.resource.gvk.kind.clone().into());
-        served.insert("apiVersion".to_owned(), self.resource.gvk.api_version().into());
+        served.insert("kind", self.resource.gvk.kind.clone().into());
+        served.insert("apiVersion", self.resource.gvk.api_version().into());
         reshape(&mut served, self.resource.ty());
         Cow::Owned(served)
     }
@@ -448,7 +448,7 @@ pub fn unreadable(why: codec::DecodeError) -> Status {
 /// Counts a change of anything but metadata and (where it is a subresource) status in `metadata.generation`.
 fn bump_generation(object: &mut Object, old: &Object, has_status: bool) {
     let counts = |key: &str| !is_housekeeping(key) || (key == "status" && !has_status);
-    let differs = |(key, value): (&String, &serde_json::Value)| counts(key) && old.get(key) != Some(value);
+    let differs = |(key, value): (&Key, &Value)| counts(key) && old.get(key) != Some(value);
     let gone = old.keys().any(|key| counts(key) && !object.contains_key(key));
     if gone || object.iter().any(differs) {
         object.set_generation(old.generation() + 1);

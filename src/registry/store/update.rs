@@ -1,6 +1,6 @@
 //! Update: read, change, compare, write if nothing moved; again if it did (apiserver `Store.Update`, `GuaranteedUpdate`).
 
-use serde_json::Value;
+use crate::meta::{Key, Value};
 
 use crate::merge::managers;
 use crate::meta::options::parse_uint;
@@ -308,7 +308,7 @@ fn copy_section(object: &mut Object, old: &Object, key: &str) {
 
 /// A status update changes status and nothing else but the metadata that every write may change.
 fn keep_all_but_status(object: &mut Object, old: &Object) {
-    let stale: Vec<String> =
+    let stale: Vec<Key> =
         object.keys().filter(|key| !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion")).cloned().collect();
     for key in stale {
         object.shift_remove(&key);

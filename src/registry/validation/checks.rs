@@ -1,6 +1,6 @@
 //! Checks of single values that kinds of several groups share.
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use super::{Fields, invalid_each};
 use crate::meta::names;
@@ -114,7 +114,7 @@ fn is_reason(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     fn lines(check: impl FnOnce(&mut ErrorList)) -> Vec<String> {
         let mut errors = Vec::new();

@@ -1,8 +1,6 @@
 //! Reading the fields of a struct in a tree, where absent, null and (for strings) empty are the same.
 
-use serde_json::{Map, Value};
-
-use crate::meta::Object;
+use crate::meta::{Key, Map, Object, Value};
 
 /// A struct whose fields can be read by their JSON names. Anything but a JSON object has none.
 pub trait Fields {
@@ -40,17 +38,17 @@ pub trait Fields {
     }
 
     /// A struct or map.
-    fn map(&self, key: &str) -> Option<&Map<String, Value>> {
+    fn map(&self, key: &str) -> Option<&Map> {
         self.field(key).and_then(Value::as_object)
     }
 
     /// A map of any values; iterates over nothing where absent.
-    fn entries(&self, key: &str) -> impl Iterator<Item = (&String, &Value)> {
+    fn entries(&self, key: &str) -> impl Iterator<Item = (&Key, &Value)> {
         self.map(key).into_iter().flatten()
     }
 }
 
-impl Fields for Map<String, Value> {
+impl Fields for Map {
     fn field(&self, key: &str) -> Option<&Value> {
         self.get(key).filter(|value| !value.is_null())
     }

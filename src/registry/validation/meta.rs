@@ -3,11 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use serde_json::{Map, Value};
-
 use super::{Fields, IMMUTABLE, invalid_each, not_negative, same};
 use crate::meta::names::{self, Problems};
-use crate::meta::{ErrorList, FieldError, Gvk, Object, Path};
+use crate::meta::{ErrorList, FieldError, Gvk, Map, Object, Path, Value};
 use crate::registry::{NameRule, Strategy};
 
 /// Keys and values of all annotations of an object together, in bytes.
@@ -19,8 +17,8 @@ const SUBRESOURCE_MAX: usize = 256;
 /// The finalizers without a domain that Kubernetes itself knows.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
-fn metadata(object: &Object) -> &Map<String, Value> {
-    static NONE: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
+fn metadata(object: &Object) -> &Map {
+    static NONE: LazyLock<Map> = LazyLock::new(Map::new);
     object.metadata().unwrap_or(&NONE)
 }
 
@@ -166,7 +164,7 @@ fn generic_meta_update(new: &Object, old: &Object) -> ErrorList {
 }
 
 /// Checks the keys and values of labels.
-pub fn validate_labels(errors: &mut ErrorList, path: &Path, labels: Option<&Map<String, Value>>) {
+pub fn validate_labels(errors: &mut ErrorList, path: &Path, labels: Option<&Map>) {
     for (key, value) in labels.into_iter().flatten() {
         invalid_each(errors, path, key, names::qualified_name(key));
         let value = value.as_str().unwrap_or("");
@@ -175,7 +173,7 @@ pub fn validate_labels(errors: &mut ErrorList, path: &Path, labels: Option<&Map<
 }
 
 /// Checks the keys of annotations (in any case) and their size.
-pub fn validate_annotations(errors: &mut ErrorList, path: &Path, annotations: Option<&Map<String, Value>>) {
+pub fn validate_annotations(errors: &mut ErrorList, path: &Path, annotations: Option<&Map>) {
     let mut size = 0;
     for (key, value) in annotations.into_iter().flatten() {
         size += key.len() + value.as_str().map_or(0, str::len);
@@ -191,7 +189,7 @@ pub fn validate_annotations(errors: &mut ErrorList, path: &Path, annotations: Op
     }
 }
 
-fn owner_references(errors: &mut ErrorList, path: &Path, meta: &Map<String, Value>) {
+fn owner_references(errors: &mut ErrorList, path: &Path, meta: &Map) {
     let mut controller: Option<String> = None;
     for owner in meta.list("ownerReferences") {
         owner_reference(errors, path, owner);
@@ -289,7 +287,7 @@ fn managed_fields(errors: &mut ErrorList, path: &Path, entries: &[Value]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     fn object(metadata: Value) -> Object {
         Object::from_value(json!({"metadata": metadata})).expect("an object")
@@ -341,7 +339,7 @@ mod tests {
     fn each_mistake_of_an_update_is_a_cause_for_each_check() {
         let old = object(json!({"name": "a", "namespace": "n", "uid": "1", "resourceVersion": "1", "deletionTimestamp": "t"}));
         let mut new = old.clone();
-        new.metadata_mut().insert("finalizers".to_owned(), json!(["e.io/c"]));
+        new.metadata_mut().insert("finalizers", json!(["e.io/c"]));
         let want = "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{\"e.io/c\"}";
         let rules = MetaRules { namespaced: true, strategy: &crate::registry::builtin::NoCode };
         assert_eq!(lines(rules.validate_update(&new, &old, true)), [want, want]);
@@ -350,7 +348,7 @@ mod tests {
         let want = r#"metadata.uid: Invalid value: "2": field is immutable"#;
         assert_eq!(lines(rules.validate_update(&new, &old, false)), [want, want]);
         new = old.clone();
-        new.metadata_mut().insert("annotations".to_owned(), json!({"k": "x".repeat(ANNOTATIONS_MAX)}));
+        new.metadata_mut().insert("annotations", json!({"k": "x".repeat(ANNOTATIONS_MAX)}));
         assert_eq!(rules.validate_update(&new, &old, true).len(), 4);
     }
 }

@@ -6,7 +6,7 @@ mod fields;
 mod meta;
 mod selectors;
 
-use serde_json::Value;
+use crate::meta::Value;
 
 pub use addresses::{cidr_warnings, ip_warning};
 pub use checks::{domain_prefixed_path, invalid_unshown, one_of, required_one_of, required_segment, validate_conditions};
@@ -76,7 +76,7 @@ fn is_empty(value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     #[test]
     fn absent_and_empty_are_the_same() {

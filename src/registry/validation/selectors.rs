@@ -1,10 +1,8 @@
 //! Label selectors as structs (`metav1.LabelSelector`): what they must look like, and whether they match.
 
-use serde_json::{Map, Value};
-
 use super::{Fields, invalid_each, validate_labels};
-use crate::meta::names;
 use crate::meta::{ErrorList, FieldError, Path};
+use crate::meta::{Map, Value, names};
 
 /// Leniencies for selectors that were stored before a rule existed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,7 +12,7 @@ pub struct SelectorOptions {
 }
 
 /// Checks a label selector; `None` is fine.
-pub fn validate_label_selector(errors: &mut ErrorList, path: &Path, selector: Option<&Map<String, Value>>, options: SelectorOptions) {
+pub fn validate_label_selector(errors: &mut ErrorList, path: &Path, selector: Option<&Map>, options: SelectorOptions) {
     let Some(selector) = selector else { return };
     validate_labels(errors, &path.child("matchLabels"), selector.map("matchLabels"));
     for (index, requirement) in selector.list("matchExpressions").iter().enumerate() {
@@ -48,7 +46,7 @@ fn validate_requirement(errors: &mut ErrorList, path: &Path, requirement: &Value
 }
 
 /// Whether a stored selector holds a value that a new one may not.
-pub fn requirement_has_invalid_value(selector: Option<&Map<String, Value>>) -> bool {
+pub fn requirement_has_invalid_value(selector: Option<&Map>) -> bool {
     selector.is_some_and(|selector| {
         let values = selector.list("matchExpressions").iter().flat_map(|one| one.list("values"));
         values.filter_map(Value::as_str).any(|value| !names::label_value(value).is_empty())
@@ -56,7 +54,7 @@ pub fn requirement_has_invalid_value(selector: Option<&Map<String, Value>>) -> b
 }
 
 /// Whether labels satisfy a selector. `None` matches nothing, the empty selector everything.
-pub fn label_selector_matches(selector: Option<&Map<String, Value>>, labels: Option<&Map<String, Value>>) -> bool {
+pub fn label_selector_matches(selector: Option<&Map>, labels: Option<&Map>) -> bool {
     let Some(selector) = selector else { return false };
     let label = |key: &str| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
     let by_labels = selector.entries("matchLabels").all(|(key, value)| label(key) == value.as_str());
@@ -77,7 +75,7 @@ pub fn label_selector_matches(selector: Option<&Map<String, Value>>, labels: Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     #[test]
     fn selectors() {

@@ -1,8 +1,6 @@
 //! APIServices: how groups and versions rank in discovery (`cmd/kube-apiserver/app/aggregator.go`).
 
-use serde_json::json;
-
-use crate::meta::{Gvr, Object};
+use crate::meta::{Gvr, Object, json};
 
 /// A group, its rank, and those of its versions: the higher, the earlier.
 type GroupRank = (&'static str, i64, &'static [(&'static str, i64)]);
@@ -42,11 +40,11 @@ pub fn priority(group: &str, version: &str) -> Option<(i64, i64)> {
 pub fn api_service(group: &str, version: &str) -> Option<(Gvr, Object)> {
     let (minimum, rank) = priority(group, version)?;
     let mut object = super::object("apiregistration.k8s.io/v1", "APIService", "", &format!("{version}.{group}"));
-    object.metadata_mut().insert("labels".to_owned(), json!({"kube-aggregator.kubernetes.io/automanaged": "onstart"}));
+    object.metadata_mut().insert("labels", json!({"kube-aggregator.kubernetes.io/automanaged": "onstart"}));
     let spec = match group {
         "" => json!({"version": version, "groupPriorityMinimum": minimum, "versionPriority": rank}),
         group => json!({"group": group, "version": version, "groupPriorityMinimum": minimum, "versionPriority": rank}),
     };
-    object.insert("spec".to_owned(), spec);
+    object.insert("spec", spec);
     Some((Gvr::new("apiregistration.k8s.io", "v1", "apiservices"), object))
 }

@@ -4,10 +4,9 @@
 use std::net::IpAddr;
 
 use aws_lc_rs::digest;
-use serde_json::{Map, Value, json};
 
 use super::{Params, object};
-use crate::meta::{Gvr, Object};
+use crate::meta::{Gvr, Map, Object, Value, json};
 
 /// Namespaces that every cluster has; none of them can be deleted but kube-node-lease.
 pub const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
@@ -35,7 +34,7 @@ fn with(mut object: Object, members: &[(&str, Value)]) -> Object {
 }
 
 fn labelled(mut object: Object, labels: Value) -> Object {
-    object.metadata_mut().insert("labels".to_owned(), labels);
+    object.metadata_mut().insert("labels", labels);
     object
 }
 
@@ -120,7 +119,7 @@ pub fn endpoints(servers: &[IpAddr], port: u16) -> [(Gvr, Object); 2] {
     [(Gvr::new("", "v1", "endpoints"), all), (Gvr::new("discovery.k8s.io", "v1", "endpointslices"), slice)]
 }
 
-fn config_map(name: &str, data: Map<String, Value>) -> (Gvr, Object) {
+fn config_map(name: &str, data: Map) -> (Gvr, Object) {
     let map = with(object("v1", "ConfigMap", "kube-system", name), &[("data", Value::Object(data))]);
     (Gvr::new("", "v1", "configmaps"), map)
 }
@@ -180,7 +179,7 @@ pub fn identity_lease(params: &Params) -> (Gvr, Object) {
     let labels = json!({"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": params.hostname});
     let mut lease = labelled(object("coordination.k8s.io/v1", "Lease", "kube-system", &name), labels);
     let address = std::net::SocketAddr::new(params.advertise_address, params.secure_port).to_string();
-    lease.metadata_mut().insert("annotations".to_owned(), json!({"kubernetes.io/peer-advertise-address": address}));
+    lease.metadata_mut().insert("annotations", json!({"kubernetes.io/peer-advertise-address": address}));
     let spec = json!({
         "holderIdentity": format!("{name}_{}", params.instance), "leaseDurationSeconds": IDENTITY_LEASE_SECONDS,
         "renewTime": params.now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),

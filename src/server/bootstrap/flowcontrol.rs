@@ -1,8 +1,6 @@
 //! Flow schemas and priority levels of a fresh server (apiserver `apis/flowcontrol/bootstrap`).
 
-use serde_json::{Value, json};
-
-use crate::meta::{Gvr, Object};
+use crate::meta::{Gvr, Object, Value, json};
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 
@@ -19,8 +17,8 @@ const QUEUE_LENGTH: i64 = 50;
 
 fn new(kind: &str, name: &str, spec: Value) -> Object {
     let mut object = super::object(&format!("{GROUP}/v1"), kind, "", name);
-    object.metadata_mut().insert("annotations".to_owned(), json!({"apf.kubernetes.io/autoupdate-spec": "true"}));
-    object.insert("spec".to_owned(), spec);
+    object.metadata_mut().insert("annotations", json!({"apf.kubernetes.io/autoupdate-spec": "true"}));
+    object.insert("spec", spec);
     object
 }
 

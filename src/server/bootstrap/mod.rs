@@ -13,14 +13,13 @@ use async_trait::async_trait;
 use futures::future::try_join_all;
 use ipnet::IpNet;
 use jiff::Timestamp;
-use serde_json::{Map, Value};
 
 pub use api_services::{api_service, priority};
 pub use cluster::{IDENTITY_LEASE_SECONDS, NAMESPACES, endpoints, identity, identity_lease, service_address};
 pub use rbac::node_rules;
 
 use crate::meta::status::Result;
-use crate::meta::{Gvr, Object, Status};
+use crate::meta::{Gvr, Map, Object, Status, Value};
 use rbac::Repair;
 
 /// What the objects depend on.
@@ -105,8 +104,8 @@ pub trait Creator: Send + Sync {
 /// An object with apiVersion, kind, name and namespace (where not empty).
 fn object(api_version: &str, kind: &str, namespace: &str, name: &str) -> Object {
     let mut object = Object(Map::new());
-    object.insert("kind".to_owned(), kind.into());
-    object.insert("apiVersion".to_owned(), api_version.into());
+    object.insert("kind", kind.into());
+    object.insert("apiVersion", api_version.into());
     object.set_meta_str("name", name);
     object.set_meta_str("namespace", namespace);
     object

@@ -1,12 +1,10 @@
 //! RBAC objects of a fresh server, from the tables beside, and what is put right in old ones at each start
 //! (`component-helpers/auth/rbac/reconciliation`).
 
-use serde_json::{Map, Value, json};
-
 use super::controllers::CONTROLLERS;
 use super::roles::{BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES};
 use crate::auth::authz::rule::{self, Rule};
-use crate::meta::{Gvr, Object};
+use crate::meta::{Gvr, Map, Object, Value, json};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
@@ -111,8 +109,8 @@ fn new(kind: &str, namespace: &str, name: &str, labels: &[(String, &str)]) -> Ob
     let mut all = Map::new();
     all.insert("kubernetes.io/bootstrapping".to_owned(), "rbac-defaults".into());
     all.extend(labels.iter().map(|(key, value)| (key.clone(), Value::from(*value))));
-    object.metadata_mut().insert("labels".to_owned(), Value::Object(all));
-    object.metadata_mut().insert("annotations".to_owned(), json!({AUTO_UPDATE: "true"}));
+    object.metadata_mut().insert("labels", Value::Object(all));
+    object.metadata_mut().insert("annotations", json!({AUTO_UPDATE: "true"}));
     object
 }
 
@@ -158,7 +156,7 @@ fn binding(kind: &str, namespace: &str, name: &str, (role_kind, role): (&str, &s
         kind => json!({"kind": kind, "apiGroup": GROUP, "name": subject.name}),
     };
     if !subjects.is_empty() {
-        object.insert("subjects".to_owned(), subjects.iter().map(subject).collect());
+        object.insert("subjects", subjects.iter().map(subject).collect());
     }
     with(object, "roleRef", json!({"apiGroup": GROUP, "kind": role_kind, "name": role}))
 }
@@ -205,17 +203,17 @@ pub(super) fn reconcile(existing: &Object, expected: &Object) -> Repair {
     if object == *existing { Repair::Nothing } else { Repair::Update(object) }
 }
 
-fn add_missing_keys(metadata: &mut Map<String, Value>, map: &str, wanted: Option<&Map<String, Value>>) {
+fn add_missing_keys(metadata: &mut Map, map: &'static str, wanted: Option<&Map>) {
     let Some(wanted) = wanted else { return };
     let slot = metadata.entry(map).or_insert_with(|| Value::Object(Map::new()));
     if let Some(slot) = slot.as_object_mut() {
         for (key, value) in wanted {
-            slot.entry(key.as_str()).or_insert_with(|| value.clone());
+            slot.entry(key).or_insert_with(|| value.clone());
         }
     }
 }
 
-fn add_missing_items(object: &mut Object, key: &str, wanted: Vec<Value>) {
+fn add_missing_items(object: &mut Object, key: &'static str, wanted: Vec<Value>) {
     if !wanted.is_empty() {
         add_missing_values(object.entry(key).or_insert(Value::Null), wanted);
     }

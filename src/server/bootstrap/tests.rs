@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
-use serde_json::json;
 
 use super::*;
+use crate::meta::json;
 
 type Key = (String, String, String);
 
@@ -121,11 +121,11 @@ async fn a_second_start_writes_only_what_is_wrong() {
         );
     });
     memory.edit("clusterroles", "system:heapster", |role| {
-        role.metadata_mut().insert("annotations".to_owned(), json!({"rbac.authorization.kubernetes.io/autoupdate": "false"}));
+        role.metadata_mut().insert("annotations", json!({"rbac.authorization.kubernetes.io/autoupdate": "false"}));
         role.shift_remove("rules");
     });
     memory.edit("clusterrolebindings", "system:discovery", |binding| {
-        binding.insert("subjects".to_owned(), json!([{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "me"}]));
+        binding.insert("subjects", json!([{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "me"}]));
     });
     memory.edit("clusterrolebindings", "system:basic-user", |binding| binding.section_mut("roleRef").clear());
     memory.edit("flowschemas", "probes", |schema| schema.section_mut("spec").clear());

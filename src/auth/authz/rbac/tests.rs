@@ -1,10 +1,8 @@
 //! Tests of the RBAC store, and of the escalation checks over it.
 
-use serde_json::json;
-
 use super::*;
 use crate::auth::authz::escalation::{self, Write};
-use crate::meta::Gvr;
+use crate::meta::{Gvr, json};
 
 fn object(value: Value) -> Object {
     Object::from_value(value).expect("an object")

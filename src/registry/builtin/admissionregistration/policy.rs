@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value, json};
-
 use super::rules::{check_conditions, check_named_rule, default_rules};
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
 use crate::registry::builtin::defaults::{fill, part};
 use crate::registry::validation::{
     Fields, SelectorOptions, invalid_each, one_of, required_one_of, same, validate_conditions, validate_label_selector,
@@ -125,7 +123,7 @@ fn default_policy(object: &mut Object) {
     default_resources(spec, "matchConstraints");
 }
 
-fn default_resources(spec: &mut Map<String, Value>, key: &str) {
+fn default_resources(spec: &mut Map, key: &str) {
     let Some(resources) = part(spec, key) else { return };
     fill(resources, "matchPolicy", "Equivalent");
     fill(resources, "namespaceSelector", json!({}));
@@ -136,7 +134,7 @@ fn default_resources(spec: &mut Map<String, Value>, key: &str) {
 }
 
 /// What both kinds of policies have.
-fn check_policy(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>, old: Option<&Object>, mutating: bool) {
+fn check_policy(errors: &mut ErrorList, path: &Path, spec: &Map, old: Option<&Object>, mutating: bool) {
     required_one_of(errors, &path.child("failurePolicy"), spec.str("failurePolicy"), &["Fail", "Ignore"]);
     if let Some(kind) = spec.map("paramKind") {
         check_param_kind(errors, &path.child("paramKind"), kind);
@@ -275,7 +273,7 @@ fn check_mutation(errors: &mut ErrorList, path: &Path, mutation: &Value) {
     }
 }
 
-fn check_param_kind(errors: &mut ErrorList, path: &Path, kind: &Map<String, Value>) {
+fn check_param_kind(errors: &mut ErrorList, path: &Path, kind: &Map) {
     let version = kind.str("apiVersion");
     let version_path = path.child("apiVersion");
     let mut refuse = |value: &str, detail: String| errors.push(FieldError::invalid(&version_path, value, detail));

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
-
-use crate::meta::{ErrorList, FieldError, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
 use crate::registry::builtin::defaults::{fill, parts};
 use crate::registry::validation::{Fields, invalid_each, one_of};
 
@@ -14,7 +12,7 @@ const SCOPES: &[&str] = &["*", "Cluster", "Namespaced"];
 const CONDITIONS_MAX: usize = 64;
 
 /// Rules without a scope are about all scopes.
-pub(super) fn default_rules(holder: &mut Map<String, Value>, key: &str) {
+pub(super) fn default_rules(holder: &mut Map, key: &str) {
     for rule in parts(holder, key) {
         fill(rule, "scope", "*");
     }

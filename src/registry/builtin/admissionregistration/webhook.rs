@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value, json};
-
 use super::rules::{check_conditions, check_rule, default_rules};
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
 use crate::registry::builtin::defaults::{fill, part, parts};
 use crate::registry::validation::{Fields, SelectorOptions, invalid_each, one_of, validate_label_selector};
 use crate::registry::{Context, Strategy, Subresource};
@@ -212,7 +210,7 @@ pub fn check_url(errors: &mut ErrorList, path: &Path, url: &str) {
 }
 
 /// The service of a webhook. Upstream asks for the name and the namespace with their places swapped.
-pub fn check_service(errors: &mut ErrorList, path: &Path, service: &Map<String, Value>) {
+pub fn check_service(errors: &mut ErrorList, path: &Path, service: &Map) {
     for (checked, told) in [("namespace", "name"), ("name", "namespace")] {
         if service.str(checked).is_empty() {
             errors.push(FieldError::required(&path.child(told), ""));

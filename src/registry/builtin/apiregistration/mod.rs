@@ -1,8 +1,6 @@
 //! apiregistration.k8s.io: APIServices (kube-aggregator `pkg/apis/apiregistration/validation`).
 
-use serde_json::{Map, Value, json};
-
-use crate::meta::{ErrorList, FieldError, Object, Path, names, time};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names, time};
 use crate::registry::builtin::defaults::{fill, part};
 use crate::registry::validation::{Fields, invalid_each, one_of};
 use crate::registry::{Context, Strategy, Subresource};
@@ -30,7 +28,7 @@ impl Strategy for ApiServices {
                 "reason": "Local",
                 "message": "Local APIServices are always available",
             });
-            object.insert("status".to_owned(), json!({"conditions": [condition]}));
+            object.insert("status", json!({"conditions": [condition]}));
         }
     }
 

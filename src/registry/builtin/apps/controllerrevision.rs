@@ -1,6 +1,6 @@
 //! ControllerRevisions: a JSON object that is kept as it came and never changes.
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use crate::meta::{ErrorList, FieldError, Object, Path};
 use crate::registry::validation::{Fields, immutable, not_negative};

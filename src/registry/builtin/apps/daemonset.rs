@@ -1,10 +1,8 @@
 //! DaemonSets, with the generation of their template in an annotation.
 
-use serde_json::{Map, Value, json};
-
 use super::rollout::{amount, check_at_most_all, check_count_or_percent, field};
 use super::workload::{check_runs_forever, collisions_only_grow, is_empty_selector, status_counts};
-use crate::meta::{ErrorList, FieldError, Object, Path};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json};
 use crate::registry::builtin::core::pod::{PodOptions, default_template, template_warnings, validate_template};
 use crate::registry::builtin::defaults::{fill, fill_text, part_or_new};
 use crate::registry::validation::{
@@ -107,7 +105,7 @@ fn check_spec(errors: &mut ErrorList, object: &Object, old: Option<&Object>) {
     not_negative(errors, &path.child("revisionHistoryLimit"), spec.int("revisionHistoryLimit").unwrap_or(0));
 }
 
-fn check_strategy(errors: &mut ErrorList, path: &Path, strategy: &Map<String, Value>) {
+fn check_strategy(errors: &mut ErrorList, path: &Path, strategy: &Map) {
     let update = strategy.map("rollingUpdate");
     match (strategy.str("type"), update) {
         ("OnDelete", _) => {}
@@ -122,7 +120,7 @@ fn check_strategy(errors: &mut ErrorList, path: &Path, strategy: &Map<String, Va
     }
 }
 
-fn check_rolling_update(errors: &mut ErrorList, path: &Path, update: &Map<String, Value>) {
+fn check_rolling_update(errors: &mut ErrorList, path: &Path, update: &Map) {
     let (unavailable, surge) = (field(update, "maxUnavailable"), field(update, "maxSurge"));
     let (unavailable_path, surge_path) = (path.child("maxUnavailable"), path.child("maxSurge"));
     check_count_or_percent(errors, &unavailable_path, &unavailable);

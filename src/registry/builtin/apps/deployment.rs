@@ -1,10 +1,8 @@
 //! Deployments: how they roll out, and what counts as a new generation.
 
-use serde_json::{Map, Value, json};
-
 use super::rollout::{amount, check_at_most_all, check_count_or_percent, field};
 use super::workload::{check_selected_template, collisions_only_grow, replica_warnings, status_counts};
-use crate::meta::{ErrorList, FieldError, Object, Path};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, json};
 use crate::registry::builtin::core::pod::default_template;
 use crate::registry::builtin::defaults::{fill, fill_text, part_or_new};
 use crate::registry::validation::{Fields, immutable, not_negative, same};
@@ -82,7 +80,7 @@ fn check_spec(errors: &mut ErrorList, object: &Object, old: Option<&Object>) {
     }
 }
 
-fn check_strategy(errors: &mut ErrorList, path: &Path, strategy: &Map<String, Value>) {
+fn check_strategy(errors: &mut ErrorList, path: &Path, strategy: &Map) {
     let update = strategy.map("rollingUpdate");
     match (strategy.str("type"), update) {
         ("Recreate", None) => {}
@@ -103,7 +101,7 @@ fn check_strategy(errors: &mut ErrorList, path: &Path, strategy: &Map<String, Va
     }
 }
 
-fn check_rolling_update(errors: &mut ErrorList, path: &Path, update: &Map<String, Value>) {
+fn check_rolling_update(errors: &mut ErrorList, path: &Path, update: &Map) {
     let (unavailable, surge) = (field(update, "maxUnavailable"), field(update, "maxSurge"));
     let unavailable_path = path.child("maxUnavailable");
     check_count_or_percent(errors, &unavailable_path, &unavailable);

@@ -1,6 +1,6 @@
 //! ReplicaSets.
 
-use serde_json::Map;
+use crate::meta::Map;
 
 use super::workload::{check_selected_template, replica_warnings, status_counts};
 use crate::meta::{ErrorList, Object, Path};

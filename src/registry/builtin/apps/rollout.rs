@@ -1,8 +1,6 @@
 //! Numbers that may be percentages, as rolling updates have them.
 
-use serde_json::{Map, Value};
-
-use crate::meta::{ErrorList, FieldError, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
 use crate::registry::validation::{Fields, invalid_each, not_negative};
 
 /// Checks that a number is not negative, or a string a percentage.
@@ -38,6 +36,6 @@ pub fn check_at_most_all(errors: &mut ErrorList, path: &Path, value: &Value) {
 }
 
 /// A count or percentage of a struct; zero where absent.
-pub fn field(map: &Map<String, Value>, key: &str) -> Value {
+pub fn field(map: &Map, key: &str) -> Value {
     map.field(key).cloned().unwrap_or_else(|| 0.into())
 }

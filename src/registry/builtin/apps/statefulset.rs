@@ -2,11 +2,9 @@
 
 use std::borrow::Cow;
 
-use serde_json::{Map, Value, json};
-
 use super::rollout::{amount, check_at_most_all, check_count_or_percent};
 use super::workload::{check_labels_match, check_runs_forever, check_selector, collisions_only_grow, is_empty_selector, status_counts};
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
 use crate::registry::builtin::core::pod::{PodOptions, default_template, template_warnings, validate_template};
 use crate::registry::builtin::core::{claim_warnings, default_claim, validate_claim_spec};
 use crate::registry::builtin::defaults::{fill, fill_text, part, part_or_new, parts};
@@ -32,7 +30,7 @@ impl Strategy for StatefulSets {
         fill_text(spec, "podManagementPolicy", "OrderedReady");
         let strategy = part_or_new(spec, "updateStrategy");
         if strategy.str("type").is_empty() {
-            strategy.insert("type".to_owned(), "RollingUpdate".into());
+            strategy.insert("type", "RollingUpdate".into());
             fill(strategy, "rollingUpdate", json!({}));
         }
         if strategy.str("type") == "RollingUpdate"
@@ -179,7 +177,7 @@ fn check_all_but_template(errors: &mut ErrorList, object: &Object, creating: boo
 }
 
 /// The template as its pods will be: hostname and subdomain are the controller's, claims become volumes.
-fn template_with_claims(spec: &Map<String, Value>) -> Cow<'_, Map<String, Value>> {
+fn template_with_claims(spec: &Map) -> Cow<'_, Map> {
     let Some(template) = spec.map("template") else { return Cow::Owned(Map::new()) };
     let claims = spec.list("volumeClaimTemplates");
     let pod = template.map("spec");
@@ -196,14 +194,14 @@ fn template_with_claims(spec: &Map<String, Value>) -> Cow<'_, Map<String, Value>
         let mut volumes: Vec<Value> =
             names.iter().map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}})).collect();
         volumes.extend(pod.list("volumes").iter().filter(|volume| !names.contains(&volume.str("name"))).cloned());
-        pod.insert("volumes".to_owned(), volumes.into());
+        pod.insert("volumes", volumes.into());
     }
     Cow::Owned(template)
 }
 
-fn check_strategy(errors: &mut ErrorList, path: &Path, strategy: &Map<String, Value>) {
+fn check_strategy(errors: &mut ErrorList, path: &Path, strategy: &Map) {
     let update = strategy.map("rollingUpdate");
-    let shown = |update: &Map<String, Value>| json!({"Partition": update.int("partition").unwrap_or(0), "MaxUnavailable": update.field("maxUnavailable")});
+    let shown = |update: &Map| json!({"Partition": update.int("partition").unwrap_or(0), "MaxUnavailable": update.field("maxUnavailable")});
     match (strategy.str("type"), update) {
         ("", _) => errors.push(FieldError::required(path, "")),
         ("OnDelete", Some(update)) => {
@@ -233,7 +231,7 @@ fn check_strategy(errors: &mut ErrorList, path: &Path, strategy: &Map<String, Va
 fn check_unchanged(errors: &mut ErrorList, object: &Object, old: &Object) {
     let empty = Map::new();
     let (new, old) = (object.map("spec").unwrap_or(&empty), old.map("spec").unwrap_or(&empty));
-    let fixed = |key: &String| !MUTABLE.contains(&key.as_str());
+    let fixed = |key: &str| !MUTABLE.contains(&key);
     let unchanged = new.keys().chain(old.keys()).filter(|key| fixed(key)).all(|key| same(new.get(key), old.get(key)));
     if !unchanged {
         let detail = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', \

@@ -1,14 +1,12 @@
 //! What everything that makes pods from a template has in common.
 
-use serde_json::{Map, Value};
-
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::builtin::core::pod::{PodOptions, template_warnings, validate_template};
 use crate::registry::validation::{Fields, SelectorOptions, label_selector_matches, not_negative, validate_label_selector};
 
 /// Checks that a selector is there, well formed and not empty. Whether it can be matched against labels at all is the
 /// answer: an absent one can (it matches nothing), a malformed one cannot.
-pub fn check_selector(errors: &mut ErrorList, path: &Path, selector: Option<&Map<String, Value>>, kind: &str) -> bool {
+pub fn check_selector(errors: &mut ErrorList, path: &Path, selector: Option<&Map>, kind: &str) -> bool {
     let Some(selector) = selector else {
         errors.push(FieldError::required(path, ""));
         return true;
@@ -22,12 +20,12 @@ pub fn check_selector(errors: &mut ErrorList, path: &Path, selector: Option<&Map
     usable
 }
 
-pub fn is_empty_selector(selector: &Map<String, Value>) -> bool {
+pub fn is_empty_selector(selector: &Map) -> bool {
     selector.map("matchLabels").is_none_or(Map::is_empty) && selector.list("matchExpressions").is_empty()
 }
 
 /// The labels of a template must be those that the selector asks for.
-pub fn check_labels_match(errors: &mut ErrorList, path: &Path, template: &Map<String, Value>, selector: Option<&Map<String, Value>>) {
+pub fn check_labels_match(errors: &mut ErrorList, path: &Path, template: &Map, selector: Option<&Map>) {
     let labels = template.map("metadata").and_then(|metadata| metadata.map("labels"));
     if !label_selector_matches(selector, labels) {
         let shown = labels.filter(|labels| !labels.is_empty()).map_or(Value::Null, |labels| Value::Object(labels.clone()));
@@ -36,7 +34,7 @@ pub fn check_labels_match(errors: &mut ErrorList, path: &Path, template: &Map<St
 }
 
 /// Pods of a template that are to run for good: they restart always and have no deadline.
-pub fn check_runs_forever(errors: &mut ErrorList, path: &Path, template: &Map<String, Value>, kind: &str) {
+pub fn check_runs_forever(errors: &mut ErrorList, path: &Path, template: &Map, kind: &str) {
     let Some(spec) = template.map("spec") else { return };
     let policy = spec.str("restartPolicy");
     if policy != "Always" {
@@ -49,7 +47,7 @@ pub fn check_runs_forever(errors: &mut ErrorList, path: &Path, template: &Map<St
 }
 
 /// The selector and the template of a ReplicaSet, or of a Deployment that makes some.
-pub fn check_selected_template(errors: &mut ErrorList, spec: &Map<String, Value>, old: Option<&Object>) {
+pub fn check_selected_template(errors: &mut ErrorList, spec: &Map, old: Option<&Object>) {
     let path = Path::new("spec");
     let selector = spec.map("selector");
     if check_selector(errors, &path.child("selector"), selector, "deployment") {
@@ -73,7 +71,7 @@ pub fn replica_warnings(object: &Object, old: Option<&Object>) -> Vec<String> {
     warnings
 }
 
-fn check_replica_template(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>, options: &PodOptions) {
+fn check_replica_template(errors: &mut ErrorList, path: &Path, spec: &Map, options: &PodOptions) {
     let empty = Map::new();
     let template = spec.map("template").unwrap_or(&empty);
     let selector = spec.map("selector");
@@ -85,7 +83,7 @@ fn check_replica_template(errors: &mut ErrorList, path: &Path, spec: &Map<String
 }
 
 /// Counts of a status that may not be negative; then those that may not be more than another.
-pub fn status_counts(errors: &mut ErrorList, status: &Map<String, Value>, counts: &[&str], at_most: &[(&str, &str, &str)]) {
+pub fn status_counts(errors: &mut ErrorList, status: &Map, counts: &[&str], at_most: &[(&str, &str, &str)]) {
     let path = Path::new("status");
     for key in counts {
         not_negative(errors, &path.child(key), status.int(key).unwrap_or(0));

@@ -2,11 +2,10 @@
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
 
 use crate::auth::User;
 use crate::meta::status::Result;
-use crate::meta::{Object, Status};
+use crate::meta::{Map, Object, Status, Value, json};
 
 /// What is known of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,10 +34,10 @@ fn user_info(user: &User) -> Value {
         }
     }
     if !user.groups.is_empty() {
-        out.insert("groups".to_owned(), json!(user.groups));
+        out.insert("groups", json!(user.groups));
     }
     if !user.extra.is_empty() {
-        out.insert("extra".to_owned(), json!(user.extra));
+        out.insert("extra", json!(user.extra));
     }
     Value::Object(out)
 }
@@ -56,16 +55,16 @@ pub async fn token_review(mut object: Object, reviewer: &dyn TokenReviewer) -> R
     let verdict = reviewer.review(token, &audiences).await;
     let mut status = Map::new();
     if verdict.user.is_some() {
-        status.insert("authenticated".to_owned(), true.into());
+        status.insert("authenticated", true.into());
     }
-    status.insert("user".to_owned(), verdict.user.as_ref().map_or_else(|| json!({}), user_info));
+    status.insert("user", verdict.user.as_ref().map_or_else(|| json!({}), user_info));
     if verdict.user.is_some() && !verdict.audiences.is_empty() {
-        status.insert("audiences".to_owned(), json!(verdict.audiences));
+        status.insert("audiences", json!(verdict.audiences));
     }
     if !verdict.error.is_empty() {
-        status.insert("error".to_owned(), verdict.error.into());
+        status.insert("error", verdict.error.into());
     }
-    object.insert("status".to_owned(), Value::Object(status));
+    object.insert("status", Value::Object(status));
     Ok(object)
 }
 
@@ -76,7 +75,7 @@ pub fn self_subject_review(object: &Object, user: &User, now: Timestamp) -> Obje
         out.insert(key.to_owned(), object.get(key).cloned().unwrap_or_default());
     }
     out.set_meta_str("creationTimestamp", &now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
-    out.insert("status".to_owned(), json!({"userInfo": user_info(user)}));
+    out.insert("status", json!({"userInfo": user_info(user)}));
     out
 }
 

@@ -1,12 +1,10 @@
 //! authorization.k8s.io: reviews of what somebody may do (`pkg/registry/authorization`, `pkg/apis/authorization/validation`).
 //! A review is answered, never stored.
 
-use serde_json::{Map, Value, json};
-
 use crate::auth::User;
 use crate::auth::authz::{Attributes, Authorizer, Decision, Rule, aggregate};
 use crate::meta::status::Result;
-use crate::meta::{ErrorList, FieldError, Gvk, Object, Path, Status, names};
+use crate::meta::{ErrorList, FieldError, Gvk, Map, Object, Path, Status, Value, json, names};
 use crate::registry::validation::{Fields, invalid_each};
 
 const GROUP: &str = "authorization.k8s.io";
@@ -78,9 +76,9 @@ pub async fn self_subject_rules_review(object: Object, user: &User, authorizer: 
     for key in ["kind", "apiVersion"] {
         out.insert(key.to_owned(), object.get(key).cloned().unwrap_or_default());
     }
-    out.insert("metadata".to_owned(), json!({}));
-    out.insert("spec".to_owned(), json!({}));
-    out.insert("status".to_owned(), status);
+    out.insert("metadata", json!({}));
+    out.insert("spec", json!({}));
+    out.insert("status", status);
     Ok(out)
 }
 
@@ -92,19 +90,19 @@ async fn answer(mut object: Object, review: Review, user: User, authorizer: &dyn
     }
     let decision = authorizer.authorize(&asked(&object, user)).await;
     let mut status = Map::new();
-    status.insert("allowed".to_owned(), matches!(decision, Decision::Allow(_)).into());
+    status.insert("allowed", matches!(decision, Decision::Allow(_)).into());
     if matches!(decision, Decision::Deny(_)) {
-        status.insert("denied".to_owned(), true.into());
+        status.insert("denied", true.into());
     }
     let (Decision::Allow(reason) | Decision::Deny(reason) | Decision::NoOpinion(reason)) = decision;
     if !reason.is_empty() {
-        status.insert("reason".to_owned(), reason.into());
+        status.insert("reason", reason.into());
     }
     let problems = selector_problems(&object);
     if !problems.is_empty() {
-        status.insert("evaluationError".to_owned(), problems.join("; ").into());
+        status.insert("evaluationError", problems.join("; ").into());
     }
-    object.insert("status".to_owned(), Value::Object(status));
+    object.insert("status", Value::Object(status));
     Ok(object)
 }
 
@@ -119,7 +117,7 @@ fn named_user(object: &Object) -> User {
         name: object.str_at("/spec/user").to_owned(),
         uid: object.str_at("/spec/uid").to_owned(),
         groups: strings(object.array_at("/spec/groups")),
-        extra: extra.map(|(key, values)| (key.clone(), strings(values.as_array().map_or(&[], Vec::as_slice)))).collect(),
+        extra: extra.map(|(key, values)| (key.to_string(), strings(values.as_array().map_or(&[], Vec::as_slice)))).collect(),
     }
 }
 
@@ -149,7 +147,7 @@ fn validate(object: &Object, review: Review) -> ErrorList {
     let member = |key: &str| object.get("spec").and_then(|spec| spec.map(key));
     let (resource, paths) = (member("resourceAttributes"), member("nonResourceAttributes"));
     // The value is told as the server's own type spells its members.
-    let told = |paths: &Map<String, Value>| json!({"Path": paths.str("path"), "Verb": paths.str("verb")});
+    let told = |paths: &Map| json!({"Path": paths.str("path"), "Verb": paths.str("verb")});
     let path = spec.child("nonResourceAttributes");
     match (resource, paths) {
         (Some(_), Some(paths)) => {
@@ -196,7 +194,7 @@ fn validate_metadata(errors: &mut ErrorList, object: &Object, review: Review) {
     }
 }
 
-fn validate_selectors(errors: &mut ErrorList, path: &Path, resource: &Map<String, Value>) {
+fn validate_selectors(errors: &mut ErrorList, path: &Path, resource: &Map) {
     for (key, labels) in [("fieldSelector", false), ("labelSelector", true)] {
         let Some(selector) = resource.map(key) else { continue };
         let path = path.child(key);

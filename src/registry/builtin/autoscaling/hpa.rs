@@ -1,8 +1,6 @@
 //! HorizontalPodAutoscalers as v2 has them: defaults and checks (`pkg/apis/autoscaling/{v2,validation}`).
 
-use serde_json::{Map, Value, json};
-
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
 use crate::registry::builtin::core::resources::check_container_name;
 use crate::registry::builtin::defaults::{fill, part, part_or_new};
 use crate::registry::builtin::quantity::quantity;
@@ -42,7 +40,7 @@ impl Strategy for HorizontalPodAutoscalers {
         fill(spec, "minReplicas", 1);
         if spec.list("metrics").is_empty() {
             let target = json!({"type": "Utilization", "averageUtilization": CPU_UTILIZATION});
-            spec.insert("metrics".to_owned(), json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]));
+            spec.insert("metrics", json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]));
         }
         let Some(behavior) = part(spec, "behavior") else { return };
         let up = part_or_new(behavior, "scaleUp");
@@ -128,7 +126,7 @@ fn check_spec(object: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-fn check_reference(errors: &mut ErrorList, path: &Path, reference: &Map<String, Value>, version: Version) {
+fn check_reference(errors: &mut ErrorList, path: &Path, reference: &Map, version: Version) {
     for key in ["kind", "name"] {
         let value = reference.str(key);
         if value.is_empty() {
@@ -153,7 +151,7 @@ fn version_problem(text: &str, version: Version) -> Option<String> {
     }
 }
 
-fn check_metrics(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>, before: Option<&Map<String, Value>>) {
+fn check_metrics(errors: &mut ErrorList, path: &Path, spec: &Map, before: Option<&Map>) {
     let metrics = spec.list("metrics");
     let was_broken = before.into_iter().flat_map(|before| before.list("metrics")).any(|metric| {
         let described = metric.map("object").and_then(|object| object.map("describedObject"));
@@ -177,8 +175,7 @@ fn check_metric(errors: &mut ErrorList, path: &Path, metric: &Value, version: Ve
         errors.push(FieldError::required(&type_path, "must specify a metric source type"));
     }
     one_of(errors, &type_path, kind, METRIC_TYPES);
-    let present: Vec<(&str, &Map<String, Value>)> =
-        SOURCES.iter().filter_map(|(key, _)| metric.map(key).map(|source| (*key, source))).collect();
+    let present: Vec<(&str, &Map)> = SOURCES.iter().filter_map(|(key, _)| metric.map(key).map(|source| (*key, source))).collect();
     if let Some((key, source)) = present.first() {
         check_source(errors, &path.child(key), key, source, version);
     }
@@ -197,7 +194,7 @@ fn check_metric(errors: &mut ErrorList, path: &Path, metric: &Value, version: Ve
     }
 }
 
-fn check_source(errors: &mut ErrorList, path: &Path, kind: &str, source: &Map<String, Value>, version: Version) {
+fn check_source(errors: &mut ErrorList, path: &Path, kind: &str, source: &Map, version: Version) {
     let empty = Map::new();
     let target = source.map("target").unwrap_or(&empty);
     let has = |key: &str| target.field(key).is_some();
@@ -238,7 +235,7 @@ fn check_source(errors: &mut ErrorList, path: &Path, kind: &str, source: &Map<St
     }
 }
 
-fn check_resource(errors: &mut ErrorList, path: &Path, kind: &str, source: &Map<String, Value>) {
+fn check_resource(errors: &mut ErrorList, path: &Path, kind: &str, source: &Map) {
     let (name, container) = (source.str("name"), source.str("container"));
     if name.is_empty() {
         errors.push(FieldError::required(&path.child("name"), "must specify a resource name"));
@@ -254,7 +251,7 @@ fn check_resource(errors: &mut ErrorList, path: &Path, kind: &str, source: &Map<
     }
 }
 
-fn check_identifier(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>) {
+fn check_identifier(errors: &mut ErrorList, path: &Path, source: &Map) {
     let path = path.child("metric").child("name");
     let name = source.map("metric").map_or("", |metric| metric.str("name"));
     if name.is_empty() {
@@ -264,7 +261,7 @@ fn check_identifier(errors: &mut ErrorList, path: &Path, source: &Map<String, Va
     }
 }
 
-fn check_target(errors: &mut ErrorList, path: &Path, target: &Map<String, Value>) {
+fn check_target(errors: &mut ErrorList, path: &Path, target: &Map) {
     let kind = target.str("type");
     if kind.is_empty() {
         errors.push(FieldError::required(&path.child("type"), "must specify a metric target type"));
@@ -282,7 +279,7 @@ fn check_target(errors: &mut ErrorList, path: &Path, target: &Map<String, Value>
     }
 }
 
-fn check_rules(errors: &mut ErrorList, path: &Path, rules: &Map<String, Value>) {
+fn check_rules(errors: &mut ErrorList, path: &Path, rules: &Map) {
     if let Some(window) = rules.int("stabilizationWindowSeconds") {
         let path = path.child("stabilizationWindowSeconds");
         if window < 0 {

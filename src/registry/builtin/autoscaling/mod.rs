@@ -3,11 +3,9 @@
 
 mod hpa;
 
-use serde_json::{Map, Value, json};
-
 pub use hpa::HorizontalPodAutoscalers;
 
-use crate::meta::{Gvk, Object, i64_at, str_at};
+use crate::meta::{Gvk, Key, Map, Object, Value, i64_at, json, str_at};
 use crate::registry::resource::{Conversion, KindVersions, Version};
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
@@ -128,7 +126,7 @@ impl Conversion for AutoscalerConversion {
         let metrics = take(object, "spec", "metrics");
         let metrics = metrics.as_ref().and_then(Value::as_array).map_or(&[] as &[Value], Vec::as_slice);
         if let Some(percent) = metrics.iter().find_map(cpu_utilization) {
-            object.section_mut("spec").insert("targetCPUUtilizationPercentage".to_owned(), percent.into());
+            object.section_mut("spec").insert("targetCPUUtilizationPercentage", percent.into());
         }
         let others: Vec<Value> = metrics.iter().filter(|one| cpu_utilization(one).is_none()).map(|one| metric_to_v1(one, false)).collect();
         if !others.is_empty() {
@@ -140,7 +138,7 @@ impl Conversion for AutoscalerConversion {
         let current = take(object, "status", "currentMetrics");
         if let Some(current) = current.as_ref().and_then(Value::as_array).filter(|current| !current.is_empty()) {
             if let Some(percent) = current.iter().find_map(current_cpu_utilization) {
-                object.section_mut("status").insert("currentCPUUtilizationPercentage".to_owned(), percent.into());
+                object.section_mut("status").insert("currentCPUUtilizationPercentage", percent.into());
             }
             carried.push((CURRENT_METRICS, current.iter().map(|one| metric_to_v1(one, true)).collect()));
         }
@@ -163,15 +161,15 @@ impl Conversion for AutoscalerConversion {
         if target.is_some() || metrics.is_empty() {
             metrics.push(cpu_metric(target.unwrap_or_else(|| DEFAULT_CPU_UTILIZATION.into())));
         }
-        object.section_mut("spec").insert("metrics".to_owned(), Value::Array(metrics));
+        object.section_mut("spec").insert("metrics", Value::Array(metrics));
         if let Some(behavior) = behavior.filter(|behavior| behavior.as_object().is_some_and(|all| !all.is_empty())) {
-            object.section_mut("spec").insert("behavior".to_owned(), behavior);
+            object.section_mut("spec").insert("behavior", behavior);
         }
         if !current.is_empty() {
-            object.section_mut("status").insert("currentMetrics".to_owned(), Value::Array(current));
+            object.section_mut("status").insert("currentMetrics", Value::Array(current));
         }
         if !conditions.is_empty() {
-            object.section_mut("status").insert("conditions".to_owned(), Value::Array(conditions));
+            object.section_mut("status").insert("conditions", Value::Array(conditions));
         }
         set_carriers(object, Vec::new());
     }
@@ -217,7 +215,7 @@ fn behavior_of_go(value: Value) -> Value {
         Value::Object(members) => {
             let named = members.into_iter().filter(|(_, value)| !value.is_null()).map(|(go, value)| {
                 let known = DIRECTIONS.iter().chain(&RULES).chain(&POLICY).find(|(json, _)| json.eq_ignore_ascii_case(&go));
-                (known.map_or(go, |(json, _)| (*json).to_owned()), behavior_of_go(value))
+                (known.map_or(go, |(json, _)| Key::new(json)), behavior_of_go(value))
             });
             Value::Object(named.collect())
         }
@@ -288,9 +286,9 @@ fn metric_to_v2(metric: &Value, status: bool) -> Value {
     out
 }
 
-fn convert(metric: &Value, status: bool, copy: impl Fn(&Value, &Member, &mut Map<String, Value>)) -> Value {
+fn convert(metric: &Value, status: bool, copy: impl Fn(&Value, &Member, &mut Map)) -> Value {
     let mut out = Map::new();
-    out.insert("type".to_owned(), str_at(metric, "/type").into());
+    out.insert("type", str_at(metric, "/type").into());
     for source in &SOURCES {
         let Some(value) = metric.get(source.key) else { continue };
         let mut converted = Map::new();
@@ -303,7 +301,7 @@ fn convert(metric: &Value, status: bool, copy: impl Fn(&Value, &Member, &mut Map
 }
 
 /// Puts a value at a path of one or two keys.
-fn put(out: &mut Map<String, Value>, path: &str, value: Value) {
+fn put(out: &mut Map, path: &'static str, value: Value) {
     let path = path.trim_start_matches('/');
     match path.split_once('/') {
         None => {
@@ -330,7 +328,7 @@ fn set_target_types(metric: &mut Value) {
             "external" if target.contains_key("value") => "Value",
             _ => "AverageValue",
         };
-        target.insert("type".to_owned(), kind.into());
+        target.insert("type", kind.into());
     }
 }
 

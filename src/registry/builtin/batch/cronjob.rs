@@ -1,11 +1,9 @@
 //! CronJobs: jobs on a schedule (`pkg/registry/batch/cronjob`).
 
-use serde_json::{Map, Value};
-
 use super::cron::{is_time_zone, schedule_problem};
 use super::job::default_pods;
 use super::job_spec::{check_job_spec, spec_warnings};
-use crate::meta::{ErrorList, FieldError, Object, Path};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value};
 use crate::registry::builtin::apps::pod_name_warning;
 use crate::registry::builtin::core::pod::PodOptions;
 use crate::registry::builtin::defaults::{fill, fill_text, part_or_new};
@@ -76,7 +74,7 @@ fn check_spec(object: &Object, old: Option<&Object>) -> ErrorList {
     }
     let policy = spec.str("concurrencyPolicy");
     required_one_of(&mut errors, &path.child("concurrencyPolicy"), policy, &["Allow", "Forbid", "Replace"]);
-    let template = |spec: &Map<String, Value>| spec.map("jobTemplate").and_then(|template| template.map("spec")).cloned();
+    let template = |spec: &Map| spec.map("jobTemplate").and_then(|template| template.map("spec")).cloned();
     let (job, old_job) = (template(spec).unwrap_or_default(), before.and_then(template).unwrap_or_default());
     let options = PodOptions::of_templates(job.field("template"), old_job.field("template"));
     check_job_template(&mut errors, &path.child("jobTemplate").child("spec"), &job, &options);
@@ -86,7 +84,7 @@ fn check_spec(object: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-fn check_job_template(errors: &mut ErrorList, path: &Path, job: &Map<String, Value>, options: &PodOptions) {
+fn check_job_template(errors: &mut ErrorList, path: &Path, job: &Map, options: &PodOptions) {
     check_job_spec(errors, path, job, options);
     if let Some(selector) = job.field("selector") {
         errors.push(FieldError::invalid(&path.child("selector"), selector.clone(), "`selector` will be auto-generated"));
@@ -96,7 +94,7 @@ fn check_job_template(errors: &mut ErrorList, path: &Path, job: &Map<String, Val
     }
 }
 
-fn check_schedule(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>, old: Option<&Map<String, Value>>) {
+fn check_schedule(errors: &mut ErrorList, path: &Path, spec: &Map, old: Option<&Map>) {
     let schedule = spec.str("schedule");
     if schedule.is_empty() {
         errors.push(FieldError::required(path, ""));

@@ -2,13 +2,11 @@
 
 use std::borrow::Cow;
 
-use serde_json::{Map, Value};
-
 use super::job_spec::{check_job_spec, spec_warnings};
 use super::job_status::{check_status_update, is_true};
 use super::policies::{failure_policy_shown, success_policy_shown};
 use crate::meta::selector::FieldReader;
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::builtin::apps::pod_name_warning;
 use crate::registry::builtin::core::internal;
 use crate::registry::builtin::core::pod::{PodOptions, default_template};
@@ -107,7 +105,7 @@ impl Strategy for Jobs {
 }
 
 /// The defaults of what a job's spec holds: the template, and the conditions that a failure policy asks for.
-pub(super) fn default_pods(spec: &mut Map<String, Value>) {
+pub(super) fn default_pods(spec: &mut Map) {
     if let Some(policy) = part(spec, "podFailurePolicy") {
         for rule in parts(policy, "rules") {
             for pattern in parts(rule, "onPodConditions") {
@@ -125,7 +123,7 @@ fn labels_from_template(object: &mut Object) {
     }
     let labels = object.at("/spec/template/metadata/labels").and_then(Value::as_object).filter(|labels| !labels.is_empty());
     if let Some(labels) = labels.cloned() {
-        object.metadata_mut().insert("labels".to_owned(), labels.into());
+        object.metadata_mut().insert("labels", labels.into());
     }
 }
 
@@ -186,13 +184,13 @@ fn check_generated_selector(errors: &mut ErrorList, object: &Object, old: Option
             Some(_) => {}
         }
     }
-    let made: Map<String, Value> = expected.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
+    let made: Map = expected.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
     if is_usable(selector) && !label_selector_matches(Some(selector), Some(&made)) {
         errors.push(FieldError::invalid(&Path::new("spec").child("selector"), selector.clone(), "`selector` not auto-generated"));
     }
 }
 
-fn is_usable(selector: &Map<String, Value>) -> bool {
+fn is_usable(selector: &Map) -> bool {
     let mut errors = Vec::new();
     validate_label_selector(&mut errors, &Path::default(), Some(selector), SelectorOptions::default());
     errors.is_empty()
@@ -251,7 +249,7 @@ fn check_unchanged(errors: &mut ErrorList, object: &Object, old: &Object) {
 }
 
 /// The template stays as it is, but for where pods may run and what they need while the job is suspended and idle.
-fn check_template_unchanged(errors: &mut ErrorList, path: &Path, new: &Map<String, Value>, before: &Map<String, Value>, old: &Object) {
+fn check_template_unchanged(errors: &mut ErrorList, path: &Path, new: &Map, before: &Map, old: &Object) {
     let empty = Map::new();
     let template = new.map("template").unwrap_or(&empty);
     let mut allowed = before.map("template").cloned().unwrap_or_default();
@@ -280,18 +278,18 @@ fn check_template_unchanged(errors: &mut ErrorList, path: &Path, new: &Map<Strin
     }
 }
 
-fn immutable_template(errors: &mut ErrorList, path: &Path, new: &Map<String, Value>, old: &Map<String, Value>) {
+fn immutable_template(errors: &mut ErrorList, path: &Path, new: &Map, old: &Map) {
     if !same(Some(&Value::Object(new.clone())), Some(&Value::Object(old.clone()))) {
         let empty = Map::new();
         let mut shown = new.map("metadata").cloned().unwrap_or_default();
         shown.retain(|_, value| !value.is_null());
-        shown.insert("Spec".to_owned(), internal::json("PodSpec", new.map("spec").unwrap_or(&empty)));
+        shown.insert("Spec", internal::json("PodSpec", new.map("spec").unwrap_or(&empty)));
         errors.push(FieldError::invalid(path, shown, IMMUTABLE));
     }
 }
 
 /// Takes over what a template that may be rescheduled can change.
-fn allow_directives(old: &mut Map<String, Value>, new: &Map<String, Value>) {
+fn allow_directives(old: &mut Map, new: &Map) {
     let empty = Value::Null;
     let (new_meta, new_spec) = (new.field("metadata").unwrap_or(&empty), new.field("spec").unwrap_or(&empty));
     let metadata = part_or_new(old, "metadata");
@@ -307,7 +305,7 @@ fn allow_directives(old: &mut Map<String, Value>, new: &Map<String, Value>) {
     follow(affinity, &node_affinity.cloned().map_or(Value::Null, Value::Object), "nodeAffinity");
 }
 
-fn follow(target: &mut Map<String, Value>, source: &Value, key: &str) {
+fn follow(target: &mut Map, source: &Value, key: &str) {
     match source.field(key) {
         Some(value) => target.insert(key.to_owned(), value.clone()),
         None => target.shift_remove(key),

@@ -1,9 +1,7 @@
 //! The spec of a job, of its own or in a template (`pkg/apis/batch/validation`, validateJobSpec).
 
-use serde_json::{Map, Value};
-
 use super::policies::{check_failure_policy, check_success_policy, success_policy_shown};
-use crate::meta::{ErrorList, FieldError, Path};
+use crate::meta::{ErrorList, FieldError, Map, Path};
 use crate::registry::builtin::core::pod::{PodOptions, template_warnings, validate_template};
 use crate::registry::validation::{Fields, domain_prefixed_path, not_negative, one_of};
 
@@ -15,7 +13,7 @@ const HIGH_COMPLETIONS_MAX: i64 = 10_000;
 /// The longest `managedBy`.
 const MANAGED_BY_MAX: usize = 63;
 
-pub(super) fn check_job_spec(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>, options: &PodOptions) {
+pub(super) fn check_job_spec(errors: &mut ErrorList, path: &Path, spec: &Map, options: &PodOptions) {
     for key in ["parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished", "backoffLimitPerIndex"] {
         not_negative(errors, &path.child(key), spec.int(key).unwrap_or(0));
     }
@@ -63,7 +61,7 @@ pub(super) fn check_job_spec(errors: &mut ErrorList, path: &Path, spec: &Map<Str
     check_template(errors, path, spec, options);
 }
 
-fn check_indexed(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>) {
+fn check_indexed(errors: &mut ErrorList, path: &Path, spec: &Map) {
     let (completions, parallelism, failed) = (spec.int("completions"), spec.int("parallelism"), spec.int("maxFailedIndexes"));
     if completions.is_none() {
         errors.push(FieldError::required(&path.child("completions"), "when completion mode is Indexed"));
@@ -98,7 +96,7 @@ fn check_indexed(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>)
     }
 }
 
-fn check_template(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>, options: &PodOptions) {
+fn check_template(errors: &mut ErrorList, path: &Path, spec: &Map, options: &PodOptions) {
     let empty = Map::new();
     let template = spec.map("template").unwrap_or(&empty);
     validate_template(errors, &path.child("template"), template, options);
@@ -115,7 +113,7 @@ fn check_template(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>
 }
 
 /// What to say in Warning headers of a job's spec that is new or changed.
-pub(super) fn spec_warnings(path: &Path, spec: Option<&Map<String, Value>>) -> Vec<String> {
+pub(super) fn spec_warnings(path: &Path, spec: Option<&Map>) -> Vec<String> {
     let mut warnings = Vec::new();
     let Some(spec) = spec else { return warnings };
     let count = |key: &str| spec.int(key).unwrap_or(0);

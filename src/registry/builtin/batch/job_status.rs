@@ -1,10 +1,8 @@
 //! The status of a job: how it may change (`pkg/apis/batch/validation`, validateJobStatus). A rule is asked only where the fields
 //! it is about have changed, so that a status that breaks one can still be written otherwise.
 
-use serde_json::{Map, Value, json};
-
 use super::indexes::{count_indexes, overlap};
-use crate::meta::{ErrorList, FieldError, Object, Path, time};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, time};
 use crate::registry::validation::{Fields, invalid_unshown, not_negative, same};
 
 /// Whether a condition is True.
@@ -20,7 +18,7 @@ fn has_condition(object: &Object, kind: &str, status: &str) -> bool {
 struct Change<'a> {
     job: &'a Object,
     old: &'a Object,
-    new_status: &'a Map<String, Value>,
+    new_status: &'a Map,
     path: Path,
 }
 

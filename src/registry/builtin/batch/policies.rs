@@ -1,9 +1,7 @@
 //! What a job makes of pods that failed, and when it has succeeded.
 
-use serde_json::{Map, Value, json};
-
 use super::indexes::count_indexes;
-use crate::meta::{ErrorList, FieldError, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Path, Value, json, names};
 use crate::registry::validation::{Fields, invalid_each, invalid_unshown, not_negative};
 
 /// Bounds of a failure policy: rules, exit codes and conditions of a rule.
@@ -18,7 +16,7 @@ const ACTIONS: &[&str] = &["Count", "FailIndex", "FailJob", "Ignore"];
 const OPERATORS: &[&str] = &["In", "NotIn"];
 const STATUSES: &[&str] = &["False", "True", "Unknown"];
 
-pub(super) fn check_failure_policy(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>) {
+pub(super) fn check_failure_policy(errors: &mut ErrorList, path: &Path, spec: &Map) {
     let rules = spec.map("podFailurePolicy").map_or(&[][..], |policy| policy.list("rules"));
     let path = path.child("rules");
     if rules.len() > FAILURE_RULES_MAX {
@@ -69,7 +67,7 @@ fn check_failure_rule(errors: &mut ErrorList, path: &Path, rule: &Value, per_ind
     }
 }
 
-fn check_exit_codes(errors: &mut ErrorList, path: &Path, codes: &Map<String, Value>, containers: &[&str]) {
+fn check_exit_codes(errors: &mut ErrorList, path: &Path, codes: &Map, containers: &[&str]) {
     let operator = codes.str("operator");
     listed(errors, &path.child("operator"), operator, OPERATORS);
     if let Some(name) = codes.opt_str("containerName").filter(|name| !containers.contains(name)) {

@@ -6,9 +6,8 @@ use std::collections::BTreeSet;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value, json};
 
-use crate::meta::{ErrorList, FieldError, Object, Path, time};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, time};
 use crate::registry::builtin::core::pod::check_signer_name;
 use crate::registry::validation::{Fields, one_of};
 use crate::registry::{Context, Strategy, Subresource};
@@ -61,10 +60,10 @@ impl Strategy for CertificateSigningRequests {
             }
         }
         if !user.groups.is_empty() {
-            spec.insert("groups".to_owned(), json!(user.groups));
+            spec.insert("groups", json!(user.groups));
         }
         if !user.extra.is_empty() {
-            spec.insert("extra".to_owned(), json!(user.extra));
+            spec.insert("extra", json!(user.extra));
         }
     }
 
@@ -84,7 +83,7 @@ impl Strategy for CertificateSigningRequests {
                 copy(object, old, "status");
                 let status = object.section_mut("status");
                 match conditions {
-                    Some(conditions) => status.insert("conditions".to_owned(), conditions),
+                    Some(conditions) => status.insert("conditions", conditions),
                     None => status.shift_remove("conditions"),
                 };
             }
@@ -135,7 +134,7 @@ fn of_kind<'a>(object: &'a Object, kind: &str) -> Vec<&'a Value> {
     object.array_at("/status/conditions").iter().filter(|condition| condition.str("type") == kind).collect()
 }
 
-fn conditions_mut(object: &mut Object) -> impl Iterator<Item = &mut Map<String, Value>> {
+fn conditions_mut(object: &mut Object) -> impl Iterator<Item = &mut Map> {
     object.at_mut("/status/conditions").and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
@@ -154,13 +153,13 @@ fn date_conditions(ctx: &Context, object: &mut Object, old: &Object) {
     let now = time::format(ctx.now.as_second());
     for condition in conditions_mut(object) {
         if condition.str("lastUpdateTime").is_empty() {
-            condition.insert("lastUpdateTime".to_owned(), now.as_str().into());
+            condition.insert("lastUpdateTime", now.as_str().into());
         }
         if condition.str("lastTransitionTime").is_empty() {
             let alike = |one: &&Value| one.str("type") == condition.str("type") && one.str("status") == condition.str("status");
             let mut earlier = old.array_at("/status/conditions").iter().filter(alike).map(|one| one.str("lastTransitionTime"));
             let since = earlier.find(|since| !since.is_empty()).unwrap_or(&now).to_owned();
-            condition.insert("lastTransitionTime".to_owned(), since.into());
+            condition.insert("lastTransitionTime", since.into());
         }
     }
 }

@@ -1,10 +1,8 @@
 //! PersistentVolumeClaims, also those that are templates in other kinds.
 
-use serde_json::{Map, Value, json};
-
 use super::pod::{fraction, fraction_warning};
 use super::resources::{check_positive, check_quantity};
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
 use crate::registry::builtin::defaults::{fill, fill_text, part_or_new};
 use crate::registry::builtin::quantity::{quantity, round_amounts, round_requirements};
 use crate::registry::validation::{Fields, IMMUTABLE, SelectorOptions, immutable, invalid_each, same, validate_label_selector};
@@ -28,7 +26,7 @@ impl Strategy for Claims {
     }
 
     fn prepare_for_create(&self, _ctx: &Context, object: &mut Object) {
-        object.insert("status".to_owned(), json!({"phase": "Pending"}));
+        object.insert("status", json!({"phase": "Pending"}));
         let spec = object.section_mut("spec");
         drop_foreign_source(spec, None);
         mirror_sources(spec);
@@ -71,7 +69,7 @@ impl Strategy for Claims {
 }
 
 /// Warns of parts of bytes in the spec of a claim, of an object or of a template.
-pub fn claim_warnings(warnings: &mut Vec<String>, path: &Path, spec: &Map<String, Value>) {
+pub fn claim_warnings(warnings: &mut Vec<String>, path: &Path, spec: &Map) {
     let Some(resources) = spec.map("resources") else { return };
     for key in ["requests", "limits"] {
         if let Some(text) = resources.map(key).and_then(|amounts| amounts.get("storage")).and_then(fraction) {
@@ -81,7 +79,7 @@ pub fn claim_warnings(warnings: &mut Vec<String>, path: &Path, spec: &Map<String
 }
 
 /// Defaults of a claim: of the object itself and of templates of it.
-pub fn default_claim(claim: &mut Map<String, Value>) {
+pub fn default_claim(claim: &mut Map) {
     let status = part_or_new(claim, "status");
     fill_text(status, "phase", "Pending");
     round_amounts(status, "capacity");
@@ -91,12 +89,12 @@ pub fn default_claim(claim: &mut Map<String, Value>) {
     round_requirements(spec, "resources");
 }
 
-fn source_is_known(source: &Map<String, Value>) -> bool {
+fn source_is_known(source: &Map) -> bool {
     matches!((source.str("apiGroup"), source.str("kind")), ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot"))
 }
 
 /// `dataSource` holds claims and snapshots only; anything else is dropped, unless it is there already.
-fn drop_foreign_source(spec: &mut Map<String, Value>, old: Option<&Map<String, Value>>) {
+fn drop_foreign_source(spec: &mut Map, old: Option<&Map>) {
     let in_use = old.is_some_and(|old| old.field("dataSource").is_some() || old.field("dataSourceRef").is_some());
     if !in_use && spec.field("dataSourceRef").is_none() && !spec.map("dataSource").is_some_and(source_is_known) {
         spec.shift_remove("dataSource");
@@ -104,23 +102,23 @@ fn drop_foreign_source(spec: &mut Map<String, Value>, old: Option<&Map<String, V
 }
 
 /// `dataSource` and `dataSourceRef` say the same, whichever was given.
-fn mirror_sources(spec: &mut Map<String, Value>) {
+fn mirror_sources(spec: &mut Map) {
     match (spec.map("dataSource"), spec.map("dataSourceRef")) {
         (Some(source), None) => {
             let source = source.clone();
-            spec.insert("dataSourceRef".to_owned(), source.into());
+            spec.insert("dataSourceRef", source.into());
         }
         (None, Some(reference)) if reference.str("namespace").is_empty() => {
             let mut source = reference.clone();
             source.shift_remove("namespace");
-            spec.insert("dataSource".to_owned(), source.into());
+            spec.insert("dataSource", source.into());
         }
         _ => {}
     }
 }
 
 /// Checks the spec of a claim, of an object or of a template.
-pub fn validate_claim_spec(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>) {
+pub fn validate_claim_spec(errors: &mut ErrorList, path: &Path, spec: &Map) {
     let modes = spec.list("accessModes");
     if modes.is_empty() {
         errors.push(FieldError::required(&path.child("accessModes"), "at least 1 access mode is required"));
@@ -161,14 +159,14 @@ pub fn check_access_modes(errors: &mut ErrorList, path: &Path, modes: &[Value]) 
     }
 }
 
-fn check_class(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>, key: &str) {
+fn check_class(errors: &mut ErrorList, path: &Path, spec: &Map, key: &str) {
     let class = spec.str(key);
     if !class.is_empty() {
         invalid_each(errors, &path.child(key), class, names::dns1123_subdomain(class));
     }
 }
 
-fn check_sources(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>) {
+fn check_sources(errors: &mut ErrorList, path: &Path, spec: &Map) {
     for key in ["dataSource", "dataSourceRef"] {
         let Some(source) = spec.map(key) else { continue };
         let path = path.child(key);

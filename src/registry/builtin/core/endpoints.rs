@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use super::pod::PROTOCOLS;
 use crate::meta::{ErrorList, FieldError, Object, Path, names};

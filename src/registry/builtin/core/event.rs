@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, FieldError, Object, Path, names};

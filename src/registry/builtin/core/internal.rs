@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use serde_json::{Map, Value};
-
 use super::line_diff::unified;
+use crate::meta::{Map, Value};
 use crate::registry::validation::Fields;
 
 /// Structs nest at most so deep.
@@ -33,7 +32,7 @@ static SHAPES: LazyLock<HashMap<&'static str, Vec<Shape>>> = LazyLock::new(|| {
 });
 
 /// A struct of v1 as its internal counterpart: Go names in Go order, everything shown.
-pub fn json(kind: &str, value: &Map<String, Value>) -> Value {
+pub fn json(kind: &str, value: &Map) -> Value {
     let mut out = Map::new();
     fill(&mut out, kind, value, value, DEPTH_MAX);
     Value::Object(out)
@@ -45,7 +44,7 @@ pub fn json_list(kind: &str, list: &[Value]) -> Value {
 }
 
 /// `outer` is the struct that holds `value` in v1: some fields have moved in since.
-fn fill(out: &mut Map<String, Value>, kind: &str, value: &Map<String, Value>, outer: &Map<String, Value>, depth: usize) {
+fn fill(out: &mut Map, kind: &str, value: &Map, outer: &Map, depth: usize) {
     for shape in SHAPES.get(kind).map_or(&[][..], Vec::as_slice) {
         if shape.go == "." {
             match (shape.json, shape.kind) {
@@ -63,8 +62,8 @@ fn fill(out: &mut Map<String, Value>, kind: &str, value: &Map<String, Value>, ou
     }
 }
 
-fn show(kind: &str, field: Option<&Value>, holder: &Map<String, Value>, depth: usize) -> Value {
-    let of_struct = |name: &str, value: &Map<String, Value>| {
+fn show(kind: &str, field: Option<&Value>, holder: &Map, depth: usize) -> Value {
+    let of_struct = |name: &str, value: &Map| {
         let mut out = Map::new();
         fill(&mut out, name, value, holder, depth);
         Value::Object(out)
@@ -93,7 +92,7 @@ fn show(kind: &str, field: Option<&Value>, holder: &Map<String, Value>, depth: u
 }
 
 /// The difference of two structs, line by line of their indented JSON.
-pub fn diff(kind: &str, old: &Map<String, Value>, new: &Map<String, Value>) -> String {
+pub fn diff(kind: &str, old: &Map, new: &Map) -> String {
     unified(&pretty(&json(kind, old)), &pretty(&json(kind, new)))
 }
 
@@ -143,9 +142,9 @@ fn escaped(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
-    fn map(value: Value) -> Map<String, Value> {
+    fn map(value: Value) -> Map {
         match value {
             Value::Object(map) => map,
             _ => Map::new(),
@@ -166,7 +165,7 @@ mod tests {
     fn differences_read_as_clients_know_them() {
         let old = map(json!({"restartPolicy": "Always", "terminationGracePeriodSeconds": 30}));
         let mut new = old.clone();
-        new.insert("restartPolicy".to_owned(), "Never".into());
+        new.insert("restartPolicy", "Never".into());
         let want = "@@ -3,7 +3,7 @@\n  \"InitContainers\": null,\n  \"Containers\": null,\n  \"EphemeralContainers\": null,\n\
                     - \"RestartPolicy\": \"Always\",\n+ \"RestartPolicy\": \"Never\",\n  \"TerminationGracePeriodSeconds\": 30,\n  \
                     \"ActiveDeadlineSeconds\": null,\n  \"DNSPolicy\": \"\",\n";

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
-
 use super::resources::{allows_overcommit, check_container_name, check_name, shown};
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::builtin::defaults::{part, part_or_new, parts};
 use crate::registry::builtin::quantity::{quantity, round_amounts};
 use crate::registry::validation::{Fields, invalid_each};
@@ -52,7 +50,7 @@ impl Strategy for LimitRanges {
 }
 
 /// Amounts of one map become those of another where it has none.
-fn fill_missing(limit: &mut Map<String, Value>, key: &str, from: &str) {
+fn fill_missing(limit: &mut Map, key: &'static str, from: &str) {
     let amounts = limit.map(from).cloned().unwrap_or_default();
     if amounts.is_empty() {
         return;
@@ -63,7 +61,7 @@ fn fill_missing(limit: &mut Map<String, Value>, key: &str, from: &str) {
     }
 }
 
-fn check_limit(errors: &mut ErrorList, path: &Path, limit: &Map<String, Value>) {
+fn check_limit(errors: &mut ErrorList, path: &Path, limit: &Map) {
     let kind = limit.str("type");
     let of_container = matches!(kind, "Pod" | "Container");
     let mut names = BTreeSet::new();
@@ -99,7 +97,7 @@ fn check_limit(errors: &mut ErrorList, path: &Path, limit: &Map<String, Value>) 
 }
 
 /// The amounts of one resource against one another.
-fn check_amounts(errors: &mut ErrorList, path: &Path, limit: &Map<String, Value>, name: &str, of_pod: bool) {
+fn check_amounts(errors: &mut ErrorList, path: &Path, limit: &Map, name: &str, of_pod: bool) {
     let amount = |key: &str| limit.map(key).and_then(|amounts| amounts.field(name));
     let (min, max, ratio) = (amount("min"), amount("max"), amount("maxLimitRequestRatio"));
     let (default, request) = if of_pod { (None, None) } else { (amount("default"), amount("defaultRequest")) };

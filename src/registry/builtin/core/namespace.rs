@@ -1,8 +1,6 @@
 //! Namespaces: the label with their name, the finalizer that empties them, and the phase between.
 
-use serde_json::{Value, json};
-
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Object, Path, Value, json, names};
 use crate::registry::validation::{Fields, invalid_each};
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -18,13 +16,13 @@ impl Strategy for Namespaces {
         label_with_name(object);
         let status = object.section_mut("status");
         if status.str("phase").is_empty() {
-            status.insert("phase".to_owned(), "Active".into());
+            status.insert("phase", "Active".into());
         }
     }
 
     fn prepare_for_create(&self, _ctx: &Context, object: &mut Object) {
         label_with_name(object);
-        object.insert("status".to_owned(), json!({"phase": "Active"}));
+        object.insert("status", json!({"phase": "Active"}));
         let finalizers = object.section_mut("spec").entry("finalizers").or_insert_with(|| json!([]));
         if let Value::Array(finalizers) = finalizers
             && !finalizers.iter().any(|one| one == KUBERNETES)
@@ -82,7 +80,7 @@ impl Strategy for Namespaces {
     /// A namespace has no grace period: it waits for its finalizers, in a phase of its own.
     fn mark_deleting(&self, object: &mut Object) {
         object.metadata_mut().shift_remove("deletionGracePeriodSeconds");
-        object.section_mut("status").insert("phase".to_owned(), "Terminating".into());
+        object.section_mut("status").insert("phase", "Terminating".into());
         // Its end waits for its content, not for time.
         object.metadata_mut().shift_remove("deletionGracePeriodSeconds");
     }

@@ -3,13 +3,11 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use serde_json::{Map, Value, json};
-
 use super::internal;
 use super::pod::EFFECTS;
 use super::resources::check_quantity;
 use crate::meta::selector::FieldReader;
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
 use crate::registry::builtin::defaults::part;
 use crate::registry::builtin::quantity::round_amounts;
 use crate::registry::strategy::text_or;
@@ -26,7 +24,7 @@ impl Strategy for Nodes {
             round_amounts(status, "capacity");
             match status.map("capacity").cloned() {
                 Some(capacity) if status.field("allocatable").is_none() => {
-                    status.insert("allocatable".to_owned(), capacity.into());
+                    status.insert("allocatable", capacity.into());
                 }
                 _ => round_amounts(status, "allocatable"),
             }
@@ -104,10 +102,10 @@ fn pod_ranges(object: &mut Object) {
     let first = spec.list("podCIDRs").first().and_then(Value::as_str).unwrap_or("").to_owned();
     let single = spec.str("podCIDR").to_owned();
     match (single.is_empty(), first.is_empty()) {
-        (false, true) => spec.insert("podCIDRs".to_owned(), json!([single])),
-        (true, false) => spec.insert("podCIDR".to_owned(), first.into()),
+        (false, true) => spec.insert("podCIDRs", json!([single])),
+        (true, false) => spec.insert("podCIDR", first.into()),
         // The singular wins: an old client changed it and left the list alone.
-        (false, false) if single != first => spec.insert("podCIDRs".to_owned(), json!([single])),
+        (false, false) if single != first => spec.insert("podCIDRs", json!([single])),
         _ => None,
     };
 }
@@ -130,7 +128,7 @@ fn check_annotations(errors: &mut ErrorList, object: &Object) {
     if avoid.is_empty() {
         return;
     }
-    if let Err(error) = serde_json::from_str::<Map<String, Value>>(avoid) {
+    if let Err(error) = serde_json::from_str::<Map>(avoid) {
         let why = if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() };
         let path = Path::new("metadata").child("annotations").child("AvoidPods");
         errors.push(FieldError::invalid(&path, AVOID_PODS, why));

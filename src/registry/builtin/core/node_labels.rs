@@ -1,8 +1,6 @@
 //! Labels of nodes that are no longer used, and what to say to who still selects by them (upstream `pkg/api/node`).
 
-use serde_json::{Map, Value};
-
-use crate::meta::{Path, names};
+use crate::meta::{Map, Path, names};
 use crate::registry::validation::Fields;
 
 const DEPRECATED: [(&str, &str); 8] = [
@@ -22,7 +20,7 @@ pub fn deprecation(label: &str) -> Option<&'static str> {
 }
 
 /// Warns of such labels in one term of a node selector, and of values that no label can have where `values` asks for it.
-pub fn term_warnings(warnings: &mut Vec<String>, path: &Path, term: &Map<String, Value>, values: bool) {
+pub fn term_warnings(warnings: &mut Vec<String>, path: &Path, term: &Map, values: bool) {
     for (index, expression) in term.list("matchExpressions").iter().enumerate() {
         let at = || path.child("matchExpressions").index(index);
         let key = expression.str("key");

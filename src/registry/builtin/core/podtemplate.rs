@@ -1,6 +1,6 @@
 //! PodTemplates: a template that stands alone.
 
-use serde_json::Map;
+use crate::meta::Map;
 
 use super::pod::{PodOptions, default_template, template_warnings, validate_template};
 use crate::meta::{ErrorList, Object, Path};

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value, json};
-
 use super::resources::{check_quantity, check_quota_name, is_standard_quota};
-use crate::meta::{ErrorList, FieldError, Object, Path};
+use crate::meta::{ErrorList, FieldError, Key, Map, Object, Path, Value, json};
 use crate::registry::builtin::defaults::part;
 use crate::registry::builtin::quantity::{quantity, round_amounts};
 use crate::registry::validation::{Fields, IMMUTABLE};
@@ -75,7 +73,7 @@ impl Strategy for ResourceQuotas {
     }
 }
 
-fn check_amounts(errors: &mut ErrorList, path: &Path, holder: &Map<String, Value>, key: &str) {
+fn check_amounts(errors: &mut ErrorList, path: &Path, holder: &Map, key: &str) {
     for (name, amount) in holder.entries(key) {
         let path = path.key(name);
         check_quota_name(errors, &path, name);
@@ -107,7 +105,7 @@ fn check_spec(errors: &mut ErrorList, object: &Object) {
 }
 
 /// The resources of a quota that a scope does not go with.
-fn unfit<'a>(spec: &'a Map<String, Value>, scope: &'a str) -> impl Iterator<Item = &'a String> {
+fn unfit<'a>(spec: &'a Map, scope: &'a str) -> impl Iterator<Item = &'a Key> {
     let fits = move |resource: &str| {
         let compute = matches!(resource, "cpu" | "memory" | "limits.cpu" | "limits.memory" | "requests.cpu" | "requests.memory");
         match scope {
@@ -130,7 +128,7 @@ fn conflicts(has: impl Fn(&str) -> bool) -> impl Iterator<Item = ()> {
         .map(|_| ())
 }
 
-fn check_selector(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>, selector: &Map<String, Value>) {
+fn check_selector(errors: &mut ErrorList, path: &Path, spec: &Map, selector: &Map) {
     let requirements = selector.list("matchExpressions");
     for requirement in requirements {
         let (scope, operator) = (requirement.str("scopeName"), requirement.str("operator"));

@@ -1,9 +1,7 @@
 //! ReplicationControllers: ReplicaSets before there were selectors with expressions.
 
-use serde_json::{Map, Value};
-
 use super::pod::{PodOptions, default_template, template_warnings, validate_template};
-use crate::meta::{ErrorList, FieldError, Object, Path};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value};
 use crate::registry::builtin::apps::{pod_name_warning, status_counts};
 use crate::registry::builtin::defaults::{fill, part};
 use crate::registry::validation::{Fields, not_negative};
@@ -22,10 +20,10 @@ impl Strategy for ReplicationControllers {
         }
         let Some(labels) = labels else { return };
         if spec.map("selector").is_none_or(Map::is_empty) {
-            spec.insert("selector".to_owned(), labels.clone().into());
+            spec.insert("selector", labels.clone().into());
         }
         if object.labels().is_none_or(Map::is_empty) {
-            object.metadata_mut().insert("labels".to_owned(), labels.into());
+            object.metadata_mut().insert("labels", labels.into());
         }
     }
 

@@ -1,10 +1,8 @@
 //! Names and amounts of resources (CPU, memory, storage, ...), as pods, quotas, ranges and claims have them.
 
-use serde_json::{Map, Value};
-
 use crate::meta::names::{self, Problems};
 use crate::meta::quantity::Quantity;
-use crate::meta::{ErrorList, FieldError, Path};
+use crate::meta::{ErrorList, FieldError, Map, Path, Value};
 use crate::registry::builtin::quantity::quantity;
 use crate::registry::validation::{Fields, NOT_NEGATIVE, invalid_each};
 
@@ -149,7 +147,7 @@ pub struct Requirements<'a> {
 
 impl Requirements<'_> {
     /// Checks requests, limits and claims.
-    pub fn check(&self, errors: &mut ErrorList, path: &Path, resources: &Map<String, Value>) {
+    pub fn check(&self, errors: &mut ErrorList, path: &Path, resources: &Map) {
         let mut compute = false;
         let mut huge = false;
         for (name, amount) in resources.entries("limits") {

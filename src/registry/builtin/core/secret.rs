@@ -1,8 +1,8 @@
 //! Secrets: the types that demand certain keys, and `stringData`, which is written but never stored.
 
+use crate::meta::Value;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
 
 use super::configmap::stays_immutable;
 use super::{DATA_MAX, decoded_len};
@@ -25,7 +25,7 @@ impl Strategy for Secrets {
             }
         }
         if object.str("type").is_empty() {
-            object.insert("type".to_owned(), "Opaque".into());
+            object.insert("type", "Opaque".into());
         }
     }
 
@@ -185,7 +185,7 @@ fn pem_labels(text: &[u8]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     #[test]
     fn string_data_becomes_data() {

@@ -1,8 +1,6 @@
 //! ServiceAccounts.
 
-use serde_json::{Value, json};
-
-use crate::meta::Object;
+use crate::meta::{Object, Value, json};
 use crate::registry::validation::Fields;
 use crate::registry::{Context, Strategy, Subresource};
 

@@ -1,13 +1,11 @@
 //! PersistentVolumes.
 
-use serde_json::{Map, Value, json};
-
 use super::claim::{BETA_CLASS, BETA_CLASS_TEXT, VOLUME_MODES, check_access_modes};
 use super::internal;
 use super::node_labels::term_warnings;
 use super::pod::{Checked, check_node_selector, check_storage, default_storage};
 use super::resources::check_positive;
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
 use crate::registry::builtin::defaults::{fill, fill_text, part, part_or_new};
 use crate::registry::builtin::quantity::{quantity, round_amounts};
 use crate::registry::validation::{Fields, immutable, invalid_each, same};
@@ -85,7 +83,7 @@ impl Strategy for PersistentVolumes {
     }
 
     fn prepare_for_create(&self, ctx: &Context, object: &mut Object) {
-        object.insert("status".to_owned(), json!({"phase": "Pending", "lastPhaseTransitionTime": seconds(ctx)}));
+        object.insert("status", json!({"phase": "Pending", "lastPhaseTransitionTime": seconds(ctx)}));
     }
 
     fn prepare_for_update(&self, ctx: &Context, sub: Subresource, object: &mut Object, old: &Object) {
@@ -98,10 +96,10 @@ impl Strategy for PersistentVolumes {
         let now = status.field("lastPhaseTransitionTime").cloned();
         if same_phase && now.is_none() {
             if let Some(was) = was {
-                status.insert("lastPhaseTransitionTime".to_owned(), was);
+                status.insert("lastPhaseTransitionTime", was);
             }
         } else if !same_phase && (now.is_none() || now == was) {
-            status.insert("lastPhaseTransitionTime".to_owned(), seconds(ctx).into());
+            status.insert("lastPhaseTransitionTime", seconds(ctx).into());
         }
     }
 
@@ -207,7 +205,7 @@ fn check_spec(errors: &mut ErrorList, object: &Object) {
     }
 }
 
-fn check_capacity(errors: &mut ErrorList, path: &Path, capacity: &Map<String, Value>) {
+fn check_capacity(errors: &mut ErrorList, path: &Path, capacity: &Map) {
     if capacity.is_empty() {
         errors.push(FieldError::required(path, ""));
     }
@@ -225,7 +223,7 @@ fn check_capacity(errors: &mut ErrorList, path: &Path, capacity: &Map<String, Va
     }
 }
 
-fn check_source(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>, name: &str, has_affinity: bool) {
+fn check_source(errors: &mut ErrorList, path: &Path, spec: &Map, name: &str, has_affinity: bool) {
     let mut found = false;
     for (kind, named) in KINDS {
         let Some(source) = spec.map(kind) else { continue };

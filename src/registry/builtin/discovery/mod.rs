@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use crate::meta::{ErrorList, FieldError, Object, Path, names};
 use crate::registry::builtin::defaults::{fill, parts};
@@ -88,7 +88,7 @@ fn drop_topology(object: &mut Object, old: Option<&Object>) {
         let Some(Value::Object(topology)) = endpoint.shift_remove("deprecatedTopology") else { continue };
         let name = topology.str(HOSTNAME);
         if !name.is_empty() && endpoint.field("nodeName").is_none() && known.contains(name) && names::dns1123_subdomain(name).is_empty() {
-            endpoint.insert("nodeName".to_owned(), name.into());
+            endpoint.insert("nodeName", name.into());
         }
     }
 }
@@ -157,7 +157,7 @@ fn check_endpoint(errors: &mut ErrorList, path: &Path, endpoint: &Value, kind: &
         invalid_each(errors, &path.child("nodeName"), node, names::dns1123_subdomain(node));
     }
     let topology = endpoint.map("deprecatedTopology");
-    let count = topology.map_or(0, serde_json::Map::len);
+    let count = topology.map_or(0, crate::meta::Map::len);
     if count > TOPOLOGY_MAX {
         errors.push(FieldError::too_many(&path.child("deprecatedTopology"), count, TOPOLOGY_MAX));
     }

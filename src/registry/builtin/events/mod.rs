@@ -1,8 +1,6 @@
 //! events.k8s.io: the other face of core Events, which are stored as `v1`.
 
-use serde_json::{Map, Value};
-
-use crate::meta::Object;
+use crate::meta::{Key, Map, Object};
 use crate::registry::resource::Conversion;
 
 /// What each field of a core Event is called in events.k8s.io, where the names differ.
@@ -31,14 +29,14 @@ impl Conversion for EventConversion {
 }
 
 fn rename(object: &mut Object, name: impl Fn(&str) -> Option<&'static str>) {
-    let old: Map<String, Value> = std::mem::take(&mut object.0);
-    object.0 = old.into_iter().map(|(key, value)| (name(&key).map_or(key, str::to_owned), value)).collect();
+    let old: Map = std::mem::take(&mut object.0);
+    object.0 = old.into_iter().map(|(key, value)| (name(&key).map_or(key, Key::new), value)).collect();
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     #[test]
     fn an_event_survives_both_ways() {
@@ -47,6 +45,6 @@ mod tests {
         EventConversion.to_served(&mut object);
         assert_eq!((object.str_at("/regarding/name"), object.str_at("/note"), object.str_at("/reportingController")), ("p", "m", "c"));
         EventConversion.to_storage(&mut object);
-        assert_eq!(Value::from(object), core);
+        assert_eq!(crate::meta::Value::from(object), core);
     }
 }

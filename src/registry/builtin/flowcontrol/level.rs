@@ -1,9 +1,7 @@
 //! Priority levels: how much of the server a level may take, and what happens to the rest.
 
-use serde_json::{Map, Value};
-
 use super::{EXEMPT, check_conditions};
-use crate::meta::{ErrorList, FieldError, Object, Path};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path};
 use crate::registry::builtin::defaults::{fill, fill_number, part};
 use crate::registry::validation::{Fields, one_of};
 use crate::registry::{Context, Strategy, Subresource};
@@ -83,20 +81,20 @@ fn check_spec(errors: &mut ErrorList, object: &Object) {
     }
 }
 
-fn check_shares(errors: &mut ErrorList, path: &Path, level: &Map<String, Value>) {
+fn check_shares(errors: &mut ErrorList, path: &Path, level: &Map) {
     let key = "nominalConcurrencyShares";
     if let Some(shares) = level.int(key).filter(|shares| *shares < 0) {
         errors.push(FieldError::invalid(&path.child(key), shares, NOT_NEGATIVE));
     }
 }
 
-fn check_percent(errors: &mut ErrorList, path: &Path, level: &Map<String, Value>) {
+fn check_percent(errors: &mut ErrorList, path: &Path, level: &Map) {
     if let Some(percent) = level.int("lendablePercent").filter(|percent| !(0..=100).contains(percent)) {
         errors.push(FieldError::invalid(&path.child("lendablePercent"), percent, PERCENT));
     }
 }
 
-fn check_limited(errors: &mut ErrorList, path: &Path, limited: &Map<String, Value>) {
+fn check_limited(errors: &mut ErrorList, path: &Path, limited: &Map) {
     check_shares(errors, path, limited);
     let empty = Map::new();
     let response = limited.map("limitResponse").unwrap_or(&empty);
@@ -119,7 +117,7 @@ fn check_limited(errors: &mut ErrorList, path: &Path, limited: &Map<String, Valu
     }
 }
 
-fn check_queuing(errors: &mut ErrorList, path: &Path, queuing: &Map<String, Value>) {
+fn check_queuing(errors: &mut ErrorList, path: &Path, queuing: &Map) {
     let number = |key: &str| queuing.int(key).unwrap_or(0);
     let (queues, hand) = (number("queues"), number("handSize"));
     let mut refuse = |key: &str, value: i64, detail: String| errors.push(FieldError::invalid(&path.child(key), value, detail));

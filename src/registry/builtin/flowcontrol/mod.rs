@@ -5,7 +5,7 @@ mod schema;
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use crate::meta::Value;
 
 pub use level::PriorityLevels;
 pub use schema::FlowSchemas;

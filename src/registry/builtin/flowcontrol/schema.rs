@@ -1,9 +1,7 @@
 //! Flow schemas: which requests go to which priority level.
 
-use serde_json::{Map, Value, json};
-
 use super::{EXEMPT, check_conditions, has_wildcard};
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
 use crate::registry::builtin::defaults::fill_number;
 use crate::registry::validation::{Fields, invalid_each, one_of};
 use crate::registry::{Context, Strategy, Subresource};
@@ -106,7 +104,7 @@ fn check_subject(errors: &mut ErrorList, path: &Path, subject: &Value) {
     }
 }
 
-fn check_member(errors: &mut ErrorList, path: &Path, member: &Map<String, Value>, account: bool) {
+fn check_member(errors: &mut ErrorList, path: &Path, member: &Map, account: bool) {
     let name = member.str("name");
     if name.is_empty() {
         errors.push(FieldError::required(&path.child("name"), ""));

@@ -1,8 +1,6 @@
 //! IPAddresses and ServiceCIDRs (`pkg/apis/networking/validation`).
 
-use serde_json::{Value, json};
-
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Object, Path, Value, json, names};
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each, required_segment, same};
 use crate::registry::{Context, Strategy, Subresource};
 

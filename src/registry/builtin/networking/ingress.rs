@@ -1,8 +1,6 @@
 //! Ingresses (`pkg/apis/networking/validation`, ValidateIngress).
 
-use serde_json::{Map, Value};
-
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::validation::{Fields, invalid_each, invalid_number, one_of, required_segment};
 use crate::registry::{Context, Strategy, Subresource};
 

@@ -1,9 +1,7 @@
 //! IngressClasses (`pkg/apis/networking/validation`, ValidateIngressClass).
 
-use serde_json::{Map, Value};
-
 use super::ingress::check_resource;
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::builtin::defaults::{fill, part};
 use crate::registry::validation::{Fields, domain_prefixed_path, immutable, invalid_each, one_of};
 use crate::registry::{Context, Strategy, Subresource};

@@ -1,10 +1,8 @@
 //! NetworkPolicies (`pkg/apis/networking/validation`, ValidateNetworkPolicy).
 
-use serde_json::{Map, Value, json};
-
 use super::strings::cidr_warnings;
 use crate::meta::names::{self, network_address, parse_cidr_sloppy};
-use crate::meta::{ErrorList, FieldError, Object, Path};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json};
 use crate::registry::builtin::core::pod::PROTOCOLS;
 use crate::registry::builtin::defaults::{fill, parts};
 use crate::registry::validation::{Fields, SelectorOptions, invalid_each, invalid_number, validate_label_selector};
@@ -35,7 +33,7 @@ impl Strategy for NetworkPolicies {
         }
         if spec.list("policyTypes").is_empty() {
             let types = if spec.list("egress").is_empty() { json!(["Ingress"]) } else { json!(["Ingress", "Egress"]) };
-            spec.insert("policyTypes".to_owned(), types);
+            spec.insert("policyTypes", types);
         }
     }
 
@@ -47,7 +45,7 @@ impl Strategy for NetworkPolicies {
         let mut before = Vec::new();
         let selector = old.at("/spec/podSelector").and_then(Value::as_object);
         validate_label_selector(&mut before, &Path::default(), selector, SelectorOptions::default());
-        let blocks: Vec<(Path, &Map<String, Value>)> = blocks(old);
+        let blocks: Vec<(Path, &Map)> = blocks(old);
         let cidrs = blocks.into_iter().flat_map(|(_, block)| {
             let except = block.list("except").iter().filter_map(Value::as_str);
             std::iter::once(block.str("cidr")).chain(except)
@@ -69,7 +67,7 @@ impl Strategy for NetworkPolicies {
 }
 
 /// Every block of addresses, and where it is.
-fn blocks(object: &Object) -> Vec<(Path, &Map<String, Value>)> {
+fn blocks(object: &Object) -> Vec<(Path, &Map)> {
     let mut found = Vec::new();
     let Some(spec) = object.map("spec") else { return found };
     for (direction, peers) in RULES {
@@ -160,7 +158,7 @@ fn check_peer(errors: &mut ErrorList, path: &Path, peer: &Value, leniency: &Leni
     }
 }
 
-fn check_block(errors: &mut ErrorList, path: &Path, block: &Map<String, Value>, leniency: &Leniency) {
+fn check_block(errors: &mut ErrorList, path: &Path, block: &Map, leniency: &Leniency) {
     let cidr = block.str("cidr");
     if cidr.is_empty() {
         errors.push(FieldError::required(&path.child("cidr"), ""));

@@ -1,8 +1,6 @@
 //! node.k8s.io: RuntimeClasses (`pkg/apis/node/validation`).
 
-use serde_json::{Map, Value};
-
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::builtin::core::internal;
 use crate::registry::builtin::core::pod::check_tolerations;
 use crate::registry::builtin::core::resources::{check_container_name, check_quantity};
@@ -43,7 +41,7 @@ impl Strategy for RuntimeClasses {
     }
 }
 
-fn check_scheduling(errors: &mut ErrorList, path: &Path, scheduling: &Map<String, Value>) {
+fn check_scheduling(errors: &mut ErrorList, path: &Path, scheduling: &Map) {
     validate_labels(errors, &path.child("nodeSelector"), scheduling.map("nodeSelector"));
     let (path, tolerations) = (path.child("tolerations"), scheduling.list("tolerations"));
     check_tolerations(errors, &path, tolerations);

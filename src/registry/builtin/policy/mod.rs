@@ -1,8 +1,6 @@
 //! policy: PodDisruptionBudgets (`pkg/apis/policy/validation`).
 
-use serde_json::json;
-
-use crate::meta::{ErrorList, FieldError, Object, Path};
+use crate::meta::{ErrorList, FieldError, Object, Path, json};
 use crate::registry::builtin::apps::{check_at_most_all, check_count_or_percent};
 use crate::registry::validation::{Fields, SelectorOptions, not_negative, one_of, validate_conditions, validate_label_selector};
 use crate::registry::{Context, Strategy, Subresource};

@@ -1,9 +1,7 @@
 //! rbac.authorization.k8s.io: roles and bindings (`pkg/apis/rbac/{v1,validation}`). Whether somebody may grant what
 //! they write is not asked here but by [`crate::auth::authz::escalation`].
 
-use serde_json::{Value, json};
-
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Object, Path, Value, json, names};
 use crate::registry::validation::{Fields, SelectorOptions, invalid_each, requirement_has_invalid_value, validate_label_selector};
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -119,7 +117,7 @@ fn validate_rule(errors: &mut ErrorList, path: &Path, rule: &Value, namespaced: 
 fn default_binding(binding: &mut Object) {
     let role = binding.section_mut("roleRef");
     if role.get("apiGroup").and_then(Value::as_str).is_none_or(str::is_empty) {
-        role.insert("apiGroup".to_owned(), GROUP.into());
+        role.insert("apiGroup", GROUP.into());
     }
     let subjects = binding.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten();
     for subject in subjects.filter(|subject| matches!(subject.str("kind"), "User" | "Group") && subject.str("apiGroup").is_empty()) {

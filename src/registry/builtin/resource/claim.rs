@@ -1,9 +1,7 @@
 //! ResourceClaims and their templates: which devices a pod needs.
 
-use serde_json::{Map, Value};
-
 use super::{CONFIGS_MAX, check_label, check_opaque, check_selectors, check_size, check_unique, shown};
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::builtin::core::pod::{check_csi_driver_name, check_node_selector};
 use crate::registry::builtin::defaults::{fill_number, fill_text, part, parts};
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each, one_of, required_one_of, same, validate_annotations, validate_labels};
@@ -69,14 +67,14 @@ impl Strategy for ResourceClaimTemplates {
         if same(object.field("spec"), old.field("spec")) {
             return Vec::new();
         }
-        let mut shown: Map<String, Value> = object.at("/spec/metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+        let mut shown: Map = object.at("/spec/metadata").and_then(Value::as_object).cloned().unwrap_or_default();
         shown.retain(|_, value| !value.is_null());
-        shown.insert("Spec".to_owned(), shown::claim(object.at("/spec/spec").unwrap_or(&Value::Null)));
+        shown.insert("Spec", shown::claim(object.at("/spec/spec").unwrap_or(&Value::Null)));
         vec![FieldError::invalid(&Path::new("spec"), shown, IMMUTABLE)]
     }
 }
 
-fn default_spec(spec: &mut Map<String, Value>) {
+fn default_spec(spec: &mut Map) {
     let Some(devices) = part(spec, "devices") else { return };
     for request in parts(devices, "requests") {
         if let Some(exactly) = part(request, "exactly") {
@@ -88,7 +86,7 @@ fn default_spec(spec: &mut Map<String, Value>) {
     }
 }
 
-fn default_request(request: &mut Map<String, Value>) {
+fn default_request(request: &mut Map) {
     fill_text(request, "allocationMode", "ExactCount");
     if request.str("allocationMode") == "ExactCount" {
         fill_number(request, "count", 1);

@@ -8,7 +8,7 @@ mod slice;
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use crate::meta::Value;
 
 pub use claim::{ResourceClaimTemplates, ResourceClaims};
 pub use class::DeviceClasses;

@@ -1,7 +1,6 @@
 //! The spec of a claim as upstream's own types print it.
 
-use serde_json::{Value, json};
-
+use crate::meta::{Value, json};
 use crate::registry::validation::Fields;
 
 fn list(value: &Value, key: &str, each: fn(&Value) -> Value) -> Value {

@@ -1,10 +1,8 @@
 //! ResourceSlices: the devices that a driver has to offer.
 
-use serde_json::{Map, Value};
-
 use super::claim::check_pool;
 use super::{check_label, check_size, check_unique};
-use crate::meta::{ErrorList, FieldError, Object, Path, names, time};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names, time};
 use crate::registry::builtin::core::pod::{check_csi_driver_name, check_node_selector};
 use crate::registry::builtin::defaults::{fill, parts};
 use crate::registry::validation::{Fields, immutable, invalid_each};
@@ -96,7 +94,7 @@ fn check(object: &Object, old: Option<&Object>) -> ErrorList {
 }
 
 /// Where the devices can be reached from.
-fn check_place(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>) {
+fn check_place(errors: &mut ErrorList, path: &Path, spec: &Map) {
     let mut set = Vec::new();
     if let Some(node) = spec.opt_str("nodeName") {
         if node.is_empty() {

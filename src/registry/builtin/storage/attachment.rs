@@ -1,8 +1,6 @@
 //! VolumeAttachments: which volume is wanted at which node.
 
-use serde_json::{Map, Value, json};
-
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
 use crate::registry::builtin::core::internal;
 use crate::registry::builtin::core::pod::check_csi_driver_name;
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each, same};
@@ -57,7 +55,7 @@ fn spec_shown(object: &Object) -> Value {
     })
 }
 
-fn check_source(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>) {
+fn check_source(errors: &mut ErrorList, path: &Path, source: &Map) {
     match (source.map("inlineVolumeSpec"), source.opt_str("persistentVolumeName")) {
         (None, None) => errors.push(FieldError::required(path, ONE_OF_BOTH)),
         (Some(_), Some(_)) => errors.push(FieldError::forbidden(path, ONE_OF_BOTH)),
@@ -70,7 +68,7 @@ fn check_source(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>
 }
 
 /// A volume without an object of its own: what only objects have is out of place.
-fn check_inline(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>) {
+fn check_inline(errors: &mut ErrorList, path: &Path, spec: &Map) {
     for key in ["claimRef", "capacity"] {
         if spec.map(key).is_some_and(|map| key == "claimRef" || !map.is_empty()) {
             errors.push(FieldError::forbidden(&path.child(key), NOT_INLINE));
@@ -89,7 +87,7 @@ fn check_inline(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>) 
     }
 }
 
-fn check_status(errors: &mut ErrorList, status: &Map<String, Value>) {
+fn check_status(errors: &mut ErrorList, status: &Map) {
     let path = Path::new("status");
     let size: usize = status.entries("attachmentMetadata").map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
     if size > METADATA_MAX {

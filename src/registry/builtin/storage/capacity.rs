@@ -1,6 +1,6 @@
 //! CSIStorageCapacities: how much a class of storage has left in a part of the cluster.
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use crate::meta::{ErrorList, FieldError, Object, Path, names};
 use crate::registry::builtin::quantity::quantity;

@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Map, Value};
-
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::builtin::defaults::fill;
 use crate::registry::validation::{Fields, immutable, invalid_each, one_of, same};
 use crate::registry::{Context, Strategy, Subresource};
@@ -78,7 +76,7 @@ fn check_provisioner(errors: &mut ErrorList, path: &Path, name: &str) {
     invalid_each(errors, path, &lower, names::qualified_name(&lower));
 }
 
-fn check_parameters(errors: &mut ErrorList, parameters: Option<&Map<String, Value>>, may_be_empty: bool) {
+fn check_parameters(errors: &mut ErrorList, parameters: Option<&Map>, may_be_empty: bool) {
     let path = Path::new("parameters");
     let empty = Map::new();
     let parameters = parameters.unwrap_or(&empty);

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value, json};
-
-use crate::meta::{ErrorList, FieldError, Object, Path};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json};
 use crate::registry::builtin::defaults::fill;
 use crate::registry::validation::{Fields, immutable, one_of, same};
 use crate::registry::{Context, Strategy, Subresource};
@@ -28,7 +26,7 @@ impl Strategy for CsiDrivers {
         }
         fill(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
         if spec.list("volumeLifecycleModes").is_empty() {
-            spec.insert("volumeLifecycleModes".to_owned(), json!(["Persistent"]));
+            spec.insert("volumeLifecycleModes", json!(["Persistent"]));
         }
     }
 

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
-
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Object, Path, Value, json, names};
 use crate::registry::builtin::core::pod::check_csi_driver_name;
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each, not_negative, same};
 use crate::registry::{Context, Strategy, Subresource};

@@ -1,16 +1,14 @@
 //! Where pods want to be: near which nodes and which other pods.
 
-use serde_json::{Map, Value};
-
 use super::PodOptions;
-use crate::meta::{ErrorList, FieldError, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
 use crate::registry::validation::{Fields, SelectorOptions, invalid_each, validate_label_selector};
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 /// Checks all kinds of affinity.
-pub fn check_affinity(errors: &mut ErrorList, path: &Path, affinity: &Map<String, Value>, options: &PodOptions) {
+pub fn check_affinity(errors: &mut ErrorList, path: &Path, affinity: &Map, options: &PodOptions) {
     if let Some(nodes) = affinity.map("nodeAffinity") {
         let path = path.child("nodeAffinity");
         if let Some(selector) = nodes.map(REQUIRED) {
@@ -47,7 +45,7 @@ fn check_weight(errors: &mut ErrorList, path: &Path, preferred: &Value) {
 }
 
 /// Checks a selector of nodes: at least one term. `lenient` lets values be anything.
-pub fn check_node_selector(errors: &mut ErrorList, path: &Path, selector: &Map<String, Value>, lenient: bool) {
+pub fn check_node_selector(errors: &mut ErrorList, path: &Path, selector: &Map, lenient: bool) {
     let terms = selector.list("nodeSelectorTerms");
     let path = path.child("nodeSelectorTerms");
     if terms.is_empty() {
@@ -60,7 +58,7 @@ pub fn check_node_selector(errors: &mut ErrorList, path: &Path, selector: &Map<S
     }
 }
 
-fn check_node_term(errors: &mut ErrorList, path: &Path, term: &Map<String, Value>, lenient: bool) {
+fn check_node_term(errors: &mut ErrorList, path: &Path, term: &Map, lenient: bool) {
     for (index, requirement) in term.list("matchExpressions").iter().enumerate() {
         check_node_requirement(errors, &path.child("matchExpressions").index(index), requirement, lenient);
     }
@@ -133,13 +131,7 @@ fn check_pod_term(errors: &mut ErrorList, path: &Path, term: &Value, options: &P
 
 /// Checks `matchLabelKeys` and `mismatchLabelKeys`, after the server has merged them into the selector: a key that the
 /// selector had before is then there twice.
-pub fn check_label_keys(
-    errors: &mut ErrorList,
-    path: &Path,
-    matching: &[Value],
-    mismatching: &[Value],
-    selector: Option<&Map<String, Value>>,
-) {
+pub fn check_label_keys(errors: &mut ErrorList, path: &Path, matching: &[Value], mismatching: &[Value], selector: Option<&Map>) {
     for (key, keys) in [("matchLabelKeys", matching), ("mismatchLabelKeys", mismatching)] {
         if keys.is_empty() {
             continue;

@@ -1,12 +1,10 @@
 //! Annotations that mean something to pods: what fields say now was said in annotations once.
 
-use serde_json::{Map, Value, json};
-
 use super::paths::check_descending;
 use super::scheduling::check_tolerations;
 use super::security::check_app_armor;
 use super::windows::each_container;
-use crate::meta::{ErrorList, FieldError, Path};
+use crate::meta::{ErrorList, FieldError, Map, Path, Value, json};
 use crate::registry::validation::Fields;
 
 /// Marks the pod that mirrors a static one.
@@ -17,7 +15,7 @@ pub const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 pub const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 pub const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-type Annotations = Map<String, Value>;
+type Annotations = Map;
 
 /// Whether a cost is a 32 bit integer without a plus sign or leading zeros.
 pub fn is_deletion_cost(cost: &str) -> bool {
@@ -27,13 +25,7 @@ pub fn is_deletion_cost(cost: &str) -> bool {
 }
 
 /// Checks the annotations of a pod or template by themselves.
-pub fn check_annotations(
-    errors: &mut ErrorList,
-    path: &Path,
-    annotations: Option<&Annotations>,
-    spec: &Map<String, Value>,
-    lenient_cost: bool,
-) {
+pub fn check_annotations(errors: &mut ErrorList, path: &Path, annotations: Option<&Annotations>, spec: &Map, lenient_cost: bool) {
     let Some(annotations) = annotations else { return };
     if let Some(value) = annotations.opt_str(MIRROR)
         && spec.str("nodeName").is_empty()
@@ -79,7 +71,7 @@ fn check_seccomp_name(errors: &mut ErrorList, path: &Path, profile: &str) {
 }
 
 /// Where a field and an annotation both name a profile, they name the same one.
-pub fn check_profiles_match(errors: &mut ErrorList, path: &Path, annotations: Option<&Annotations>, spec: &Map<String, Value>) {
+pub fn check_profiles_match(errors: &mut ErrorList, path: &Path, annotations: Option<&Annotations>, spec: &Map) {
     let Some(annotations) = annotations else { return };
     if !annotations.keys().any(|key| key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER) || key.starts_with(APP_ARMOR)) {
         return;
@@ -109,7 +101,7 @@ pub fn check_profiles_match(errors: &mut ErrorList, path: &Path, annotations: Op
     }
 }
 
-fn check_match(errors: &mut ErrorList, path: &Path, what: &str, annotation: &str, profile: &Map<String, Value>) {
+fn check_match(errors: &mut ErrorList, path: &Path, what: &str, annotation: &str, profile: &Map) {
     let same_type = match profile.str("type") {
         "Unconfined" => annotation == "unconfined",
         "RuntimeDefault" => annotation == "runtime/default" || (what == "seccomp" && annotation == "docker/default"),
@@ -136,7 +128,7 @@ pub fn app_armor_profile(annotation: &str) -> Option<Value> {
 
 /// What becomes of the AppArmor annotations of a new pod: the profile that each container's field gets, if it gets one.
 /// Containers whose annotation says nothing new are left out.
-pub fn app_armor_of_annotations(pod: &Map<String, Value>) -> Vec<(String, Option<Value>)> {
+pub fn app_armor_of_annotations(pod: &Map) -> Vec<(String, Option<Value>)> {
     let annotations = pod.map("metadata").and_then(|metadata| metadata.map("annotations"));
     let (Some(annotations), Some(spec)) = (annotations, pod.map("spec")) else { return Vec::new() };
     let on_windows = spec.map("os").is_some_and(|os| os.str("name") == "windows");

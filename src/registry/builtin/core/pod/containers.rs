@@ -2,14 +2,12 @@
 
 use std::collections::HashSet;
 
-use serde_json::{Map, Value};
-
 use super::PodScope;
 use super::env::{check_env, check_env_from};
 use super::mounts::check_mounts;
 use super::probes::check_handlers;
 use super::security::check_container_security;
-use crate::meta::{ErrorList, FieldError, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
 use crate::registry::builtin::core::resources::{Requirements, check_container_name};
 use crate::registry::validation::{Fields, invalid_each, invalid_number};
 
@@ -125,12 +123,12 @@ pub fn check_ephemeral_containers(errors: &mut ErrorList, path: &Path, pod: &Pod
     }
 }
 
-fn objects(list: &[Value]) -> impl Iterator<Item = (usize, &Map<String, Value>)> {
+fn objects(list: &[Value]) -> impl Iterator<Item = (usize, &Map)> {
     list.iter().enumerate().filter_map(|(index, value)| value.as_object().map(|map| (index, map)))
 }
 
 /// Names of images may not begin or end with white space; templates got away with it for too long to refuse it there.
-pub fn check_image_spaces(errors: &mut ErrorList, path: &Path, container: &Map<String, Value>) {
+pub fn check_image_spaces(errors: &mut ErrorList, path: &Path, container: &Map) {
     let image = container.str("image");
     if image.trim() != image {
         errors.push(FieldError::invalid(&path.child("image"), image, "must not have leading or trailing whitespace"));
@@ -138,7 +136,7 @@ pub fn check_image_spaces(errors: &mut ErrorList, path: &Path, container: &Map<S
 }
 
 /// What all kinds of containers have in common.
-fn check_common(errors: &mut ErrorList, path: &Path, container: &Map<String, Value>, pod: &PodScope) {
+fn check_common(errors: &mut ErrorList, path: &Path, container: &Map, pod: &PodScope) {
     let name = container.str("name");
     let problems = names::dns1123_label(name);
     if name.is_empty() {
@@ -260,7 +258,7 @@ fn check_resize_policy(errors: &mut ErrorList, path: &Path, policies: &[Value], 
 }
 
 /// A container's own restart policy and its rules.
-fn check_restart(errors: &mut ErrorList, path: &Path, container: &Map<String, Value>) {
+fn check_restart(errors: &mut ErrorList, path: &Path, container: &Map) {
     let rules = container.list("restartPolicyRules");
     match container.opt_str("restartPolicy") {
         None if rules.is_empty() => return,

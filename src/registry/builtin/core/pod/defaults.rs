@@ -1,7 +1,6 @@
 //! What a pod, and the template of one, gets where the client said nothing (upstream `pkg/apis/core/v1/defaults.go`).
 
-use serde_json::{Map, Value, json};
-
+use crate::meta::{Key, Map, Value, json};
 use crate::registry::builtin::defaults::{fill, fill_number, fill_text, part, parts};
 use crate::registry::builtin::quantity::{round_amounts, round_requirements};
 use crate::registry::validation::Fields;
@@ -20,7 +19,7 @@ const TERMINATION_GRACE_SECONDS: i64 = 30;
 const PROBE: [(&str, i64); 4] = [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)];
 
 /// Defaults of a pod itself: those of its spec, and those that a template does not get.
-pub fn default_pod(pod: &mut Map<String, Value>) {
+pub fn default_pod(pod: &mut Map) {
     if let Some(status) = part(pod, "status") {
         default_status(status);
     }
@@ -34,7 +33,7 @@ pub fn default_pod(pod: &mut Map<String, Value>) {
     super::level::default_resources(spec);
     fill(spec, "enableServiceLinks", true);
     if spec.int("terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
-        spec.insert("terminationGracePeriodSeconds".to_owned(), 1.into());
+        spec.insert("terminationGracePeriodSeconds", 1.into());
     }
     if spec.flag("hostNetwork") {
         for key in ["containers", "initContainers"] {
@@ -47,7 +46,7 @@ pub fn default_pod(pod: &mut Map<String, Value>) {
 }
 
 /// Annotations that stood for init containers before they had a field are not kept.
-fn drop_old_annotations(pod: &mut Map<String, Value>) {
+fn drop_old_annotations(pod: &mut Map) {
     let Some(metadata) = part(pod, "metadata") else { return };
     let Some(annotations) = part(metadata, "annotations") else { return };
     if !annotations.keys().any(|key| OLD_ANNOTATIONS.contains(&key.as_str())) {
@@ -59,7 +58,7 @@ fn drop_old_annotations(pod: &mut Map<String, Value>) {
     }
 }
 
-fn default_status(status: &mut Map<String, Value>) {
+fn default_status(status: &mut Map) {
     round_amounts(status, "allocatedResources");
     round_requirements(status, "resources");
     for key in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {
@@ -71,12 +70,12 @@ fn default_status(status: &mut Map<String, Value>) {
 }
 
 /// Defaults of a pod template (the struct with `metadata` and `spec`).
-pub fn default_template(template: &mut Map<String, Value>) {
+pub fn default_template(template: &mut Map) {
     drop_old_annotations(template);
     default_spec(crate::registry::builtin::defaults::part_or_new(template, "spec"));
 }
 
-fn default_spec(spec: &mut Map<String, Value>) {
+fn default_spec(spec: &mut Map) {
     fill_text(spec, "dnsPolicy", "ClusterFirst");
     fill_text(spec, "restartPolicy", "Always");
     fill(spec, "securityContext", json!({}));
@@ -97,7 +96,7 @@ fn default_spec(spec: &mut Map<String, Value>) {
 }
 
 /// `serviceAccount` is the deprecated twin of `serviceAccountName`: upstream keeps one and shows it twice.
-pub fn service_account_alias(spec: &mut Map<String, Value>) {
+pub fn service_account_alias(spec: &mut Map) {
     let name = match (spec.str("serviceAccountName"), spec.str("serviceAccount")) {
         ("", "") => return,
         (name, alias) if name == alias => return,
@@ -105,14 +104,14 @@ pub fn service_account_alias(spec: &mut Map<String, Value>) {
         (name, _) => name,
     };
     let name = Value::from(name);
-    spec.insert("serviceAccountName".to_owned(), name.clone());
-    spec.insert("serviceAccount".to_owned(), name);
+    spec.insert("serviceAccountName", name.clone());
+    spec.insert("serviceAccount", name);
 }
 
-fn default_container(container: &mut Map<String, Value>) {
+fn default_container(container: &mut Map) {
     if container.str("imagePullPolicy").is_empty() {
         let policy = if is_latest(container.str("image")) { "Always" } else { "IfNotPresent" };
-        container.insert("imagePullPolicy".to_owned(), policy.into());
+        container.insert("imagePullPolicy", policy.into());
     }
     fill_text(container, "terminationMessagePath", "/dev/termination-log");
     fill_text(container, "terminationMessagePolicy", "File");
@@ -142,7 +141,7 @@ fn default_container(container: &mut Map<String, Value>) {
     }
 }
 
-fn default_probe(probe: &mut Map<String, Value>) {
+fn default_probe(probe: &mut Map) {
     for (key, number) in PROBE {
         fill_number(probe, key, number);
     }
@@ -152,7 +151,7 @@ fn default_probe(probe: &mut Map<String, Value>) {
     }
 }
 
-fn default_http_get(handler: &mut Map<String, Value>) {
+fn default_http_get(handler: &mut Map) {
     if let Some(action) = part(handler, "httpGet") {
         fill_text(action, "path", "/");
         fill_text(action, "scheme", "HTTP");
@@ -160,16 +159,16 @@ fn default_http_get(handler: &mut Map<String, Value>) {
 }
 
 /// The version of the fields that a downward API reference names.
-pub fn default_field_ref(source: &mut Map<String, Value>) {
+pub fn default_field_ref(source: &mut Map) {
     if let Some(field) = part(source, "fieldRef") {
         fill_text(field, "apiVersion", "v1");
     }
 }
 
 /// A limit without a request is also the request.
-fn requests_from_limits(container: &mut Map<String, Value>) {
+fn requests_from_limits(container: &mut Map) {
     let Some(resources) = part(container, "resources") else { return };
-    let missing: Vec<(String, Value)> = resources
+    let missing: Vec<(Key, Value)> = resources
         .entries("limits")
         .filter(|(name, _)| resources.map("requests").is_none_or(|requests| !requests.contains_key(*name)))
         .map(|(name, quantity)| (name.clone(), quantity.clone()))
@@ -180,7 +179,7 @@ fn requests_from_limits(container: &mut Map<String, Value>) {
 }
 
 /// With the network of the host, container ports are host ports.
-fn host_ports(container: &mut Map<String, Value>) {
+fn host_ports(container: &mut Map) {
     for port in parts(container, "ports") {
         if let Some(number) = port.int("containerPort") {
             fill_number(port, "hostPort", number);

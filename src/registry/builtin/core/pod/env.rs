@@ -1,8 +1,6 @@
 //! Environment variables of containers, and where their values come from.
 
-use serde_json::{Map, Value};
-
-use crate::meta::{ErrorList, FieldError, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Path, names};
 use crate::registry::builtin::quantity::quantity;
 use crate::registry::validation::{Fields, invalid_each};
 
@@ -44,7 +42,7 @@ const KNOWN_FIELDS: [&str; 15] = [
 const SIZE_DIVISORS: &str = "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei";
 
 /// Checks the variables of a container.
-pub fn check_env(errors: &mut ErrorList, path: &Path, container: &Map<String, Value>) {
+pub fn check_env(errors: &mut ErrorList, path: &Path, container: &Map) {
     let variables = container.list("env");
     if variables.is_empty() {
         return;
@@ -64,7 +62,7 @@ pub fn check_env(errors: &mut ErrorList, path: &Path, container: &Map<String, Va
     }
 }
 
-fn check_source(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>, has_value: bool) {
+fn check_source(errors: &mut ErrorList, path: &Path, source: &Map, has_value: bool) {
     let mut sources = 0;
     if let Some(field) = source.map("fieldRef") {
         sources += 1;
@@ -96,7 +94,7 @@ fn check_source(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>
     errors.push(FieldError::invalid(path, "", problem));
 }
 
-fn check_key_ref(errors: &mut ErrorList, path: &Path, selector: &Map<String, Value>) {
+fn check_key_ref(errors: &mut ErrorList, path: &Path, selector: &Map) {
     let (name, key) = (selector.str("name"), selector.str("key"));
     invalid_each(errors, &path.child("name"), name, names::dns1123_subdomain(name));
     if key.is_empty() {
@@ -106,7 +104,7 @@ fn check_key_ref(errors: &mut ErrorList, path: &Path, selector: &Map<String, Val
     }
 }
 
-fn check_file_ref(errors: &mut ErrorList, path: &Path, file: &Map<String, Value>) {
+fn check_file_ref(errors: &mut ErrorList, path: &Path, file: &Map) {
     let (key, volume, file_path) = (file.str("key"), file.str("volumeName"), file.str("path"));
     if key.is_empty() {
         errors.push(FieldError::required(&path.child("key"), ""));
@@ -132,7 +130,7 @@ fn subscript(path: &str) -> Option<(&str, &str)> {
 }
 
 /// Checks a reference to a field of the pod.
-pub fn check_field_ref(errors: &mut ErrorList, path: &Path, field: &Map<String, Value>, allowed: &[&str]) {
+pub fn check_field_ref(errors: &mut ErrorList, path: &Path, field: &Map, allowed: &[&str]) {
     let (version, label) = (field.str("apiVersion"), field.str("fieldPath"));
     for (key, value) in [("apiVersion", version), ("fieldPath", label)] {
         if value.is_empty() {
@@ -165,7 +163,7 @@ pub fn check_field_ref(errors: &mut ErrorList, path: &Path, field: &Map<String, 
 }
 
 /// Checks a reference to a resource of a container. Files must name the container.
-pub fn check_resource_ref(errors: &mut ErrorList, path: &Path, field: &Map<String, Value>, in_file: bool) {
+pub fn check_resource_ref(errors: &mut ErrorList, path: &Path, field: &Map, in_file: bool) {
     let resource = field.str("resource");
     let huge = resource.starts_with("requests.hugepages-") || resource.starts_with("limits.hugepages-");
     if in_file && field.str("containerName").is_empty() {
@@ -199,7 +197,7 @@ pub fn check_resource_ref(errors: &mut ErrorList, path: &Path, field: &Map<Strin
 }
 
 /// Checks the sources of whole sets of variables.
-pub fn check_env_from(errors: &mut ErrorList, path: &Path, container: &Map<String, Value>) {
+pub fn check_env_from(errors: &mut ErrorList, path: &Path, container: &Map) {
     let sources = container.list("envFrom");
     if sources.is_empty() {
         return;

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
-
 use crate::meta::quantity::Quantity;
+use crate::meta::{Key, Map, Value};
 use crate::registry::builtin::core::resources::is_huge_page;
 use crate::registry::builtin::defaults::{part, part_or_new};
 use crate::registry::builtin::quantity::quantity;
@@ -18,22 +17,22 @@ pub fn is_pod_level(name: &str) -> bool {
 }
 
 /// Pod-level requests and limits that follow from those of its containers; only where the pod has some of its own.
-pub fn default_resources(spec: &mut Map<String, Value>) {
+pub fn default_resources(spec: &mut Map) {
     let Some(resources) = spec.map("resources") else { return };
     let (has_limits, has_requests) = (non_empty(resources, "limits"), non_empty(resources, "requests"));
     if !has_limits && !has_requests {
         return;
     }
-    let limits: Vec<(String, Value)> = aggregate(spec, "limits")
+    let limits: Vec<(Key, Value)> = aggregate(spec, "limits")
         .into_iter()
         .filter(|(name, _)| is_huge_page(name))
         .filter(|(name, _)| !has(resources, "requests", name) && !has(resources, "limits", name))
-        .map(|(name, amount)| (name, amount.to_string().into()))
+        .map(|(name, amount)| (name.into(), amount.to_string().into()))
         .collect();
-    let requests: Vec<(String, Value)> = aggregate(spec, "requests")
+    let requests: Vec<(Key, Value)> = aggregate(spec, "requests")
         .into_iter()
         .filter(|(name, _)| matches!(name.as_str(), "cpu" | "memory") && !has(resources, "requests", name))
-        .map(|(name, amount)| (name, amount.to_string().into()))
+        .map(|(name, amount)| (name.into(), amount.to_string().into()))
         .collect();
     let Some(resources) = part(spec, "resources") else { return };
     if !limits.is_empty() {
@@ -42,7 +41,7 @@ pub fn default_resources(spec: &mut Map<String, Value>) {
     if !non_empty(resources, "limits") {
         return;
     }
-    let from_limits: Vec<(String, Value)> = resources
+    let from_limits: Vec<(Key, Value)> = resources
         .entries("limits")
         .filter(|(name, _)| is_pod_level(name) && !has(resources, "requests", name) && !requests.iter().any(|(one, _)| one == *name))
         .map(|(name, amount)| (name.clone(), amount.clone()))
@@ -52,17 +51,17 @@ pub fn default_resources(spec: &mut Map<String, Value>) {
     }
 }
 
-fn non_empty(resources: &Map<String, Value>, key: &str) -> bool {
+fn non_empty(resources: &Map, key: &str) -> bool {
     resources.map(key).is_some_and(|map| !map.is_empty())
 }
 
-fn has(resources: &Map<String, Value>, key: &str, name: &str) -> bool {
+fn has(resources: &Map, key: &str, name: &str) -> bool {
     resources.map(key).is_some_and(|map| map.contains_key(name))
 }
 
 /// What all containers come to: the sum of those that run together, or what one step of initialisation needs if more.
 /// Init containers that restart (sidecars) keep running and so are part of both.
-pub fn aggregate(spec: &Map<String, Value>, key: &str) -> Amounts {
+pub fn aggregate(spec: &Map, key: &str) -> Amounts {
     let mut running = Amounts::new();
     for container in spec.list("containers") {
         add(&mut running, container, key);
@@ -85,7 +84,7 @@ pub fn aggregate(spec: &Map<String, Value>, key: &str) -> Amounts {
 fn add(sum: &mut Amounts, container: &Value, key: &str) {
     for (name, amount) in container.map("resources").into_iter().flat_map(|resources| resources.entries(key)) {
         let amount = quantity(amount);
-        sum.entry(name.clone()).and_modify(|have| have.add(&amount)).or_insert(amount);
+        sum.entry(name.to_string()).and_modify(|have| have.add(&amount)).or_insert(amount);
     }
 }
 
@@ -96,11 +95,11 @@ fn raise(sum: &mut Amounts, other: Amounts) {
 }
 
 /// The quality of service class: by the pod's own resources where it has some, else by its containers'.
-pub fn qos_class(spec: &Map<String, Value>) -> &'static str {
+pub fn qos_class(spec: &Map) -> &'static str {
     let mut requests = Amounts::new();
     let mut limits = Amounts::new();
     let mut guaranteed = true;
-    let mut count = |resources: &Map<String, Value>, needs_limits: bool| {
+    let mut count = |resources: &Map, needs_limits: bool| {
         for (name, amount) in compute(resources, "requests") {
             requests.entry(name.to_owned()).and_modify(|have| have.add(&amount)).or_insert(amount);
         }
@@ -127,7 +126,7 @@ pub fn qos_class(spec: &Map<String, Value>) -> &'static str {
 }
 
 /// The amounts of CPU and memory that are more than nothing.
-fn compute<'a>(resources: &'a Map<String, Value>, key: &'a str) -> impl Iterator<Item = (&'a str, Quantity)> {
+fn compute<'a>(resources: &'a Map, key: &'a str) -> impl Iterator<Item = (&'a str, Quantity)> {
     let amounts = resources.entries(key).filter(|(name, _)| matches!(name.as_str(), "cpu" | "memory"));
     amounts.map(|(name, value)| (name.as_str(), quantity(value))).filter(|(_, amount)| amount.sign() > 0)
 }
@@ -135,7 +134,7 @@ fn compute<'a>(resources: &'a Map<String, Value>, key: &'a str) -> impl Iterator
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     #[test]
     fn classes_of_service() {

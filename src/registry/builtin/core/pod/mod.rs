@@ -27,8 +27,6 @@ mod windows;
 
 use std::borrow::Cow;
 
-use serde_json::{Map, Value, json};
-
 pub use affinity::check_node_selector;
 pub use containers::PROTOCOLS;
 pub use defaults::{default_pod, default_template};
@@ -43,7 +41,7 @@ pub use volume_defaults::default_storage;
 pub use warnings::{fraction, fraction_warning};
 
 use crate::meta::selector::FieldReader;
-use crate::meta::{ErrorList, FieldError, Object, Path, names, time};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names, time};
 use crate::registry::builtin::defaults::{fill, part, part_or_new, parts};
 use crate::registry::builtin::keep_meta;
 use crate::registry::strategy::text_or;
@@ -57,9 +55,9 @@ fn sync_ips(object: &mut Object) {
     let first = object.str_at("/status/podIPs/0/ip").to_owned();
     let single = object.str_at("/status/podIP").to_owned();
     if !first.is_empty() && first != single {
-        object.section_mut("status").insert("podIP".to_owned(), first.into());
+        object.section_mut("status").insert("podIP", first.into());
     } else if first.is_empty() && !single.is_empty() {
-        object.section_mut("status").insert("podIPs".to_owned(), json!([{ "ip": single }]));
+        object.section_mut("status").insert("podIPs", json!([{ "ip": single }]));
     }
 }
 
@@ -84,7 +82,7 @@ impl Strategy for Pods {
                 }]);
             }
         }
-        object.insert("status".to_owned(), status);
+        object.insert("status", status);
         // Admission may have chosen the service account since the defaults ran.
         defaults::service_account_alias(object.section_mut("spec"));
         merge_label_keys(object);
@@ -222,16 +220,16 @@ fn prepare_status(object: &mut Object, old: &Object) {
         .collect();
     let status = object.section_mut("status");
     if status.str("qosClass").is_empty() && !qos.is_empty() {
-        status.insert("qosClass".to_owned(), qos.into());
+        status.insert("qosClass", qos.into());
     }
     if status.int("observedGeneration").unwrap_or(0) == 0 && observed != 0 {
-        status.insert("observedGeneration".to_owned(), observed.into());
+        status.insert("observedGeneration", observed.into());
     }
     for condition in parts(status, "conditions") {
         let Some(at) = earlier.iter().position(|(kind, _)| *kind == condition.str("type")) else { continue };
         let (_, generation) = earlier.remove(at);
         if condition.int("observedGeneration").unwrap_or(0) == 0 && generation != 0 {
-            condition.insert("observedGeneration".to_owned(), generation.into());
+            condition.insert("observedGeneration", generation.into());
         }
     }
 }
@@ -249,7 +247,7 @@ fn keep_all_but_ephemeral_containers(object: &mut Object, old: &Object) {
     }
     let spec = object.section_mut("spec");
     match containers {
-        Some(containers) => spec.insert("ephemeralContainers".to_owned(), containers),
+        Some(containers) => spec.insert("ephemeralContainers", containers),
         None => spec.shift_remove("ephemeralContainers"),
     };
 }
@@ -263,7 +261,7 @@ fn keep_all_but_resources(object: &mut Object, old: &Object) {
         return;
     }
     for key in LISTS {
-        let names = |spec: &Map<String, Value>| -> Vec<String> { spec.list(key).iter().map(|one| one.str("name").to_owned()).collect() };
+        let names = |spec: &Map| -> Vec<String> { spec.list(key).iter().map(|one| one.str("name").to_owned()).collect() };
         if names(&new) != names(old_spec) {
             continue;
         }
@@ -279,14 +277,14 @@ fn keep_all_but_resources(object: &mut Object, old: &Object) {
     for key in ["containers", "initContainers", "resources"] {
         put(&mut spec, key, new.shift_remove(key));
     }
-    object.insert("spec".to_owned(), spec.into());
+    object.insert("spec", spec.into());
     put(object, "status", old.get("status").cloned());
     for key in crate::registry::builtin::META_OF_STATUS {
         keep_meta(object, old, key);
     }
 }
 
-fn put(map: &mut Map<String, Value>, key: &str, value: Option<Value>) {
+fn put(map: &mut Map, key: &str, value: Option<Value>) {
     match value {
         Some(value) => map.insert(key.to_owned(), value),
         None => map.shift_remove(key),
@@ -294,7 +292,7 @@ fn put(map: &mut Map<String, Value>, key: &str, value: Option<Value>) {
 }
 
 /// Gives the container of that name its profile.
-fn set_app_armor(spec: &mut Map<String, Value>, name: &str, profile: &Value) {
+fn set_app_armor(spec: &mut Map, name: &str, profile: &Value) {
     for key in ["initContainers", "containers", "ephemeralContainers"] {
         for container in parts(spec, key).filter(|container| container.str("name") == name) {
             fill(part_or_new(container, "securityContext"), "appArmorProfile", profile.clone());
@@ -325,7 +323,7 @@ fn merge_label_keys(object: &mut Object) {
     }
 }
 
-fn require_label_keys(term: &mut Map<String, Value>, labels: &Map<String, Value>) {
+fn require_label_keys(term: &mut Map, labels: &Map) {
     let mut added = Vec::new();
     for (keys, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
         for key in term.list(keys).iter().filter_map(Value::as_str) {

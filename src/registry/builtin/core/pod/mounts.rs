@@ -2,18 +2,16 @@
 
 use std::collections::HashSet;
 
-use serde_json::{Map, Value};
-
 use super::PodScope;
 use super::paths::{check_descending, has_backsteps};
-use crate::meta::{ErrorList, FieldError, Path};
+use crate::meta::{ErrorList, FieldError, Map, Path, Value};
 use crate::registry::validation::Fields;
 
 const PROPAGATIONS: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
 const RECURSIVE: [&str; 3] = ["Disabled", "Enabled", "IfPossible"];
 
 /// Checks the mounts and devices of a container.
-pub fn check_mounts(errors: &mut ErrorList, path: &Path, container: &Map<String, Value>, pod: &PodScope) {
+pub fn check_mounts(errors: &mut ErrorList, path: &Path, container: &Map, pod: &PodScope) {
     let (mounts, devices) = (container.list("volumeMounts"), container.list("volumeDevices"));
     let list = path.child("volumeMounts");
     let mut taken = HashSet::new();
@@ -36,7 +34,7 @@ pub fn check_mounts(errors: &mut ErrorList, path: &Path, container: &Map<String,
     check_devices(errors, &path.child("volumeDevices"), mounts, devices, pod);
 }
 
-fn check_mount(errors: &mut ErrorList, list: &Path, index: usize, mount: &Value, _container: &Map<String, Value>, pod: &PodScope) {
+fn check_mount(errors: &mut ErrorList, list: &Path, index: usize, mount: &Value, _container: &Map, pod: &PodScope) {
     let name = mount.str("name");
     if name.is_empty() {
         errors.push(FieldError::required(&list.index(index).child("name"), ""));
@@ -49,7 +47,7 @@ fn check_mount(errors: &mut ErrorList, list: &Path, index: usize, mount: &Value,
     }
 }
 
-fn check_mount_options(errors: &mut ErrorList, list: &Path, index: usize, mount: &Value, container: &Map<String, Value>) {
+fn check_mount_options(errors: &mut ErrorList, list: &Path, index: usize, mount: &Value, container: &Map) {
     let (sub_path, expression) = (mount.str("subPath"), mount.str("subPathExpr"));
     if !sub_path.is_empty() {
         check_descending(errors, &list.child("subPath"), sub_path);

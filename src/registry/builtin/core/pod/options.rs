@@ -1,10 +1,8 @@
 //! Leniencies for pods that were stored before a rule existed (upstream `pkg/api/pod`, GetValidationOptions).
 
-use serde_json::{Map, Value};
-
 use super::annotations::{DELETION_COST, is_deletion_cost};
 use super::windows::each_container;
-use crate::meta::{Path, names};
+use crate::meta::{Map, Path, Value, names};
 use crate::registry::builtin::core::resources::{is_divisible, is_huge_page};
 use crate::registry::validation::{Fields, SelectorOptions, requirement_has_invalid_value, validate_label_selector};
 
@@ -35,12 +33,12 @@ impl PodOptions {
     }
 
     /// The options for a pod that replaces an `old` one.
-    pub fn of_pods(old: Option<&Map<String, Value>>) -> Self {
+    pub fn of_pods(old: Option<&Map>) -> Self {
         Self { is_pod: true, ..old.map_or_else(Self::default, Self::of_old) }
     }
 
     /// What the old pod or template (a struct of metadata and spec) has, the new one may have too.
-    fn of_old(old: &Map<String, Value>) -> Self {
+    fn of_old(old: &Map) -> Self {
         let empty = Map::new();
         let spec = old.map("spec").unwrap_or(&empty);
         let cost = old.map("metadata").and_then(|metadata| metadata.map("annotations")).and_then(|all| all.opt_str(DELETION_COST));
@@ -59,7 +57,7 @@ impl PodOptions {
     }
 }
 
-fn has_invalid_selector(affinity: &Map<String, Value>) -> bool {
+fn has_invalid_selector(affinity: &Map) -> bool {
     ["podAffinity", "podAntiAffinity"].into_iter().filter_map(|kind| affinity.map(kind)).any(|pods| {
         let preferred = pods.list(PREFERRED).iter().filter_map(|one| one.field("podAffinityTerm"));
         pods.list(REQUIRED).iter().chain(preferred).any(|term| {
@@ -68,7 +66,7 @@ fn has_invalid_selector(affinity: &Map<String, Value>) -> bool {
     })
 }
 
-fn has_invalid_node_label(affinity: &Map<String, Value>) -> bool {
+fn has_invalid_node_label(affinity: &Map) -> bool {
     let required = affinity.map("nodeAffinity").and_then(|nodes| nodes.map(REQUIRED));
     required.into_iter().flat_map(|selector| selector.list("nodeSelectorTerms")).any(|term| {
         let values = term.list("matchExpressions").iter().flat_map(|one| one.list("values"));
@@ -76,7 +74,7 @@ fn has_invalid_node_label(affinity: &Map<String, Value>) -> bool {
     })
 }
 
-fn has_indivisible_huge_pages(spec: &Map<String, Value>) -> bool {
+fn has_indivisible_huge_pages(spec: &Map) -> bool {
     each_container(spec, &Path::default()).any(|(_, container)| {
         let resources = container.map("resources");
         let amounts = resources.into_iter().flat_map(|one| one.entries("limits").chain(one.entries("requests")));

@@ -1,6 +1,6 @@
 //! Files of one volume that would lie in each other's way.
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use crate::meta::field::go_quote;
 use crate::registry::validation::Fields;

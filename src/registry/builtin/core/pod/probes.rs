@@ -1,9 +1,7 @@
 //! Probes and lifecycle handlers of containers.
 
-use serde_json::{Map, Value};
-
 use super::PodScope;
-use crate::meta::{ErrorList, FieldError, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
 use crate::registry::validation::{Fields, invalid_each, invalid_number, not_negative};
 
 /// The signals that may stop a container, in the order that errors list them.
@@ -76,7 +74,7 @@ const STOP_SIGNALS: [&str; 65] = [
 ];
 
 /// Checks lifecycle and probes of a container that may have them.
-pub fn check_handlers(errors: &mut ErrorList, path: &Path, container: &Map<String, Value>, pod: &PodScope) {
+pub fn check_handlers(errors: &mut ErrorList, path: &Path, container: &Map, pod: &PodScope) {
     if let Some(lifecycle) = container.map("lifecycle") {
         check_lifecycle(errors, &path.child("lifecycle"), lifecycle, pod);
     }
@@ -87,7 +85,7 @@ pub fn check_handlers(errors: &mut ErrorList, path: &Path, container: &Map<Strin
     }
 }
 
-fn check_lifecycle(errors: &mut ErrorList, path: &Path, lifecycle: &Map<String, Value>, pod: &PodScope) {
+fn check_lifecycle(errors: &mut ErrorList, path: &Path, lifecycle: &Map, pod: &PodScope) {
     for key in ["postStart", "preStop"] {
         if let Some(handler) = lifecycle.map(key) {
             check_handler(errors, &path.child(key), handler, &["exec", "httpGet", "tcpSocket", "sleep"], pod);
@@ -110,7 +108,7 @@ fn check_lifecycle(errors: &mut ErrorList, path: &Path, lifecycle: &Map<String, 
     }
 }
 
-fn check_probe(errors: &mut ErrorList, path: &Path, probe: &Map<String, Value>, readiness: bool, pod: &PodScope) {
+fn check_probe(errors: &mut ErrorList, path: &Path, probe: &Map, readiness: bool, pod: &PodScope) {
     check_handler(errors, path, probe, &["exec", "httpGet", "tcpSocket", "grpc"], pod);
     for key in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"] {
         if let Some(number) = probe.int(key).filter(|number| *number < 0) {
@@ -131,7 +129,7 @@ fn check_probe(errors: &mut ErrorList, path: &Path, probe: &Map<String, Value>, 
     }
 }
 
-fn check_handler(errors: &mut ErrorList, path: &Path, handler: &Map<String, Value>, kinds: &[&str], pod: &PodScope) {
+fn check_handler(errors: &mut ErrorList, path: &Path, handler: &Map, kinds: &[&str], pod: &PodScope) {
     let mut found = false;
     for &kind in kinds {
         let Some(action) = handler.map(kind) else { continue };
@@ -154,7 +152,7 @@ fn check_handler(errors: &mut ErrorList, path: &Path, handler: &Map<String, Valu
     }
 }
 
-fn check_http_get(errors: &mut ErrorList, path: &Path, action: &Map<String, Value>) {
+fn check_http_get(errors: &mut ErrorList, path: &Path, action: &Map) {
     if action.str("path").is_empty() {
         errors.push(FieldError::required(&path.child("path"), ""));
     }

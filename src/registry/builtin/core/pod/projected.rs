@@ -2,11 +2,9 @@
 
 use std::collections::HashSet;
 
-use serde_json::{Map, Value};
-
 use super::paths::check_not_reserved;
 use super::volumes::{check_downward_file, check_key_to_path, required};
-use crate::meta::{ErrorList, FieldError, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Path, names};
 use crate::registry::builtin::core::internal;
 use crate::registry::validation::{Fields, SelectorOptions, invalid_each, validate_label_selector};
 
@@ -34,7 +32,7 @@ impl<'a> Files<'a> {
 }
 
 /// Checks all sources.
-pub fn check_projected(errors: &mut ErrorList, path: &Path, projected: &Map<String, Value>) {
+pub fn check_projected(errors: &mut ErrorList, path: &Path, projected: &Map) {
     let mut files = Files { path, taken: HashSet::new() };
     for (index, source) in projected.list("sources").iter().enumerate() {
         let source_path = path.child("sources").index(index);
@@ -81,7 +79,7 @@ pub fn check_projected(errors: &mut ErrorList, path: &Path, projected: &Map<Stri
     }
 }
 
-fn check_token(errors: &mut ErrorList, volume: &Path, path: &Path, token: &Map<String, Value>) {
+fn check_token(errors: &mut ErrorList, volume: &Path, path: &Path, token: &Map) {
     let seconds = token.int("expirationSeconds").unwrap_or(0);
     let detail = if seconds < TOKEN_MIN {
         Some("may not specify a duration less than 10 minutes")
@@ -99,7 +97,7 @@ fn check_token(errors: &mut ErrorList, volume: &Path, path: &Path, token: &Map<S
     }
 }
 
-fn check_trust_bundle(errors: &mut ErrorList, path: &Path, bundle: &Map<String, Value>) {
+fn check_trust_bundle(errors: &mut ErrorList, path: &Path, bundle: &Map) {
     match (bundle.opt_str("name"), bundle.opt_str("signerName")) {
         (Some(_), Some(_)) => {
             let shown = internal::json("ClusterTrustBundleProjection", bundle);
@@ -133,7 +131,7 @@ fn check_trust_bundle(errors: &mut ErrorList, path: &Path, bundle: &Map<String, 
     check_not_reserved(errors, &path.child("path"), bundle.str("path"));
 }
 
-fn check_certificate<'a>(errors: &mut ErrorList, path: &Path, certificate: &'a Map<String, Value>, files: &mut Files<'a>) {
+fn check_certificate<'a>(errors: &mut ErrorList, path: &Path, certificate: &'a Map, files: &mut Files<'a>) {
     let signer = certificate.str("signerName");
     check_signer_name(errors, &path.child("signerName"), signer);
     for (key, _) in certificate.entries("userAnnotations") {

@@ -2,11 +2,9 @@
 
 use std::collections::HashSet;
 
-use serde_json::{Map, Value};
-
 use super::PodOptions;
 use super::affinity::check_label_keys;
-use crate::meta::{ErrorList, FieldError, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
 use crate::registry::validation::{Fields, SelectorOptions, invalid_each, validate_label_selector};
 
 /// The effects of taints, in the order that errors list them.

@@ -2,11 +2,9 @@
 
 use std::collections::HashSet;
 
-use serde_json::{Map, Value};
-
 use super::paths::check_descending;
 use super::windows::check_windows_options;
-use crate::meta::{ErrorList, FieldError, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
 use crate::registry::builtin::core::internal;
 use crate::registry::validation::{Fields, invalid_each, invalid_number};
 
@@ -17,7 +15,7 @@ const SYSCTL_FORM: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a
 const APP_ARMOR_MAX: usize = 4095;
 
 /// Checks the security context of a container. `host_users` says that the pod has the host's users.
-pub fn check_container_security(errors: &mut ErrorList, path: &Path, context: &Map<String, Value>, host_users: bool) {
+pub fn check_container_security(errors: &mut ErrorList, path: &Path, context: &Map, host_users: bool) {
     check_ids(errors, path, context, &["runAsUser", "runAsGroup"]);
     if let Some(mount) = context.opt_str("procMount") {
         let path = path.child("procMount");
@@ -47,7 +45,7 @@ pub fn check_container_security(errors: &mut ErrorList, path: &Path, context: &M
 }
 
 /// Checks the security context of a pod; `spec` says which namespaces of the host it shares.
-pub fn check_pod_security(errors: &mut ErrorList, path: &Path, context: &Map<String, Value>, spec: &Map<String, Value>) {
+pub fn check_pod_security(errors: &mut ErrorList, path: &Path, context: &Map, spec: &Map) {
     if context.is_empty() {
         return;
     }
@@ -64,7 +62,7 @@ pub fn check_pod_security(errors: &mut ErrorList, path: &Path, context: &Map<Str
     one_of(errors, path, context, "seLinuxChangePolicy", &["MountOption", "Recursive"]);
 }
 
-fn check_ids(errors: &mut ErrorList, path: &Path, context: &Map<String, Value>, keys: &[&str]) {
+fn check_ids(errors: &mut ErrorList, path: &Path, context: &Map, keys: &[&str]) {
     for key in keys {
         if let Some(id) = context.int(key) {
             let problems = names::unix_id(id);
@@ -75,13 +73,13 @@ fn check_ids(errors: &mut ErrorList, path: &Path, context: &Map<String, Value>, 
     }
 }
 
-fn one_of(errors: &mut ErrorList, path: &Path, context: &Map<String, Value>, key: &str, supported: &[&str]) {
+fn one_of(errors: &mut ErrorList, path: &Path, context: &Map, key: &str, supported: &[&str]) {
     if let Some(value) = context.opt_str(key).filter(|value| !supported.contains(value)) {
         errors.push(FieldError::not_supported(&path.child(key), value, supported));
     }
 }
 
-fn check_seccomp(errors: &mut ErrorList, path: &Path, profile: Option<&Map<String, Value>>) {
+fn check_seccomp(errors: &mut ErrorList, path: &Path, profile: Option<&Map>) {
     let Some(profile) = profile else { return };
     let kind = profile.str("type");
     match kind {
@@ -102,7 +100,7 @@ fn check_seccomp(errors: &mut ErrorList, path: &Path, profile: Option<&Map<Strin
 }
 
 /// Checks an AppArmor profile.
-pub fn check_app_armor(errors: &mut ErrorList, path: &Path, profile: Option<&Map<String, Value>>) {
+pub fn check_app_armor(errors: &mut ErrorList, path: &Path, profile: Option<&Map>) {
     let Some(profile) = profile else { return };
     let name_path = path.child("localhostProfile");
     let name = profile.opt_str("localhostProfile");
@@ -156,7 +154,7 @@ fn sysctl_namespace(name: &str) -> &'static str {
     }
 }
 
-fn check_sysctls(errors: &mut ErrorList, path: &Path, sysctls: &[Value], spec: &Map<String, Value>) {
+fn check_sysctls(errors: &mut ErrorList, path: &Path, sysctls: &[Value], spec: &Map) {
     let mut seen = HashSet::new();
     for (index, sysctl) in sysctls.iter().enumerate() {
         let name = sysctl.str("name");
@@ -183,7 +181,7 @@ fn check_sysctls(errors: &mut ErrorList, path: &Path, sysctls: &[Value], spec: &
 }
 
 /// The users that a container's status reports.
-pub fn check_linux_user(errors: &mut ErrorList, path: &Path, user: &Map<String, Value>) {
+pub fn check_linux_user(errors: &mut ErrorList, path: &Path, user: &Map) {
     for key in ["uid", "gid"] {
         let id = user.int(key).unwrap_or(0);
         invalid_number(errors, &path.child(key), id, names::unix_id(id));

@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use serde_json::{Map, Value};
-
 use super::PodOptions;
 use super::affinity::check_affinity;
 use super::containers::{check_containers, check_ephemeral_containers, check_init_containers};
@@ -12,7 +10,7 @@ use super::scheduling::{check_gates, check_resource_claims, check_spread, check_
 use super::security::{check_pod_security, check_subdomain};
 use super::volumes::check_volumes;
 use super::windows::{check_host_process, check_os, each_container};
-use crate::meta::{ErrorList, FieldError, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
 use crate::registry::builtin::core::resources::{Requirements, check_container_name, check_pod_name, is_huge_page, shown};
 use crate::registry::builtin::quantity::quantity;
 use crate::registry::validation::{Fields, invalid_each, validate_labels};
@@ -26,10 +24,10 @@ const HOSTNAME_MAX: usize = 64;
 
 /// What the checks of a part of a pod need to know of the rest.
 pub struct PodScope<'a> {
-    pub spec: &'a Map<String, Value>,
+    pub spec: &'a Map,
     pub options: &'a PodOptions,
     /// The sound volumes, by name.
-    pub volumes: HashMap<&'a str, &'a Map<String, Value>>,
+    pub volumes: HashMap<&'a str, &'a Map>,
     /// The names of resource claims.
     pub claims: Vec<&'a str>,
     pub grace_seconds: Option<i64>,
@@ -39,13 +37,7 @@ pub struct PodScope<'a> {
 }
 
 /// Checks a spec. `metadata` is that of the pod where there is one, of which only the name and the mirror annotation matter.
-pub fn check_spec(
-    errors: &mut ErrorList,
-    path: &Path,
-    spec: &Map<String, Value>,
-    metadata: Option<&Map<String, Value>>,
-    options: &PodOptions,
-) {
+pub fn check_spec(errors: &mut ErrorList, path: &Path, spec: &Map, metadata: Option<&Map>, options: &PodOptions) {
     let grace_seconds = spec.int("terminationGracePeriodSeconds");
     if grace_seconds.is_none() {
         errors.push(FieldError::required(&path.child("terminationGracePeriodSeconds"), ""));
@@ -93,7 +85,7 @@ pub fn check_spec(
 }
 
 /// Fields that are one of a few words.
-fn check_policies(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>) {
+fn check_policies(errors: &mut ErrorList, path: &Path, spec: &Map) {
     const RESTART: [&str; 3] = ["Always", "OnFailure", "Never"];
     const DNS: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
     for (key, supported) in [("restartPolicy", &RESTART[..]), ("dnsPolicy", &DNS[..])] {
@@ -105,7 +97,7 @@ fn check_policies(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>
     }
 }
 
-fn check_process_namespace(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>) {
+fn check_process_namespace(errors: &mut ErrorList, path: &Path, spec: &Map) {
     if spec.flag("shareProcessNamespace") && spec.flag("hostPID") {
         let path = path.child("securityContext").child("shareProcessNamespace");
         errors.push(FieldError::invalid(&path, true, "ShareProcessNamespace and HostPID cannot both be enabled"));
@@ -113,7 +105,7 @@ fn check_process_namespace(errors: &mut ErrorList, path: &Path, spec: &Map<Strin
 }
 
 /// Names of other things, and of the pod in DNS.
-fn check_names(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>) {
+fn check_names(errors: &mut ErrorList, path: &Path, spec: &Map) {
     for key in ["serviceAccountName", "nodeName"] {
         let name = spec.str(key);
         if !name.is_empty() {
@@ -158,7 +150,7 @@ fn check_rest(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
         }
     }
     if let Some(overhead) = spec.map("overhead") {
-        let limits: Map<String, Value> = [("limits".to_owned(), Value::Object(overhead.clone()))].into_iter().collect();
+        let limits: Map = [("limits".to_owned(), Value::Object(overhead.clone()))].into_iter().collect();
         let lenient = pod.options.allow_indivisible_huge_pages;
         let rules = Requirements { check_name: check_container_name, claims: &[], allow_indivisible_huge_pages: lenient };
         rules.check(errors, &path.child("overhead"), &limits);
@@ -258,7 +250,7 @@ fn check_host_users(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
     }
 }
 
-fn check_hostname_override(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>) {
+fn check_hostname_override(errors: &mut ErrorList, path: &Path, spec: &Map) {
     let Some(name) = spec.opt_str("hostnameOverride") else { return };
     let path = path.child("hostnameOverride");
     for (key, when) in [("setHostnameAsFQDN", "setHostnameAsFQDN"), ("hostNetwork", "hostNetwork")] {
@@ -272,7 +264,7 @@ fn check_hostname_override(errors: &mut ErrorList, path: &Path, spec: &Map<Strin
     check_subdomain(errors, &path, name);
 }
 
-fn check_dns(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>) {
+fn check_dns(errors: &mut ErrorList, path: &Path, spec: &Map) {
     let config = spec.map("dnsConfig");
     let servers = config.map_or(&[][..], |config| config.list("nameservers"));
     if spec.str("dnsPolicy") == "None" {

@@ -1,9 +1,7 @@
 //! The status of a pod, as kubelets report it.
 
-use serde_json::{Map, Value};
-
 use super::security::check_linux_user;
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each};
 
 /// Conditions that are Kubernetes' own and so need no qualified name.
@@ -11,7 +9,7 @@ const SYSTEM_CONDITIONS: [&str; 3] = ["PodScheduled", "Ready", "Initialized"];
 const CONTAINER_STATUSES: [&str; 3] = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
 
 /// Puts a condition into a status in the place of the one of its type. Its transition is as old as its state.
-pub fn set_condition(status: &mut Map<String, Value>, mut condition: Value) {
+pub fn set_condition(status: &mut Map, mut condition: Value) {
     let slot = status.entry("conditions").or_insert(Value::Null);
     if !slot.is_array() {
         *slot = Value::Array(Vec::new());
@@ -81,7 +79,7 @@ pub fn check_status(errors: &mut ErrorList, object: &Object, old: &Object) {
 }
 
 /// A container that ended does not run again, unless it was to restart.
-fn check_transitions(errors: &mut ErrorList, path: &Path, key: &str, new: &[Value], old: &[Value], spec: &Map<String, Value>) {
+fn check_transitions(errors: &mut ErrorList, path: &Path, key: &str, new: &[Value], old: &[Value], spec: &Map) {
     let containers = match key {
         "containerStatuses" => spec.list("containers"),
         "initContainerStatuses" => spec.list("initContainers"),
@@ -102,7 +100,7 @@ fn check_transitions(errors: &mut ErrorList, path: &Path, key: &str, new: &[Valu
 }
 
 /// Whether a container that ended with this code is to run again: by its rules, its policy, the policy of the pod.
-fn may_restart(container: &Value, spec: &Map<String, Value>, code: i64) -> bool {
+fn may_restart(container: &Value, spec: &Map, code: i64) -> bool {
     for rule in container.list("restartPolicyRules") {
         let Some(codes) = rule.map("exitCodes") else { continue };
         let listed = codes.list("values").iter().any(|one| one.as_i64() == Some(code));
@@ -118,7 +116,7 @@ fn may_restart(container: &Value, spec: &Map<String, Value>, code: i64) -> bool 
     }
 }
 
-fn check_claims(errors: &mut ErrorList, path: &Path, status: &Map<String, Value>, object: &Object) {
+fn check_claims(errors: &mut ErrorList, path: &Path, status: &Map, object: &Object) {
     let mut seen = Vec::new();
     for (index, claim) in status.list("resourceClaimStatuses").iter().enumerate() {
         let path = path.index(index);
@@ -139,7 +137,7 @@ fn check_claims(errors: &mut ErrorList, path: &Path, status: &Map<String, Value>
 }
 
 /// The addresses of the pod and its host: well formed unless they were there before, and one for each family at most.
-fn check_addresses(errors: &mut ErrorList, path: &Path, status: &Map<String, Value>, old: &Map<String, Value>) {
+fn check_addresses(errors: &mut ErrorList, path: &Path, status: &Map, old: &Map) {
     for key in ["podIPs", "hostIPs"] {
         let (addresses, path) = (status.list(key), path.child(key));
         if let (Some(first), "hostIPs") = (addresses.first(), key)
@@ -156,7 +154,7 @@ fn check_addresses(errors: &mut ErrorList, path: &Path, status: &Map<String, Val
         let families: Vec<bool> = addresses.iter().filter_map(|one| names::parse_ip_sloppy(one.str("ip"))).map(|ip| ip.is_ipv6()).collect();
         let dual = families.contains(&true) && families.contains(&false);
         if addresses.len() > 1 && (!dual || addresses.len() > 2) {
-            let shown: Value = addresses.iter().map(|one| serde_json::json!({"IP": one.str("ip")})).collect();
+            let shown: Value = addresses.iter().map(|one| crate::meta::json!({"IP": one.str("ip")})).collect();
             errors.push(FieldError::invalid(&path, shown, "may specify no more than one IP for each IP family"));
         }
     }

@@ -3,11 +3,10 @@
 use std::sync::LazyLock;
 
 use regex::Regex;
-use serde_json::{Map, Value};
 
 use super::paths::{check_descending, check_no_backsteps};
 use super::volumes::required;
-use crate::meta::{ErrorList, FieldError, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Path, names};
 use crate::registry::validation::{Fields, invalid_each};
 
 const HOST_PATH_TYPES: [&str; 8] = ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
@@ -21,7 +20,7 @@ pub enum Checked<'a> {
 }
 
 /// Checks a source of a kind that both have. `path` is that of what holds the source.
-pub fn check_storage(errors: &mut ErrorList, path: &Path, kind: &str, source: &Map<String, Value>, of: Checked) {
+pub fn check_storage(errors: &mut ErrorList, path: &Path, kind: &str, source: &Map, of: Checked) {
     let holder = path;
     let path = &path.child(if kind == "gcePersistentDisk" { "persistentDisk" } else { kind });
     let persistent = of != Checked::InPod;
@@ -77,13 +76,13 @@ pub fn check_storage(errors: &mut ErrorList, path: &Path, kind: &str, source: &M
     }
 }
 
-fn require_list(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>, key: &str) {
+fn require_list(errors: &mut ErrorList, path: &Path, source: &Map, key: &str) {
     if source.list(key).is_empty() {
         errors.push(FieldError::required(&path.child(key), ""));
     }
 }
 
-fn check_host_path(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>) {
+fn check_host_path(errors: &mut ErrorList, path: &Path, source: &Map) {
     let target = source.str("path");
     if target.is_empty() {
         errors.push(FieldError::required(&path.child("path"), ""));
@@ -95,12 +94,12 @@ fn check_host_path(errors: &mut ErrorList, path: &Path, source: &Map<String, Val
     }
 }
 
-fn check_local(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>) {
+fn check_local(errors: &mut ErrorList, path: &Path, source: &Map) {
     required(errors, path, source, "path");
     check_no_backsteps(errors, &path.child("path"), source.str("path"));
 }
 
-fn check_disk(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>, name: &str) {
+fn check_disk(errors: &mut ErrorList, path: &Path, source: &Map, name: &str) {
     required(errors, path, source, name);
     let partition = source.int("partition").unwrap_or(0);
     if !(0..=255).contains(&partition) {
@@ -124,7 +123,7 @@ fn iscsi_name_problem(name: &str) -> Option<&'static str> {
     (!fine).then_some("must be valid format")
 }
 
-fn check_iscsi(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>, of: Checked) {
+fn check_iscsi(errors: &mut ErrorList, path: &Path, source: &Map, of: Checked) {
     required(errors, path, source, "targetPortal");
     let initiator = source.opt_str("initiatorName");
     let problem_of = |name: &str| {
@@ -164,7 +163,7 @@ fn check_lun(errors: &mut ErrorList, path: &Path, lun: i64) {
     }
 }
 
-fn check_endpoints_namespace(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>) {
+fn check_endpoints_namespace(errors: &mut ErrorList, path: &Path, source: &Map) {
     let path = path.child("endpointsNamespace");
     match source.opt_str("endpointsNamespace") {
         None => {}
@@ -173,7 +172,7 @@ fn check_endpoints_namespace(errors: &mut ErrorList, path: &Path, source: &Map<S
     }
 }
 
-fn check_flocker(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>) {
+fn check_flocker(errors: &mut ErrorList, path: &Path, source: &Map) {
     let name = source.str("datasetName");
     match (name.is_empty(), source.str("datasetUUID").is_empty()) {
         (true, true) => errors.push(FieldError::required(path, "one of datasetName and datasetUUID is required")),
@@ -188,7 +187,7 @@ fn check_flocker(errors: &mut ErrorList, path: &Path, source: &Map<String, Value
 }
 
 /// A secret by name, and by namespace where the source is not in one.
-fn check_secret_ref(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>, persistent: bool) {
+fn check_secret_ref(errors: &mut ErrorList, path: &Path, source: &Map, persistent: bool) {
     let Some(secret) = source.map("secretRef") else { return };
     let path = path.child("secretRef");
     required(errors, &path, secret, "name");
@@ -197,7 +196,7 @@ fn check_secret_ref(errors: &mut ErrorList, path: &Path, source: &Map<String, Va
     }
 }
 
-fn check_quobyte(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>) {
+fn check_quobyte(errors: &mut ErrorList, path: &Path, source: &Map) {
     const PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
     let registry = source.str("registry");
     if registry.is_empty() {
@@ -219,7 +218,7 @@ fn check_quobyte(errors: &mut ErrorList, path: &Path, source: &Map<String, Value
     required(errors, path, source, "volume");
 }
 
-fn check_fibre_channel(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>) {
+fn check_fibre_channel(errors: &mut ErrorList, path: &Path, source: &Map) {
     let (targets, ids) = (source.list("targetWWNs"), source.list("wwids"));
     let path_targets = path.child("targetWWNs");
     match (targets.is_empty(), ids.is_empty()) {
@@ -238,7 +237,7 @@ fn check_fibre_channel(errors: &mut ErrorList, path: &Path, source: &Map<String,
     }
 }
 
-fn check_flex(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>) {
+fn check_flex(errors: &mut ErrorList, path: &Path, source: &Map) {
     required(errors, path, source, "driver");
     for (key, _) in source.entries("options") {
         let domain = format!(".{}", key.split('/').next().unwrap_or("").to_lowercase());
@@ -249,7 +248,7 @@ fn check_flex(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>) 
     }
 }
 
-fn check_azure_disk(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>) {
+fn check_azure_disk(errors: &mut ErrorList, path: &Path, source: &Map) {
     const CACHING: [&str; 3] = ["None", "ReadOnly", "ReadWrite"];
     const KINDS: [&str; 3] = ["Dedicated", "Managed", "Shared"];
     const MANAGED: &str = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}";
@@ -272,7 +271,7 @@ fn check_azure_disk(errors: &mut ErrorList, path: &Path, source: &Map<String, Va
     }
 }
 
-fn check_storage_os(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>, persistent: bool) {
+fn check_storage_os(errors: &mut ErrorList, path: &Path, source: &Map, persistent: bool) {
     let (name, namespace) = (source.str("volumeName"), source.str("volumeNamespace"));
     if name.is_empty() {
         errors.push(FieldError::required(&path.child("volumeName"), ""));
@@ -297,7 +296,7 @@ pub fn check_csi_driver_name(errors: &mut ErrorList, path: &Path, driver: &str) 
     invalid_each(errors, path, driver, names::dns1123_subdomain(&driver.to_lowercase()));
 }
 
-fn check_csi(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>) {
+fn check_csi(errors: &mut ErrorList, path: &Path, source: &Map) {
     check_csi_driver_name(errors, &path.child("driver"), source.str("driver"));
     let Some(secret) = source.map("nodePublishSecretRef") else { return };
     let name = secret.str("name");
@@ -308,7 +307,7 @@ fn check_csi(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>) {
     }
 }
 
-fn check_persistent_csi(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>) {
+fn check_persistent_csi(errors: &mut ErrorList, path: &Path, source: &Map) {
     check_csi_driver_name(errors, &path.child("driver"), source.str("driver"));
     required(errors, path, source, "volumeHandle");
     for key in ["controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef"] {

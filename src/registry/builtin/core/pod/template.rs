@@ -1,16 +1,14 @@
 //! Pod templates: what they must look like.
 
-use serde_json::{Map, Value};
-
 use super::PodOptions;
 use super::annotations::{check_annotations, check_profiles_match};
 use super::spec::check_spec;
 use super::warnings::pod_warnings;
-use crate::meta::{ErrorList, FieldError, Path};
+use crate::meta::{ErrorList, FieldError, Map, Path, Value};
 use crate::registry::validation::{Fields, validate_annotations, validate_labels};
 
 /// Checks the template of a pod (a struct of metadata and spec).
-pub fn validate_template(errors: &mut ErrorList, path: &Path, template: &Map<String, Value>, options: &PodOptions) {
+pub fn validate_template(errors: &mut ErrorList, path: &Path, template: &Map, options: &PodOptions) {
     let metadata = template.map("metadata");
     let annotations = metadata.and_then(|metadata| metadata.map("annotations"));
     let empty = Map::new();

@@ -1,13 +1,11 @@
 //! What may change of a pod.
 
-use serde_json::{Map, Value};
-
 use super::annotations::{MIRROR, check_annotations, check_annotations_kept};
 use super::containers::check_image_spaces;
 use super::level::qos_class;
 use super::scheduling::check_tolerations;
 use super::{PodOptions, check_pod};
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::builtin::core::internal;
 use crate::registry::validation::{Fields, same};
 
@@ -17,7 +15,7 @@ const UPDATABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].imag
                          (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it \
                          was previously negative)";
 
-fn spec_of(object: &Object) -> Map<String, Value> {
+fn spec_of(object: &Object) -> Map {
     object.map("spec").cloned().unwrap_or_default()
 }
 
@@ -81,7 +79,7 @@ fn check_images(errors: &mut ErrorList, path: &Path, new: &[Value], old: &[Value
 }
 
 /// A deadline can only come nearer. Whether the check can go on.
-fn check_deadline(errors: &mut ErrorList, path: &Path, new: &Map<String, Value>, old: &Map<String, Value>) -> bool {
+fn check_deadline(errors: &mut ErrorList, path: &Path, new: &Map, old: &Map) -> bool {
     match (new.int("activeDeadlineSeconds"), old.int("activeDeadlineSeconds")) {
         (Some(new), old) => {
             let problems = names::in_range(new, 0, names::ID_MAX);
@@ -117,7 +115,7 @@ fn check_added_tolerations(errors: &mut ErrorList, path: &Path, new: &[Value], o
 }
 
 /// Sets a field back to what it was.
-fn restore(spec: &mut Map<String, Value>, old: &Map<String, Value>, key: &str) {
+fn restore(spec: &mut Map, old: &Map, key: &str) {
     match old.get(key) {
         Some(value) => spec.insert(key.to_owned(), value.clone()),
         None => spec.shift_remove(key),
@@ -125,13 +123,13 @@ fn restore(spec: &mut Map<String, Value>, old: &Map<String, Value>, key: &str) {
 }
 
 /// Sets back what may change; what differs still, may not.
-fn check_nothing_else(errors: &mut ErrorList, path: &Path, new: &Map<String, Value>, old: &Map<String, Value>) {
+fn check_nothing_else(errors: &mut ErrorList, path: &Path, new: &Map, old: &Map) {
     let mut spec = new.clone();
     for key in ["containers", "initContainers"] {
         let containers = spec.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten();
         for (container, old) in containers.zip(old.list(key)) {
             if let Some(container) = container.as_object_mut() {
-                container.insert("image".to_owned(), old.str("image").into());
+                container.insert("image", old.str("image").into());
             }
         }
     }
@@ -152,7 +150,7 @@ fn check_nothing_else(errors: &mut ErrorList, path: &Path, new: &Map<String, Val
 }
 
 /// While gates hold a pod, its choice of nodes may become narrower.
-fn check_tightened(errors: &mut ErrorList, path: &Path, spec: &mut Map<String, Value>, old: &Map<String, Value>) {
+fn check_tightened(errors: &mut ErrorList, path: &Path, spec: &mut Map, old: &Map) {
     let kept =
         old.entries("nodeSelector").all(|(key, value)| spec.map("nodeSelector").and_then(|selector| selector.get(key)) == Some(value));
     if !kept {
@@ -161,7 +159,7 @@ fn check_tightened(errors: &mut ErrorList, path: &Path, spec: &mut Map<String, V
         errors.push(FieldError::invalid(&path.child("nodeSelector"), shown, detail));
     }
     restore(spec, old, "nodeSelector");
-    let nodes = |spec: &Map<String, Value>| spec.map("affinity").and_then(|affinity| affinity.field("nodeAffinity")).cloned();
+    let nodes = |spec: &Map| spec.map("affinity").and_then(|affinity| affinity.field("nodeAffinity")).cloned();
     let (new_nodes, old_nodes) = (nodes(spec), nodes(old));
     if same(new_nodes.as_ref(), old_nodes.as_ref()) {
         return;
@@ -169,13 +167,13 @@ fn check_tightened(errors: &mut ErrorList, path: &Path, spec: &mut Map<String, V
     check_narrower(errors, &path.child("affinity").child("nodeAffinity").child(REQUIRED), new_nodes.as_ref(), old_nodes.as_ref());
     let mut affinity = spec.map("affinity").cloned().unwrap_or_default();
     match old_nodes {
-        Some(nodes) => affinity.insert("nodeAffinity".to_owned(), nodes),
+        Some(nodes) => affinity.insert("nodeAffinity", nodes),
         None => affinity.shift_remove("nodeAffinity"),
     };
     if affinity.is_empty() && old.field("affinity").is_none() {
         spec.shift_remove("affinity");
     } else {
-        spec.insert("affinity".to_owned(), affinity.into());
+        spec.insert("affinity", affinity.into());
     }
 }
 
@@ -262,9 +260,7 @@ pub fn check_resize(object: &Object, old: &Object) -> ErrorList {
     if running.is_some_and(|status| status.field("resources").is_none()) {
         errors.push(FieldError::forbidden(&path, "Pod running on node without support for resize"));
     }
-    let level = |spec: &Map<String, Value>| {
-        spec.map("resources").is_some_and(|own| own.entries("requests").chain(own.entries("limits")).count() > 0)
-    };
+    let level = |spec: &Map| spec.map("resources").is_some_and(|own| own.entries("requests").chain(own.entries("limits")).count() > 0);
     if level(&spec) || level(&old_spec) {
         resize_pod_level(&mut errors, &path, &mut spec, &old_spec);
     }
@@ -287,7 +283,7 @@ pub fn check_resize(object: &Object, old: &Object) -> ErrorList {
 }
 
 /// Checks a resize of the pod as a whole, and sets it back.
-fn resize_pod_level(errors: &mut ErrorList, path: &Path, spec: &mut Map<String, Value>, old: &Map<String, Value>) {
+fn resize_pod_level(errors: &mut ErrorList, path: &Path, spec: &mut Map, old: &Map) {
     let resources = path.child("resources");
     if old.field("resources").is_some() && spec.field("resources").is_none() {
         errors.push(FieldError::forbidden(&resources, "pod-level resources cannot be removed"));
@@ -301,7 +297,7 @@ fn resize_pod_level(errors: &mut ErrorList, path: &Path, spec: &mut Map<String, 
 }
 
 /// Checks that nothing but CPU and memory of containers changes, and sets those back.
-fn resize_containers(errors: &mut ErrorList, path: &Path, spec: &mut Map<String, Value>, old_spec: &Map<String, Value>) {
+fn resize_containers(errors: &mut ErrorList, path: &Path, spec: &mut Map, old_spec: &Map) {
     for key in ["containers", "initContainers"] {
         let containers = spec.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten();
         for (index, (container, old)) in containers.zip(old_spec.list(key)).enumerate() {
@@ -330,7 +326,7 @@ fn resize_containers(errors: &mut ErrorList, path: &Path, spec: &mut Map<String,
 }
 
 /// Containers keep their number and order. Whether they do.
-fn same_containers(errors: &mut ErrorList, path: &Path, new: &Map<String, Value>, old: &Map<String, Value>) -> bool {
+fn same_containers(errors: &mut ErrorList, path: &Path, new: &Map, old: &Map) -> bool {
     let before = errors.len();
     for key in ["containers", "initContainers"] {
         let path = path.child(key);
@@ -351,7 +347,7 @@ fn same_containers(errors: &mut ErrorList, path: &Path, new: &Map<String, Value>
 fn check_not_removed(errors: &mut ErrorList, path: &Path, new: &impl Fields, old: &impl Fields, what: &str) {
     let (new, old) = (new.map("resources"), old.map("resources"));
     for key in ["requests", "limits"] {
-        let has = |name: &String| new.and_then(|new| new.map(key)).is_some_and(|amounts| amounts.contains_key(name));
+        let has = |name: &str| new.and_then(|new| new.map(key)).is_some_and(|amounts| amounts.contains_key(name));
         if old.is_some_and(|old| old.entries(key).any(|(name, _)| !has(name))) {
             errors.push(FieldError::forbidden(&path.child(key), format!("{what} {key} cannot be removed")));
         }
@@ -359,7 +355,7 @@ fn check_not_removed(errors: &mut ErrorList, path: &Path, new: &impl Fields, old
 }
 
 /// Sets CPU and memory back to what they were.
-fn restore_compute(holder: &mut Map<String, Value>, old: &Map<String, Value>) {
+fn restore_compute(holder: &mut Map, old: &Map) {
     let empty = Map::new();
     let mut resources = holder.map("resources").cloned().unwrap_or_default();
     let old_resources = old.map("resources").unwrap_or(&empty);
@@ -370,7 +366,7 @@ fn restore_compute(holder: &mut Map<String, Value>, old: &Map<String, Value>) {
         }
         resources.insert(key.to_owned(), amounts.into());
     }
-    holder.insert("resources".to_owned(), resources.into());
+    holder.insert("resources", resources.into());
 }
 
 /// Checks an update of the status.

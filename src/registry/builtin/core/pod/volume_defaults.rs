@@ -1,9 +1,8 @@
 //! What a volume of a pod gets where the client said nothing.
 
-use serde_json::{Map, Value, json};
-
 use super::defaults::default_field_ref;
 use super::image::is_latest;
+use crate::meta::{Map, json};
 use crate::registry::builtin::defaults::{fill, fill_text, part, parts};
 use crate::registry::builtin::quantity::round_requirements;
 use crate::registry::validation::Fields;
@@ -13,9 +12,9 @@ const FILE_MODE: i64 = 0o644;
 const TOKEN_SECONDS: i64 = 3600;
 
 /// Fills in one volume; one without a source becomes an empty directory.
-pub fn default_volume(volume: &mut Map<String, Value>) {
+pub fn default_volume(volume: &mut Map) {
     let Some(kind) = volume.iter().find(|(key, value)| *key != "name" && value.is_object()).map(|(key, _)| key.clone()) else {
-        volume.insert("emptyDir".to_owned(), json!({}));
+        volume.insert("emptyDir", json!({}));
         return;
     };
     let Some(source) = part(volume, &kind) else { return };
@@ -32,7 +31,7 @@ pub fn default_volume(volume: &mut Map<String, Value>) {
         "hostPath" => fill(source, "type", ""),
         "image" if source.str("pullPolicy").is_empty() => {
             let policy = if is_latest(source.str("reference")) { "Always" } else { "IfNotPresent" };
-            source.insert("pullPolicy".to_owned(), policy.into());
+            source.insert("pullPolicy", policy.into());
         }
         "ephemeral" => {
             if let Some(spec) = part(source, "volumeClaimTemplate").and_then(|template| part(template, "spec")) {
@@ -44,7 +43,7 @@ pub fn default_volume(volume: &mut Map<String, Value>) {
     }
 }
 
-fn default_projection(projection: &mut Map<String, Value>) {
+fn default_projection(projection: &mut Map) {
     if let Some(downward) = part(projection, "downwardAPI") {
         parts(downward, "items").for_each(default_field_ref);
     }
@@ -54,7 +53,7 @@ fn default_projection(projection: &mut Map<String, Value>) {
 }
 
 /// The storage systems that pods and persistent volumes have in common.
-pub fn default_storage(kind: &str, source: &mut Map<String, Value>) {
+pub fn default_storage(kind: &str, source: &mut Map) {
     match kind {
         "iscsi" => fill_text(source, "iscsiInterface", "default"),
         "rbd" => {

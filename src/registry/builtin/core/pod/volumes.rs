@@ -2,15 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use serde_json::{Map, Value};
-
 use super::PodOptions;
 use super::containers::check_pull_policy;
 use super::env::{FILE_FIELDS, check_field_ref, check_resource_ref};
 use super::paths::check_not_reserved;
 use super::projected::check_projected;
 use super::storage::{Checked, check_storage};
-use crate::meta::{ErrorList, FieldError, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
 use crate::registry::builtin::core::validate_claim_spec;
 use crate::registry::builtin::quantity::quantity;
 use crate::registry::validation::{Fields, invalid_each, validate_annotations, validate_labels};
@@ -59,7 +57,7 @@ pub fn check_volumes<'a>(
     volumes: &'a [Value],
     pod_name: Option<&str>,
     options: &PodOptions,
-) -> HashMap<&'a str, &'a Map<String, Value>> {
+) -> HashMap<&'a str, &'a Map> {
     let pod_name = pod_name.filter(|name| !name.is_empty());
     let created: HashSet<String> = match pod_name {
         Some(pod) => volumes.iter().filter(|one| one.map("ephemeral").is_some()).map(|one| format!("{pod}-{}", one.str("name"))).collect(),
@@ -92,7 +90,7 @@ pub fn check_volumes<'a>(
     sound
 }
 
-fn check_source(errors: &mut ErrorList, path: &Path, volume: &Map<String, Value>, pod_name: Option<&str>, options: &PodOptions) {
+fn check_source(errors: &mut ErrorList, path: &Path, volume: &Map, pod_name: Option<&str>, options: &PodOptions) {
     // Most volumes have exactly one source: the search ends once it is found.
     let given = volume.values().filter(|value| value.is_object()).count();
     if given == 0 {
@@ -123,15 +121,7 @@ fn check_source(errors: &mut ErrorList, path: &Path, volume: &Map<String, Value>
     }
 }
 
-fn check_one(
-    errors: &mut ErrorList,
-    path: &Path,
-    kind: &str,
-    source: &Map<String, Value>,
-    name: &str,
-    pod_name: Option<&str>,
-    options: &PodOptions,
-) {
+fn check_one(errors: &mut ErrorList, path: &Path, kind: &str, source: &Map, name: &str, pod_name: Option<&str>, options: &PodOptions) {
     match kind {
         "emptyDir" => {
             if source.field("sizeLimit").is_some_and(|limit| quantity(limit).sign() < 0) {
@@ -167,7 +157,7 @@ fn check_one(
 }
 
 /// Refuses an absent string.
-pub fn required(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>, key: &str) {
+pub fn required(errors: &mut ErrorList, path: &Path, source: &Map, key: &str) {
     if source.str(key).is_empty() {
         errors.push(FieldError::required(&path.child(key), ""));
     }
@@ -181,7 +171,7 @@ pub fn check_mode(errors: &mut ErrorList, path: &Path, mode: Option<i64>) {
 }
 
 /// A Secret or ConfigMap whose keys become files.
-fn check_files(errors: &mut ErrorList, path: &Path, source: &Map<String, Value>, name_key: &str) {
+fn check_files(errors: &mut ErrorList, path: &Path, source: &Map, name_key: &str) {
     required(errors, path, source, name_key);
     check_mode(errors, &path.child("defaultMode"), source.int("defaultMode"));
     for (index, item) in source.list("items").iter().enumerate() {
@@ -220,7 +210,7 @@ pub fn check_downward_file(errors: &mut ErrorList, path: &Path, file: &Value) {
 }
 
 /// A claim that is made for the pod and goes with it.
-fn check_ephemeral(errors: &mut ErrorList, volume: &Path, source: &Map<String, Value>, name: &str, pod_name: Option<&str>) {
+fn check_ephemeral(errors: &mut ErrorList, volume: &Path, source: &Map, name: &str, pod_name: Option<&str>) {
     let path = volume.child("ephemeral").child("volumeClaimTemplate");
     match source.map("volumeClaimTemplate") {
         None => errors.push(FieldError::required(&path, "")),

@@ -2,14 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use serde_json::{Map, Value};
-
 use super::annotations::{APP_ARMOR, SECCOMP_CONTAINER, SECCOMP_POD, app_armor_profile};
 use super::overlaps::overlapping_paths;
 use super::windows::each_container;
-use crate::meta::Path;
 use crate::meta::field::go_quote;
 use crate::meta::quantity::{MILLI, Quantity};
+use crate::meta::{Map, Path, Value};
 use crate::registry::builtin::core::claim::claim_warnings;
 use crate::registry::builtin::core::node_labels::{deprecation, term_warnings};
 use crate::registry::validation::{Fields, ip_warning};
@@ -44,13 +42,13 @@ struct Subject<'a> {
     path: &'a Path,
     /// Its `spec`.
     spec_path: Path,
-    spec: &'a Map<String, Value>,
-    annotations: Option<&'a Map<String, Value>>,
+    spec: &'a Map,
+    annotations: Option<&'a Map>,
     is_template: bool,
 }
 
 /// The warnings about a pod (`path` is the root) or a template of pods.
-pub fn pod_warnings(path: &Path, pod: &Map<String, Value>, is_template: bool) -> Vec<String> {
+pub fn pod_warnings(path: &Path, pod: &Map, is_template: bool) -> Vec<String> {
     let mut warnings = Vec::new();
     let Some(spec) = pod.map("spec") else { return warnings };
     let annotations = pod.map("metadata").and_then(|metadata| metadata.map("annotations"));
@@ -73,7 +71,7 @@ pub fn pod_warnings(path: &Path, pod: &Map<String, Value>, is_template: bool) ->
 }
 
 /// Warns of parts of bytes.
-fn fractions(warnings: &mut Vec<String>, path: &Path, amounts: Option<&Map<String, Value>>) {
+fn fractions(warnings: &mut Vec<String>, path: &Path, amounts: Option<&Map>) {
     let Some(amounts) = amounts else { return };
     for name in FRACTIONAL {
         if let Some(text) = amounts.get(name).and_then(fraction) {
@@ -186,7 +184,7 @@ impl Subject<'_> {
 
     fn containers(&self, warnings: &mut Vec<String>) {
         let security = self.spec.map("securityContext");
-        let has = |security: Option<&Map<String, Value>>, key: &str| security.is_some_and(|security| security.field(key).is_some());
+        let has = |security: Option<&Map>, key: &str| security.is_some_and(|security| security.field(key).is_some());
         if !has(security, "seccompProfile") && self.annotation(SECCOMP_POD).is_some() {
             warnings.push(self.annotation_warning(SECCOMP_POD, FIELD_FOR_SECCOMP));
         }
@@ -213,7 +211,7 @@ impl Subject<'_> {
         }
     }
 
-    fn fractions_of_container(&self, warnings: &mut Vec<String>, path: &Path, container: &Map<String, Value>) {
+    fn fractions_of_container(&self, warnings: &mut Vec<String>, path: &Path, container: &Map) {
         let Some(resources) = container.map("resources") else { return };
         for name in FRACTIONAL {
             for key in ["limits", "requests"] {
@@ -308,7 +306,7 @@ impl Subject<'_> {
 }
 
 /// Variables that take the place of earlier ones without building on them.
-fn hidden_variables(warnings: &mut Vec<String>, path: &Path, container: &Map<String, Value>) {
+fn hidden_variables(warnings: &mut Vec<String>, path: &Path, container: &Map) {
     let variables = container.list("env");
     if variables.len() < 2 {
         return;
@@ -331,7 +329,7 @@ fn hidden_variables(warnings: &mut Vec<String>, path: &Path, container: &Map<Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::meta::json;
 
     #[test]
     fn what_is_valid_but_not_wise() {

@@ -1,9 +1,7 @@
 //! What pods of one operating system may have and those of the other may not.
 
-use serde_json::{Map, Value};
-
 use super::PodScope;
-use crate::meta::{ErrorList, FieldError, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
 use crate::registry::validation::{Fields, invalid_each};
 
 const CREDENTIAL_MAX: usize = 64 * 1024;
@@ -40,7 +38,7 @@ const CONTAINER_LINUX_ONLY: [&str; 10] = [
 ];
 
 /// Each container of a pod with its path: first those that prepare, then those that run, then the later ones.
-pub fn each_container<'a>(spec: &'a Map<String, Value>, path: &'a Path) -> impl Iterator<Item = (Path, &'a Map<String, Value>)> {
+pub fn each_container<'a>(spec: &'a Map, path: &'a Path) -> impl Iterator<Item = (Path, &'a Map)> {
     ["initContainers", "containers", "ephemeralContainers"].into_iter().flat_map(move |key| {
         spec.list(key).iter().enumerate().filter_map(move |(index, container)| Some((path.child(key).index(index), container.as_object()?)))
     })
@@ -65,9 +63,9 @@ pub fn check_os(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
     }
 }
 
-fn check_linux(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>) {
+fn check_linux(errors: &mut ErrorList, path: &Path, spec: &Map) {
     const DETAIL: &str = "windows options cannot be set for a linux pod";
-    let has = |context: Option<&Map<String, Value>>| context.is_some_and(|context| context.map("windowsOptions").is_some());
+    let has = |context: Option<&Map>| context.is_some_and(|context| context.map("windowsOptions").is_some());
     if has(spec.map("securityContext")) {
         errors.push(FieldError::forbidden(&path.child("securityContext").child("windowsOptions"), DETAIL));
     }
@@ -78,7 +76,7 @@ fn check_linux(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>) {
     }
 }
 
-fn check_windows(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>) {
+fn check_windows(errors: &mut ErrorList, path: &Path, spec: &Map) {
     const DETAIL: &str = "cannot be set for a windows pod";
     let empty = Map::new();
     let context = spec.map("securityContext").unwrap_or(&empty);
@@ -107,7 +105,7 @@ fn check_windows(errors: &mut ErrorList, path: &Path, spec: &Map<String, Value>)
 
 /// A host process container is one among its like, and on the network of the host.
 pub fn check_host_process(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
-    let host_process = |context: Option<&Map<String, Value>>| {
+    let host_process = |context: Option<&Map>| {
         context.and_then(|context| context.map("windowsOptions")).and_then(|options| options.opt_flag("hostProcess"))
     };
     let of_pod = host_process(pod.spec.map("securityContext"));
@@ -138,7 +136,7 @@ pub fn check_host_process(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
 }
 
 /// Checks the options of a security context that are for Windows.
-pub fn check_windows_options(errors: &mut ErrorList, path: &Path, options: Option<&Map<String, Value>>) {
+pub fn check_windows_options(errors: &mut ErrorList, path: &Path, options: Option<&Map>) {
     let Some(options) = options else { return };
     if let Some(name) = options.opt_str("gmsaCredentialSpecName") {
         invalid_each(errors, &path.child("gmsaCredentialSpecName"), name, names::dns1123_subdomain(name));

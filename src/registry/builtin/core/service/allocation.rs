@@ -9,14 +9,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ipnet::IpNet;
 use rand::RngExt;
-use serde_json::{Value, json};
 
 use super::families::{self, IPV4, family_of, set_strings, strings};
 use super::{headless, kind, needs_health_check_port, needs_node_port, node_ports::NodePorts, ports, spec};
 use crate::auth::User;
 use crate::meta::options::DeleteOptions;
 use crate::meta::status::Result;
-use crate::meta::{FieldError, Object, Path, Status, names};
+use crate::meta::{FieldError, Object, Path, Status, Value, json, names};
 use crate::registry::Store;
 use crate::registry::Subresource;
 use crate::registry::resource::Hooks;
@@ -106,7 +105,7 @@ impl ServiceAllocator {
             }
         }
         if let Some(first) = ips.first().cloned() {
-            service.section_mut("spec").insert("clusterIP".to_owned(), first.into());
+            service.section_mut("spec").insert("clusterIP", first.into());
         }
         set_strings(service, "clusterIPs", &ips);
         Ok(())
@@ -196,10 +195,10 @@ impl ServiceAllocator {
                 by_port.push((number, node));
             }
             if let Some(port) = all[index].as_object_mut() {
-                port.insert("nodePort".to_owned(), node.into());
+                port.insert("nodePort", node.into());
             }
         }
-        service.section_mut("spec").insert("ports".to_owned(), Value::Array(all));
+        service.section_mut("spec").insert("ports", Value::Array(all));
         Ok(())
     }
 
@@ -258,7 +257,7 @@ impl ServiceAllocator {
                 port
             }
         };
-        service.section_mut("spec").insert("healthCheckNodePort".to_owned(), port.into());
+        service.section_mut("spec").insert("healthCheckNodePort", port.into());
         Ok(())
     }
 

@@ -3,10 +3,8 @@
 
 use std::net::IpAddr;
 
-use serde_json::{Map, Value, json};
-
 use super::{needs_cluster_ip, needs_health_check_port, needs_node_port, ports, spec, validation};
-use crate::meta::{FieldError, Gvk, Object, Path, Status, names};
+use crate::meta::{FieldError, Gvk, Map, Object, Path, Status, Value, json, names};
 use crate::registry::validation::Fields;
 
 pub const IPV4: &str = "IPv4";
@@ -93,7 +91,7 @@ pub fn settle(service: &mut Object, old: Option<&Object>, configured: &[&'static
     if spec(service).opt_str("ipFamilyPolicy").is_none() {
         let inherited = old.and_then(|old| spec(old).opt_str("ipFamilyPolicy").map(str::to_owned));
         let policy = inherited.unwrap_or_else(|| if headless && selectorless { "RequireDualStack" } else { SINGLE }.to_owned());
-        service.section_mut("spec").insert("ipFamilyPolicy".to_owned(), policy.into());
+        service.section_mut("spec").insert("ipFamilyPolicy", policy.into());
     }
     refuse(service, validation::cluster_ips(service, old))?;
     if let Some(old) = old {

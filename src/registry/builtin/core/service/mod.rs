@@ -6,9 +6,7 @@ mod node_ports;
 mod ports;
 mod validation;
 
-use serde_json::{Map, Value, json};
-
-use crate::meta::{ErrorList, Object};
+use crate::meta::{ErrorList, Map, Object, Value, json};
 use crate::registry::validation::Fields;
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -53,8 +51,8 @@ impl Strategy for Service {
     }
 }
 
-pub(super) fn spec(service: &Object) -> &Map<String, Value> {
-    static NONE: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
+pub(super) fn spec(service: &Object) -> &Map {
+    static NONE: std::sync::LazyLock<Map> = std::sync::LazyLock::new(Map::new);
     service.get("spec").and_then(Value::as_object).unwrap_or(&NONE)
 }
 
@@ -89,13 +87,13 @@ pub(super) fn externally_accessible(service: &Object) -> bool {
     needs_node_port(service) || (matches!(kind(service), "ClusterIP" | "") && !spec(service).list("externalIPs").is_empty())
 }
 
-fn put_default(spec: &mut Map<String, Value>, key: &str, value: &str) {
+fn put_default(spec: &mut Map, key: &str, value: &str) {
     if spec.str(key).is_empty() {
         spec.insert(key.to_owned(), value.into());
     }
 }
 
-fn default_spec(spec: &mut Map<String, Value>, externally_accessible: bool) {
+fn default_spec(spec: &mut Map, externally_accessible: bool) {
     put_default(spec, "sessionAffinity", "None");
     match spec.str("sessionAffinity") {
         "None" => {
@@ -105,7 +103,7 @@ fn default_spec(spec: &mut Map<String, Value>, externally_accessible: bool) {
             let told = spec.map("sessionAffinityConfig").and_then(|config| config.map("clientIP")).and_then(|ip| ip.int("timeoutSeconds"));
             if told.is_none() {
                 let config = json!({ "clientIP": { "timeoutSeconds": DEFAULT_AFFINITY_SECONDS } });
-                spec.insert("sessionAffinityConfig".to_owned(), config);
+                spec.insert("sessionAffinityConfig", config);
             }
         }
         _ => {}
@@ -118,14 +116,14 @@ fn default_spec(spec: &mut Map<String, Value>, externally_accessible: bool) {
         put_default(spec, "externalTrafficPolicy", "Cluster");
     }
     if spec.opt_str("internalTrafficPolicy").is_none() && matches!(spec.str("type"), "NodePort" | "LoadBalancer" | "ClusterIP") {
-        spec.insert("internalTrafficPolicy".to_owned(), "Cluster".into());
+        spec.insert("internalTrafficPolicy", "Cluster".into());
     }
     if spec.str("type") == "LoadBalancer" && spec.opt_flag("allocateLoadBalancerNodePorts").is_none() {
-        spec.insert("allocateLoadBalancerNodePorts".to_owned(), true.into());
+        spec.insert("allocateLoadBalancerNodePorts", true.into());
     }
 }
 
-fn default_port(port: &mut Map<String, Value>) {
+fn default_port(port: &mut Map) {
     put_default(port, "protocol", "TCP");
     let unset = match port.field("targetPort") {
         None => true,
@@ -134,7 +132,7 @@ fn default_port(port: &mut Map<String, Value>) {
         Some(_) => false,
     };
     if unset && let Some(number) = port.get("port").cloned() {
-        port.insert("targetPort".to_owned(), number);
+        port.insert("targetPort", number);
     }
 }
 
@@ -145,7 +143,7 @@ fn default_ingress_modes(service: &mut Object) {
     if let Some(Value::Array(ingresses)) = service.at_mut("/status/loadBalancer/ingress") {
         for ingress in ingresses.iter_mut().filter_map(Value::as_object_mut) {
             if !ingress.str("ip").is_empty() && ingress.opt_str("ipMode").is_none() {
-                ingress.insert("ipMode".to_owned(), "VIP".into());
+                ingress.insert("ipMode", "VIP".into());
             }
         }
     }
@@ -188,7 +186,7 @@ fn drop_type_dependent_fields(service: &mut Object, old: &Object) {
         });
     }
     if kind(service) != "LoadBalancer" {
-        service.section_mut("status").insert("loadBalancer".to_owned(), json!({}));
+        service.section_mut("status").insert("loadBalancer", json!({}));
     }
 }
 

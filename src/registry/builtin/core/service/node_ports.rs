@@ -7,11 +7,10 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rand::RngExt;
-use serde_json::json;
 
 use crate::codec;
 use crate::meta::status::Result;
-use crate::meta::{Gvk, Gvr, Object, Status};
+use crate::meta::{Gvk, Gvr, Object, Status, json};
 use crate::registry::store::storage_status;
 use crate::schema::TypeRef;
 use crate::storage::{Storage, Stored, Txn};

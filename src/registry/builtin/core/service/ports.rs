@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use crate::meta::Value;
 
 use super::spec;
 use crate::meta::Object;
@@ -43,7 +43,7 @@ pub fn keep(service: &mut Object, old: &Object) {
         }
         let name = port.str("name").to_owned();
         if let Some((_, kept)) = had.iter().rev().find(|(one, kept)| *one == name && !used.contains(kept)) {
-            port.insert("nodePort".to_owned(), (*kept).into());
+            port.insert("nodePort", (*kept).into());
         }
     }
 }

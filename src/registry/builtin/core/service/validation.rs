@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value, json};
-
 use super::{externally_accessible, headless, kind, needs_health_check_port, spec};
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
 use crate::registry::validation::{Fields, invalid_each, invalid_number, validate_labels};
 
 const MAX_AFFINITY_SECONDS: i64 = 86_400;
@@ -203,7 +201,7 @@ fn check_port_numbers(service: &Object, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn check_affinity(spec: &Map<String, Value>, path: &Path, errors: &mut ErrorList) {
+fn check_affinity(spec: &Map, path: &Path, errors: &mut ErrorList) {
     let affinity = spec.str("sessionAffinity");
     one_of(affinity, &["ClientIP", "None"], &path.child("sessionAffinity"), errors);
     let (config, path) = (spec.map("sessionAffinityConfig"), path.child("sessionAffinityConfig"));
@@ -419,7 +417,7 @@ fn check_external_traffic(service: &Object, path: &Path, errors: &mut ErrorList)
     }
 }
 
-fn check_internal_traffic(spec: &Map<String, Value>, path: &Path, errors: &mut ErrorList) {
+fn check_internal_traffic(spec: &Map, path: &Path, errors: &mut ErrorList) {
     let path_policy = path.child("internalTrafficPolicy");
     match spec.opt_str("internalTrafficPolicy") {
         None if matches!(spec.str("type"), "NodePort" | "LoadBalancer" | "ClusterIP") => {
