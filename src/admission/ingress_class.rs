@@ -13,7 +13,7 @@ use crate::meta::{Gvr, Object};
 pub(super) fn newest_default(all: Vec<Arc<Object>>, annotations: &[&str]) -> Option<Arc<Object>> {
     let marked = |object: &Arc<Object>| {
         let of = object.annotations();
-        annotations.iter().any(|key| of.and_then(|of| of.get(*key)).and_then(|value| value.as_str()) == Some("true"))
+        annotations.iter().any(|key| of.and_then(|of| of.get(key)).and_then(|value| value.as_str()) == Some("true"))
     };
     all.into_iter().filter(marked).min_by_key(|object| (Reverse(object.creation_timestamp().to_owned()), object.name().to_owned()))
 }

@@ -54,7 +54,7 @@ fn plain(tree: &Map) -> Map {
         Value::Array(list) => list.is_empty(),
         _ => false,
     };
-    let kept = PLAIN.iter().filter_map(|key| Some(((*key).to_owned(), tree.get(*key).filter(|one| !says_nothing(one))?.clone())));
+    let kept = PLAIN.iter().filter_map(|key| Some(((*key).to_owned(), tree.get(key).filter(|one| !says_nothing(one))?.clone())));
     let rules = tree.list(RULES);
     kept.chain((!rules.is_empty()).then(|| (RULES.to_owned(), rules.to_vec().into()))).collect()
 }

@@ -358,7 +358,7 @@ fn compare_entries<'a>(
         entry(name, Some(value), other)?;
     }
     if new.is_some_and(|new| new.len() > matched) {
-        for (name, value) in new.into_iter().flatten().filter(|(name, _)| old.is_none_or(|old| !old.contains_key(*name))) {
+        for (name, value) in new.into_iter().flatten().filter(|(name, _)| old.is_none_or(|old| !old.contains_key(name))) {
             entry(name, None, Some(value))?;
         }
     }

@@ -26,7 +26,7 @@ pub fn value_at<'a>(object: &'a Object, path: &str) -> Result<Option<&'a Value>,
     for (depth, name) in names.iter().enumerate().skip(1) {
         match present {
             Value::Null => return Ok(None),
-            Value::Object(entries) => match entries.get(*name) {
+            Value::Object(entries) => match entries.get(name) {
                 Some(below) => present = below,
                 None => return Ok(None),
             },

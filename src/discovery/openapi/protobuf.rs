@@ -159,7 +159,7 @@ pub fn document(json: &Value) -> Vec<u8> {
 
 fn message(map: &Map, shape: &Shape, out: &mut Vec<u8>) {
     for (name, number, form) in shape.fields {
-        if let Some(value) = map.get(*name) {
+        if let Some(value) = map.get(name) {
             field(value, *number, form, out);
         }
     }

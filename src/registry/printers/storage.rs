@@ -72,7 +72,7 @@ static STORAGE_CLASS: Printer = Printer {
 
 fn is_default_class(object: &Object) -> bool {
     const MARKS: [&str; 2] = ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
-    object.annotations().is_some_and(|all| MARKS.iter().any(|mark| all.get(*mark).and_then(Value::as_str) == Some("true")))
+    object.annotations().is_some_and(|all| MARKS.iter().any(|mark| all.get(mark).and_then(Value::as_str) == Some("true")))
 }
 
 static VOLUME_ATTACHMENT: Printer = Printer {

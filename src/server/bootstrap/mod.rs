@@ -230,15 +230,15 @@ fn repair(upkeep: Upkeep, existing: &Object, expected: &Object) -> Repair {
         }
         Upkeep::Members(members) => members,
     };
-    let wrong = |member: &&&str| existing.get(**member) != expected.get(**member);
+    let wrong = |member: &&&str| existing.get(member) != expected.get(member);
     if members.iter().find(wrong).is_none() {
         return Repair::Nothing;
     }
     let mut object = existing.clone();
     for member in members {
-        match expected.get(*member) {
+        match expected.get(member) {
             Some(value) => drop(object.insert((*member).to_owned(), value.clone())),
-            None => drop(object.shift_remove(*member)),
+            None => drop(object.shift_remove(member)),
         }
     }
     Repair::Update(object)

@@ -73,7 +73,7 @@ impl Strategy for HorizontalPodAutoscalers {
 /// Annotations that carry fields of v2 through v1 mean nothing here.
 fn drop_carriers(object: &mut Object) {
     let Some(annotations) = object.annotations() else { return };
-    if !super::CARRIERS.iter().any(|key| annotations.contains_key(*key)) {
+    if !super::CARRIERS.iter().any(|key| annotations.contains_key(key)) {
         return;
     }
     let metadata = object.metadata_mut();

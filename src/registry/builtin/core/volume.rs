@@ -263,7 +263,7 @@ fn check_update(errors: &mut ErrorList, object: &Object, old: &Object) {
     {
         csi.shift_remove("controllerExpandSecretRef");
     }
-    if KINDS.iter().any(|(kind, _)| !same(spec.get(*kind), old_spec.get(*kind))) {
+    if KINDS.iter().any(|(kind, _)| !same(spec.get(kind), old_spec.get(kind))) {
         let diff = internal::diff("PersistentVolumeSource", old_spec, &spec);
         let path = Path::new("spec").child("persistentvolumesource");
         errors.push(FieldError::forbidden(&path, format!("spec.persistentvolumesource is immutable after creation\n{diff}")));

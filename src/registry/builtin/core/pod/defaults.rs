@@ -170,7 +170,7 @@ fn requests_from_limits(container: &mut Map) {
     let Some(resources) = part(container, "resources") else { return };
     let missing: Vec<(Key, Value)> = resources
         .entries("limits")
-        .filter(|(name, _)| resources.map("requests").is_none_or(|requests| !requests.contains_key(*name)))
+        .filter(|(name, _)| resources.map("requests").is_none_or(|requests| !requests.contains_key(name)))
         .map(|(name, quantity)| (name.clone(), quantity.clone()))
         .collect();
     if !missing.is_empty() {
