@@ -1,5 +1,6 @@
 //! Objects whose stored bytes lack a default that clients see: a new job is stored before the labels that it takes from its
-//! pods are known. Upstream defaults all that it decodes; here such bytes are completed where they are read.
+//! pods are known, a new claim without a phase. Upstream defaults all that it decodes; here such bytes are completed where
+//! they are read.
 
 use std::sync::Arc;
 use std::time::Duration;

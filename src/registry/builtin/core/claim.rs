@@ -2,9 +2,11 @@
 
 use super::pod::{fraction, fraction_warning};
 use super::resources::{check_positive, check_quantity};
+use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
 use crate::registry::builtin::defaults::{fill, fill_text, part_or_new};
 use crate::registry::builtin::quantity::{quantity, round_amounts, round_requirements};
+use crate::registry::store::Incomplete;
 use crate::registry::validation::{Fields, IMMUTABLE, SelectorOptions, immutable, invalid_each, same, validate_label_selector};
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -25,8 +27,12 @@ impl Strategy for Claims {
         default_claim(object);
     }
 
+    fn incomplete(&self) -> Option<Incomplete> {
+        Some(|stored| stored.text_at("status.phase").is_empty())
+    }
+
     fn prepare_for_create(&self, _ctx: &Context, object: &mut Object) {
-        object.insert("status", json!({"phase": "Pending"}));
+        object.insert("status", json!({}));
         let spec = object.section_mut("spec");
         drop_foreign_source(spec, None);
         mirror_sources(spec);
