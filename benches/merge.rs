@@ -2,6 +2,7 @@
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use jiff::Timestamp;
+use keelson::merge::set::Set;
 use keelson::merge::{OneVersion, Ty, Writer, apply, patch, update};
 use keelson::meta::{Gvk, Map, Object, Value, json};
 use keelson::schema;
@@ -124,5 +125,16 @@ fn patches(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, applies, updates, patches);
+/// What is recorded of every manager, as it is stored.
+fn field_sets(criterion: &mut Criterion) {
+    let live = shared_deployment(&Gvk::new("apps", "v1", "Deployment"));
+    let fields = live.at("/metadata/managedFields/0/fieldsV1").expect("an entry").clone();
+    criterion.bench_function("FieldsV1 of a Deployment, decoded", |bencher| {
+        bencher.iter(|| Set::decode(&fields).expect("a set"));
+    });
+    let set = Set::decode(&fields).expect("a set");
+    criterion.bench_function("FieldsV1 of a Deployment, encoded", |bencher| bencher.iter(|| set.encode()));
+}
+
+criterion_group!(benches, field_sets, applies, updates, patches);
 criterion_main!(benches);

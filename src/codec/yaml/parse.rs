@@ -9,6 +9,9 @@ use crate::codec::{DecodeError, MAX_ISSUES, MAX_TREE_DEPTH, base64, json};
 use crate::meta::field::go_quote;
 use crate::meta::{Map, Value};
 
+/// What upstream's library says of a document that is nested too deep, whatever is too deep here.
+const TOO_DEEP: &str = "yaml: exceeded max depth of 10000";
+
 /// The most nodes that a document may have once its aliases are expanded.
 pub const MAX_NODES: usize = 1_000_000;
 
@@ -96,7 +99,7 @@ impl Graph {
             graph.attach(index, open.last_mut());
             if is_container {
                 if open.len() >= MAX_TREE_DEPTH {
-                    return Err(DecodeError::new("yaml: exceeded max depth"));
+                    return Err(DecodeError::new(TOO_DEEP));
                 }
                 open.push(Open { node: index, key: None });
             }
@@ -134,6 +137,7 @@ fn describe(error: &ScanError, text: &str) -> DecodeError {
     let at_parser = info.contains("did not find expected") && !info.contains("scanning") || info.contains("expected ',' or ']'");
     let message = match message {
         "expected ',' or ']'" => "did not find expected ',' or ']'",
+        "recursion limit exceeded" => return DecodeError::new(TOO_DEEP),
         info if info.contains("tab") => "found a tab character that violates indentation",
         info if info.contains("unexpected character") => "found character that cannot start any token",
         "simple key expected" | "simple key expect ':'" => "could not find expected ':'",
@@ -144,6 +148,8 @@ fn describe(error: &ScanError, text: &str) -> DecodeError {
     let tab = |line: &str| line.trim_start_matches(' ').starts_with('\t');
     let below = if message.contains("a tab") { text.lines().skip(mark.line().saturating_sub(1)).position(tab).unwrap_or(0) } else { 0 };
     let line = below + if at_parser && !at_end { mark.line().saturating_sub(1) } else { mark.line() };
+    // What is wrong on the first line has no number there.
+    let line = if line == 1 && !at_parser { 0 } else { line };
     DecodeError(if line == 0 { format!("yaml: {message}") } else { format!("yaml: line {line}: {message}") })
 }
 
@@ -172,7 +178,7 @@ impl Builder<'_> {
     fn value(&mut self, index: usize, depth: usize) -> Result<Value, DecodeError> {
         self.count()?;
         if depth > MAX_TREE_DEPTH {
-            return Err(DecodeError::new("yaml: exceeded max depth"));
+            return Err(DecodeError::new(TOO_DEEP));
         }
         match &self.graph.nodes[index].0 {
             Node::Scalar { text, plain, tag } => scalar(text, *plain, tag.as_deref()),
@@ -245,7 +251,7 @@ impl Builder<'_> {
 
     fn merge(&mut self, value: usize, out: &mut HashMap<Key, Value>, depth: usize) -> Result<(), DecodeError> {
         if depth > MAX_TREE_DEPTH {
-            return Err(DecodeError::new("yaml: exceeded max depth"));
+            return Err(DecodeError::new(TOO_DEEP));
         }
         self.count()?;
         let graph = self.graph;

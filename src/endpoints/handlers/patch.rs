@@ -41,6 +41,10 @@ const ACCEPTED: &str =
 /// The content types that a patch of a custom kind may have.
 const ACCEPTED_BY_CUSTOM: &str = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
 
+/// What Go's decoder says of an array where it looks for a kind.
+const NO_KIND_IN_ARRAY: &str = "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type \
+    struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
+
 impl PatchType {
     pub fn from_content_type(content_type: &str) -> Result<Self> {
         match content_type.split(';').next().unwrap_or("").trim() {
@@ -294,6 +298,9 @@ impl PatchBody<'_> {
             }
             issues.extend(unstructured::unknown_fields(object, ty));
         } else {
+            if value.is_array() {
+                return Err(refuse(NO_KIND_IN_ARRAY));
+            }
             let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or("");
             settle_kind(schema, gvk, text("apiVersion"), text("kind")).map_err(|why| refuse(&why))?;
         }

@@ -153,7 +153,7 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
                 *document = value;
                 Ok(())
             }
-            Some(_) => Ok(()),
+            Some(_) => Err("replace operation value must be object or array".to_owned()),
             None => Err("replace operation has no value".to_owned()),
         },
         "replace" => {
@@ -350,6 +350,7 @@ mod tests {
             json!([{"op": "remove", "path": "/data/zz"}]),
             json!([{"op": "add", "path": "/nope/deep", "value": 1}]),
             json!([{"op": "add", "path": "", "value": {}}]),
+            json!([{"op": "replace", "path": "", "value": 1}]),
             json!([{"op": "add", "path": "data", "value": {}}]),
             json!([{"op": "add", "value": {}}]),
             json!([{"op": "move", "from": "/data", "path": "/data/x"}]),
