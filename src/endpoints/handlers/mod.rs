@@ -1,5 +1,6 @@
 //! One handler per verb, and the exchange that they share: the request, its resource, its representation.
 
+mod connect;
 mod create;
 mod custom;
 mod decode;

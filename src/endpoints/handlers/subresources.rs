@@ -15,7 +15,7 @@ use crate::registry::builtin::core::pod::set_condition;
 use crate::registry::store::{OpenGate, Store, Target, Updater};
 use crate::registry::strategy::Subresource;
 
-use super::{Exchange, eviction, get, patch, read, scale, token, update};
+use super::{Exchange, connect, eviction, get, patch, read, scale, token, update};
 use crate::endpoints::body::Body;
 
 /// Whether more of the path belongs to the subresource.
@@ -38,7 +38,7 @@ where
         ("binding", "create") => bind(x, read(body).await?).await,
         ("eviction", "create") => eviction::handle(x, read(body).await?).await,
         ("token", "create") => token::handle(x, read(body).await?).await,
-        ("log" | "exec" | "attach" | "portforward" | "proxy", _) => connect(x).await,
+        ("log" | "exec" | "attach" | "portforward" | "proxy", _) => connect::handle(x).await,
         (_, "get") => get::handle(x).await,
         (name, "update") => update::handle(x, subresource(name), read(body).await?).await,
         (name, "patch") => patch::handle(x, subresource(name), body).await,
@@ -67,22 +67,6 @@ pub fn decode(x: &Exchange<'_>, body: &Bytes, options: &WriteOptions) -> Result<
     let mut object = x.decode_as(body, &gvk, ty, options.field_validation)?.object;
     x.check_namespace(&mut object)?;
     Ok(object)
-}
-
-/// Streams to a node. None can be reached yet: what is answered is what does not need one.
-async fn connect(x: &Exchange<'_>) -> Result<Response<Body>> {
-    let (resource, name) = (&x.store.resource, x.request.info.url_name());
-    let object = x.store.find(x.namespace(), name).await?.ok_or_else(|| Status::not_found(&resource.gvr, name))?;
-    let subresource = x.request.info.subresource.as_str();
-    if resource.gvr.resource == "pods" && subresource != "proxy" && object.str_at("/spec/nodeName").is_empty() {
-        if subresource == "log" {
-            let mut response = Response::new(crate::endpoints::body::empty());
-            *response.status_mut() = http::StatusCode::NO_CONTENT;
-            return Ok(response);
-        }
-        return Err(Status::bad_request(format!("pod {name} does not have a host assigned")));
-    }
-    Err(Status::unavailable(format!("the {subresource} subresource has no node to reach")))
 }
 
 /// Assigns a pod to a node (core/pod/storage `BindingREST`).
