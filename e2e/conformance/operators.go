@@ -149,7 +149,7 @@ func (t *T) fleetIsShown() {
               flag: {type: string, description: What flies at the mast.}`
 	t.runs(
 		call{args: "get fl", want: `^NAME +WANTED +AFLOAT\nnorth +2 +2$`},
-		call{args: "get all", want: `^fleet.e2e.keelson.dev/north +2 +2$`},
+		call{args: "get navy", want: `north +2 +2$`},
 		call{args: "api-resources --api-group=e2e.keelson.dev", want: `^fleets +fl +e2e.keelson.dev/v1 +true +Fleet$`},
 		call{args: "explain fleet", want: `^ +A Fleet is a number of ships of one build.$`},
 		call{args: "explain fleet.spec", want: `^  ships\t<integer>$`},

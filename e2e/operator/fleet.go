@@ -18,7 +18,7 @@ metadata: {name: fleets.e2e.keelson.dev}
 spec:
   group: e2e.keelson.dev
   scope: Namespaced
-  names: {plural: fleets, singular: fleet, kind: Fleet, shortNames: [fl], categories: [all]}
+  names: {plural: fleets, singular: fleet, kind: Fleet, shortNames: [fl], categories: [navy]}
   versions:
   - name: v1
     served: true
