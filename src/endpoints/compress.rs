@@ -32,14 +32,14 @@ pub async fn compress(response: Response<Body>) -> Response<Body> {
     let (mut parts, mut body) = response.into_parts();
     let (mut begun, mut len) = (Vec::new(), 0);
     while len <= THRESHOLD {
-        let Some(frame) = body.frame().await else { break };
+        let Some(frame) = body.frame().await else {
+            // A body is not asked again once it has ended.
+            return Response::from_parts(parts, StreamBody::new(stream::iter(begun)).boxed_unsync());
+        };
         len += frame.as_ref().ok().and_then(Frame::data_ref).map_or(0, Bytes::len);
         begun.push(frame);
     }
     let frames = stream::iter(begun).chain(BodyStream::new(body));
-    if len <= THRESHOLD {
-        return Response::from_parts(parts, StreamBody::new(frames).boxed_unsync());
-    }
     parts.headers.remove(CONTENT_LENGTH);
     parts.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     parts.headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
@@ -83,7 +83,9 @@ mod tests {
     /// What a client sees of an answer in pieces of 10 000 bytes: the coding and the text.
     async fn seen(len: usize) -> (String, Vec<u8>) {
         let text = text(len);
-        let frames = stream::iter(text.chunks(10_000).map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece)))).collect::<Vec<_>>());
+        let pieces: Vec<_> = text.chunks(10_000).map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece)))).collect();
+        // Like the body of a list, it panics if it is asked after its end.
+        let frames = stream::unfold(pieces.into_iter(), |mut rest| async move { rest.next().map(|piece| (piece, rest)) });
         let response = compress(Response::new(StreamBody::new(frames).boxed_unsync())).await;
         let coding = response.headers().get(CONTENT_ENCODING).map_or("", |coding| coding.to_str().expect("text")).to_owned();
         assert_eq!(response.headers().get(VARY).is_some(), !coding.is_empty());
