@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use super::coerce::object_meta;
 use super::props::Props;
 use crate::meta::Gvk;
-use crate::schema::{Field, Kind, ListType, MapType, PatchStrategy, Presence, Schema, Type, TypeId, builtin};
+use crate::schema::{Field, Kind, ListType, MapType, Schema, Type, TypeId, builtin};
 
 /// The schema of the versions of a kind. A version without a structural schema has values of any type.
 pub fn schema<'a>(versions: impl Iterator<Item = (Gvk, Option<&'a Props>)>, preserve: bool) -> Schema {
@@ -74,7 +74,7 @@ impl Builder {
         let mut ty = Type { preserve_unknown: preserve, map_type: map_type(props), ..Type::default() };
         for (name, property) in &props.properties {
             let kind = self.kind(property, preserve);
-            push(&mut ty, Field { default: property.default.clone(), ..field(name, kind) });
+            push(&mut ty, Field { default: property.default.clone(), ..Field::new(name, kind) });
         }
         ty
     }
@@ -124,8 +124,8 @@ fn map_type(props: &Props) -> MapType {
 fn with_meta(ty: &mut Type, meta: TypeId) {
     for (name, kind) in [("apiVersion", Kind::String), ("kind", Kind::String), ("metadata", Kind::Message(meta))] {
         match ty.by_json.get(name) {
-            Some(&index) => ty.fields[index] = field(name, kind),
-            None => push(ty, field(name, kind)),
+            Some(&index) => ty.fields[index] = Field::new(name, kind),
+            None => push(ty, Field::new(name, kind)),
         }
     }
 }
@@ -133,24 +133,4 @@ fn with_meta(ty: &mut Type, meta: TypeId) {
 fn push(ty: &mut Type, field: Field) {
     ty.by_json.insert(field.json.clone(), ty.fields.len());
     ty.fields.push(field);
-}
-
-fn field(name: &str, kind: Kind) -> Field {
-    Field {
-        json: name.to_owned().into(),
-        number: 0,
-        kind,
-        presence: Presence::Pointer,
-        patch_strategy: PatchStrategy::default(),
-        patch_merge_key: String::new(),
-        map_type: None,
-        default: None,
-        enumeration: Vec::new(),
-        required: false,
-        via: None,
-        wrapped: false,
-        go_type: String::new(),
-        filled: String::new(),
-        embedded: false,
-    }
 }

@@ -12,7 +12,7 @@ use proptest::test_runner::RngSeed;
 use super::managers::{Managed, OneVersion, Writer};
 use super::{Ty, apply, keep_times, patch, update};
 use crate::meta::{Gvk, Map, Object, Value, json};
-use crate::schema::{self, Field, Kind, ListType, MapType, PatchStrategy, Presence, Schema, Type, TypeId, TypeRef};
+use crate::schema::{self, Field, Kind, ListType, MapType, Schema, Type, TypeId, TypeRef};
 
 /// One write.
 #[derive(Clone, Debug)]
@@ -142,24 +142,8 @@ fn told(object: &Object) -> String {
     out
 }
 
-fn field(json: &str, kind: Kind) -> Field {
-    Field {
-        json: json.to_owned().into(),
-        number: 0,
-        kind,
-        presence: Presence::Pointer,
-        patch_strategy: PatchStrategy::default(),
-        patch_merge_key: String::new(),
-        map_type: None,
-        default: None,
-        enumeration: Vec::new(),
-        required: false,
-        via: None,
-        wrapped: false,
-        go_type: String::new(),
-        filled: String::new(),
-        embedded: false,
-    }
+fn field(json: &'static str, kind: Kind) -> Field {
+    Field::new(json, kind)
 }
 
 fn add(schema: &mut Schema, fields: Vec<Field>, map_type: MapType) -> TypeId {

@@ -185,7 +185,7 @@ impl<'a> Builder<'a> {
             let index = out.len();
             if via.is_none() {
                 let kind = Kind::Inline(id);
-                out.push(Field { json: Key::default(), number: field.number as u32, ..blank(kind) });
+                out.push(Field { number: field.number as u32, presence: Presence::OmitEmpty, ..Field::new("", kind) });
             }
             self.fields(self.objects[id.0 as usize].proto, via.or(Some(index)), out);
         }
@@ -283,27 +283,7 @@ impl<'a> Builder<'a> {
 
 /// `apiVersion` or `kind`, which protobuf carries in the envelope.
 fn type_meta(json: &'static str) -> Field {
-    Field { json: json.into(), ..blank(Kind::String) }
-}
-
-fn blank(kind: Kind) -> Field {
-    Field {
-        json: Key::default(),
-        number: 0,
-        kind,
-        presence: Presence::OmitEmpty,
-        patch_strategy: PatchStrategy::default(),
-        patch_merge_key: String::new(),
-        map_type: None,
-        default: None,
-        enumeration: Vec::new(),
-        required: false,
-        via: None,
-        wrapped: false,
-        go_type: String::new(),
-        filled: String::new(),
-        embedded: false,
-    }
+    Field { presence: Presence::OmitEmpty, ..Field::new(json, Kind::String) }
 }
 
 fn openapi_name(proto: &str) -> String {

@@ -93,6 +93,29 @@ pub struct Field {
     pub embedded: bool,
 }
 
+impl Field {
+    /// A field of which nothing is said but its name and kind: absent unless it is there.
+    pub fn new(json: impl Into<Key>, kind: Kind) -> Self {
+        Self {
+            json: json.into(),
+            number: 0,
+            kind,
+            presence: Presence::Pointer,
+            patch_strategy: PatchStrategy::default(),
+            patch_merge_key: String::new(),
+            map_type: None,
+            default: None,
+            enumeration: Vec::new(),
+            required: false,
+            via: None,
+            wrapped: false,
+            go_type: String::new(),
+            filled: String::new(),
+            embedded: false,
+        }
+    }
+}
+
 /// The strategy names of a strategic merge patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PatchStrategy {
