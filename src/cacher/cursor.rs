@@ -1,17 +1,15 @@
 //! A place in the changes of one resource, for one who follows them. It holds nothing but its position.
 
+use std::future::poll_fn;
 use std::sync::Arc;
-
-use tokio::sync::watch;
+use std::task::{Context, Poll};
 
 use crate::storage::Revision;
 
 use super::Cacher;
+use super::bells::Bell;
 use super::index::Term;
 use super::ring::Change;
-
-/// Changes taken in one go.
-const TAKE: usize = 64;
 
 /// Why a cursor ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +42,9 @@ pub struct Cursor {
     pub(super) told: Revision,
     pub(super) generation: u64,
     pub(super) interest: Interest,
-    /// The number behind the last change of interest.
-    pub(super) wake: watch::Receiver<u64>,
+    /// What wakes it, and where that hangs.
+    pub(super) bell: Arc<Bell>,
+    pub(super) place: usize,
 }
 
 impl std::fmt::Debug for Cursor {
@@ -55,18 +54,19 @@ impl std::fmt::Debug for Cursor {
 }
 
 impl Cursor {
-    /// Waits for changes. Dropping the future loses nothing.
-    pub async fn next(&mut self) -> Result<Vec<Arc<Change>>, Ended> {
-        loop {
-            let changes = self.take()?;
-            if !changes.is_empty() {
-                return Ok(changes);
-            }
-            // The sender lives as long as the cacher, or until the cache begins anew.
-            if self.wake.changed().await.is_err() {
-                return Err(Ended::Restarted);
-            }
+    /// Waits for the next change. Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Result<Arc<Change>, Ended> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// The next change, when there is one.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Arc<Change>, Ended>> {
+        if let Some(outcome) = self.take().transpose() {
+            return Poll::Ready(outcome);
         }
+        self.bell.register(cx.waker());
+        // It may have rung in between.
+        self.take().transpose().map_or(Poll::Pending, Poll::Ready)
     }
 
     /// The revision up to which nothing of interest is left to be told, if that is all there is.
@@ -74,42 +74,37 @@ impl Cursor {
         // Read first: what is reached has been put into the ring before.
         let reached = self.cacher.reached();
         let state = self.cacher.state.read();
-        let told = state.generation == self.generation
-            && (self.position == state.ring.end() || (self.interest != Interest::Everything && *self.wake.borrow() <= self.position));
-        told.then_some(reached)
+        (state.generation == self.generation && self.bell.pending().is_none()).then_some(reached)
     }
 
-    /// The changes that are there; empty when there is none of interest.
-    fn take(&mut self) -> Result<Vec<Arc<Change>>, Ended> {
+    /// The next change that is there; none while there is none of interest.
+    fn take(&mut self) -> Result<Option<Arc<Change>>, Ended> {
+        let Some(pending) = self.bell.pending() else { return Ok(None) };
+        // Bells are rung under the lock.
         let state = self.cacher.state.read();
-        // Under the lock: the ring and the wakes change together.
-        let interesting = *self.wake.borrow_and_update();
         if state.generation != self.generation {
             return Err(Ended::Restarted);
         }
-        if self.interest != Interest::Everything && interesting <= self.position {
-            // Nothing up to the end of the ring concerns this cursor.
-            self.position = self.position.max(state.ring.end());
-            return Ok(Vec::new());
-        }
+        // What comes before does not concern it.
+        self.position = self.position.max(pending);
         if self.position < state.ring.first() {
             return Err(Ended::Behind { wanted: self.told, oldest: state.ring.complete_after() });
         }
-        while self.position < state.ring.end() {
-            let changes = state.ring.from(self.position).take(TAKE);
-            let told: Vec<_> = changes.filter(|change| change.revision > self.after).cloned().collect();
-            self.position = (self.position + TAKE as u64).min(state.ring.end());
-            if let Some(last) = told.last() {
-                self.told = last.revision;
-                return Ok(told);
-            }
+        let mut changes = state.ring.from(self.position);
+        let next = changes.by_ref().inspect(|_| self.position += 1).find(|change| change.revision > self.after).cloned();
+        self.bell.set_pending((self.position < state.ring.end()).then_some(self.position));
+        if let Some(change) = &next {
+            self.told = change.revision;
         }
-        Ok(Vec::new())
+        Ok(next)
     }
 }
 
 impl Drop for Cursor {
     fn drop(&mut self) {
-        self.cacher.forget_interest(&self.interest);
+        let mut state = self.cacher.state.write();
+        if state.generation == self.generation {
+            state.bells.take_down(&self.interest, self.place);
+        }
     }
 }

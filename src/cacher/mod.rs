@@ -7,6 +7,7 @@
 //!
 //! What a snapshot cannot answer (a revision before the ring, a cache that is not filled) is for the store to answer.
 
+mod bells;
 mod cursor;
 mod feed;
 mod freshness;
@@ -14,11 +15,10 @@ mod index;
 mod ring;
 mod snapshot;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::watch;
 
 use crate::storage::{Revision, Stored, WatchEvent};
 
@@ -28,6 +28,7 @@ pub use index::{IndexFn, Term};
 pub use ring::{Change, Limits};
 pub use snapshot::Snapshot;
 
+use bells::Bells;
 use feed::Reached;
 use ring::Ring;
 
@@ -52,7 +53,7 @@ struct State {
     floor: Revision,
     /// Counts how often the cache began anew.
     generation: u64,
-    wakes: Wakes,
+    bells: Bells,
 }
 
 enum Phase {
@@ -62,12 +63,6 @@ enum Phase {
         trouble: Option<String>,
     },
     Ready,
-}
-
-/// Who is woken by what.
-struct Wakes {
-    everything: watch::Sender<u64>,
-    some: HashMap<Interest, watch::Sender<u64>>,
 }
 
 impl std::fmt::Debug for Cacher {
@@ -84,7 +79,7 @@ impl Cacher {
             ring: Ring::new(limits),
             floor: 0,
             generation: 0,
-            wakes: Wakes { everything: watch::Sender::new(0), some: HashMap::new() },
+            bells: Bells::default(),
         };
         Self { prefix: prefix.to_owned(), state: RwLock::new(state), paged: Mutex::default(), reached }
     }
@@ -187,26 +182,12 @@ impl Cacher {
         let Some(position) = state.ring.position_after(after) else {
             return Err(Ended::Behind { wanted: after, oldest: state.ring.complete_after() });
         };
-        let end = state.ring.end();
-        let wake = match &interest {
-            Interest::Everything => state.wakes.everything.subscribe(),
-            // What happened before it was there may concern it.
-            some => state.wakes.some.entry(some.clone()).or_insert_with(|| watch::Sender::new(end)).subscribe(),
-        };
+        // What happened since may concern it.
+        let pending = (position < state.ring.end()).then_some(position);
+        let (bell, place) = state.bells.hang(&interest, pending);
         let generation = state.generation;
         drop(state);
-        Ok(Cursor { cacher: self.clone(), position, after, told: after, generation, interest, wake })
-    }
-
-    /// A cursor is about to go.
-    fn forget_interest(&self, interest: &Interest) {
-        if *interest == Interest::Everything {
-            return;
-        }
-        let mut state = self.state.write();
-        if state.wakes.some.get(interest).is_some_and(|wake| wake.receiver_count() <= 1) {
-            state.wakes.some.remove(interest);
-        }
+        Ok(Cursor { cacher: self.clone(), position, after, told: after, generation, interest, bell, place })
     }
 
     /// How far the feed has come: everything up to this revision has been told to those who follow.
@@ -221,8 +202,11 @@ impl Cacher {
         match &mut state.phase {
             Phase::Filling { changes, .. } => changes.extend(events),
             Phase::Ready => {
+                let first = state.ring.end();
                 events.into_iter().for_each(|event| state.apply(event));
-                state.wakes.everything.send_replace(state.ring.end());
+                if state.ring.end() > first {
+                    state.bells.ring(&Interest::Everything, first);
+                }
             }
         }
     }
@@ -260,8 +244,7 @@ impl Cacher {
         state.snapshot = state.snapshot.emptied();
         state.ring.restart(0);
         state.generation += 1;
-        state.wakes.everything = watch::Sender::new(0);
-        state.wakes.some.clear();
+        state.bells.ring_out();
         self.paged.lock().clear();
     }
 }
@@ -290,15 +273,12 @@ impl State {
 
     /// Wakes those who wait for a change like this one.
     fn wake(&self, change: &Change) {
-        if self.wakes.some.is_empty() {
+        if !self.bells.particular() {
             return;
         }
-        let end = self.ring.end();
-        let send = |interest: Interest| {
-            if let Some(wake) = self.wakes.some.get(&interest) {
-                wake.send_replace(end);
-            }
-        };
+        // It is the last one in the ring.
+        let number = self.ring.end() - 1;
+        let send = |interest: Interest| self.bells.ring(&interest, number);
         send(Interest::Key(change.key().into()));
         let terms = |stored: &Option<Arc<Stored>>| stored.as_ref().map(|stored| self.snapshot.terms(stored)).unwrap_or_default();
         let (is, mut was) = (terms(&change.current), terms(&change.previous));

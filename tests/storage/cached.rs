@@ -115,18 +115,18 @@ fn events(cursor: Cursor, prefix: String, after: Revision, asked: watch::Receive
         let told = loop {
             tokio::select! {
                 biased;
-                changes = cursor.next() => match changes {
-                    Ok(changes) => break changes.iter().map(|change| Ok(event(change))).collect(),
+                change = cursor.next() => match change {
+                    Ok(change) => break Ok(event(&change)),
                     Err(Ended::Restarted) => return None,
-                    Err(Ended::Behind { oldest, .. }) => break vec![Err(StorageError::Compacted { oldest: Some(oldest) })],
+                    Err(Ended::Behind { oldest, .. }) => break Err(StorageError::Compacted { oldest: Some(oldest) }),
                 },
                 Ok(()) = asked.changed() => match cursor.progress() {
-                    Some(revision) if revision > after => break vec![Ok(WatchEvent::Progress(revision))],
+                    Some(revision) if revision > after => break Ok(WatchEvent::Progress(revision)),
                     _ => {}
                 },
             }
         };
-        Some((futures::stream::iter(told), (cursor, asked)))
+        Some((told, (cursor, asked)))
     };
     let under = move |event: &Result<WatchEvent>| {
         std::future::ready(match event {
@@ -135,7 +135,7 @@ fn events(cursor: Cursor, prefix: String, after: Revision, asked: watch::Receive
             _ => true,
         })
     };
-    futures::stream::unfold((cursor, asked), next).flatten().filter(under).boxed()
+    futures::stream::unfold((cursor, asked), next).filter(under).boxed()
 }
 
 fn event(change: &Change) -> WatchEvent {

@@ -115,8 +115,8 @@ async fn follow(cacher: Arc<Cacher>, seed: u64, number: u64, mut end: watch::Rec
                 return (interest, know.state);
             }
             tokio::select! {
-                changes = cursor.next() => match changes {
-                    Ok(changes) => changes.iter().for_each(|change| know.take(&interest, change)),
+                change = cursor.next() => match change {
+                    Ok(change) => know.take(&interest, &change),
                     Err(ended) => {
                         know.lost |= matches!(ended, Ended::Behind { .. });
                         break;
@@ -230,6 +230,28 @@ impl Storage for Breaking {
     async fn healthy(&self) -> Result<()> {
         self.inner.healthy().await
     }
+}
+
+/// Changes of others do not make one fall behind, however small the ring is.
+#[tokio::test]
+async fn who_follows_one_key_is_not_overtaken_by_the_others() {
+    let backend = Backend::embedded().await;
+    let feed = Feed::with_limits(backend.storage.clone(), "/", Limits { changes: 10, ..Limits::default() });
+    let cacher = feed.cacher(&backend.prefix, None);
+    while cacher.ready().is_err() {
+        tokio::task::yield_now().await;
+    }
+    let begun = backend.storage.current_revision().await.unwrap();
+    let mut one = cacher.follow(begun, Interest::Key(backend.key("own").into())).expect("a filled cache");
+    let mut all = cacher.follow(begun, Interest::Everything).expect("a filled cache");
+    for number in 0..30 {
+        backend.create(&format!("other{number}"), "").await;
+    }
+    let own = backend.create("own", "").await;
+    let change = one.next().await.expect("the change of its own");
+    assert_eq!((change.key(), change.revision), (&*backend.key("own"), own));
+    assert!(matches!(all.next().await, Err(Ended::Behind { wanted, .. }) if wanted == begun));
+    drop((one, all));
 }
 
 /// A page of a state that has moved on is the page of that state, as long as the ring remembers.

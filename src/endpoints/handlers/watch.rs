@@ -2,16 +2,18 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
-use futures::stream;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, Stream, StreamExt};
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use crate::codec;
 use crate::meta::options::ListOptions;
@@ -53,7 +55,7 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
         events,
         end,
         bookmark,
-        alarm: Box::pin(sleep_until(bookmark)),
+        dues: FuturesUnordered::from_iter([bookmark_at(bookmark), x.api.draining.clone().cancelled_owned().map(|()| Due::End).boxed()]),
         store: x.store.clone(),
         output: x.output,
         include,
@@ -65,8 +67,6 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
         bookmarks: options.allow_watch_bookmarks,
         over: false,
     };
-    let frames = stream::unfold(Box::new(frames), |mut frames| async move { frames.next().await.map(|frame| (frame, frames)) });
-    let frames = frames.take_until(x.api.draining.clone().cancelled_owned());
     if websocket::wanted(x.request) {
         // Messages say themselves where they end.
         let protobuf = x.output.media == MediaType::Protobuf;
@@ -92,6 +92,18 @@ fn timeout(options: &ListOptions, least: u64) -> Duration {
     }
 }
 
+/// What a watch may do when no event is there.
+#[derive(Clone, Copy)]
+enum Due {
+    Bookmark,
+    /// The server is about to end.
+    End,
+}
+
+fn bookmark_at(when: Instant) -> BoxFuture<'static, Due> {
+    sleep_until(when).map(|()| Due::Bookmark).boxed()
+}
+
 /// One watch: its events, rendered.
 struct Frames {
     events: Events,
@@ -99,7 +111,8 @@ struct Frames {
     end: Instant,
     /// When the next bookmark is due; the end where none is.
     bookmark: Instant,
-    alarm: Pin<Box<Sleep>>,
+    /// What comes beside the events. It is looked at only when it is due: there are many watches, and each event is for all of them.
+    dues: FuturesUnordered<BoxFuture<'static, Due>>,
     store: Arc<Store>,
     output: Output,
     include: IncludeObject,
@@ -113,35 +126,39 @@ struct Frames {
     over: bool,
 }
 
-impl Frames {
+impl Stream for Frames {
+    type Item = Bytes;
+
     /// The next frame; `None` at the end.
-    async fn next(&mut self) -> Option<Bytes> {
-        while !self.over {
-            tokio::select! {
-                biased;
-                event = self.events.next() => match event? {
-                    Ok(event) => match self.event(event) {
-                        Ok(frame) => return Some(frame),
-                        Err(status) => return Some(self.error(&status)),
-                    },
-                    Err(status) => return Some(self.error(&status)),
-                },
-                () = self.alarm.as_mut() => {
-                    if self.bookmark >= self.end {
-                        return None;
-                    }
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if self.over {
+            return Poll::Ready(None);
+        }
+        if let Poll::Ready(event) = self.events.poll_next(cx) {
+            let frame = event.map(|event| event.and_then(|event| self.event(event)).unwrap_or_else(|status| self.error(&status)));
+            return Poll::Ready(frame);
+        }
+        while let Poll::Ready(Some(due)) = self.dues.poll_next_unpin(cx) {
+            match due {
+                Due::Bookmark if self.bookmark < self.end => {
                     self.bookmark = next_bookmark(self.bookmark, self.end);
-                    self.alarm.as_mut().reset(self.bookmark);
+                    self.dues.push(bookmark_at(self.bookmark));
                     let told = self.events.progress();
                     if self.bookmarks && told > 0 {
-                        return Some(self.bookmark(told, false));
+                        return Poll::Ready(Some(self.bookmark(told, false)));
                     }
+                }
+                Due::Bookmark | Due::End => {
+                    self.over = true;
+                    return Poll::Ready(None);
                 }
             }
         }
-        None
+        Poll::Pending
     }
+}
 
+impl Frames {
     /// The frame of an event: one that others have had already, where it looks the same to all.
     fn event(&mut self, event: Event) -> Result<Bytes> {
         // The first Table of a watch is not like the others, and ages pass.

@@ -1,7 +1,8 @@
 //! Watch: the changes of a resource as its clients see them, through their selectors.
 
-use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use futures::StreamExt;
 
@@ -64,11 +65,8 @@ pub struct Events {
 
 /// Where events come from.
 enum Source {
-    /// The watch cache, with the changes that were taken from it.
-    Cache {
-        cursor: Cursor,
-        taken: VecDeque<Arc<Change>>,
-    },
+    /// The watch cache.
+    Cache(Cursor),
     Storage(WatchStream),
     /// Nothing but this, then the end.
     Error(Status),
@@ -119,7 +117,7 @@ impl Store {
         events.told = after;
         let interest = self.interest(namespace, &events.selection);
         Ok(match cacher.follow(after, interest.clone()) {
-            Ok(cursor) => Events { source: Source::Cache { cursor, taken: VecDeque::new() }, ..events },
+            Ok(cursor) => Events { source: Source::Cache(cursor), ..events },
             // A server that has just begun remembers little. What its store still knows, clients need not list again.
             Err(Ended::Behind { .. }) => {
                 let changes = self.storage.watch(&events.prefix, after).await.map_err(|error| watch_status(self, error))?;
@@ -188,34 +186,39 @@ impl Events {
 
     /// The next event; `None` at the end. Nothing comes after an error. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<Result<Event>> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// The next event, when there is one.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Event>>> {
         if let Some(stored) = self.initial.next() {
             let added = |stored: Arc<Stored>| Event { kind: EventKind::Added, revision: stored.mod_revision, stored: Some(stored) };
-            return Some(stored.map(added));
+            return Poll::Ready(Some(stored.map(added)));
         }
         if let Some(revision) = self.initial_end.take() {
-            return Some(Ok(Event { kind: EventKind::InitialEventsEnd, stored: None, revision }));
+            return Poll::Ready(Some(Ok(Event { kind: EventKind::InitialEventsEnd, stored: None, revision })));
         }
-        loop {
-            let change = match self.change().await? {
-                Ok(change) => change,
+        while let Some(change) = ready!(self.poll_change(cx)) {
+            let event = match change {
+                Ok(change) => {
+                    self.told = change.revision;
+                    self.event(&change)
+                }
                 Err(status) => {
                     self.source = Source::Over;
-                    return Some(Err(status));
+                    Err(status)
                 }
             };
-            self.told = change.revision;
-            match self.event(&change) {
-                Ok(None) => {}
-                Ok(Some(event)) => return Some(Ok(event)),
-                Err(status) => return Some(Err(status)),
+            if let Some(event) = event.transpose() {
+                return Poll::Ready(Some(event));
             }
         }
+        Poll::Ready(None)
     }
 
     /// How far the watch has come: nothing that happened up to this revision is still to be told.
     pub fn progress(&mut self) -> Revision {
-        if let Source::Cache { cursor, taken } = &mut self.source
-            && taken.is_empty()
+        if let Source::Cache(cursor) = &mut self.source
             && let Some(reached) = cursor.progress()
         {
             self.told = self.told.max(reached);
@@ -228,51 +231,46 @@ impl Events {
         if let Some((cacher, interest)) = &self.ahead
             && let Ok(cursor) = cacher.follow(self.told, interest.clone())
         {
-            self.source = Source::Cache { cursor, taken: VecDeque::new() };
+            self.source = Source::Cache(cursor);
             self.ahead = None;
         }
     }
 
     /// The next change of whatever object.
-    async fn change(&mut self) -> Option<Result<Arc<Change>>> {
+    fn poll_change(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Arc<Change>>>> {
         loop {
-            if let Some(change) = self.next_change().await? {
-                return Some(change);
-            }
-            self.catch_up();
-        }
-    }
-
-    /// The next change; `None` inside where there is only progress to tell.
-    async fn next_change(&mut self) -> Option<Option<Result<Arc<Change>>>> {
-        Some(match &mut self.source {
-            Source::Over => return None,
-            Source::Error(status) => Some(Err(status.clone())),
-            Source::Cache { cursor, taken } => {
-                if taken.is_empty() {
-                    match cursor.next().await {
-                        Ok(changes) => *taken = changes.into(),
-                        Err(Ended::Restarted) => return None,
-                        Err(Ended::Behind { wanted, oldest }) => return Some(Some(Err(too_old_resource_version(wanted, oldest)))),
-                    }
+            let told = match &mut self.source {
+                Source::Over => return Poll::Ready(None),
+                Source::Error(status) => return Poll::Ready(Some(Err(status.clone()))),
+                Source::Cache(cursor) => {
+                    return Poll::Ready(match ready!(cursor.poll_next(cx)) {
+                        Ok(change) => Some(Ok(change)),
+                        Err(Ended::Restarted) => None,
+                        Err(Ended::Behind { wanted, oldest }) => Some(Err(too_old_resource_version(wanted, oldest))),
+                    });
                 }
-                taken.pop_front().map(Ok)
-            }
-            Source::Storage(changes) => match changes.next().await? {
-                Ok(WatchEvent::Progress(revision)) => {
+                Source::Storage(changes) => ready!(changes.poll_next_unpin(cx)),
+            };
+            let change = match told {
+                None => return Poll::Ready(None),
+                Some(Ok(WatchEvent::Progress(revision))) => {
                     self.told = self.told.max(revision);
                     None
                 }
-                Ok(WatchEvent::Put { current, previous }) => {
+                Some(Ok(WatchEvent::Put { current, previous })) => {
                     let revision = current.mod_revision;
                     Some(Ok(Arc::new(Change { revision, current: Some(current.into()), previous: previous.map(Arc::new) })))
                 }
-                Ok(WatchEvent::Delete { revision, previous, .. }) => {
+                Some(Ok(WatchEvent::Delete { revision, previous, .. })) => {
                     Some(Ok(Arc::new(Change { revision, current: None, previous: previous.map(Arc::new) })))
                 }
-                Err(error) => Some(Err(watch_status(&self.store, error))),
-            },
-        })
+                Some(Err(error)) => Some(Err(watch_status(&self.store, error))),
+            };
+            match change {
+                Some(change) => return Poll::Ready(Some(change)),
+                None => self.catch_up(),
+            }
+        }
     }
 
     /// What a change is to this watch: what comes into the selection is added, what leaves it deleted.

@@ -1,0 +1,100 @@
+//! What wakes those who follow: each has a bell, which remembers what it was first rung for.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+
+use futures::task::AtomicWaker;
+use slab::Slab;
+
+use super::cursor::Interest;
+
+/// No change is pending.
+const NONE: u64 = u64::MAX;
+
+/// The bell of one cursor.
+#[derive(Debug)]
+pub struct Bell {
+    waker: AtomicWaker,
+    /// The number of the first change of interest that was not taken yet.
+    pending: AtomicU64,
+}
+
+impl Bell {
+    /// The number of the first change of interest that was not taken.
+    pub fn pending(&self) -> Option<u64> {
+        Some(self.pending.load(Ordering::Acquire)).filter(|&number| number != NONE)
+    }
+
+    /// Says where to go on, under the lock of those who ring.
+    pub fn set_pending(&self, number: Option<u64>) {
+        self.pending.store(number.unwrap_or(NONE), Ordering::Release);
+    }
+
+    /// Wakes this task from now on, and no other.
+    pub fn register(&self, waker: &Waker) {
+        self.waker.register(waker);
+    }
+
+    fn ring(&self, number: u64) {
+        // Until it is taken, the first change counts.
+        if self.pending.fetch_min(number, Ordering::AcqRel) == NONE {
+            self.waker.wake();
+        }
+    }
+}
+
+/// The bells of all who follow a resource, by what they want to hear of.
+#[derive(Debug, Default)]
+pub struct Bells {
+    everything: Slab<Arc<Bell>>,
+    some: HashMap<Interest, Slab<Arc<Bell>>>,
+}
+
+impl Bells {
+    /// Hangs a bell up, for which the change `pending` waits already. Returns it and where it hangs.
+    pub fn hang(&mut self, interest: &Interest, pending: Option<u64>) -> (Arc<Bell>, usize) {
+        let bell = Arc::new(Bell { waker: AtomicWaker::new(), pending: AtomicU64::new(pending.unwrap_or(NONE)) });
+        let bells = match interest {
+            Interest::Everything => &mut self.everything,
+            some => self.some.entry(some.clone()).or_default(),
+        };
+        let place = bells.insert(bell.clone());
+        (bell, place)
+    }
+
+    /// Takes down what hangs there.
+    pub fn take_down(&mut self, interest: &Interest, place: usize) {
+        match interest {
+            Interest::Everything => drop(self.everything.try_remove(place)),
+            some => {
+                let Some(bells) = self.some.get_mut(some) else { return };
+                bells.try_remove(place);
+                if bells.is_empty() {
+                    self.some.remove(some);
+                }
+            }
+        }
+    }
+
+    /// Whether anybody wants to hear of particular changes only.
+    pub fn particular(&self) -> bool {
+        !self.some.is_empty()
+    }
+
+    /// Rings for those with just this interest: the change has this number.
+    pub fn ring(&self, interest: &Interest, number: u64) {
+        let bells = match interest {
+            Interest::Everything => Some(&self.everything),
+            some => self.some.get(some),
+        };
+        bells.into_iter().flatten().for_each(|(_, bell)| bell.ring(number));
+    }
+
+    /// Rings for everybody, and takes all bells down.
+    pub fn ring_out(&mut self) {
+        let Self { everything, some } = std::mem::take(self);
+        some.into_values().chain([everything]).flatten().for_each(|(_, bell)| bell.ring(0));
+    }
+}
