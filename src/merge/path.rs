@@ -48,8 +48,14 @@ impl<'a> PathElement<'a> {
             return Err(format!("missing colon: {text}"));
         }
         let Some(rest) = text.get(2..) else { return Ok(None) };
+        if kind == b'f' { Ok(Some(Self::Field(rest))) } else { PathElement::parse_item(kind, rest) }
+    }
+}
+
+impl PathElement<'static> {
+    /// Reads what stands behind the colon of a key that is no field's name.
+    fn parse_item(kind: u8, rest: &str) -> Result<Option<Self>, String> {
         match kind {
-            b'f' => Ok(Some(Self::Field(rest))),
             b'v' => {
                 let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
                 let value = values.next().ok_or("unexpected end of input")?.map_err(|error| error.to_string())?;
@@ -65,6 +71,16 @@ impl<'a> PathElement<'a> {
         }
     }
 
+    /// [`PathElement::parse`] of a text that does not last. `None` for the name of a field, which has to.
+    pub fn parse_passing(text: &str) -> Option<Result<Option<Self>, String>> {
+        match text.as_bytes() {
+            [b'v' | b'k' | b'i', b':', ..] => Some(Self::parse_item(text.as_bytes()[0], &text[2..])),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> PathElement<'a> {
     /// The key of FieldsV1 for this element, as [`PathElement::parse`] reads it.
     pub fn to_key(&self) -> String {
         match self {

@@ -1,9 +1,11 @@
 //! Sets of fields as tries of path elements, and their FieldsV1 form (structured-merge-diff `fieldpath.Set`).
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use super::path::{FieldPath, PathElement};
 use super::topology::Ty;
+use crate::codec::json::{self, Lexer};
 use crate::meta::{Map, Value};
 
 /// How deep FieldsV1 may nest. Deeper ones are refused as broken.
@@ -213,23 +215,53 @@ impl<'a> Set<'a> {
 
     /// The FieldsV1 object.
     pub fn encode(&self) -> Map {
-        self.encode_below(false)
+        if self.depth() > Map::UNREAD_DEPTH {
+            return self.encode_map(false);
+        }
+        let mut out = Vec::with_capacity(1024);
+        self.write(false, &mut out);
+        String::from_utf8(out).map(Map::unread).unwrap_or_else(|_| self.encode_map(false))
     }
 
-    fn encode_below(&self, itself: bool) -> Map {
-        let mut out = Map::with_capacity(self.nodes.len() + usize::from(itself));
+    fn depth(&self) -> usize {
+        1 + self.nodes.iter().map(|node| node.children.depth()).max().unwrap_or(0)
+    }
+
+    /// Appends the FieldsV1 object as JSON.
+    fn write(&self, itself: bool, out: &mut Vec<u8>) {
+        out.push(b'{');
         if itself && !self.nodes.is_empty() {
-            out.insert(".".to_owned(), Value::Object(Map::new()));
+            out.extend_from_slice(b"\".\":{},");
         }
         for node in &self.nodes {
-            out.insert(node.element.to_key(), Value::Object(node.children.encode_below(node.member)));
+            json::write_string(&node.element.to_key(), out);
+            out.push(b':');
+            node.children.write(node.member, out);
+            out.push(b',');
+        }
+        out.pop_if(|byte| *byte == b',');
+        out.push(b'}');
+    }
+
+    fn encode_map(&self, itself: bool) -> Map {
+        let mut out = Map::with_capacity(self.nodes.len() + usize::from(itself));
+        if itself && !self.nodes.is_empty() {
+            out.insert(".", Value::Object(Map::new()));
+        }
+        for node in &self.nodes {
+            out.insert(node.element.to_key(), Value::Object(node.children.encode_map(node.member)));
         }
         out
     }
 
     /// Reads a FieldsV1 object. Elements of an unknown kind are passed over; anything else that is wrong is an error.
     pub fn decode(value: &'a Value) -> Result<Self, String> {
-        decode(value, MAX_DEPTH).map(|(set, _)| set.unwrap_or_default())
+        let text = value.as_object().and_then(Map::text);
+        let decoded = match text.map(|text| decode_text(&mut Lexer::new(text), MAX_DEPTH)) {
+            Some(Some(decoded)) => decoded,
+            _ => decode(value, MAX_DEPTH),
+        };
+        decoded.map(|(set, _)| set.unwrap_or_default())
     }
 }
 
@@ -256,7 +288,9 @@ fn common<'n, 'a, 'b>(left: &'n [Node<'a>], right: &'n [Node<'b>]) -> impl Itera
 }
 
 /// The set below a FieldsV1 key, if there is any, and whether the key itself is a member.
-fn decode(value: &Value, depth: usize) -> Result<(Option<Set<'_>>, bool), String> {
+type Decoded<'a> = Result<(Option<Set<'a>>, bool), String>;
+
+fn decode(value: &Value, depth: usize) -> Decoded<'_> {
     let map = match value {
         Value::Object(map) => map,
         Value::Null => return Ok((None, true)),
@@ -289,6 +323,34 @@ fn decode(value: &Value, depth: usize) -> Result<(Option<Set<'_>>, bool), String
         }
     }
     Ok(if set.is_empty() { (None, true) } else { (Some(set), itself) })
+}
+
+/// [`decode`] of the text of a set in order, as nearly all are; `None` for any other.
+fn decode_text<'a>(lexer: &mut Lexer<'a>, depth: usize) -> Option<Decoded<'a>> {
+    if lexer.peek() != b'{' || depth == 0 {
+        return None;
+    }
+    let mut set = Set::default();
+    let mut itself = false;
+    lexer.enter();
+    while let Some(key) = lexer.next_key() {
+        if key == "." {
+            lexer.skip();
+            itself = true;
+            continue;
+        }
+        let element = match &key {
+            Cow::Borrowed(key) => PathElement::parse(key),
+            Cow::Owned(key) => PathElement::parse_passing(key)?,
+        };
+        let element = element.ok()??;
+        let (children, member) = decode_text(lexer, depth - 1)?.ok()?;
+        if set.nodes.last().is_some_and(|last| last.element >= element) {
+            return None;
+        }
+        set.nodes.push(Node { element, member, children: children.unwrap_or_default() });
+    }
+    Some(Ok(if set.is_empty() { (None, true) } else { (Some(set), itself) }))
 }
 
 #[cfg(test)]

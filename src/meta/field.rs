@@ -18,17 +18,27 @@ impl Path {
 
     /// The field `name` below this path.
     pub fn child(&self, name: &str) -> Self {
-        if self.0.is_empty() { Self(name.to_owned()) } else { Self(format!("{}.{name}", self.0)) }
+        if self.0.is_empty() { Self(name.to_owned()) } else { self.with(".", name, "") }
     }
 
     /// The list item `index` below this path.
     pub fn index(&self, index: usize) -> Self {
-        Self(format!("{}[{index}]", self.0))
+        self.with("[", &index.to_string(), "]")
     }
 
     /// The map entry `key` below this path.
     pub fn key(&self, key: &str) -> Self {
-        Self(format!("{}[{key}]", self.0))
+        self.with("[", key, "]")
+    }
+
+    /// Validation makes many paths and shows few: they are put together without formatting.
+    fn with(&self, open: &str, step: &str, close: &str) -> Self {
+        let mut path = String::with_capacity(self.0.len() + open.len() + step.len() + close.len());
+        path.push_str(&self.0);
+        path.push_str(open);
+        path.push_str(step);
+        path.push_str(close);
+        Self(path)
     }
 
     pub fn as_str(&self) -> &str {

@@ -49,7 +49,7 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper), AssembleError> {
     let config = &parts.config;
     let hooks = Arc::new(DefinitionHooks::default());
     let registry = Arc::new(registry(parts, &clock, &hooks));
-    let objects = Arc::new(RegistryObjects(registry.clone()));
+    let objects = Arc::new(RegistryObjects::new(registry.clone()));
     let keeper = keeper(parts, &registry, &clock).await.map_err(AssembleError::Bootstrap)?;
     let rbac = Arc::new(RbacStore::default());
     follow_rbac(&registry, &rbac).await.map_err(AssembleError::Bootstrap)?;

@@ -8,7 +8,7 @@ use crate::admission::Objects;
 use crate::auth::{ObjectSource, User};
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status};
-use crate::registry::store::{OpenGate, Target, Updater, Warnings, WriteContext};
+use crate::registry::store::{OpenGate, Target, Trees, Updater, Warnings, WriteContext};
 use crate::registry::{Registry, Store, Subresource};
 
 /// The field manager of what the server writes itself.
@@ -16,23 +16,31 @@ const MANAGER: &str = "kube-apiserver";
 
 /// Reads objects of the storage version straight from their stores.
 #[derive(Clone, Debug)]
-pub struct RegistryObjects(pub Arc<Registry>);
+pub struct RegistryObjects {
+    registry: Arc<Registry>,
+    trees: Trees,
+}
 
 impl RegistryObjects {
+    pub fn new(registry: Arc<Registry>) -> Self {
+        Self { registry, trees: Trees::default() }
+    }
+
     fn store(&self, gvr: &Gvr) -> Result<Arc<Store>> {
-        self.0.get(gvr).ok_or_else(|| Status::internal(format!("{} is not served", gvr.group_resource())))
+        self.registry.get(gvr).ok_or_else(|| Status::internal(format!("{} is not served", gvr.group_resource())))
     }
 }
 
 #[async_trait]
 impl Objects for RegistryObjects {
     async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Arc<Object>>> {
-        Ok(self.store(gvr)?.find(namespace, name).await?.map(Arc::new))
+        let store = self.store(gvr)?;
+        store.find_stored(namespace, name).await?.map(|stored| self.trees.of(&store, &stored)).transpose()
     }
 
     async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Arc<Object>>> {
         let store = self.store(gvr)?;
-        Ok(store.known(namespace).await?.into_iter().map(Arc::new).collect())
+        store.known_stored(namespace).await?.iter().map(|stored| self.trees.of(&store, stored)).collect()
     }
 
     async fn update_status(&self, gvr: &Gvr, object: Object) -> Result<()> {

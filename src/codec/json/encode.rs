@@ -52,6 +52,9 @@ pub fn encode_value_pretty(value: &Value, out: &mut Vec<u8>) {
 }
 
 fn write_map(map: &Map, out: &mut Vec<u8>) {
+    if let Some(text) = map.text() {
+        return out.extend_from_slice(text.as_bytes());
+    }
     out.push(b'{');
     for (index, (key, value)) in map.iter().enumerate() {
         if index > 0 {

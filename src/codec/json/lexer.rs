@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-pub(super) struct Lexer<'a> {
+/// Where a reading of checked JSON is.
+#[derive(Debug)]
+pub struct Lexer<'a> {
     text: &'a str,
     bytes: &'a [u8],
     at: usize,
@@ -21,6 +23,7 @@ pub(super) fn type_name(first: u8) -> &'static str {
 }
 
 impl<'a> Lexer<'a> {
+    /// At the start of `text`.
     pub fn new(text: &'a str) -> Self {
         Self { text, bytes: text.as_bytes(), at: 0 }
     }

@@ -17,9 +17,10 @@ pub use reader::Reader;
 pub use tree::parse;
 
 use super::{DecodeError, Decoded, text};
+use crate::meta::Map;
 use crate::meta::field::go_quote;
 use crate::schema::TypeRef;
-use lexer::Lexer;
+pub use lexer::Lexer;
 
 /// How deep JSON may nest (Go's `encoding/json`).
 pub const MAX_DEPTH: usize = 10_000;
@@ -92,6 +93,31 @@ impl<'a> Document<'a> {
     /// Decodes the document as an object of a type; see [`decode`].
     pub fn decode(self, ty: TypeRef) -> Result<Decoded, DecodeError> {
         decode::run(&text(self.0), ty)
+    }
+
+    /// The text of an object that [`encode_value`] would write just so, as far as can be told at a glance: one of plain ASCII
+    /// without white space, in which nothing but quotes is escaped, and not too deep for [`Map::unread`].
+    pub fn canonical_object(self) -> Option<&'a str> {
+        let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
+        for &byte in self.0 {
+            match byte {
+                _ if escaped && byte != b'"' => return None,
+                _ if escaped => escaped = false,
+                b'"' => in_string = !in_string,
+                b'\\' => escaped = true,
+                b'<' | b'>' | b'&' => return None,
+                0x21..=0x7e | b' ' if in_string => {}
+                b'{' | b'[' => depth += 1,
+                b'}' | b']' => depth -= 1,
+                b':' | b',' => {}
+                // Numbers have several forms.
+                _ => return None,
+            }
+            if depth > Map::UNREAD_DEPTH {
+                return None;
+            }
+        }
+        str::from_utf8(self.0).ok().filter(|text| text.starts_with('{'))
     }
 
     /// The document as a tree without a type, without looking for duplicates.

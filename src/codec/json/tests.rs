@@ -305,3 +305,27 @@ fn scalars_and_labels_are_read_where_they_lie() {
         let _ = (cut.text_at("spec.key<"), cut.text_at("spec.list.1.ip"), cut.label("b\""), cut.labels().count());
     }
 }
+
+#[test]
+fn objects_that_would_be_written_just_so_are_known() {
+    let deep = |levels: usize| format!("{}{}", r#"{"f:a":"#.repeat(levels - 1) + "{", "}".repeat(levels));
+    for (text, want) in [
+        (r#"{"f:a":{".":{},"k:{\"x\":\"a b\"}":{}},"v:1":{}}"#, true),
+        (deep(Map::UNREAD_DEPTH).as_str(), true),
+        (deep(Map::UNREAD_DEPTH + 1).as_str(), false),
+        (r#"{"f:a": {}}"#, false),
+        (r#"{"f:a":1.0}"#, false),
+        (r#"{"f:a":null}"#, false),
+        (r#"{"f:<":{}}"#, false),
+        (r#"{"f:\u0041":{}}"#, false),
+        (r#"{"f:é":{}}"#, false),
+        ("[]", false),
+    ] {
+        let found = Document::new(text.as_bytes()).expect("JSON").canonical_object();
+        assert_eq!(found, want.then_some(text));
+        if let Some(text) = found {
+            let (value, _) = parse(text.as_bytes()).expect("JSON");
+            assert_eq!(text_of(&value), text);
+        }
+    }
+}

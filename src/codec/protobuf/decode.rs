@@ -187,7 +187,11 @@ impl Decoder<'_> {
             },
             Kind::Raw | Kind::FieldsV1 | Kind::Any => match raw(value.bytes())? {
                 [] => Value::Null,
-                bytes => json::Document::new(bytes)?.value()?,
+                bytes => {
+                    let document = json::Document::new(bytes)?;
+                    let text = if *kind == Kind::FieldsV1 { document.canonical_object() } else { None };
+                    text.map_or_else(|| document.value(), |text| Ok(Value::Object(Map::unread(text.to_owned()))))?
+                }
             },
             Kind::SchemaOr(alternative, id) => self.schema_or(*alternative, *id, value.bytes(), depth)?,
             Kind::Message(id) | Kind::Inline(id) => Value::Object(self.message(value.bytes(), *id, depth + 1, part)?),

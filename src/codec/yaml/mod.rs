@@ -2,6 +2,7 @@
 
 mod emit;
 mod parse;
+mod plain;
 mod resolve;
 
 pub use emit::encode;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError};
 
+use super::plain;
 use super::resolve::{Scalar, resolve};
 use crate::codec::{DecodeError, MAX_ISSUES, MAX_TREE_DEPTH, base64, json};
 use crate::meta::field::go_quote;
@@ -29,6 +30,14 @@ pub fn to_value(bytes: &[u8]) -> Result<(Value, Vec<String>), DecodeError> {
     if text.chars().any(is_control) {
         return Err(DecodeError::new("yaml: control characters are not allowed"));
     }
+    match plain::to_value(text) {
+        Some(value) => Ok((value, Vec::new())),
+        None => read(text),
+    }
+}
+
+/// [`to_value`] of text that was looked at, whatever it is.
+pub(super) fn read(text: &str) -> Result<(Value, Vec<String>), DecodeError> {
     let graph = Graph::read(text)?;
     let Some(root) = graph.root else { return Ok((Value::Null, Vec::new())) };
     let mut builder = Builder { graph: &graph, decoded: 0, aliased: 0, open: Vec::new(), duplicates: Vec::new() };

@@ -1,6 +1,7 @@
 //! Maps that keep the order of their keys.
 
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use indexmap::IndexMap;
 
@@ -12,7 +13,13 @@ const SHORT: usize = 16;
 
 /// A JSON object. Keys keep the order in which they came.
 #[derive(Clone)]
-pub struct Map(Entries);
+pub struct Map(Form);
+
+#[derive(Clone)]
+enum Form {
+    Read(Entries),
+    Unread(Arc<Unread>),
+}
 
 #[derive(Clone)]
 enum Entries {
@@ -20,22 +27,73 @@ enum Entries {
     Long(Box<IndexMap<Key, Value>>),
 }
 
+/// The text of a map that has entries, which are read when somebody looks at them.
+struct Unread {
+    text: String,
+    entries: OnceLock<Entries>,
+}
+
+impl Unread {
+    fn entries(&self) -> &Entries {
+        self.entries.get_or_init(|| match serde_json::from_str::<Map>(&self.text) {
+            Ok(Map(Form::Read(entries))) => entries,
+            _ => Entries::Short(Vec::new()),
+        })
+    }
+}
+
 impl Map {
     pub const fn new() -> Self {
-        Self(Entries::Short(Vec::new()))
+        Self(Form::Read(Entries::Short(Vec::new())))
+    }
+
+    /// A map that is read when somebody looks at it. Its text is a JSON object, compact and escaped as Go does it, of at most
+    /// [`Map::UNREAD_DEPTH`] levels.
+    pub fn unread(text: String) -> Self {
+        if text == "{}" { Self::new() } else { Self(Form::Unread(Arc::new(Unread { text, entries: OnceLock::new() }))) }
+    }
+
+    /// How deep the text of a map may nest that is not read at once.
+    pub const UNREAD_DEPTH: usize = 100;
+
+    /// The text of a map that was not read when it was made.
+    pub fn text(&self) -> Option<&str> {
+        match &self.0 {
+            Form::Read(_) => None,
+            Form::Unread(unread) => Some(&unread.text),
+        }
+    }
+
+    #[inline]
+    fn entries(&self) -> &Entries {
+        match &self.0 {
+            Form::Read(entries) => entries,
+            Form::Unread(unread) => unread.entries(),
+        }
+    }
+
+    #[inline]
+    fn entries_mut(&mut self) -> &mut Entries {
+        if let Form::Unread(unread) = &self.0 {
+            self.0 = Form::Read(unread.entries().clone());
+        }
+        match &mut self.0 {
+            Form::Read(entries) => entries,
+            Form::Unread(_) => unreachable!("it was just read"),
+        }
     }
 
     pub fn with_capacity(capacity: usize) -> Self {
-        Self(if capacity <= SHORT {
+        Self(Form::Read(if capacity <= SHORT {
             Entries::Short(Vec::with_capacity(capacity))
         } else {
             Entries::Long(Box::new(IndexMap::with_capacity(capacity)))
-        })
+        }))
     }
 
     #[inline]
     pub fn len(&self) -> usize {
-        match &self.0 {
+        match self.entries() {
             Entries::Short(entries) => entries.len(),
             Entries::Long(entries) => entries.len(),
         }
@@ -43,13 +101,13 @@ impl Map {
 
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.text().is_none() && self.len() == 0
     }
 
     /// The place of a key.
     #[inline]
     pub fn position(&self, key: &str) -> Option<usize> {
-        match &self.0 {
+        match self.entries() {
             Entries::Short(entries) => entries.iter().position(|(other, _)| other.as_str() == key),
             Entries::Long(entries) => entries.get_index_of(key),
         }
@@ -57,7 +115,7 @@ impl Map {
 
     #[inline]
     pub fn get(&self, key: &str) -> Option<&Value> {
-        match &self.0 {
+        match self.entries() {
             Entries::Short(entries) => entries.iter().find(|(other, _)| other.as_str() == key).map(|(_, value)| value),
             Entries::Long(entries) => entries.get(key),
         }
@@ -65,7 +123,7 @@ impl Map {
 
     #[inline]
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
-        match &mut self.0 {
+        match self.entries_mut() {
             Entries::Short(entries) => entries.iter_mut().find(|(other, _)| other.as_str() == key).map(|(_, value)| value),
             Entries::Long(entries) => entries.get_mut(key),
         }
@@ -77,7 +135,7 @@ impl Map {
 
     /// The value at a place that there is.
     pub(super) fn at_mut(&mut self, place: usize) -> &mut Value {
-        match &mut self.0 {
+        match self.entries_mut() {
             Entries::Short(entries) => &mut entries[place].1,
             Entries::Long(entries) => &mut entries[place],
         }
@@ -86,12 +144,12 @@ impl Map {
     /// Appends an entry whose key is not there yet, and tells its place.
     pub(super) fn push(&mut self, key: Key, value: Value) -> usize {
         let place = self.len();
-        match &mut self.0 {
+        match self.entries_mut() {
             Entries::Short(entries) if entries.len() < SHORT => entries.push((key, value)),
             Entries::Short(entries) => {
                 let mut long: IndexMap<Key, Value> = std::mem::take(entries).into_iter().collect();
                 long.insert(key, value);
-                self.0 = Entries::Long(Box::new(long));
+                self.0 = Form::Read(Entries::Long(Box::new(long)));
             }
             Entries::Long(entries) => {
                 entries.insert(key, value);
@@ -103,7 +161,7 @@ impl Map {
     /// Sets the value of a key, in its place if it is there, else at the end. Returns what it was.
     pub fn insert(&mut self, key: impl Into<Key>, value: Value) -> Option<Value> {
         let key = key.into();
-        if let Entries::Long(entries) = &mut self.0 {
+        if let Entries::Long(entries) = self.entries_mut() {
             return entries.insert(key, value);
         }
         match self.get_mut(&key) {
@@ -118,7 +176,7 @@ impl Map {
     /// Sets the value of a key and moves it to the place `at`.
     pub fn shift_insert(&mut self, at: usize, key: impl Into<Key>, value: Value) -> Option<Value> {
         let key = key.into();
-        match &mut self.0 {
+        match self.entries_mut() {
             Entries::Short(entries) => {
                 let before = entries.iter().position(|(other, _)| *other == key).map(|place| entries.remove(place).1);
                 if entries.len() == SHORT {
@@ -134,7 +192,7 @@ impl Map {
 
     /// Takes an entry out; those behind it move up.
     pub fn shift_remove(&mut self, key: &str) -> Option<Value> {
-        match &mut self.0 {
+        match self.entries_mut() {
             Entries::Short(entries) => {
                 let place = entries.iter().position(|(other, _)| other.as_str() == key)?;
                 Some(entries.remove(place).1)
@@ -145,7 +203,7 @@ impl Map {
 
     /// Takes an entry out and puts the last one in its place.
     pub fn swap_remove(&mut self, key: &str) -> Option<Value> {
-        match &mut self.0 {
+        match self.entries_mut() {
             Entries::Short(entries) => {
                 let place = entries.iter().position(|(other, _)| other.as_str() == key)?;
                 Some(entries.swap_remove(place).1)
@@ -167,7 +225,7 @@ impl Map {
 
     /// Keeps the entries that `keep` says yes to.
     pub fn retain(&mut self, mut keep: impl FnMut(&Key, &mut Value) -> bool) {
-        match &mut self.0 {
+        match self.entries_mut() {
             Entries::Short(entries) => entries.retain_mut(|(key, value)| keep(key, value)),
             Entries::Long(entries) => entries.retain(|key, value| keep(key, value)),
         }
@@ -175,21 +233,21 @@ impl Map {
 
     /// Puts the entries into the order of their keys.
     pub fn sort_keys(&mut self) {
-        match &mut self.0 {
+        match self.entries_mut() {
             Entries::Short(entries) => entries.sort_by(|(a, _), (b, _)| a.cmp(b)),
             Entries::Long(entries) => entries.sort_keys(),
         }
     }
 
     pub fn iter(&self) -> Iter<'_> {
-        Iter(match &self.0 {
+        Iter(match self.entries() {
             Entries::Short(entries) => Either::Short(entries.iter()),
             Entries::Long(entries) => Either::Long(entries.iter()),
         })
     }
 
     pub fn iter_mut(&mut self) -> IterMut<'_> {
-        IterMut(match &mut self.0 {
+        IterMut(match self.entries_mut() {
             Entries::Short(entries) => Either::Short(entries.iter_mut()),
             Entries::Long(entries) => Either::Long(entries.iter_mut()),
         })
@@ -223,6 +281,9 @@ impl fmt::Debug for Map {
 /// Maps are equal whatever the order of their keys.
 impl PartialEq for Map {
     fn eq(&self, other: &Self) -> bool {
+        if self.text().is_some_and(|text| other.text() == Some(text)) {
+            return true;
+        }
         if self.len() != other.len() {
             return false;
         }
@@ -371,10 +432,10 @@ impl<'a> IntoIterator for &'a mut Map {
 impl IntoIterator for Map {
     type Item = (Key, Value);
     type IntoIter = IntoIter;
-    fn into_iter(self) -> IntoIter {
-        IntoIter(match self.0 {
-            Entries::Short(entries) => Either::Short(entries.into_iter()),
-            Entries::Long(entries) => Either::Long(entries.into_iter()),
+    fn into_iter(mut self) -> IntoIter {
+        IntoIter(match self.entries_mut() {
+            Entries::Short(entries) => Either::Short(std::mem::take(entries).into_iter()),
+            Entries::Long(entries) => Either::Long(std::mem::take(&mut **entries).into_iter()),
         })
     }
 }

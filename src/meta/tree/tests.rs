@@ -78,3 +78,19 @@ fn a_repeated_key_counts_as_it_came_last() {
 fn values_are_small() {
     assert_eq!((size_of::<Map>(), size_of::<Value>(), size_of::<Option<Value>>(), size_of::<Key>()), (24, 32, 32, 24));
 }
+
+#[test]
+fn a_map_is_read_when_somebody_looks_at_it() {
+    let text = r#"{"f:b":{},"f:a":{".":{},"k:{\"x\":\"y\"}":{}}}"#;
+    let unread = Map::unread(text.to_owned());
+    assert_eq!((unread.text(), unread.is_empty(), Map::unread("{}".to_owned())), (Some(text), false, Map::new()));
+    assert_eq!(unread, map(text));
+    assert_eq!(map(text), unread.clone());
+    assert_eq!(serde_json::to_string(&unread).expect("JSON"), text);
+    assert_eq!(unread.keys().map(Key::as_str).collect::<Vec<_>>(), ["f:b", "f:a"]);
+    assert_eq!(unread.get("f:a").and_then(|below| below.get(".")), Some(&json!({})));
+    let mut changed = unread.clone();
+    changed.insert("f:c", Value::Null);
+    assert_eq!((changed.len(), changed.text(), unread.len()), (3, None, 2));
+    assert_eq!(unread.into_iter().map(|(key, _)| key.to_string()).collect::<Vec<_>>(), ["f:b", "f:a"]);
+}

@@ -8,6 +8,7 @@ mod delete;
 mod index;
 mod items;
 mod read;
+mod trees;
 mod update;
 mod watch;
 
@@ -36,6 +37,7 @@ pub use complete::{Completing, Incomplete};
 pub use delete::Deleted;
 pub use items::Items;
 pub use read::{Page, Selection};
+pub use trees::Trees;
 pub use update::{Target, Updated};
 pub use watch::{Event, EventKind, Events};
 

@@ -85,31 +85,14 @@ impl Store {
         stored.ok_or_else(|| Status::not_found(&self.resource.gvr, name))
     }
 
-    /// One object as a tree, as far as this server knows: every write of its own is seen, those of other servers soon.
-    /// `None` where there is no such object.
+    /// One object as a tree, like [`Store::find_stored`].
     pub async fn find(&self, namespace: &str, name: &str) -> Result<Option<Object>> {
-        let key = self.key(namespace, name)?;
-        if let Some(cacher) = &self.cacher
-            && let Some(snapshot) = cacher.known().await
-            && let Some(stored) = snapshot.get(&key)
-        {
-            return self.decode(stored).map(Some);
-        }
-        // What is not known here may be new.
-        let stored = self.storage.get(&key).await.map_err(|error| self.fault(error, "get"))?;
-        stored.map(|stored| self.decode(&stored)).transpose()
+        self.find_stored(namespace, name).await?.map(|stored| self.decode(&stored)).transpose()
     }
 
-    /// The objects of a namespace (of all where it is empty) as far as this server knows, like [`Store::find`].
+    /// The objects of a namespace (of all where it is empty) as trees, like [`Store::known_stored`].
     pub async fn known(&self, namespace: &str) -> Result<Vec<Object>> {
-        let known = match &self.cacher {
-            Some(cacher) => cacher.known().await,
-            None => None,
-        };
-        match known {
-            Some(snapshot) => snapshot.range(&self.namespace_prefix(namespace), "").map(|stored| self.decode(stored)).collect(),
-            None => self.list(namespace, &ListOptions::default()).await?.items.map(|stored| self.decode(&*stored?)).collect(),
-        }
+        self.known_stored(namespace).await?.iter().map(|stored| self.decode(stored)).collect()
     }
 
     /// The cached state that a read may be served from: `version` as the client wrote it, with its meaning. `None` where only

@@ -1,0 +1,85 @@
+//! JSON as YAML, which most clients send where YAML is asked for: read as what it is.
+
+use crate::codec::json;
+use crate::meta::Value;
+
+/// The tree of a JSON object that YAML reads just so, with its maps sorted by key. `None` where the two might differ: for other
+/// text than plain ASCII, escapes that YAML has otherwise, numbers with a fraction, keys that merge or are set twice or too long
+/// for YAML; and for what is no JSON.
+pub(super) fn to_value(text: &str) -> Option<Value> {
+    let bytes = text.as_bytes();
+    let odd = |pair: &[u8]| pair[0] == b'\\' && !matches!(pair[1], b'"' | b'\\' | b'n');
+    let key_over_lines = |line: &str| line.trim_start().starts_with(':');
+    if bytes.first() != Some(&b'{') || bytes.len() > MAX_BYTES || text.lines().any(key_over_lines) {
+        return None;
+    }
+    if !bytes.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n')) || bytes.windows(2).any(odd) {
+        return None;
+    }
+    let (mut value, issues) = json::parse(bytes).ok()?;
+    (issues.is_empty() && settle(&mut value, MAX_DEPTH)).then_some(value)
+}
+
+/// So many bytes have fewer values than YAML takes.
+const MAX_BYTES: usize = super::parse::MAX_NODES;
+/// How deep trees may nest: less than YAML takes.
+const MAX_DEPTH: usize = 64;
+/// The longest key that YAML takes without an indicator, in bytes, less some for escapes.
+const KEY_MAX: usize = 512;
+
+/// Sorts the maps; false for what YAML may read otherwise.
+fn settle(value: &mut Value, depth: usize) -> bool {
+    match value {
+        Value::Array(_) | Value::Object(_) if depth == 0 => false,
+        Value::Number(number) => number.as_i64().is_some(),
+        Value::Array(items) => items.iter_mut().all(|item| settle(item, depth - 1)),
+        Value::Object(map) => {
+            if !map.keys().is_sorted() {
+                map.sort_keys();
+            }
+            map.iter_mut().all(|(key, value)| key.len() <= KEY_MAX && *key != "<<" && settle(value, depth - 1))
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse;
+    use super::*;
+
+    #[test]
+    fn json_comes_to_what_yaml_makes_of_it() {
+        for text in [
+            r#"{"b":[1,-2,{"z":null,"a":true}],"a":{"y":"x: #y","b\"c\\":"\n"},"c":9007199254740993}"#,
+            "{\n  \"a\": [],\n  \"B\": {},\n  \"no\": \"yes\", \"1\": \"1\"}\n",
+            r#"{"a":"<<","b":"- x","c":" padded ","d":"---","e":"~","f":"0x1"}"#,
+        ] {
+            let plain = to_value(text).expect("plain");
+            let (full, issues) = parse::read(text).expect("YAML");
+            assert_eq!((plain.to_string(), issues.len()), (full.to_string(), 0), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_may_differ_is_left_to_yaml() {
+        for text in [
+            "a: 1",
+            r#"{"a":1.5}"#,
+            r#"{"a":1e3}"#,
+            r#"{"a":"\u00e9"}"#,
+            r#"{"a":"\/"}"#,
+            r#"{"a":"é"}"#,
+            "{\"a\":\t1}",
+            r#"{"<<":{"a":1}}"#,
+            r#"{"a":1,"a":2}"#,
+            r#"{"a":1"#,
+            "[1]",
+            r#"{"a":99999999999999999999}"#,
+            "{a: 1}",
+            "{\"a\"\n: 1}",
+        ] {
+            assert!(to_value(text).is_none(), "{text}");
+        }
+    }
+}
