@@ -547,8 +547,12 @@ fn blank_value(ty: TypeRef<'_>, kind: &Kind) -> Value {
 /// changes nothing is seen as such.
 pub fn keep_times(old: &Object, new: &mut Object) {
     let (Some(olds), Some(news)) = (entries(old), entries(new)) else { return };
-    let same_entries = olds.len() == news.len() && olds.iter().zip(news).all(|(a, b)| equal_but(a.as_object(), b.as_object(), "time"));
-    if !same_entries || !equal_but(Some(&old.0), Some(&new.0), "metadata") || !equal_but(old.metadata(), new.metadata(), "managedFields") {
+    // The sets come last: they are read only if all else is the same.
+    if olds.len() != news.len()
+        || !equal_but(old.metadata(), new.metadata(), "managedFields")
+        || !equal_but(Some(&old.0), Some(&new.0), "metadata")
+        || !olds.iter().zip(news).all(|(a, b)| equal_but(a.as_object(), b.as_object(), "time"))
+    {
         return;
     }
     let times: Vec<Option<Value>> = olds.iter().map(|entry| entry.get("time").cloned()).collect();
