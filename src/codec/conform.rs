@@ -83,7 +83,7 @@ impl Walker<'_> {
                 None => shape::missing(field, self.schema),
             };
             if let Some(value) = value {
-                out.insert(field.json.clone(), value);
+                out.append(field.json.clone(), value);
             }
         }
         out.extend(unknown);
@@ -94,6 +94,8 @@ impl Walker<'_> {
         match (kind, &mut *value) {
             (_, Value::Null) | (Kind::String | Kind::IntOrString, Value::String(_)) | (Kind::Bool, Value::Bool(_)) => true,
             (Kind::Raw | Kind::FieldsV1 | Kind::Any, _) => true,
+            // A section as it was stored is in form.
+            (_, Value::Object(map)) if depth == 0 && map.is_shared() => true,
             (Kind::Message(id), Value::Object(map)) => self.message(map, *id, depth + 1),
             (Kind::List(item, _), Value::Array(items)) => items.iter_mut().all(|value| self.element(item, value, depth + 1)),
             (Kind::Map(item, _), Value::Object(map)) => {

@@ -66,7 +66,7 @@ pub(super) fn empty(id: TypeId, schema: &Schema) -> Map {
     let mut out = Map::new();
     for field in ty.fields.iter().filter(|field| !matches!(field.kind, Kind::Inline(_))) {
         if let Some(value) = missing(field, schema) {
-            out.insert(field.json.clone(), value);
+            out.append(field.json.clone(), value);
         }
     }
     out

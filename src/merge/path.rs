@@ -219,7 +219,7 @@ pub fn equal_values(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || compare_numbers(a, b).is_eq(),
         (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal_values(a, b)),
-        (Value::Object(a), Value::Object(b)) if a.text().is_some_and(|text| b.text() == Some(text)) => true,
+        (Value::Object(a), Value::Object(b)) if a.is_copy_of(b) || a.text().is_some_and(|text| b.text() == Some(text)) => true,
         (Value::Object(a), Value::Object(b)) => {
             a.len() == b.len() && a.iter().all(|(key, value)| b.get(key).is_some_and(|other| equal_values(value, other)))
         }

@@ -289,9 +289,14 @@ fn leaf_change(old: Option<&Value>, new: Option<&Value>) -> Change {
 
 /// Compares at least one value. Where the two take different forms, each is compared in its own.
 fn compare_below<'a>(ty: Option<Ty<'a>>, old: Option<&'a Value>, new: Option<&'a Value>) -> Result<Found<'a>> {
+    let mut found = Found { itself: [Change::None; 2], below: Parts::default() };
+    if let (Some(Value::Object(old)), Some(Value::Object(new))) = (old, new)
+        && old.is_copy_of(new)
+    {
+        return Ok(found);
+    }
     let atom = ty.ok_or_else(unknown_field)?.atom();
     let (before, after) = (atom.deduce(old), atom.deduce(new));
-    let mut found = Found { itself: [Change::None; 2], below: Parts::default() };
     let forms_differ = old.is_some() && new.is_some() && !before.same_forms(&after);
     if forms_differ {
         let shape = before.shape().ok_or_else(unknown_field)?;

@@ -50,7 +50,8 @@ pub enum NameRule {
 /// Objects are complete and normalised: of the storage version, with every field of the right JSON type, so that a
 /// strategy reads them with the accessors of [`Object`] and need not fear wrong types.
 pub trait Strategy: Send + Sync + 'static {
-    /// Fills in what was left out. Runs on every decoded and every stored object, so it must be idempotent and fast.
+    /// Fills in what was left out. Runs on every decoded and every stored object, so it must be idempotent and fast. A section that
+    /// is shared ([`crate::meta::Map::is_shared`]) is as it was stored and has its defaults.
     fn default(&self, _object: &mut Object) {}
 
     /// Tells stored bytes that lack something that [`Strategy::default`] fills in and that clients see: where objects may be stored

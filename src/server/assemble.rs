@@ -27,6 +27,7 @@ use crate::meta::{Gvr, Object, Status};
 use crate::registry::builtin::autoscaling::{self, AutoscalerConversion};
 use crate::registry::builtin::core::service::allocation::ServiceAllocator;
 use crate::registry::builtin::events::EventConversion;
+use crate::registry::store::Trees;
 use crate::registry::{Registry, Resource, Store, StrategyHandle, builtin};
 use crate::schema::ResourceDecl;
 
@@ -49,7 +50,7 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper), AssembleError> {
     let config = &parts.config;
     let hooks = Arc::new(DefinitionHooks::default());
     let registry = Arc::new(registry(parts, &clock, &hooks));
-    let objects = Arc::new(RegistryObjects::new(registry.clone()));
+    let objects = Arc::new(RegistryObjects(registry.clone()));
     let keeper = keeper(parts, &registry, &clock).await.map_err(AssembleError::Bootstrap)?;
     let rbac = Arc::new(RbacStore::default());
     follow_rbac(&registry, &rbac).await.map_err(AssembleError::Bootstrap)?;
@@ -106,6 +107,7 @@ async fn keeper(parts: &Parts, registry: &Arc<Registry>, clock: &Clock) -> Resul
 struct Stores {
     parts: Parts,
     clock: Clock,
+    trees: Trees,
 }
 
 impl Stores {
@@ -116,7 +118,7 @@ impl Stores {
             None => (&self.parts.storage, self.parts.feed.as_deref()),
         };
         let feed = feed.filter(|_| !config.uncached.contains(&resource.gvr.group_resource()));
-        Store::new(Arc::new(resource), storage.clone(), self.clock.clone(), &config.prefix).cached(feed)
+        Store::new(Arc::new(resource), storage.clone(), self.trees.clone(), self.clock.clone(), &config.prefix).cached(feed)
     }
 }
 
@@ -135,7 +137,7 @@ impl CustomStores for Stores {
 /// Every built-in resource over the storage.
 fn registry(parts: &Parts, clock: &Clock, definitions: &Arc<DefinitionHooks>) -> Registry {
     let (schema, config) = (crate::schema::builtin(), &parts.config);
-    let stores = Stores { parts: parts.clone(), clock: clock.clone() };
+    let stores = Stores { parts: parts.clone(), clock: clock.clone(), trees: Trees::default() };
     let store = |group: &str, resource: &str| {
         let decl = schema.resources.iter().find(|decl| decl.group == group && decl.resource == resource);
         let decl = decl.cloned().unwrap_or_else(ResourceDecl::default);
@@ -272,7 +274,7 @@ impl Follower for NodeFollower {
 async fn extensions(parts: &Parts, registry: &Arc<Registry>, clock: &Clock, hooks: &DefinitionHooks) -> Result<Arc<Extensions>, Status> {
     let gvr = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
     let definitions = registry.get(&gvr).ok_or_else(|| Status::internal("definitions are not served"))?;
-    let stores = Box::new(Stores { parts: parts.clone(), clock: clock.clone() });
+    let stores = Box::new(Stores { parts: parts.clone(), clock: clock.clone(), trees: Trees::default() });
     let extensions = Extensions::new(registry.clone(), definitions.clone(), stores, clock.clone());
     hooks.tell(extensions.clone());
     informer::follow(definitions, Arc::new(DefinitionFollower(extensions.clone()))).await?;

@@ -8,7 +8,7 @@ use crate::admission::Objects;
 use crate::auth::{ObjectSource, User};
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status};
-use crate::registry::store::{OpenGate, Target, Trees, Updater, Warnings, WriteContext};
+use crate::registry::store::{OpenGate, Target, Updater, Warnings, WriteContext};
 use crate::registry::{Registry, Store, Subresource};
 
 /// The field manager of what the server writes itself.
@@ -16,18 +16,11 @@ const MANAGER: &str = "kube-apiserver";
 
 /// Reads objects of the storage version straight from their stores.
 #[derive(Clone, Debug)]
-pub struct RegistryObjects {
-    registry: Arc<Registry>,
-    trees: Trees,
-}
+pub struct RegistryObjects(pub Arc<Registry>);
 
 impl RegistryObjects {
-    pub fn new(registry: Arc<Registry>) -> Self {
-        Self { registry, trees: Trees::default() }
-    }
-
     fn store(&self, gvr: &Gvr) -> Result<Arc<Store>> {
-        self.registry.get(gvr).ok_or_else(|| Status::internal(format!("{} is not served", gvr.group_resource())))
+        self.0.get(gvr).ok_or_else(|| Status::internal(format!("{} is not served", gvr.group_resource())))
     }
 }
 
@@ -35,12 +28,12 @@ impl RegistryObjects {
 impl Objects for RegistryObjects {
     async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Arc<Object>>> {
         let store = self.store(gvr)?;
-        store.find_stored(namespace, name).await?.map(|stored| self.trees.of(&store, &stored)).transpose()
+        store.find_stored(namespace, name).await?.map(|stored| store.kept_tree(&stored).map(Arc::new)).transpose()
     }
 
     async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Arc<Object>>> {
         let store = self.store(gvr)?;
-        store.known_stored(namespace).await?.iter().map(|stored| self.trees.of(&store, stored)).collect()
+        store.known_stored(namespace).await?.iter().map(|stored| store.kept_tree(stored).map(Arc::new)).collect()
     }
 
     async fn update_status(&self, gvr: &Gvr, object: Object) -> Result<()> {

@@ -93,7 +93,7 @@ impl<'a> Decoder<'a, '_> {
                 None => shape::missing(field, schema),
             };
             if let Some(value) = value {
-                out.insert(field.json.clone(), value);
+                out.append(field.json.clone(), value);
             }
         }
         out.extend(unknown);

@@ -54,7 +54,7 @@ impl Decoder<'_> {
                 None => shape::missing(field, self.schema),
             };
             if let Some(value) = shown {
-                out.insert(field.json.clone(), value);
+                out.append(field.json.clone(), value);
             }
         };
         let slots = &mut self.slots[base..];

@@ -164,14 +164,16 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
         }
         "move" => {
             let (parent, key) = find(document, from()?).ok_or_else(|| missing(text("from").unwrap_or("")))?;
-            let value = remove(parent, &key)?;
+            let mut value = remove(parent, &key)?;
+            unshare(&mut value);
             bounds.transplant(from()?, path()?, &value)?;
             let (parent, key) = find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
             add(parent, &key, value)
         }
         "copy" => {
             let (parent, key) = find(document, from()?).ok_or_else(|| missing(text("from").unwrap_or("")))?;
-            let value = get(parent, &key)?.cloned().unwrap_or_default();
+            let mut value = get(parent, &key)?.cloned().unwrap_or_default();
+            unshare(&mut value);
             bounds.copied += json_size(&value);
             if bounds.copied > MAX_COPIED_BYTES {
                 let copied = bounds.copied;
@@ -195,6 +197,13 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
             if same { Ok(()) } else { Err(format!("testing value {path} failed: test failed")) }
         }
         other => Err(format!("Unexpected kind: {other}")),
+    }
+}
+
+/// A section that is put in another place is not as it was stored.
+fn unshare(value: &mut Value) {
+    if let Value::Object(map) = value {
+        map.unshare();
     }
 }
 

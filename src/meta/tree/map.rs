@@ -9,7 +9,7 @@ use super::entry::Entry;
 use super::{Key, Value};
 
 /// How many entries a map is searched through one by one for; larger ones have an index of hashes.
-const SHORT: usize = 16;
+const SHORT: usize = 32;
 
 /// A JSON object. Keys keep the order in which they came.
 #[derive(Clone)]
@@ -17,8 +17,8 @@ pub struct Map(Form);
 
 #[derive(Clone)]
 enum Form {
-    Read(Entries),
-    Unread(Arc<Unread>),
+    Own(Entries),
+    Shared(Arc<Shared>),
 }
 
 #[derive(Clone)]
@@ -27,16 +27,16 @@ enum Entries {
     Long(Box<IndexMap<Key, Value>>),
 }
 
-/// The text of a map that has entries, which are read when somebody looks at them.
-struct Unread {
-    text: String,
+/// The entries of several maps that are the same, which are read from a text when somebody looks at them if there is one.
+struct Shared {
+    text: Option<String>,
     entries: OnceLock<Entries>,
 }
 
-impl Unread {
+impl Shared {
     fn entries(&self) -> &Entries {
-        self.entries.get_or_init(|| match serde_json::from_str::<Map>(&self.text) {
-            Ok(Map(Form::Read(entries))) => entries,
+        self.entries.get_or_init(|| match serde_json::from_str::<Map>(self.text.as_deref().unwrap_or("{}")) {
+            Ok(Map(Form::Own(entries))) => entries,
             _ => Entries::Short(Vec::new()),
         })
     }
@@ -44,13 +44,16 @@ impl Unread {
 
 impl Map {
     pub const fn new() -> Self {
-        Self(Form::Read(Entries::Short(Vec::new())))
+        Self(Form::Own(Entries::Short(Vec::new())))
     }
 
     /// A map that is read when somebody looks at it. Its text is a JSON object, compact and escaped as Go does it, of at most
     /// [`Map::UNREAD_DEPTH`] levels.
     pub fn unread(text: String) -> Self {
-        if text == "{}" { Self::new() } else { Self(Form::Unread(Arc::new(Unread { text, entries: OnceLock::new() }))) }
+        if text == "{}" {
+            return Self::new();
+        }
+        Self(Form::Shared(Arc::new(Shared { text: Some(text), entries: OnceLock::new() })))
     }
 
     /// How deep the text of a map may nest that is not read at once.
@@ -59,32 +62,59 @@ impl Map {
     /// The text of a map that was not read when it was made.
     pub fn text(&self) -> Option<&str> {
         match &self.0 {
-            Form::Read(_) => None,
-            Form::Unread(unread) => Some(&unread.text),
+            Form::Own(_) => None,
+            Form::Shared(shared) => shared.text.as_deref(),
         }
+    }
+
+    /// Makes copies of the map, until they are changed, cost nothing.
+    pub fn share(&mut self) {
+        if let Form::Own(entries) = &mut self.0 {
+            let entries = OnceLock::from(std::mem::replace(entries, Entries::Short(Vec::new())));
+            self.0 = Form::Shared(Arc::new(Shared { text: None, entries }));
+        }
+    }
+
+    /// Whether the map is shared, and so as it was when it was: every change ends that.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.0, Form::Shared(_))
+    }
+
+    /// Whether the two are copies of one shared map.
+    pub fn is_copy_of(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Form::Shared(a), Form::Shared(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+
+    /// Makes the entries the map's own.
+    pub fn unshare(&mut self) {
+        self.entries_mut();
     }
 
     #[inline]
     fn entries(&self) -> &Entries {
         match &self.0 {
-            Form::Read(entries) => entries,
-            Form::Unread(unread) => unread.entries(),
+            Form::Own(entries) => entries,
+            Form::Shared(shared) => shared.entries(),
         }
     }
 
     #[inline]
     fn entries_mut(&mut self) -> &mut Entries {
-        if let Form::Unread(unread) = &self.0 {
-            self.0 = Form::Read(unread.entries().clone());
+        if let Form::Shared(shared) = &mut self.0 {
+            let own = Arc::get_mut(shared).and_then(|alone| alone.entries.take());
+            self.0 = Form::Own(own.unwrap_or_else(|| shared.entries().clone()));
         }
         match &mut self.0 {
-            Form::Read(entries) => entries,
-            Form::Unread(_) => unreachable!("it was just read"),
+            Form::Own(entries) => entries,
+            Form::Shared(_) => unreachable!("it was just made its own"),
         }
     }
 
     pub fn with_capacity(capacity: usize) -> Self {
-        Self(Form::Read(if capacity <= SHORT {
+        Self(Form::Own(if capacity <= SHORT {
             Entries::Short(Vec::with_capacity(capacity))
         } else {
             Entries::Long(Box::new(IndexMap::with_capacity(capacity)))
@@ -149,13 +179,19 @@ impl Map {
             Entries::Short(entries) => {
                 let mut long: IndexMap<Key, Value> = std::mem::take(entries).into_iter().collect();
                 long.insert(key, value);
-                self.0 = Form::Read(Entries::Long(Box::new(long)));
+                self.0 = Form::Own(Entries::Long(Box::new(long)));
             }
             Entries::Long(entries) => {
                 entries.insert(key, value);
             }
         }
         place
+    }
+
+    /// Appends an entry whose key is known not to be there yet.
+    pub fn append(&mut self, key: Key, value: Value) {
+        debug_assert!(!self.contains_key(&key), "{key} is there already");
+        self.push(key, value);
     }
 
     /// Sets the value of a key, in its place if it is there, else at the end. Returns what it was.
@@ -281,7 +317,7 @@ impl fmt::Debug for Map {
 /// Maps are equal whatever the order of their keys.
 impl PartialEq for Map {
     fn eq(&self, other: &Self) -> bool {
-        if self.text().is_some_and(|text| other.text() == Some(text)) {
+        if self.is_copy_of(other) || self.text().is_some_and(|text| other.text() == Some(text)) {
             return true;
         }
         if self.len() != other.len() {

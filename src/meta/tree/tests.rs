@@ -94,3 +94,19 @@ fn a_map_is_read_when_somebody_looks_at_it() {
     assert_eq!((changed.len(), changed.text(), unread.len()), (3, None, 2));
     assert_eq!(unread.into_iter().map(|(key, _)| key.to_string()).collect::<Vec<_>>(), ["f:b", "f:a"]);
 }
+
+#[test]
+fn a_shared_map_ends_with_a_change() {
+    let mut first = map(r#"{"a":{"b":1},"c":2}"#);
+    first.share();
+    let mut second = first.clone();
+    assert!(second.is_copy_of(&first) && second.is_shared() && second == first);
+    second.insert("c", json!(3));
+    assert!(!second.is_copy_of(&first) && !second.is_shared() && first.is_shared());
+    assert_eq!((first.get("c"), second.get("c"), second.get("a")), (Some(&json!(2)), Some(&json!(3)), first.get("a")));
+    // Whoever is the last one to have it need not copy it.
+    drop(second);
+    first.unshare();
+    assert_eq!((first.is_shared(), first == map(r#"{"c":2,"a":{"b":1}}"#)), (false, true));
+    assert!(!map("{}").is_copy_of(&map("{}")));
+}

@@ -121,6 +121,7 @@ pub struct Store {
     pub clock: Clock,
     /// What reads and watches are served from, where there is one.
     cacher: Option<Arc<Cacher>>,
+    trees: Trees,
     /// The root of all keys, `/registry` unless `--etcd-prefix` says otherwise.
     root: Arc<str>,
     /// The served apiVersion.
@@ -160,9 +161,9 @@ pub struct Live {
 }
 
 impl Store {
-    pub fn new(resource: Arc<Resource>, storage: Arc<dyn Storage>, clock: Clock, root: &str) -> Self {
+    pub fn new(resource: Arc<Resource>, storage: Arc<dyn Storage>, trees: Trees, clock: Clock, root: &str) -> Self {
         let (api_version, stored) = (resource.gvk.api_version().into(), resource.storage_ty().id);
-        Self { resource, storage, clock, cacher: None, root: root.trim_end_matches('/').into(), api_version, stored }
+        Self { resource, storage, clock, cacher: None, trees, root: root.trim_end_matches('/').into(), api_version, stored }
     }
 
     /// The same store with the feed's cache of its keys, if there is a feed.

@@ -1,63 +1,123 @@
-//! Trees of stored objects that are asked for again and again, such as namespaces by admission, in bounded memory.
+//! Trees of stored objects that are asked for again and again, in bounded memory: those that admission reads, and what the last
+//! write of an object left as it was.
 
 use std::sync::Arc;
 
 use moka::sync::Cache;
 
-use crate::meta::Object;
+use crate::codec::protobuf::{self, Projection};
 use crate::meta::options::ListOptions;
 use crate::meta::status::Result;
+use crate::meta::{Key, Map, Object, Value};
 use crate::storage::{Revision, Stored};
 
-use super::Store;
+use super::{Store, unreadable};
 
-/// Bytes of stored objects whose trees are kept; the trees themselves take some times as much.
-const MAX_BYTES: u64 = 1 << 20;
+/// Bytes of stored objects of which trees are kept; the trees themselves take some times as much.
+const MAX_BYTES: u64 = 4 << 20;
 
-/// Trees by the keys of their objects, each with the revision that it was made of.
+/// Trees by the keys of their objects.
 #[derive(Clone, Debug)]
-pub struct Trees(Cache<String, (Revision, Arc<Object>)>);
+pub struct Trees(Cache<String, Known>);
+
+/// What is known of an object as it was stored at a revision.
+#[derive(Clone, Debug)]
+struct Known {
+    revision: Revision,
+    bytes: u32,
+    tree: Tree,
+}
+
+#[derive(Clone, Debug)]
+enum Tree {
+    Whole(Object),
+    /// Some of the sections of the object, with their defaults.
+    Sections(Map),
+}
 
 impl Default for Trees {
     fn default() -> Self {
-        Self(Cache::builder().weigher(|_, (_, object): &(_, Arc<Object>)| weight(object)).max_capacity(MAX_BYTES).build())
+        Self(Cache::builder().weigher(|_, known: &Known| known.bytes).max_capacity(MAX_BYTES).build())
     }
-}
-
-/// About as many bytes as the object has.
-fn weight(object: &Object) -> u32 {
-    fn of(value: &crate::meta::Value) -> usize {
-        use crate::meta::Value;
-        match value {
-            Value::String(text) => text.len(),
-            Value::Array(items) => items.iter().map(of).sum::<usize>() + 8,
-            Value::Object(map) => map.iter().map(|(key, value)| key.len() + of(value)).sum::<usize>() + 8,
-            _ => 8,
-        }
-    }
-    u32::try_from(object.values().map(of).sum::<usize>()).unwrap_or(u32::MAX)
 }
 
 impl Trees {
-    /// The tree of a stored object of `store`.
-    ///
-    /// # Errors
-    /// What is stored is no object.
-    pub fn of(&self, store: &Store, stored: &Stored) -> Result<Arc<Object>> {
-        // The versions of a custom kind have one key and several trees.
-        if store.resource.custom.is_some() {
-            return store.decode(stored).map(Arc::new);
-        }
-        if let Some((_, object)) = self.0.get(&stored.key).filter(|(revision, _)| *revision == stored.mod_revision) {
-            return Ok(object);
-        }
-        let object = Arc::new(store.decode(stored)?);
-        self.0.insert(stored.key.clone(), (stored.mod_revision, object.clone()));
-        Ok(object)
+    fn get(&self, stored: &Stored) -> Option<Tree> {
+        self.0.get(&stored.key).filter(|known| known.revision == stored.mod_revision).map(|known| known.tree)
+    }
+
+    fn keep(&self, stored: &Stored, tree: Tree) {
+        let bytes = u32::try_from(stored.value.len()).unwrap_or(u32::MAX);
+        self.0.insert(stored.key.clone(), Known { revision: stored.mod_revision, bytes, tree });
     }
 }
 
 impl Store {
+    /// A stored object as a tree of the storage version with all defaults. Its sections are shared ([`Map::share`]), so that
+    /// those that a write leaves alone are known as what they are: complete.
+    pub(super) fn tree(&self, stored: &Stored) -> Result<Object> {
+        let mut object = match self.trees_of(stored).and_then(|trees| trees.get(stored)) {
+            Some(Tree::Whole(object)) => return Ok(object),
+            Some(Tree::Sections(sections)) => self.decode_around(stored, &sections)?,
+            None => self.decode(stored)?,
+        };
+        if self.resource.custom.is_none() {
+            self.resource.strategy.default(&mut object);
+        }
+        if self.resource.custom.is_none() && self.resource.conversion.is_none() {
+            object.values_mut().filter_map(Value::as_object_mut).for_each(Map::share);
+            object.share();
+        }
+        Ok(object)
+    }
+
+    /// Like [`Store::tree`], for an object that is often asked for.
+    pub fn kept_tree(&self, stored: &Stored) -> Result<Object> {
+        let object = self.tree(stored)?;
+        if let Some(trees) = self.trees_of(stored) {
+            trees.keep(stored, Tree::Whole(object.clone()));
+        }
+        Ok(object)
+    }
+
+    /// Takes note of what a write of `new` over `old` left as it was. `stored` is what it wrote.
+    pub(super) fn keep_sections(&self, old: &Object, new: &Object, stored: &Stored) {
+        let Some(trees) = self.trees_of(stored) else { return };
+        let is_kept = |(key, value): &(&Key, &Value)| {
+            let before = old.get(key.as_str()).and_then(Value::as_object);
+            before.zip(value.as_object()).is_some_and(|(before, now)| now.is_copy_of(before))
+        };
+        let sections: Map = new.iter().filter(is_kept).map(|(key, value)| (key.clone(), value.clone())).collect();
+        if !sections.is_empty() {
+            trees.keep(stored, Tree::Sections(sections));
+        }
+    }
+
+    /// Where trees of the object are kept. Those of resources that have several versions are not: they share a key.
+    fn trees_of(&self, stored: &Stored) -> Option<&Trees> {
+        let resource = &self.resource;
+        let one_version = resource.custom.is_none() && resource.conversion.is_none() && resource.gvk == resource.storage_gvk;
+        (one_version && stored.mod_revision > 0 && stored.value.starts_with(protobuf::MAGIC)).then_some(&self.trees)
+    }
+
+    /// Decodes a stored object but for the sections that are known.
+    fn decode_around(&self, stored: &Stored, sections: &Map) -> Result<Object> {
+        let Some(message) = self.message(stored)? else { return self.decode(stored) };
+        let fields = &message.ty.get().fields;
+        let names = fields.iter().map(|field| field.json.as_str()).filter(|name| !sections.contains_key(name));
+        let part = Projection::new(message.ty, names);
+        let mut decoded = protobuf::decode_part(message.bytes, message.ty, &part).map_err(unreadable)?;
+        let mut object = Object(Map::with_capacity(fields.len() + 2));
+        for field in fields {
+            if let Some(value) = sections.get(&field.json).cloned().or_else(|| decoded.shift_remove(&field.json)) {
+                object.insert(&field.json, value);
+            }
+        }
+        self.name_kind(&mut object);
+        object.set_resource_version(&stored.mod_revision.to_string());
+        Ok(object)
+    }
+
     /// One object as far as this server knows: every write of its own is seen, those of other servers soon. `None` where there is
     /// no such object.
     pub async fn find_stored(&self, namespace: &str, name: &str) -> Result<Option<Arc<Stored>>> {

@@ -130,10 +130,7 @@ impl Store {
         gate: &dyn Gate,
         stored: Stored,
     ) -> Result<Attempt> {
-        let mut old = self.decode(&stored)?;
-        if self.resource.custom.is_none() {
-            self.resource.strategy.default(&mut old);
-        }
+        let old = self.tree(&stored)?;
         if let Some(uid) = updater.uid().filter(|uid| *uid != old.uid()) {
             return Err(self.uid_mismatch(&stored.key, target.name, uid, old.uid()));
         }
@@ -183,6 +180,9 @@ impl Store {
         };
         object.set_resource_version(&revision.to_string());
         let stored = Stored { value: self.completed(value), mod_revision: revision, ..stored };
+        if !same {
+            self.keep_sections(old, object, &stored);
+        }
         let updated = Updated { live: Live { object: std::mem::take(object), stored }, created: false };
         Ok(if same { Attempt::Same(updated) } else { Attempt::Done(updated) })
     }

@@ -53,6 +53,7 @@ pub fn immutable(errors: &mut ErrorList, path: &Path, new: Option<&Value>, old: 
 /// empty list or map, at every depth.
 pub fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
     match (a, b) {
+        (Some(Value::Object(a)), Some(Value::Object(b))) if a.is_copy_of(b) => true,
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
             a.iter().all(|(key, value)| same(Some(value), b.get(key)))
                 && b.iter().all(|(key, value)| a.contains_key(key) || is_empty(value))

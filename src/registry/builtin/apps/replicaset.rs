@@ -14,6 +14,9 @@ pub struct ReplicaSets;
 impl Strategy for ReplicaSets {
     fn default(&self, object: &mut Object) {
         let spec = object.section_mut("spec");
+        if spec.is_shared() {
+            return;
+        }
         fill(spec, "replicas", 1);
         default_template(part_or_new(spec, "template"));
     }

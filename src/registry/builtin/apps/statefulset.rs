@@ -27,6 +27,9 @@ pub struct StatefulSets;
 impl Strategy for StatefulSets {
     fn default(&self, object: &mut Object) {
         let spec = object.section_mut("spec");
+        if spec.is_shared() {
+            return;
+        }
         fill_text(spec, "podManagementPolicy", "OrderedReady");
         let strategy = part_or_new(spec, "updateStrategy");
         if strategy.str("type").is_empty() {
