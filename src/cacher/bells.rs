@@ -1,4 +1,4 @@
-//! What wakes those who follow: each has a bell, which remembers what it was first rung for.
+//! What wakes those who follow: each has a bell, which remembers what it is first to be rung for.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,11 +37,20 @@ impl Bell {
         self.waker.register(waker);
     }
 
-    fn ring(&self, number: u64) {
+    /// Remembers a change. Whether somebody waits for one.
+    fn remember(&self, number: u64) -> bool {
         // Until it is taken, the first change counts.
-        if self.pending.fetch_min(number, Ordering::AcqRel) == NONE {
-            self.waker.wake();
-        }
+        self.pending.fetch_min(number, Ordering::AcqRel) == NONE
+    }
+}
+
+/// Bells that are to be rung as soon as nobody holds the lock that those who are woken will want.
+#[derive(Debug, Default)]
+pub struct Rung(Vec<Arc<Bell>>);
+
+impl Rung {
+    pub fn ring(self) {
+        self.0.iter().for_each(|bell| bell.waker.wake());
     }
 }
 
@@ -83,18 +92,19 @@ impl Bells {
         !self.some.is_empty()
     }
 
-    /// Rings for those with just this interest: the change has this number.
-    pub fn ring(&self, interest: &Interest, number: u64) {
+    /// Remembers a change of this number for those with just this interest. They are to be rung.
+    pub fn remember(&self, interest: &Interest, number: u64, rung: &mut Rung) {
         let bells = match interest {
             Interest::Everything => Some(&self.everything),
             some => self.some.get(some),
         };
-        bells.into_iter().flatten().for_each(|(_, bell)| bell.ring(number));
+        let waiting = bells.into_iter().flatten().map(|(_, bell)| bell).filter(|bell| bell.remember(number));
+        rung.0.extend(waiting.cloned());
     }
 
-    /// Rings for everybody, and takes all bells down.
-    pub fn ring_out(&mut self) {
+    /// Takes all bells down, to be rung for the last time.
+    pub fn take_all_down(&mut self) -> Rung {
         let Self { everything, some } = std::mem::take(self);
-        some.into_values().chain([everything]).flatten().for_each(|(_, bell)| bell.ring(0));
+        Rung(some.into_values().chain([everything]).flatten().map(|(_, bell)| bell).filter(|bell| bell.remember(0)).collect())
     }
 }

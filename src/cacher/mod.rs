@@ -28,7 +28,7 @@ pub use index::{IndexFn, Term};
 pub use ring::{Change, Limits};
 pub use snapshot::Snapshot;
 
-use bells::Bells;
+use bells::{Bells, Rung};
 use feed::Reached;
 use ring::Ring;
 
@@ -197,18 +197,20 @@ impl Cacher {
 
     /// Takes changes in. Those who follow are woken.
     fn apply(&self, events: Vec<WatchEvent>) {
+        let mut rung = Rung::default();
         let mut state = self.state.write();
-        let state = &mut *state;
         match &mut state.phase {
             Phase::Filling { changes, .. } => changes.extend(events),
             Phase::Ready => {
                 let first = state.ring.end();
-                events.into_iter().for_each(|event| state.apply(event));
+                events.into_iter().for_each(|event| state.apply(event, &mut rung));
                 if state.ring.end() > first {
-                    state.bells.ring(&Interest::Everything, first);
+                    state.bells.remember(&Interest::Everything, first, &mut rung);
                 }
             }
         }
+        drop(state);
+        rung.ring();
     }
 
     /// Begins with the objects of a list.
@@ -222,7 +224,8 @@ impl Cacher {
         state.ring.restart(filled.revision);
         state.floor = filled.revision;
         state.snapshot = filled;
-        waiting.into_iter().for_each(|event| state.apply(event));
+        // Nobody follows what is not filled.
+        waiting.into_iter().for_each(|event| state.apply(event, &mut Rung::default()));
     }
 
     /// An empty state that is indexed as this one is.
@@ -244,13 +247,15 @@ impl Cacher {
         state.snapshot = state.snapshot.emptied();
         state.ring.restart(0);
         state.generation += 1;
-        state.bells.ring_out();
+        let rung = state.bells.take_all_down();
         self.paged.lock().clear();
+        drop(state);
+        rung.ring();
     }
 }
 
 impl State {
-    fn apply(&mut self, event: WatchEvent) {
+    fn apply(&mut self, event: WatchEvent, rung: &mut Rung) {
         let (revision, current, previous) = match event {
             WatchEvent::Progress(_) => return,
             WatchEvent::Put { current, .. } if current.mod_revision <= self.floor => return,
@@ -267,18 +272,18 @@ impl State {
         };
         let change = Arc::new(Change { revision, current, previous });
         self.ring.push(change.clone());
-        self.wake(&change);
+        self.remember(&change, rung);
         self.snapshot.revision = revision;
     }
 
-    /// Wakes those who wait for a change like this one.
-    fn wake(&self, change: &Change) {
+    /// Remembers a change for those who follow changes like this one, but not for those who follow all.
+    fn remember(&self, change: &Change, rung: &mut Rung) {
         if !self.bells.particular() {
             return;
         }
         // It is the last one in the ring.
         let number = self.ring.end() - 1;
-        let send = |interest: Interest| self.bells.ring(&interest, number);
+        let mut send = |interest: Interest| self.bells.remember(&interest, number, rung);
         send(Interest::Key(change.key().into()));
         let terms = |stored: &Option<Arc<Stored>>| stored.as_ref().map(|stored| self.snapshot.terms(stored)).unwrap_or_default();
         let (is, mut was) = (terms(&change.current), terms(&change.previous));
