@@ -14,7 +14,7 @@ use crate::storage::Stored;
 use super::body::Body;
 use super::list_body;
 use super::negotiate::{Form, MediaType, Output};
-use super::rendered::{Rendered, RenderedCache, Served};
+use super::rendered::{Rendered, RenderedCache, Served, Share};
 use super::respond;
 
 /// One of them.
@@ -91,19 +91,23 @@ impl Plain {
         head.truncate(head.len() - b"null}".len());
         head.push(b'[');
         let (store, rendered, of) = (store.clone(), rendered.clone(), Served::new(&store.resource.gvr));
+        let mut share = Share::default();
         let render = move |stored: &Stored, out: &mut Vec<u8>| {
-            let kept = rendered.get(of, stored);
+            let begun = out.len();
+            let kept = if share.lasts() { rendered.get(of, stored) } else { None };
             match (&kept, kept.as_deref().and_then(Rendered::metadata)) {
                 (Some(kept), _) if self.metadata.is_none() => out.extend_from_slice(&kept.json),
                 (_, Some(metadata)) if self.metadata.is_some() => table::write_partial_with(out, metadata, &api_version),
                 _ => {
                     let message = store.message(stored)?.ok_or_else(|| unreadable(codec::DecodeError::new("it is no protobuf")))?;
                     match self.metadata {
+                        None if !share.lasts() => self.json(message, stored, "", "", out)?,
                         None => rendered.render(of, stored, message, out).map_err(unreadable)?,
                         Some(_) => table::write_partial_of(out, message, stored.written_at(), &api_version).map_err(unreadable)?,
                     }
                 }
             }
+            share.take(out.len() - begun);
             Ok(())
         };
         list_body::stream(head, page.items.clone(), b",", b"]}\n".to_vec(), render).map(Some)

@@ -59,6 +59,29 @@ impl Rendered {
     }
 }
 
+/// What is left of the cache to one list. What comes after as much as fits would only drive out what the next list begins with, so it
+/// is neither kept nor looked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Share(u64);
+
+impl Default for Share {
+    fn default() -> Self {
+        Self(MAX_BYTES)
+    }
+}
+
+impl Share {
+    /// Whether anything is left.
+    pub fn lasts(self) -> bool {
+        self.0 > 0
+    }
+
+    /// An object of so many bytes was shown.
+    pub fn take(&mut self, len: usize) {
+        self.0 = self.0.saturating_sub((len + OVERHEAD) as u64);
+    }
+}
+
 /// Which object: a hash of the served resource and the key, at a revision.
 type Key = (u64, Revision);
 
@@ -119,6 +142,16 @@ mod tests {
     use crate::codec::json;
     use crate::meta::Gvk;
     use crate::meta::Value;
+
+    #[test]
+    fn a_list_takes_no_more_than_there_is() {
+        let (mut share, mut shown) = (Share::default(), 0_usize);
+        while share.lasts() {
+            share.take(1 << 20);
+            shown += 1;
+        }
+        assert_eq!(shown, 80);
+    }
 
     #[test]
     fn what_is_kept_is_what_was_rendered_and_its_metadata_are_part_of_it() {
