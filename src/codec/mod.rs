@@ -16,9 +16,9 @@ use std::borrow::Cow;
 use crate::meta::{Object, Value};
 use crate::schema::TypeRef;
 
-/// How deep the trees nest that the codec builds. Go's limit is [`json::MAX_DEPTH`], which holds for what is only
-/// scanned or skipped; trees are walked recursively, so theirs is lower.
-pub const MAX_TREE_DEPTH: usize = 500;
+/// How deep the trees nest that the codec builds: as deep as JSON may. Threads that walk them need a stack of
+/// [`STACK_BYTES`](crate::meta::tree::STACK_BYTES).
+pub const MAX_TREE_DEPTH: usize = json::MAX_DEPTH;
 
 /// The most issues that are noted for one object (sigs.k8s.io/json).
 pub const MAX_ISSUES: usize = 100;

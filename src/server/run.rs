@@ -17,6 +17,7 @@ use super::shutdown::{self, Shutdown};
 use super::tls::{self, TlsError};
 use crate::cacher::Feed;
 use crate::endpoints::rendered::RenderedCache;
+use crate::meta::tree::STACK_BYTES;
 use crate::registry::store::Completing;
 use crate::storage::compaction::Compactor;
 use crate::storage::embedded::Embedded;
@@ -30,8 +31,6 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 /// What `--version` says.
 pub const VERSION: &str = "Kubernetes v1.36.2";
 
-/// The stack of each thread: objects may be as deep as the decoders let them (`MAX_TREE_DEPTH`).
-const STACK_BYTES: usize = 8 << 20;
 /// How long to wait before asking again an etcd that does not answer.
 const ETCD_PAUSE: Duration = Duration::from_millis(200);
 
@@ -97,11 +96,11 @@ fn start(flags: &Flags) -> Result<(), RunError> {
     for (name, on) in config.feature_gates.changed() {
         tracing::info!("feature gate {name} is {on}");
     }
-    tokio::runtime::Builder::new_multi_thread().thread_stack_size(STACK_BYTES).enable_all().build()?.block_on(async {
-        let shutdown = Shutdown::new();
-        tokio::spawn(end_on_signal(config.shutdown.delay, shutdown.clone()));
-        run(config, shutdown).await
-    })
+    let runtime = tokio::runtime::Builder::new_multi_thread().thread_stack_size(STACK_BYTES).enable_all().build()?;
+    let shutdown = Shutdown::new();
+    runtime.spawn(end_on_signal(config.shutdown.delay, shutdown.clone()));
+    // Not on this thread, whose stack is the system's.
+    runtime.block_on(runtime.spawn(run(config, shutdown))).map_err(io::Error::other)?
 }
 
 /// The first signal starts the shutdown, a second one ends it at once.

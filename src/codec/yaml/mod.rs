@@ -2,8 +2,11 @@
 
 mod emit;
 mod parse;
+mod parser;
 mod plain;
 mod resolve;
+mod scalars;
+mod scanner;
 
 pub use emit::encode;
 pub use parse::to_value;

@@ -1,20 +1,17 @@
 //! YAML to trees. The first document counts; aliases are expanded within bounds.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError};
-
+use super::parser::{Graph, Node};
 use super::plain;
 use super::resolve::{Scalar, resolve};
+use super::scanner::Scanner;
 use crate::codec::{DecodeError, MAX_ISSUES, MAX_TREE_DEPTH, base64, json};
 use crate::meta::field::go_quote;
 use crate::meta::{Map, Value};
 
-/// What upstream's library says of a document that is nested too deep, whatever is too deep here.
-const TOO_DEEP: &str = "yaml: exceeded max depth of 10000";
-
-/// The most nodes that a document may have once its aliases are expanded.
-pub const MAX_NODES: usize = 1_000_000;
+/// How many bytes upstream's reader takes at a time. What is wrong in one of these pieces is found before the scanner sees it.
+const PIECE_BYTES: usize = 512;
 
 /// Reads the first document as upstream's `YAMLToJSON` does: maps are sorted by key, keys are strings.
 ///
@@ -25,23 +22,23 @@ pub const MAX_NODES: usize = 1_000_000;
 /// The text of the YAML library, such as `yaml: line 3: did not find expected ',' or '}'`. It is the caller that says
 /// what the text was to become (`error converting YAML to JSON: `).
 pub fn to_value(bytes: &[u8]) -> Result<(Value, Vec<String>), DecodeError> {
-    let text = str::from_utf8(bytes).map_err(|_| DecodeError::new("yaml: invalid leading UTF-8 octet"))?;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    if text.chars().any(is_control) {
-        return Err(DecodeError::new("yaml: control characters are not allowed"));
-    }
-    match plain::to_value(text) {
+    let (text, broken) = readable(bytes);
+    match plain::to_value(text).filter(|_| broken.is_none()) {
         Some(value) => Ok((value, Vec::new())),
-        None => read(text),
+        None => read(text, broken),
     }
 }
 
-/// [`to_value`] of text that was looked at, whatever it is.
-pub(super) fn read(text: &str) -> Result<(Value, Vec<String>), DecodeError> {
-    let graph = Graph::read(text)?;
+/// [`to_value`] of text that was looked at, whatever it is; `broken` says what is wrong with the bytes behind it.
+pub(super) fn read(text: &str, broken: Option<&'static str>) -> Result<(Value, Vec<String>), DecodeError> {
+    let graph = Graph::read(Scanner::new(text.strip_prefix('\u{feff}').unwrap_or(text), broken))?;
     let Some(root) = graph.root else { return Ok((Value::Null, Vec::new())) };
-    let mut builder = Builder { graph: &graph, decoded: 0, aliased: 0, open: Vec::new(), duplicates: Vec::new() };
+    let mut builder =
+        Builder { graph: &graph, decoded: 0, aliased: 0, expanding: 0, busy: HashSet::new(), unfit: None, duplicates: Vec::new() };
     let value = builder.value(root, 0)?;
+    if let Some(why) = builder.unfit {
+        return Err(DecodeError(why));
+    }
     let issues = match builder.duplicates.as_slice() {
         [] => Vec::new(),
         lines => vec![format!("yaml: unmarshal errors:\n  {}", lines.join("\n  "))],
@@ -49,121 +46,53 @@ pub(super) fn read(text: &str) -> Result<(Value, Vec<String>), DecodeError> {
     Ok((value, issues))
 }
 
+/// The text as far as it can be read, and what is wrong behind it.
+fn readable(bytes: &[u8]) -> (&str, Option<&'static str>) {
+    let (valid, mut broken) = match str::from_utf8(bytes) {
+        Ok(text) => (text, None),
+        Err(error) => {
+            let (valid, rest) = bytes.split_at(error.valid_up_to());
+            (str::from_utf8(valid).unwrap_or_default(), Some(encoding_error(rest)))
+        }
+    };
+    let mut end = valid.len();
+    if let Some(at) = valid.find(is_control) {
+        (end, broken) = (at, Some("control characters are not allowed"));
+    }
+    if broken.is_some() {
+        end -= end % PIECE_BYTES;
+        while !valid.is_char_boundary(end) {
+            end -= 1;
+        }
+    }
+    (valid.get(..end).unwrap_or_default(), broken)
+}
+
+/// What upstream's reader says of bytes that do not begin with a character.
+fn encoding_error(bytes: &[u8]) -> &'static str {
+    let length = match bytes.first() {
+        Some(0xc0..=0xdf) => 2,
+        Some(0xe0..=0xef) => 3,
+        Some(0xf0..=0xf7) => 4,
+        _ => return "invalid leading UTF-8 octet",
+    };
+    let trailing = bytes.iter().skip(1).take(length - 1);
+    if bytes.len() < length {
+        "incomplete UTF-8 octet sequence"
+    } else if !trailing.clone().all(|byte| byte & 0xc0 == 0x80) {
+        "invalid trailing UTF-8 octet"
+    } else {
+        match (length, bytes.get(1)) {
+            (2, _) | (3, Some(0x80..=0x9f)) | (4, Some(0x80..=0x8f)) if matches!(bytes.first(), Some(0xc0 | 0xc1 | 0xe0 | 0xf0)) => {
+                "invalid length of a UTF-8 sequence"
+            }
+            _ => "invalid Unicode character",
+        }
+    }
+}
+
 fn is_control(c: char) -> bool {
     !matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..)
-}
-
-/// A node of the document. Aliases share theirs.
-enum Node {
-    Scalar { text: String, plain: bool, tag: Option<String> },
-    List(Vec<usize>),
-    Map(Vec<(usize, usize)>),
-    Alias(usize),
-}
-
-struct Graph {
-    /// With their lines, counted from 1.
-    nodes: Vec<(Node, usize)>,
-    root: Option<usize>,
-}
-
-/// A container that is being read, with a key that waits for its value.
-struct Open {
-    node: usize,
-    key: Option<usize>,
-}
-
-impl Graph {
-    fn read(text: &str) -> Result<Self, DecodeError> {
-        let mut graph = Self { nodes: Vec::new(), root: None };
-        let mut anchors = HashMap::new();
-        let mut open: Vec<Open> = Vec::new();
-        let mut parser = Parser::new_from_str(text);
-        while let Some(event) = parser.next_event() {
-            let (event, span) = event.map_err(|error| describe(&error, text))?;
-            let tag_text = |tag: Option<std::borrow::Cow<'_, saphyr_parser::Tag>>| tag.map(|tag| format!("{}{}", tag.handle, tag.suffix));
-            let (node, anchor) = match event {
-                Event::DocumentEnd | Event::StreamEnd => break,
-                Event::SequenceEnd | Event::MappingEnd => {
-                    open.pop();
-                    continue;
-                }
-                Event::Scalar(text, style, anchor, tag) => {
-                    (Node::Scalar { text: text.into_owned(), plain: style == ScalarStyle::Plain, tag: tag_text(tag) }, anchor)
-                }
-                Event::SequenceStart(anchor, _) => (Node::List(Vec::new()), anchor),
-                Event::MappingStart(anchor, _) => (Node::Map(Vec::new()), anchor),
-                Event::Alias(anchor) => match anchors.get(&anchor) {
-                    Some(&target) => (Node::Alias(target), 0),
-                    None => return Err(DecodeError::new("yaml: unknown anchor referenced")),
-                },
-                _ => continue,
-            };
-            let is_container = matches!(node, Node::List(_) | Node::Map(_));
-            let index = graph.nodes.len();
-            graph.nodes.push((node, span.start.line()));
-            if anchor > 0 {
-                anchors.insert(anchor, index);
-            }
-            graph.attach(index, open.last_mut());
-            if is_container {
-                if open.len() >= MAX_TREE_DEPTH {
-                    return Err(DecodeError::new(TOO_DEEP));
-                }
-                open.push(Open { node: index, key: None });
-            }
-        }
-        Ok(graph)
-    }
-
-    /// Puts a node into the container at hand.
-    fn attach(&mut self, index: usize, parent: Option<&mut Open>) {
-        let Some(parent) = parent else {
-            self.root.get_or_insert(index);
-            return;
-        };
-        match &mut self.nodes[parent.node].0 {
-            Node::List(items) => items.push(index),
-            Node::Map(entries) => match parent.key.take() {
-                Some(key) => entries.push((key, index)),
-                None => parent.key = Some(index),
-            },
-            Node::Scalar { .. } | Node::Alias(_) => {}
-        }
-    }
-}
-
-/// The text that upstream's library has for an error of ours. It counts lines from 0 where its parser finds the error,
-/// and has the end of a document without a newline on a line of its own.
-fn describe(error: &ScanError, text: &str) -> DecodeError {
-    let info = error.info();
-    let message = info.rsplit_once("parsing a ").map_or(info, |(_, tail)| tail.split_once(", ").map_or(tail, |(_, what)| what));
-    let mark = error.marker();
-    if info.contains("unknown anchor") {
-        let name: String = rest_of(text, mark).chars().skip(1).take_while(|c| c.is_alphanumeric() || "-_".contains(*c)).collect();
-        return DecodeError(format!("yaml: unknown anchor '{name}' referenced"));
-    }
-    let at_parser = info.contains("did not find expected") && !info.contains("scanning") || info.contains("expected ',' or ']'");
-    let message = match message {
-        "expected ',' or ']'" => "did not find expected ',' or ']'",
-        "recursion limit exceeded" => return DecodeError::new(TOO_DEEP),
-        info if info.contains("tab") => "found a tab character that violates indentation",
-        info if info.contains("unexpected character") => "found character that cannot start any token",
-        "simple key expected" | "simple key expect ':'" => "could not find expected ':'",
-        info => info.rsplit_once("scanning a ").and_then(|(_, tail)| tail.split_once(", ")).map_or(info, |(_, what)| what),
-    };
-    let at_end = rest_of(text, mark).is_empty() && mark.col() > 0;
-    // The scalar that the tab ends may begin lines before it.
-    let tab = |line: &str| line.trim_start_matches(' ').starts_with('\t');
-    let below = if message.contains("a tab") { text.lines().skip(mark.line().saturating_sub(1)).position(tab).unwrap_or(0) } else { 0 };
-    let line = below + if at_parser && !at_end { mark.line().saturating_sub(1) } else { mark.line() };
-    // What is wrong on the first line has no number there.
-    let line = if line == 1 && !at_parser { 0 } else { line };
-    DecodeError(if line == 0 { format!("yaml: {message}") } else { format!("yaml: line {line}: {message}") })
-}
-
-fn rest_of<'a>(text: &'a str, mark: &Marker) -> &'a str {
-    text.char_indices().nth(mark.index()).map_or("", |(at, _)| &text[at..])
 }
 
 struct Builder<'g> {
@@ -171,13 +100,17 @@ struct Builder<'g> {
     /// Nodes so far, and how many of them in aliases.
     decoded: usize,
     aliased: usize,
-    /// The targets of the aliases that are being expanded.
-    open: Vec<usize>,
+    /// How many aliases are around the node at hand.
+    expanding: usize,
+    /// Those aliases.
+    busy: HashSet<usize>,
+    /// Why the document has no JSON, which is found once it is known to be YAML.
+    unfit: Option<String>,
     duplicates: Vec<String>,
 }
 
 /// A key as the document has it: `1` and `"1"` differ.
-#[derive(PartialEq, Eq, Hash, Clone)]
+#[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Key {
     text: String,
     is_string: bool,
@@ -187,36 +120,41 @@ impl Builder<'_> {
     fn value(&mut self, index: usize, depth: usize) -> Result<Value, DecodeError> {
         self.count()?;
         if depth > MAX_TREE_DEPTH {
-            return Err(DecodeError::new(TOO_DEEP));
+            return Err(DecodeError::new("exceeded max depth"));
         }
-        match &self.graph.nodes[index].0 {
-            Node::Scalar { text, plain, tag } => scalar(text, *plain, tag.as_deref()),
-            Node::List(items) => {
-                let mut out = Vec::with_capacity(items.len());
-                for &item in items {
-                    out.push(self.value(item, depth + 1)?);
+        let graph = self.graph;
+        match &graph.nodes[index].0 {
+            Node::Scalar { text, plain, tag } => {
+                let value = scalar(text, *plain, tag.as_deref())?;
+                if let Scalar::Float(float) = value
+                    && !float.is_finite()
+                {
+                    self.unfit.get_or_insert_with(|| format!("json: unsupported value: {}", go_special(float)));
                 }
-                Ok(Value::Array(out))
+                Ok(into_json(value, text))
             }
+            Node::List(items) => items.iter().map(|&item| self.value(item, depth + 1)).collect(),
             Node::Map(_) => {
                 let mut entries = HashMap::new();
                 self.entries(index, &mut entries, depth)?;
-                let mut sorted: Vec<(String, Value)> = entries.into_iter().map(|(key, value)| (key.text, value)).collect();
+                let mut sorted: Vec<(Key, Value)> = entries.into_iter().collect();
+                // Of a number and a string that look alike Go keeps either; here it is the string.
                 sorted.sort_by(|(one, _), (other, _)| one.cmp(other));
-                Ok(Value::Object(sorted.into_iter().collect::<Map>()))
+                Ok(Value::Object(sorted.into_iter().map(|(key, value)| (key.text, value)).collect::<Map>()))
             }
-            &Node::Alias(target) => self.aliased(target, |builder| builder.value(target, depth + 1)),
+            Node::Alias(target, name) => self.aliased(index, name, |builder| builder.value(*target, depth)),
         }
     }
 
     /// Expands an alias.
-    fn aliased<T>(&mut self, target: usize, expand: impl FnOnce(&mut Self) -> Result<T, DecodeError>) -> Result<T, DecodeError> {
-        if self.open.contains(&target) || self.open.len() > MAX_TREE_DEPTH {
-            return Err(DecodeError::new("yaml: anchor value contains itself"));
+    fn aliased<T>(&mut self, alias: usize, name: &str, expand: impl FnOnce(&mut Self) -> Result<T, DecodeError>) -> Result<T, DecodeError> {
+        if !self.busy.insert(alias) {
+            return Err(DecodeError(format!("yaml: anchor '{name}' value contains itself")));
         }
-        self.open.push(target);
+        self.expanding += 1;
         let out = expand(self);
-        self.open.pop();
+        self.expanding -= 1;
+        self.busy.remove(&alias);
         out
     }
 
@@ -225,10 +163,10 @@ impl Builder<'_> {
         const LOW: f64 = 400_000.0;
         const HIGH: f64 = 4_000_000.0;
         self.decoded += 1;
-        self.aliased += usize::from(!self.open.is_empty());
+        self.aliased += usize::from(self.expanding > 0);
         let decoded = self.decoded as f64;
         let allowed = if decoded <= LOW { 0.99 } else { (0.99 - 0.89 * (decoded - LOW) / (HIGH - LOW)).max(0.1) };
-        if self.decoded > MAX_NODES || (self.aliased > 100 && self.decoded > 1000 && self.aliased as f64 / decoded > allowed) {
+        if self.aliased > 100 && self.decoded > 1000 && self.aliased as f64 / decoded > allowed {
             return Err(DecodeError::new("yaml: document contains excessive aliasing"));
         }
         Ok(())
@@ -237,97 +175,163 @@ impl Builder<'_> {
     /// The entries of a map, with those that `<<` merges into it; whatever comes last counts.
     fn entries(&mut self, index: usize, out: &mut HashMap<Key, Value>, depth: usize) -> Result<(), DecodeError> {
         let graph = self.graph;
-        match &graph.nodes[index].0 {
-            &Node::Alias(target) => return self.aliased(target, |builder| builder.entries(target, out, depth)),
-            Node::Map(entries) => {
-                for &(key, value) in entries {
-                    if matches!(&graph.nodes[key].0, Node::Scalar { text, plain: true, tag: None } if text == "<<") {
-                        self.merge(value, out, depth)?;
-                        continue;
-                    }
-                    let key = self.key(key)?;
-                    let item = self.value(value, depth + 1)?;
-                    if out.insert(key.clone(), item).is_some() && self.duplicates.len() < MAX_ISSUES {
-                        let shown = if key.is_string { go_quote(&key.text) } else { key.text };
-                        self.duplicates.push(format!("line {}: key {shown} already set in map", graph.nodes[value].1));
-                    }
-                }
+        let Node::Map(entries) = &graph.nodes[index].0 else { return Err(merge_error()) };
+        for &(key, value) in entries {
+            if is_merge(&graph.nodes[key].0) {
+                self.merge(value, out, depth)?;
+                continue;
             }
-            _ => return Err(merge_error()),
+            let key = self.key(key, depth)?;
+            let item = self.value(value, depth + 1)?;
+            let key = match key {
+                Ok(key) => key,
+                Err(what) => {
+                    let shown = if item.is_null() { "<nil>".to_owned() } else { go_value(&item) };
+                    self.unfit.get_or_insert_with(|| format!("unsupported map key of type: {what}, value: {shown}"));
+                    continue;
+                }
+            };
+            let shown = if key.is_string { go_quote(&key.text) } else { key.text.clone() };
+            if out.insert(key, item).is_some() && self.duplicates.len() < MAX_ISSUES {
+                self.duplicates.push(format!("line {}: key {shown} already set in map", graph.nodes[value].1 + 1));
+            }
         }
         Ok(())
     }
 
     fn merge(&mut self, value: usize, out: &mut HashMap<Key, Value>, depth: usize) -> Result<(), DecodeError> {
-        if depth > MAX_TREE_DEPTH {
-            return Err(DecodeError::new(TOO_DEEP));
-        }
-        self.count()?;
         let graph = self.graph;
         match &graph.nodes[value].0 {
             // Of a list of maps the first takes precedence.
-            Node::List(items) => items.iter().rev().try_for_each(|&item| match graph.nodes[item].0 {
-                Node::List(_) => Err(merge_error()),
-                _ => self.entries(item, out, depth + 1),
-            }),
-            _ => self.entries(value, out, depth + 1),
+            Node::List(items) => items.iter().rev().try_for_each(|&item| self.merge_map(item, out, depth)),
+            _ => self.merge_map(value, out, depth),
         }
     }
 
-    /// A key as the string that JSON has for it.
-    fn key(&mut self, index: usize) -> Result<Key, DecodeError> {
-        let index = match self.graph.nodes[index].0 {
-            Node::Alias(target) => target,
-            _ => index,
-        };
-        let Node::Scalar { text, plain, tag } = &self.graph.nodes[index].0 else {
-            return Err(DecodeError::new("yaml: invalid map key"));
-        };
-        match scalar(text, *plain, tag.as_deref())? {
-            Value::String(text) => Ok(Key { text, is_string: true }),
-            Value::Null => Err(DecodeError::new("unsupported map key of type: invalid, key: <nil>")),
-            other => {
-                let mut text = Vec::new();
-                json::encode_value(&other, &mut text);
-                Ok(Key { text: String::from_utf8_lossy(&text).into_owned(), is_string: false })
-            }
+    fn merge_map(&mut self, index: usize, out: &mut HashMap<Key, Value>, depth: usize) -> Result<(), DecodeError> {
+        self.count()?;
+        if depth > MAX_TREE_DEPTH {
+            return Err(DecodeError::new("exceeded max depth"));
+        }
+        let graph = self.graph;
+        match &graph.nodes[index].0 {
+            Node::Map(_) => self.entries(index, out, depth + 1),
+            Node::Alias(target, name) => self.aliased(index, name, |builder| {
+                builder.count()?;
+                builder.entries(*target, out, depth + 1)
+            }),
+            _ => Err(merge_error()),
         }
     }
+
+    /// A key as the string that JSON has for it; what it is where there is none.
+    fn key(&mut self, index: usize, depth: usize) -> Result<Result<Key, String>, DecodeError> {
+        let graph = self.graph;
+        let (text, plain, tag) = match &graph.nodes[index].0 {
+            Node::Scalar { text, plain, tag } => (text, *plain, tag.as_deref()),
+            Node::Alias(target, name) => {
+                self.count()?;
+                return self.aliased(index, name, |builder| builder.key(*target, depth));
+            }
+            _ => {
+                let key = self.value(index, depth + 1)?;
+                return Err(DecodeError(format!("yaml: invalid map key: {}", go_value(&key))));
+            }
+        };
+        self.count()?;
+        let plain_key = |text: String| Ok(Key { text, is_string: false });
+        Ok(match scalar(text, plain, tag)? {
+            Scalar::Null => Err("%!s(<nil>), key: <nil>".to_owned()),
+            Scalar::Bool(value) => plain_key(value.to_string()),
+            Scalar::Int(value) => plain_key(value.to_string()),
+            Scalar::Uint(value) => Err(format!("uint64, key: {value:#x}")),
+            Scalar::Float(value) => plain_key(float_key(value)),
+            found => Ok(Key { text: into_json(found, text).as_str().unwrap_or(text).to_owned(), is_string: true }),
+        })
+    }
+}
+
+fn is_merge(key: &Node) -> bool {
+    matches!(key, Node::Scalar { text, plain, tag } if text == "<<" && match tag.as_deref() {
+        None => *plain,
+        Some(tag) => tag == "!" || tag == "tag:yaml.org,2002:merge",
+    })
 }
 
 fn merge_error() -> DecodeError {
     DecodeError::new("yaml: map merge requires map or sequence of maps as the value")
 }
 
-fn scalar(text: &str, plain: bool, tag: Option<&str>) -> Result<Value, DecodeError> {
-    const CORE: &str = "tag:yaml.org,2002:";
-    let resolved = match tag.map(|tag| tag.strip_prefix(CORE).unwrap_or("")) {
-        None if !plain => Scalar::String,
-        None => resolve(text),
-        Some("binary") => {
-            let bytes = base64::normalise(text).map(|text| base64::decode(&text));
-            let bytes = bytes.map_err(|_| DecodeError::new("yaml: !!binary value contains invalid base64 data"))?;
-            return Ok(Value::String(String::from_utf8_lossy(&bytes).into_owned()));
+/// A float as a key of JSON: Go's shortest form of the 32-bit float.
+fn float_key(value: f64) -> String {
+    if !value.is_finite() {
+        return go_special(value).to_lowercase().replace('+', "").replace("inf", ".inf").replace("nan", ".nan");
+    }
+    let text = format!("{:e}", value as f32);
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    match exponent.parse::<i32>().unwrap_or_default() {
+        -4..=5 => (value as f32).to_string(),
+        exponent => format!("{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs()),
+    }
+}
+
+/// A value in the syntax of Go, as an error shows it.
+fn go_value(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::String(text) => go_quote(text),
+        Value::Array(items) => format!("[]interface {{}}{{{}}}", items.iter().map(go_value).collect::<Vec<_>>().join(", ")),
+        Value::Object(map) => {
+            let entries: Vec<String> = map.iter().map(|(key, value)| format!("{}:{}", go_quote(key), go_value(value))).collect();
+            format!("map[interface {{}}]interface {{}}{{{}}}", entries.join(", "))
         }
-        Some(wanted @ ("null" | "bool" | "int" | "float")) => match (wanted, resolve(text)) {
-            ("float", Scalar::Int(value)) => Scalar::Float(value as f64),
-            (_, found) => found,
-        },
-        Some(_) => Scalar::String,
+        other => json::text_of(other),
+    }
+}
+
+/// What a scalar is, by its tag, by how it is written or by what it looks like.
+fn scalar(text: &str, plain: bool, tag: Option<&str>) -> Result<Scalar, DecodeError> {
+    const CORE: &str = "tag:yaml.org,2002:";
+    let Some(tag) = tag else { return Ok(if plain { resolve(text) } else { Scalar::String }) };
+    let wanted = tag.strip_prefix(CORE).unwrap_or("");
+    let found = match wanted {
+        "binary" => Scalar::Binary,
+        "null" | "bool" | "int" | "float" | "timestamp" => resolve(text),
+        _ => Scalar::String,
     };
-    Ok(match resolved {
+    let kind = match found {
+        Scalar::Null => "null",
+        Scalar::Bool(_) => "bool",
+        Scalar::Int(_) | Scalar::Uint(_) => "int",
+        Scalar::Float(_) => "float",
+        Scalar::Timestamp if matches!(wanted, "timestamp") => "timestamp",
+        _ => "str",
+    };
+    match (wanted, found) {
+        ("float", Scalar::Int(value)) => Ok(Scalar::Float(value as f64)),
+        ("null" | "bool" | "int" | "float" | "timestamp", _) if wanted != kind => {
+            Err(DecodeError(format!("yaml: cannot decode !!{kind} `{text}` as a !!{wanted}")))
+        }
+        ("binary", _) if base64::normalise(text).is_err() => Err(DecodeError::new("yaml: !!binary value contains invalid base64 data")),
+        (_, found) => Ok(found),
+    }
+}
+
+/// What JSON has for a scalar. Integral floats become integers on the way.
+fn into_json(scalar: Scalar, text: &str) -> Value {
+    match scalar {
         Scalar::Null => Value::Null,
         Scalar::Bool(value) => Value::Bool(value),
         Scalar::Int(value) => value.into(),
         Scalar::Uint(value) => value.into(),
-        // Through JSON an integral float becomes an integer.
         Scalar::Float(value) if value.fract() == 0.0 && value.abs() < 9e18 => Value::from(value as i64),
-        Scalar::Float(value) => match serde_json::Number::from_f64(value) {
-            Some(number) => Value::Number(number),
-            None => return Err(DecodeError(format!("json: unsupported value: {}", go_special(value)))),
-        },
+        Scalar::Float(value) => Value::from(value),
+        Scalar::Binary => {
+            let bytes = base64::normalise(text).map(|text| base64::decode(&text)).unwrap_or_default();
+            Value::String(String::from_utf8_lossy(&bytes).into_owned())
+        }
         Scalar::String | Scalar::Timestamp | Scalar::Merge => Value::String(text.to_owned()),
-    })
+    }
 }
 
 fn go_special(value: f64) -> &'static str {

@@ -13,6 +13,8 @@ pub(super) enum Scalar {
     Timestamp,
     /// The key `<<`.
     Merge,
+    /// Base64 of what is a string.
+    Binary,
 }
 
 /// Resolves a plain scalar as `yaml.v2` does.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::codec::DecodeError;
-use crate::meta::{Value, json};
+use crate::meta::{Value, json, on_deep_stack};
 
 fn read(text: &str) -> Result<Value, DecodeError> {
     to_value(text.as_bytes()).map(|(value, _)| value)
@@ -86,8 +86,16 @@ fn aliases_cannot_blow_up() {
     }
     assert_eq!(read(&text), Err(DecodeError::new("yaml: document contains excessive aliasing")));
     assert!(read("a: &a [*a]").is_err());
-    assert!(read(&"[".repeat(100_000)).is_err());
-    assert!(read(&("[".repeat(5000) + &"]".repeat(5000))).is_err());
+    let too_deep = Err(DecodeError::new("yaml: exceeded max depth of 10000"));
+    assert_eq!(read(&"[".repeat(100_000)), too_deep);
+    assert_eq!(read(&"- ".repeat(100_000)), too_deep);
+    on_deep_stack(|| {
+        assert!(read(&("[".repeat(10_000) + &"]".repeat(10_000))).is_ok());
+        assert_eq!(read(&("- ".repeat(9_000) + &"[".repeat(9_000) + &"]".repeat(9_000))), Err(DecodeError::new("exceeded max depth")));
+        let chain =
+            "a: &a ".to_owned() + &"[".repeat(9_000) + &"]".repeat(9_000) + "\nb: " + &"[".repeat(9_000) + "*a" + &"]".repeat(9_000);
+        assert_eq!(read(&chain), Err(DecodeError::new("exceeded max depth")));
+    });
 }
 
 #[test]
@@ -173,4 +181,36 @@ fn any_text_is_read_or_refused_without_harm() {
         }
         let _ = read(&text);
     }
+}
+
+/// Texts with what Go made of them; bytes that are no UTF-8 are written as the private characters from U+E000 on.
+#[test]
+fn gos_answers_are_ours() {
+    let table = include_str!("../../../tests/vectors/yaml.jsonl");
+    let mut wrong = Vec::new();
+    for line in table.lines() {
+        let want: Value = serde_json::from_str(line).expect("JSON");
+        let text = |key: &str| want[key].as_str().unwrap_or("").to_owned();
+        let mut bytes = Vec::new();
+        for c in text("in").chars() {
+            match u32::from(c) {
+                private @ 0xe000..=0xe0ff => bytes.push((private - 0xe000) as u8),
+                _ => bytes.extend_from_slice(c.to_string().as_bytes()),
+            }
+        }
+        let (json, error, strict) = match to_value(&bytes) {
+            Ok((value, issues)) => (crate::codec::json::text_of(&value), String::new(), issues.concat()),
+            Err(error) => (String::new(), error.0, String::new()),
+        };
+        if (&json, &error, &strict) != (&text("json"), &text("error"), &text("strict")) {
+            wrong.push(format!(
+                "{:?}\n  want {:?} {:?} {:?}\n  have {json:?} {error:?} {strict:?}",
+                text("in"),
+                text("json"),
+                text("error"),
+                text("strict")
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }

@@ -313,7 +313,7 @@ fn sort_along(document: &mut Value, path: &str) {
 mod tests {
 
     use super::*;
-    use crate::meta::json;
+    use crate::meta::{json, on_deep_stack};
 
     fn patched(document: Value, patch: Value) -> Result<Value, PatchError> {
         let mut document = document;
@@ -395,7 +395,11 @@ mod tests {
 
     #[test]
     fn depth_is_bounded() {
-        let deep = (0..MAX_TREE_DEPTH - 2).fold(json!(1), |below, _| json!({"a": below}));
+        on_deep_stack(deep_patches);
+    }
+
+    fn deep_patches() {
+        let deep = (0..MAX_TREE_DEPTH - 2).fold(json!(1), |below, _| Value::from_iter([("a", below)]));
         let nest = json!([{"op": "add", "path": "/x/y", "value": deep.clone()}]);
         let nested = patched(json!({"x": {}}), nest).expect("deep enough");
         let again = json!([{"op": "copy", "from": "/x", "path": "/x/y/a"}]);

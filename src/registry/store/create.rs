@@ -45,7 +45,7 @@ impl Store {
         self.before_create(ctx, object)?;
         gate.validate(Some(&mut *object), None).await?;
         let key = self.key(ctx.namespace, object.name())?;
-        let value = self.encode(object);
+        let value = self.encode(object)?;
         if ctx.dry_run {
             let found = self.storage.get(&key).await.map_err(|error| self.fault(error, "create"))?;
             if let Some(stored) = found {

@@ -129,7 +129,7 @@ impl Store {
         let held = !object.finalizers().is_empty() || self.resource.strategy.blocks_deletion(&object);
         let over = graceful && !held && object.deletion_grace_period_seconds() == Some(0);
         self.restore_shape(&mut object);
-        let value = self.encode(&mut object);
+        let value = self.encode(&mut object)?;
         let mut revision = stored.mod_revision;
         if !ctx.dry_run && value != stored.value {
             match self.put(&stored.key, value.clone(), revision).await? {

@@ -215,7 +215,7 @@ impl Store {
         if !too_large || write.keeps_managers || object.metadata_mut().shift_remove("managedFields").is_none() {
             return first.map(|outcome| (outcome, value));
         }
-        let value = self.encode(object);
+        let value = self.encode(object)?;
         self.put_at(key, value.clone(), write.expected).await.map(|outcome| (outcome, value))
     }
 
@@ -306,20 +306,25 @@ impl Store {
     }
 
     /// The bytes to store for an object of the storage version. Its resourceVersion is storage's own and not in them.
-    fn encode(&self, object: &mut Object) -> Bytes {
+    ///
+    /// # Errors
+    /// With its managed fields the object nests deeper than JSON may: it could not be read again.
+    fn encode(&self, object: &mut Object) -> Result<Bytes> {
         object.metadata_mut().shift_remove("resourceVersion");
         object.metadata_mut().shift_remove("selfLink");
         if let Some(custom) = &self.resource.custom {
-            return custom.encode(object).into();
+            let bytes = custom.encode(object);
+            codec::json::Document::new(&bytes).map_err(|why| Status::failure(500, "", why.0))?;
+            return Ok(bytes.into());
         }
         let gvk = &self.resource.storage_gvk;
         if self.resource.decl.stored_as_json {
             let mut bytes = codec::json::encode(object);
             bytes.push(b'\n');
-            return bytes.into();
+            return Ok(bytes.into());
         }
         let raw = codec::protobuf::encode(object, self.resource.storage_ty());
-        codec::protobuf::wrap(&gvk.api_version(), &gvk.kind, &raw).into()
+        Ok(codec::protobuf::wrap(&gvk.api_version(), &gvk.kind, &raw).into())
     }
 
     /// What clients are shown of bytes that were stored just now.

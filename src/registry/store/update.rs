@@ -106,7 +106,7 @@ impl Store {
         self.before_create(ctx, object)?;
         gate.authorize_create().await?;
         gate.validate(Some(&mut *object), None).await?;
-        let value = self.encode(object);
+        let value = self.encode(object)?;
         let (value, revision) = if ctx.dry_run {
             (value, 0)
         } else {
@@ -168,7 +168,7 @@ impl Store {
         if should_delete(object, old) && !self.resource.strategy.blocks_deletion(object) {
             return self.delete_emptied(ctx, object, stored).await;
         }
-        let value = self.encode(object);
+        let value = self.encode(object)?;
         let same = value == stored.value || ctx.dry_run;
         let (value, revision) = if same {
             (value, stored.mod_revision)
@@ -199,7 +199,7 @@ impl Store {
             }
         }
         let mut written = object.clone();
-        let value = self.encode(&mut written);
+        let value = self.encode(&mut written)?;
         written.set_meta_str("resourceVersion", &stored.mod_revision.to_string());
         let updated = Updated { live: Live { object: written, stored: Stored { value, ..stored } }, created: false };
         Ok(if ctx.dry_run { Attempt::Same(updated) } else { Attempt::Done(updated) })
