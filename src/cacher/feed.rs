@@ -150,7 +150,7 @@ impl Follower {
     /// Opens the watch, then has every cache filled: what changes meanwhile is told by the watch.
     async fn begin(&mut self) -> Result<WatchStream> {
         let now = self.storage.current_revision().await?;
-        let changes = self.storage.watch(&self.root, now).await?;
+        let changes = self.storage.follow(&self.root, now).await?;
         self.reached.advance(now);
         for cacher in self.cachers.values() {
             self.fills.push(fill(self.storage.clone(), cacher.clone(), self.places.clone(), Duration::ZERO));

@@ -24,8 +24,6 @@ type Round = Arc<OnceCell<Revision>>;
 pub struct Reached {
     storage: Arc<dyn Storage>,
     revision: watch::Sender<Revision>,
-    /// The latest revision that this server wrote.
-    written: AtomicI64,
     /// The oldest revision that the store remembers, as far as this server knows.
     oldest: AtomicI64,
     /// The round that has not been sent yet: who comes now may share it.
@@ -39,7 +37,6 @@ impl Reached {
         Self {
             storage,
             revision: watch::Sender::new(0),
-            written: AtomicI64::new(0),
             oldest: AtomicI64::new(0),
             next: Mutex::default(),
             running: tokio::sync::Mutex::default(),
@@ -66,15 +63,6 @@ impl Reached {
             *reached = revision.max(*reached);
             further
         });
-    }
-
-    /// The latest revision that this server wrote.
-    pub fn written(&self) -> Revision {
-        self.written.load(Ordering::Acquire)
-    }
-
-    pub fn wrote(&self, revision: Revision) {
-        self.written.fetch_max(revision, Ordering::AcqRel);
     }
 
     /// The store's revision, asked after the call began. All who come while one round trip is under way share the next.

@@ -80,7 +80,7 @@ impl Index {
     }
 
     /// The terms of an object; none without an index.
-    pub fn terms(&self, stored: &Stored) -> Vec<Term> {
+    fn terms(&self, stored: &Stored) -> Vec<Term> {
         let mut terms = Vec::new();
         if let Some(terms_of) = &self.terms_of {
             terms_of(stored, &mut terms);
@@ -88,19 +88,23 @@ impl Index {
         terms
     }
 
-    /// Replaces an object (or nothing) by another (or nothing) with the same key.
-    pub fn replace(&mut self, previous: Option<&Arc<Stored>>, current: Option<&Arc<Stored>>) {
-        let terms = current.map(|current| self.terms(current)).unwrap_or_default();
-        for term in previous.map(|previous| self.terms(previous)).unwrap_or_default() {
-            if let (Some(stored), false) = (previous, terms.contains(&term)) {
-                self.entries.remove(&Entry { term, stored: stored.clone() });
-            }
-        }
+    /// Replaces an object (or nothing) by another (or nothing) with the same key. Gives the terms of either.
+    pub fn replace(&mut self, previous: Option<&Arc<Stored>>, current: Option<&Arc<Stored>>) -> Vec<Term> {
+        let mut terms = current.map(|current| self.terms(current)).unwrap_or_default();
         if let Some(current) = current {
-            for term in terms {
+            for &term in &terms {
                 self.entries.insert(Entry { term, stored: current.clone() });
             }
         }
+        if let Some(previous) = previous {
+            let mut gone = self.terms(previous);
+            gone.retain(|term| !terms.contains(term));
+            for &term in &gone {
+                self.entries.remove(&Entry { term, stored: previous.clone() });
+            }
+            terms.append(&mut gone);
+        }
+        terms
     }
 
     /// The objects with `term` below `prefix` from the key `start` on, in order.

@@ -17,10 +17,11 @@ mod snapshot;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::storage::{Revision, Stored, WatchEvent};
+use crate::storage::{Revision, WatchEvent};
 
 pub use cursor::{Cursor, Ended, Interest};
 pub use feed::Feed;
@@ -42,6 +43,8 @@ pub struct Cacher {
     /// The latest snapshots of which a page was served: the next page needs the same.
     paged: Mutex<VecDeque<Snapshot>>,
     reached: Arc<Reached>,
+    /// The latest revision that this server wrote here.
+    written: AtomicI64,
 }
 
 struct State {
@@ -81,7 +84,7 @@ impl Cacher {
             generation: 0,
             bells: Bells::default(),
         };
-        Self { prefix: prefix.to_owned(), state: RwLock::new(state), paged: Mutex::default(), reached }
+        Self { prefix: prefix.to_owned(), state: RwLock::new(state), paged: Mutex::default(), reached, written: AtomicI64::new(0) }
     }
 
     /// The keys it holds begin with this.
@@ -120,12 +123,12 @@ impl Cacher {
     /// where that cannot be had.
     pub async fn known(&self) -> Option<Snapshot> {
         self.ready().ok()?;
-        self.reached.wait_for(self.reached.written()).await.then(|| self.any())?
+        self.reached.wait_for(self.written.load(Ordering::Acquire)).await.then(|| self.any())?
     }
 
-    /// A write of this server was done at `revision`.
+    /// A write of this server below the prefix was done at `revision`.
     pub fn wrote(&self, revision: Revision) {
-        self.reached.wrote(revision);
+        self.written.fetch_max(revision, Ordering::AcqRel);
     }
 
     /// A state that is no older than `revision`, as soon as there is one. The error is the newest revision that can be had,
@@ -256,38 +259,34 @@ impl Cacher {
 
 impl State {
     fn apply(&mut self, event: WatchEvent, rung: &mut Rung) {
-        let (revision, current, previous) = match event {
+        let (revision, current, (previous, terms)) = match event {
             WatchEvent::Progress(_) => return,
             WatchEvent::Put { current, .. } if current.mod_revision <= self.floor => return,
             WatchEvent::Delete { revision, .. } if revision <= self.floor => return,
             WatchEvent::Put { current, .. } => {
                 let current = Arc::new(current);
-                let previous = self.snapshot.put(current.clone());
-                (current.mod_revision, Some(current), previous)
+                let replaced = self.snapshot.put(current.clone());
+                (current.mod_revision, Some(current), replaced)
             }
             WatchEvent::Delete { key, revision, .. } => match self.snapshot.remove(&key) {
-                Some(previous) => (revision, None, Some(previous)),
+                Some((previous, terms)) => (revision, None, (Some(previous), terms)),
                 None => return,
             },
         };
         let change = Arc::new(Change { revision, current, previous });
         self.ring.push(change.clone());
-        self.remember(&change, rung);
+        self.remember(change.key(), terms, rung);
         self.snapshot.revision = revision;
     }
 
-    /// Remembers a change for those who follow changes like this one, but not for those who follow all.
-    fn remember(&self, change: &Change, rung: &mut Rung) {
+    /// Remembers the last change of the ring, one of `key` with `terms` before or after it, for those who follow changes like this
+    /// one, but not for those who follow all.
+    fn remember(&self, key: &str, terms: Vec<Term>, rung: &mut Rung) {
         if !self.bells.particular() {
             return;
         }
-        // It is the last one in the ring.
         let number = self.ring.end() - 1;
-        let mut send = |interest: Interest| self.bells.remember(&interest, number, rung);
-        send(Interest::Key(change.key().into()));
-        let terms = |stored: &Option<Arc<Stored>>| stored.as_ref().map(|stored| self.snapshot.terms(stored)).unwrap_or_default();
-        let (is, mut was) = (terms(&change.current), terms(&change.previous));
-        was.retain(|term| !is.contains(term));
-        is.into_iter().chain(was).for_each(|term| send(Interest::Term(term)));
+        self.bells.remember(&Interest::Key(key.into()), number, rung);
+        terms.into_iter().for_each(|term| self.bells.remember(&Interest::Term(term), number, rung));
     }
 }

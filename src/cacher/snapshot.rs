@@ -95,23 +95,18 @@ impl Snapshot {
         self.index.rarest(terms, prefix)
     }
 
-    /// The terms of an object; none without an index.
-    pub(super) fn terms(&self, stored: &Stored) -> Vec<Term> {
-        self.index.terms(stored)
-    }
-
-    /// Adds or replaces an object; the one that was there before comes back.
-    pub(super) fn put(&mut self, stored: Arc<Stored>) -> Option<Arc<Stored>> {
+    /// Adds or replaces an object; the one that was there before comes back, with the terms of either.
+    pub(super) fn put(&mut self, stored: Arc<Stored>) -> (Option<Arc<Stored>>, Vec<Term>) {
         let previous = self.items.insert(Item(stored.clone())).map(|item| item.0);
-        self.index.replace(previous.as_ref(), Some(&stored));
-        previous
+        let terms = self.index.replace(previous.as_ref(), Some(&stored));
+        (previous, terms)
     }
 
-    /// Takes an object out.
-    pub(super) fn remove(&mut self, key: &str) -> Option<Arc<Stored>> {
+    /// Takes an object out; it comes back with its terms.
+    pub(super) fn remove(&mut self, key: &str) -> Option<(Arc<Stored>, Vec<Term>)> {
         let removed = self.items.remove(key).map(|item| item.0)?;
-        self.index.replace(Some(&removed), None);
-        Some(removed)
+        let terms = self.index.replace(Some(&removed), None);
+        Some((removed, terms))
     }
 
     /// Takes a change back.
@@ -154,7 +149,7 @@ mod tests {
         let mut snapshot = Snapshot::new(None);
         for key in ["/a", "/a/", "/a/1", "/a/2", "/a0", "/b/1", "/\u{10ffff}", "/\u{10ffff}x", "/\u{d7ff}1"] {
             let stored = Stored { key: key.to_owned(), value: bytes::Bytes::new(), create_revision: 1, mod_revision: 1 };
-            assert_eq!(snapshot.put(Arc::new(stored)), None);
+            assert_eq!(snapshot.put(Arc::new(stored)), (None, Vec::new()));
         }
         let range = |prefix: &str, start: &str| snapshot.range(prefix, start).map(|s| s.key.clone()).collect::<Vec<_>>().join(" ");
         assert_eq!(range("/a/", ""), "/a/ /a/1 /a/2");

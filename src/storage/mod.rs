@@ -145,6 +145,11 @@ pub trait Storage: Send + Sync + 'static {
     /// The first thing is an error where that history is compacted. All events of one revision come together.
     async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream>;
 
+    /// Like [`Storage::watch`], for who knows what stands: events may come without what was before.
+    async fn follow(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
+        self.watch(prefix, after).await
+    }
+
     /// Asks every open watch of this store to tell how far it has come, with a [`WatchEvent::Progress`] behind the events up to
     /// there. That may be less than the current revision, and may fail to come (a member of an etcd cluster that lags): ask again
     /// then. A watch tells nothing while no change at all has happened after the revision that it was opened at.

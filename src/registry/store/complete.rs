@@ -60,6 +60,15 @@ impl Completing {
         let kinds = schema().resources.iter().filter_map(|decl| Kind::of(decl, root)).collect();
         Arc::new(Self { inner, kinds })
     }
+
+    fn completing(&self, events: WatchStream) -> WatchStream {
+        let kinds = self.kinds.clone();
+        let complete = move |mut event: Result<WatchEvent>| {
+            event.iter_mut().for_each(|event| complete_event(&kinds, event));
+            event
+        };
+        events.map(complete).boxed()
+    }
 }
 
 fn complete(kinds: &[Kind], stored: &mut Stored) {
@@ -110,14 +119,11 @@ impl Storage for Completing {
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
-        let kinds = self.kinds.clone();
-        let events = self.inner.watch(prefix, after).await?;
-        Ok(events
-            .map(move |mut event| {
-                event.iter_mut().for_each(|event| complete_event(&kinds, event));
-                event
-            })
-            .boxed())
+        Ok(self.completing(self.inner.watch(prefix, after).await?))
+    }
+
+    async fn follow(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
+        Ok(self.completing(self.inner.follow(prefix, after).await?))
     }
 
     async fn request_progress(&self) -> Result<()> {

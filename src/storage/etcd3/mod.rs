@@ -144,13 +144,13 @@ impl Etcd3 {
     }
 
     /// `change` if `key` is at `expected`, else what stands there.
-    async fn conditional(&self, key: &str, expected: Revision, change: TxnOp) -> std::result::Result<TxnResponse, Attempt> {
-        let txn = etcd_client::Txn::new()
-            .when([Compare::mod_revision(key, CompareOp::Equal, expected)])
-            .and_then([change])
-            .or_else([TxnOp::get(key, None)]);
+    async fn conditional(&self, key: &str, expected: Revision, change: impl Fn() -> TxnOp) -> std::result::Result<TxnResponse, Attempt> {
         attempt(self.request_timeout, was_never_sent, || {
-            let (mut kv, txn) = (self.kv.clone(), txn.clone());
+            let mut kv = self.kv.clone();
+            let txn = etcd_client::Txn::new()
+                .when([Compare::mod_revision(key, CompareOp::Equal, expected)])
+                .and_then([change()])
+                .or_else([TxnOp::get(key, None)]);
             async move { kv.txn(txn).await }
         })
         .await
@@ -159,13 +159,14 @@ impl Etcd3 {
     async fn put(&self, key: &str, value: Bytes, expected: Revision, ttl: Option<Duration>) -> Result<Txn> {
         let mut again = true;
         loop {
-            let mut options = PutOptions::new();
+            let mut lease = 0;
             if let Some(ttl) = ttl {
                 let mut client = self.client.lease_client();
-                let lease = timeout(self.request_timeout, self.leases.get(&mut client, ttl)).await.map_err(|_| timed_out())?;
-                options = options.with_lease(lease.map_err(|e| interpret(&e, 0))?);
+                let granted = timeout(self.request_timeout, self.leases.get(&mut client, ttl)).await.map_err(|_| timed_out())?;
+                lease = granted.map_err(|e| interpret(&e, 0))?;
             }
-            match self.conditional(key, expected, TxnOp::put(key, value.to_vec(), Some(options))).await {
+            let put = || TxnOp::put(key, &*value, Some(PutOptions::new().with_lease(lease)));
+            match self.conditional(key, expected, put).await {
                 // etcd was restored, or somebody revoked it: a new one will do.
                 Err(Attempt::Failed(e)) if again && ttl.is_some() && lease_is_gone(&e) => {
                     self.leases.forget().await;
@@ -342,12 +343,16 @@ impl Storage for Etcd3 {
             // To etcd, deleting nothing is a success.
             return Ok(Txn::Failed(self.get(key).await?));
         }
-        let outcome = self.conditional(key, expected, TxnOp::delete(key, None)).await;
+        let outcome = self.conditional(key, expected, || TxnOp::delete(key, None)).await;
         outcome_of(&outcome.map_err(|e| e.interpret(0))?)
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
-        Ok(watch::open(self.watch.clone(), prefix, after, self.asked.subscribe()))
+        Ok(watch::open(self.watch.clone(), prefix, after, true, self.asked.subscribe()))
+    }
+
+    async fn follow(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
+        Ok(watch::open(self.watch.clone(), prefix, after, false, self.asked.subscribe()))
     }
 
     async fn request_progress(&self) -> Result<()> {

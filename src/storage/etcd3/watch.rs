@@ -32,12 +32,14 @@ const PROGRESS_RETRY: Duration = Duration::from_millis(100);
 /// How often progress is asked for, at most. A watch that nothing has happened for gets no answer at all.
 const PROGRESS_ATTEMPTS: u32 = 10;
 
-/// A watch of the keys under `prefix`, from the change after `after` on. Whenever `asked` changes, progress is asked for.
-pub fn open(client: WatchClient, prefix: &str, after: Revision, asked: watch::Receiver<u64>) -> WatchStream {
+/// A watch of the keys under `prefix`, from the change after `after` on, `with_previous` values or without. Whenever `asked`
+/// changes, progress is asked for.
+pub fn open(client: WatchClient, prefix: &str, after: Revision, with_previous: bool, asked: watch::Receiver<u64>) -> WatchStream {
     let watch = Watch {
         client,
         prefix: prefix.to_owned(),
         after: after.max(0),
+        with_previous,
         asked,
         inbox: None,
         ready: VecDeque::new(),
@@ -54,6 +56,7 @@ struct Watch {
     prefix: String,
     /// Everything up to here has been received.
     after: Revision,
+    with_previous: bool,
     asked: watch::Receiver<u64>,
     inbox: Option<mpsc::Receiver<Batch>>,
     ready: VecDeque<WatchEvent>,
@@ -102,6 +105,7 @@ impl Watch {
             client: self.client.clone(),
             prefix: self.prefix.clone(),
             after: self.after,
+            with_previous: self.with_previous,
             // Never read here: what was asked before this connection is asked again on it.
             asked: self.asked.clone(),
             attempts: 0,
@@ -116,6 +120,7 @@ struct Receiver {
     client: WatchClient,
     prefix: String,
     after: Revision,
+    with_previous: bool,
     asked: watch::Receiver<u64>,
     /// How often progress will be asked for still, unless it comes.
     attempts: u32,
@@ -134,11 +139,13 @@ impl Receiver {
     }
 
     async fn receive(&mut self) -> Result<()> {
-        let options = WatchOptions::new()
+        let mut options = WatchOptions::new()
             .with_range(range_end(&self.prefix))
             .with_start_revision(self.after.saturating_add(1))
-            .with_prev_key()
             .with_progress_notify();
+        if self.with_previous {
+            options = options.with_prev_key();
+        }
         let start = timeout(START_TIMEOUT, self.client.watch(super::range_start(&self.prefix), Some(options))).await;
         let stream = start.map_err(|_| StorageError::Unavailable("etcd does not begin a watch".into()))?;
         let (mut requests, mut responses) = stream.map_err(broken)?.split();
@@ -174,12 +181,26 @@ impl Receiver {
             return Err(StorageError::Unavailable(response.cancel_reason().to_owned()));
         }
         if response.created() || !response.events().is_empty() {
-            return response.events().iter().map(event).collect::<Result<_>>().map(Some);
+            return response.events().iter().map(|event| self.event(event)).collect::<Result<_>>().map(Some);
         }
         let told = response.take_header().map_or(0, |h| h.revision());
         self.attempts = 0;
         // A watch from the future has nothing to say about now.
         Ok(Some(if told < self.after { Vec::new() } else { vec![WatchEvent::Progress(told)] }))
+    }
+
+    fn event(&self, event: &Event) -> Result<WatchEvent> {
+        let kv = event.kv().ok_or_else(|| StorageError::Internal("an event without a key".into()))?;
+        let previous = event.prev_kv().map(stored).transpose()?;
+        let is_new = event.event_type() == EventType::Put && kv.create_revision() == kv.mod_revision();
+        // The value before is known unless it was compacted: then what this watch should tell is gone, too.
+        if self.with_previous && previous.is_none() && !is_new {
+            return Err(StorageError::Compacted { oldest: Some(kv.mod_revision()) });
+        }
+        match event.event_type() {
+            EventType::Put => Ok(WatchEvent::Put { current: stored(kv)?, previous }),
+            EventType::Delete => Ok(WatchEvent::Delete { key: super::text(kv.key().to_vec())?, revision: kv.mod_revision(), previous }),
+        }
     }
 }
 
@@ -188,19 +209,6 @@ fn broken(error: Error) -> StorageError {
     match interpret(&error, 0) {
         error @ StorageError::Compacted { .. } => error,
         error => StorageError::Unavailable(error.to_string()),
-    }
-}
-
-fn event(event: &Event) -> Result<WatchEvent> {
-    let kv = event.kv().ok_or_else(|| StorageError::Internal("an event without a key".into()))?;
-    let previous = event.prev_kv().map(stored).transpose()?;
-    // The value before is known unless it was compacted: then what this watch should tell is gone, too.
-    let lost = || StorageError::Compacted { oldest: Some(kv.mod_revision()) };
-    match event.event_type() {
-        EventType::Put if previous.is_none() && kv.create_revision() != kv.mod_revision() => Err(lost()),
-        EventType::Put => Ok(WatchEvent::Put { current: stored(kv)?, previous }),
-        EventType::Delete if previous.is_none() => Err(lost()),
-        EventType::Delete => Ok(WatchEvent::Delete { key: super::text(kv.key().to_vec())?, revision: kv.mod_revision(), previous }),
     }
 }
 
