@@ -426,10 +426,10 @@ pub(super) fn updated<'a>(live: &'a Map, new: &'a Map, mut managed: Managed<'a>,
     set.subtract(&NEVER_OWNED);
     if !set.is_empty() {
         let id = writer.id(Operation::Update);
-        if let Some(previous) = managed.get(&id) {
-            set.add(previous.set.clone());
+        if let Some(at) = managed.entries.iter().position(|entry| entry.id == id) {
+            set.add(managed.entries.remove(at).set);
         }
-        managed.put(Entry { id, api_version: writer.api_version.into(), time: Some(writer.time()), set });
+        managed.entries.push(Entry { id, api_version: writer.api_version.into(), time: Some(writer.time()), set });
     }
     managed.cap();
     Ok(managed)

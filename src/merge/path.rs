@@ -83,32 +83,36 @@ impl PathElement<'static> {
 impl<'a> PathElement<'a> {
     /// The key of FieldsV1 for this element, as [`PathElement::parse`] reads it.
     pub fn to_key(&self) -> String {
+        let mut out = String::new();
+        self.write_key(&mut out);
+        out
+    }
+
+    /// Appends the key of FieldsV1 for this element.
+    pub fn write_key(&self, out: &mut String) {
         match self {
             Self::Field(name) => {
-                let mut out = String::with_capacity(name.len() + 2);
+                out.reserve(name.len() + 2);
                 out.push_str("f:");
                 out.push_str(name);
-                out
             }
             Self::Key(fields) => {
-                let mut out = String::from("k:{");
+                out.push_str("k:{");
                 for (index, (name, value)) in fields.iter().enumerate() {
                     if index > 0 {
                         out.push(',');
                     }
-                    go::json_string(name, false, &mut out);
+                    go::json_string(name, false, out);
                     out.push(':');
-                    go::json(value, &mut out);
+                    go::json(value, out);
                 }
                 out.push('}');
-                out
             }
             Self::Value(value) => {
-                let mut out = String::from("v:");
-                go::json(value, &mut out);
-                out
+                out.push_str("v:");
+                go::json(value, out);
             }
-            Self::Index(index) => format!("i:{index}"),
+            Self::Index(index) => out.push_str(&format!("i:{index}")),
         }
     }
 

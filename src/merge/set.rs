@@ -10,6 +10,8 @@ use crate::meta::{Map, Value};
 
 /// How deep FieldsV1 may nest. Deeper ones are refused as broken.
 const MAX_DEPTH: usize = 10_000;
+/// Room for the JSON of most sets, in bytes.
+const ENCODED_BYTES: usize = 1024;
 
 /// A set of fields. A field and what is below it are members independently of one another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -218,8 +220,8 @@ impl<'a> Set<'a> {
         if self.depth() > Map::UNREAD_DEPTH {
             return self.encode_map(false);
         }
-        let mut out = Vec::with_capacity(1024);
-        self.write(false, &mut out);
+        let mut out = Vec::with_capacity(ENCODED_BYTES);
+        self.write(false, &mut String::new(), &mut out);
         String::from_utf8(out).map(Map::unread).unwrap_or_else(|_| self.encode_map(false))
     }
 
@@ -227,16 +229,18 @@ impl<'a> Set<'a> {
         1 + self.nodes.iter().map(|node| node.children.depth()).max().unwrap_or(0)
     }
 
-    /// Appends the FieldsV1 object as JSON.
-    fn write(&self, itself: bool, out: &mut Vec<u8>) {
+    /// Appends the FieldsV1 object as JSON. `key` is room to write keys in.
+    fn write(&self, itself: bool, key: &mut String, out: &mut Vec<u8>) {
         out.push(b'{');
         if itself && !self.nodes.is_empty() {
             out.extend_from_slice(b"\".\":{},");
         }
         for node in &self.nodes {
-            json::write_string(&node.element.to_key(), out);
+            key.clear();
+            node.element.write_key(key);
+            json::write_string(key, out);
             out.push(b':');
-            node.children.write(node.member, out);
+            node.children.write(node.member, key, out);
             out.push(b',');
         }
         out.pop_if(|byte| *byte == b',');

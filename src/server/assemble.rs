@@ -23,6 +23,7 @@ use crate::base::random;
 use crate::discovery::About;
 use crate::endpoints::Api;
 use crate::extensions::{CustomResourceDefinitions, CustomStores, DefinitionHooks, Extensions};
+use crate::meta::selector::FieldReader;
 use crate::meta::{Gvr, Object, Status};
 use crate::registry::builtin::autoscaling::{self, AutoscalerConversion};
 use crate::registry::builtin::core::service::allocation::ServiceAllocator;
@@ -255,6 +256,10 @@ struct NodeFollower {
 impl Follower for NodeFollower {
     fn reads(&self) -> Option<&'static [&'static str]> {
         (self.kind == "Pod").then_some(&node::POD_PATHS)
+    }
+
+    fn is_same(&self, object: &dyn FieldReader) -> bool {
+        self.kind == "Pod" && self.graph.knows_pod(object)
     }
 
     fn replace(&self, objects: &[Object]) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::codec::protobuf::Projection;
 use crate::meta::Object;
 use crate::meta::options::ListOptions;
+use crate::meta::selector::FieldReader;
 use crate::meta::status::Result;
 use crate::registry::Store;
 use crate::registry::store::EventKind;
@@ -19,6 +20,10 @@ pub trait Follower: Send + Sync + 'static {
     /// The dotted paths of what it reads of an object; `None` for everything.
     fn reads(&self) -> Option<&'static [&'static str]> {
         None
+    }
+    /// Whether an object that is there and has changed is, to who follows, as it was.
+    fn is_same(&self, _object: &dyn FieldReader) -> bool {
+        false
     }
     /// These are all there are.
     fn replace(&self, objects: &[Object]);
@@ -53,6 +58,11 @@ fn decode(store: &Store, part: Option<&Projection>, stored: &Stored) -> Result<O
     }
 }
 
+/// Whether a change is none to the follower, as far as can be told without decoding.
+fn is_same(store: &Store, follower: &dyn Follower, stored: &Stored) -> bool {
+    store.message(stored).is_ok_and(|message| message.is_some_and(|message| follower.is_same(&message)))
+}
+
 async fn fill(store: &Store, follower: &dyn Follower, part: Option<&Projection>) -> Result<Revision> {
     let page = store.list("", &ListOptions::default()).await?;
     let objects: Result<Vec<Object>> = page.items.map(|stored| decode(store, part, &*stored?)).collect();
@@ -65,6 +75,9 @@ async fn changes(store: &Store, follower: &dyn Follower, part: Option<&Projectio
     let options = ListOptions { resource_version: after.to_string(), ..ListOptions::default() };
     let Ok(mut events) = store.watch("", &options).await else { return };
     while let Some(Ok(event)) = events.next().await {
+        if event.kind == EventKind::Modified && event.stored.as_deref().is_some_and(|stored| is_same(store, follower, stored)) {
+            continue;
+        }
         match (event.kind, event.stored.map(|stored| decode(store, part, &stored)).transpose()) {
             (EventKind::Added | EventKind::Modified, Ok(Some(object))) => follower.upsert(&object),
             (EventKind::Deleted, Ok(Some(object))) => follower.remove(&object),

@@ -11,6 +11,7 @@ use parking_lot::RwLock;
 use super::{Attributes, Authorizer, Decision, Rule, UserRules, pod_references};
 use crate::auth::User;
 use crate::meta::field::go_quote;
+use crate::meta::selector::FieldReader;
 use crate::meta::{Object, str_at};
 
 /// The group of every kubelet.
@@ -227,6 +228,16 @@ impl NodeGraph {
             }
             _ => {}
         }
+    }
+
+    /// Whether a change of a pod leaves what it refers to as it is: it may neither leave its node nor refer to something else, but by
+    /// ephemeral containers and claims of resources.
+    pub fn knows_pod(&self, pod: &dyn FieldReader) -> bool {
+        const GROWING: [&str; 3] =
+            ["spec.ephemeralContainers.0.name", "spec.resourceClaims.0.name", "status.extendedResourceClaimStatus.resourceClaimName"];
+        let key = (Arc::from(&*pod.text_at("metadata.namespace")), Arc::from(&*pod.text_at("metadata.name")));
+        let on_node = self.state.read().pods.get(&key).is_some_and(|known| *known.node == *pod.text_at("spec.nodeName"));
+        on_node && GROWING.iter().all(|path| pod.text_at(path).is_empty())
     }
 
     /// Forgets a deleted object; `namespace` is empty for the kinds of the cluster.
@@ -480,6 +491,20 @@ mod tests {
             graph.upsert(&object(value));
         }
         graph
+    }
+
+    #[test]
+    fn a_pod_that_stays_where_it_is_is_known() {
+        let graph = graph();
+        let known = |node: &str, name: &str, more: Value| {
+            let mut pod = object(json!({"kind": "Pod", "metadata": {"namespace": "x", "name": name}, "spec": more}));
+            pod.section_mut("spec").insert("nodeName", node.into());
+            graph.knows_pod(&pod)
+        };
+        assert!(known("n", "p", json!({})));
+        assert!(!known("other", "p", json!({})) && !known("n", "new", json!({})));
+        assert!(!known("n", "p", json!({"ephemeralContainers": [{"name": "e"}]})));
+        assert!(!known("n", "p", json!({"resourceClaims": [{"name": "r"}]})));
     }
 
     #[test]

@@ -73,10 +73,12 @@ impl Store {
 
     /// Like [`Store::tree`], for an object that is often asked for.
     pub fn kept_tree(&self, stored: &Stored) -> Result<Object> {
-        let object = self.tree(stored)?;
-        if let Some(trees) = self.trees_of(stored) {
-            trees.keep(stored, Tree::Whole(object.clone()));
+        let Some(trees) = self.trees_of(stored) else { return self.tree(stored) };
+        if let Some(Tree::Whole(object)) = trees.get(stored) {
+            return Ok(object);
         }
+        let object = self.tree(stored)?;
+        trees.keep(stored, Tree::Whole(object.clone()));
         Ok(object)
     }
 
