@@ -15,7 +15,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { changes: 100_000, superseded_bytes: 16 << 20 }
+        Self { changes: 100_000, superseded_bytes: 12 << 20 }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::storage::{Revision, Stored};
 use super::{Store, unreadable};
 
 /// Bytes of stored objects of which trees are kept; the trees themselves take some times as much.
-const MAX_BYTES: u64 = 4 << 20;
+const MAX_BYTES: u64 = 2 << 20;
 
 /// Trees by the keys of their objects.
 #[derive(Clone, Debug)]
