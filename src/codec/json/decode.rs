@@ -22,8 +22,15 @@ pub fn decode(bytes: &[u8], ty: TypeRef) -> Result<Decoded, DecodeError> {
 
 /// Decodes text that is well-formed.
 pub(super) fn run(text: &str, ty: TypeRef) -> Result<Decoded, DecodeError> {
-    let mut decoder =
-        Decoder { lexer: Lexer::new(text), schema: ty.schema, path: Vec::new(), slots: Vec::new(), issues: Vec::new(), quiet: false };
+    let mut decoder = Decoder {
+        lexer: Lexer::new(text),
+        schema: ty.schema,
+        path: Vec::new(),
+        slots: Vec::new(),
+        issues: Vec::new(),
+        quiet: false,
+        unfit: None,
+    };
     let object = match decoder.lexer.peek() {
         b'{' => decoder.message(ty.id)?,
         b'n' => shape::empty(ty.id, ty.schema),
@@ -32,7 +39,10 @@ pub(super) fn run(text: &str, ty: TypeRef) -> Result<Decoded, DecodeError> {
             return Err(DecodeError(format!("json: cannot unmarshal {} into Go value of type {name}", lexer::type_name(other))));
         }
     };
-    Ok(Decoded { object: Object(object), issues: decoder.issues })
+    match decoder.unfit {
+        Some(error) => Err(error),
+        None => Ok(Decoded { object: Object(object), issues: decoder.issues }),
+    }
 }
 
 /// One step from the root to the value at hand.
@@ -51,6 +61,8 @@ struct Decoder<'a, 's> {
     issues: Vec<String>,
     /// Set inside of values whose Go type decodes itself: those note no issues.
     quiet: bool,
+    /// The first value of the wrong type. Go goes on behind it, and tells of it where nothing worse comes.
+    unfit: Option<DecodeError>,
 }
 
 impl<'a> Decoder<'a, '_> {
@@ -111,18 +123,39 @@ impl<'a> Decoder<'a, '_> {
             (Kind::String, b'"') => Ok(Value::String(self.lexer.string().into_owned())),
             (Kind::Bool, b't' | b'f') => Ok(Value::Bool(self.lexer.word() == "true")),
             (Kind::Int32 | Kind::Int64 | Kind::Double, b'-' | b'0'..=b'9') => self.number(kind),
-            (Kind::Bytes, b'"') => base64::normalise(&self.lexer.string()).map(owned).map_err(DecodeError),
+            (Kind::Bytes, b'"') => match base64::normalise(&self.lexer.string()) {
+                Ok(text) => Ok(owned(text)),
+                Err(why) => self.pass_unfit(DecodeError(why)),
+            },
             (Kind::Quantity, _) => self.quantity(),
             (Kind::Time | Kind::MicroTime, b'"') => self.time(kind),
             (Kind::IntOrString, b'"') => Ok(Value::String(self.lexer.string().into_owned())),
-            (Kind::IntOrString, b'-' | b'0'..=b'9') => self.number(&Kind::Int32),
+            (Kind::IntOrString, b'-' | b'0'..=b'9') => {
+                // It decodes itself, and its error ends it.
+                let text = self.lexer.word();
+                text.parse::<i32>().map(Value::from).map_err(|_| self.mismatch(&Kind::Int32, &format!("number {text}")))
+            }
             (Kind::Raw | Kind::FieldsV1 | Kind::Any, _) => tree::value(&mut self.lexer, self.path.len()),
             (Kind::SchemaOr(alternative, id), _) => self.schema_or(*alternative, *id),
             (Kind::Message(id), b'{') => self.message(*id).map(Value::Object),
             (Kind::List(item, _), b'[') => self.list(item),
             (Kind::Map(item, _), b'{') => self.map(item),
-            _ => Err(self.mismatch(kind, lexer::type_name(first))),
+            _ => {
+                let error = self.mismatch(kind, lexer::type_name(first));
+                self.lexer.skip();
+                // Those decode themselves, and their errors end it.
+                if matches!(kind, Kind::Time | Kind::MicroTime | Kind::IntOrString) { Err(error) } else { self.pass_unfit(error) }
+            }
         }
+    }
+
+    /// Notes that a value, which was passed over, is of the wrong type.
+    fn pass_unfit(&mut self, error: DecodeError) -> Result<Value, DecodeError> {
+        if self.quiet {
+            return Err(error);
+        }
+        self.unfit.get_or_insert(error);
+        Ok(Value::Null)
     }
 
     fn number(&mut self, kind: &Kind) -> Result<Value, DecodeError> {
@@ -133,7 +166,13 @@ impl<'a> Decoder<'a, '_> {
             Kind::Int64 => integer.map(Value::from),
             _ => text.parse::<f64>().ok().and_then(serde_json::Number::from_f64).map(Value::Number),
         };
-        value.ok_or_else(|| self.mismatch(kind, &format!("number {text}")))
+        match value {
+            Some(value) => Ok(value),
+            None => {
+                let error = self.mismatch(kind, &format!("number {text}"));
+                self.pass_unfit(error)
+            }
+        }
     }
 
     /// A string or a number; upstream looks at the bytes between the quotes without unescaping them.

@@ -48,6 +48,16 @@ fn syntax_errors_are_those_of_go() {
 }
 
 #[test]
+fn what_a_type_cannot_read_itself_weighs_more_than_a_wrong_type() {
+    let error = |kind: &str, group: &str, body: &str| typed(group, kind, body).expect_err("refused").0;
+    let lease = r#"{"spec":{"leaseDurationSeconds":"x","holderIdentity":1,"renewTime":"1Gi"}}"#;
+    let time = r#"parsing time "1Gi" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "1Gi" as "2006""#;
+    assert_eq!(error("Lease", "coordination.k8s.io/v1", lease), time);
+    let first = "json: cannot unmarshal string into Go struct field LeaseSpec.spec.leaseDurationSeconds of type int32";
+    assert_eq!(error("Lease", "coordination.k8s.io/v1", &lease.replace("1Gi", "2020-01-01T00:00:00.000000Z")), first);
+}
+
+#[test]
 fn depth_is_bounded() {
     let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
     assert!(Document::new(nested(MAX_DEPTH).as_bytes()).is_ok());

@@ -41,10 +41,6 @@ const ACCEPTED: &str =
 /// The content types that a patch of a custom kind may have.
 const ACCEPTED_BY_CUSTOM: &str = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
 
-/// What Go's decoder says of an array where it looks for a kind.
-const NO_KIND_IN_ARRAY: &str = "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type \
-    struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
-
 impl PatchType {
     pub fn from_content_type(content_type: &str) -> Result<Self> {
         match content_type.split(';').next().unwrap_or("").trim() {
@@ -282,14 +278,14 @@ impl PatchBody<'_> {
 
     /// Patches once more where the first time came to something odd, to say what.
     fn explained(&self, live: &Object, ty: TypeRef<'_>, gvk: &Gvk, schema: &Schema, warnings: &Warnings) -> Result<Object> {
-        let Patched { value, mut issues } = self.patched(live, ty)?;
+        let Patched { mut value, mut issues } = self.patched(live, ty)?;
+        // What an error shows: the patch where it was strategic, else the patched object.
+        let shown = match self.kind {
+            PatchType::Strategic => self.parse_map().map(|(patch, _)| go::plain(&Value::Object(patch))).unwrap_or_default(),
+            _ => codec::json::text_of(&value),
+        };
         let refuse = |why: &str| {
-            // What an error shows: the patch where it was strategic, else the patched object.
-            let shown = match self.kind {
-                PatchType::Strategic => self.parse_map().map(|(patch, _)| go::plain(&Value::Object(patch))).unwrap_or_default(),
-                _ => codec::json::text_of(&value),
-            };
-            let error = FieldError::invalid(&Path::new("patch"), Value::String(shown), why);
+            let error = FieldError::invalid(&Path::new("patch"), Value::String(shown.clone()), why);
             Status::invalid(&Gvk::default(), "", vec![error])
         };
         if let (Rules::Unstructured, Value::Object(object)) = (self.rules(), &value) {
@@ -298,11 +294,19 @@ impl PatchBody<'_> {
             }
             issues.extend(unstructured::unknown_fields(object, ty));
         } else {
-            if value.is_array() {
-                return Err(refuse(NO_KIND_IN_ARRAY));
+            let text = codec::json::text_of(&value);
+            let named = codec::json::Document::new(text.as_bytes()).and_then(codec::json::Document::type_meta);
+            let named = named.map_err(|why| refuse(&format!("couldn't get version/kind; json parse error: {}", why.0)))?;
+            if named.api_version.matches('/').count() > 1 {
+                return Err(refuse(&format!("unexpected GroupVersion string: {}", named.api_version)));
             }
-            let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or("");
-            settle_kind(schema, gvk, text("apiVersion"), text("kind")).map_err(|why| refuse(&why))?;
+            settle_kind(schema, gvk, &named.api_version, &named.kind).map_err(|why| refuse(&why))?;
+            if named.api_version.is_empty() {
+                // Upstream takes it for an object of its internal version, whose fields have other names.
+                let keys = value.as_object().into_iter().flat_map(Map::keys).filter(|key| !matches!(key.as_str(), "apiVersion" | "kind"));
+                issues.extend(keys.map(|key| format!("unknown field \"{key}\"")));
+                value = Value::Object(Map::new());
+            }
         }
         let decoded = codec::from_value(&value, ty).map_err(|why| refuse(&why.0))?;
         if self.rules() == Rules::Json {
