@@ -3,7 +3,7 @@
 use expect_test::expect;
 use serde_json::{Value, json};
 
-use crate::{Ask, CONFIG_MAP, Story, apply, config_map, get, json_patch, merge, put, strategic};
+use crate::{Ask, CONFIG_MAP, Story, apply, ask, config_map, get, json_patch, merge, put, strategic};
 
 /// The same request with each level of validation: none given, which is `Warn`.
 async fn at_each_level(story: &mut Story, ask: &Ask) {
@@ -185,6 +185,55 @@ async fn a_dry_run_keeps_nothing() {
         GET test-cm
           200 /data={"key":"1"}
           Apply one v1: {"f:data":{"f:key":{}}}
+    "#]]);
+}
+
+/// The other verbs: the example's Pod is answered as if it were made, and what is replaced, patched or deleted stays as it is.
+#[tokio::test]
+async fn a_dry_run_of_any_verb_keeps_nothing() {
+    let mut story = Story::of_config_map().await;
+    let account = json!({"metadata": {"name": "default"}});
+    story.make("/api/v1/namespaces/default/serviceaccounts", &account).await;
+    let pod = json!({"metadata": {"name": "test-pod"}, "spec": {"containers": [{"name": "c", "image": "nginx:1"}]}});
+    story.turn_to("/api/v1/namespaces/default/pods", &["/metadata/name", "/spec/restartPolicy"]);
+    story.tell(ask("POST", "application/json", pod).query("dryRun=All")).await;
+    story.turn_to("/api/v1/namespaces/default/pods/test-pod", &[]);
+    story.tell(get()).await;
+    story.make("/api/v1/namespaces/default/configmaps", &config_map(json!({"data": {"key": "1"}}))).await;
+    story.turn_to(CONFIG_MAP, &["/data"]);
+    let made = story.tell(get()).await;
+    story.tell(put(config_map(json!({"data": {"key": "2"}}))).query("dryRun=All")).await;
+    story.tell(merge("m", json!({"data": {"key": "3"}})).query("dryRun=All")).await;
+    story.tell(strategic("m", json!({"data": {"key": "4"}})).query("dryRun=All")).await;
+    story.tell(json_patch("m", json!([{"op": "remove", "path": "/data/key"}])).query("dryRun=All")).await;
+    let deleted = story.send(CONFIG_MAP, &ask("DELETE", "application/json", "").query("dryRun=All")).await;
+    assert_eq!((deleted.status, &deleted.body["status"]), (200, &json!("Success")));
+    assert_eq!(story.tell(get()).await, made);
+    story.check(expect![[r#"
+        POST pods?dryRun=All
+          201 /metadata/name="test-pod" /spec/restartPolicy="Always"
+          Update story v1: {"f:spec":{"f:containers":{"k:{\"name\":\"c\"}":{".":{},"f:image":{},"f:imagePullPolicy":{},"f:name":{},"f:resources":{},"f:terminationMessagePath":{},"f:terminationMessagePolicy":{}}},"f:dnsPolicy":{},"f:enableServiceLinks":{},"f:restartPolicy":{},"f:schedulerName":{},"f:securityContext":{},"f:terminationGracePeriodSeconds":{}}}
+        GET test-pod
+          404 pods "test-pod" not found
+        GET test-cm
+          200 /data={"key":"1"}
+          Update story v1: {"f:data":{".":{},"f:key":{}}}
+        PUT test-cm?dryRun=All
+          200 /data={"key":"2"}
+          Update story v1: {"f:data":{".":{},"f:key":{}}}
+        PATCH(merge) test-cm?fieldManager=m&dryRun=All
+          200 /data={"key":"3"}
+          Update m v1: {"f:data":{"f:key":{}}}
+          Update story v1: {"f:data":{}}
+        PATCH(strategic-merge) test-cm?fieldManager=m&dryRun=All
+          200 /data={"key":"4"}
+          Update m v1: {"f:data":{"f:key":{}}}
+          Update story v1: {"f:data":{}}
+        PATCH(json) test-cm?fieldManager=m&dryRun=All
+          200
+        GET test-cm
+          200 /data={"key":"1"}
+          Update story v1: {"f:data":{".":{},"f:key":{}}}
     "#]]);
 }
 
