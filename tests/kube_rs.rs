@@ -188,6 +188,30 @@ async fn kinds_of_every_sort() {
     assert_eq!(failure(missing.create(&post, &secret).await), (404, "NotFound".to_owned()));
 }
 
+/// Who writes a pod that is marked as deleted without grace removes it. The one who deletes it need not be the one.
+#[tokio::test]
+async fn a_pod_is_deleted_while_its_kubelet_writes() {
+    let server = TestServer::start().await;
+    let accounts: Api<ServiceAccount> = Api::namespaced(server.client(ADMIN), "default");
+    accounts.create(&PostParams::default(), &parse(json!({"metadata": {"name": "default"}}))).await.expect("an account");
+    let pods: Api<Pod> = Api::namespaced(server.client(ADMIN), "default");
+    let pod: Pod =
+        parse(json!({"metadata": {"name": "web"}, "spec": {"nodeName": "node", "containers": [{"name": "web", "image": "nginx"}]}}));
+    for _ in 0..30 {
+        pods.create(&PostParams::default(), &pod).await.expect("a pod");
+        let kubelet = async {
+            for number in 0..4 {
+                let status = Patch::Merge(json!({"status": {"message": number.to_string()}}));
+                // It may be gone already.
+                let _ = pods.patch_status("web", &PatchParams::default(), &status).await;
+            }
+        };
+        let at_once = DeleteParams::default().grace_period(0);
+        let ((), deleted) = tokio::join!(kubelet, pods.delete("web", &at_once));
+        deleted.expect("it was there, and is gone");
+    }
+}
+
 #[tokio::test]
 async fn discovery_leads_to_every_kind() {
     let server = TestServer::start().await;

@@ -32,6 +32,15 @@ enum Scope {
     Collection,
 }
 
+/// An attempt came to nothing: somebody else was faster.
+struct Overtaken {
+    /// What stands now.
+    standing: Option<Stored>,
+    /// The object as this delete marked it, if it came that far. Who writes such an object may be the one to remove it (apiserver
+    /// `updateForGracefulDeletionAndFinalizers`): that it is gone then is a success.
+    marked: Option<Live>,
+}
+
 /// What a delete does to the object before it.
 enum Step {
     /// It is already on its way; nothing changes.
@@ -62,12 +71,18 @@ impl Store {
         self.warn_of_dependents(ctx, options);
         let key = self.key(ctx.namespace, name)?;
         let mut origin = self.origin(&key, "delete").await?;
+        let mut marked = None;
         for _ in 0..CONFLICT_RETRIES {
-            let Some(stored) = origin.stored else { return Err(Status::not_found(&self.resource.gvr, name)) };
+            let Some(stored) = origin.stored else {
+                return marked.map(|live| Deleted { live, gone: true }).ok_or_else(|| Status::not_found(&self.resource.gvr, name));
+            };
             let read_at = stored.mod_revision;
             let outcome = match self.delete_once(ctx, options, gate, stored, scope).await {
-                Ok(Err(stored)) => {
-                    origin = Origin { stored, certain: true };
+                Ok(Err(overtaken)) => {
+                    marked = overtaken.marked.or(marked);
+                    // Another object of the name is not the one that was to be deleted.
+                    let same = |now: &Stored| marked.as_ref().is_none_or(|live: &Live| live.stored.create_revision == now.create_revision);
+                    origin = Origin { stored: overtaken.standing.filter(same), certain: true };
                     continue;
                 }
                 Ok(Ok(deleted)) if deleted.gone || deleted.live.stored.mod_revision != read_at => return Ok(deleted),
@@ -92,7 +107,7 @@ impl Store {
         }
     }
 
-    /// One attempt: `Err` holds what stands after somebody else was faster.
+    /// One attempt.
     async fn delete_once(
         &self,
         ctx: &WriteContext<'_>,
@@ -100,7 +115,7 @@ impl Store {
         gate: &dyn Gate,
         stored: Stored,
         scope: Scope,
-    ) -> Result<std::result::Result<Deleted, Option<Stored>>> {
+    ) -> Result<std::result::Result<Deleted, Overtaken>> {
         let old = self.decode(&stored)?;
         self.check_preconditions(options, &old)?;
         let mut object = old.clone();
@@ -125,7 +140,7 @@ impl Store {
         mut object: Object,
         stored: Stored,
         graceful: bool,
-    ) -> Result<std::result::Result<Deleted, Option<Stored>>> {
+    ) -> Result<std::result::Result<Deleted, Overtaken>> {
         let held = !object.finalizers().is_empty() || self.resource.strategy.blocks_deletion(&object);
         let over = graceful && !held && object.deletion_grace_period_seconds() == Some(0);
         self.restore_shape(&mut object);
@@ -134,28 +149,25 @@ impl Store {
         if !ctx.dry_run && value != stored.value {
             match self.put(&stored.key, value.clone(), revision).await? {
                 Txn::Done(done) => revision = done,
-                Txn::Failed(standing) => return Ok(Err(standing)),
+                Txn::Failed(standing) => return Ok(Err(Overtaken { standing, marked: None })),
             }
         }
         object.set_resource_version(&revision.to_string());
         let stored = Stored { value, mod_revision: revision, ..stored };
         if over {
             // Watchers hear of the mark before they hear of the end.
-            return self.remove(ctx, object, stored).await;
+            let marked = Live { object: object.clone(), stored: stored.clone() };
+            let removed = self.remove(ctx, object, stored).await?;
+            return Ok(removed.map_err(|overtaken| Overtaken { marked: Some(marked), ..overtaken }));
         }
         Ok(Ok(Deleted { live: Live { object, stored }, gone: false }))
     }
 
-    async fn remove(
-        &self,
-        ctx: &WriteContext<'_>,
-        mut object: Object,
-        stored: Stored,
-    ) -> Result<std::result::Result<Deleted, Option<Stored>>> {
+    async fn remove(&self, ctx: &WriteContext<'_>, mut object: Object, stored: Stored) -> Result<std::result::Result<Deleted, Overtaken>> {
         if !ctx.dry_run {
             match self.erase(&stored).await? {
                 Txn::Done(revision) => object.set_resource_version(&revision.to_string()),
-                Txn::Failed(standing) => return Ok(Err(standing)),
+                Txn::Failed(standing) => return Ok(Err(Overtaken { standing, marked: None })),
             }
             if let Some(hooks) = &self.resource.hooks {
                 hooks.deleted(&object).await;
