@@ -94,12 +94,16 @@ func (r *report) add(server, row string, what result) {
 // goalNginx is what nginx took for the list of 10 000 pods on the machine that the goals were set on.
 const goalNginx = 65.0
 
-// render is the table as Markdown. A goal is met where the figure is below it as it is; how fast the machine is, nginx's row tells.
+// render is the table as Markdown. A goal is met where the figure is below it as it is (how fast the machine is, nginx's row
+// tells); with a kube-apiserver in the same run, where it is below what the goal comes to here.
 func (r *report) render() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s, %d CPUs (%s), store %s, %d pods; CPU time of the server per operation, memory as VmRSS, latency as mean (99th percentile); %d clients on %d connections unless a row says otherwise, Go's HTTP/2 client without compression, watches %d to a connection.\n\n",
 		time.Now().UTC().Format("2006-01-02 15:04"), runtime.NumCPU(), processor(), r.options.store, r.options.pods, workers, connections, r.options.streams)
 	head := []string{"work", "kube-apiserver", "goal"}
+	if r.options.against != "" {
+		head = append(head, "kube-apiserver here", "goal here")
+	}
 	for _, server := range r.options.servers {
 		head = append(head, server.label, "met", "latency", "nginx, same bytes", "times nginx", "more")
 	}
@@ -110,10 +114,16 @@ func (r *report) render() string {
 		if results == nil {
 			continue
 		}
-		cells := []string{row.name, row.theirs, row.goalText()}
+		goal := row.goal
+		cells := []string{row.name, row.theirs, row.below(goal)}
+		if r.options.against != "" {
+			theirs := results[against]
+			goal = row.goalHere(theirs)
+			cells = append(cells, theirs.figure(), row.below(goal))
+		}
 		for _, server := range r.options.servers {
 			result, measured := results[server.label]
-			cells = append(cells, row.cells(result, measured)...)
+			cells = append(cells, row.cells(result, measured, goal)...)
 		}
 		line(&out, cells)
 	}
@@ -126,14 +136,40 @@ func (r *report) render() string {
 	return out.String()
 }
 
-func (row row) goalText() string {
-	if row.goal == 0 {
+// below is a goal as the table says it; nothing if there is none.
+func (row row) below(goal float64) string {
+	if goal == 0 {
 		return ""
 	}
-	return "< " + strings.TrimSuffix(strings.TrimSuffix(fmt.Sprintf("%.2f", row.goal), "0"), ".0") + " " + string(row.unit)
+	return "< " + strings.TrimSuffix(strings.TrimSuffix(fmt.Sprintf("%.2f", goal), "0"), ".0") + " " + string(row.unit)
 }
 
-func (row row) cells(r result, measured bool) []string {
+// goalHere is the goal on a machine where kube-apiserver takes what theirs says: the same share of it. Memory does not depend on
+// the machine, and a row that kube-apiserver was not or could not be measured in keeps its goal.
+func (row row) goalHere(theirs result) float64 {
+	recorded := row.recorded()
+	if row.unit == megabytes || row.unit == kilobytes || recorded == 0 || theirs.err != nil || theirs.value == 0 {
+		return row.goal
+	}
+	return row.goal * theirs.value / recorded
+}
+
+// recorded is what kube-apiserver took where the goals were set, in the row's unit; of a range the upper end, 0 if there is none.
+func (row row) recorded() (figure float64) {
+	text := row.theirs[strings.LastIndex(row.theirs, "-")+1:]
+	fmt.Sscan(strings.TrimSuffix(text, " "+string(row.unit)), &figure)
+	return figure
+}
+
+// figure is a result's figure alone.
+func (r result) figure() string {
+	if r.err != nil {
+		return "failed"
+	}
+	return r.unit.format(r.value)
+}
+
+func (row row) cells(r result, measured bool, goal float64) []string {
 	if !measured {
 		return make([]string, 6)
 	}
@@ -141,15 +177,15 @@ func (row row) cells(r result, measured bool) []string {
 		return []string{"failed", "no", "", "", "", strings.ReplaceAll(strings.Split(r.err.Error(), "\n")[0], "|", "/")}
 	}
 	met, nginx, times := "", "", ""
-	if row.goal > 0 {
-		if met = "no"; r.value < row.goal {
+	if goal > 0 {
+		if met = "no"; r.value < goal {
 			met = "yes"
 		}
 	}
 	if r.nginx > 0 {
 		nginx, times = milliseconds.format(r.nginx), fmt.Sprintf("%.2f", r.value/r.nginx)
 	}
-	return []string{r.unit.format(r.value), met, r.latency, nginx, times, r.more}
+	return []string{r.figure(), met, r.latency, nginx, times, r.more}
 }
 
 func line(out *strings.Builder, cells []string) {
