@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -92,7 +92,7 @@ fn timeout(options: &ListOptions, least: u64) -> Duration {
     }
 }
 
-/// What a watch may do when no event is there.
+/// What a watch does beside its events.
 #[derive(Clone, Copy)]
 enum Due {
     Bookmark,
@@ -134,10 +134,7 @@ impl Stream for Frames {
         if self.over {
             return Poll::Ready(None);
         }
-        if let Poll::Ready(event) = self.events.poll_next(cx) {
-            let frame = event.map(|event| event.and_then(|event| self.event(event)).unwrap_or_else(|status| self.error(&status)));
-            return Poll::Ready(frame);
-        }
+        // First, or a watch that always has events would never end.
         while let Poll::Ready(Some(due)) = self.dues.poll_next_unpin(cx) {
             match due {
                 Due::Bookmark if self.bookmark < self.end => {
@@ -154,7 +151,8 @@ impl Stream for Frames {
                 }
             }
         }
-        Poll::Pending
+        let event = ready!(self.events.poll_next(cx));
+        Poll::Ready(event.map(|event| event.and_then(|event| self.event(event)).unwrap_or_else(|status| self.error(&status))))
     }
 }
 
