@@ -56,55 +56,38 @@ impl Rung {
 
 /// The bells of all who follow a resource, by what they want to hear of.
 #[derive(Debug, Default)]
-pub struct Bells {
-    everything: Slab<Arc<Bell>>,
-    some: HashMap<Interest, Slab<Arc<Bell>>>,
-}
+pub struct Bells(HashMap<Interest, Slab<Arc<Bell>>>);
 
 impl Bells {
     /// Hangs a bell up, for which the change `pending` waits already. Returns it and where it hangs.
     pub fn hang(&mut self, interest: &Interest, pending: Option<u64>) -> (Arc<Bell>, usize) {
         let bell = Arc::new(Bell { waker: AtomicWaker::new(), pending: AtomicU64::new(pending.unwrap_or(NONE)) });
-        let bells = match interest {
-            Interest::Everything => &mut self.everything,
-            some => self.some.entry(some.clone()).or_default(),
-        };
-        let place = bells.insert(bell.clone());
+        let place = self.0.entry(interest.clone()).or_default().insert(bell.clone());
         (bell, place)
     }
 
     /// Takes down what hangs there.
     pub fn take_down(&mut self, interest: &Interest, place: usize) {
-        match interest {
-            Interest::Everything => drop(self.everything.try_remove(place)),
-            some => {
-                let Some(bells) = self.some.get_mut(some) else { return };
-                bells.try_remove(place);
-                if bells.is_empty() {
-                    self.some.remove(some);
-                }
-            }
+        let Some(bells) = self.0.get_mut(interest) else { return };
+        bells.try_remove(place);
+        if bells.is_empty() {
+            self.0.remove(interest);
         }
     }
 
     /// Whether anybody wants to hear of particular changes only.
     pub fn particular(&self) -> bool {
-        !self.some.is_empty()
+        self.0.len() > usize::from(self.0.contains_key(&Interest::Everything))
     }
 
     /// Remembers a change of this number for those with just this interest. They are to be rung.
     pub fn remember(&self, interest: &Interest, number: u64, rung: &mut Rung) {
-        let bells = match interest {
-            Interest::Everything => Some(&self.everything),
-            some => self.some.get(some),
-        };
-        let waiting = bells.into_iter().flatten().map(|(_, bell)| bell).filter(|bell| bell.remember(number));
+        let waiting = self.0.get(interest).into_iter().flatten().map(|(_, bell)| bell).filter(|bell| bell.remember(number));
         rung.0.extend(waiting.cloned());
     }
 
     /// Takes all bells down, to be rung for the last time.
     pub fn take_all_down(&mut self) -> Rung {
-        let Self { everything, some } = std::mem::take(self);
-        Rung(some.into_values().chain([everything]).flatten().map(|(_, bell)| bell).filter(|bell| bell.remember(0)).collect())
+        Rung(std::mem::take(&mut self.0).into_values().flatten().map(|(_, bell)| bell).filter(|bell| bell.remember(0)).collect())
     }
 }

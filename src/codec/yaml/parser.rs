@@ -252,11 +252,17 @@ impl Parser<'_> {
         self.open.pop();
     }
 
-    /// The token at hand is passed and the next is looked at: its line, and whether it is one of those.
-    fn after(&mut self, ends: fn(&Token) -> bool) -> Parsed<(usize, bool)> {
-        self.scanner.take()?;
+    /// Passes the token at hand and reads the node behind it, which is empty before one of those tokens. What is empty in a block
+    /// is on the line of what was passed, in a flow on that of what follows.
+    fn node_behind(&mut self, ends: fn(&Token) -> bool, block: bool, loose: bool) -> Parsed<()> {
+        let passed = self.scanner.take()?.line;
         let Lexeme { token, line } = self.scanner.peek()?;
-        Ok((*line, ends(token)))
+        let line = if block { passed } else { *line };
+        if ends(token) {
+            self.empty(line);
+            return Ok(());
+        }
+        self.node(block, loose)
     }
 
     fn block_item(&mut self) -> Parsed<()> {
@@ -265,10 +271,7 @@ impl Parser<'_> {
         match token {
             Token::BlockEntry => {
                 self.states.push(State::BlockItem);
-                match self.after(|token| matches!(token, Token::BlockEntry | Token::BlockEnd))? {
-                    (_, true) => self.empty(line),
-                    _ => self.node(true, false)?,
-                }
+                self.node_behind(|token| matches!(token, Token::BlockEntry | Token::BlockEnd), true, false)?;
             }
             Token::BlockEnd => {
                 self.scanner.take()?;
@@ -280,18 +283,12 @@ impl Parser<'_> {
     }
 
     fn loose_item(&mut self) -> Parsed<()> {
-        let Lexeme { token, line } = self.scanner.peek()?;
-        let line = *line;
-        if *token != Token::BlockEntry {
+        if self.scanner.peek()?.token != Token::BlockEntry {
             self.close();
             return Ok(());
         }
         self.states.push(State::LooseItem);
-        match self.after(|token| matches!(token, Token::BlockEntry | Token::Key | Token::Value | Token::BlockEnd))? {
-            (_, true) => self.empty(line),
-            _ => self.node(true, false)?,
-        }
-        Ok(())
+        self.node_behind(|token| matches!(token, Token::BlockEntry | Token::Key | Token::Value | Token::BlockEnd), true, false)
     }
 
     fn block_key(&mut self) -> Parsed<()> {
@@ -300,10 +297,7 @@ impl Parser<'_> {
         match token {
             Token::Key => {
                 self.states.push(State::BlockValue);
-                match self.after(|token| matches!(token, Token::Key | Token::Value | Token::BlockEnd))? {
-                    (_, true) => self.empty(line),
-                    _ => self.node(true, true)?,
-                }
+                self.node_behind(|token| matches!(token, Token::Key | Token::Value | Token::BlockEnd), true, true)?;
             }
             Token::BlockEnd => {
                 self.scanner.take()?;
@@ -322,11 +316,7 @@ impl Parser<'_> {
             self.empty(line);
             return Ok(());
         }
-        match self.after(|token| matches!(token, Token::Key | Token::Value | Token::BlockEnd))? {
-            (_, true) => self.empty(line),
-            _ => self.node(true, true)?,
-        }
-        Ok(())
+        self.node_behind(|token| matches!(token, Token::Key | Token::Value | Token::BlockEnd), true, true)
     }
 
     fn flow_item(&mut self, first: bool) -> Parsed<()> {
@@ -374,8 +364,8 @@ impl Parser<'_> {
         self.states.push(State::PairEnd);
         let Lexeme { token, line } = self.scanner.peek()?;
         let line = *line;
-        if *token == Token::Value && !self.after(|token| matches!(token, Token::FlowEntry | Token::FlowSequenceEnd))?.1 {
-            return self.node(false, false);
+        if *token == Token::Value {
+            return self.node_behind(|token| matches!(token, Token::FlowEntry | Token::FlowSequenceEnd), false, false);
         }
         self.empty(line);
         Ok(())
@@ -395,10 +385,7 @@ impl Parser<'_> {
             }
             Token::Key => {
                 self.states.push(State::FlowValue { absent: false });
-                match self.after(|token| matches!(token, Token::Value | Token::FlowEntry | Token::FlowMappingEnd))? {
-                    (line, true) => self.empty(line),
-                    _ => self.node(false, false)?,
-                }
+                self.node_behind(|token| matches!(token, Token::Value | Token::FlowEntry | Token::FlowMappingEnd), false, false)?;
             }
             _ => {
                 self.states.push(State::FlowValue { absent: true });
@@ -411,13 +398,9 @@ impl Parser<'_> {
     fn flow_value(&mut self, absent: bool) -> Parsed<()> {
         self.states.push(State::FlowKey { first: false });
         let Lexeme { token, line } = self.scanner.peek()?;
-        let mut line = *line;
+        let line = *line;
         if !absent && *token == Token::Value {
-            let (after, ends) = self.after(|token| matches!(token, Token::FlowEntry | Token::FlowMappingEnd))?;
-            if !ends {
-                return self.node(false, false);
-            }
-            line = after;
+            return self.node_behind(|token| matches!(token, Token::FlowEntry | Token::FlowMappingEnd), false, false);
         }
         self.empty(line);
         Ok(())

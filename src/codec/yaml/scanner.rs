@@ -394,13 +394,19 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    fn block_entry(&mut self) -> Result<(), DecodeError> {
-        if !self.in_flow() {
-            if !self.key_allowed {
-                return Err(self.fail("block sequence entries are not allowed in this context"));
-            }
-            self.indent_to(self.column, None, Token::BlockSequence, self.line)?;
+    /// Enters a block collection here, if this is not a part of a flow nor of such a collection.
+    fn begin_block(&mut self, token: Token, parts: &str) -> Result<(), DecodeError> {
+        if self.in_flow() {
+            return Ok(());
         }
+        if !self.key_allowed {
+            return Err(self.fail(&format!("{parts} are not allowed in this context")));
+        }
+        self.indent_to(self.column, None, token, self.line)
+    }
+
+    fn block_entry(&mut self) -> Result<(), DecodeError> {
+        self.begin_block(Token::BlockSequence, "block sequence entries")?;
         self.drop_key()?;
         self.key_allowed = true;
         self.push_mark(Token::BlockEntry, 1);
@@ -409,12 +415,7 @@ impl<'t> Scanner<'t> {
 
     /// A key after a question mark.
     fn key(&mut self) -> Result<(), DecodeError> {
-        if !self.in_flow() {
-            if !self.key_allowed {
-                return Err(self.fail("mapping keys are not allowed in this context"));
-            }
-            self.indent_to(self.column, None, Token::BlockMapping, self.line)?;
-        }
+        self.begin_block(Token::BlockMapping, "mapping keys")?;
         self.drop_key()?;
         self.key_allowed = !self.in_flow();
         self.push_mark(Token::Key, 1);
@@ -432,12 +433,7 @@ impl<'t> Scanner<'t> {
             self.keys[level].possible = false;
             self.key_allowed = false;
         } else {
-            if !self.in_flow() {
-                if !self.key_allowed {
-                    return Err(self.fail("mapping values are not allowed in this context"));
-                }
-                self.indent_to(self.column, None, Token::BlockMapping, self.line)?;
-            }
+            self.begin_block(Token::BlockMapping, "mapping values")?;
             self.key_allowed = !self.in_flow();
         }
         self.push_mark(Token::Value, 1);

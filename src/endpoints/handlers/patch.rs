@@ -294,8 +294,7 @@ impl PatchBody<'_> {
             }
             issues.extend(unstructured::unknown_fields(object, ty));
         } else {
-            let text = codec::json::text_of(&value);
-            let named = codec::json::Document::new(text.as_bytes()).and_then(codec::json::Document::type_meta);
+            let named = codec::json::Document::new(shown.as_bytes()).and_then(codec::json::Document::type_meta);
             let named = named.map_err(|why| refuse(&format!("couldn't get version/kind; json parse error: {}", why.0)))?;
             if named.api_version.matches('/').count() > 1 {
                 return Err(refuse(&format!("unexpected GroupVersion string: {}", named.api_version)));
