@@ -49,6 +49,13 @@ pub fn immutable(errors: &mut ErrorList, path: &Path, new: Option<&Value>, old: 
     }
 }
 
+/// The same of a text, which is empty where it is absent.
+pub fn immutable_text(errors: &mut ErrorList, path: &Path, new: &str, old: &str) {
+    if new != old {
+        errors.push(FieldError::invalid(path, new, IMMUTABLE));
+    }
+}
+
 /// Whether two values mean the same, as upstream's `equality.Semantic.DeepEqual` sees it: an absent one equals an
 /// empty list or map, at every depth.
 pub fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
@@ -78,6 +85,16 @@ fn is_empty(value: &Value) -> bool {
 mod tests {
     use super::*;
     use crate::meta::json;
+
+    #[test]
+    fn a_text_that_went_shows_as_empty() {
+        let (mut errors, path) = (Vec::new(), Path::new("handler"));
+        immutable_text(&mut errors, &path, "a", "a");
+        immutable_text(&mut errors, &path, "", "a");
+        immutable(&mut errors, &path, None, Some(&json!("a")));
+        let told = errors.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(told, [r#"handler: Invalid value: "": field is immutable"#, "handler: Invalid value: null: field is immutable"]);
+    }
 
     #[test]
     fn absent_and_empty_are_the_same() {

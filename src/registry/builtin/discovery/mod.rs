@@ -8,7 +8,7 @@ use crate::meta::Value;
 use crate::meta::{ErrorList, FieldError, Object, Path, names};
 use crate::registry::builtin::defaults::{fill, parts};
 use crate::registry::builtin::networking::strings::ip_warning;
-use crate::registry::validation::{Fields, immutable, invalid_each, one_of, required_one_of, same, validate_labels};
+use crate::registry::validation::{Fields, immutable_text, invalid_each, one_of, required_one_of, same, validate_labels};
 use crate::registry::{Context, Strategy, Subresource};
 
 /// Bounds of a slice.
@@ -51,7 +51,7 @@ impl Strategy for EndpointSlices {
 
     fn validate_update(&self, _ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
         let mut errors = check(object, Some(old));
-        immutable(&mut errors, &Path::new("addressType"), object.field("addressType"), old.field("addressType"));
+        immutable_text(&mut errors, &Path::new("addressType"), object.str("addressType"), old.str("addressType"));
         errors
     }
 

@@ -3,7 +3,7 @@
 use super::ingress::check_resource;
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::builtin::defaults::{fill, part};
-use crate::registry::validation::{Fields, domain_prefixed_path, immutable, invalid_each, one_of};
+use crate::registry::validation::{Fields, domain_prefixed_path, immutable_text, invalid_each, one_of};
 use crate::registry::{Context, Strategy, Subresource};
 
 /// The longest name of a controller.
@@ -38,7 +38,7 @@ impl Strategy for IngressClasses {
     fn validate_update(&self, ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
         let mut errors = Vec::new();
         let path = Path::new("spec").child("controller");
-        immutable(&mut errors, &path, object.at("/spec/controller"), old.at("/spec/controller"));
+        immutable_text(&mut errors, &path, object.str_at("/spec/controller"), old.str_at("/spec/controller"));
         errors.extend(self.validate(ctx, object));
         errors
     }

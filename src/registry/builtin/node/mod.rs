@@ -2,9 +2,10 @@
 
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::builtin::core::internal;
+use crate::registry::builtin::core::node_labels;
 use crate::registry::builtin::core::pod::check_tolerations;
 use crate::registry::builtin::core::resources::{check_container_name, check_quantity};
-use crate::registry::validation::{Fields, immutable, invalid_each, validate_labels};
+use crate::registry::validation::{Fields, immutable_text, invalid_each, validate_labels};
 use crate::registry::{Context, Strategy, Subresource};
 
 /// What makes a toleration the same as another.
@@ -36,8 +37,14 @@ impl Strategy for RuntimeClasses {
 
     fn validate_update(&self, ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
         let mut errors = self.validate(ctx, object);
-        immutable(&mut errors, &Path::new("handler"), object.field("handler"), old.field("handler"));
+        immutable_text(&mut errors, &Path::new("handler"), object.str("handler"), old.str("handler"));
         errors
+    }
+
+    fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {
+        let Some(selector) = object.map("scheduling").and_then(|scheduling| scheduling.map("nodeSelector")) else { return Vec::new() };
+        let told = selector.keys().filter_map(|label| node_labels::deprecation(label));
+        told.map(|text| format!("scheduling.nodeSelector: {text}")).collect()
     }
 }
 
@@ -51,5 +58,20 @@ fn check_scheduling(errors: &mut ErrorList, path: &Path, scheduling: &Map) {
             let shown = toleration.as_object().map(|toleration| internal::json("Toleration", toleration)).unwrap_or_default();
             errors.push(FieldError::duplicate(&path.index(index), shown));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::json;
+
+    #[test]
+    fn labels_of_old_are_warned_of() {
+        let class = |label: &str| json!({"scheduling": {"nodeSelector": {label: "a"}}});
+        let warnings = |tree: Value| RuntimeClasses.warnings(&Object::from_value(tree).expect("an object"), None);
+        let text = r#"scheduling.nodeSelector: deprecated since v1.14; use "kubernetes.io/arch" instead"#;
+        assert_eq!(warnings(class("beta.kubernetes.io/arch")), [text]);
+        assert!(warnings(class("kubernetes.io/arch")).is_empty() && warnings(json!({"handler": "a"})).is_empty());
     }
 }

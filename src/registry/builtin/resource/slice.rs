@@ -5,7 +5,7 @@ use super::{check_label, check_size, check_unique};
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names, time};
 use crate::registry::builtin::core::pod::{check_csi_driver_name, check_node_selector};
 use crate::registry::builtin::defaults::{fill, parts};
-use crate::registry::validation::{Fields, immutable, invalid_each};
+use crate::registry::validation::{Fields, immutable, immutable_text, invalid_each};
 use crate::registry::{Context, Strategy, Subresource};
 
 /// The most devices of a slice, and of one whose devices have taints or consume counters.
@@ -62,13 +62,9 @@ fn check(object: &Object, old: Option<&Object>) -> ErrorList {
         errors.push(FieldError::invalid(&pool_path.child("generation"), generation, "must be greater than or equal to zero"));
     }
     if let Some(old) = old {
-        for (at, path) in [
-            ("/spec/pool/name", pool_path.child("name")),
-            ("/spec/driver", path.child("driver")),
-            ("/spec/nodeName", path.child("nodeName")),
-        ] {
-            immutable(&mut errors, &path, object.at(at), old.at(at));
-        }
+        immutable_text(&mut errors, &pool_path.child("name"), object.str_at("/spec/pool/name"), old.str_at("/spec/pool/name"));
+        immutable_text(&mut errors, &path.child("driver"), object.str_at("/spec/driver"), old.str_at("/spec/driver"));
+        immutable(&mut errors, &path.child("nodeName"), object.at("/spec/nodeName"), old.at("/spec/nodeName"));
     }
     check_place(&mut errors, &path, spec);
     if spec.field("sharedCounters").is_some() && spec.field("devices").is_some() {

@@ -1,11 +1,9 @@
 //! CSIStorageCapacities: how much a class of storage has left in a part of the cluster.
 
-use crate::meta::Value;
-
 use crate::meta::{ErrorList, FieldError, Object, Path, names};
 use crate::registry::builtin::quantity::quantity;
 use crate::registry::validation::{
-    Fields, IMMUTABLE, NOT_NEGATIVE, SelectorOptions, immutable, invalid_each, same, validate_label_selector,
+    Fields, IMMUTABLE, NOT_NEGATIVE, SelectorOptions, immutable_text, invalid_each, same, validate_label_selector,
 };
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -25,7 +23,7 @@ impl Strategy for CsiStorageCapacities {
             errors.push(FieldError::invalid(&Path::new("nodeTopology"), new.cloned().unwrap_or_default(), IMMUTABLE));
         }
         let key = "storageClassName";
-        immutable(&mut errors, &Path::new(key), Some(&object.str(key).into()), Some(&Value::from(old.str(key))));
+        immutable_text(&mut errors, &Path::new(key), object.str(key), old.str(key));
         errors
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::builtin::defaults::fill;
-use crate::registry::validation::{Fields, immutable, invalid_each, one_of, same};
+use crate::registry::validation::{Fields, immutable, immutable_text, invalid_each, one_of, same};
 use crate::registry::{Context, Strategy, Subresource};
 
 /// Bounds of parameters: how many, and keys and values together in bytes.
@@ -40,7 +40,9 @@ impl Strategy for StorageClasses {
 
     fn validate_update(&self, ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
         let mut errors = self.validate(ctx, object);
-        for key in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+        immutable(&mut errors, &Path::new("parameters"), object.field("parameters"), old.field("parameters"));
+        immutable_text(&mut errors, &Path::new("provisioner"), object.str("provisioner"), old.str("provisioner"));
+        for key in ["reclaimPolicy", "volumeBindingMode"] {
             immutable(&mut errors, &Path::new(key), object.field(key), old.field(key));
         }
         errors
