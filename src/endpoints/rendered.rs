@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use moka::sync::Cache;
@@ -17,11 +17,14 @@ use crate::storage::{Revision, Stored};
 /// Bytes that are kept, about. What is asked for most often stays when there is more.
 const MAX_BYTES: u64 = 80 << 20;
 
-/// What was not asked for so long is dropped.
+/// What was not asked for so long is dropped. What is at hand is not asked for: if it is in use it is rendered again.
 const MAX_IDLE: Duration = Duration::from_secs(300);
 
 /// What an object costs besides its JSON: the cells of its row, the books of the cache.
 const OVERHEAD: usize = 512;
+
+/// How many objects are found without asking the cache.
+const AT_HAND: usize = 1 << 15;
 
 /// An object as lists show it.
 #[derive(Debug)]
@@ -103,21 +106,55 @@ impl Served {
     }
 }
 
+/// Where what the cache gave last is found again. Its books of who asked for what take longer than copying an object does, so a
+/// list of many that are all there would mostly keep books. What the cache drops is gone from here.
+#[derive(Debug, Default)]
+struct AtHand(OnceLock<Box<[Place]>>);
+
+/// What was put there last, as long as it is cached.
+type Place = Mutex<(Key, Weak<Rendered>)>;
+
+impl AtHand {
+    fn get(&self, key: Key) -> Option<Arc<Rendered>> {
+        let there = self.place(key).lock().unwrap_or_else(PoisonError::into_inner);
+        if there.0 == key { there.1.upgrade() } else { None }
+    }
+
+    fn put(&self, key: Key, rendered: &Arc<Rendered>) {
+        *self.place(key).lock().unwrap_or_else(PoisonError::into_inner) = (key, Arc::downgrade(rendered));
+    }
+
+    /// Revisions that follow each other have places that do.
+    fn place(&self, (_, revision): Key) -> &Place {
+        let places = self.0.get_or_init(|| (0..AT_HAND).map(|_| Place::default()).collect());
+        &places[revision.unsigned_abs() as usize % AT_HAND]
+    }
+}
+
 /// Rendered objects, by what they show.
 #[derive(Debug)]
-pub struct RenderedCache(Cache<Key, Arc<Rendered>>);
+pub struct RenderedCache {
+    all: Cache<Key, Arc<Rendered>>,
+    at_hand: AtHand,
+}
 
 impl Default for RenderedCache {
     fn default() -> Self {
         let weigh = |_: &Key, rendered: &Arc<Rendered>| u32::try_from(rendered.json.len() + OVERHEAD).unwrap_or(u32::MAX);
-        Self(Cache::builder().weigher(weigh).max_capacity(MAX_BYTES).time_to_idle(MAX_IDLE).build())
+        let all = Cache::builder().weigher(weigh).max_capacity(MAX_BYTES).time_to_idle(MAX_IDLE).build();
+        Self { all, at_hand: AtHand::default() }
     }
 }
 
 impl RenderedCache {
     /// The object if it was rendered.
     pub fn get(&self, of: Served, stored: &Stored) -> Option<Arc<Rendered>> {
-        self.0.get(&of.key(stored))
+        let key = of.key(stored);
+        self.at_hand.get(key).or_else(|| {
+            let found = self.all.get(&key)?;
+            self.at_hand.put(key, &found);
+            Some(found)
+        })
     }
 
     /// Appends the JSON of a message that is not there yet, without kind and apiVersion, and keeps it.
@@ -126,13 +163,13 @@ impl RenderedCache {
     /// As [`protobuf::to_json`]; what was appended is then of no use.
     pub fn render(&self, of: Served, stored: &Stored, message: Message, out: &mut Vec<u8>) -> Result<(), DecodeError> {
         let rendered = Rendered::append(message, stored.written_at(), out)?;
-        self.0.insert(of.key(stored), Arc::new(rendered));
+        self.all.insert(of.key(stored), Arc::new(rendered));
         Ok(())
     }
 
     /// Lets go of what was not asked for lately.
     pub fn sweep(&self) {
-        self.0.run_pending_tasks();
+        self.all.run_pending_tasks();
     }
 }
 
@@ -154,6 +191,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_at_hand_is_what_the_cache_has() {
+        let (at_hand, far) = (AtHand::default(), 7 + AT_HAND as Revision);
+        let rendered = |json: &str| Arc::new(Rendered { json: json.as_bytes().into(), metadata: 0..0, cells: OnceLock::new() });
+        let (one, other) = (rendered("1"), rendered("2"));
+        assert!(at_hand.get((1, 7)).is_none());
+        at_hand.put((1, 7), &one);
+        assert!(at_hand.get((1, 7)).is_some_and(|found| Arc::ptr_eq(&found, &one)));
+        assert!(at_hand.get((2, 7)).is_none(), "another object of that revision");
+        assert!(at_hand.get((1, far)).is_none(), "another revision with that place");
+        at_hand.put((1, far), &other);
+        assert!(at_hand.get((1, far)).is_some_and(|found| Arc::ptr_eq(&found, &other)));
+        assert!(at_hand.get((1, 7)).is_none(), "its place was taken");
+        drop(other);
+        assert!(at_hand.get((1, far)).is_none(), "it was dropped");
+    }
+
+    #[test]
     fn what_is_kept_is_what_was_rendered_and_its_metadata_are_part_of_it() {
         let (cache, of) = (RenderedCache::default(), Served::new(&Gvr::new("", "v1", "things")));
         let mut with_metadata = 0;
@@ -170,6 +224,7 @@ mod tests {
             cache.render(of, &stored, message, &mut first).expect("valid");
             let kept = cache.get(of, &stored).expect("it is kept");
             assert_eq!(first, [b"before", &*kept.json].concat(), "{gvk}");
+            assert!(cache.get(of, &stored).is_some_and(|again| Arc::ptr_eq(&again, &kept)), "{gvk}");
             if let Some(part) = kept.metadata() {
                 protobuf::metadata_to_json(&bytes, ty, Some(7), &mut metadata).expect("valid");
                 assert_eq!(String::from_utf8_lossy(part), String::from_utf8_lossy(&metadata), "{gvk}");
