@@ -138,8 +138,14 @@ func (o *options) check() error {
 	default:
 		return fmt.Errorf("-store: there is no store %q", o.store)
 	}
+	labels := map[string]bool{against: o.against != ""}
 	for i := range o.servers {
 		paths = append(paths, &o.servers[i].path)
+		if label := o.servers[i].label; labels[label] {
+			return fmt.Errorf("two servers are called %q: LABEL=BINARY gives one another name", label)
+		} else {
+			labels[label] = true
+		}
 	}
 	if o.against != "" {
 		paths = append(paths, &o.against)

@@ -15,7 +15,7 @@ use crate::registry::table;
 use crate::storage::{Revision, Stored};
 
 /// Bytes that are kept, about. What is asked for most often stays when there is more.
-const MAX_BYTES: u64 = 80 << 20;
+const MAX_BYTES: u64 = 192 << 20;
 
 /// What was not asked for so long is dropped. What is at hand is not asked for: if it is in use it is rendered again.
 const MAX_IDLE: Duration = Duration::from_secs(300);
@@ -23,12 +23,16 @@ const MAX_IDLE: Duration = Duration::from_secs(300);
 /// What an object costs besides its JSON: the cells of its row, the books of the cache.
 const OVERHEAD: usize = 512;
 
-/// How many objects are found without asking the cache.
-const AT_HAND: usize = 1 << 15;
+/// How many objects are found without asking the cache: as many as are kept, if they are of the usual size.
+const AT_HAND: usize = 1 << 17;
+
+/// How many places for these are made at once.
+const STRETCH: usize = 1 << 12;
 
 /// An object as lists show it.
 #[derive(Debug)]
 pub struct Rendered {
+    revision: Revision,
     /// Without kind and apiVersion.
     pub json: Box<[u8]>,
     metadata: Range<usize>,
@@ -37,12 +41,12 @@ pub struct Rendered {
 
 impl Rendered {
     /// Appends the JSON of a message, and keeps a copy.
-    fn append(message: Message, revision: Option<Revision>, out: &mut Vec<u8>) -> Result<Self, DecodeError> {
+    fn append(stored: &Stored, message: Message, out: &mut Vec<u8>) -> Result<Self, DecodeError> {
         let begun = out.len();
-        let metadata = protobuf::to_json(message.bytes, message.ty, "", "", revision, out)?;
+        let metadata = protobuf::to_json(message.bytes, message.ty, "", "", stored.written_at(), out)?;
         let shown = table::shows_metadata(message.ty) && !metadata.is_empty();
         let metadata = if shown { metadata.start - begun..metadata.end - begun } else { 0..0 };
-        Ok(Self { json: out[begun..].into(), metadata, cells: OnceLock::new() })
+        Ok(Self { revision: stored.mod_revision, json: out[begun..].into(), metadata, cells: OnceLock::new() })
     }
 
     /// The JSON of the metadata, where they are shown alone as they are shown with the object.
@@ -85,8 +89,8 @@ impl Share {
     }
 }
 
-/// Which object: a hash of the served resource and the key, at a revision.
-type Key = (u64, Revision);
+/// Which object: a hash of the served resource and the key.
+type Key = u64;
 
 /// A hash of the resource that objects are served as.
 #[derive(Clone, Copy, Debug)]
@@ -102,36 +106,37 @@ impl Served {
     fn key(self, stored: &Stored) -> Key {
         let mut hasher = DefaultHasher::new();
         (self.0, &stored.key).hash(&mut hasher);
-        (hasher.finish(), stored.mod_revision)
+        hasher.finish()
     }
 }
 
 /// Where what the cache gave last is found again. Its books of who asked for what take longer than copying an object does, so a
 /// list of many that are all there would mostly keep books. What the cache drops is gone from here.
 #[derive(Debug, Default)]
-struct AtHand(OnceLock<Box<[Place]>>);
+struct AtHand([OnceLock<Box<[Place]>>; AT_HAND / STRETCH]);
 
 /// What was put there last, as long as it is cached.
 type Place = Mutex<(Key, Weak<Rendered>)>;
 
 impl AtHand {
-    fn get(&self, key: Key) -> Option<Arc<Rendered>> {
-        let there = self.place(key).lock().unwrap_or_else(PoisonError::into_inner);
-        if there.0 == key { there.1.upgrade() } else { None }
+    fn get(&self, key: Key, revision: Revision) -> Option<Arc<Rendered>> {
+        let there = self.place(revision).lock().unwrap_or_else(PoisonError::into_inner);
+        if there.0 == key { there.1.upgrade().filter(|rendered| rendered.revision == revision) } else { None }
     }
 
     fn put(&self, key: Key, rendered: &Arc<Rendered>) {
-        *self.place(key).lock().unwrap_or_else(PoisonError::into_inner) = (key, Arc::downgrade(rendered));
+        *self.place(rendered.revision).lock().unwrap_or_else(PoisonError::into_inner) = (key, Arc::downgrade(rendered));
     }
 
     /// Revisions that follow each other have places that do.
-    fn place(&self, (_, revision): Key) -> &Place {
-        let places = self.0.get_or_init(|| (0..AT_HAND).map(|_| Place::default()).collect());
-        &places[revision.unsigned_abs() as usize % AT_HAND]
+    fn place(&self, revision: Revision) -> &Place {
+        let number = revision.unsigned_abs() as usize % AT_HAND;
+        let stretch = self.0[number / STRETCH].get_or_init(|| (0..STRETCH).map(|_| Place::default()).collect());
+        &stretch[number % STRETCH]
     }
 }
 
-/// Rendered objects, by what they show.
+/// Rendered objects, each as it was at one revision.
 #[derive(Debug)]
 pub struct RenderedCache {
     all: Cache<Key, Arc<Rendered>>,
@@ -149,20 +154,21 @@ impl Default for RenderedCache {
 impl RenderedCache {
     /// The object if it was rendered.
     pub fn get(&self, of: Served, stored: &Stored) -> Option<Arc<Rendered>> {
-        let key = of.key(stored);
-        self.at_hand.get(key).or_else(|| {
-            let found = self.all.get(&key)?;
+        let (key, revision) = (of.key(stored), stored.mod_revision);
+        self.at_hand.get(key, revision).or_else(|| {
+            let found = self.all.get(&key).filter(|rendered| rendered.revision == revision)?;
             self.at_hand.put(key, &found);
             Some(found)
         })
     }
 
-    /// Appends the JSON of a message that is not there yet, without kind and apiVersion, and keeps it.
+    /// Appends the JSON of a message that is not there yet, without kind and apiVersion, and keeps it in place of what the object was
+    /// before.
     ///
     /// # Errors
     /// As [`protobuf::to_json`]; what was appended is then of no use.
     pub fn render(&self, of: Served, stored: &Stored, message: Message, out: &mut Vec<u8>) -> Result<(), DecodeError> {
-        let rendered = Rendered::append(message, stored.written_at(), out)?;
+        let rendered = Rendered::append(stored, message, out)?;
         self.all.insert(of.key(stored), Arc::new(rendered));
         Ok(())
     }
@@ -187,24 +193,24 @@ mod tests {
             share.take(1 << 20);
             shown += 1;
         }
-        assert_eq!(shown, 80);
+        assert_eq!(shown, 192);
     }
 
     #[test]
     fn what_is_at_hand_is_what_the_cache_has() {
         let (at_hand, far) = (AtHand::default(), 7 + AT_HAND as Revision);
-        let rendered = |json: &str| Arc::new(Rendered { json: json.as_bytes().into(), metadata: 0..0, cells: OnceLock::new() });
-        let (one, other) = (rendered("1"), rendered("2"));
-        assert!(at_hand.get((1, 7)).is_none());
-        at_hand.put((1, 7), &one);
-        assert!(at_hand.get((1, 7)).is_some_and(|found| Arc::ptr_eq(&found, &one)));
-        assert!(at_hand.get((2, 7)).is_none(), "another object of that revision");
-        assert!(at_hand.get((1, far)).is_none(), "another revision with that place");
-        at_hand.put((1, far), &other);
-        assert!(at_hand.get((1, far)).is_some_and(|found| Arc::ptr_eq(&found, &other)));
-        assert!(at_hand.get((1, 7)).is_none(), "its place was taken");
+        let rendered = |revision| Arc::new(Rendered { revision, json: [].into(), metadata: 0..0, cells: OnceLock::new() });
+        let (one, other) = (rendered(7), rendered(far));
+        assert!(at_hand.get(1, 7).is_none());
+        at_hand.put(1, &one);
+        assert!(at_hand.get(1, 7).is_some_and(|found| Arc::ptr_eq(&found, &one)));
+        assert!(at_hand.get(2, 7).is_none(), "another object of that revision");
+        assert!(at_hand.get(1, far).is_none(), "another revision with that place");
+        at_hand.put(1, &other);
+        assert!(at_hand.get(1, far).is_some_and(|found| Arc::ptr_eq(&found, &other)));
+        assert!(at_hand.get(1, 7).is_none(), "its place was taken");
         drop(other);
-        assert!(at_hand.get((1, far)).is_none(), "it was dropped");
+        assert!(at_hand.get(1, far).is_none(), "it was dropped");
     }
 
     #[test]
@@ -232,7 +238,13 @@ mod tests {
             } else {
                 assert_eq!(gvk.kind, "DaemonSet");
             }
-            assert!(cache.get(of, &Stored { mod_revision: 8, ..stored }).is_none(), "another revision is another object");
+            let next = Stored { mod_revision: 8, ..stored.clone() };
+            assert!(cache.get(of, &next).is_none(), "another revision is another object");
+            cache.render(of, &next, message, &mut Vec::new()).expect("valid");
+            let before = Arc::downgrade(&kept);
+            drop(kept);
+            cache.sweep();
+            assert!(cache.get(of, &next).is_some() && before.upgrade().is_none(), "what it was before goes");
         }
         assert!(with_metadata > 20, "{with_metadata}");
     }

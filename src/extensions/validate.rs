@@ -13,7 +13,7 @@ use super::validate_schema::{self, SchemaRules};
 use super::{approval, shown};
 use crate::meta::names;
 use crate::meta::{ErrorList, FieldError, Object, Path};
-use crate::registry::validation::{Fields, IMMUTABLE, same};
+use crate::registry::validation::{Fields, immutable_text, same};
 
 /// How many fields objects may be selected by.
 const MAX_SELECTABLE_FIELDS: usize = 8;
@@ -405,8 +405,6 @@ fn immutable_fields(errors: &mut ErrorList, object: &Object, old: &Object, names
     let fixed = [(names, "scope"), (names, "names.kind"), (true, "group"), (true, "names.plural")];
     for (_, field) in fixed.into_iter().filter(|(is_fixed, _)| *is_fixed) {
         let pointer = format!("/spec/{}", field.replace('.', "/"));
-        if object.str_at(&pointer) != old.str_at(&pointer) {
-            errors.push(FieldError::invalid(&Path::new("spec").child(field), object.str_at(&pointer), IMMUTABLE));
-        }
+        immutable_text(errors, &Path::new("spec").child(field), object.str_at(&pointer), old.str_at(&pointer));
     }
 }

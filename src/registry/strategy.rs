@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::auth::User;
 use crate::meta::names::Problems;
 use crate::meta::selector::FieldReader;
-use crate::meta::{ErrorList, FieldError, Object, Path};
+use crate::meta::{ErrorList, Object};
 
 use super::store::Incomplete;
 use super::table::TablePrinter;
@@ -226,9 +226,4 @@ pub fn text_or<'a>(object: &'a dyn FieldReader, field: &str, absent: &'static st
         text if text.is_empty() => Cow::Borrowed(absent),
         text => text,
     }
-}
-
-/// The error for a field that may not change, if it did (apimachinery `ValidateImmutableField`).
-pub fn immutable(path: &Path, new: Option<&crate::meta::Value>, old: Option<&crate::meta::Value>) -> Option<FieldError> {
-    (new != old).then(|| FieldError::invalid(path, new.cloned().unwrap_or_default(), "field is immutable"))
 }

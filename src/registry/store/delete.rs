@@ -41,6 +41,12 @@ struct Overtaken {
     marked: Option<Live>,
 }
 
+impl Overtaken {
+    fn by(standing: Option<Stored>) -> Self {
+        Self { standing, marked: None }
+    }
+}
+
 /// What a delete does to the object before it.
 enum Step {
     /// It is already on its way; nothing changes.
@@ -149,7 +155,7 @@ impl Store {
         if !ctx.dry_run && value != stored.value {
             match self.put(&stored.key, value.clone(), revision).await? {
                 Txn::Done(done) => revision = done,
-                Txn::Failed(standing) => return Ok(Err(Overtaken { standing, marked: None })),
+                Txn::Failed(standing) => return Ok(Err(Overtaken::by(standing))),
             }
         }
         object.set_resource_version(&revision.to_string());
@@ -167,7 +173,7 @@ impl Store {
         if !ctx.dry_run {
             match self.erase(&stored).await? {
                 Txn::Done(revision) => object.set_resource_version(&revision.to_string()),
-                Txn::Failed(standing) => return Ok(Err(Overtaken { standing, marked: None })),
+                Txn::Failed(standing) => return Ok(Err(Overtaken::by(standing))),
             }
             if let Some(hooks) = &self.resource.hooks {
                 hooks.deleted(&object).await;

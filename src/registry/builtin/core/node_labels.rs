@@ -19,6 +19,12 @@ pub fn deprecation(label: &str) -> Option<&'static str> {
     DEPRECATED.iter().find(|(name, _)| *name == label).map(|(_, text)| *text)
 }
 
+/// Warns of such labels in a selector by labels alone; `path` is where a label is shown.
+pub fn selector_warnings(selector: Option<&Map>, path: impl Fn(&str) -> String) -> impl Iterator<Item = String> {
+    let told = selector.into_iter().flat_map(Map::keys).filter_map(|label| Some((label, deprecation(label)?)));
+    told.map(move |(label, text)| format!("{}: {text}", path(label)))
+}
+
 /// Warns of such labels in one term of a node selector, and of values that no label can have where `values` asks for it.
 pub fn term_warnings(warnings: &mut Vec<String>, path: &Path, term: &Map, values: bool) {
     for (index, expression) in term.list("matchExpressions").iter().enumerate() {

@@ -42,9 +42,8 @@ impl Strategy for RuntimeClasses {
     }
 
     fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {
-        let Some(selector) = object.map("scheduling").and_then(|scheduling| scheduling.map("nodeSelector")) else { return Vec::new() };
-        let told = selector.keys().filter_map(|label| node_labels::deprecation(label));
-        told.map(|text| format!("scheduling.nodeSelector: {text}")).collect()
+        let selector = object.map("scheduling").and_then(|scheduling| scheduling.map("nodeSelector"));
+        node_labels::selector_warnings(selector, |_| "scheduling.nodeSelector".to_owned()).collect()
     }
 }
 

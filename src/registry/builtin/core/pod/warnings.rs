@@ -9,7 +9,7 @@ use crate::meta::field::go_quote;
 use crate::meta::quantity::{MILLI, Quantity};
 use crate::meta::{Map, Path, Value};
 use crate::registry::builtin::core::claim::claim_warnings;
-use crate::registry::builtin::core::node_labels::{deprecation, term_warnings};
+use crate::registry::builtin::core::node_labels::{deprecation, selector_warnings, term_warnings};
 use crate::registry::validation::{Fields, ip_warning};
 
 const DEPRECATED_ANNOTATIONS: [(&str, &str); 3] = [
@@ -102,11 +102,8 @@ impl Subject<'_> {
 
     /// Selectors by labels that nodes no longer should have, and constraints that select nothing.
     fn node_labels(&self, warnings: &mut Vec<String>) {
-        for (label, _) in self.spec.entries("nodeSelector") {
-            if let Some(text) = deprecation(label) {
-                warnings.push(format!("{}: {text}", self.spec_path.child("nodeSelector").key(label)));
-            }
-        }
+        let place = |label: &str| self.spec_path.child("nodeSelector").key(label).to_string();
+        warnings.extend(selector_warnings(self.spec.map("nodeSelector"), place));
         if let Some(affinity) = self.spec.map("affinity").and_then(|affinity| affinity.map("nodeAffinity")) {
             let path = self.spec_path.child("affinity").child("nodeAffinity");
             let (required, preferred) =
