@@ -14,7 +14,7 @@ use crate::storage::Stored;
 use super::body::Body;
 use super::list_body;
 use super::negotiate::{Form, MediaType, Output};
-use super::rendered::{Rendered, RenderedCache, Served, Share};
+use super::rendered::{Rendered, RenderedCache, Shelf};
 use super::respond;
 
 /// One of them.
@@ -90,24 +90,16 @@ impl Plain {
         let mut head = json::encode(&empty);
         head.truncate(head.len() - b"null}".len());
         head.push(b'[');
-        let (store, rendered, of) = (store.clone(), rendered.clone(), Served::new(&store.resource.gvr));
-        let mut share = Share::default();
+        let (store, mut shelf) = (store.clone(), Shelf::new(rendered.clone(), &store.resource.gvr));
         let render = move |stored: &Stored, out: &mut Vec<u8>| {
-            let begun = out.len();
-            let kept = if share.lasts() { rendered.get(of, stored) } else { None };
-            match (&kept, kept.as_deref().and_then(Rendered::metadata)) {
-                (Some(kept), _) if self.metadata.is_none() => out.extend_from_slice(&kept.json),
-                (_, Some(metadata)) if self.metadata.is_some() => table::write_partial_with(out, metadata, &api_version),
-                _ => {
-                    let message = store.message(stored)?.ok_or_else(|| unreadable(codec::DecodeError::new("it is no protobuf")))?;
-                    match self.metadata {
-                        None if !share.lasts() => self.json(message, stored, "", "", out)?,
-                        None => rendered.render(of, stored, message, out).map_err(unreadable)?,
-                        Some(_) => table::write_partial_of(out, message, stored.written_at(), &api_version).map_err(unreadable)?,
-                    }
-                }
+            let message = || store.message(stored)?.ok_or_else(|| unreadable(codec::DecodeError::new("it is no protobuf")));
+            if self.metadata.is_none() {
+                return shelf.object(stored, message, out);
             }
-            share.take(out.len() - begun);
+            match shelf.metadata(stored, message)?.as_deref().and_then(Rendered::metadata) {
+                Some(metadata) => table::write_partial_with(out, metadata, &api_version),
+                None => table::write_partial_of(out, message()?, stored.written_at(), &api_version).map_err(unreadable)?,
+            }
             Ok(())
         };
         list_body::stream(head, page.items.clone(), b",", b"]}\n".to_vec(), render).map(Some)

@@ -21,7 +21,7 @@ use super::body::{self, Body};
 use super::list_body;
 use super::negotiate::{Form, MediaType, Output};
 use super::plain::Plain;
-use super::rendered::{RenderedCache, Served};
+use super::rendered::{RenderedCache, Shelf};
 
 /// The longest a Warning header may get in all, in bytes (apiserver `endpoints/filters/warning.go`).
 const WARNINGS_MAX_BYTES: usize = 4 * 1024;
@@ -136,12 +136,12 @@ impl View<'_> {
         format.head(meta, true, &mut head);
         head.extend_from_slice(format.before_row(true));
         let tail = [format.tail(false), b"\n"].concat();
-        let (store, rendered, of) = (self.store.clone(), self.rendered.clone(), Served::new(&self.resource().gvr));
+        let (store, mut shelf) = (self.store.clone(), Shelf::new(self.rendered.clone(), &self.resource().gvr));
         let render = move |stored: &Stored, out: &mut Vec<u8>| {
             let message = || store.message(stored)?.ok_or_else(|| Status::internal("a stored object is no protobuf"));
             let make = || rows.cells(message()?).map_err(unreadable);
             let show = |cells: &Cells, out: &mut Vec<u8>| rows.row(message()?, stored.written_at(), cells, out).map_err(unreadable);
-            match rendered.get(of, stored) {
+            match shelf.metadata(stored, message)? {
                 Some(kept) => match (kept.cells(make)?, kept.metadata()) {
                     (cells, Some(metadata)) if format.include == IncludeObject::Metadata => {
                         rows.row_with(cells, metadata, out);

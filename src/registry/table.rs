@@ -313,18 +313,26 @@ pub fn write_partial_of(
     revision: Option<i64>,
     api_version: &str,
 ) -> std::result::Result<(), DecodeError> {
-    if !shows_metadata(message.ty) {
-        let mut object = protobuf::decode(message.bytes, message.ty)?;
-        object.insert("kind", "DaemonSet".into());
-        if let Some(revision) = revision {
-            object.set_resource_version(&revision.to_string());
-        }
-        write_partial(out, &object, api_version);
-        return Ok(());
-    }
     open_partial(out, api_version);
-    protobuf::metadata_to_json(message.bytes, message.ty, revision, out)?;
+    write_metadata_of(out, message, revision)?;
     out.push(b'}');
+    Ok(())
+}
+
+/// Appends the JSON of the bare metadata of a stored message at a revision.
+///
+/// # Errors
+/// As [`write_partial_of`].
+pub fn write_metadata_of(out: &mut Vec<u8>, message: Message, revision: Option<i64>) -> std::result::Result<(), DecodeError> {
+    if shows_metadata(message.ty) {
+        return protobuf::metadata_to_json(message.bytes, message.ty, revision, out);
+    }
+    let mut object = protobuf::decode(message.bytes, message.ty)?;
+    object.insert("kind", "DaemonSet".into());
+    if let Some(revision) = revision {
+        object.set_resource_version(&revision.to_string());
+    }
+    json::encode_value(&bare_metadata(&object), out);
     Ok(())
 }
 
