@@ -107,6 +107,30 @@ async fn lists_by_label_and_by_page() {
 }
 
 #[tokio::test]
+async fn pages_tell_what_remains_of_the_state_they_began_with() {
+    let server = TestServer::start().await;
+    let client = server.client(ADMIN);
+    let (api, everywhere) = (Api::<ConfigMap>::namespaced(client.clone(), "default"), Api::<ConfigMap>::all(client));
+    let post = PostParams::default();
+    for name in ["a", "b", "c", "d", "e"] {
+        api.create(&post, &config(name, &[], "")).await.expect("created");
+    }
+    for (round, listed) in [&api, &everywhere].into_iter().enumerate() {
+        let all = listed.list(&ListParams::default()).await.expect("listed").items.len();
+        let (mut seen, mut params) = (0, ListParams::default().limit(2));
+        loop {
+            let page = listed.list(&params).await.expect("a page");
+            seen += page.items.len();
+            assert_eq!(page.metadata.remaining_item_count, (seen < all).then_some((all - seen) as i64));
+            api.create(&post, &config(&format!("later-{round}-{seen}"), &[], "")).await.expect("created");
+            let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) else { break };
+            params = params.continue_token(&token);
+        }
+        assert_eq!(seen, all);
+    }
+}
+
+#[tokio::test]
 async fn a_watch_tells_every_change() {
     let server = TestServer::start().await;
     let api: Api<ConfigMap> = Api::namespaced(server.client(ADMIN), "default");

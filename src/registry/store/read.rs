@@ -12,6 +12,7 @@ use crate::meta::status::Result;
 use crate::meta::{Object, Status};
 use crate::storage::{ListPage, ListRequest, Revision, StorageError, Stored, after};
 
+use super::continuation::Next;
 use super::items::{Items, Source};
 use super::{Store, continuation, index, storage_status, too_large_resource_version};
 use crate::registry::Strategy;
@@ -51,10 +52,23 @@ pub struct Page {
     pub remaining: Option<i64>,
 }
 
+impl Page {
+    /// Another page starts at `key`, with what remains.
+    fn goes_on(&mut self, key: String, prefix: &str) {
+        self.continue_token = continuation::encode(&Next { key, revision: self.revision, ahead: self.remaining }, prefix);
+    }
+}
+
+fn signed(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
 /// Where a list starts and at which revision.
 struct Start {
     key: String,
     revision: Option<Revision>,
+    /// How many objects there are from the key on, where the page before it knew.
+    ahead: Option<i64>,
     /// The page follows another one: its revision may be compacted away.
     continued: bool,
 }
@@ -200,11 +214,13 @@ impl Store {
                 continue;
             }
             // The next page begins behind this object, whether or not what is there is selected.
-            let next = after(&stored.key);
-            let mut rest = source.snapshot.range(&source.prefix, &next).peekable();
+            let key = after(&stored.key);
+            let mut rest = source.snapshot.range(&source.prefix, &key).peekable();
             if rest.peek().is_some() {
-                page.continue_token = continuation::encode(&next, &source.prefix, page.revision);
-                page.remaining = selection.is_empty().then(|| i64::try_from(rest.count()).unwrap_or(i64::MAX));
+                let all = || self.holds_alone(&source.prefix).then(|| signed(source.snapshot.len())).filter(|_| start.key.is_empty());
+                let counted = start.ahead.or_else(all).map(|ahead| (ahead - signed(items.len())).max(1));
+                page.remaining = selection.is_empty().then(|| counted.unwrap_or_else(|| signed(rest.count())));
+                page.goes_on(key, &source.prefix);
                 if let Some(cacher) = &self.cacher {
                     cacher.keep(&source.snapshot);
                 }
@@ -213,6 +229,11 @@ impl Store {
         }
         page.items = items.into();
         Ok(page)
+    }
+
+    /// Whether the cache has nothing but what is below a prefix.
+    fn holds_alone(&self, prefix: &str) -> bool {
+        self.cacher.as_ref().is_some_and(|cacher| cacher.prefix() == prefix)
     }
 
     /// The stretch of a snapshot to look through.
@@ -225,16 +246,17 @@ impl Store {
         let version = parse_resource_version(&options.resource_version)
             .map_err(|why| Status::bad_request(format!("invalid resource version: {why}")))?;
         if !options.continue_token.is_empty() {
-            let (key, revision) = continuation::decode(&options.continue_token, prefix)
+            let Next { key, revision, ahead } = continuation::decode(&options.continue_token, prefix)
                 .map_err(|status| Status::bad_request(format!("invalid continue token: {}", status.message)))?;
             if !options.resource_version.is_empty() && options.resource_version != "0" {
                 return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
             }
-            return Ok(Start { key, revision: (revision > 0).then_some(revision), continued: true });
+            let revision = (revision > 0).then_some(revision);
+            return Ok(Start { key, revision, ahead: revision.and(ahead), continued: true });
         }
         let exact =
             options.resource_version_match == "Exact" || (options.resource_version_match.is_empty() && options.limit > 0 && version > 0);
-        Ok(Start { key: String::new(), revision: exact.then_some(version), continued: false })
+        Ok(Start { key: String::new(), revision: exact.then_some(version), ahead: None, continued: false })
     }
 
     /// A page read from storage.
@@ -258,7 +280,7 @@ impl Store {
             for stored in part.items {
                 if limit > 0 && items.len() == limit {
                     let last = items.last().map_or_else(|| stored.key.clone(), |item| item.key.clone());
-                    page.continue_token = continuation::encode(&after(&last), &prefix, page.revision);
+                    page.goes_on(after(&last), &prefix);
                     page.items = items.into();
                     return Ok(page);
                 }
@@ -268,8 +290,8 @@ impl Store {
             }
             let Some(last) = last.filter(|_| more) else { break };
             if limit > 0 && items.len() >= limit {
-                page.continue_token = continuation::encode(&after(&last), &prefix, page.revision);
                 page.remaining = selection.is_empty().then_some(count - options.limit);
+                page.goes_on(after(&last), &prefix);
                 break;
             }
             request.start = after(&last);
@@ -282,7 +304,8 @@ impl Store {
         self.storage.list(request.clone()).await.map_err(|error| match error {
             StorageError::Compacted { .. } if start.continued => {
                 let mut status = Status::expired(INCONSISTENT_CONTINUE);
-                status.continue_token = continuation::encode(&start.key, &request.prefix, -1);
+                let next = Next { key: start.key.clone(), revision: -1, ahead: None };
+                status.continue_token = continuation::encode(&next, &request.prefix);
                 status
             }
             StorageError::FutureRevision { current, asked } => {
