@@ -22,7 +22,7 @@ const FRAME: usize = 16 * 1024 - 9;
 pub fn stream<I, R>(head: Vec<u8>, items: I, separator: &'static [u8], tail: Vec<u8>, render: R) -> Result<Body>
 where
     I: Iterator<Item = Result<Arc<Stored>>> + Send + 'static,
-    R: FnMut(&Stored, &mut Vec<u8>) -> Result<()> + Send + 'static,
+    R: FnMut(&Arc<Stored>, &mut Vec<u8>) -> Result<()> + Send + 'static,
 {
     let mut rest = Rest { items, separator, tail, render, first: true, done: false };
     let mut first = head;
@@ -62,7 +62,7 @@ struct Rest<I, R> {
 impl<I, R> Rest<I, R>
 where
     I: Iterator<Item = Result<Arc<Stored>>>,
-    R: FnMut(&Stored, &mut Vec<u8>) -> Result<()>,
+    R: FnMut(&Arc<Stored>, &mut Vec<u8>) -> Result<()>,
 {
     /// Renders some more items into `out`.
     fn chunk(&mut self, out: &mut Vec<u8>) -> Result<()> {
@@ -75,7 +75,7 @@ where
             if !std::mem::take(&mut self.first) {
                 out.extend_from_slice(self.separator);
             }
-            (self.render)(&*stored?, out)?;
+            (self.render)(&stored?, out)?;
         }
         Ok(())
     }

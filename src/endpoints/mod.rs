@@ -6,6 +6,7 @@ pub mod frames;
 pub mod rendered;
 pub mod handlers;
 mod list_body;
+mod lists;
 pub mod negotiate;
 mod plain;
 pub mod request_info;

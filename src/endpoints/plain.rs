@@ -1,10 +1,9 @@
 //! Representations that are made of stored bytes without a tree in between.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use crate::meta::Value;
-
-use crate::codec::{self, json, protobuf};
+use crate::codec::{self, protobuf};
 use crate::meta::status::Result;
 use crate::registry::resource::Resource;
 use crate::registry::store::{Page, Store, unreadable};
@@ -13,9 +12,9 @@ use crate::storage::Stored;
 
 use super::body::Body;
 use super::list_body;
+use super::lists;
 use super::negotiate::{Form, MediaType, Output};
 use super::rendered::{Rendered, RenderedCache, Shelf};
-use super::respond;
 
 /// One of them.
 #[derive(Clone, Copy, Debug)]
@@ -86,17 +85,15 @@ impl Plain {
         if self.metadata.is_some() && page.items.clone().next().is_none() {
             return Ok(None);
         }
-        let empty = respond::envelope(&format!("{kind}List"), &api_version, respond::list_meta(page), Value::Null);
-        let mut head = json::encode(&empty);
-        head.truncate(head.len() - b"null}".len());
-        head.push(b'[');
-        let (store, mut shelf) = (store.clone(), Shelf::new(rendered.clone(), &store.resource.gvr));
-        let render = move |stored: &Stored, out: &mut Vec<u8>| {
+        let head = lists::json_head(&format!("{kind}List"), &api_version, lists::list_meta(page));
+        let (store, mut shelf) = (store.clone(), Shelf::new(rendered.clone(), &store.resource));
+        let render = move |stored: &Arc<Stored>, out: &mut Vec<u8>| {
             let message = || store.message(stored)?.ok_or_else(|| unreadable(codec::DecodeError::new("it is no protobuf")));
             if self.metadata.is_none() {
-                return shelf.object(stored, message, out);
+                return shelf.item(stored, out, |out| item(message()?, stored, out));
             }
-            match shelf.metadata(stored, message)?.as_deref().and_then(Rendered::metadata) {
+            let bare = |out: &mut Vec<u8>| table::write_metadata_of(out, message()?, stored.written_at()).map_err(unreadable);
+            match shelf.metadata(stored, bare)?.as_deref().and_then(Rendered::metadata) {
                 Some(metadata) => table::write_partial_with(out, metadata, &api_version),
                 None => table::write_partial_of(out, message()?, stored.written_at(), &api_version).map_err(unreadable)?,
             }
@@ -122,7 +119,7 @@ impl Plain {
         let mut tail = Vec::new();
         protobuf::list_tail(&mut tail);
         let store = store.clone();
-        let render = move |stored: &Stored, out: &mut Vec<u8>| {
+        let render = move |stored: &Arc<Stored>, out: &mut Vec<u8>| {
             let message = store.message(stored)?.and_then(|message| self.revised(message, stored));
             let object = message.ok_or_else(|| unreadable(codec::DecodeError::new("it changed while it was sent")))?;
             object.write_item(out);
@@ -130,4 +127,10 @@ impl Plain {
         };
         list_body::stream(head, page.items.clone(), b"", tail, render).map(Some)
     }
+}
+
+/// Appends the item of a list: without kind and apiVersion. Tells where its metadata lie, if they are as they are shown alone.
+fn item(message: protobuf::Message, stored: &Stored, out: &mut Vec<u8>) -> Result<Range<usize>> {
+    let metadata = protobuf::to_json(message.bytes, message.ty, "", "", stored.written_at(), out).map_err(unreadable)?;
+    Ok(if table::shows_metadata(message.ty) { metadata } else { 0..0 })
 }

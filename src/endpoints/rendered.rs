@@ -7,12 +7,9 @@ use std::time::Duration;
 
 use moka::sync::Cache;
 
-use crate::codec::DecodeError;
-use crate::codec::protobuf::{self, Message};
-use crate::meta::{Gvr, status};
+use crate::meta::status::Result;
 use crate::registry::cells::Cells;
-use crate::registry::store::unreadable;
-use crate::registry::table;
+use crate::registry::resource::Resource;
 use crate::storage::{Revision, Stored};
 
 /// Bytes that are kept, about. What is asked for most often stays when there is more.
@@ -37,42 +34,27 @@ const STRETCH: usize = 1 << 12;
 #[derive(Debug)]
 pub struct Rendered {
     revision: Revision,
-    /// Without kind and apiVersion; or the bare metadata alone.
+    /// The item of a list, or the bare metadata alone.
     json: Box<[u8]>,
     whole: bool,
+    /// Where the bare metadata lie; nowhere if the item shows others.
     metadata: Range<usize>,
     cells: OnceLock<Cells>,
 }
 
 impl Rendered {
-    /// Appends the JSON of a message, and keeps a copy.
-    fn append(stored: &Stored, message: Message, out: &mut Vec<u8>) -> Result<Self, DecodeError> {
-        let begun = out.len();
-        let metadata = protobuf::to_json(message.bytes, message.ty, "", "", stored.written_at(), out)?;
-        let shown = table::shows_metadata(message.ty) && !metadata.is_empty();
-        let metadata = if shown { metadata.start - begun..metadata.end - begun } else { 0..0 };
-        Ok(Self { revision: stored.mod_revision, json: out[begun..].into(), whole: true, metadata, cells: OnceLock::new() })
-    }
-
-    /// The bare metadata alone.
-    fn bare(stored: &Stored, message: Message) -> Result<Self, DecodeError> {
-        let mut json = Vec::with_capacity(BARE_BYTES);
-        table::write_metadata_of(&mut json, message, stored.written_at())?;
-        Ok(Self { revision: stored.mod_revision, metadata: 0..json.len(), json: json.into(), whole: false, cells: OnceLock::new() })
-    }
-
-    /// The JSON without kind and apiVersion, if more than metadata was wanted before.
-    pub fn object(&self) -> Option<&[u8]> {
+    /// The item of a list, if more than metadata was wanted before.
+    fn item(&self) -> Option<&[u8]> {
         self.whole.then_some(&*self.json)
     }
 
-    /// The JSON of the bare metadata, unless the object was rendered and shows others.
+    /// The JSON of the bare metadata, unless the item shows others.
     pub fn metadata(&self) -> Option<&[u8]> {
         self.json.get(self.metadata.clone()).filter(|metadata| !metadata.is_empty())
     }
 
     /// The cells of its row, which `make` makes the first time.
-    pub fn cells<E>(&self, make: impl FnOnce() -> Result<Cells, E>) -> Result<&Cells, E> {
+    pub fn cells(&self, make: impl FnOnce() -> Result<Cells>) -> Result<&Cells> {
         match self.cells.get() {
             Some(cells) => Ok(cells),
             None => {
@@ -115,48 +97,54 @@ pub struct Shelf {
 
 impl Shelf {
     /// For a list of this resource.
-    pub fn new(cache: Arc<RenderedCache>, gvr: &Gvr) -> Self {
-        Self { cache, of: Served::new(gvr), share: Share::default() }
+    pub fn new(cache: Arc<RenderedCache>, resource: &Resource) -> Self {
+        Self { cache, of: Served::new(resource), share: Share::default() }
     }
 
-    /// Appends the JSON of an object without kind and apiVersion, and keeps it. `message` is asked for it if it is not there.
+    /// Appends the item of an object. `render` appends it if it is not there, and tells where in `out` its metadata lie, if they are as
+    /// they are shown alone.
     ///
     /// # Errors
-    /// Those of `message`, and 500 for one that cannot be read; what was appended is then of no use.
-    pub fn object<'a>(
-        &mut self,
-        stored: &Stored,
-        message: impl FnOnce() -> status::Result<Message<'a>>,
-        out: &mut Vec<u8>,
-    ) -> status::Result<()> {
+    /// Those of `render`.
+    pub fn item(&mut self, stored: &Stored, out: &mut Vec<u8>, render: impl FnOnce(&mut Vec<u8>) -> Result<Range<usize>>) -> Result<()> {
         if !self.share.lasts() {
-            let message = message()?;
-            return protobuf::to_json(message.bytes, message.ty, "", "", stored.written_at(), out).map(drop).map_err(unreadable);
+            return render(out).map(drop);
         }
         let begun = out.len();
-        match self.cache.get(self.of, stored).as_deref().and_then(Rendered::object) {
+        match self.cache.get(self.of, stored).as_deref().and_then(Rendered::item) {
             Some(json) => out.extend_from_slice(json),
-            None => self.cache.render(self.of, stored, message()?, out).map_err(unreadable)?,
+            None => {
+                let metadata = render(out)?;
+                let metadata = if metadata.is_empty() { 0..0 } else { metadata.start - begun..metadata.end - begun };
+                let revision = stored.mod_revision;
+                self.cache.keep(
+                    self.of,
+                    stored,
+                    Rendered { revision, json: out[begun..].into(), whole: true, metadata, cells: OnceLock::new() },
+                );
+            }
         }
         self.share.take(out.len() - begun);
         Ok(())
     }
 
-    /// What is kept of an object, at least its bare metadata; `None` where there is no room left for that.
+    /// What is kept of an object, at least its bare metadata, which `render` writes if nothing is; `None` where there is no room left
+    /// for that.
     ///
     /// # Errors
-    /// As [`Shelf::object`].
-    pub fn metadata<'a>(
-        &mut self,
-        stored: &Stored,
-        message: impl FnOnce() -> status::Result<Message<'a>>,
-    ) -> status::Result<Option<Arc<Rendered>>> {
+    /// Those of `render`.
+    pub fn metadata(&mut self, stored: &Stored, render: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<Option<Arc<Rendered>>> {
         if !self.share.lasts() {
             return Ok(None);
         }
         let kept = match self.cache.get(self.of, stored) {
             Some(kept) => kept,
-            None => self.cache.render_metadata(self.of, stored, message()?).map_err(unreadable)?,
+            None => {
+                let mut json = Vec::with_capacity(BARE_BYTES);
+                render(&mut json)?;
+                let (revision, metadata) = (stored.mod_revision, 0..json.len());
+                self.cache.keep(self.of, stored, Rendered { revision, json: json.into(), whole: false, metadata, cells: OnceLock::new() })
+            }
         };
         self.share.take(kept.json.len());
         Ok(Some(kept))
@@ -166,14 +154,15 @@ impl Shelf {
 /// Which object: a hash of the served resource and the key.
 type Key = u64;
 
-/// A hash of the resource that objects are served as.
+/// A hash of the resource that objects are served as, and of what a definition says of it.
 #[derive(Clone, Copy, Debug)]
 struct Served(u64);
 
 impl Served {
-    fn new(gvr: &Gvr) -> Self {
+    fn new(resource: &Resource) -> Self {
         let mut hasher = DefaultHasher::new();
-        gvr.hash(&mut hasher);
+        resource.gvr.hash(&mut hasher);
+        resource.custom.as_ref().map(|custom| custom.fingerprint()).hash(&mut hasher);
         Self(hasher.finish())
     }
 
@@ -236,29 +225,12 @@ impl RenderedCache {
         })
     }
 
-    /// Appends the JSON of a message that is not there yet, without kind and apiVersion, and keeps it in place of what was there of
-    /// the object.
-    ///
-    /// # Errors
-    /// As [`protobuf::to_json`]; what was appended is then of no use.
-    fn render(&self, of: Served, stored: &Stored, message: Message, out: &mut Vec<u8>) -> Result<(), DecodeError> {
-        self.keep(of.key(stored), &Arc::new(Rendered::append(stored, message, out)?));
-        Ok(())
-    }
-
-    /// Keeps the bare metadata of a message that is not there yet.
-    ///
-    /// # Errors
-    /// As [`protobuf::metadata_to_json`].
-    fn render_metadata(&self, of: Served, stored: &Stored, message: Message) -> Result<Arc<Rendered>, DecodeError> {
-        let rendered = Arc::new(Rendered::bare(stored, message)?);
-        self.keep(of.key(stored), &rendered);
-        Ok(rendered)
-    }
-
-    fn keep(&self, key: Key, rendered: &Arc<Rendered>) {
+    /// Keeps what was rendered in place of what was there of the object.
+    fn keep(&self, of: Served, stored: &Stored, rendered: Rendered) -> Arc<Rendered> {
+        let (key, rendered) = (of.key(stored), Arc::new(rendered));
         self.all.insert(key, rendered.clone());
-        self.at_hand.put(key, rendered);
+        self.at_hand.put(key, &rendered);
+        rendered
     }
 
     /// Lets go of what was not asked for lately.
@@ -270,9 +242,6 @@ impl RenderedCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::json;
-    use crate::meta::Gvk;
-    use crate::meta::Value;
 
     #[test]
     fn a_list_takes_no_more_than_there_is() {
@@ -301,48 +270,45 @@ mod tests {
         assert!(at_hand.get(1, far).is_none(), "it was dropped");
     }
 
+    /// A list of pods.
+    fn shelf() -> Shelf {
+        let pods = crate::schema::builtin().resources.iter().find(|decl| decl.resource == "pods").expect("pods");
+        Shelf::new(Arc::default(), &Resource::builtin(pods, crate::registry::builtin::strategy("", "pods")))
+    }
+
     #[test]
     fn what_is_kept_is_what_was_rendered() {
-        let (gvr, mut as_shown) = (Gvr::new("", "v1", "things"), 0);
-        for (number, line) in include_str!("../../tests/data/stored.jsonl").lines().enumerate() {
-            let object = serde_json::from_str::<Value>(line).expect("JSON")["object"].take();
-            let text = |key: &str| object[key].as_str().expect("a string").to_owned();
-            let gvk = Gvk::from_api_version(&text("apiVersion"), &text("kind"));
-            let ty = crate::schema::builtin().get(&gvk).expect("a kind");
-            let bytes = protobuf::encode(&json::decode(object.to_string().as_bytes(), ty).expect("valid").object, ty);
-            let message = Message { bytes: &bytes, ty };
-            let stored = Stored { key: format!("/{number}"), value: bytes.clone().into(), create_revision: 1, mod_revision: 7 };
-            let (mut whole, mut bare) = (Vec::new(), Vec::new());
-            protobuf::to_json(&bytes, ty, "", "", Some(7), &mut whole).expect("valid");
-            table::write_metadata_of(&mut bare, message, Some(7)).expect("valid");
+        let (mut shelf, stored) =
+            (shelf(), Stored { key: "/a".to_owned(), value: Default::default(), create_revision: 1, mod_revision: 7 });
+        let nothing = |_: &mut Vec<u8>| -> Result<()> { panic!("it is there") };
+        let bare = |out: &mut Vec<u8>| -> Result<()> {
+            out.extend_from_slice(b"{1}");
+            Ok(())
+        };
+        let first = shelf.metadata(&stored, bare).expect("rendered").expect("there is room");
+        assert!(first.metadata() == Some(b"{1}") && first.item().is_none());
+        let again = shelf.metadata(&stored, nothing).expect("rendered").expect("there is room");
+        assert!(Arc::ptr_eq(&first, &again));
 
-            let cache = Arc::new(RenderedCache::default());
-            let mut shelf = Shelf::new(cache.clone(), &gvr);
-            let nothing = || panic!("{gvk}: it is there");
-            let first = shelf.metadata(&stored, || Ok(message)).expect("valid").expect("there is room");
-            assert!(first.metadata() == Some(&bare) && first.object().is_none(), "{gvk}");
-            let again = shelf.metadata(&stored, nothing).expect("valid").expect("there is room");
-            assert!(Arc::ptr_eq(&first, &again), "{gvk}");
+        let mut shown = b"before ".to_vec();
+        let render = |out: &mut Vec<u8>| {
+            out.extend_from_slice(b"{m:{1},s:{}}");
+            Ok(10..13)
+        };
+        shelf.item(&stored, &mut shown, render).expect("rendered");
+        shelf.item(&stored, &mut shown, |_| panic!("it is there")).expect("rendered");
+        assert_eq!(String::from_utf8_lossy(&shown), "before {m:{1},s:{}}{m:{1},s:{}}");
+        let kept = shelf.metadata(&stored, nothing).expect("rendered").expect("there is room");
+        assert!(kept.metadata() == Some(b"{1}") && kept.item().is_some(), "the whole takes the place of the part");
 
-            let mut shown = b"before".to_vec();
-            shelf.object(&stored, || Ok(message), &mut shown).expect("valid");
-            shelf.object(&stored, nothing, &mut shown).expect("valid");
-            assert_eq!(shown, [b"before", &*whole, &*whole].concat(), "{gvk}");
-            let kept = shelf.metadata(&stored, nothing).expect("valid").expect("there is room");
-            assert_eq!(kept.object(), Some(&*whole), "{gvk}: the whole takes the place of the part");
-            match kept.metadata() {
-                Some(metadata) => assert_eq!(metadata, bare, "{gvk}"),
-                None => assert_eq!(gvk.kind, "DaemonSet", "others show what is kept"),
-            }
-            as_shown += usize::from(kept.metadata().is_some());
-
-            let next = Stored { mod_revision: 8, ..stored.clone() };
-            let before = [Arc::downgrade(&first), Arc::downgrade(&kept)];
-            drop((first, again, kept));
-            shelf.object(&next, || Ok(message), &mut Vec::new()).expect("valid");
-            cache.sweep();
-            assert!(before.iter().all(|before| before.upgrade().is_none()), "{gvk}: what it was before goes");
-        }
-        assert!(as_shown > 20, "{as_shown}");
+        let next = Stored { mod_revision: 8, ..stored.clone() };
+        let before = [Arc::downgrade(&first), Arc::downgrade(&kept)];
+        drop((first, again, kept));
+        shelf.item(&next, &mut shown, |_| Ok(0..0)).expect("rendered");
+        shelf.cache.sweep();
+        assert!(before.iter().all(|before| before.upgrade().is_none()), "what it was before goes");
+        let kept = shelf.metadata(&next, nothing).expect("rendered").expect("there is room");
+        assert_eq!(kept.metadata(), None, "the item shows others");
+        assert!(shelf.item(&Stored { key: "/b".to_owned(), ..stored }, &mut shown, |_| Err(crate::meta::Status::internal("no"))).is_err());
     }
 }

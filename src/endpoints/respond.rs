@@ -1,4 +1,4 @@
-//! Answers: an object, a list, a Status, each in the representation that was negotiated.
+//! Answers: an object or a Status in the representation that was negotiated.
 
 use std::sync::Arc;
 
@@ -9,19 +9,17 @@ use jiff::Timestamp;
 
 use crate::codec;
 use crate::meta::status::Result;
-use crate::meta::{Map, Object, Status, Value};
-use crate::registry::cells::Cells;
+use crate::meta::{Object, Status};
 use crate::registry::printers;
 use crate::registry::resource::Resource;
-use crate::registry::store::{Page, Store, reshape, unreadable};
-use crate::registry::table::{self, IncludeObject};
+use crate::registry::store::{Store, reshape, unreadable};
+use crate::registry::table::{self, Format, IncludeObject};
 use crate::storage::Stored;
 
 use super::body::{self, Body};
-use super::list_body;
 use super::negotiate::{Form, MediaType, Output};
 use super::plain::Plain;
-use super::rendered::{RenderedCache, Shelf};
+use super::rendered::RenderedCache;
 
 /// The longest a Warning header may get in all, in bytes (apiserver `endpoints/filters/warning.go`).
 const WARNINGS_MAX_BYTES: usize = 4 * 1024;
@@ -48,7 +46,7 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    fn resource(&self) -> &Resource {
+    pub(super) fn resource(&self) -> &Resource {
         &self.store.resource
     }
 
@@ -116,60 +114,39 @@ impl View<'_> {
     }
 
     /// What makes rows of stored bytes, where nothing needs trees.
-    fn rows(&self, version: &'static str) -> Option<table::Rows<'static>> {
+    pub(super) fn rows(&self, version: &'static str) -> Option<table::Rows<'static>> {
         let (resource, gvr) = (self.resource(), &self.resource().gvr);
         let printer = printers::for_resource(&gvr.group, &gvr.resource);
         let json = self.output.media == MediaType::Json && !self.output.pretty;
         if !json || !resource.stored_as_served() || printer.order().is_some() {
             return None;
         }
-        let format = table::Format { printer, api_version: meta_version(version), include: self.include, now: self.now };
+        let format = Format { printer, api_version: meta_version(version), include: self.include, now: self.now };
         Some(table::Rows::new(format, gvr, &resource.gvk, resource.storage_ty()))
     }
 
-    /// The body of a Table, row by row; `None` where it takes trees, or is empty.
-    fn table_list(&self, page: &Page, version: &'static str) -> Result<Option<Body>> {
-        let Some(rows) = self.rows(version).filter(|_| page.items.clone().next().is_some()) else { return Ok(None) };
-        let (mut head, format, revision) = (Vec::new(), rows.format(), page.revision.to_string());
-        let meta =
-            table::ListMeta { resource_version: &revision, continue_token: &page.continue_token, remaining_item_count: page.remaining };
-        format.head(meta, true, &mut head);
-        head.extend_from_slice(format.before_row(true));
-        let tail = [format.tail(false), b"\n"].concat();
-        let (store, mut shelf) = (self.store.clone(), Shelf::new(self.rendered.clone(), &self.resource().gvr));
-        let render = move |stored: &Stored, out: &mut Vec<u8>| {
-            let message = || store.message(stored)?.ok_or_else(|| Status::internal("a stored object is no protobuf"));
-            let make = || rows.cells(message()?).map_err(unreadable);
-            let show = |cells: &Cells, out: &mut Vec<u8>| rows.row(message()?, stored.written_at(), cells, out).map_err(unreadable);
-            match shelf.metadata(stored, message)? {
-                Some(kept) => match (kept.cells(make)?, kept.metadata()) {
-                    (cells, Some(metadata)) if format.include == IncludeObject::Metadata => {
-                        rows.row_with(cells, metadata, out);
-                        Ok(())
-                    }
-                    (cells, _) => show(cells, out),
-                },
-                None => show(&make()?, out),
-            }
-        };
-        list_body::stream(head, page.items.clone(), format.before_row(false), tail, render).map(Some)
+    /// How Tables of the resource are made.
+    pub(super) fn format(&self, version: &str) -> Format<'_> {
+        let gvr = &self.resource().gvr;
+        let printer = self.resource().strategy.printer().unwrap_or_else(|| printers::for_resource(&gvr.group, &gvr.resource));
+        Format { printer, api_version: meta_version(version), include: self.include, now: self.now }
     }
 
     /// The way from stored bytes without a tree, if there is one.
-    fn plain(&self) -> Option<Plain> {
+    pub(super) fn plain(&self) -> Option<Plain> {
         Plain::new(self.resource(), self.output)
     }
 
     /// A Table of objects of the storage version.
     pub fn table_bytes(&self, objects: &[Object], meta: table::ListMeta, version: &str, headers: bool) -> Result<Vec<u8>> {
-        let gvr = &self.resource().gvr;
-        let printer = match objects {
-            [scale] if scale.kind() == "Scale" => printers::scale(),
-            _ => self.resource().strategy.printer().unwrap_or_else(|| printers::for_resource(&gvr.group, &gvr.resource)),
-        };
-        let format = table::Format { printer, api_version: meta_version(version), include: self.include, now: self.now };
+        let mut format = self.format(version);
+        if let [scale] = objects
+            && scale.kind() == "Scale"
+        {
+            format.printer = printers::scale();
+        }
         let mut order: Vec<&Object> = objects.iter().collect();
-        if let Some(compare) = printer.order() {
+        if let Some(compare) = format.printer.order() {
             order.sort_by(|a, b| compare(a, b));
         }
         let mut writer = table::TableWriter::new(format, meta, headers);
@@ -197,103 +174,9 @@ impl View<'_> {
             Shown::Stored(stored) => self.store.decode(&stored),
         }
     }
-
-    /// The body of a list.
-    pub fn list(&self, page: Page) -> Result<Body> {
-        if let Some(plain) = self.plain()
-            && let Some(body) = plain.list(self.store, self.rendered, &page)?
-        {
-            return Ok(body);
-        }
-        if let Form::Table(version) = self.output.form
-            && let Some(body) = self.table_list(&page, version)?
-        {
-            return Ok(body);
-        }
-        let mut bytes = self.list_bytes(page)?;
-        end_line(&mut bytes, self.output);
-        Ok(body::full(bytes))
-    }
-
-    /// The bytes of a list in a form that is made of trees.
-    fn list_bytes(&self, page: Page) -> Result<Vec<u8>> {
-        let list_meta = list_meta(&page);
-        match self.output.form {
-            Form::Object => self.object_list(page, list_meta),
-            Form::Metadata(version) => {
-                let mut items = Vec::new();
-                for stored in page.items {
-                    items.push(Value::from(partial_metadata(&self.tree(Shown::Stored(stored?))?, version)));
-                }
-                let items = if items.is_empty() { Value::Null } else { Value::Array(items) };
-                Ok(encode_fixed(&envelope("PartialObjectMetadataList", meta_version(version), list_meta, items), self.output))
-            }
-            Form::Table(version) => {
-                let revision = page.revision.to_string();
-                let objects: Result<Vec<Object>> = page.items.map(|stored| self.raw_tree(Shown::Stored(stored?))).collect();
-                let meta = table::ListMeta {
-                    resource_version: &revision,
-                    continue_token: &page.continue_token,
-                    remaining_item_count: page.remaining,
-                };
-                self.table_bytes(&objects?, meta, version, true)
-            }
-        }
-    }
-
-    fn object_list(&self, page: Page, mut list_meta: Map) -> Result<Vec<u8>> {
-        if self.resource().custom.is_some() {
-            // Lists of custom resources always say where they go on.
-            list_meta.entry("continue").or_insert_with(|| "".into());
-        }
-        let mut items = Vec::new();
-        for stored in page.items {
-            let mut object = self.tree(Shown::Stored(stored?))?;
-            if !self.resource().decl.stored_as_json {
-                object.shift_remove("kind");
-                object.shift_remove("apiVersion");
-            }
-            items.push(Value::from(object));
-        }
-        let list = envelope(&self.list_kind(), &self.resource().gvk.api_version(), list_meta, Value::Array(items));
-        Ok(match self.output.media {
-            MediaType::Protobuf => protobuf(&list, self.resource()),
-            _ => encode_fixed(&list, self.output),
-        })
-    }
-
-    fn list_kind(&self) -> String {
-        match &self.resource().custom {
-            Some(custom) => custom.list_kind().to_owned(),
-            None => format!("{}List", self.resource().gvk.kind),
-        }
-    }
 }
 
-/// The metadata of a list.
-pub(super) fn list_meta(page: &Page) -> Map {
-    let mut meta = Map::new();
-    meta.insert("resourceVersion", page.revision.to_string().into());
-    if !page.continue_token.is_empty() {
-        meta.insert("continue", page.continue_token.clone().into());
-    }
-    if let Some(remaining) = page.remaining {
-        meta.insert("remainingItemCount", remaining.into());
-    }
-    meta
-}
-
-/// A list.
-pub(super) fn envelope(kind: &str, api_version: &str, metadata: Map, items: Value) -> Object {
-    let mut out = Object::default();
-    out.insert("kind", kind.into());
-    out.insert("apiVersion", api_version.into());
-    out.insert("metadata", Value::Object(metadata));
-    out.insert("items", items);
-    out
-}
-
-fn meta_version(version: &str) -> &'static str {
+pub(super) fn meta_version(version: &str) -> &'static str {
     if version == "v1" { "meta.k8s.io/v1" } else { "meta.k8s.io/v1beta1" }
 }
 
@@ -314,7 +197,7 @@ fn encode_object(object: &Object, resource: &Resource, output: Output) -> Vec<u8
     }
 }
 
-fn protobuf(object: &Object, resource: &Resource) -> Vec<u8> {
+pub(super) fn protobuf(object: &Object, resource: &Resource) -> Vec<u8> {
     let gvk = crate::meta::Gvk::from_api_version(object.api_version(), object.kind());
     let ty = resource.schema.get(&gvk).or_else(|| crate::schema::builtin().get(&gvk));
     let raw = ty.map(|ty| codec::protobuf::encode(object, ty)).unwrap_or_default();
@@ -322,7 +205,7 @@ fn protobuf(object: &Object, resource: &Resource) -> Vec<u8> {
 }
 
 /// An object of one of the fixed kinds (Status, Table, ...), whose schema is that of `meta/v1`.
-fn encode_fixed(object: &Object, output: Output) -> Vec<u8> {
+pub(super) fn encode_fixed(object: &Object, output: Output) -> Vec<u8> {
     match output.media {
         MediaType::Json if output.pretty => codec::json::encode_pretty(object),
         MediaType::Json => codec::json::encode(object),
@@ -349,7 +232,7 @@ pub fn bytes(code: u16, output: Output, mut bytes: Vec<u8>) -> Response<Body> {
 }
 
 /// JSON ends with a newline, as it does upstream.
-fn end_line(bytes: &mut Vec<u8>, output: Output) {
+pub(super) fn end_line(bytes: &mut Vec<u8>, output: Output) {
     if output.media == MediaType::Json {
         bytes.push(b'\n');
     }

@@ -137,19 +137,20 @@ impl Format<'_> {
     /// Appends a row. `object` is of the storage version, which the printers know; `served` is what the client would get
     /// without a Table, where it differs.
     pub fn row(&self, object: &Object, served: Option<&Object>, out: &mut Vec<u8>) {
-        self.row_with(object, out, |include, out| match include {
+        self.write(&self.cells(object), out, |out| match self.include {
             IncludeObject::None if !ends_initial_events(object) => out.extend_from_slice(b"null"),
             IncludeObject::None | IncludeObject::Metadata => write_partial(out, object, self.api_version),
             IncludeObject::Object => out.extend_from_slice(&json::encode(served.unwrap_or(object))),
         });
     }
 
-    /// Appends a row, whose object `show` appends.
-    fn row_with(&self, object: &Object, out: &mut Vec<u8>, show: impl FnOnce(IncludeObject, &mut Vec<u8>)) {
-        self.write(&self.cells(object), out, |out| show(self.include, out));
+    /// Appends a row that shows metadata, of which the JSON is at hand.
+    pub fn row_with(&self, cells: &Cells, metadata: &[u8], out: &mut Vec<u8>) {
+        self.write(cells, out, |out| write_partial_with(out, metadata, self.api_version));
     }
 
-    fn cells(&self, object: &Object) -> Cells {
+    /// The cells of an object of the storage version.
+    pub fn cells(&self, object: &Object) -> Cells {
         Cells::new(&self.printer.cells(object), self.printer.condition(object))
     }
 
@@ -211,11 +212,6 @@ impl<'a> Rows<'a> {
             IncludeObject::Metadata => write_partial_of(out, message, revision, format.api_version),
             IncludeObject::Object => protobuf::to_json(bytes, ty, &self.gvk.api_version(), &self.gvk.kind, revision, out).map(drop),
         })
-    }
-
-    /// Appends a row that shows metadata, of which the JSON is at hand.
-    pub fn row_with(&self, cells: &Cells, metadata: &[u8], out: &mut Vec<u8>) {
-        self.format.write(cells, out, |out| write_partial_with(out, metadata, self.format.api_version));
     }
 }
 
