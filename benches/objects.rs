@@ -8,7 +8,7 @@ use keelson::merge::patch::strategic;
 use keelson::meta::selector::FieldReader;
 use keelson::meta::{Gvk, Gvr, json};
 use keelson::registry::printers;
-use keelson::registry::table::{Format, IncludeObject, Rows};
+use keelson::registry::table::{Format, IncludeObject, Rows, write_partial_of};
 use keelson::schema::{TypeRef, builtin};
 
 const POD: &str = include_str!("pod.json");
@@ -71,15 +71,14 @@ fn rows(c: &mut Criterion) {
     let now = jiff::Timestamp::from_second(1_800_000_000).expect("a time");
     let printer = printers::for_resource("", "pods");
     let format = Format { printer, api_version: "meta.k8s.io/v1", include: IncludeObject::Metadata, now };
-    let gvk = Gvk::new("", "v1", "Pod");
-    let rows = Rows::new(format, &Gvr::new("", "v1", "pods"), &gvk, ty);
+    let rows = Rows::new(format, &Gvr::new("", "v1", "pods"), ty);
     let mut out = Vec::new();
     c.bench_function("table row", |b| {
         b.iter(|| {
             out.clear();
             let message = protobuf::Message { bytes: black_box(&stored), ty };
             let cells = rows.cells(message)?;
-            rows.row(message, Some(7), &cells, &mut out)
+            format.row_with(&cells, &mut out, |out| write_partial_of(out, message, Some(7), format.api_version))
         })
     });
     c.bench_function("table row by tree", |b| {

@@ -4,139 +4,121 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use crate::codec;
+use crate::codec::protobuf::{self, Message};
 use crate::meta::status::Result;
-use crate::meta::{Map, Object, Status, Value};
+use crate::meta::{Map, Object, Value};
 use crate::registry::cells::Cells;
-use crate::registry::store::{Page, unreadable};
-use crate::registry::table::{self, Format, IncludeObject};
+use crate::registry::store::{Page, Store, unreadable};
+use crate::registry::table::{self, IncludeObject, ListMeta, Rows};
 use crate::storage::Stored;
 
 use super::body::{self, Body};
 use super::list_body;
-use super::negotiate::{Form, MediaType};
-use super::rendered::{Rendered, Shelf};
-use super::respond::{Shown, View, encode_fixed, end_line, meta_version, partial_metadata, protobuf};
+use super::negotiate::{Form, MediaType, Output};
+use super::rendered::{Rendered, RenderedCache, Shelf};
+use super::respond::{self, Shown, View, encode_fixed, end_line, meta_version, partial_metadata};
+
+/// The kind of a list of bare metadata.
+const PARTIAL_LIST: &str = "PartialObjectMetadataList";
+
+/// What ends a list in JSON.
+const JSON_TAIL: &[u8] = b"]}\n";
+
+/// What a list needs to go on by itself.
+struct Lister {
+    store: Store,
+    rendered: Arc<RenderedCache>,
+    output: Output,
+    include: IncludeObject,
+    now: Timestamp,
+}
+
+impl Lister {
+    fn view(&self) -> View<'_> {
+        View { store: &self.store, rendered: &self.rendered, output: self.output, include: self.include, now: self.now }
+    }
+}
 
 impl View<'_> {
     /// The body of a list.
     pub fn list(&self, page: Page) -> Result<Body> {
-        if let Some(plain) = self.plain()
-            && let Some(body) = plain.list(self.store, self.rendered, &page)?
-        {
-            return Ok(body);
-        }
-        if let Form::Table(version) = self.output.form
-            && let Some(body) = self.table_list(&page, version)?.map_or_else(|| self.tree_table(&page, version), |body| Ok(Some(body)))?
-        {
-            return Ok(body);
-        }
-        if let Some(body) = self.tree_list(&page)? {
-            return Ok(body);
-        }
-        let mut bytes = self.list_bytes(page)?;
-        end_line(&mut bytes, self.output);
-        Ok(body::full(bytes))
-    }
-
-    /// The body of a Table, row by row; `None` where it takes trees, or is empty.
-    fn table_list(&self, page: &Page, version: &'static str) -> Result<Option<Body>> {
-        let Some(rows) = self.rows(version).filter(|_| page.items.clone().next().is_some()) else { return Ok(None) };
-        let format = rows.format();
-        let (head, tail) = table_ends(format, page);
-        let (store, mut shelf) = (self.store.clone(), Shelf::new(self.rendered.clone(), self.resource()));
-        let render = move |stored: &Arc<Stored>, out: &mut Vec<u8>| {
-            let message = || store.message(stored)?.ok_or_else(|| Status::internal("a stored object is no protobuf"));
-            let make = || rows.cells(message()?).map_err(unreadable);
-            let show = |cells: &Cells, out: &mut Vec<u8>| rows.row(message()?, stored.written_at(), cells, out).map_err(unreadable);
-            let bare = |out: &mut Vec<u8>| table::write_metadata_of(out, message()?, stored.written_at()).map_err(unreadable);
-            match shelf.metadata(stored, bare)? {
-                Some(kept) => match (kept.cells(make)?, kept.metadata()) {
-                    (cells, Some(metadata)) if format.include == IncludeObject::Metadata => {
-                        format.row_with(cells, metadata, out);
-                        Ok(())
-                    }
-                    (cells, _) => show(cells, out),
-                },
-                None => show(&make()?, out),
+        let json = self.output.media == MediaType::Json && !self.output.pretty;
+        let empty = page.items.clone().next().is_none();
+        match self.output.form {
+            Form::Object if json => self.json_list(&page),
+            // Empty ones have no items or rows at all.
+            Form::Metadata(version) if json && !empty => self.metadata_list(&page, version),
+            Form::Table(version) if json && !empty && self.format(version).printer.order().is_none() => self.table_list(&page, version),
+            _ => {
+                let plain = self.plain().map(|plain| plain.list(self.store, &page)).transpose()?.flatten();
+                plain.map_or_else(|| self.tree_list(page), Ok)
             }
-        };
-        list_body::stream(head, page.items.clone(), format.before_row(false), tail, render).map(Some)
+        }
     }
 
-    /// The body of a Table of objects that take trees, row by row; `None` where it shows more than their metadata, is sorted or empty.
-    fn tree_table(&self, page: &Page, version: &'static str) -> Result<Option<Body>> {
-        let (store, rendered, View { output, include, now, .. }) = (self.store.clone(), self.rendered.clone(), *self);
-        let (json, format) = (output.media == MediaType::Json && !output.pretty, self.format(version));
-        if !json || include != IncludeObject::Metadata || format.printer.order().is_some() || page.items.clone().next().is_none() {
-            return Ok(None);
-        }
-        let ((head, tail), before_row) = (table_ends(format, page), format.before_row(false));
-        let mut shelf = Shelf::new(rendered.clone(), self.resource());
+    fn lister(&self) -> (Lister, Shelf) {
+        let View { output, include, now, .. } = *self;
+        let lister = Lister { store: self.store.clone(), rendered: self.rendered.clone(), output, include, now };
+        (lister, Shelf::new(self.rendered.clone(), self.resource()))
+    }
+
+    fn json_list(&self, page: &Page) -> Result<Body> {
+        let head = json_head(&self.list_kind(), &self.resource().gvk.api_version(), self.list_meta(page));
+        let (lister, mut shelf) = self.lister();
+        let render = move |stored: &Arc<Stored>, out: &mut Vec<u8>| shelf.item(stored, out, |out| lister.view().item(stored, out));
+        list_body::stream(head, page.items.clone(), b",", JSON_TAIL.to_vec(), render)
+    }
+
+    fn metadata_list(&self, page: &Page, version: &str) -> Result<Body> {
+        let api_version = meta_version(version);
+        let head = json_head(PARTIAL_LIST, api_version, self.list_meta(page));
+        let (lister, mut shelf) = self.lister();
         let render = move |stored: &Arc<Stored>, out: &mut Vec<u8>| {
-            let view = View { store: &store, rendered: &rendered, output, include, now };
-            let (tree, format) = (|| view.raw_tree(Shown::Stored(stored.clone())), view.format(version));
-            let kept = shelf.metadata(stored, |out| view.bare(stored, out))?;
-            match kept.as_deref().and_then(|kept| Some((kept, kept.metadata()?))) {
-                Some((kept, metadata)) => format.row_with(kept.cells(|| Ok(format.cells(&tree()?)))?, metadata, out),
-                None => format.row(&tree()?, None, out),
+            let view = lister.view();
+            match shelf.metadata(stored, |out| view.metadata(stored, out))?.as_deref().and_then(Rendered::metadata) {
+                Some(metadata) => table::write_partial_with(out, metadata, api_version),
+                None => view.partial(stored, api_version, out)?,
             }
             Ok(())
         };
-        list_body::stream(head, page.items.clone(), before_row, tail, render).map(Some)
+        list_body::stream(head, page.items.clone(), b",", JSON_TAIL.to_vec(), render)
     }
 
-    /// The body of a list in JSON whose objects take trees, one after the other; `None` in other forms, and where it is empty.
-    fn tree_list(&self, page: &Page) -> Result<Option<Body>> {
-        let (store, rendered, View { output, include, now, .. }) = (self.store.clone(), self.rendered.clone(), *self);
-        if output.media != MediaType::Json || output.pretty || page.items.clone().next().is_none() {
-            return Ok(None);
-        }
-        let (version, api_version, kind) = match output.form {
-            Form::Object => (None, self.resource().gvk.api_version(), self.list_kind()),
-            Form::Metadata(version) => (Some(version), meta_version(version).to_owned(), "PartialObjectMetadataList".to_owned()),
-            Form::Table(_) => return Ok(None),
-        };
-        let head = json_head(&kind, &api_version, self.tree_list_meta(page));
-        let mut shelf = Shelf::new(rendered.clone(), self.resource());
+    fn table_list(&self, page: &Page, version: &'static str) -> Result<Body> {
+        let format = self.format(version);
+        let (mut head, revision) = (Vec::new(), page.revision.to_string());
+        format.head(table_meta(page, &revision), true, &mut head);
+        head.extend_from_slice(format.before_row(true));
+        let (before_row, tail) = (format.before_row(false), [format.tail(false), b"\n"].concat());
+        let (rows, (lister, mut shelf)) = (self.rows(version), self.lister());
         let render = move |stored: &Arc<Stored>, out: &mut Vec<u8>| {
-            let view = View { store: &store, rendered: &rendered, output, include, now };
-            let tree = || view.tree(Shown::Stored(stored.clone()));
-            if version.is_none() {
-                return shelf.item(stored, out, |out| Ok(view.item(tree()?, out)));
+            let view = lister.view();
+            let make = || view.cells(stored, rows.as_ref(), version);
+            let kept = shelf.metadata(stored, |out| view.metadata(stored, out))?;
+            let metadata = kept.as_deref().and_then(Rendered::metadata);
+            let show = |out: &mut Vec<u8>| view.row_object(stored, metadata, version, out);
+            match &kept {
+                Some(kept) => view.format(version).row_with(kept.cells(make)?, out, show),
+                None => view.format(version).row_with(&make()?, out, show),
             }
-            match shelf.metadata(stored, |out| view.bare(stored, out))?.as_deref().and_then(Rendered::metadata) {
-                Some(metadata) => table::write_partial_with(out, metadata, &api_version),
-                None => table::write_partial(out, &tree()?, &api_version),
-            }
-            Ok(())
         };
-        list_body::stream(head, page.items.clone(), b",", b"]}\n".to_vec(), render).map(Some)
+        list_body::stream(head, page.items.clone(), before_row, tail, render)
     }
 
-    /// The metadata of a list of trees.
-    fn tree_list_meta(&self, page: &Page) -> Map {
-        let mut meta = list_meta(page);
-        if self.resource().custom.is_some() && self.output.form == Form::Object {
-            // Lists of custom resources always say where they go on.
-            meta.entry("continue").or_insert_with(|| "".into());
+    /// Appends the item of a list. Tells where its metadata lie, if they are as they are shown alone.
+    fn item(&self, stored: &Arc<Stored>, out: &mut Vec<u8>) -> Result<Range<usize>> {
+        if let Some(message) = self.message(stored)? {
+            let metadata = protobuf::to_json(message.bytes, message.ty, "", "", stored.written_at(), out).map_err(unreadable)?;
+            return Ok(if table::shows_metadata(message.ty) { metadata } else { 0..0 });
         }
-        meta
-    }
-
-    /// Appends the bare metadata of an object that takes a tree.
-    fn bare(&self, stored: &Arc<Stored>, out: &mut Vec<u8>) -> Result<()> {
-        let tree = self.tree(Shown::Stored(stored.clone()))?;
-        codec::json::encode_value(&table::bare_metadata(&tree), out);
-        Ok(())
-    }
-
-    /// Appends a tree as the item of a list. Tells where its metadata lie, if they are as they are shown alone.
-    fn item(&self, object: Object, out: &mut Vec<u8>) -> Range<usize> {
+        let object = self.tree(Shown::Stored(stored.clone()))?;
         let bare = matches!(table::bare_metadata(&object), Cow::Borrowed(_));
         let (open, mut metadata) = (out.len(), 0..0);
         for (key, value) in self.without_type(object).iter() {
-            out.push(b',');
+            out.push(if out.len() == open { b'{' } else { b',' });
             codec::json::write_string(key, out);
             out.push(b':');
             let begun = out.len();
@@ -145,12 +127,67 @@ impl View<'_> {
                 metadata = begun..out.len();
             }
         }
-        match out.get_mut(open) {
-            Some(comma) => *comma = b'{',
-            None => out.push(b'{'),
-        }
         out.push(b'}');
-        metadata
+        Ok(metadata)
+    }
+
+    /// Appends the metadata of an object as they are shown alone.
+    fn metadata(&self, stored: &Arc<Stored>, out: &mut Vec<u8>) -> Result<()> {
+        if let Some(message) = self.message(stored)? {
+            return table::write_metadata_of(out, message, stored.written_at()).map_err(unreadable);
+        }
+        let object = self.tree(Shown::Stored(stored.clone()))?;
+        codec::json::encode_value(&table::bare_metadata(&object), out);
+        Ok(())
+    }
+
+    /// The cells of an object's row.
+    fn cells(&self, stored: &Arc<Stored>, rows: Option<&Rows>, version: &str) -> Result<Cells> {
+        match (rows, self.message(stored)?) {
+            (Some(rows), Some(message)) => rows.cells(message).map_err(unreadable),
+            _ => Ok(self.format(version).cells(&self.raw_tree(Shown::Stored(stored.clone()))?)),
+        }
+    }
+
+    /// Appends what a row shows of an object; `metadata` are its metadata, if they are at hand.
+    pub(super) fn row_object(&self, stored: &Arc<Stored>, metadata: Option<&[u8]>, version: &str, out: &mut Vec<u8>) -> Result<()> {
+        match (self.include, metadata) {
+            (IncludeObject::None, _) => out.extend_from_slice(b"null"),
+            (IncludeObject::Metadata, Some(metadata)) => table::write_partial_with(out, metadata, meta_version(version)),
+            (IncludeObject::Metadata, None) => self.partial(stored, meta_version(version), out)?,
+            (IncludeObject::Object, _) => self.whole(stored, out)?,
+        }
+        Ok(())
+    }
+
+    /// Appends an object cut down to its metadata.
+    fn partial(&self, stored: &Arc<Stored>, api_version: &str, out: &mut Vec<u8>) -> Result<()> {
+        match self.message(stored)? {
+            Some(message) => table::write_partial_of(out, message, stored.written_at(), api_version).map_err(unreadable),
+            None => {
+                table::write_partial(out, &self.tree(Shown::Stored(stored.clone()))?, api_version);
+                Ok(())
+            }
+        }
+    }
+
+    /// Appends an object with its kind and apiVersion.
+    fn whole(&self, stored: &Arc<Stored>, out: &mut Vec<u8>) -> Result<()> {
+        let gvk = &self.resource().gvk;
+        match self.message(stored)? {
+            Some(Message { bytes, ty }) => {
+                protobuf::to_json(bytes, ty, &gvk.api_version(), &gvk.kind, stored.written_at(), out).map(drop).map_err(unreadable)
+            }
+            None => {
+                codec::json::encode_value(&self.tree(Shown::Stored(stored.clone()))?.into(), out);
+                Ok(())
+            }
+        }
+    }
+
+    /// The message of an object that is served as it is stored.
+    fn message<'a>(&'a self, stored: &'a Stored) -> Result<Option<protobuf::Message<'a>>> {
+        if self.resource().stored_as_served() { self.store.message(stored) } else { Ok(None) }
     }
 
     /// Objects of built-in kinds do not say in lists what they are.
@@ -162,30 +199,28 @@ impl View<'_> {
         object
     }
 
-    /// The bytes of a list in a form that is made of trees.
-    fn list_bytes(&self, page: Page) -> Result<Vec<u8>> {
-        let list_meta = self.tree_list_meta(&page);
-        match self.output.form {
-            Form::Object => self.object_list(page, list_meta),
+    /// The body of a list in a form that is made of trees.
+    fn tree_list(&self, page: Page) -> Result<Body> {
+        let list_meta = self.list_meta(&page);
+        let mut bytes = match self.output.form {
+            Form::Object => self.object_list(page, list_meta)?,
             Form::Metadata(version) => {
                 let mut items = Vec::new();
                 for stored in page.items {
                     items.push(Value::from(partial_metadata(&self.tree(Shown::Stored(stored?))?, version)));
                 }
                 let items = if items.is_empty() { Value::Null } else { Value::Array(items) };
-                Ok(encode_fixed(&envelope("PartialObjectMetadataList", meta_version(version), list_meta, items), self.output))
+                encode_fixed(&envelope(PARTIAL_LIST, meta_version(version), list_meta, items), self.output)
             }
             Form::Table(version) => {
                 let revision = page.revision.to_string();
-                let objects: Result<Vec<Object>> = page.items.map(|stored| self.raw_tree(Shown::Stored(stored?))).collect();
-                let meta = table::ListMeta {
-                    resource_version: &revision,
-                    continue_token: &page.continue_token,
-                    remaining_item_count: page.remaining,
-                };
-                self.table_bytes(&objects?, meta, version, true)
+                let meta = table_meta(&page, &revision);
+                let objects: Result<Vec<Object>> = page.items.clone().map(|stored| self.raw_tree(Shown::Stored(stored?))).collect();
+                self.table_bytes(&objects?, meta, version, true)?
             }
-        }
+        };
+        end_line(&mut bytes, self.output);
+        Ok(body::full(bytes))
     }
 
     fn object_list(&self, page: Page, list_meta: Map) -> Result<Vec<u8>> {
@@ -195,9 +230,25 @@ impl View<'_> {
         }
         let list = envelope(&self.list_kind(), &self.resource().gvk.api_version(), list_meta, Value::Array(items));
         Ok(match self.output.media {
-            MediaType::Protobuf => protobuf(&list, self.resource()),
+            MediaType::Protobuf => respond::protobuf(&list, self.resource()),
             _ => encode_fixed(&list, self.output),
         })
+    }
+
+    /// The metadata of a list.
+    fn list_meta(&self, page: &Page) -> Map {
+        let mut meta = Map::new();
+        meta.insert("resourceVersion", page.revision.to_string().into());
+        if !page.continue_token.is_empty() {
+            meta.insert("continue", page.continue_token.clone().into());
+        } else if self.resource().custom.is_some() && self.output.form == Form::Object {
+            // Lists of custom resources always say where they go on.
+            meta.insert("continue", "".into());
+        }
+        if let Some(remaining) = page.remaining {
+            meta.insert("remainingItemCount", remaining.into());
+        }
+        meta
     }
 
     fn list_kind(&self) -> String {
@@ -208,21 +259,13 @@ impl View<'_> {
     }
 }
 
-/// The metadata of a list.
-pub(super) fn list_meta(page: &Page) -> Map {
-    let mut meta = Map::new();
-    meta.insert("resourceVersion", page.revision.to_string().into());
-    if !page.continue_token.is_empty() {
-        meta.insert("continue", page.continue_token.clone().into());
-    }
-    if let Some(remaining) = page.remaining {
-        meta.insert("remainingItemCount", remaining.into());
-    }
-    meta
+/// The metadata of a Table.
+fn table_meta<'a>(page: &'a Page, revision: &'a str) -> ListMeta<'a> {
+    ListMeta { resource_version: revision, continue_token: &page.continue_token, remaining_item_count: page.remaining }
 }
 
 /// A list in JSON up to its first item; `]}` ends it.
-pub(super) fn json_head(kind: &str, api_version: &str, metadata: Map) -> Vec<u8> {
+fn json_head(kind: &str, api_version: &str, metadata: Map) -> Vec<u8> {
     let mut head = codec::json::encode(&envelope(kind, api_version, metadata, Value::Null));
     head.truncate(head.len() - b"null}".len());
     head.push(b'[');
@@ -237,13 +280,4 @@ fn envelope(kind: &str, api_version: &str, metadata: Map, items: Value) -> Objec
     out.insert("metadata", Value::Object(metadata));
     out.insert("items", items);
     out
-}
-
-/// What stands before the first row of a Table, and behind the last.
-fn table_ends(format: Format, page: &Page) -> (Vec<u8>, Vec<u8>) {
-    let (mut head, revision) = (Vec::new(), page.revision.to_string());
-    let meta = table::ListMeta { resource_version: &revision, continue_token: &page.continue_token, remaining_item_count: page.remaining };
-    format.head(meta, true, &mut head);
-    head.extend_from_slice(format.before_row(true));
-    (head, [format.tail(false), b"\n"].concat())
 }

@@ -1,6 +1,5 @@
 //! Representations that are made of stored bytes without a tree in between.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use crate::codec::{self, protobuf};
@@ -12,9 +11,7 @@ use crate::storage::Stored;
 
 use super::body::Body;
 use super::list_body;
-use super::lists;
 use super::negotiate::{Form, MediaType, Output};
-use super::rendered::{Rendered, RenderedCache, Shelf};
 
 /// One of them.
 #[derive(Clone, Copy, Debug)]
@@ -74,36 +71,13 @@ impl Plain {
         table::write_partial_of(out, message, stored.written_at(), api_version).map_err(unreadable)
     }
 
-    /// The body of a list; `None` if one of its objects takes a tree.
-    pub fn list(self, store: &Store, rendered: &Arc<RenderedCache>, page: &Page) -> Result<Option<Body>> {
-        if self.protobuf { self.protobuf_list(store, page) } else { self.json_list(store, rendered, page) }
-    }
-
-    fn json_list(self, store: &Store, rendered: &Arc<RenderedCache>, page: &Page) -> Result<Option<Body>> {
-        let (api_version, kind) = self.type_meta(&store.resource);
-        // An empty list of metadata has no items at all.
-        if self.metadata.is_some() && page.items.clone().next().is_none() {
+    /// The body of a list in protobuf; `None` in JSON, and if one of its objects takes a tree.
+    ///
+    /// The lengths of all items have to be known before the first is sent: they are gone through twice.
+    pub fn list(self, store: &Store, page: &Page) -> Result<Option<Body>> {
+        if !self.protobuf {
             return Ok(None);
         }
-        let head = lists::json_head(&format!("{kind}List"), &api_version, lists::list_meta(page));
-        let (store, mut shelf) = (store.clone(), Shelf::new(rendered.clone(), &store.resource));
-        let render = move |stored: &Arc<Stored>, out: &mut Vec<u8>| {
-            let message = || store.message(stored)?.ok_or_else(|| unreadable(codec::DecodeError::new("it is no protobuf")));
-            if self.metadata.is_none() {
-                return shelf.item(stored, out, |out| item(message()?, stored, out));
-            }
-            let bare = |out: &mut Vec<u8>| table::write_metadata_of(out, message()?, stored.written_at()).map_err(unreadable);
-            match shelf.metadata(stored, bare)?.as_deref().and_then(Rendered::metadata) {
-                Some(metadata) => table::write_partial_with(out, metadata, &api_version),
-                None => table::write_partial_of(out, message()?, stored.written_at(), &api_version).map_err(unreadable)?,
-            }
-            Ok(())
-        };
-        list_body::stream(head, page.items.clone(), b",", b"]}\n".to_vec(), render).map(Some)
-    }
-
-    /// The lengths of all items have to be known before the first is sent: they are gone through twice.
-    fn protobuf_list(self, store: &Store, page: &Page) -> Result<Option<Body>> {
         let mut items_len = 0;
         for stored in page.items.clone() {
             let stored = stored?;
@@ -127,10 +101,4 @@ impl Plain {
         };
         list_body::stream(head, page.items.clone(), b"", tail, render).map(Some)
     }
-}
-
-/// Appends the item of a list: without kind and apiVersion. Tells where its metadata lie, if they are as they are shown alone.
-fn item(message: protobuf::Message, stored: &Stored, out: &mut Vec<u8>) -> Result<Range<usize>> {
-    let metadata = protobuf::to_json(message.bytes, message.ty, "", "", stored.written_at(), out).map_err(unreadable)?;
-    Ok(if table::shows_metadata(message.ty) { metadata } else { 0..0 })
 }

@@ -104,7 +104,7 @@ impl View<'_> {
             format.head(meta, headers, &mut out);
             out.extend_from_slice(format.before_row(true));
             let cells = rows.cells(message).map_err(unreadable)?;
-            rows.row(message, stored.written_at(), &cells, &mut out).map_err(unreadable)?;
+            format.row_with(&cells, &mut out, |out| self.row_object(stored, None, version, out))?;
             out.extend_from_slice(format.tail(false));
             return Ok(out);
         }
@@ -122,7 +122,7 @@ impl View<'_> {
             return None;
         }
         let format = Format { printer, api_version: meta_version(version), include: self.include, now: self.now };
-        Some(table::Rows::new(format, gvr, &resource.gvk, resource.storage_ty()))
+        Some(table::Rows::new(format, gvr, resource.storage_ty()))
     }
 
     /// How Tables of the resource are made.

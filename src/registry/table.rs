@@ -11,7 +11,7 @@ use super::printers::paths;
 use crate::codec::protobuf::{self, Message, Projection};
 use crate::codec::{DecodeError, json};
 use crate::meta::status::Result;
-use crate::meta::{FieldError, Gvk, Gvr, Object, Path, Status, Value, json};
+use crate::meta::{FieldError, Gvr, Object, Path, Status, Value, json};
 use crate::schema::{TypeId, TypeRef};
 
 /// A column of a Table.
@@ -137,16 +137,11 @@ impl Format<'_> {
     /// Appends a row. `object` is of the storage version, which the printers know; `served` is what the client would get
     /// without a Table, where it differs.
     pub fn row(&self, object: &Object, served: Option<&Object>, out: &mut Vec<u8>) {
-        self.write(&self.cells(object), out, |out| match self.include {
+        self.row_with(&self.cells(object), out, |out| match self.include {
             IncludeObject::None if !ends_initial_events(object) => out.extend_from_slice(b"null"),
             IncludeObject::None | IncludeObject::Metadata => write_partial(out, object, self.api_version),
             IncludeObject::Object => out.extend_from_slice(&json::encode(served.unwrap_or(object))),
         });
-    }
-
-    /// Appends a row that shows metadata, of which the JSON is at hand.
-    pub fn row_with(&self, cells: &Cells, metadata: &[u8], out: &mut Vec<u8>) {
-        self.write(cells, out, |out| write_partial_with(out, metadata, self.api_version));
     }
 
     /// The cells of an object of the storage version.
@@ -155,7 +150,7 @@ impl Format<'_> {
     }
 
     /// Appends a row of these cells, whose object `show` appends.
-    fn write<T>(&self, cells: &Cells, out: &mut Vec<u8>, show: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    pub fn row_with<T>(&self, cells: &Cells, out: &mut Vec<u8>, show: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         out.push(b'{');
         cells.write(self.now, out);
         out.extend_from_slice(b",\"object\":");
@@ -165,24 +160,22 @@ impl Format<'_> {
     }
 }
 
-/// Makes the rows of a Table out of stored messages, of which it decodes what the printer reads.
+/// Makes the cells of a Table out of stored messages, of which it decodes what the printer reads.
 ///
 /// Rows come in the order of the list. A printer with an [`TablePrinter::order`] of its own (flow schemas, of which there are
 /// few) wants trees, sorted, and [`Format::row`].
 #[derive(Clone)]
 pub struct Rows<'a> {
     format: Format<'a>,
-    /// The served kind, which is also the stored one where whole objects are included.
-    gvk: Gvk,
     part: Projection,
 }
 
 impl<'a> Rows<'a> {
     /// Rows of a built-in resource whose stored messages are of type `ty`.
-    pub fn new(format: Format<'a>, gvr: &Gvr, gvk: &Gvk, ty: TypeRef) -> Self {
+    pub fn new(format: Format<'a>, gvr: &Gvr, ty: TypeRef) -> Self {
         let paths = [paths::METADATA, paths::of(&gvr.group, &gvr.resource)];
         let part = Projection::new(ty, paths.iter().flat_map(|paths| paths.split_whitespace()));
-        Self { format, gvk: gvk.clone(), part }
+        Self { format, part }
     }
 
     /// What the rows stand in.
@@ -196,22 +189,6 @@ impl<'a> Rows<'a> {
     /// As [`protobuf::decode`].
     pub fn cells(&self, message: Message) -> std::result::Result<Cells, DecodeError> {
         Ok(self.format.cells(&protobuf::decode_part(message.bytes, message.ty, &self.part)?))
-    }
-
-    /// Appends the row of a message at a revision, with cells that [`Rows::cells`] made.
-    ///
-    /// # Errors
-    /// As [`protobuf::decode`]; what was appended is then of no use.
-    pub fn row(&self, message: Message, revision: Option<i64>, cells: &Cells, out: &mut Vec<u8>) -> std::result::Result<(), DecodeError> {
-        let (Message { bytes, ty }, format) = (message, &self.format);
-        format.write(cells, out, |out| match format.include {
-            IncludeObject::None => {
-                out.extend_from_slice(b"null");
-                Ok(())
-            }
-            IncludeObject::Metadata => write_partial_of(out, message, revision, format.api_version),
-            IncludeObject::Object => protobuf::to_json(bytes, ty, &self.gvk.api_version(), &self.gvk.kind, revision, out).map(drop),
-        })
     }
 }
 
@@ -332,31 +309,6 @@ pub fn write_metadata_of(out: &mut Vec<u8>, message: Message, revision: Option<i
     Ok(())
 }
 
-/// Like [`write_partial`], of an object that is stored as JSON.
-///
-/// # Errors
-/// As [`json::decode`]; what was appended is then of no use.
-pub fn write_partial_of_json(
-    out: &mut Vec<u8>,
-    document: json::Reader,
-    revision: Option<i64>,
-    api_version: &str,
-) -> std::result::Result<(), DecodeError> {
-    let ty = crate::schema::builtin().named(OBJECT_META).ok_or_else(|| DecodeError(format!("no type {OBJECT_META}")))?;
-    let mut object = Object::default();
-    if let Some(metadata) = document.value_at(["metadata"]) {
-        object.insert("metadata", json::decode(metadata, ty)?.object.into());
-    }
-    if let Some(revision) = revision {
-        object.set_resource_version(&revision.to_string());
-    }
-    write_partial(out, &object, api_version);
-    Ok(())
-}
-
-/// The type of every object's metadata.
-const OBJECT_META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.ObjectMeta";
-
 fn open_partial(out: &mut Vec<u8>, api_version: &str) {
     out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":");
     write_text(out, api_version);
@@ -417,6 +369,7 @@ fn write_text(out: &mut Vec<u8>, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meta::Gvk;
     use crate::registry::printers;
 
     fn object(value: Value) -> Object {
@@ -504,20 +457,13 @@ mod tests {
             tree.set_resource_version("7");
             let printer = printers::for_resource(&decl.group, &decl.resource);
             kinds.insert(gvr.resource.clone());
-            for include in [IncludeObject::None, IncludeObject::Metadata, IncludeObject::Object] {
-                let format = Format { printer, api_version: "meta.k8s.io/v1", include, now };
-                let (mut direct, mut by_tree) = (Vec::new(), Vec::new());
-                let (rows, message) = (Rows::new(format, &gvr, &gvk, ty), Message { bytes: &bytes, ty });
-                rows.row(message, Some(7), &rows.cells(message).expect("valid"), &mut direct).expect("valid");
-                let mut typed = tree.clone();
-                typed.shift_insert(0, "kind", kind.into());
-                typed.shift_insert(1, "apiVersion", api_version.into());
-                format.row(&typed, None, &mut by_tree);
-                assert_eq!(String::from_utf8_lossy(&direct), String::from_utf8_lossy(&by_tree), "{gvk}");
-            }
+            let format = Format { printer, api_version: "meta.k8s.io/v1", include: IncludeObject::Metadata, now };
             let (mut direct, mut by_tree) = (Vec::new(), Vec::new());
-            write_partial_of_json(&mut direct, json::Reader::new(&text), Some(7), "meta.k8s.io/v1").expect("valid");
-            write_partial(&mut by_tree, &tree, "meta.k8s.io/v1");
+            let (rows, message) = (Rows::new(format, &gvr, ty), Message { bytes: &bytes, ty });
+            let cells = rows.cells(message).expect("valid");
+            format.row_with(&cells, &mut direct, |out| write_partial_of(out, message, Some(7), "meta.k8s.io/v1")).expect("valid");
+            tree.insert("kind", kind.into());
+            format.row(&tree, None, &mut by_tree);
             assert_eq!(String::from_utf8_lossy(&direct), String::from_utf8_lossy(&by_tree), "{gvk}");
         }
         assert!(kinds.len() > 20, "{kinds:?}");
