@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 
+use crate::codec::json::Indenter;
 use crate::meta::status::Result;
 use crate::storage::Stored;
 
@@ -17,14 +18,26 @@ const CHUNK: usize = 64 * 1024;
 /// Bytes handed on at once: with its head an HTTP/2 frame of them fills a TLS record.
 const FRAME: usize = 16 * 1024 - 9;
 
-/// A list between `head` and `tail`, its items separated by `separator`. The first chunk is rendered at once: what fails in it fails
+/// What a list has besides its items.
+pub struct Outline {
+    pub head: Vec<u8>,
+    /// Stands between items.
+    pub separator: &'static [u8],
+    pub tail: Vec<u8>,
+    /// What is rendered is compact JSON, and is indented before it is sent.
+    pub indented: bool,
+}
+
+/// A list. The first chunk is rendered at once: what fails in it fails
 /// the request, what fails later cuts the answer off.
-pub fn stream<I, R>(head: Vec<u8>, items: I, separator: &'static [u8], tail: Vec<u8>, render: R) -> Result<Body>
+pub fn stream<I, R>(outline: Outline, items: I, render: R) -> Result<Body>
 where
     I: Iterator<Item = Result<Arc<Stored>>> + Send + 'static,
     R: FnMut(&Arc<Stored>, &mut Vec<u8>) -> Result<()> + Send + 'static,
 {
-    let mut rest = Rest { items, separator, tail, render, first: true, done: false };
+    let Outline { head, separator, tail, indented } = outline;
+    let indenter = indented.then(Indenter::default);
+    let mut rest = Rest { items, separator, tail, render, indenter, first: true, done: false };
     let mut first = head;
     first.reserve(CHUNK.min(first.len() + 4096));
     rest.chunk(&mut first)?;
@@ -55,6 +68,7 @@ struct Rest<I, R> {
     separator: &'static [u8],
     tail: Vec<u8>,
     render: R,
+    indenter: Option<Indenter>,
     first: bool,
     done: bool,
 }
@@ -64,8 +78,17 @@ where
     I: Iterator<Item = Result<Arc<Stored>>>,
     R: FnMut(&Arc<Stored>, &mut Vec<u8>) -> Result<()>,
 {
-    /// Renders some more items into `out`.
+    /// Renders some more items into `out`, which is sent as a whole.
     fn chunk(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        self.render(out)?;
+        if let Some(indenter) = &mut self.indenter {
+            let compact = std::mem::take(out);
+            indenter.indent(&compact, out);
+        }
+        Ok(())
+    }
+
+    fn render(&mut self, out: &mut Vec<u8>) -> Result<()> {
         while out.len() < CHUNK {
             let Some(stored) = self.items.next() else {
                 out.append(&mut self.tail);

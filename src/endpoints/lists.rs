@@ -16,7 +16,7 @@ use crate::registry::table::{self, IncludeObject, ListMeta, Rows};
 use crate::storage::Stored;
 
 use super::body::{self, Body};
-use super::list_body;
+use super::list_body::{self, Outline};
 use super::negotiate::{Form, MediaType, Output};
 use super::rendered::{Rendered, RenderedCache, Shelf};
 use super::respond::{self, Shown, View, encode_fixed, end_line, meta_version, partial_metadata};
@@ -45,7 +45,7 @@ impl Lister {
 impl View<'_> {
     /// The body of a list.
     pub fn list(&self, page: Page) -> Result<Body> {
-        let json = self.output.media == MediaType::Json && !self.output.pretty;
+        let json = self.output.media == MediaType::Json;
         let empty = page.items.clone().next().is_none();
         match self.output.form {
             Form::Object if json => self.json_list(&page),
@@ -65,11 +65,16 @@ impl View<'_> {
         (lister, Shelf::new(self.rendered.clone(), self.resource()))
     }
 
+    /// A list in JSON that begins with `head`.
+    fn outline(&self, head: Vec<u8>) -> Outline {
+        Outline { head, separator: b",", tail: JSON_TAIL.to_vec(), indented: self.indents() }
+    }
+
     fn json_list(&self, page: &Page) -> Result<Body> {
         let head = json_head(&self.list_kind(), &self.resource().gvk.api_version(), self.list_meta(page));
         let (lister, mut shelf) = self.lister();
         let render = move |stored: &Arc<Stored>, out: &mut Vec<u8>| shelf.item(stored, out, |out| lister.view().item(stored, out));
-        list_body::stream(head, page.items.clone(), b",", JSON_TAIL.to_vec(), render)
+        list_body::stream(self.outline(head), page.items.clone(), render)
     }
 
     fn metadata_list(&self, page: &Page, version: &str) -> Result<Body> {
@@ -84,7 +89,7 @@ impl View<'_> {
             }
             Ok(())
         };
-        list_body::stream(head, page.items.clone(), b",", JSON_TAIL.to_vec(), render)
+        list_body::stream(self.outline(head), page.items.clone(), render)
     }
 
     fn table_list(&self, page: &Page, version: &'static str) -> Result<Body> {
@@ -92,7 +97,8 @@ impl View<'_> {
         let (mut head, revision) = (Vec::new(), page.revision.to_string());
         format.head(table_meta(page, &revision), true, &mut head);
         head.extend_from_slice(format.before_row(true));
-        let (before_row, tail) = (format.before_row(false), [format.tail(false), b"\n"].concat());
+        let outline =
+            Outline { head, separator: format.before_row(false), tail: [format.tail(false), b"\n"].concat(), indented: self.indents() };
         let (rows, (lister, mut shelf)) = (self.rows(version), self.lister());
         let render = move |stored: &Arc<Stored>, out: &mut Vec<u8>| {
             let view = lister.view();
@@ -105,7 +111,7 @@ impl View<'_> {
                 None => view.format(version).row_with(&make()?, out, show),
             }
         };
-        list_body::stream(head, page.items.clone(), before_row, tail, render)
+        list_body::stream(outline, page.items.clone(), render)
     }
 
     /// Appends the item of a list. Tells where its metadata lie, if they are as they are shown alone.

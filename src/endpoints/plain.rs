@@ -10,7 +10,7 @@ use crate::registry::table;
 use crate::storage::Stored;
 
 use super::body::Body;
-use super::list_body;
+use super::list_body::{self, Outline};
 use super::negotiate::{Form, MediaType, Output};
 
 /// One of them.
@@ -22,7 +22,7 @@ pub struct Plain {
 }
 
 impl Plain {
-    /// The one for an output; `None` where it takes a tree: Tables, YAML, indented JSON, what is not stored as it is served.
+    /// The one for an output; `None` where it takes a tree: Tables, YAML, what is not stored as it is served. JSON is compact.
     pub fn new(resource: &Resource, output: Output) -> Option<Self> {
         let metadata = match output.form {
             Form::Object => None,
@@ -30,7 +30,7 @@ impl Plain {
             Form::Table(_) => return None,
         };
         let protobuf = match output.media {
-            MediaType::Json if !output.pretty => false,
+            MediaType::Json => false,
             MediaType::Protobuf => true,
             _ => return None,
         };
@@ -99,6 +99,7 @@ impl Plain {
             object.write_item(out);
             Ok(())
         };
-        list_body::stream(head, page.items.clone(), b"", tail, render).map(Some)
+        let outline = Outline { head, separator: b"", tail, indented: false };
+        list_body::stream(outline, page.items.clone(), render).map(Some)
     }
 }

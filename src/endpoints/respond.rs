@@ -72,12 +72,17 @@ impl View<'_> {
         Ok(object)
     }
 
+    /// Whether what comes as compact JSON is to be indented.
+    pub(super) fn indents(&self) -> bool {
+        self.output.media == MediaType::Json && self.output.pretty
+    }
+
     /// The bytes of one object.
     pub fn object_bytes(&self, shown: Shown) -> Result<Vec<u8>> {
         if let (Shown::Stored(stored), Some(plain)) = (&shown, self.plain()) {
             let mut out = Vec::with_capacity(stored.value.len() * 2);
             if plain.object(self.store, stored, &mut out)? {
-                return Ok(out);
+                return Ok(if self.indents() { codec::json::indent(&out) } else { out });
             }
         }
         match self.output.form {
@@ -106,7 +111,7 @@ impl View<'_> {
             let cells = rows.cells(message).map_err(unreadable)?;
             format.row_with(&cells, &mut out, |out| self.row_object(stored, None, version, out))?;
             out.extend_from_slice(format.tail(false));
-            return Ok(out);
+            return Ok(self.reencode(out));
         }
         let object = self.raw_tree(shown)?;
         let meta = table::ListMeta { resource_version: object.resource_version(), ..table::ListMeta::default() };
@@ -117,8 +122,7 @@ impl View<'_> {
     pub(super) fn rows(&self, version: &'static str) -> Option<table::Rows<'static>> {
         let (resource, gvr) = (self.resource(), &self.resource().gvr);
         let printer = printers::for_resource(&gvr.group, &gvr.resource);
-        let json = self.output.media == MediaType::Json && !self.output.pretty;
-        if !json || !resource.stored_as_served() || printer.order().is_some() {
+        if self.output.media != MediaType::Json || !resource.stored_as_served() || printer.order().is_some() {
             return None;
         }
         let format = Format { printer, api_version: meta_version(version), include: self.include, now: self.now };
@@ -160,8 +164,8 @@ impl View<'_> {
 
     /// Bytes that came as compact JSON, in the media type that was asked for.
     fn reencode(&self, json: Vec<u8>) -> Vec<u8> {
-        if self.output.media == MediaType::Json && !self.output.pretty {
-            return json;
+        if self.output.media == MediaType::Json {
+            return if self.output.pretty { codec::json::indent(&json) } else { json };
         }
         let object = codec::json::parse(&json).ok().and_then(|(value, _)| Object::from_value(value));
         encode_fixed(&object.unwrap_or_default(), self.output)
@@ -207,7 +211,7 @@ pub(super) fn protobuf(object: &Object, resource: &Resource) -> Vec<u8> {
 /// An object of one of the fixed kinds (Status, Table, ...), whose schema is that of `meta/v1`.
 pub(super) fn encode_fixed(object: &Object, output: Output) -> Vec<u8> {
     match output.media {
-        MediaType::Json if output.pretty => codec::json::encode_pretty(object),
+        MediaType::Json if output.pretty => codec::json::indent(&codec::json::encode(object)),
         MediaType::Json => codec::json::encode(object),
         MediaType::Yaml => codec::yaml::encode(&object.clone().into()),
         MediaType::Protobuf => {

@@ -10,13 +10,6 @@ pub fn encode(object: &Object) -> Vec<u8> {
     out
 }
 
-/// JSON indented by two spaces, as Go's `MarshalIndent` writes it, without a newline at the end.
-pub fn encode_pretty(object: &Object) -> Vec<u8> {
-    let mut out = Vec::with_capacity(8192);
-    pretty_map(object, &mut out, 0);
-    out
-}
-
 /// A value as compact JSON.
 pub fn text_of(value: &Value) -> String {
     let mut out = Vec::new();
@@ -46,11 +39,6 @@ pub fn encode_value(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a value as JSON indented by two spaces per level.
-pub fn encode_value_pretty(value: &Value, out: &mut Vec<u8>) {
-    pretty(value, out, 0);
-}
-
 fn write_map(map: &Map, out: &mut Vec<u8>) {
     if let Some(text) = map.text() {
         return out.extend_from_slice(text.as_bytes());
@@ -65,47 +53,6 @@ fn write_map(map: &Map, out: &mut Vec<u8>) {
         encode_value(value, out);
     }
     out.push(b'}');
-}
-
-fn pretty(value: &Value, out: &mut Vec<u8>, level: usize) {
-    match value {
-        Value::Array(items) if !items.is_empty() => {
-            out.push(b'[');
-            for (index, item) in items.iter().enumerate() {
-                if index > 0 {
-                    out.push(b',');
-                }
-                new_line(out, level + 1);
-                pretty(item, out, level + 1);
-            }
-            new_line(out, level);
-            out.push(b']');
-        }
-        Value::Object(map) => pretty_map(map, out, level),
-        other => encode_value(other, out),
-    }
-}
-
-fn pretty_map(map: &Map, out: &mut Vec<u8>, level: usize) {
-    out.push(b'{');
-    for (index, (key, value)) in map.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        new_line(out, level + 1);
-        write_string(key, out);
-        out.extend_from_slice(b": ");
-        pretty(value, out, level + 1);
-    }
-    if !map.is_empty() {
-        new_line(out, level);
-    }
-    out.push(b'}');
-}
-
-fn new_line(out: &mut Vec<u8>, level: usize) {
-    out.push(b'\n');
-    out.resize(out.len() + level * 2, b' ');
 }
 
 fn write_number(number: &serde_json::Number, out: &mut Vec<u8>) {
@@ -171,12 +118,5 @@ mod tests {
             "[0,-1,-9223372036854775808,18446744073709551615,1,0.5,1e+21,1.5e-7,100000000000000000000]"
         );
         assert_eq!(text(json!({"b": null, "a": {"x": [true, false, {}]}})), r#"{"b":null,"a":{"x":[true,false,{}]}}"#);
-    }
-
-    #[test]
-    fn indentation_is_that_of_marshal_indent() {
-        let mut out = Vec::new();
-        encode_value_pretty(&json!({"a": [1, {"b": {}}], "c": []}), &mut out);
-        assert_eq!(str::from_utf8(&out), Ok("{\n  \"a\": [\n    1,\n    {\n      \"b\": {}\n    }\n  ],\n  \"c\": []\n}"));
     }
 }

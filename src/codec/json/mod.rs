@@ -3,16 +3,18 @@
 mod decode;
 mod encode;
 mod escape;
+mod indent;
 mod lexer;
 mod reader;
 mod scan;
 mod tree;
 
 pub use decode::decode;
-pub use encode::{encode, encode_pretty, encode_value, encode_value_pretty, text_of};
+pub use encode::{encode, encode_value, text_of};
 pub(super) use encode::{write_f64, write_i64};
 pub use escape::write_string;
 pub(super) use escape::{compact_part, write_part};
+pub use indent::{Indenter, indent};
 pub use reader::Reader;
 pub use tree::parse;
 

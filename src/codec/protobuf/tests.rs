@@ -31,9 +31,7 @@ fn open(stored: &Stored) -> (Vec<u8>, TypeRef<'static>) {
 }
 
 fn pretty(value: &Value) -> String {
-    let mut out = Vec::new();
-    json::encode_value_pretty(value, &mut out);
-    String::from_utf8(out).expect("JSON is UTF-8")
+    String::from_utf8(json::indent(json::text_of(value).as_bytes())).expect("JSON is UTF-8")
 }
 
 /// Fails at the first line that differs.
