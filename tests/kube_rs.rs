@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, PropagationPolicy, WatchEvent, WatchParams};
@@ -127,6 +128,32 @@ async fn pages_tell_what_remains_of_the_state_they_began_with() {
             params = params.continue_token(&token);
         }
         assert_eq!(seen, all);
+    }
+}
+
+/// What conversion to an old version puts into annotations belongs to the object in that version: lists of metadata show it, Tables
+/// do not.
+#[tokio::test]
+async fn tables_show_no_metadata_of_a_conversion() {
+    let server = TestServer::start().await;
+    let client = server.client(ADMIN);
+    let scaler = json!({
+        "metadata": {"name": "a"},
+        "spec": {
+            "maxReplicas": 3,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "metrics": [{"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}}],
+        },
+    });
+    let api: Api<HorizontalPodAutoscaler> = Api::namespaced(client.clone(), "default");
+    api.create(&PostParams::default(), &parse(scaler)).await.expect("created");
+    let path = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers";
+    for (form, at, shown) in [("PartialObjectMetadataList", "/items/0", true), ("Table", "/rows/0/object", false)] {
+        let accept = format!("application/json;as={form};v=v1;g=meta.k8s.io");
+        let list: Value =
+            client.request(http::Request::get(path).header("Accept", accept).body(Vec::new()).unwrap()).await.expect("listed");
+        assert_eq!(list["kind"], form);
+        assert_eq!(list.pointer(&format!("{at}/metadata/annotations")).is_some(), shown, "{list}");
     }
 }
 

@@ -51,12 +51,18 @@ impl View<'_> {
             Form::Object if json => self.json_list(&page),
             // Empty ones have no items or rows at all.
             Form::Metadata(version) if json && !empty => self.metadata_list(&page, version),
-            Form::Table(version) if json && !empty && self.format(version).printer.order().is_none() => self.table_list(&page, version),
+            Form::Table(version) if json && !empty && self.rows_stand_alone(version) => self.table_list(&page, version),
             _ => {
                 let plain = self.plain().map(|plain| plain.list(self.store, &page)).transpose()?.flatten();
                 plain.map_or_else(|| self.tree_list(page), Ok)
             }
         }
+    }
+
+    /// Whether each row is made of one object, and shows the metadata that a list of metadata shows. What conversion adds to them
+    /// Tables do not show.
+    fn rows_stand_alone(&self, version: &str) -> bool {
+        self.format(version).printer.order().is_none() && self.resource().conversion.is_none()
     }
 
     fn lister(&self) -> (Lister, Shelf) {
