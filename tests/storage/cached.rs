@@ -24,14 +24,26 @@ impl Cached {
     pub async fn new(storage: Arc<dyn Storage>) -> Self {
         let feed = Feed::start(storage.clone(), "");
         let cacher = feed.cacher("", None);
-        while cacher.ready().is_err() {
+        let cached = Self { storage, feed, cacher, compacted: AtomicI64::new(0), asked: watch::Sender::new(0) };
+        cached.filled().await;
+        cached
+    }
+
+    async fn filled(&self) {
+        while self.cacher.ready().is_err() {
             tokio::task::yield_now().await;
         }
-        Self { storage, feed, cacher, compacted: AtomicI64::new(0), asked: watch::Sender::new(0) }
     }
 
     async fn latest(&self) -> Snapshot {
-        self.cacher.latest().await.expect("the cache keeps up")
+        loop {
+            if let Some(snapshot) = self.cacher.latest().await {
+                return snapshot;
+            }
+            // A compaction that comes before its watch has begun makes it begin anew, and nothing else does.
+            assert!(self.cacher.ready().is_err(), "the cache keeps up");
+            self.filled().await;
+        }
     }
 }
 
