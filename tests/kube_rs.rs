@@ -131,6 +131,26 @@ async fn pages_tell_what_remains_of_the_state_they_began_with() {
     }
 }
 
+#[tokio::test]
+async fn rows_show_as_much_of_an_object_as_was_asked_for() {
+    let server = TestServer::start().await;
+    let client = server.client(ADMIN);
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    api.create(&PostParams::default(), &config("a", &[("tier", "back")], "1")).await.expect("created");
+    let path = "/api/v1/namespaces/default/configmaps";
+    let get = async |path: String, accept: &str| -> Value {
+        client.request(http::Request::get(path).header("Accept", accept).body(Vec::new()).unwrap()).await.expect("answered")
+    };
+    let whole = get(format!("{path}/a"), "application/json").await;
+    let partial = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": whole["metadata"]});
+    for (include, want) in [("None", Value::Null), ("Metadata", partial), ("Object", whole)] {
+        for path in [path.to_owned(), format!("{path}/a")] {
+            let table = get(format!("{path}?includeObject={include}"), "application/json;as=Table;v=v1;g=meta.k8s.io").await;
+            assert_eq!(table["rows"][0]["object"], want, "{path} {include}");
+        }
+    }
+}
+
 /// What conversion to an old version puts into annotations belongs to the object in that version: lists of metadata show it, Tables
 /// do not.
 #[tokio::test]
