@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{OnceCell, watch};
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
 use crate::storage::{Result, Revision, Storage};
@@ -70,6 +71,8 @@ impl Reached {
         let round = self.next.lock().clone();
         let asked = round.get_or_try_init(|| async {
             let _turn = self.running.lock().await;
+            // Who is ready to ask goes first, to share it.
+            yield_now().await;
             // Who comes from here on is too late for this one.
             {
                 let mut next = self.next.lock();

@@ -53,8 +53,8 @@ impl View<'_> {
             Form::Metadata(version) if json && !empty => self.metadata_list(&page, version),
             Form::Table(version) if json && !empty && self.rows_stand_alone(version) => self.table_list(&page, version),
             _ => {
-                let plain = self.plain().map(|plain| plain.list(self.store, &page)).transpose()?.flatten();
-                plain.map_or_else(|| self.tree_list(page), Ok)
+                let protobuf = self.protobuf().map(|protobuf| protobuf.list(self.store, &page)).transpose()?.flatten();
+                protobuf.map_or_else(|| self.tree_list(page), Ok)
             }
         }
     }
@@ -173,7 +173,7 @@ impl View<'_> {
     }
 
     /// Appends an object cut down to its metadata.
-    fn partial(&self, stored: &Arc<Stored>, api_version: &str, out: &mut Vec<u8>) -> Result<()> {
+    pub(super) fn partial(&self, stored: &Arc<Stored>, api_version: &str, out: &mut Vec<u8>) -> Result<()> {
         match self.message(stored)? {
             Some(message) => table::write_partial_of(out, message, stored.written_at(), api_version).map_err(unreadable),
             None => {
@@ -184,7 +184,7 @@ impl View<'_> {
     }
 
     /// Appends an object with its kind and apiVersion.
-    fn whole(&self, stored: &Arc<Stored>, out: &mut Vec<u8>) -> Result<()> {
+    pub(super) fn whole(&self, stored: &Arc<Stored>, out: &mut Vec<u8>) -> Result<()> {
         let gvk = &self.resource().gvk;
         match self.message(stored)? {
             Some(Message { bytes, ty }) => {
@@ -217,12 +217,12 @@ impl View<'_> {
         let mut bytes = match self.output.form {
             Form::Object => self.object_list(page, list_meta)?,
             Form::Metadata(version) => {
-                let mut items = Vec::new();
+                let (mut items, api_version) = (Vec::new(), meta_version(version));
                 for stored in page.items {
-                    items.push(Value::from(partial_metadata(&self.tree(Shown::Stored(stored?))?, version)));
+                    items.push(Value::from(partial_metadata(&self.tree(Shown::Stored(stored?))?, api_version)));
                 }
                 let items = if items.is_empty() { Value::Null } else { Value::Array(items) };
-                encode_fixed(&envelope(PARTIAL_LIST, meta_version(version), list_meta, items), self.output)
+                encode_fixed(&envelope(PARTIAL_LIST, api_version, list_meta, items), self.output)
             }
             Form::Table(version) => {
                 let revision = page.revision.to_string();

@@ -3,12 +3,12 @@
 pub mod body;
 mod compress;
 pub mod frames;
-pub mod rendered;
 pub mod handlers;
 mod list_body;
 mod lists;
 pub mod negotiate;
-mod plain;
+mod protobuf;
+pub mod rendered;
 pub mod request_info;
 pub mod respond;
 mod websocket;

@@ -18,7 +18,7 @@ use crate::storage::Stored;
 
 use super::body::{self, Body};
 use super::negotiate::{Form, MediaType, Output};
-use super::plain::Plain;
+use super::protobuf::Protobuf;
 use super::rendered::RenderedCache;
 
 /// The longest a Warning header may get in all, in bytes (apiserver `endpoints/filters/warning.go`).
@@ -79,23 +79,29 @@ impl View<'_> {
 
     /// The bytes of one object.
     pub fn object_bytes(&self, shown: Shown) -> Result<Vec<u8>> {
-        if let (Shown::Stored(stored), Some(plain)) = (&shown, self.plain()) {
-            let mut out = Vec::with_capacity(stored.value.len() * 2);
-            if plain.object(self.store, stored, &mut out)? {
+        let metadata = match self.output.form {
+            Form::Object => None,
+            Form::Metadata(version) => Some(meta_version(version)),
+            Form::Table(version) => return self.table_of(shown, version, true),
+        };
+        if let Shown::Stored(stored) = &shown {
+            if self.output.media == MediaType::Json {
+                let mut out = Vec::with_capacity(stored.value.len() * 2);
+                match metadata {
+                    Some(api_version) => self.partial(stored, api_version, &mut out)?,
+                    None => self.whole(stored, &mut out)?,
+                }
                 return Ok(if self.indents() { codec::json::indent(&out) } else { out });
             }
-        }
-        match self.output.form {
-            Form::Object => {
-                let object = self.tree(shown)?;
-                Ok(encode_object(&object, self.resource(), self.output))
+            if let Some(bytes) = self.protobuf().map(|protobuf| protobuf.object(self.store, stored)).transpose()?.flatten() {
+                return Ok(bytes);
             }
-            Form::Metadata(version) => {
-                let object = self.tree(shown)?;
-                Ok(encode_fixed(&partial_metadata(&object, version), self.output))
-            }
-            Form::Table(version) => self.table_of(shown, version, true),
         }
+        let object = self.tree(shown)?;
+        Ok(match metadata {
+            Some(api_version) => encode_fixed(&partial_metadata(&object, api_version), self.output),
+            None => encode_object(&object, self.resource(), self.output),
+        })
     }
 
     /// A Table of one object, with column definitions if `headers`.
@@ -136,9 +142,9 @@ impl View<'_> {
         Format { printer, api_version: meta_version(version), include: self.include, now: self.now }
     }
 
-    /// The way from stored bytes without a tree, if there is one.
-    pub(super) fn plain(&self) -> Option<Plain> {
-        Plain::new(self.resource(), self.output)
+    /// The way from stored bytes to protobuf without a tree, if there is one.
+    pub(super) fn protobuf(&self) -> Option<Protobuf> {
+        Protobuf::new(self.resource(), self.output)
     }
 
     /// A Table of objects of the storage version.
@@ -185,10 +191,10 @@ pub(super) fn meta_version(version: &str) -> &'static str {
 }
 
 /// An object without anything but its metadata.
-pub fn partial_metadata(object: &Object, version: &str) -> Object {
+pub(super) fn partial_metadata(object: &Object, api_version: &str) -> Object {
     let mut out = Object::default();
     out.insert("kind", "PartialObjectMetadata".into());
-    out.insert("apiVersion", meta_version(version).into());
+    out.insert("apiVersion", api_version.into());
     out.insert("metadata", table::bare_metadata(object).into_owned());
     out
 }

@@ -25,26 +25,14 @@ impl Cached {
         let feed = Feed::start(storage.clone(), "");
         let cacher = feed.cacher("", None);
         let cached = Self { storage, feed, cacher, compacted: AtomicI64::new(0), asked: watch::Sender::new(0) };
-        cached.filled().await;
+        while cached.cacher.ready().is_err() {
+            tokio::task::yield_now().await;
+        }
         cached
     }
 
-    async fn filled(&self) {
-        while self.cacher.ready().is_err() {
-            tokio::task::yield_now().await;
-        }
-    }
-
     async fn latest(&self) -> Snapshot {
-        loop {
-            if let Some(snapshot) = self.cacher.latest().await {
-                return snapshot;
-            }
-            // A compaction that comes before its watch has begun makes it begin anew, and nothing else does.
-            let compacted = self.compacted.load(Ordering::SeqCst) > 0;
-            assert!(compacted && self.cacher.ready().is_err(), "the cache keeps up");
-            self.filled().await;
-        }
+        self.cacher.latest().await.expect("the cache keeps up")
     }
 }
 

@@ -348,11 +348,13 @@ impl Storage for Etcd3 {
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
-        Ok(watch::open(self.watch.clone(), prefix, after, true, self.asked.subscribe()))
+        Ok(watch::open(self.watch.clone(), prefix, after, true, self.asked.subscribe()).changes())
     }
 
     async fn follow(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
-        Ok(watch::open(self.watch.clone(), prefix, after, false, self.asked.subscribe()))
+        let mut watch = watch::open(self.watch.clone(), prefix, after, false, self.asked.subscribe());
+        watch.begin().await;
+        Ok(watch.changes())
     }
 
     async fn request_progress(&self) -> Result<()> {

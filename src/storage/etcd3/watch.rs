@@ -7,12 +7,13 @@
 //! Responses are not fragmented (kube-apiserver's are not either), so each holds whole revisions only.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
 use etcd_client::{Error, Event, EventType, KeyValue, WatchClient, WatchOptions, WatchResponse};
 use futures::StreamExt;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::error::interpret;
@@ -34,8 +35,8 @@ const PROGRESS_ATTEMPTS: u32 = 10;
 
 /// A watch of the keys under `prefix`, from the change after `after` on, `with_previous` values or without. Whenever `asked`
 /// changes, progress is asked for.
-pub fn open(client: WatchClient, prefix: &str, after: Revision, with_previous: bool, asked: watch::Receiver<u64>) -> WatchStream {
-    let watch = Watch {
+pub fn open(client: WatchClient, prefix: &str, after: Revision, with_previous: bool, asked: watch::Receiver<u64>) -> Watch {
+    Watch {
         client,
         prefix: prefix.to_owned(),
         after: after.max(0),
@@ -45,13 +46,12 @@ pub fn open(client: WatchClient, prefix: &str, after: Revision, with_previous: b
         ready: VecDeque::new(),
         failures: 0,
         done: false,
-    };
-    futures::stream::unfold(watch, |mut watch| async move { watch.next().await.map(|item| (item, watch)) }).boxed()
+    }
 }
 
 type Batch = Result<Vec<WatchEvent>>;
 
-struct Watch {
+pub struct Watch {
     client: WatchClient,
     prefix: String,
     /// Everything up to here has been received.
@@ -66,13 +66,25 @@ struct Watch {
 }
 
 impl Watch {
+    /// Waits until etcd has begun it, or the first attempt has failed. A compaction after that takes nothing from it.
+    pub async fn begin(&mut self) {
+        let begun = self.connect().await;
+        // The sender is only ever dropped.
+        let _ = begun.await;
+    }
+
+    /// The changes, and at last an error that no connection mends.
+    pub fn changes(self) -> WatchStream {
+        futures::stream::unfold(self, |mut watch| async move { watch.next().await.map(|item| (item, watch)) }).boxed()
+    }
+
     async fn next(&mut self) -> Option<Result<WatchEvent>> {
         while !self.done {
             if let Some(event) = self.ready.pop_front() {
                 return Some(Ok(event));
             }
             let Some(inbox) = &mut self.inbox else {
-                self.connect().await;
+                drop(self.connect().await);
                 continue;
             };
             match inbox.recv().await {
@@ -94,12 +106,13 @@ impl Watch {
         None
     }
 
-    /// Starts the task that receives; after failures, not at once.
-    async fn connect(&mut self) {
+    /// Starts the task that receives; after failures, not at once. What is returned is closed when etcd has begun, or will not.
+    async fn connect(&mut self) -> oneshot::Receiver<Infallible> {
         if self.failures > 1 {
             sleep(BACKOFF_FIRST.saturating_mul(1 << (self.failures - 2).min(16)).min(BACKOFF_MAX)).await;
         }
         let (outbox, inbox) = mpsc::channel(QUEUE_RESPONSES);
+        let (beginning, begun) = oneshot::channel();
         self.inbox = Some(inbox);
         let receiver = Receiver {
             client: self.client.clone(),
@@ -110,8 +123,10 @@ impl Watch {
             asked: self.asked.clone(),
             attempts: 0,
             outbox,
+            beginning: Some(beginning),
         };
         tokio::spawn(receiver.run());
+        begun
     }
 }
 
@@ -125,6 +140,8 @@ struct Receiver {
     /// How often progress will be asked for still, unless it comes.
     attempts: u32,
     outbox: mpsc::Sender<Batch>,
+    /// Dropped when etcd has begun.
+    beginning: Option<oneshot::Sender<Infallible>>,
 }
 
 impl Receiver {
@@ -174,6 +191,7 @@ impl Receiver {
     /// The events of a response; `None` at the end of the stream.
     fn events(&mut self, response: std::result::Result<Option<WatchResponse>, Error>) -> Result<Option<Vec<WatchEvent>>> {
         let Some(mut response) = response.map_err(broken)? else { return Ok(None) };
+        self.beginning = None;
         if response.compact_revision() > 0 {
             return Err(StorageError::Compacted { oldest: Some(response.compact_revision()) });
         }
