@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 
 /// The canonical form of base64 text.
 pub(super) fn normalise(text: &str) -> Result<Cow<'_, str>, String> {
     // What decodes strictly is canonical already.
     match STANDARD.decode(text) {
         Ok(_) => Ok(Cow::Borrowed(text)),
-        Err(_) => slow(text.as_bytes()).map(|bytes| Cow::Owned(STANDARD.encode(bytes))),
+        Err(_) => slow(text.as_bytes(), STANDARD_ALPHABET).map(|bytes| Cow::Owned(STANDARD.encode(bytes))),
     }
 }
 
@@ -32,25 +32,46 @@ pub(super) fn decode(text: &str) -> Vec<u8> {
     STANDARD.decode(text).unwrap_or_default()
 }
 
-fn value(byte: u8) -> Option<u32> {
+/// The bytes of text in the alphabet of URLs, without padding.
+///
+/// # Errors
+/// Those of Go's decoder.
+pub fn decode_url(text: &str) -> Result<Vec<u8>, String> {
+    match URL_SAFE_NO_PAD.decode(text) {
+        Ok(bytes) => Ok(bytes),
+        Err(_) => slow(text.as_bytes(), Alphabet { high: *b"-_", padded: false }),
+    }
+}
+
+/// The alphabet of a decoder.
+#[derive(Clone, Copy)]
+struct Alphabet {
+    /// The last two of its characters.
+    high: [u8; 2],
+    padded: bool,
+}
+
+const STANDARD_ALPHABET: Alphabet = Alphabet { high: *b"+/", padded: true };
+
+fn value(byte: u8, alphabet: Alphabet) -> Option<u32> {
     Some(u32::from(match byte {
         b'A'..=b'Z' => byte - b'A',
         b'a'..=b'z' => byte - b'a' + 26,
         b'0'..=b'9' => byte - b'0' + 52,
-        b'+' => 62,
-        b'/' => 63,
+        _ if byte == alphabet.high[0] => 62,
+        _ if byte == alphabet.high[1] => 63,
         _ => return None,
     }))
 }
 
-fn slow(text: &[u8]) -> Result<Vec<u8>, String> {
+fn slow(text: &[u8], alphabet: Alphabet) -> Result<Vec<u8>, String> {
     let corrupt = |at: usize| Err(format!("illegal base64 data at input byte {at}"));
     let is_break = |at: usize| matches!(text.get(at), Some(b'\n' | b'\r'));
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
     let (mut at, mut bits, mut count) = (0, 0u32, 0);
     while let Some(&byte) = text.get(at) {
         at += 1;
-        if let Some(six) = value(byte) {
+        if let Some(six) = value(byte, alphabet) {
             bits = bits << 6 | six;
             count += 1;
             if count == 4 {
@@ -62,7 +83,7 @@ fn slow(text: &[u8]) -> Result<Vec<u8>, String> {
         if matches!(byte, b'\n' | b'\r') {
             continue;
         }
-        if byte != b'=' || count < 2 {
+        if byte != b'=' || count < 2 || !alphabet.padded {
             return corrupt(at - 1);
         }
         if count == 2 {
@@ -85,7 +106,14 @@ fn slow(text: &[u8]) -> Result<Vec<u8>, String> {
         out.extend_from_slice(&whole.to_be_bytes()[1..count]);
         return Ok(out);
     }
-    if count == 0 { Ok(out) } else { corrupt(text.len() - count) }
+    if count == 1 || count > 0 && alphabet.padded {
+        return corrupt(text.len() - count);
+    }
+    if count > 0 {
+        let whole = bits << (6 * (4 - count));
+        out.extend_from_slice(&whole.to_be_bytes()[1..count]);
+    }
+    Ok(out)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! An [`Object`] that comes from here has its fields in the order of the schema and holds exactly what JSON shows:
 //! zero values that Go omits are absent, those that it shows are there (null for a nil list, map or time).
 
-mod base64;
+pub mod base64;
 pub mod conform;
 pub mod json;
 pub mod protobuf;

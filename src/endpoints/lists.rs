@@ -48,6 +48,7 @@ impl View<'_> {
         let json = self.output.media == MediaType::Json;
         let empty = page.items.clone().next().is_none();
         match self.output.form {
+            Form::Misfit(kind) => Err(self.misfit(kind, "is a list", &self.resource().gvk, "List")),
             Form::Object if json => self.json_list(&page),
             // Empty ones have no items or rows at all.
             Form::Metadata(version) if json && !empty => self.metadata_list(&page, version),
@@ -215,7 +216,7 @@ impl View<'_> {
     fn tree_list(&self, page: Page) -> Result<Body> {
         let list_meta = self.list_meta(&page);
         let mut bytes = match self.output.form {
-            Form::Object => self.object_list(page, list_meta)?,
+            Form::Object | Form::Misfit(_) => self.object_list(page, list_meta)?,
             Form::Metadata(version) => {
                 let (mut items, api_version) = (Vec::new(), meta_version(version));
                 for stored in page.items {

@@ -40,6 +40,9 @@ pub enum Form {
     Table(&'static str),
     /// PartialObjectMetadata (or its list), likewise.
     Metadata(&'static str),
+    /// This kind of metadata, which the answer cannot be: of one object where it is a list, or the other way round. What was asked for
+    /// is done all the same.
+    Misfit(&'static str),
 }
 
 /// The outcome of the negotiation.
@@ -58,12 +61,18 @@ impl Default for Output {
 }
 
 const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+/// What events are told in.
+const STREAMED: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
 /// What the answer of a request is for: which transformations make sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     Object,
+    /// An object that is not stored: no Tables.
+    Fleeting,
     List,
+    /// The objects of a collection that are deleted: a list, but on a route that is not watched.
+    Deleted,
     Watch,
     /// Status and other fixed kinds: no transformation.
     Fixed,
@@ -72,23 +81,30 @@ pub enum Purpose {
 /// Picks the representation of the answer, 406 where there is none. Objects themselves come in one of `media`.
 pub fn output(header: &str, user_agent: &str, query: &Query, purpose: Purpose, media: &[MediaType]) -> Result<Output> {
     if !accept::route_produces(header, &MediaType::ALL.map(MediaType::name)) {
-        let mut status = Status::not_acceptable(format!("406: Not Acceptable\n\nAvailable representations: {ACCEPTED}"));
+        let watched = matches!(purpose, Purpose::List | Purpose::Watch);
+        let produced = if watched { format!("{ACCEPTED}, {STREAMED}") } else { ACCEPTED.to_owned() };
+        let mut status = Status::not_acceptable(format!("406: Not Acceptable\n\nAvailable representations: {produced}"));
         status.details_mut();
         return Err(status);
     }
-    let mut output = pick(header, purpose, media).ok_or_else(|| {
-        let stream = if purpose == Purpose::Watch { WATCHED } else { ACCEPTED };
-        Status::not_acceptable(format!("only the following media types are accepted: {stream}"))
-    })?;
+    let mut output = pick(header, purpose, media).ok_or_else(|| only(ACCEPTED))?;
     output.pretty |= wants_pretty(user_agent, query);
     Ok(output)
 }
 
-const WATCHED: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+/// Refuses to tell events in a type that a stream cannot be made of: YAML documents cannot be told apart.
+pub fn streamed(output: Output) -> Result<()> {
+    if output.media == MediaType::Yaml { Err(only(STREAMED)) } else { Ok(()) }
+}
 
-/// The representation for an answer that must come in some form: JSON where the client accepts none.
+fn only(accepted: &str) -> Status {
+    Status::not_acceptable(format!("only the following media types are accepted: {accepted}"))
+}
+
+/// The representation for an answer that must come in some form: indented JSON where the client accepts none.
 pub fn output_or_json(header: &str, user_agent: &str, query: &Query) -> Output {
-    let mut output = pick(header, Purpose::Fixed, &MediaType::ALL).unwrap_or_default();
+    let raw = Output { pretty: true, ..Output::default() };
+    let mut output = pick(header, Purpose::Fixed, &MediaType::ALL).unwrap_or(raw);
     output.pretty |= wants_pretty(user_agent, query);
     output
 }
@@ -99,10 +115,6 @@ fn pick(header: &str, purpose: Purpose, objects: &[MediaType]) -> Option<Output>
     }
     for clause in accept::parse(header) {
         for media in MediaType::ALL {
-            // YAML documents cannot be told apart in a stream.
-            if media == MediaType::Yaml && purpose == Purpose::Watch {
-                continue;
-            }
             if clause.covers(media.name())
                 && let Some(output) = accept_params(&clause.params, media, purpose)
                 && (output.form != Form::Object || objects.contains(&media))
@@ -137,10 +149,12 @@ fn accept_params(params: &[(&str, &str)], media: MediaType, purpose: Purpose) ->
         _ => return None,
     };
     let form = match (kind?, purpose) {
-        (_, Purpose::Fixed) => return None,
+        (_, Purpose::Fixed) | ("Table", Purpose::Fleeting) => return None,
         ("Table", _) => Form::Table(version),
-        ("PartialObjectMetadata", Purpose::Object | Purpose::Watch) => Form::Metadata(version),
-        ("PartialObjectMetadataList", Purpose::List) => Form::Metadata(version),
+        ("PartialObjectMetadata", Purpose::List | Purpose::Deleted) => Form::Misfit("PartialObjectMetadata"),
+        ("PartialObjectMetadata", _) => Form::Metadata(version),
+        ("PartialObjectMetadataList", Purpose::List | Purpose::Deleted) => Form::Metadata(version),
+        ("PartialObjectMetadataList", _) => Form::Misfit("PartialObjectMetadataList"),
         _ => return None,
     };
     Some(Output { media, form, pretty })
@@ -188,7 +202,13 @@ mod tests {
             ("application/vnd.kubernetes.protobuf,application/json", Purpose::List, "application/vnd.kubernetes.protobuf Object"),
             ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Purpose::List, "application/json Table(\"v1\")"),
             ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Purpose::List, "application/json Metadata(\"v1\")"),
-            ("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", Purpose::List, "406"),
+            (
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+                Purpose::List,
+                "application/json Misfit(\"PartialObjectMetadata\")",
+            ),
+            ("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", Purpose::Watch, "application/json Metadata(\"v1\")"),
+            ("application/json;as=Table;g=meta.k8s.io;v=v1", Purpose::Fleeting, "406"),
             ("application/json;as=Table;g=meta.k8s.io;v=v9", Purpose::Object, "406"),
             ("application/json;g=x", Purpose::Object, "406"),
             ("application/*", Purpose::Object, "406"),

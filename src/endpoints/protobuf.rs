@@ -26,7 +26,7 @@ impl Protobuf {
         let metadata = match output.form {
             Form::Object => None,
             Form::Metadata(version) => Some(version),
-            Form::Table(_) => return None,
+            Form::Table(_) | Form::Misfit(_) => return None,
         };
         (output.media == MediaType::Protobuf && resource.stored_as_served()).then_some(Self { metadata })
     }

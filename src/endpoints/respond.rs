@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::codec;
 use crate::meta::status::Result;
-use crate::meta::{Object, Status};
+use crate::meta::{Gvk, Object, Status};
 use crate::registry::printers;
 use crate::registry::resource::Resource;
 use crate::registry::store::{Store, reshape, unreadable};
@@ -83,6 +83,13 @@ impl View<'_> {
             Form::Object => None,
             Form::Metadata(version) => Some(meta_version(version)),
             Form::Table(version) => return self.table_of(shown, version, true),
+            Form::Misfit(kind) => {
+                let gvk = match &shown {
+                    Shown::Fixed(object) => &Gvk::from_api_version(object.api_version(), object.kind()),
+                    _ => &self.resource().gvk,
+                };
+                return Err(self.misfit(kind, "is not a list", gvk, ""));
+            }
         };
         if let Shown::Stored(stored) = &shown {
             if self.output.media == MediaType::Json {
@@ -102,6 +109,17 @@ impl View<'_> {
             Some(api_version) => encode_fixed(&partial_metadata(&object, api_version), self.output),
             None => encode_object(&object, self.resource(), self.output),
         })
+    }
+
+    /// 406: the answer is not of the kind that was asked for. Clients are told the Go type that kube-apiserver has for it.
+    pub(super) fn misfit(&self, asked: &str, what: &str, gvk: &Gvk, suffix: &str) -> Status {
+        let go = match (self.resource().custom.is_some(), gvk.group.as_str()) {
+            (true, _) => format!("unstructured.Unstructured{suffix}"),
+            (_, "" | "events.k8s.io") => format!("core.{}{suffix}", gvk.kind),
+            (_, "internal.apiserver.k8s.io") => format!("apiserverinternal.{}{suffix}", gvk.kind),
+            (_, group) => format!("{}.{}{suffix}", group.split('.').next().unwrap_or(group), gvk.kind),
+        };
+        Status::not_acceptable(format!("you requested {asked}, but the requested object {what} (*{go})"))
     }
 
     /// A Table of one object, with column definitions if `headers`.

@@ -58,7 +58,7 @@ fn parse_int(text: &str) -> Result<i64> {
 
 /// A resourceVersion as a client sends it: a number, or nothing. The error is the text of upstream's
 /// `ParseResourceVersion`.
-pub fn parse_resource_version(text: &str) -> std::result::Result<i64, String> {
+pub fn parse_resource_version(text: &str) -> std::result::Result<u64, String> {
     if text.is_empty() {
         return Ok(0);
     }
@@ -66,11 +66,11 @@ pub fn parse_resource_version(text: &str) -> std::result::Result<i64, String> {
 }
 
 /// An unsigned number; the error is that of Go's `strconv.ParseUint`.
-pub fn parse_uint(text: &str) -> std::result::Result<i64, String> {
+pub fn parse_uint(text: &str) -> std::result::Result<u64, String> {
     use std::num::IntErrorKind;
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let what = match text.parse::<u64>() {
-        Ok(version) if digits => return Ok(i64::try_from(version).unwrap_or(i64::MAX)),
+        Ok(number) if digits => return Ok(number),
         Err(why) if digits && *why.kind() == IntErrorKind::PosOverflow => "value out of range",
         _ => "invalid syntax",
     };
@@ -96,6 +96,8 @@ pub struct ListOptions {
 impl ListOptions {
     /// Reads and validates. `force_watch` is for the deprecated watch paths.
     pub fn from_query(query: &Query, force_watch: bool) -> Result<Self> {
+        // Numbers are read before selectors.
+        let (timeout_seconds, limit) = (query.int("timeoutSeconds")?, query.int("limit")?.unwrap_or(0));
         let mut options = Self {
             label_selector: LabelSelector::parse(query.get("labelSelector").unwrap_or("")).map_err(Status::bad_request)?,
             field_selector: FieldSelector::parse(query.get("fieldSelector").unwrap_or("")).map_err(Status::bad_request)?,
@@ -103,8 +105,8 @@ impl ListOptions {
             allow_watch_bookmarks: query.flag("allowWatchBookmarks").unwrap_or(false),
             resource_version: query.text("resourceVersion"),
             resource_version_match: query.text("resourceVersionMatch"),
-            timeout_seconds: query.int("timeoutSeconds")?,
-            limit: query.int("limit")?.unwrap_or(0),
+            timeout_seconds,
+            limit,
             continue_token: query.text("continue"),
             send_initial_events: query.flag("sendInitialEvents"),
         };

@@ -160,8 +160,10 @@ impl<'a> Exchange<'a> {
     fn negotiated(mut self) -> Result<Self> {
         let info = &self.request.info;
         let purpose = match info.verb.as_str() {
-            "list" | "deletecollection" => Purpose::List,
+            "list" => Purpose::List,
+            "deletecollection" => Purpose::Deleted,
             "watch" => Purpose::Watch,
+            "create" if !info.subresource.is_empty() || self.store.resource.decl.storage_prefix.is_empty() => Purpose::Fleeting,
             _ => Purpose::Object,
         };
         let media = if self.custom().is_some() { &MediaType::TEXT[..] } else { &MediaType::ALL[..] };

@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::codec;
 use crate::meta::options::ListOptions;
+use crate::meta::selector::fields::FieldSelector;
 use crate::meta::status::Result;
 use crate::meta::{Object, Status, json};
 use crate::registry::store::{Event, EventKind, Events, Store, reshape};
@@ -27,7 +28,7 @@ use super::Exchange;
 use crate::base::clock::Clock;
 use crate::endpoints::body::Body;
 use crate::endpoints::frames::{FrameCache, FrameKey, Looks};
-use crate::endpoints::negotiate::{Form, MediaType, Output};
+use crate::endpoints::negotiate::{self, Form, MediaType, Output};
 use crate::endpoints::rendered::RenderedCache;
 use crate::endpoints::respond::{self, Shown, View};
 use crate::endpoints::websocket;
@@ -36,6 +37,8 @@ use crate::endpoints::websocket;
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// How long before its end a watch gets a last bookmark.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+/// The longest time that a client can ask for, in seconds.
+const TIMEOUT_MAX: u64 = (i64::MAX / 1_000_000_000) as u64;
 /// What comes before a protobuf frame: its length.
 const LENGTH_BYTES: usize = 4;
 /// The annotation of the bookmark that ends the initial events.
@@ -43,14 +46,21 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// Streams the changes until the client, the timeout or an error ends it.
 pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
-    let mut options = ListOptions::from_query(&x.request.query, x.request.info.watch_path)?;
-    if x.request.info.watch_path && !x.request.info.name.is_empty() {
-        options.field_selector = crate::meta::selector::fields::FieldSelector::exactly("metadata.name", &x.request.info.name);
+    let info = &x.request.info;
+    let mut options = ListOptions::from_query(&x.request.query, info.watch_path)?;
+    if info.watch_path && !info.name.is_empty() {
+        if options.field_selector.is_empty() {
+            options.field_selector = FieldSelector::exactly("metadata.name", &info.name);
+        } else if options.field_selector.required("metadata.name") != Some(info.name.as_str()) {
+            return Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name"));
+        }
     }
     let include = x.view()?.include;
     let events = x.store.watch(x.namespace(), &options).await?;
-    let end = Instant::now() + timeout(&options, x.api.min_request_timeout);
-    let bookmark = next_bookmark(Instant::now(), end);
+    negotiate::streamed(x.output)?;
+    let now = Instant::now();
+    let end = now + timeout(&options, x.api.min_request_timeout);
+    let bookmark = next_bookmark(now, end);
     let frames = Frames {
         events,
         end,
@@ -65,7 +75,7 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
         rendered: x.api.rendered.clone(),
         with_columns: true,
         bookmarks: options.allow_watch_bookmarks,
-        over: false,
+        over: end <= now,
     };
     if websocket::wanted(x.request) {
         // Messages say themselves where they end.
@@ -84,11 +94,12 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
     Ok(response)
 }
 
-/// What the client asked for, or a random time between one and two times the least.
+/// What the client asked for, or a random time between one and two times the least. A negative time is over at once, and so is one
+/// that Go's nanoseconds do not hold.
 fn timeout(options: &ListOptions, least: u64) -> Duration {
-    match options.timeout_seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0) {
-        Some(seconds) => Duration::from_secs(seconds),
-        None => Duration::from_secs(least).mul_f64(1.0 + rand::random::<f64>()),
+    match options.timeout_seconds.unwrap_or(0) {
+        0 => Duration::from_secs(least).mul_f64(1.0 + rand::random::<f64>()),
+        seconds => u64::try_from(seconds).ok().filter(|seconds| *seconds <= TIMEOUT_MAX).map(Duration::from_secs).unwrap_or_default(),
     }
 }
 
@@ -152,6 +163,10 @@ impl Stream for Frames {
             }
         }
         let event = ready!(self.events.poll_next(cx));
+        if let Form::Misfit(_) = self.output.form {
+            self.over = true;
+            return Poll::Ready(None);
+        }
         Poll::Ready(event.map(|event| event.and_then(|event| self.event(event)).unwrap_or_else(|status| self.error(&status))))
     }
 }

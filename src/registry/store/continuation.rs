@@ -3,22 +3,22 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use crate::meta::Status;
+use crate::codec;
+use crate::meta::{Status, Value};
 use crate::storage::Revision;
 
 const VERSION: &str = "meta.k8s.io/v1";
 
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize)]
 struct Token {
-    #[serde(rename = "v", default)]
+    #[serde(rename = "v")]
     version: String,
-    #[serde(rename = "rv", default)]
+    #[serde(rename = "rv")]
     revision: Revision,
-    #[serde(rename = "start", default)]
     start: String,
-    #[serde(rename = "ahead", default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     ahead: Option<i64>,
 }
 
@@ -43,8 +43,8 @@ pub fn encode(next: &Next, prefix: &str) -> String {
 /// What a token says.
 pub fn decode(text: &str, prefix: &str) -> Result<Next, Status> {
     let invalid = |why: &str| Status::bad_request(format!("continue key is not valid{why}"));
-    let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|why| invalid(&format!(": {}", go_base64_error(text, &why))))?;
-    let token: Token = serde_json::from_slice(&bytes).map_err(|_| invalid(&format!(": {}", go_json_error(&bytes))))?;
+    let bytes = codec::base64::decode_url(text).map_err(|why| invalid(&format!(": {why}")))?;
+    let token = parse(&bytes).map_err(|why| invalid(&format!(": {why}")))?;
     if token.version != VERSION {
         return Err(invalid(&format!(": server does not recognize this encoded version {}", token.version)));
     }
@@ -61,18 +61,45 @@ pub fn decode(text: &str, prefix: &str) -> Result<Next, Status> {
     Ok(Next { key: format!("{prefix}{relative}"), revision: token.revision, ahead: token.ahead })
 }
 
-fn go_base64_error(text: &str, why: &base64::DecodeError) -> String {
-    let at = match why {
-        base64::DecodeError::InvalidByte(at, _) => *at,
-        _ => text.len().saturating_sub(text.len() % 4),
+/// Reads a token as Go does, and says what is wrong with it in the same words.
+fn parse(bytes: &[u8]) -> Result<Token, String> {
+    let mut token = Token::default();
+    let fields = match codec::json::parse(bytes).map_err(|why| why.0)?.0 {
+        Value::Object(fields) => fields,
+        Value::Null => return Ok(token),
+        other => return Err(format!("json: cannot unmarshal {} into Go value of type storage.continueToken", go_kind(&other, false))),
     };
-    format!("illegal base64 data at input byte {at}")
+    for (key, value) in fields.iter() {
+        let misfit = |field: &str, ty: &str| {
+            let what = go_kind(value, ty != "string");
+            Err(format!("json: cannot unmarshal {what} into Go struct field continueToken.{field} of type {ty}"))
+        };
+        match (key.to_ascii_lowercase().as_str(), value) {
+            (_, Value::Null) => {}
+            ("v", Value::String(text)) => token.version = text.to_string(),
+            ("start", Value::String(text)) => token.start = text.to_string(),
+            (field @ ("v" | "start"), _) => return misfit(field, "string"),
+            ("rv", value) => match value.as_i64() {
+                Some(revision) => token.revision = revision,
+                None => return misfit("rv", "int64"),
+            },
+            ("ahead", value) => token.ahead = value.as_i64(),
+            _ => {}
+        }
+    }
+    Ok(token)
 }
 
-fn go_json_error(bytes: &[u8]) -> String {
-    match crate::codec::json::parse(bytes) {
-        Err(why) => why.0,
-        Ok(_) => "json: cannot unmarshal continue token".to_owned(),
+/// What Go calls a value that does not fit; `spelled`: with its digits.
+fn go_kind(value: &Value, spelled: bool) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(_) => "bool".to_owned(),
+        Value::Number(number) if spelled => format!("number {number}"),
+        Value::Number(_) => "number".to_owned(),
+        Value::String(_) => "string".to_owned(),
+        Value::Array(_) => "array".to_owned(),
+        Value::Object(_) => "object".to_owned(),
     }
 }
 
@@ -101,5 +128,21 @@ mod tests {
     fn tokens_cannot_lead_out_of_the_prefix() {
         let token = URL_SAFE_NO_PAD.encode(r#"{"v":"meta.k8s.io/v1","rv":7,"start":"../secrets"}"#);
         assert_eq!(decode(&token, "/p/").map_err(|status| status.message), Err("continue key is not valid: ../secrets".to_owned()));
+    }
+
+    #[test]
+    fn what_is_no_token_is_told_as_go_tells_it() {
+        let said = |text: &str| decode(text, "/p/").map_err(|status| status.message).expect_err("an error");
+        let table = [
+            ("nojson", "invalid character 'o' in literal null (expecting 'u')"),
+            ("[1]", "json: cannot unmarshal array into Go value of type storage.continueToken"),
+            (r#"{"rv":"5"}"#, "json: cannot unmarshal string into Go struct field continueToken.rv of type int64"),
+            (r#"{"rv":1.5}"#, "json: cannot unmarshal number 1.5 into Go struct field continueToken.rv of type int64"),
+            (r#"{"start":5}"#, "json: cannot unmarshal number into Go struct field continueToken.start of type string"),
+        ];
+        for (json, want) in table {
+            assert_eq!(said(&URL_SAFE_NO_PAD.encode(json)), format!("continue key is not valid: {want}"), "{json}");
+        }
+        assert_eq!(said("garbage!!"), "continue key is not valid: illegal base64 data at input byte 7");
     }
 }

@@ -422,7 +422,7 @@ impl Store {
 pub fn storage_status(error: StorageError, gvr: &Gvr, verb: &str) -> Status {
     match error {
         StorageError::Compacted { .. } => Status::expired("The resourceVersion for the provided list is too old."),
-        StorageError::FutureRevision { asked, current } => too_large_resource_version(asked, current),
+        StorageError::FutureRevision { asked, current } => too_large_resource_version(asked.unsigned_abs(), current),
         StorageError::TooLarge(_) => Status::failure(500, "", storage::TOO_LARGE),
         StorageError::Unavailable(_) => {
             let resource = gvr.group_resource();
@@ -437,8 +437,13 @@ pub fn storage_status(error: StorageError, gvr: &Gvr, verb: &str) -> Status {
     }
 }
 
+/// The revision that a resourceVersion means. No store comes as far as those that are no revision.
+fn revision_of(version: u64) -> Revision {
+    Revision::try_from(version).unwrap_or(Revision::MAX)
+}
+
 /// 504: the revision asked for has not happened yet.
-pub fn too_large_resource_version(asked: Revision, current: Revision) -> Status {
+pub fn too_large_resource_version(asked: u64, current: Revision) -> Status {
     let mut status = Status::timeout(&format!("Too large resource version: {asked}, current: {current}"), 1);
     status.details_mut().causes = vec![crate::meta::status::Cause {
         reason: "ResourceVersionTooLarge".to_owned(),

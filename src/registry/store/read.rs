@@ -14,7 +14,7 @@ use crate::storage::{ListPage, ListRequest, Revision, StorageError, Stored, afte
 
 use super::continuation::Next;
 use super::items::{Items, Source};
-use super::{Store, continuation, index, storage_status, too_large_resource_version};
+use super::{Store, continuation, index, revision_of, storage_status, too_large_resource_version};
 use crate::registry::Strategy;
 
 /// How many keys are read at once while a selector is looking for matches.
@@ -85,14 +85,12 @@ impl Store {
     /// One object. `resource_version` is the oldest state that will do; empty for the latest.
     pub async fn get(&self, namespace: &str, name: &str, resource_version: &str) -> Result<Arc<Stored>> {
         let key = self.key(namespace, name)?;
-        let least = parse_resource_version(resource_version).map_err(|why| Status::failure(500, "", why))?;
-        let stored = match self.snapshot(resource_version, least).await? {
+        let version = parse_resource_version(resource_version).map_err(|why| Status::failure(500, "", why))?;
+        let stored = match self.snapshot(resource_version, version).await? {
             Some(snapshot) => snapshot.get(&key).cloned(),
             None => {
                 let (stored, revision) = self.storage.get_with_revision(&key).await.map_err(|error| self.fault(error, "get"))?;
-                if least > revision {
-                    return Err(too_large_resource_version(least, revision));
-                }
+                check_reached(version, revision)?;
                 stored.map(Arc::new)
             }
         };
@@ -109,14 +107,14 @@ impl Store {
         self.known_stored(namespace).await?.iter().map(|stored| self.decode(stored)).collect()
     }
 
-    /// The cached state that a read may be served from: `version` as the client wrote it, with its meaning. `None` where only
+    /// The cached state that a read may be served from: a version as the client wrote it, with its meaning. `None` where only
     /// storage can tell.
-    async fn snapshot(&self, version: &str, least: Revision) -> Result<Option<Snapshot>> {
+    async fn snapshot(&self, written: &str, version: u64) -> Result<Option<Snapshot>> {
         let Some(cacher) = &self.cacher else { return Ok(None) };
-        match version {
+        match written {
             "" => Ok(cacher.latest().await),
-            _ if least == 0 => Ok(cacher.any()),
-            _ => cacher.not_older(least).await.map_err(|current| too_large_resource_version(least, current)),
+            _ if version == 0 => Ok(cacher.any()),
+            _ => cacher.not_older(revision_of(version)).await.map_err(|current| too_large_resource_version(version, current)),
         }
     }
 
@@ -148,10 +146,11 @@ impl Store {
             _ => namespace,
         };
         let prefix = self.namespace_prefix(namespace);
-        let start = self.start(options, &prefix)?;
-        if let (Some(name), true) = (selection.fields.required("metadata.name"), start.revision.is_none() && !start.continued)
-            && (!namespace.is_empty() || !self.resource.decl.namespaced)
-        {
+        let known = !namespace.is_empty() || !self.resource.decl.namespaced;
+        let one = selection.fields.required("metadata.name").filter(|name| known && !name.is_empty());
+        let start = self.start(options, &prefix, one.is_some())?;
+        let one = one.filter(|_| !start.continued);
+        if let (Some(name), None) = (one, start.revision) {
             return self.list_one(namespace, name, options, &selection).await;
         }
         // "Any" state has always been answered whole (apiserver `cacher.shouldDelegateList`).
@@ -168,14 +167,18 @@ impl Store {
         };
         match snapshot {
             Some(snapshot) => self.page_of(snapshot, range, &selection),
-            None => self.list_range(range, options, &selection).await,
+            None => {
+                self.list_range(range, options, &selection).await.map_err(|status| if one.is_some() { at_once(status) } else { status })
+            }
         }
     }
 
     /// The list of a selector that names one object: no need to look further.
     async fn list_one(&self, namespace: &str, name: &str, options: &ListOptions, selection: &Selection) -> Result<Page> {
-        let version = options.resource_version.as_str();
-        let snapshot = self.snapshot(version, parse_resource_version(version).unwrap_or(0)).await?;
+        let version = parse_resource_version(&options.resource_version).unwrap_or(0);
+        // Upstream's cache has no pages of one object: its store answers, and nobody waits.
+        let paged = options.resource_version_match.is_empty() && options.limit > 0 && version > 0;
+        let snapshot = if paged { None } else { self.snapshot(&options.resource_version, version).await? };
         // No object has a name that cannot be one.
         let key = self.key(namespace, name).unwrap_or_default();
         let (stored, revision) = match snapshot {
@@ -186,7 +189,7 @@ impl Store {
                 (stored.map(Arc::new), revision)
             }
         };
-        check_reached(options, revision)?;
+        check_reached(version, revision).map_err(at_once)?;
         let mut items = Vec::new();
         if let Some(stored) = stored
             && self.selects(selection, &stored)?
@@ -242,9 +245,8 @@ impl Store {
         Source { snapshot, prefix, term }
     }
 
-    fn start(&self, options: &ListOptions, prefix: &str) -> Result<Start> {
-        let version = parse_resource_version(&options.resource_version)
-            .map_err(|why| Status::bad_request(format!("invalid resource version: {why}")))?;
+    /// Where the list begins, and whether it is of one revision. `one`: of a selector that names one object.
+    fn start(&self, options: &ListOptions, prefix: &str, one: bool) -> Result<Start> {
         if !options.continue_token.is_empty() {
             let Next { key, revision, ahead } = continuation::decode(&options.continue_token, prefix)
                 .map_err(|status| Status::bad_request(format!("invalid continue token: {}", status.message)))?;
@@ -254,9 +256,14 @@ impl Store {
             let revision = (revision > 0).then_some(revision);
             return Ok(Start { key, revision, ahead: revision.and(ahead), continued: true });
         }
-        let exact =
-            options.resource_version_match == "Exact" || (options.resource_version_match.is_empty() && options.limit > 0 && version > 0);
-        Ok(Start { key: String::new(), revision: exact.then_some(version), ahead: None, continued: false })
+        let version = parse_resource_version(&options.resource_version)
+            .map_err(|why| Status::bad_request(format!("invalid resource version: {why}")))?;
+        let exact = match options.resource_version_match.as_str() {
+            "Exact" => true,
+            "" => !one && options.limit > 0 && version > 0,
+            _ => false,
+        };
+        Ok(Start { key: String::new(), revision: exact.then(|| revision_of(version)), ahead: None, continued: false })
     }
 
     /// A page read from storage.
@@ -272,7 +279,7 @@ impl Store {
             let part = self.range(&request, &start, options).await?;
             if page.revision == 0 {
                 page.revision = part.revision;
-                check_reached(options, part.revision)?;
+                check_reached(parse_resource_version(&options.resource_version).unwrap_or(0), part.revision)?;
             }
             request.revision = Some(page.revision);
             let (count, more) = (part.count, part.more);
@@ -309,8 +316,8 @@ impl Store {
                 status
             }
             StorageError::FutureRevision { current, asked } => {
-                let asked = parse_resource_version(&options.resource_version).ok().filter(|version| *version > 0).unwrap_or(asked);
-                too_large_resource_version(asked, current)
+                let version = parse_resource_version(&options.resource_version).ok().filter(|version| *version > 0);
+                too_large_resource_version(version.unwrap_or(asked.unsigned_abs()), current)
             }
             other => storage_status(other, &self.resource.gvr, "list"),
         })
@@ -323,10 +330,15 @@ You can start a new list without the continue parameter, or use the continue tok
 remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were \
 created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// Refuses a list that asks for a state newer than the store has.
-fn check_reached(options: &ListOptions, revision: Revision) -> Result<()> {
-    let least = parse_resource_version(&options.resource_version).unwrap_or(0);
-    if least > revision { Err(too_large_resource_version(least, revision)) } else { Ok(()) }
+/// Refuses a read that asks for a state newer than the store has.
+fn check_reached(version: u64, revision: Revision) -> Result<()> {
+    if revision_of(version) > revision { Err(too_large_resource_version(version, revision)) } else { Ok(()) }
+}
+
+/// An error of who did not wait: it does not say when to try again.
+fn at_once(mut status: Status) -> Status {
+    status.details_mut().retry_after_seconds = 0;
+    status
 }
 
 fn valid_namespace(name: &str) -> bool {

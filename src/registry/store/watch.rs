@@ -13,7 +13,7 @@ use crate::meta::status::Result;
 use crate::storage::{Revision, StorageError, Stored, WatchEvent, WatchStream};
 
 use super::items::Items;
-use super::{Selection, Store, index, too_large_resource_version};
+use super::{Selection, Store, index, revision_of, too_large_resource_version};
 
 /// What happened, as the client's selectors see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,7 +77,7 @@ impl Store {
     /// Watches a namespace (everything where it is empty) from where the options say.
     pub async fn watch(&self, namespace: &str, options: &ListOptions) -> Result<Events> {
         let selection = self.selection(options)?;
-        let version = parse_resource_version(&options.resource_version).map_err(|why| Status::failure(500, "", why))?;
+        let version = revision_of(parse_resource_version(&options.resource_version).map_err(|why| Status::failure(500, "", why))?);
         match &self.cacher {
             Some(cacher) if cacher.ready().is_ok() => self.watch_cache(cacher, namespace, options, version, selection).await,
             _ => self.watch_storage(namespace, options, version, selection).await,
@@ -100,7 +100,10 @@ impl Store {
                 Some(true) if options.resource_version.is_empty() => cacher.latest().await,
                 Some(true) if version > 0 => match cacher.not_older(version).await {
                     Ok(snapshot) => snapshot,
-                    Err(current) => return Ok(events.ending_with(too_large_resource_version(version, current))),
+                    Err(current) => {
+                        let asked = parse_resource_version(&options.resource_version).unwrap_or(0);
+                        return Ok(events.ending_with(too_large_resource_version(asked, current)));
+                    }
                 },
                 _ => cacher.any(),
             };
@@ -316,7 +319,7 @@ fn too_old_resource_version(wanted: Revision, oldest: Revision) -> Status {
 fn watch_status(store: &Store, error: StorageError) -> Status {
     match error {
         StorageError::Compacted { .. } => Status::expired("The resourceVersion for the provided watch is too old."),
-        StorageError::FutureRevision { asked, current } => too_large_resource_version(asked, current),
+        StorageError::FutureRevision { asked, current } => too_large_resource_version(asked.unsigned_abs(), current),
         other => store.fault(other, "watch"),
     }
 }
