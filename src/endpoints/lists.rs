@@ -205,7 +205,7 @@ impl View<'_> {
 
     /// Objects of built-in kinds do not say in lists what they are.
     fn without_type(&self, mut object: Object) -> Object {
-        if !self.resource().decl.stored_as_json {
+        if self.resource().custom.is_none() {
             object.shift_remove("kind");
             object.shift_remove("apiVersion");
         }

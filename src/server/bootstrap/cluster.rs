@@ -41,7 +41,7 @@ fn labelled(mut object: Object, labels: Value) -> Object {
 pub(super) fn namespaces() -> Vec<(Gvr, Object)> {
     let one = |name: &&str| {
         let namespace = labelled(object("v1", "Namespace", "", name), json!({"kubernetes.io/metadata.name": name}));
-        (Gvr::new("", "v1", "namespaces"), with(namespace, &[("spec", json!({"finalizers": ["kubernetes"]}))]))
+        (Gvr::new("", "v1", "namespaces"), namespace)
     };
     NAMESPACES.iter().map(one).collect()
 }
