@@ -3,6 +3,7 @@
 use crate::meta::Value;
 use bytes::Bytes;
 use http::Response;
+use http::header::CONTENT_TYPE;
 
 use crate::meta::Object;
 use crate::meta::options::{Write, WriteOptions};
@@ -12,6 +13,7 @@ use crate::registry::strategy::Subresource;
 
 use super::{Exchange, RequestGate};
 use crate::endpoints::body::Body;
+use crate::endpoints::negotiate;
 use crate::endpoints::respond::Shown;
 
 /// Metadata that only the server sets.
@@ -19,6 +21,8 @@ const SYSTEM_FIELDS: [&str; 5] = ["creationTimestamp", "uid", "deletionTimestamp
 
 /// Creates the object in the body.
 pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
+    // A body that cannot be read is refused before the options are looked at.
+    negotiate::input(&x.request.header(CONTENT_TYPE))?;
     let options = WriteOptions::from_query(&x.request.query, Write::Create)?;
     let mut object = x.decode_main(&body, options.field_validation)?;
     for field in SYSTEM_FIELDS {
@@ -29,9 +33,6 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     x.track(None, &mut object, Subresource::Main, &x.manager(&options.field_manager));
     let name = object.name().to_owned();
     x.admit(&mut object, None, &name, options.dry_run).await?;
-    if !matches!(object.resource_version(), "" | "0") {
-        return Err(crate::meta::Status::failure(500, "", "resourceVersion should not be set on objects to be created"));
-    }
     let gate = RequestGate { x, dry_run: options.dry_run };
     let live = x.store.create(&x.write_context(options.dry_run), object, &gate).await?;
     x.answer(201, Shown::Stored(live.stored.into()))

@@ -83,19 +83,18 @@ struct Expected<'a> {
 
 impl Expected<'_> {
     fn json(&self, body: &[u8]) -> Result<(Decoded, Gvk)> {
-        let named = json::Document::new(body).and_then(json::Document::type_meta).map_err(|why| {
-            let why = format!("couldn't get version/kind; json parse error: {}", why.0);
-            self.unrecognized(&why, body)
-        })?;
-        let gvk = self.settle((named.api_version, named.kind))?;
+        let named = self.named(body, body)?;
+        let gvk = self.settle(&named.api_version, &named.kind, body, |ty| json::decode(body, ty).map(drop))?;
         let decoded = json::decode(body, self.ty).map_err(|why| unreadable(&gvk, &self.gvk.kind, &why.0))?;
         Ok((decoded, gvk))
     }
 
     fn yaml(&self, body: &[u8]) -> Result<(Decoded, Gvk)> {
         let (value, mut issues) = yaml::to_value(body).map_err(|why| self.unrecognized(&why.0, body))?;
-        let text = |key: &str| value.get(key).and_then(crate::meta::Value::as_str).unwrap_or("").to_owned();
-        let gvk = self.settle((text("apiVersion"), text("kind")))?;
+        let mut text = Vec::new();
+        json::encode_value(&value, &mut text);
+        let named = self.named(&text, body)?;
+        let gvk = self.settle(&named.api_version, &named.kind, body, |ty| codec::from_value(&value, ty).map(drop))?;
         let mut decoded = codec::from_value(&value, self.ty).map_err(|why| unreadable(&gvk, &self.gvk.kind, &why.0))?;
         issues.append(&mut decoded.issues);
         decoded.issues = issues;
@@ -104,17 +103,38 @@ impl Expected<'_> {
 
     fn protobuf(&self, body: &[u8]) -> Result<(Decoded, Gvk)> {
         let envelope = codec::protobuf::unwrap(body).map_err(|why| self.unrecognized(&why.0, body))?;
-        let gvk = self.settle((envelope.api_version.to_owned(), envelope.kind.to_owned()))?;
+        let gvk = self.settle(envelope.api_version, envelope.kind, body, |ty| codec::protobuf::decode(envelope.raw, ty).map(drop))?;
         let mut object = codec::protobuf::decode(envelope.raw, self.ty).map_err(|why| unreadable(&gvk, &self.gvk.kind, &why.0))?;
         object.insert("kind", gvk.kind.clone().into());
         object.insert("apiVersion", gvk.api_version().into());
         Ok((Decoded { object, issues: Vec::new() }, gvk))
     }
 
-    fn settle(&self, (api_version, kind): (String, String)) -> Result<Gvk> {
-        settle_kind(self.schema, self.gvk, &api_version, &kind).map_err(|why| {
-            let gvk = Gvk::from_api_version(&api_version, if kind.is_empty() { &self.gvk.kind } else { &kind });
-            unreadable(&gvk, &self.gvk.kind, &why)
+    /// What the JSON of a body says that it is.
+    fn named(&self, json: &[u8], body: &[u8]) -> Result<json::TypeMeta> {
+        json::Document::new(json).and_then(json::Document::type_meta).map_err(|why| {
+            let why = format!("couldn't get version/kind; json parse error: {}", why.0);
+            self.unrecognized(&why, body)
+        })
+    }
+
+    /// The kind that a body names, completed from the expected one. A body of another kind is read as that, by `decodes`, before it is
+    /// refused.
+    fn settle(
+        &self,
+        api_version: &str,
+        kind: &str,
+        body: &[u8],
+        decodes: impl FnOnce(TypeRef) -> std::result::Result<(), codec::DecodeError>,
+    ) -> Result<Gvk> {
+        if api_version.matches('/').count() > 1 {
+            return Err(self.unrecognized(&format!("unexpected GroupVersion string: {api_version}"), body));
+        }
+        settle_kind(self.schema, self.gvk, api_version, kind).map_err(|why| {
+            let (version, kind) = (Some(api_version).filter(|text| !text.is_empty()), Some(kind).filter(|text| !text.is_empty()));
+            let gvk = Gvk::from_api_version(version.unwrap_or(&self.gvk.api_version()), kind.unwrap_or(&self.gvk.kind));
+            let broken = self.schema.get(&gvk).and_then(|ty| decodes(ty).err());
+            unreadable(&gvk, &self.gvk.kind, broken.as_ref().map_or(&why, |broken| &broken.0))
         })
     }
 

@@ -33,6 +33,8 @@ pub struct Facts {
     pub ignores_dependents: bool,
     /// The update check repeats the check of a new object's metadata.
     pub revalidates_meta: bool,
+    /// Finalizers may be any qualified names: the kind is checked by the rules of custom kinds.
+    pub any_finalizer: bool,
     /// The metadata that a write of the status sets back.
     pub status_keeps: &'static [&'static str],
     /// The fields that a write of the status sets back, and so never owns.
@@ -56,6 +58,7 @@ pub const PLAIN: Facts = Facts {
     returns_deleted: false,
     ignores_dependents: false,
     revalidates_meta: false,
+    any_finalizer: false,
     status_keeps: &[],
     status_resets: &["/spec"],
     selectable: &[],
@@ -104,6 +107,10 @@ impl Strategy for Row {
 
     fn keeps_status_on_create(&self) -> bool {
         self.facts.status_on_create
+    }
+
+    fn takes_any_finalizer(&self) -> bool {
+        self.facts.any_finalizer
     }
 
     fn revalidates_meta(&self) -> bool {

@@ -53,7 +53,7 @@ const POD_FIELDS: &[&str] = &[
 ];
 
 /// Webhooks and policies: they count changes of anything, and no write may be blind.
-const ADMISSION: Facts = Facts { generation: true, unconditional_update: false, ..PLAIN };
+const ADMISSION: Facts = Facts { generation: true, any_finalizer: true, unconditional_update: false, ..PLAIN };
 /// RBAC: any name that fits into a URL, and PUT creates.
 const RBAC: Facts = Facts { name: NameRule::PathSegment, create_on_update: true, ..PLAIN };
 /// A status write leaves all metadata but managedFields as it was.
@@ -88,7 +88,7 @@ pub static ROWS: &[Row] = &[
     row("autoscaling", "horizontalpodautoscalers", WITH_STATUS, &autoscaling::HorizontalPodAutoscalers),
     row("batch", "cronjobs", WORKLOAD, &batch::CronJobs),
     row("batch", "jobs", Facts { orphans: true, selectable: &["status.successful"], ..WORKLOAD }, &batch::Jobs),
-    row("policy", "poddisruptionbudgets", Facts { unconditional_update: false, ..WORKLOAD }, &policy::PodDisruptionBudgets),
+    row("policy", "poddisruptionbudgets", Facts { any_finalizer: true, unconditional_update: false, ..WORKLOAD }, &policy::PodDisruptionBudgets),
     // networking, discovery
     row("networking.k8s.io", "ingressclasses", Facts { generation: true, ..PLAIN }, &networking::IngressClasses),
     row("networking.k8s.io", "ingresses", WORKLOAD, &networking::Ingresses),
@@ -115,14 +115,14 @@ pub static ROWS: &[Row] = &[
     row("admissionregistration.k8s.io", "mutatingadmissionpolicies", ADMISSION, &admissionregistration::MutatingPolicies),
     row("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", ADMISSION, &admissionregistration::MutatingBindings),
     row("admissionregistration.k8s.io", "mutatingwebhookconfigurations", ADMISSION, &admissionregistration::MutatingWebhooks),
-    row("admissionregistration.k8s.io", "validatingadmissionpolicies", Facts { status: true, status_keeps: META_OF_STATUS, status_resets: &["/spec", "/metadata"], ..ADMISSION }, &admissionregistration::ValidatingPolicies),
+    row("admissionregistration.k8s.io", "validatingadmissionpolicies", Facts { any_finalizer: true, status: true, status_keeps: META_OF_STATUS, status_resets: &["/spec", "/metadata"], ..ADMISSION }, &admissionregistration::ValidatingPolicies),
     row("admissionregistration.k8s.io", "validatingadmissionpolicybindings", ADMISSION, &admissionregistration::ValidatingBindings),
     row("admissionregistration.k8s.io", "validatingwebhookconfigurations", ADMISSION, &admissionregistration::ValidatingWebhooks),
-    row("apiregistration.k8s.io", "apiservices", Facts { name: NameRule::PathSegment, unconditional_update: false, ..STATUS_ALONE }, &apiregistration::ApiServices),
+    row("apiregistration.k8s.io", "apiservices", Facts { any_finalizer: true, name: NameRule::PathSegment, unconditional_update: false, ..STATUS_ALONE }, &apiregistration::ApiServices),
     // scheduling, nodes, leases
     row("scheduling.k8s.io", "priorityclasses", PLAIN, &scheduling::PriorityClasses),
-    row("node.k8s.io", "runtimeclasses", Facts { create_on_update: true, unconditional_update: false, ..PLAIN }, &node::RuntimeClasses),
-    row("coordination.k8s.io", "leases", Facts { create_on_update: true, unconditional_update: false, ..PLAIN }, &coordination::Leases),
+    row("node.k8s.io", "runtimeclasses", Facts { any_finalizer: true, create_on_update: true, unconditional_update: false, ..PLAIN }, &node::RuntimeClasses),
+    row("coordination.k8s.io", "leases", Facts { any_finalizer: true, create_on_update: true, unconditional_update: false, ..PLAIN }, &coordination::Leases),
     // dynamic resources
     row("resource.k8s.io", "deviceclasses", Facts { generation: true, returns_deleted: true, ..PLAIN }, &resource::DeviceClasses),
     row("resource.k8s.io", "resourceclaims", Facts { returns_deleted: true, ..STATUS_ALONE }, &resource::ResourceClaims),

@@ -1,6 +1,7 @@
 //! Create: names, system fields, strategy, validation, one conditional write.
 
 use crate::base::random;
+use crate::meta::options::parse_uint;
 use crate::meta::status::Result;
 use crate::meta::{Object, Status};
 use crate::storage::{Stored, Txn};
@@ -45,6 +46,8 @@ impl Store {
         self.before_create(ctx, object)?;
         gate.validate(Some(&mut *object), None).await?;
         let key = self.key(ctx.namespace, object.name())?;
+        // What is no number at all is passed over.
+        let versioned = parse_uint(object.resource_version()).is_ok_and(|version| version > 0);
         let value = self.encode(object)?;
         if ctx.dry_run {
             let found = self.storage.get(&key).await.map_err(|error| self.fault(error, "create"))?;
@@ -52,6 +55,9 @@ impl Store {
                 return Err(self.already_exists(object, Some(stored)));
             }
             return Ok(Stored { key, value: self.completed(value), create_revision: 0, mod_revision: 0 });
+        }
+        if versioned {
+            return Err(Status::failure(500, "", "resourceVersion should not be set on objects to be created"));
         }
         let (outcome, value) = self.put_object(&key, object, value, Put::default()).await?;
         match outcome {
