@@ -1,5 +1,7 @@
-//! Ground that knows nothing of Kubernetes: the clock, random names, regular expressions.
+//! Ground that knows nothing of Kubernetes: the clock, random names, regular expressions, what tasks wait for.
 
 pub mod clock;
+pub mod echo;
+pub mod moment;
 pub mod random;
 pub mod regexp;

@@ -18,13 +18,13 @@ use std::sync::Arc;
 use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
-use tokio_util::sync::CancellationToken;
 
 use crate::admission::Chain;
 use crate::auth::User;
 use crate::auth::authz::rbac::RbacStore;
 use crate::auth::authz::{self, Authorizer};
 use crate::base::clock::Clock;
+use crate::base::moment::Moment;
 use crate::extensions::Extensions;
 use crate::meta::options::Query;
 use crate::meta::selector::fields::FieldSelector;
@@ -48,8 +48,8 @@ pub struct Api {
     pub rendered: Arc<rendered::RenderedCache>,
     /// Whether large answers are compressed (feature gate APIResponseCompression).
     pub compresses: bool,
-    /// Cancelled when the server is about to end: watches end then.
-    pub draining: CancellationToken,
+    /// When the server is about to end: watches end then.
+    pub draining: Moment,
     /// The shortest time that a watch without a timeout of its own lasts, in seconds.
     pub min_request_timeout: u64,
     /// Issues service account tokens; `None` without a signing key.

@@ -71,7 +71,7 @@ async fn fill(store: &Store, follower: &dyn Follower, part: Option<&Projection>)
 }
 
 /// Follows until the watch ends or something cannot be read.
-async fn changes(store: &Store, follower: &dyn Follower, part: Option<&Projection>, after: Revision) {
+async fn changes(store: &Arc<Store>, follower: &dyn Follower, part: Option<&Projection>, after: Revision) {
     let options = ListOptions { resource_version: after.to_string(), ..ListOptions::default() };
     let Ok(mut events) = store.watch("", &options).await else { return };
     while let Some(Ok(event)) = events.next().await {

@@ -10,7 +10,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -22,6 +22,7 @@ use super::config::Serving;
 use super::shutdown::Shutdown;
 use super::tls::HTTP_2;
 use crate::auth::authn::Peer;
+use crate::base::echo::Muffled;
 use crate::endpoints::body::Body;
 use crate::telemetry::metrics::Counter;
 
@@ -128,17 +129,30 @@ impl Listener {
     }
 }
 
+/// Runs each stream of an HTTP/2 connection as a task.
+#[derive(Clone, Copy)]
+struct Streams;
+
+impl<F> hyper::rt::Executor<F> for Streams
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, stream: F) {
+        tokio::spawn(Muffled::new(stream));
+    }
+}
+
 /// HTTP with the limits of this server.
 struct Protocols {
     http1: http1::Builder,
-    http2: http2::Builder<TokioExecutor>,
+    http2: http2::Builder<Streams>,
 }
 
 impl Protocols {
     fn new(max_streams: u32) -> Self {
         let mut http1 = http1::Builder::new();
         http1.timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).max_headers(MAX_HEADERS).max_buf_size(MAX_HEADER_BYTES);
-        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        let mut http2 = http2::Builder::new(Streams);
         http2
             .timer(TokioTimer::new())
             .max_concurrent_streams(max_streams)

@@ -1,12 +1,12 @@
 //! The end of a server, in two steps that everyone can wait for: it is no longer ready, then it takes no more requests.
 
-use tokio_util::sync::CancellationToken;
+use crate::base::moment::Moment;
 
 /// The two steps. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
-    stopping: CancellationToken,
-    draining: CancellationToken,
+    stopping: Moment,
+    draining: Moment,
 }
 
 impl Shutdown {
@@ -17,31 +17,31 @@ impl Shutdown {
 
     /// Step one: `/readyz` fails, requests are still served.
     pub fn stop(&self) {
-        self.stopping.cancel();
+        self.stopping.come();
     }
 
     /// Step two: no more connections; watches should end. Implies step one.
     pub fn drain(&self) {
-        self.stopping.cancel();
-        self.draining.cancel();
+        self.stopping.come();
+        self.draining.come();
     }
 
     pub fn is_stopping(&self) -> bool {
-        self.stopping.is_cancelled()
+        self.stopping.has_come()
     }
 
     /// Waits for step one.
     pub async fn stopped(&self) {
-        self.stopping.cancelled().await;
+        self.stopping.wait().await;
     }
 
     /// Waits for step two.
     pub async fn drained(&self) {
-        self.draining.cancelled().await;
+        self.draining.wait().await;
     }
 
-    /// Step two, as a token for code that does not know of servers, such as watches.
-    pub fn draining(&self) -> CancellationToken {
+    /// Step two, for code that does not know of servers, such as watches.
+    pub fn draining(&self) -> Moment {
         self.draining.clone()
     }
 }
@@ -74,7 +74,7 @@ mod tests {
         let shutdown = Shutdown::new();
         assert!(!shutdown.is_stopping());
         shutdown.stop();
-        assert!(shutdown.is_stopping() && !shutdown.draining().is_cancelled());
+        assert!(shutdown.is_stopping() && !shutdown.draining().has_come());
         shutdown.clone().drain();
         shutdown.drained().await;
         shutdown.stopped().await;

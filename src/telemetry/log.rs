@@ -14,12 +14,12 @@ pub fn start(verbosity: i64, json: bool) {
     let _ = if json { lines.json().try_init() } else { lines.with_ansi(false).try_init() };
 }
 
-/// klog's levels, roughly: 0 to 3 tell what an operator should know, 4 and 5 debug, from 6 on every request is told.
+/// klog's levels, roughly: 0 to 3 tell what an operator should know, from 4 on debugging. Releases have nothing that says more: HTTP/2
+/// would ask a hundred times for each frame whether to.
 fn level(verbosity: i64) -> LevelFilter {
     match verbosity {
         ..=3 => LevelFilter::INFO,
-        4..=5 => LevelFilter::DEBUG,
-        _ => LevelFilter::TRACE,
+        _ => LevelFilter::DEBUG,
     }
 }
 
@@ -29,10 +29,6 @@ mod tests {
 
     #[test]
     fn verbosity_is_monotonic() {
-        assert_eq!(
-            [0, 2, 4, 5, 6, 10].map(level),
-            [2, 2, 3, 3, 4, 4]
-                .map(|at| [LevelFilter::OFF, LevelFilter::WARN, LevelFilter::INFO, LevelFilter::DEBUG, LevelFilter::TRACE][at])
-        );
+        assert_eq!([0, 3, 4, 10].map(level), [LevelFilter::INFO, LevelFilter::INFO, LevelFilter::DEBUG, LevelFilter::DEBUG]);
     }
 }

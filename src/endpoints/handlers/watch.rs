@@ -2,12 +2,11 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
 use futures::{FutureExt, Stream, StreamExt};
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -26,6 +25,8 @@ use crate::storage::Revision;
 
 use super::Exchange;
 use crate::base::clock::Clock;
+use crate::base::echo;
+use crate::base::moment::Moment;
 use crate::endpoints::body::Body;
 use crate::endpoints::frames::{FrameCache, FrameKey, Looks};
 use crate::endpoints::negotiate::{self, Form, MediaType, Output};
@@ -65,7 +66,9 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
         events,
         end,
         bookmark,
-        dues: FuturesUnordered::from_iter([bookmark_at(bookmark), x.api.draining.clone().cancelled_owned().map(|()| Due::End).boxed()]),
+        draining: x.api.draining.clone(),
+        alarm: alarm(bookmark, x.api.draining.clone()),
+        alarmed: Waker::noop().clone(),
         store: x.store.clone(),
         output: x.output,
         include,
@@ -103,16 +106,15 @@ fn timeout(options: &ListOptions, least: u64) -> Duration {
     }
 }
 
-/// What a watch does beside its events.
-#[derive(Clone, Copy)]
-enum Due {
-    Bookmark,
-    /// The server is about to end.
-    End,
-}
-
-fn bookmark_at(when: Instant) -> BoxFuture<'static, Due> {
-    sleep_until(when).map(|()| Due::Bookmark).boxed()
+/// Wakes a watch when a bookmark is due, or when the server is about to end.
+fn alarm(bookmark: Instant, draining: Moment) -> BoxFuture<'static, ()> {
+    let either = async move {
+        tokio::select! {
+            () = sleep_until(bookmark) => {}
+            () = draining.wait() => {}
+        }
+    };
+    either.fuse().boxed()
 }
 
 /// One watch: its events, rendered.
@@ -122,8 +124,11 @@ struct Frames {
     end: Instant,
     /// When the next bookmark is due; the end where none is.
     bookmark: Instant,
-    /// What comes beside the events. It is looked at only when it is due: there are many watches, and each event is for all of them.
-    dues: FuturesUnordered<BoxFuture<'static, Due>>,
+    draining: Moment,
+    /// It is looked at only if somebody else is to be woken: there are many watches, and each event is for all of them.
+    alarm: BoxFuture<'static, ()>,
+    /// Who is woken by it.
+    alarmed: Waker,
     store: Arc<Store>,
     output: Output,
     include: IncludeObject,
@@ -142,24 +147,33 @@ impl Stream for Frames {
 
     /// The next frame; `None` at the end.
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        // The stream has looked for a reset, and all else is looked for here.
+        echo::looking();
         if self.over {
             return Poll::Ready(None);
         }
         // First, or a watch that always has events would never end.
-        while let Poll::Ready(Some(due)) = self.dues.poll_next_unpin(cx) {
-            match due {
-                Due::Bookmark if self.bookmark < self.end => {
-                    self.bookmark = next_bookmark(self.bookmark, self.end);
-                    self.dues.push(bookmark_at(self.bookmark));
-                    let told = self.events.progress();
-                    if self.bookmarks && told > 0 {
-                        return Poll::Ready(Some(self.bookmark(told, false)));
-                    }
+        loop {
+            let now = Instant::now();
+            if self.draining.has_come() || now >= self.end {
+                self.over = true;
+                return Poll::Ready(None);
+            }
+            if now >= self.bookmark {
+                self.bookmark = next_bookmark(self.bookmark, self.end);
+                self.alarm = alarm(self.bookmark, self.draining.clone());
+                self.alarmed = Waker::noop().clone();
+                let told = self.events.progress();
+                if self.bookmarks && told > 0 {
+                    return Poll::Ready(Some(self.bookmark(told, false)));
                 }
-                Due::Bookmark | Due::End => {
-                    self.over = true;
-                    return Poll::Ready(None);
-                }
+            }
+            if self.alarmed.will_wake(cx.waker()) {
+                break;
+            }
+            if self.alarm.poll_unpin(cx).is_pending() {
+                self.alarmed.clone_from(cx.waker());
+                break;
             }
         }
         let event = ready!(self.events.poll_next(cx));

@@ -16,7 +16,7 @@ const BATCH: usize = 128;
 #[derive(Clone, Debug, Default)]
 pub struct Items {
     batch: std::vec::IntoIter<Arc<Stored>>,
-    rest: Option<Rest>,
+    rest: Option<Box<Rest>>,
 }
 
 /// What has not been taken yet.
@@ -52,7 +52,7 @@ impl Items {
     /// All objects of the stretch that the selection takes.
     pub fn selected(store: &Store, source: Source, selection: &Selection) -> Self {
         let rest = Rest { store: store.clone(), source, selection: selection.clone(), next: Some(String::new()) };
-        Self { batch: Vec::new().into_iter(), rest: Some(rest) }
+        Self { batch: Vec::new().into_iter(), rest: Some(Box::new(rest)) }
     }
 }
 

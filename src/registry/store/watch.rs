@@ -48,9 +48,9 @@ pub struct Event {
 
 /// The events of one watch, in order of their revisions.
 pub struct Events {
-    store: Store,
-    /// The keys of its objects begin with this.
-    prefix: String,
+    store: Arc<Store>,
+    /// The keys of its objects begin with this; `None` where all do.
+    prefix: Option<String>,
     selection: Selection,
     /// What existed at the start and has not been told.
     initial: Items,
@@ -75,7 +75,7 @@ enum Source {
 
 impl Store {
     /// Watches a namespace (everything where it is empty) from where the options say.
-    pub async fn watch(&self, namespace: &str, options: &ListOptions) -> Result<Events> {
+    pub async fn watch(self: &Arc<Self>, namespace: &str, options: &ListOptions) -> Result<Events> {
         let selection = self.selection(options)?;
         let version = revision_of(parse_resource_version(&options.resource_version).map_err(|why| Status::failure(500, "", why))?);
         match &self.cacher {
@@ -85,7 +85,7 @@ impl Store {
     }
 
     async fn watch_cache(
-        &self,
+        self: &Arc<Self>,
         cacher: &Arc<Cacher>,
         namespace: &str,
         options: &ListOptions,
@@ -112,7 +112,8 @@ impl Store {
             };
             after = snapshot.revision;
             if whole {
-                events.initial = Items::selected(self, self.source(snapshot, events.prefix.clone(), &events.selection), &events.selection);
+                let source = self.source(snapshot, self.namespace_prefix(namespace), &events.selection);
+                events.initial = Items::selected(self, source, &events.selection);
                 let bookmark = options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
                 events.initial_end = bookmark.then_some(after);
             }
@@ -123,7 +124,8 @@ impl Store {
             Ok(cursor) => Events { source: Source::Cache(cursor), ..events },
             // A server that has just begun remembers little. What its store still knows, clients need not list again.
             Err(Ended::Behind { .. }) => {
-                let changes = self.storage.watch(&events.prefix, after).await.map_err(|error| watch_status(self, error))?;
+                let changes =
+                    self.storage.watch(&self.namespace_prefix(namespace), after).await.map_err(|error| watch_status(self, error))?;
                 // If it cannot be asked, the watch stays with storage.
                 let _ = self.storage.request_progress().await;
                 Events { source: Source::Storage(changes), ahead: Some((cacher.clone(), interest)), ..events }
@@ -143,7 +145,13 @@ impl Store {
     }
 
     /// The watch without a cache.
-    async fn watch_storage(&self, namespace: &str, options: &ListOptions, version: Revision, selection: Selection) -> Result<Events> {
+    async fn watch_storage(
+        self: &Arc<Self>,
+        namespace: &str,
+        options: &ListOptions,
+        version: Revision,
+        selection: Selection,
+    ) -> Result<Events> {
         let mut events = Events::new(self, namespace, selection);
         let whole = options.send_initial_events.unwrap_or(version == 0);
         let mut after = version;
@@ -162,15 +170,15 @@ impl Store {
             after = self.storage.current_revision().await.map_err(|error| self.fault(error, "watch"))?;
         }
         events.told = after;
-        let changes = self.storage.watch(&events.prefix, after).await;
+        let changes = self.storage.watch(&self.namespace_prefix(namespace), after).await;
         events.source = Source::Storage(changes.map_err(|error| watch_status(self, error))?);
         Ok(events)
     }
 }
 
 impl Events {
-    fn new(store: &Store, namespace: &str, selection: Selection) -> Self {
-        let prefix = store.namespace_prefix(namespace);
+    fn new(store: &Arc<Store>, namespace: &str, selection: Selection) -> Self {
+        let prefix = (!namespace.is_empty()).then(|| store.namespace_prefix(namespace));
         Self {
             store: store.clone(),
             prefix,
@@ -278,7 +286,7 @@ impl Events {
 
     /// What a change is to this watch: what comes into the selection is added, what leaves it deleted.
     fn event(&self, change: &Change) -> Result<Option<Event>> {
-        if !change.key().starts_with(&self.prefix) {
+        if self.prefix.as_ref().is_some_and(|prefix| !change.key().starts_with(prefix)) {
             return Ok(None);
         }
         let selects = |stored: &Option<Arc<Stored>>| match stored {
