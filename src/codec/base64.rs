@@ -68,7 +68,7 @@ fn slow(text: &[u8], alphabet: Alphabet) -> Result<Vec<u8>, String> {
     let corrupt = |at: usize| Err(format!("illegal base64 data at input byte {at}"));
     let is_break = |at: usize| matches!(text.get(at), Some(b'\n' | b'\r'));
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
-    let (mut at, mut bits, mut count) = (0, 0u32, 0);
+    let (mut at, mut bits, mut count, mut ended) = (0, 0u32, 0, !alphabet.padded);
     while let Some(&byte) = text.get(at) {
         at += 1;
         if let Some(six) = value(byte, alphabet) {
@@ -102,17 +102,15 @@ fn slow(text: &[u8], alphabet: Alphabet) -> Result<Vec<u8>, String> {
         if at < text.len() {
             return corrupt(at);
         }
-        let whole = bits << (6 * (4 - count));
-        out.extend_from_slice(&whole.to_be_bytes()[1..count]);
-        return Ok(out);
+        ended = true;
     }
-    if count == 1 || count > 0 && alphabet.padded {
-        return corrupt(text.len() - count);
+    match count {
+        0 => return Ok(out),
+        2 | 3 if ended => {}
+        _ => return corrupt(text.len() - count),
     }
-    if count > 0 {
-        let whole = bits << (6 * (4 - count));
-        out.extend_from_slice(&whole.to_be_bytes()[1..count]);
-    }
+    let whole = bits << (6 * (4 - count));
+    out.extend_from_slice(&whole.to_be_bytes()[1..count]);
     Ok(out)
 }
 

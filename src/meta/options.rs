@@ -56,13 +56,13 @@ fn parse_int(text: &str) -> Result<i64> {
     })
 }
 
-/// A resourceVersion as a client sends it: a number, or nothing. The error is the text of upstream's
-/// `ParseResourceVersion`.
-pub fn parse_resource_version(text: &str) -> std::result::Result<u64, String> {
+/// A resourceVersion as a client sends it: the oldest state that will do, or nothing for the latest. The error is the text of
+/// upstream's `ParseResourceVersion`.
+pub fn parse_resource_version(text: &str) -> std::result::Result<Option<u64>, String> {
     if text.is_empty() {
-        return Ok(0);
+        return Ok(None);
     }
-    parse_uint(text).map_err(|detail| FieldError::invalid(&Path::new("resourceVersion"), text, detail).to_string())
+    parse_uint(text).map(Some).map_err(|detail| FieldError::invalid(&Path::new("resourceVersion"), text, detail).to_string())
 }
 
 /// An unsigned number; the error is that of Go's `strconv.ParseUint`.
@@ -366,7 +366,8 @@ mod tests {
 
     #[test]
     fn resource_versions_are_unsigned_numbers() {
-        assert_eq!(parse_resource_version("17"), Ok(17));
+        assert_eq!(parse_resource_version("17"), Ok(Some(17)));
+        assert_eq!(parse_resource_version(""), Ok(None));
         let checks = [("-5", "invalid syntax"), ("garbage", "invalid syntax"), ("99999999999999999999", "value out of range")];
         for (text, why) in checks {
             let want = format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": {why}");

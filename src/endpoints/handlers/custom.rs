@@ -13,7 +13,7 @@ use crate::registry::Custom;
 use crate::registry::store::Warnings;
 
 use super::Exchange;
-use super::decode::{unreadable, unrecognized};
+use super::decode::{named, named_in, unreadable, unrecognized};
 use super::patch::{PatchBody, PatchType, Patched};
 use crate::endpoints::negotiate::{self, MediaType};
 use crate::endpoints::{Api, Request};
@@ -55,11 +55,14 @@ impl Exchange<'_> {
         let unknown = |why: &str| unrecognized(&expected.kind, why, body);
         let (value, mut issues) = match negotiate::input(&self.request.header(header::CONTENT_TYPE))? {
             MediaType::Json => {
-                let document = json::Document::new(body).and_then(|document| document.type_meta().map(|_| document));
-                let document = document.map_err(|why| unknown(&format!("couldn't get version/kind; json parse error: {}", why.0)))?;
+                let (document, _) = named(body).map_err(|why| unknown(&why))?;
                 document.parse().map_err(|why| unknown(&why.0))?
             }
-            MediaType::Yaml => yaml::to_value(body).map_err(|why| unknown(&why.0))?,
+            MediaType::Yaml => {
+                let (value, issues) = yaml::to_value(body).map_err(|why| unknown(&why.0))?;
+                named_in(&value).map_err(|why| unknown(&why))?;
+                (value, issues)
+            }
             MediaType::Protobuf => {
                 return Err(unknown("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"));
             }

@@ -6,7 +6,7 @@ use http::header;
 use crate::codec::{self, Decoded, json, yaml};
 use crate::meta::options::FieldValidation;
 use crate::meta::status::Result;
-use crate::meta::{Gvk, Object, Status};
+use crate::meta::{Gvk, Object, Status, Value};
 use crate::registry::store::Warnings;
 use crate::schema::{Schema, TypeRef};
 
@@ -83,18 +83,16 @@ struct Expected<'a> {
 
 impl Expected<'_> {
     fn json(&self, body: &[u8]) -> Result<(Decoded, Gvk)> {
-        let named = self.named(body, body)?;
-        let gvk = self.settle(&named.api_version, &named.kind, body, |ty| json::decode(body, ty).map(drop))?;
+        let (_, named) = named(body).map_err(|why| self.unrecognized(&why, body))?;
+        let gvk = self.settle(&named.api_version, &named.kind, |ty| json::decode(body, ty).map(drop))?;
         let decoded = json::decode(body, self.ty).map_err(|why| unreadable(&gvk, &self.gvk.kind, &why.0))?;
         Ok((decoded, gvk))
     }
 
     fn yaml(&self, body: &[u8]) -> Result<(Decoded, Gvk)> {
         let (value, mut issues) = yaml::to_value(body).map_err(|why| self.unrecognized(&why.0, body))?;
-        let mut text = Vec::new();
-        json::encode_value(&value, &mut text);
-        let named = self.named(&text, body)?;
-        let gvk = self.settle(&named.api_version, &named.kind, body, |ty| codec::from_value(&value, ty).map(drop))?;
+        let named = named_in(&value).map_err(|why| self.unrecognized(&why, body))?;
+        let gvk = self.settle(&named.api_version, &named.kind, |ty| codec::from_value(&value, ty).map(drop))?;
         let mut decoded = codec::from_value(&value, self.ty).map_err(|why| unreadable(&gvk, &self.gvk.kind, &why.0))?;
         issues.append(&mut decoded.issues);
         decoded.issues = issues;
@@ -103,19 +101,11 @@ impl Expected<'_> {
 
     fn protobuf(&self, body: &[u8]) -> Result<(Decoded, Gvk)> {
         let envelope = codec::protobuf::unwrap(body).map_err(|why| self.unrecognized(&why.0, body))?;
-        let gvk = self.settle(envelope.api_version, envelope.kind, body, |ty| codec::protobuf::decode(envelope.raw, ty).map(drop))?;
+        let gvk = self.settle(envelope.api_version, envelope.kind, |ty| codec::protobuf::decode(envelope.raw, ty).map(drop))?;
         let mut object = codec::protobuf::decode(envelope.raw, self.ty).map_err(|why| unreadable(&gvk, &self.gvk.kind, &why.0))?;
         object.insert("kind", gvk.kind.clone().into());
         object.insert("apiVersion", gvk.api_version().into());
         Ok((Decoded { object, issues: Vec::new() }, gvk))
-    }
-
-    /// What the JSON of a body says that it is.
-    fn named(&self, json: &[u8], body: &[u8]) -> Result<json::TypeMeta> {
-        json::Document::new(json).and_then(json::Document::type_meta).map_err(|why| {
-            let why = format!("couldn't get version/kind; json parse error: {}", why.0);
-            self.unrecognized(&why, body)
-        })
     }
 
     /// The kind that a body names, completed from the expected one. A body of another kind is read as that, by `decodes`, before it is
@@ -124,18 +114,15 @@ impl Expected<'_> {
         &self,
         api_version: &str,
         kind: &str,
-        body: &[u8],
         decodes: impl FnOnce(TypeRef) -> std::result::Result<(), codec::DecodeError>,
     ) -> Result<Gvk> {
-        if api_version.matches('/').count() > 1 {
-            return Err(self.unrecognized(&format!("unexpected GroupVersion string: {api_version}"), body));
+        let gvk = completed(self.gvk, api_version, kind);
+        if gvk == *self.gvk {
+            return Ok(gvk);
         }
-        settle_kind(self.schema, self.gvk, api_version, kind).map_err(|why| {
-            let (version, kind) = (Some(api_version).filter(|text| !text.is_empty()), Some(kind).filter(|text| !text.is_empty()));
-            let gvk = Gvk::from_api_version(version.unwrap_or(&self.gvk.api_version()), kind.unwrap_or(&self.gvk.kind));
-            let broken = self.schema.get(&gvk).and_then(|ty| decodes(ty).err());
-            unreadable(&gvk, &self.gvk.kind, broken.as_ref().map_or(&why, |broken| &broken.0))
-        })
+        let broken = self.schema.get(&gvk).and_then(|ty| decodes(ty).err());
+        let why = broken.map_or_else(|| misfit(self.schema, self.gvk, &gvk), |broken| broken.0);
+        Err(unreadable(&gvk, &self.gvk.kind, &why))
     }
 
     fn unrecognized(&self, why: &str, body: &[u8]) -> Status {
@@ -148,24 +135,55 @@ pub(super) fn unrecognized(expected: &str, why: &str, body: &[u8]) -> Status {
     Status::bad_request(format!("the object provided is unrecognized (must be of type {expected}): {why} ({})", summary(body)))
 }
 
-/// Completes the kind that a body names from the expected one; the error says why they do not go together.
-pub fn settle_kind(schema: &Schema, expected: &Gvk, api_version: &str, kind: &str) -> std::result::Result<Gvk, String> {
+/// What JSON says that it is, and the JSON. The error is that of apimachinery's `SimpleMetaFactory`.
+pub(super) fn named(json: &[u8]) -> std::result::Result<(json::Document<'_>, json::TypeMeta), String> {
+    let document = json::Document::new(json).and_then(|document| Ok((document, document.type_meta()?)));
+    let (document, named) = document.map_err(|why| format!("couldn't get version/kind; json parse error: {}", why.0))?;
+    if is_group_version(&named.api_version) {
+        Ok((document, named))
+    } else {
+        Err(format!("unexpected GroupVersion string: {}", named.api_version))
+    }
+}
+
+/// What the value of a body says that it is, like [`named`].
+pub(super) fn named_in(value: &Value) -> std::result::Result<json::TypeMeta, String> {
+    let mut text = Vec::new();
+    json::encode_value(value, &mut text);
+    named(&text).map(|(_, named)| named)
+}
+
+fn is_group_version(text: &str) -> bool {
+    text.matches('/').count() < 2
+}
+
+/// The kind that a body names, with what it leaves out as it is expected.
+fn completed(expected: &Gvk, api_version: &str, kind: &str) -> Gvk {
     let mut gvk = Gvk::from_api_version(api_version, kind);
     if kind.is_empty() {
         gvk.kind.clone_from(&expected.kind);
     }
-    if api_version.is_empty() {
+    // Envelopes of protobuf may name what is no version: that counts for none.
+    if api_version.is_empty() || !is_group_version(api_version) {
         (gvk.group, gvk.version) = (expected.group.clone(), expected.version.clone());
     }
-    if gvk == *expected {
-        return Ok(gvk);
-    }
-    Err(if schema.get(&gvk).is_some() {
+    gvk
+}
+
+/// Completes the kind that a body names from the expected one; the error says why they do not go together.
+pub fn settle_kind(schema: &Schema, expected: &Gvk, api_version: &str, kind: &str) -> std::result::Result<Gvk, String> {
+    let gvk = completed(expected, api_version, kind);
+    if gvk == *expected { Ok(gvk) } else { Err(misfit(schema, expected, &gvk)) }
+}
+
+/// Why an object of a kind is not of the expected one.
+fn misfit(schema: &Schema, expected: &Gvk, gvk: &Gvk) -> String {
+    if schema.get(gvk).is_some() {
         let package = expected.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
         format!("converting ({}.{}) to ({package}.{}): unknown conversion", gvk.version, gvk.kind, expected.kind)
     } else {
         format!("no kind {:?} is registered for version {:?} in scheme {SCHEME:?}", gvk.kind, gvk.api_version())
-    })
+    }
 }
 
 /// 400 for a body of a known kind that does not decode.

@@ -19,7 +19,7 @@ use crate::registry::strategy::Subresource;
 use crate::schema::{Schema, TypeRef};
 
 use super::create::dedup_owner_references;
-use super::decode::{settle_kind, warn};
+use super::decode::{named, settle_kind, warn};
 use super::{Exchange, RequestGate, read};
 use crate::endpoints::body::Body;
 use crate::endpoints::negotiate;
@@ -294,11 +294,7 @@ impl PatchBody<'_> {
             }
             issues.extend(unstructured::unknown_fields(object, ty));
         } else {
-            let named = codec::json::Document::new(shown.as_bytes()).and_then(codec::json::Document::type_meta);
-            let named = named.map_err(|why| refuse(&format!("couldn't get version/kind; json parse error: {}", why.0)))?;
-            if named.api_version.matches('/').count() > 1 {
-                return Err(refuse(&format!("unexpected GroupVersion string: {}", named.api_version)));
-            }
+            let (_, named) = named(shown.as_bytes()).map_err(|why| refuse(&why))?;
             settle_kind(schema, gvk, &named.api_version, &named.kind).map_err(|why| refuse(&why))?;
             if named.api_version.is_empty() {
                 // Upstream takes it for an object of its internal version, whose fields have other names.

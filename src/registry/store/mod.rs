@@ -437,9 +437,9 @@ pub fn storage_status(error: StorageError, gvr: &Gvr, verb: &str) -> Status {
     }
 }
 
-/// The revision that a resourceVersion means. No store comes as far as those that are no revision.
-fn revision_of(version: u64) -> Revision {
-    Revision::try_from(version).unwrap_or(Revision::MAX)
+/// The revision that a resourceVersion means, 0 for none. No store comes as far as those that are no revision.
+fn revision_of(version: Option<u64>) -> Revision {
+    Revision::try_from(version.unwrap_or(0)).unwrap_or(Revision::MAX)
 }
 
 /// 504: the revision asked for has not happened yet.

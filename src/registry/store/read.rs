@@ -67,6 +67,8 @@ fn signed(count: usize) -> i64 {
 struct Start {
     key: String,
     revision: Option<Revision>,
+    /// The oldest state that will do otherwise; `None` for the latest.
+    version: Option<u64>,
     /// How many objects there are from the key on, where the page before it knew.
     ahead: Option<i64>,
     /// The page follows another one: its revision may be compacted away.
@@ -86,7 +88,7 @@ impl Store {
     pub async fn get(&self, namespace: &str, name: &str, resource_version: &str) -> Result<Arc<Stored>> {
         let key = self.key(namespace, name)?;
         let version = parse_resource_version(resource_version).map_err(|why| Status::failure(500, "", why))?;
-        let stored = match self.snapshot(resource_version, version).await? {
+        let stored = match self.snapshot(version).await? {
             Some(snapshot) => snapshot.get(&key).cloned(),
             None => {
                 let (stored, revision) = self.storage.get_with_revision(&key).await.map_err(|error| self.fault(error, "get"))?;
@@ -107,14 +109,13 @@ impl Store {
         self.known_stored(namespace).await?.iter().map(|stored| self.decode(stored)).collect()
     }
 
-    /// The cached state that a read may be served from: a version as the client wrote it, with its meaning. `None` where only
-    /// storage can tell.
-    async fn snapshot(&self, written: &str, version: u64) -> Result<Option<Snapshot>> {
+    /// The cached state that a read of a version may be served from. `None` where only storage can tell.
+    async fn snapshot(&self, version: Option<u64>) -> Result<Option<Snapshot>> {
         let Some(cacher) = &self.cacher else { return Ok(None) };
-        match written {
-            "" => Ok(cacher.latest().await),
-            _ if version == 0 => Ok(cacher.any()),
-            _ => cacher.not_older(revision_of(version)).await.map_err(|current| too_large_resource_version(version, current)),
+        match version {
+            None => Ok(cacher.latest().await),
+            Some(0) => Ok(cacher.any()),
+            Some(asked) => cacher.not_older(revision_of(version)).await.map_err(|current| too_large_resource_version(asked, current)),
         }
     }
 
@@ -151,19 +152,15 @@ impl Store {
         let start = self.start(options, &prefix, one.is_some())?;
         let one = one.filter(|_| !start.continued);
         if let (Some(name), None) = (one, start.revision) {
-            return self.list_one(namespace, name, options, &selection).await;
+            return self.list_one(namespace, name, options, start.version, &selection).await;
         }
         // "Any" state has always been answered whole (apiserver `cacher.shouldDelegateList`).
-        let any = options.resource_version == "0" && options.continue_token.is_empty();
-        let limit = if any { 0 } else { usize::try_from(options.limit).unwrap_or(0) };
+        let limit = if start.version == Some(0) { 0 } else { usize::try_from(options.limit).unwrap_or(0) };
         let range = Range { prefix, start, limit };
         let snapshot = match (range.start.revision, &self.cacher) {
             (_, None) => None,
             (Some(revision), Some(cacher)) => cacher.at(revision),
-            (None, _) => {
-                let version = if range.start.continued { "" } else { options.resource_version.as_str() };
-                self.snapshot(version, parse_resource_version(version).unwrap_or(0)).await?
-            }
+            (None, _) => self.snapshot(range.start.version).await?,
         };
         match snapshot {
             Some(snapshot) => self.page_of(snapshot, range, &selection),
@@ -174,11 +171,17 @@ impl Store {
     }
 
     /// The list of a selector that names one object: no need to look further.
-    async fn list_one(&self, namespace: &str, name: &str, options: &ListOptions, selection: &Selection) -> Result<Page> {
-        let version = parse_resource_version(&options.resource_version).unwrap_or(0);
+    async fn list_one(
+        &self,
+        namespace: &str,
+        name: &str,
+        options: &ListOptions,
+        version: Option<u64>,
+        selection: &Selection,
+    ) -> Result<Page> {
         // Upstream's cache has no pages of one object: its store answers, and nobody waits.
-        let paged = options.resource_version_match.is_empty() && options.limit > 0 && version > 0;
-        let snapshot = if paged { None } else { self.snapshot(&options.resource_version, version).await? };
+        let paged = options.resource_version_match.is_empty() && options.limit > 0 && version > Some(0);
+        let snapshot = if paged { None } else { self.snapshot(version).await? };
         // No object has a name that cannot be one.
         let key = self.key(namespace, name).unwrap_or_default();
         let (stored, revision) = match snapshot {
@@ -254,16 +257,16 @@ impl Store {
                 return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
             }
             let revision = (revision > 0).then_some(revision);
-            return Ok(Start { key, revision, ahead: revision.and(ahead), continued: true });
+            return Ok(Start { key, revision, version: None, ahead: revision.and(ahead), continued: true });
         }
         let version = parse_resource_version(&options.resource_version)
             .map_err(|why| Status::bad_request(format!("invalid resource version: {why}")))?;
         let exact = match options.resource_version_match.as_str() {
             "Exact" => true,
-            "" => !one && options.limit > 0 && version > 0,
+            "" => !one && options.limit > 0 && version > Some(0),
             _ => false,
         };
-        Ok(Start { key: String::new(), revision: exact.then(|| revision_of(version)), ahead: None, continued: false })
+        Ok(Start { key: String::new(), revision: exact.then(|| revision_of(version)), version, ahead: None, continued: false })
     }
 
     /// A page read from storage.
@@ -276,10 +279,10 @@ impl Store {
             request.limit = limit.max(SCAN_CHUNK);
         }
         loop {
-            let part = self.range(&request, &start, options).await?;
+            let part = self.range(&request, &start).await?;
             if page.revision == 0 {
                 page.revision = part.revision;
-                check_reached(parse_resource_version(&options.resource_version).unwrap_or(0), part.revision)?;
+                check_reached(start.version, part.revision)?;
             }
             request.revision = Some(page.revision);
             let (count, more) = (part.count, part.more);
@@ -307,7 +310,7 @@ impl Store {
         Ok(page)
     }
 
-    async fn range(&self, request: &ListRequest, start: &Start, options: &ListOptions) -> Result<ListPage> {
+    async fn range(&self, request: &ListRequest, start: &Start) -> Result<ListPage> {
         self.storage.list(request.clone()).await.map_err(|error| match error {
             StorageError::Compacted { .. } if start.continued => {
                 let mut status = Status::expired(INCONSISTENT_CONTINUE);
@@ -316,8 +319,7 @@ impl Store {
                 status
             }
             StorageError::FutureRevision { current, asked } => {
-                let version = parse_resource_version(&options.resource_version).ok().filter(|version| *version > 0);
-                too_large_resource_version(version.unwrap_or(asked.unsigned_abs()), current)
+                too_large_resource_version(start.version.unwrap_or(asked.unsigned_abs()), current)
             }
             other => storage_status(other, &self.resource.gvr, "list"),
         })
@@ -331,8 +333,11 @@ remainder of the results. Continuing with the provided token results in an incon
 created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
 /// Refuses a read that asks for a state newer than the store has.
-fn check_reached(version: u64, revision: Revision) -> Result<()> {
-    if revision_of(version) > revision { Err(too_large_resource_version(version, revision)) } else { Ok(()) }
+fn check_reached(version: Option<u64>, revision: Revision) -> Result<()> {
+    match version {
+        Some(asked) if revision_of(version) > revision => Err(too_large_resource_version(asked, revision)),
+        _ => Ok(()),
+    }
 }
 
 /// An error of who did not wait: it does not say when to try again.

@@ -77,7 +77,7 @@ impl Store {
     /// Watches a namespace (everything where it is empty) from where the options say.
     pub async fn watch(self: &Arc<Self>, namespace: &str, options: &ListOptions) -> Result<Events> {
         let selection = self.selection(options)?;
-        let version = revision_of(parse_resource_version(&options.resource_version).map_err(|why| Status::failure(500, "", why))?);
+        let version = parse_resource_version(&options.resource_version).map_err(|why| Status::failure(500, "", why))?;
         match &self.cacher {
             Some(cacher) if cacher.ready().is_ok() => self.watch_cache(cacher, namespace, options, version, selection).await,
             _ => self.watch_storage(namespace, options, version, selection).await,
@@ -89,21 +89,18 @@ impl Store {
         cacher: &Arc<Cacher>,
         namespace: &str,
         options: &ListOptions,
-        version: Revision,
+        version: Option<u64>,
         selection: Selection,
     ) -> Result<Events> {
         let mut events = Events::new(self, namespace, selection);
-        let whole = options.send_initial_events.unwrap_or(version == 0);
-        let mut after = version;
-        if whole || version == 0 {
-            let snapshot = match options.send_initial_events {
-                Some(true) if options.resource_version.is_empty() => cacher.latest().await,
-                Some(true) if version > 0 => match cacher.not_older(version).await {
+        let mut after = revision_of(version);
+        let whole = options.send_initial_events.unwrap_or(after == 0);
+        if whole || after == 0 {
+            let snapshot = match (options.send_initial_events, version) {
+                (Some(true), None) => cacher.latest().await,
+                (Some(true), Some(asked)) if asked > 0 => match cacher.not_older(after).await {
                     Ok(snapshot) => snapshot,
-                    Err(current) => {
-                        let asked = parse_resource_version(&options.resource_version).unwrap_or(0);
-                        return Ok(events.ending_with(too_large_resource_version(asked, current)));
-                    }
+                    Err(current) => return Ok(events.ending_with(too_large_resource_version(asked, current))),
                 },
                 _ => cacher.any(),
             };
@@ -149,12 +146,12 @@ impl Store {
         self: &Arc<Self>,
         namespace: &str,
         options: &ListOptions,
-        version: Revision,
+        version: Option<u64>,
         selection: Selection,
     ) -> Result<Events> {
         let mut events = Events::new(self, namespace, selection);
-        let whole = options.send_initial_events.unwrap_or(version == 0);
-        let mut after = version;
+        let mut after = revision_of(version);
+        let whole = options.send_initial_events.unwrap_or(after == 0);
         if whole {
             let page = match self.list(namespace, &initial_list(options, version)).await {
                 Ok(page) => page,
@@ -166,7 +163,7 @@ impl Store {
             events.initial = page.items;
             let bookmark = options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
             events.initial_end = bookmark.then_some(after);
-        } else if version == 0 {
+        } else if after == 0 {
             after = self.storage.current_revision().await.map_err(|error| self.fault(error, "watch"))?;
         }
         events.told = after;
@@ -309,8 +306,8 @@ impl Events {
 }
 
 /// The list that a watch starts with: everything, now, but not before the revision asked for.
-fn initial_list(options: &ListOptions, version: Revision) -> ListOptions {
-    let resource_version = if version > 0 { version.to_string() } else { String::new() };
+fn initial_list(options: &ListOptions, version: Option<u64>) -> ListOptions {
+    let resource_version = version.filter(|version| *version > 0).map(|version| version.to_string()).unwrap_or_default();
     ListOptions {
         label_selector: options.label_selector.clone(),
         field_selector: options.field_selector.clone(),
