@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    /// How often a task is woken that does this in a turn, and then waits. `kept` is a place for its waker.
+    /// How often a task is woken that does this in a turn, and then waits.
     fn wakes(mut turn: impl FnMut(&mut Context<'_>)) -> usize {
         let count = Arc::new(Count::default());
         let mut task = pin!(Muffled::new(poll_fn(|cx| {

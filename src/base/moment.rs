@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
-/// A moment that everyone can wait for. Clones share it. Whether it has come is cheap to ask, even for thousands at once.
+/// A moment that everyone can wait for. Clones share it. Whether it has come is cheap to ask, even for thousands at once: the token
+/// would take a lock to tell.
 #[derive(Clone, Debug, Default)]
 pub struct Moment {
     has_come: Arc<AtomicBool>,

@@ -67,8 +67,7 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
         end,
         bookmark,
         draining: x.api.draining.clone(),
-        alarm: alarm(bookmark, x.api.draining.clone()),
-        alarmed: Waker::noop().clone(),
+        alarm: Alarm::new(bookmark, x.api.draining.clone()),
         store: x.store.clone(),
         output: x.output,
         include,
@@ -107,14 +106,33 @@ fn timeout(options: &ListOptions, least: u64) -> Duration {
 }
 
 /// Wakes a watch when a bookmark is due, or when the server is about to end.
-fn alarm(bookmark: Instant, draining: Moment) -> BoxFuture<'static, ()> {
-    let either = async move {
-        tokio::select! {
-            () = sleep_until(bookmark) => {}
-            () = draining.wait() => {}
+struct Alarm {
+    ring: BoxFuture<'static, ()>,
+    /// Who is woken by it.
+    wakes: Waker,
+}
+
+impl Alarm {
+    /// Wakes nobody yet.
+    fn new(bookmark: Instant, draining: Moment) -> Self {
+        let either = async move {
+            tokio::select! {
+                () = sleep_until(bookmark) => {}
+                () = draining.wait() => {}
+            }
+        };
+        Self { ring: either.fuse().boxed(), wakes: Waker::noop().clone() }
+    }
+
+    /// Wakes this task from now on; ready when it rings already. It is looked at only if somebody else was to be woken: there are many
+    /// watches, and each event is for all of them.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.wakes.will_wake(cx.waker()) {
+            ready!(self.ring.poll_unpin(cx));
+            self.wakes.clone_from(cx.waker());
         }
-    };
-    either.fuse().boxed()
+        Poll::Pending
+    }
 }
 
 /// One watch: its events, rendered.
@@ -125,10 +143,7 @@ struct Frames {
     /// When the next bookmark is due; the end where none is.
     bookmark: Instant,
     draining: Moment,
-    /// It is looked at only if somebody else is to be woken: there are many watches, and each event is for all of them.
-    alarm: BoxFuture<'static, ()>,
-    /// Who is woken by it.
-    alarmed: Waker,
+    alarm: Alarm,
     store: Arc<Store>,
     output: Output,
     include: IncludeObject,
@@ -161,18 +176,13 @@ impl Stream for Frames {
             }
             if now >= self.bookmark {
                 self.bookmark = next_bookmark(self.bookmark, self.end);
-                self.alarm = alarm(self.bookmark, self.draining.clone());
-                self.alarmed = Waker::noop().clone();
+                self.alarm = Alarm::new(self.bookmark, self.draining.clone());
                 let told = self.events.progress();
                 if self.bookmarks && told > 0 {
                     return Poll::Ready(Some(self.bookmark(told, false)));
                 }
             }
-            if self.alarmed.will_wake(cx.waker()) {
-                break;
-            }
-            if self.alarm.poll_unpin(cx).is_pending() {
-                self.alarmed.clone_from(cx.waker());
+            if self.alarm.poll(cx).is_pending() {
                 break;
             }
         }

@@ -78,23 +78,23 @@ impl Store {
     pub async fn watch(self: &Arc<Self>, namespace: &str, options: &ListOptions) -> Result<Events> {
         let selection = self.selection(options)?;
         let version = parse_resource_version(&options.resource_version).map_err(|why| Status::failure(500, "", why))?;
+        let events = Events::new(self, namespace, selection);
         match &self.cacher {
-            Some(cacher) if cacher.ready().is_ok() => self.watch_cache(cacher, namespace, options, version, selection).await,
-            _ => self.watch_storage(namespace, options, version, selection).await,
+            Some(cacher) if cacher.ready().is_ok() => self.watch_cache(cacher, namespace, options, version, events).await,
+            _ => self.watch_storage(namespace, options, version, events).await,
         }
     }
 
     async fn watch_cache(
-        self: &Arc<Self>,
+        &self,
         cacher: &Arc<Cacher>,
         namespace: &str,
         options: &ListOptions,
         version: Option<u64>,
-        selection: Selection,
+        mut events: Events,
     ) -> Result<Events> {
-        let mut events = Events::new(self, namespace, selection);
         let mut after = revision_of(version);
-        let whole = options.send_initial_events.unwrap_or(after == 0);
+        let whole = begins_whole(options, version);
         if whole || after == 0 {
             let snapshot = match (options.send_initial_events, version) {
                 (Some(true), None) => cacher.latest().await,
@@ -105,14 +105,13 @@ impl Store {
                 _ => cacher.any(),
             };
             let Some(snapshot) = snapshot else {
-                return self.watch_storage(namespace, options, version, events.selection).await;
+                return self.watch_storage(namespace, options, version, events).await;
             };
             after = snapshot.revision;
             if whole {
                 let source = self.source(snapshot, self.namespace_prefix(namespace), &events.selection);
-                events.initial = Items::selected(self, source, &events.selection);
-                let bookmark = options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
-                events.initial_end = bookmark.then_some(after);
+                let items = Items::selected(self, source, &events.selection);
+                events.begin(items, after, options);
             }
         }
         events.told = after;
@@ -142,17 +141,9 @@ impl Store {
     }
 
     /// The watch without a cache.
-    async fn watch_storage(
-        self: &Arc<Self>,
-        namespace: &str,
-        options: &ListOptions,
-        version: Option<u64>,
-        selection: Selection,
-    ) -> Result<Events> {
-        let mut events = Events::new(self, namespace, selection);
+    async fn watch_storage(&self, namespace: &str, options: &ListOptions, version: Option<u64>, mut events: Events) -> Result<Events> {
         let mut after = revision_of(version);
-        let whole = options.send_initial_events.unwrap_or(after == 0);
-        if whole {
+        if begins_whole(options, version) {
             let page = match self.list(namespace, &initial_list(options, version)).await {
                 Ok(page) => page,
                 // The stream has begun for the client: it hears of it there.
@@ -160,9 +151,7 @@ impl Store {
                 Err(status) => return Err(status),
             };
             after = page.revision;
-            events.initial = page.items;
-            let bookmark = options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
-            events.initial_end = bookmark.then_some(after);
+            events.begin(page.items, after, options);
         } else if after == 0 {
             after = self.storage.current_revision().await.map_err(|error| self.fault(error, "watch"))?;
         }
@@ -186,6 +175,13 @@ impl Events {
             ahead: None,
             told: 0,
         }
+    }
+
+    /// Begins with what existed at a revision, and with a bookmark behind that if one was asked for.
+    fn begin(&mut self, items: Items, revision: Revision, options: &ListOptions) {
+        self.initial = items;
+        let bookmark = options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
+        self.initial_end = bookmark.then_some(revision);
     }
 
     fn ending_with(self, status: Status) -> Self {
@@ -303,6 +299,11 @@ impl Events {
         };
         Ok(Some(Event { kind, stored, revision }))
     }
+}
+
+/// Whether a watch tells what exists before what changes.
+fn begins_whole(options: &ListOptions, version: Option<u64>) -> bool {
+    options.send_initial_events.unwrap_or(revision_of(version) == 0)
 }
 
 /// The list that a watch starts with: everything, now, but not before the revision asked for.
