@@ -5,6 +5,7 @@
 //! at everything again.
 
 use std::cell::Cell;
+use std::hint::black_box;
 use std::pin::Pin;
 use std::ptr;
 use std::sync::Arc;
@@ -74,7 +75,10 @@ impl<F: Future> Future for Muffled<F> {
             Some(known) if known.0.0.will_wake(cx.waker()) => known,
             unknown => {
                 let ear = Arc::new(Ear(cx.waker().clone()));
-                unknown.insert((ear.clone(), ear.into()))
+                // Those who keep a clone must know it again. A waker that was made of an `Arc` and its clones have different
+                // tables, but not a clone and what is cloned of that, unless the compiler sees through it and makes another.
+                let waker = black_box(Waker::from(ear.clone())).clone();
+                unknown.insert((ear, waker))
             }
         };
         let turn = Turn::of(ear);
@@ -141,6 +145,21 @@ mod tests {
             }),
             1
         );
+    }
+
+    #[test]
+    fn a_kept_waker_is_known_again() {
+        let (mut kept, mut known) = (None::<Waker>, Vec::new());
+        let mut task = Muffled::new(poll_fn(|cx| {
+            known.extend(kept.replace(cx.waker().clone()).map(|kept| kept.will_wake(cx.waker())));
+            Poll::<()>::Pending
+        }));
+        let outer = waker(Arc::new(Count::default()));
+        for _ in 0..3 {
+            assert!(pin!(&mut task).poll(&mut Context::from_waker(&outer)).is_pending());
+        }
+        drop(task);
+        assert_eq!(known, [true, true]);
     }
 
     #[test]

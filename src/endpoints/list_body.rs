@@ -12,11 +12,8 @@ use crate::storage::Stored;
 
 use super::body::{self, Body};
 
-/// Bytes rendered at once, about: what one slow reader costs.
-const CHUNK: usize = 64 * 1024;
-
-/// Bytes handed on at once: with its head an HTTP/2 frame of them fills a TLS record.
-const FRAME: usize = 16 * 1024 - 9;
+/// Bytes rendered and handed on at once, about: what one slow reader costs.
+const CHUNK: usize = 128 * 1024;
 
 /// What a list has besides its items.
 pub struct Outline {
@@ -44,20 +41,19 @@ where
     if rest.done {
         return Ok(body::full(first));
     }
-    let frames = futures::stream::unfold((Bytes::from(first), rest), |(mut ready, mut rest)| async move {
-        if ready.is_empty() {
-            if rest.done {
-                return None;
-            }
-            let mut chunk = Vec::with_capacity(CHUNK + CHUNK / 4);
-            if let Err(status) = rest.chunk(&mut chunk) {
-                rest.done = true;
-                return Some((Err(std::io::Error::other(status.message)), (Bytes::new(), rest)));
-            }
-            ready = Bytes::from(chunk);
+    let frames = futures::stream::unfold((Some(first), rest), |(ready, mut rest)| async move {
+        if let Some(first) = ready {
+            return Some((Ok(Frame::data(Bytes::from(first))), (None, rest)));
         }
-        let frame = ready.split_to(ready.len().min(FRAME));
-        Some((Ok(Frame::data(frame)), (ready, rest)))
+        if rest.done {
+            return None;
+        }
+        let mut chunk = Vec::with_capacity(CHUNK + CHUNK / 4);
+        let rendered = rest.chunk(&mut chunk).map_err(|status| {
+            rest.done = true;
+            std::io::Error::other(status.message)
+        });
+        Some((rendered.map(|()| Frame::data(Bytes::from(chunk))), (None, rest)))
     });
     Ok(StreamBody::new(frames).boxed_unsync())
 }

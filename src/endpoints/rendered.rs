@@ -2,7 +2,8 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use moka::sync::Cache;
@@ -30,19 +31,23 @@ const AT_HAND: usize = 1 << 17;
 /// How many places for these are made at once.
 const STRETCH: usize = 1 << 12;
 
-/// An object as lists show it.
-#[derive(Debug)]
-pub struct Rendered {
-    revision: Revision,
+/// The JSON of an object as lists show it.
+#[derive(Clone, Debug)]
+pub struct Shown {
     /// The item of a list, or the bare metadata alone.
-    json: Box<[u8]>,
+    json: Arc<[u8]>,
     whole: bool,
     /// Where the bare metadata lie; nowhere if the item shows others.
-    metadata: Range<usize>,
-    cells: OnceLock<Cells>,
+    metadata: Range<u32>,
 }
 
-impl Rendered {
+impl Shown {
+    fn new(json: Arc<[u8]>, whole: bool, metadata: Range<usize>) -> Self {
+        // No object is so large that its metadata cannot be told.
+        let (start, end) = (u32::try_from(metadata.start), u32::try_from(metadata.end));
+        Self { json, whole, metadata: start.ok().zip(end.ok()).map_or(0..0, |(start, end)| start..end) }
+    }
+
     /// The item of a list, if more than metadata was wanted before.
     fn item(&self) -> Option<&[u8]> {
         self.whole.then_some(&*self.json)
@@ -50,7 +55,22 @@ impl Rendered {
 
     /// The JSON of the bare metadata, unless the item shows others.
     pub fn metadata(&self) -> Option<&[u8]> {
-        self.json.get(self.metadata.clone()).filter(|metadata| !metadata.is_empty())
+        self.json.get(self.metadata.start as usize..self.metadata.end as usize).filter(|metadata| !metadata.is_empty())
+    }
+}
+
+/// All that lists show of an object.
+#[derive(Debug)]
+pub struct Rendered {
+    revision: Revision,
+    shown: Shown,
+    cells: OnceLock<Cells>,
+}
+
+impl Rendered {
+    /// The JSON of the bare metadata, unless the item shows others.
+    pub fn metadata(&self) -> Option<&[u8]> {
+        self.shown.metadata()
     }
 
     /// The cells of its row, which `make` makes the first time.
@@ -106,49 +126,68 @@ impl Shelf {
     ///
     /// # Errors
     /// Those of `render`.
-    pub fn item(&mut self, stored: &Stored, out: &mut Vec<u8>, render: impl FnOnce(&mut Vec<u8>) -> Result<Range<usize>>) -> Result<()> {
+    pub fn item(
+        &mut self,
+        stored: &Arc<Stored>,
+        out: &mut Vec<u8>,
+        render: impl FnOnce(&mut Vec<u8>) -> Result<Range<usize>>,
+    ) -> Result<()> {
         if !self.share.lasts() {
             return render(out).map(drop);
         }
         let begun = out.len();
-        match self.cache.get(self.of, stored).as_deref().and_then(Rendered::item) {
+        match self.cache.shown(self.of, stored).as_ref().and_then(Shown::item) {
             Some(json) => out.extend_from_slice(json),
             None => {
                 let metadata = render(out)?;
                 let metadata = if metadata.is_empty() { 0..0 } else { metadata.start - begun..metadata.end - begun };
-                let revision = stored.mod_revision;
-                self.cache.keep(
-                    self.of,
-                    stored,
-                    Rendered { revision, json: out[begun..].into(), whole: true, metadata, cells: OnceLock::new() },
-                );
+                self.cache.keep(self.of, stored, Shown::new(out[begun..].into(), true, metadata));
             }
         }
         self.share.take(out.len() - begun);
         Ok(())
     }
 
-    /// What is kept of an object, at least its bare metadata, which `render` writes if nothing is; `None` where there is no room left
+    /// The JSON of an object, at least its bare metadata, which `render` writes if nothing is kept; `None` where there is no room left
     /// for that.
     ///
     /// # Errors
     /// Those of `render`.
-    pub fn metadata(&mut self, stored: &Stored, render: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<Option<Arc<Rendered>>> {
+    pub fn metadata(&mut self, stored: &Arc<Stored>, render: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<Option<Shown>> {
+        if !self.share.lasts() {
+            return Ok(None);
+        }
+        let shown = match self.cache.shown(self.of, stored) {
+            Some(shown) => shown,
+            None => self.cache.keep(self.of, stored, bare(render)?).shown.clone(),
+        };
+        self.share.take(shown.json.len());
+        Ok(Some(shown))
+    }
+
+    /// Like [`Shelf::metadata`], with the cells of its row.
+    ///
+    /// # Errors
+    /// Those of `render`.
+    pub fn row(&mut self, stored: &Arc<Stored>, render: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<Option<Arc<Rendered>>> {
         if !self.share.lasts() {
             return Ok(None);
         }
         let kept = match self.cache.get(self.of, stored) {
             Some(kept) => kept,
-            None => {
-                let mut json = Vec::with_capacity(BARE_BYTES);
-                render(&mut json)?;
-                let (revision, metadata) = (stored.mod_revision, 0..json.len());
-                self.cache.keep(self.of, stored, Rendered { revision, json: json.into(), whole: false, metadata, cells: OnceLock::new() })
-            }
+            None => self.cache.keep(self.of, stored, bare(render)?),
         };
-        self.share.take(kept.json.len());
+        self.share.take(kept.shown.json.len());
         Ok(Some(kept))
     }
+}
+
+/// What `render` writes: bare metadata.
+fn bare(render: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<Shown> {
+    let mut json = Vec::with_capacity(BARE_BYTES);
+    render(&mut json)?;
+    let all = 0..json.len();
+    Ok(Shown::new(json.into(), false, all))
 }
 
 /// Which object: a hash of the served resource and the key.
@@ -176,26 +215,57 @@ impl Served {
 /// Where what the cache gave last is found again. Its books of who asked for what take longer than copying an object does, so a
 /// list of many that are all there would mostly keep books. What the cache drops is gone from here.
 #[derive(Debug, Default)]
-struct AtHand([OnceLock<Box<[Place]>>; AT_HAND / STRETCH]);
+struct AtHand([OnceLock<Box<[Mutex<Place>]>>; AT_HAND / STRETCH]);
 
-/// What was put there last, as long as it is cached.
-type Place = Mutex<(Key, Weak<Rendered>)>;
+/// What was put there last, as long as it is cached. An object is known by where it is in memory, which is nobody else's place while
+/// it is remembered.
+#[derive(Debug, Default)]
+struct Place {
+    of: u64,
+    stored: Weak<Stored>,
+    rendered: Weak<Rendered>,
+    /// What is shown of it lies here, too: most lists want nothing else, and each step to what is far away takes long.
+    json: Option<Weak<[u8]>>,
+    whole: bool,
+    metadata: Range<u32>,
+}
 
-impl AtHand {
-    fn get(&self, key: Key, revision: Revision) -> Option<Arc<Rendered>> {
-        let there = self.place(revision).lock().unwrap_or_else(PoisonError::into_inner);
-        if there.0 == key { there.1.upgrade().filter(|rendered| rendered.revision == revision) } else { None }
+impl Place {
+    fn new(of: Served, stored: &Arc<Stored>, rendered: &Arc<Rendered>) -> Self {
+        let Shown { json, whole, metadata } = &rendered.shown;
+        let (stored, rendered, json) = (Arc::downgrade(stored), Arc::downgrade(rendered), Arc::downgrade(json));
+        Self { of: of.0, stored, rendered, json: Some(json), whole: *whole, metadata: metadata.clone() }
     }
 
-    fn put(&self, key: Key, rendered: &Arc<Rendered>) {
-        *self.place(rendered.revision).lock().unwrap_or_else(PoisonError::into_inner) = (key, Arc::downgrade(rendered));
+    fn is_of(&self, of: Served, stored: &Arc<Stored>) -> bool {
+        self.of == of.0 && ptr::eq(self.stored.as_ptr(), &**stored)
+    }
+
+    fn shown(&self) -> Option<Shown> {
+        Some(Shown { json: self.json.as_ref()?.upgrade()?, whole: self.whole, metadata: self.metadata.clone() })
+    }
+}
+
+impl AtHand {
+    fn get(&self, of: Served, stored: &Arc<Stored>) -> Option<Arc<Rendered>> {
+        let there = self.place(stored);
+        if there.is_of(of, stored) { there.rendered.upgrade() } else { None }
+    }
+
+    fn shown(&self, of: Served, stored: &Arc<Stored>) -> Option<Shown> {
+        let there = self.place(stored);
+        if there.is_of(of, stored) { there.shown() } else { None }
+    }
+
+    fn put(&self, of: Served, stored: &Arc<Stored>, rendered: &Arc<Rendered>) {
+        *self.place(stored) = Place::new(of, stored, rendered);
     }
 
     /// Revisions that follow each other have places that do.
-    fn place(&self, revision: Revision) -> &Place {
-        let number = revision.unsigned_abs() as usize % AT_HAND;
-        let stretch = self.0[number / STRETCH].get_or_init(|| (0..STRETCH).map(|_| Place::default()).collect());
-        &stretch[number % STRETCH]
+    fn place(&self, stored: &Stored) -> MutexGuard<'_, Place> {
+        let number = stored.mod_revision.unsigned_abs() as usize % AT_HAND;
+        let stretch = self.0[number / STRETCH].get_or_init(|| (0..STRETCH).map(|_| Mutex::default()).collect());
+        stretch[number % STRETCH].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -208,7 +278,7 @@ pub struct RenderedCache {
 
 impl Default for RenderedCache {
     fn default() -> Self {
-        let weigh = |_: &Key, rendered: &Arc<Rendered>| u32::try_from(rendered.json.len() + OVERHEAD).unwrap_or(u32::MAX);
+        let weigh = |_: &Key, rendered: &Arc<Rendered>| u32::try_from(rendered.shown.json.len() + OVERHEAD).unwrap_or(u32::MAX);
         let all = Cache::builder().weigher(weigh).max_capacity(MAX_BYTES).time_to_idle(MAX_IDLE).build();
         Self { all, at_hand: AtHand::default() }
     }
@@ -216,20 +286,24 @@ impl Default for RenderedCache {
 
 impl RenderedCache {
     /// The object if it was rendered.
-    fn get(&self, of: Served, stored: &Stored) -> Option<Arc<Rendered>> {
-        let (key, revision) = (of.key(stored), stored.mod_revision);
-        self.at_hand.get(key, revision).or_else(|| {
-            let found = self.all.get(&key).filter(|rendered| rendered.revision == revision)?;
-            self.at_hand.put(key, &found);
+    fn get(&self, of: Served, stored: &Arc<Stored>) -> Option<Arc<Rendered>> {
+        self.at_hand.get(of, stored).or_else(|| {
+            let found = self.all.get(&of.key(stored)).filter(|rendered| rendered.revision == stored.mod_revision)?;
+            self.at_hand.put(of, stored, &found);
             Some(found)
         })
     }
 
+    /// What is shown of the object if it was rendered.
+    fn shown(&self, of: Served, stored: &Arc<Stored>) -> Option<Shown> {
+        self.at_hand.shown(of, stored).or_else(|| self.get(of, stored).map(|rendered| rendered.shown.clone()))
+    }
+
     /// Keeps what was rendered in place of what was there of the object.
-    fn keep(&self, of: Served, stored: &Stored, rendered: Rendered) -> Arc<Rendered> {
-        let (key, rendered) = (of.key(stored), Arc::new(rendered));
-        self.all.insert(key, rendered.clone());
-        self.at_hand.put(key, &rendered);
+    fn keep(&self, of: Served, stored: &Arc<Stored>, shown: Shown) -> Arc<Rendered> {
+        let rendered = Arc::new(Rendered { revision: stored.mod_revision, shown, cells: OnceLock::new() });
+        self.all.insert(of.key(stored), rendered.clone());
+        self.at_hand.put(of, stored, &rendered);
         rendered
     }
 
@@ -255,19 +329,25 @@ mod tests {
 
     #[test]
     fn what_is_at_hand_is_what_the_cache_has() {
-        let (at_hand, far) = (AtHand::default(), 7 + AT_HAND as Revision);
-        let rendered = |revision| Arc::new(Rendered { revision, json: [].into(), whole: true, metadata: 0..0, cells: OnceLock::new() });
-        let (one, other) = (rendered(7), rendered(far));
-        assert!(at_hand.get(1, 7).is_none());
-        at_hand.put(1, &one);
-        assert!(at_hand.get(1, 7).is_some_and(|found| Arc::ptr_eq(&found, &one)));
-        assert!(at_hand.get(2, 7).is_none(), "another object of that revision");
-        assert!(at_hand.get(1, far).is_none(), "another revision with that place");
-        at_hand.put(1, &other);
-        assert!(at_hand.get(1, far).is_some_and(|found| Arc::ptr_eq(&found, &other)));
-        assert!(at_hand.get(1, 7).is_none(), "its place was taken");
+        let (at_hand, pods, others) = (AtHand::default(), Served(1), Served(2));
+        let stored = |mod_revision| Arc::new(Stored { key: "/a".to_owned(), value: Default::default(), create_revision: 1, mod_revision });
+        let rendered = |revision| {
+            let shown = Shown { json: [].into(), whole: true, metadata: 0..0 };
+            Arc::new(Rendered { revision, shown, cells: OnceLock::new() })
+        };
+        let (near, far) = (stored(7), stored(7 + AT_HAND as Revision));
+        let (one, other) = (rendered(near.mod_revision), rendered(far.mod_revision));
+        assert!(at_hand.get(pods, &near).is_none());
+        at_hand.put(pods, &near, &one);
+        assert!(at_hand.get(pods, &near).is_some_and(|found| Arc::ptr_eq(&found, &one)));
+        assert!(at_hand.get(others, &near).is_none(), "served as another resource");
+        assert!(at_hand.get(pods, &stored(7)).is_none(), "another object of that revision");
+        assert!(at_hand.get(pods, &far).is_none(), "another object with that place");
+        at_hand.put(pods, &far, &other);
+        assert!(at_hand.get(pods, &far).is_some_and(|found| Arc::ptr_eq(&found, &other)));
+        assert!(at_hand.get(pods, &near).is_none(), "its place was taken");
         drop(other);
-        assert!(at_hand.get(1, far).is_none(), "it was dropped");
+        assert!(at_hand.get(pods, &far).is_none(), "it was dropped");
     }
 
     /// A list of pods.
@@ -279,7 +359,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_what_was_rendered() {
         let (mut shelf, stored) =
-            (shelf(), Stored { key: "/a".to_owned(), value: Default::default(), create_revision: 1, mod_revision: 7 });
+            (shelf(), Arc::new(Stored { key: "/a".to_owned(), value: Default::default(), create_revision: 1, mod_revision: 7 }));
         let nothing = |_: &mut Vec<u8>| -> Result<()> { panic!("it is there") };
         let bare = |out: &mut Vec<u8>| -> Result<()> {
             out.extend_from_slice(b"{1}");
@@ -288,7 +368,7 @@ mod tests {
         let first = shelf.metadata(&stored, bare).expect("rendered").expect("there is room");
         assert!(first.metadata() == Some(b"{1}") && first.item().is_none());
         let again = shelf.metadata(&stored, nothing).expect("rendered").expect("there is room");
-        assert!(Arc::ptr_eq(&first, &again));
+        assert!(Arc::ptr_eq(&first.json, &again.json));
 
         let mut shown = b"before ".to_vec();
         let render = |out: &mut Vec<u8>| {
@@ -301,14 +381,20 @@ mod tests {
         let kept = shelf.metadata(&stored, nothing).expect("rendered").expect("there is room");
         assert!(kept.metadata() == Some(b"{1}") && kept.item().is_some(), "the whole takes the place of the part");
 
-        let next = Stored { mod_revision: 8, ..stored.clone() };
-        let before = [Arc::downgrade(&first), Arc::downgrade(&kept)];
+        let next = Arc::new(Stored { mod_revision: 8, ..Stored::clone(&stored) });
+        let before = [Arc::downgrade(&first.json), Arc::downgrade(&kept.json)];
         drop((first, again, kept));
         shelf.item(&next, &mut shown, |_| Ok(0..0)).expect("rendered");
         shelf.cache.sweep();
         assert!(before.iter().all(|before| before.upgrade().is_none()), "what it was before goes");
         let kept = shelf.metadata(&next, nothing).expect("rendered").expect("there is room");
         assert_eq!(kept.metadata(), None, "the item shows others");
-        assert!(shelf.item(&Stored { key: "/b".to_owned(), ..stored }, &mut shown, |_| Err(crate::meta::Status::internal("no"))).is_err());
+        assert!(
+            shelf
+                .item(&Arc::new(Stored { key: "/b".to_owned(), ..Stored::clone(&stored) }), &mut shown, |_| Err(
+                    crate::meta::Status::internal("no")
+                ))
+                .is_err()
+        );
     }
 }

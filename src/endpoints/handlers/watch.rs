@@ -127,11 +127,14 @@ impl Alarm {
     /// Wakes this task from now on; ready when it rings already. It is looked at only if somebody else was to be woken: there are many
     /// watches, and each event is for all of them.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.wakes.will_wake(cx.waker()) {
-            ready!(self.ring.poll_unpin(cx));
+        if self.wakes.will_wake(cx.waker()) {
+            return Poll::Pending;
+        }
+        let rings = self.ring.poll_unpin(cx);
+        if rings.is_pending() {
             self.wakes.clone_from(cx.waker());
         }
-        Poll::Pending
+        rings
     }
 }
 
@@ -302,4 +305,32 @@ fn next_bookmark(last: Instant, end: Instant) -> Instant {
     let regular = last + BOOKMARK_EVERY;
     let final_one = end.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(end);
     if last < final_one { regular.min(final_one) } else { end }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+
+    #[tokio::test]
+    async fn an_alarm_that_rings_already_is_heard() {
+        let now = Moment::default();
+        now.come();
+        let mut alarm = Alarm::new(Instant::now() + BOOKMARK_EVERY, now);
+        poll_fn(|cx| alarm.poll(cx)).await;
+    }
+
+    #[tokio::test]
+    async fn an_alarm_is_looked_at_once_for_each_who_waits() {
+        let (looked, mut looks) = tokio::sync::mpsc::unbounded_channel();
+        let ring = poll_fn(move |_| looked.send(()).map_or(Poll::Ready(()), |()| Poll::Pending));
+        let mut alarm = Alarm { ring: ring.boxed(), wakes: Waker::noop().clone() };
+        for _ in 0..3 {
+            assert!(poll_fn(|cx| Poll::Ready(alarm.poll(cx))).await.is_pending());
+        }
+        assert_eq!((looks.try_recv().is_ok(), looks.try_recv().is_ok()), (true, false), "the task is the same");
+        let other = tokio::spawn(async move { poll_fn(|cx| Poll::Ready(alarm.poll(cx))).await });
+        assert!(other.await.expect("it ends").is_pending());
+        assert!(looks.try_recv().is_ok(), "another task");
+    }
 }
