@@ -13,7 +13,7 @@ use crate::storage::Stored;
 use super::body::{self, Body};
 
 /// Bytes rendered and handed on at once, about: what one slow reader costs.
-const CHUNK: usize = 128 * 1024;
+const CHUNK: usize = 64 * 1024;
 
 /// What a list has besides its items.
 pub struct Outline {

@@ -43,7 +43,7 @@ pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
 pub const STREAM_WINDOW: u32 = 256 * 1024;
 pub const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 /// What the server buffers of one response that a client is slow to read.
-pub const MAX_SEND_BUFFER: usize = 128 * 1024;
+pub const MAX_SEND_BUFFER: usize = 64 * 1024;
 /// How long connections may take to finish their requests when the server ends.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long to pause when accepting fails, for example for want of file descriptors.
