@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::stream::{self, StreamExt};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 
@@ -41,10 +42,7 @@ where
     if rest.done {
         return Ok(body::full(first));
     }
-    let frames = futures::stream::unfold((Some(first), rest), |(ready, mut rest)| async move {
-        if let Some(first) = ready {
-            return Some((Ok(Frame::data(Bytes::from(first))), (None, rest)));
-        }
+    let later = stream::unfold(rest, |mut rest| async move {
         if rest.done {
             return None;
         }
@@ -53,8 +51,10 @@ where
             rest.done = true;
             std::io::Error::other(status.message)
         });
-        Some((rendered.map(|()| Frame::data(Bytes::from(chunk))), (None, rest)))
+        Some((rendered.map(|()| chunk), rest))
     });
+    let chunks = stream::iter([Ok(first)]).chain(later);
+    let frames = chunks.map(|chunk| chunk.map(|chunk| Frame::data(Bytes::from(chunk))));
     Ok(StreamBody::new(frames).boxed_unsync())
 }
 

@@ -18,7 +18,7 @@ use crate::storage::Stored;
 use super::body::{self, Body};
 use super::list_body::{self, Outline};
 use super::negotiate::{Form, MediaType, Output};
-use super::rendered::{self, Rendered, RenderedCache, Shelf};
+use super::rendered::{ItemJson, Rendered, RenderedCache, Shelf};
 use super::respond::{self, Shown, View, encode_fixed, end_line, meta_version, partial_metadata};
 
 /// The kind of a list of bare metadata.
@@ -90,7 +90,7 @@ impl View<'_> {
         let (lister, mut shelf) = self.lister();
         let render = move |stored: &Arc<Stored>, out: &mut Vec<u8>| {
             let view = lister.view();
-            match shelf.metadata(stored, |out| view.metadata(stored, out))?.as_ref().and_then(rendered::Shown::metadata) {
+            match shelf.metadata(stored, |out| view.metadata(stored, out))?.as_ref().and_then(ItemJson::metadata) {
                 Some(metadata) => table::write_partial_with(out, metadata, api_version),
                 None => view.partial(stored, api_version, out)?,
             }

@@ -33,7 +33,7 @@ const STRETCH: usize = 1 << 12;
 
 /// The JSON of an object as lists show it.
 #[derive(Clone, Debug)]
-pub struct Shown {
+pub struct ItemJson {
     /// The item of a list, or the bare metadata alone.
     json: Arc<[u8]>,
     whole: bool,
@@ -41,7 +41,7 @@ pub struct Shown {
     metadata: Range<u32>,
 }
 
-impl Shown {
+impl ItemJson {
     fn new(json: Arc<[u8]>, whole: bool, metadata: Range<usize>) -> Self {
         // No object is so large that its metadata cannot be told.
         let (start, end) = (u32::try_from(metadata.start), u32::try_from(metadata.end));
@@ -63,7 +63,7 @@ impl Shown {
 #[derive(Debug)]
 pub struct Rendered {
     revision: Revision,
-    shown: Shown,
+    shown: ItemJson,
     cells: OnceLock<Cells>,
 }
 
@@ -136,12 +136,12 @@ impl Shelf {
             return render(out).map(drop);
         }
         let begun = out.len();
-        match self.cache.shown(self.of, stored).as_ref().and_then(Shown::item) {
+        match self.cache.shown(self.of, stored).as_ref().and_then(ItemJson::item) {
             Some(json) => out.extend_from_slice(json),
             None => {
                 let metadata = render(out)?;
                 let metadata = if metadata.is_empty() { 0..0 } else { metadata.start - begun..metadata.end - begun };
-                self.cache.keep(self.of, stored, Shown::new(out[begun..].into(), true, metadata));
+                self.cache.keep(self.of, stored, ItemJson::new(out[begun..].into(), true, metadata));
             }
         }
         self.share.take(out.len() - begun);
@@ -153,7 +153,7 @@ impl Shelf {
     ///
     /// # Errors
     /// Those of `render`.
-    pub fn metadata(&mut self, stored: &Arc<Stored>, render: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<Option<Shown>> {
+    pub fn metadata(&mut self, stored: &Arc<Stored>, render: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<Option<ItemJson>> {
         if !self.share.lasts() {
             return Ok(None);
         }
@@ -183,11 +183,11 @@ impl Shelf {
 }
 
 /// What `render` writes: bare metadata.
-fn bare(render: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<Shown> {
+fn bare(render: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<ItemJson> {
     let mut json = Vec::with_capacity(BARE_BYTES);
     render(&mut json)?;
     let all = 0..json.len();
-    Ok(Shown::new(json.into(), false, all))
+    Ok(ItemJson::new(json.into(), false, all))
 }
 
 /// Which object: a hash of the served resource and the key.
@@ -232,7 +232,7 @@ struct Place {
 
 impl Place {
     fn new(of: Served, stored: &Arc<Stored>, rendered: &Arc<Rendered>) -> Self {
-        let Shown { json, whole, metadata } = &rendered.shown;
+        let ItemJson { json, whole, metadata } = &rendered.shown;
         let (stored, rendered, json) = (Arc::downgrade(stored), Arc::downgrade(rendered), Arc::downgrade(json));
         Self { of: of.0, stored, rendered, json: Some(json), whole: *whole, metadata: metadata.clone() }
     }
@@ -241,8 +241,8 @@ impl Place {
         self.of == of.0 && ptr::eq(self.stored.as_ptr(), &**stored)
     }
 
-    fn shown(&self) -> Option<Shown> {
-        Some(Shown { json: self.json.as_ref()?.upgrade()?, whole: self.whole, metadata: self.metadata.clone() })
+    fn shown(&self) -> Option<ItemJson> {
+        Some(ItemJson { json: self.json.as_ref()?.upgrade()?, whole: self.whole, metadata: self.metadata.clone() })
     }
 }
 
@@ -252,7 +252,7 @@ impl AtHand {
         if there.is_of(of, stored) { there.rendered.upgrade() } else { None }
     }
 
-    fn shown(&self, of: Served, stored: &Arc<Stored>) -> Option<Shown> {
+    fn shown(&self, of: Served, stored: &Arc<Stored>) -> Option<ItemJson> {
         let there = self.place(stored);
         if there.is_of(of, stored) { there.shown() } else { None }
     }
@@ -295,12 +295,12 @@ impl RenderedCache {
     }
 
     /// What is shown of the object if it was rendered.
-    fn shown(&self, of: Served, stored: &Arc<Stored>) -> Option<Shown> {
+    fn shown(&self, of: Served, stored: &Arc<Stored>) -> Option<ItemJson> {
         self.at_hand.shown(of, stored).or_else(|| self.get(of, stored).map(|rendered| rendered.shown.clone()))
     }
 
     /// Keeps what was rendered in place of what was there of the object.
-    fn keep(&self, of: Served, stored: &Arc<Stored>, shown: Shown) -> Arc<Rendered> {
+    fn keep(&self, of: Served, stored: &Arc<Stored>, shown: ItemJson) -> Arc<Rendered> {
         let rendered = Arc::new(Rendered { revision: stored.mod_revision, shown, cells: OnceLock::new() });
         self.all.insert(of.key(stored), rendered.clone());
         self.at_hand.put(of, stored, &rendered);
@@ -332,7 +332,7 @@ mod tests {
         let (at_hand, pods, others) = (AtHand::default(), Served(1), Served(2));
         let stored = |mod_revision| Arc::new(Stored { key: "/a".to_owned(), value: Default::default(), create_revision: 1, mod_revision });
         let rendered = |revision| {
-            let shown = Shown { json: [].into(), whole: true, metadata: 0..0 };
+            let shown = ItemJson { json: [].into(), whole: true, metadata: 0..0 };
             Arc::new(Rendered { revision, shown, cells: OnceLock::new() })
         };
         let (near, far) = (stored(7), stored(7 + AT_HAND as Revision));
