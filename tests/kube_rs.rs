@@ -151,6 +151,50 @@ async fn rows_show_as_much_of_an_object_as_was_asked_for() {
     }
 }
 
+/// Objects that are got often are rendered once, from their items in lists.
+#[tokio::test]
+async fn an_object_is_the_same_however_often_it_is_got() {
+    let server = TestServer::start().await;
+    let client = server.client(ADMIN);
+    let scaler = json!({
+        "metadata": {"name": "a"},
+        "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}},
+    });
+    let scalers: Api<HorizontalPodAutoscaler> = Api::namespaced(client.clone(), "default");
+    scalers.create(&PostParams::default(), &parse(scaler)).await.expect("created");
+    let configs: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    configs.create(&PostParams::default(), &config("a", &[("tier", "back")], "1")).await.expect("created");
+
+    let get = async |path: String| client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await.expect("got");
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let mut change = configs.get("a").await.expect("got");
+    change.data = Some([("key".to_owned(), "unseen".to_owned())].into());
+    for (api_version, path) in [
+        ("v1", "/api/v1/namespaces/default/configmaps"),
+        ("autoscaling/v1", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"),
+        ("autoscaling/v2", "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"),
+    ] {
+        let first = get(format!("{path}/a")).await;
+        let object: Value = serde_json::from_str(&first).expect("JSON");
+        assert_eq!(object["apiVersion"], api_version);
+        for _ in 0..3 {
+            assert_eq!(get(format!("{path}/a")).await, first);
+            configs.replace("a", &dry, &change).await.expect("tried");
+        }
+        let list: Value = serde_json::from_str(&get(path.to_owned()).await).expect("JSON");
+        let mut item = object.clone();
+        item.as_object_mut().expect("an object").retain(|key, _| key != "kind" && key != "apiVersion");
+        assert_eq!(list["items"][0], item, "without its kind");
+        assert_eq!(get(format!("{path}/a")).await, first);
+        let indented: Value = serde_json::from_str(&get(format!("{path}/a?pretty=true")).await).expect("JSON");
+        assert_eq!(indented, object);
+    }
+    configs.replace("a", &PostParams::default(), &change).await.expect("changed");
+    for _ in 0..4 {
+        assert_eq!(configs.get("a").await.expect("got").data, change.data);
+    }
+}
+
 /// What conversion to an old version puts into annotations belongs to the object in that version: lists of metadata show it, Tables
 /// do not.
 #[tokio::test]

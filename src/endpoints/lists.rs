@@ -198,14 +198,40 @@ impl View<'_> {
         }
     }
 
+    /// [`View::whole`] of an object that is got, with the item that lists show.
+    pub(super) fn shared(&self, stored: &Arc<Stored>, out: &mut Vec<u8>) -> Result<()> {
+        let got = |out: &mut Vec<u8>| self.rendered.got(self.resource(), stored, out, |out| self.item(stored, out));
+        if self.items_have_types() {
+            return got(out);
+        }
+        let gvk = &self.resource().gvk;
+        out.extend_from_slice(b"{\"kind\":");
+        codec::json::write_string(&gvk.kind, out);
+        out.extend_from_slice(b",\"apiVersion\":");
+        codec::json::write_string(&gvk.api_version(), out);
+        let item = out.len();
+        got(out)?;
+        // The object goes on where the item opens.
+        match &out[item..] {
+            b"{}" => drop(out.remove(item)),
+            _ => out[item] = b',',
+        }
+        Ok(())
+    }
+
+    /// Whether objects say in lists, too, what they are: those of built-in kinds do not.
+    fn items_have_types(&self) -> bool {
+        self.resource().custom.is_some()
+    }
+
     /// The message of an object that is served as it is stored.
     fn message<'a>(&'a self, stored: &'a Stored) -> Result<Option<protobuf::Message<'a>>> {
         if self.resource().stored_as_served() { self.store.message(stored) } else { Ok(None) }
     }
 
-    /// Objects of built-in kinds do not say in lists what they are.
+    /// An object as lists show it.
     fn without_type(&self, mut object: Object) -> Object {
-        if self.resource().custom.is_none() {
+        if !self.items_have_types() {
             object.shift_remove("kind");
             object.shift_remove("apiVersion");
         }

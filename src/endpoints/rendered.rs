@@ -1,4 +1,4 @@
-//! The JSON of stored objects, rendered once for all lists that show them, in bounded memory.
+//! The JSON of stored objects, rendered once for all lists and gets that show them, in bounded memory.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
@@ -136,14 +136,7 @@ impl Shelf {
             return render(out).map(drop);
         }
         let begun = out.len();
-        match self.cache.shown(self.of, stored).as_ref().and_then(ItemJson::item) {
-            Some(json) => out.extend_from_slice(json),
-            None => {
-                let metadata = render(out)?;
-                let metadata = if metadata.is_empty() { 0..0 } else { metadata.start - begun..metadata.end - begun };
-                self.cache.keep(self.of, stored, ItemJson::new(out[begun..].into(), true, metadata));
-            }
-        }
+        self.cache.item(self.of, stored, out, render, || true)?;
         self.share.take(out.len() - begun);
         Ok(())
     }
@@ -217,7 +210,7 @@ impl Served {
 #[derive(Debug, Default)]
 struct AtHand([OnceLock<Box<[Mutex<Place>]>>; AT_HAND / STRETCH]);
 
-/// What was put there last, as long as it is cached. An object is known by where it is in memory, which is nobody else's place while
+/// What was put there last, as long as it is cached; or what was asked for last, and not kept yet. An object is known by where it is in memory, which is nobody else's place while
 /// it is remembered.
 #[derive(Debug, Default)]
 struct Place {
@@ -255,6 +248,16 @@ impl AtHand {
     fn shown(&self, of: Served, stored: &Arc<Stored>) -> Option<ItemJson> {
         let there = self.place(stored);
         if there.is_of(of, stored) { there.shown() } else { None }
+    }
+
+    /// Notes that the object was asked for; whether it had been before.
+    fn noted(&self, of: Served, stored: &Arc<Stored>) -> bool {
+        let mut there = self.place(stored);
+        let before = there.is_of(of, stored);
+        if !before {
+            *there = Place { of: of.0, stored: Arc::downgrade(stored), ..Place::default() };
+        }
+        before
     }
 
     fn put(&self, of: Served, stored: &Arc<Stored>, rendered: &Arc<Rendered>) {
@@ -297,6 +300,45 @@ impl RenderedCache {
     /// What is shown of the object if it was rendered.
     fn shown(&self, of: Served, stored: &Arc<Stored>) -> Option<ItemJson> {
         self.at_hand.shown(of, stored).or_else(|| self.get(of, stored).map(|rendered| rendered.shown.clone()))
+    }
+
+    /// Appends the item of an object that is got alone, which `render` appends if it is not there. What is got once may never be got
+    /// again as it is now, so it is kept when that happens the second time.
+    ///
+    /// # Errors
+    /// Those of `render`.
+    pub fn got(
+        &self,
+        resource: &Resource,
+        stored: &Arc<Stored>,
+        out: &mut Vec<u8>,
+        render: impl FnOnce(&mut Vec<u8>) -> Result<Range<usize>>,
+    ) -> Result<()> {
+        let of = Served::new(resource);
+        self.item(of, stored, out, render, || self.at_hand.noted(of, stored))
+    }
+
+    /// Appends the item of an object, which `render` appends if it is not there, telling where its metadata lie; then it is kept if
+    /// that is wanted.
+    fn item(
+        &self,
+        of: Served,
+        stored: &Arc<Stored>,
+        out: &mut Vec<u8>,
+        render: impl FnOnce(&mut Vec<u8>) -> Result<Range<usize>>,
+        wanted: impl FnOnce() -> bool,
+    ) -> Result<()> {
+        if let Some(json) = self.shown(of, stored).as_ref().and_then(ItemJson::item) {
+            out.extend_from_slice(json);
+            return Ok(());
+        }
+        let begun = out.len();
+        let metadata = render(out)?;
+        if wanted() {
+            let metadata = if metadata.is_empty() { 0..0 } else { metadata.start - begun..metadata.end - begun };
+            self.keep(of, stored, ItemJson::new(out[begun..].into(), true, metadata));
+        }
+        Ok(())
     }
 
     /// Keeps what was rendered in place of what was there of the object.
@@ -396,5 +438,28 @@ mod tests {
                 ))
                 .is_err()
         );
+    }
+
+    #[test]
+    fn what_is_got_is_kept_the_second_time() {
+        let pods = crate::schema::builtin().resources.iter().find(|decl| decl.resource == "pods").expect("pods");
+        let pods = Resource::builtin(pods, crate::registry::builtin::strategy("", "pods"));
+        let cache = RenderedCache::default();
+        let stored = |key: &str| Arc::new(Stored { key: key.to_owned(), value: Default::default(), create_revision: 1, mod_revision: 7 });
+        let rendered = |stored: &Arc<Stored>| {
+            let (mut out, mut rendered) = (Vec::new(), false);
+            let render = |out: &mut Vec<u8>| {
+                rendered = true;
+                out.extend_from_slice(b"{}");
+                Ok(0..0)
+            };
+            cache.got(&pods, stored, &mut out, render).expect("rendered");
+            assert_eq!(out, b"{}");
+            rendered
+        };
+        let (one, other) = (stored("/a"), stored("/b"));
+        assert_eq!([&one, &one, &one, &one].map(rendered), [true, true, false, false]);
+        assert_eq!([&other, &one, &other, &other, &other].map(rendered), [true, false, true, true, false], "they share a place");
+        assert!(!rendered(&one), "the cache has it");
     }
 }

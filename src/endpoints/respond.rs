@@ -77,6 +77,16 @@ impl View<'_> {
         self.output.media == MediaType::Json && self.output.pretty
     }
 
+    /// The bytes of an object as it is stored. In JSON it is what lists show of it, rendered once for all who ask.
+    pub fn stored_bytes(&self, stored: &Arc<Stored>) -> Result<Vec<u8>> {
+        if self.output.form != Form::Object || self.output.media != MediaType::Json {
+            return self.object_bytes(Shown::Stored(stored.clone()));
+        }
+        let mut out = Vec::with_capacity(stored.value.len() * 2);
+        self.shared(stored, &mut out)?;
+        Ok(if self.indents() { codec::json::indent(&out) } else { out })
+    }
+
     /// The bytes of one object.
     pub fn object_bytes(&self, shown: Shown) -> Result<Vec<u8>> {
         let metadata = match self.output.form {

@@ -7,7 +7,7 @@ use crate::meta::status::Result;
 
 use super::Exchange;
 use crate::endpoints::body::Body;
-use crate::endpoints::respond::Shown;
+use crate::endpoints::respond;
 
 /// Answers with the object, in any representation.
 pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
@@ -16,5 +16,5 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
         return Err(Status::bad_request("the export parameter, deprecated since v1.14, is no longer supported"));
     }
     let stored = x.store.get(x.namespace(), x.request.info.url_name(), query.get("resourceVersion").unwrap_or("")).await?;
-    x.answer(200, Shown::Stored(stored))
+    Ok(respond::bytes(200, x.output, x.view()?.stored_bytes(&stored)?))
 }
