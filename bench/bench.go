@@ -10,24 +10,22 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 )
 
 // bench is one server under measurement, with its store and nginx beside it.
 type bench struct {
-	ctx       context.Context
-	options   *options
-	binary    binary
-	folder    string
-	keys      *keys
-	etcd      *process // nil on the embedded store
-	etcdURL   string
-	server    *process
-	url       string
-	nginx     *process
-	nginxURL  string
-	profiling bool
+	ctx      context.Context
+	options  *options
+	binary   binary
+	folder   string
+	keys     *keys
+	etcd     *process // nil on the embedded store
+	etcdURL  string
+	server   *process
+	url      string
+	nginx    *process
+	nginxURL string
 	// readyAfter is how long the server took to be ready on a new store.
 	readyAfter time.Duration
 	// readyCPU is the CPU time that its latest start took, until it was ready.
@@ -36,11 +34,8 @@ type bench struct {
 	nginxes  []*http.Client
 	// published counts the bodies that nginx serves.
 	published int
-	// once loads what rows share.
-	podsOnce  sync.Once
-	podsError error
-	created   sample
-	afterLoad memory
+	// pods are how many were created.
+	pods int
 }
 
 // start brings everything up, in a folder of its own.

@@ -152,31 +152,28 @@ func (b *bench) namespace(name string) error {
 	return nil
 }
 
-// loadPods creates the pods, once, and remembers what that cost. A profile of it is for the row that is about it.
+// loadPods creates the pods that are not there yet.
 func (b *bench) loadPods() error {
-	b.podsOnce.Do(func() {
-		profiling := b.profiling
-		b.profiling = false
-		b.podsError = b.createPods()
-		b.profiling = profiling
-	})
-	return b.podsError
-}
-
-func (b *bench) createPods() error {
-	say("  creating %d pods", b.options.pods)
-	for i := range namespaces {
-		if err := b.namespace(podNamespace(i)); err != nil {
-			return err
-		}
-	}
-	var err error
-	b.created, err = b.writes(b.options.pods, func(i int) call { return b.post("/api/v1/namespaces/"+podNamespace(i)+"/pods", pod(i)) })
-	if err != nil {
+	if left := b.options.pods - b.pods; left > 0 {
+		say("  %s: creating %d pods", b.binary.label, left)
+		_, err := b.createPods(left)
 		return err
 	}
-	b.afterLoad, err = b.settled()
-	return err
+	return nil
+}
+
+// createPods creates the next n pods.
+func (b *bench) createPods(n int) (sample, error) {
+	if b.pods == 0 {
+		for i := range namespaces {
+			if err := b.namespace(podNamespace(i)); err != nil {
+				return sample{}, err
+			}
+		}
+	}
+	from := b.pods
+	b.pods += n
+	return b.writes(n, func(i int) call { return b.post("/api/v1/namespaces/"+podNamespace(from+i)+"/pods", pod(from+i)) })
 }
 
 // settled is the server's memory after a pause.

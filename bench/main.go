@@ -3,10 +3,9 @@
 // machine, in a folder in memory that goes away at the end, whatever happens.
 //
 // CPU time is that of the server's process (user and system, in nanoseconds, from its CPU clock): unlike wall time it can
-// be compared on a busy machine. Still it depends on the machine, so nginx serves the same bytes over TLS and HTTP/2 in turn
-// with the server, and ratios to it are what two runs should be compared by. Code that allocates and copies much suffers more
-// from a slow machine than nginx does: -against measures a kube-apiserver in the same run, and the goals are then taken as
-// what they are of its figures.
+// be compared on a busy machine. Still it depends on the machine, and that changes from minute to minute: servers take turns,
+// and what they are to each other is told round by round. nginx, in turn with them, serves the same bytes over TLS and HTTP/2;
+// -against measures a kube-apiserver, too, and the goals are then also taken as what they are of its figures.
 package main
 
 import (
@@ -46,6 +45,14 @@ const against = "kube-apiserver"
 // binary is a server to measure.
 type binary struct{ label, path string }
 
+// all servers; a kube-apiserver to measure against is the first.
+func (o *options) all() []binary {
+	if o.against == "" {
+		return o.servers
+	}
+	return append([]binary{{against, o.against}}, o.servers...)
+}
+
 // begun is when the process started, for progress lines.
 var begun = time.Now()
 
@@ -81,7 +88,7 @@ func parse() (*options, error) {
 			o.servers = append(o.servers, binary{label, path})
 			return nil
 		})
-	flag.StringVar(&o.against, "against", "", "a kube-apiserver to measure first: goals of time are then as far below its figures as they are below the recorded ones")
+	flag.StringVar(&o.against, "against", "", "a kube-apiserver that takes turns with the servers: goals of time are then also to be as far below its figures as they are below the recorded ones")
 	flag.StringVar(&o.etcd, "etcd", "../.tools/bin/etcd", "the etcd to start")
 	flag.StringVar(&o.store, "store", "etcd", "etcd, or embedded for a server that has a store of its own")
 	flags := flag.String("flags", "", "further flags for the servers, separated by spaces")
@@ -174,22 +181,19 @@ func defaultFolder() string {
 	return os.TempDir()
 }
 
-// measureAll takes one server after the other through the rows, and prints the table.
+// measureAll brings all servers up, takes them through the rows, and prints the table.
 func measureAll(ctx context.Context, o *options) error {
+	var servers []*bench
+	for _, binary := range o.all() {
+		b, err := start(ctx, o, binary)
+		if err != nil {
+			return fmt.Errorf("%s: %w", binary.label, err)
+		}
+		defer b.stop()
+		servers = append(servers, b)
+	}
 	report := newReport(o)
-	servers := o.servers
-	if o.against != "" {
-		servers = append([]binary{{against, o.against}}, servers...)
-	}
-	var failed error
-	for _, server := range servers {
-		if err := measureOne(ctx, o, server, report); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("%s: %w", server.label, err))
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
+	failed := measureRows(ctx, o, servers, report)
 	table := report.render()
 	fmt.Print(table)
 	if o.markdown != "" {
@@ -198,31 +202,22 @@ func measureAll(ctx context.Context, o *options) error {
 	return failed
 }
 
-func measureOne(ctx context.Context, o *options, server binary, report *report) error {
-	bench, err := start(ctx, o, server)
-	if err != nil {
-		return err
-	}
-	defer bench.stop()
+func measureRows(ctx context.Context, o *options, servers []*bench, report *report) error {
 	for _, row := range rows(o) {
 		if !o.only.MatchString(row.name) {
 			continue
 		}
+		say("%s", row.name)
+		for i, result := range row.measure(o, servers) {
+			label := servers[i].binary.label
+			report.add(label, row.name, result)
+			say("  %s: %s", label, result.line())
+			if servers[i].server.ended() {
+				return fmt.Errorf("%s stopped:\n%s", label, servers[i].server.tail(20))
+			}
+		}
 		if ctx.Err() != nil {
 			return ctx.Err()
-		}
-		say("%s: %s", server.label, row.name)
-		bench.profiling = o.profile
-		result, err := row.run(bench)
-		if err != nil {
-			say("  failed: %v", err)
-			result = failure(err)
-		}
-		bench.profiling = false
-		report.add(server.label, row.name, result)
-		say("  %s", result.line())
-		if bench.server.ended() {
-			return fmt.Errorf("the server stopped:\n%s", bench.server.tail(20))
 		}
 	}
 	return nil

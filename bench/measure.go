@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -58,10 +59,23 @@ func (s sample) quantile(part float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(part*float64(len(sorted))))]
 }
 
-// median is the sample with the middle CPU time for an operation: others may have been disturbed. It has everybody's latencies.
-func median(samples []sample) sample {
-	slices.SortFunc(samples, func(a, b sample) int { return int(a.each() - b.each()) })
-	middle := samples[len(samples)/2]
+// latency is the mean and the 99th percentile, as the table says it.
+func (s sample) latency() string {
+	if len(s.latencies) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s)", milliseconds.format(ms(s.mean())), milliseconds.format(ms(s.quantile(0.99))))
+}
+
+// perOp is the CPU time of an operation in milliseconds, what most rows show.
+func perOp(s sample) float64 {
+	return float64(s.cpu) / float64(time.Millisecond) / float64(max(1, s.ops))
+}
+
+// median is the sample with the middle figure: others may have been disturbed. It has everybody's latencies.
+func median(samples []sample, figure func(sample) float64) sample {
+	sorted := slices.SortedFunc(slices.Values(samples), func(a, b sample) int { return cmp.Compare(figure(a), figure(b)) })
+	middle := sorted[len(sorted)/2]
 	middle.latencies = nil
 	for _, s := range samples {
 		middle.latencies = append(middle.latencies, s.latencies...)
@@ -172,24 +186,22 @@ func repeat(ctx context.Context, p *process, n, many int, make func(worker, i in
 
 // writes measures n calls in one go.
 func (b *bench) writes(n int, make func(i int) call) (sample, error) {
-	var s sample
-	err := b.recorded(func() (err error) {
-		s, err = repeat(b.ctx, b.server, n, workers, func(worker, i int) call {
-			c := make(i)
-			c.client = b.clients[worker%connections]
-			return c
-		})
-		return err
+	return repeat(b.ctx, b.server, n, workers, func(worker, i int) call {
+		c := make(i)
+		c.client = b.clients[worker%connections]
+		return c
 	})
-	return s, err
 }
 
-// recorded does the work, under perf if profiles are wanted.
-func (b *bench) recorded(work func() error) error {
-	if !b.profiling {
-		return work()
+// writing makes n calls in all, in some turns.
+func (b *bench) writing(n int, make func(i int) call) *work {
+	done := 0
+	turn := func() (sample, error) {
+		from := done
+		done += n / rounds
+		return b.writes(n/rounds, func(i int) call { return make(from + i) })
 	}
-	return profile(b.server, b.folder, work)
+	return &work{rounds: rounds, turn: turn, unit: milliseconds, figure: perOp}
 }
 
 // read is something to be read from the server again and again.
@@ -197,12 +209,12 @@ type read struct {
 	// path has the i-th request's path and query.
 	path   func(i int) string
 	accept string
-	// ops are made in each round at most, `many` at a time.
-	rounds, ops, many int
+	// ops are made in each turn at most, `many` at a time.
+	ops, many int
 }
 
-// reads measures the server, and in turn with it nginx with the first answer's bytes.
-func (b *bench) reads(r read) (server, nginx sample, err error) {
+// reading reads from the server, and in turn with it nginx serves the first answer's bytes.
+func (b *bench) reading(r read) (*work, error) {
 	var body bytes.Buffer
 	first := call{client: b.clients[0], method: http.MethodGet, url: b.url + r.path(0), accept: r.accept, to: &body}
 	// Twice: the first time something is asked for may not be like others.
@@ -211,14 +223,14 @@ func (b *bench) reads(r read) (server, nginx sample, err error) {
 		body.Reset()
 		begin := time.Now()
 		if _, err := first.send(b.ctx); err != nil {
-			return server, nginx, err
+			return nil, err
 		}
 		once = time.Since(begin)
 	}
 	ops := max(1, min(r.ops, int(roundTime/once)))
 	file, err := b.publish(body.Bytes())
 	if err != nil {
-		return server, nginx, err
+		return nil, err
 	}
 	ours := func(worker, i int) call {
 		return call{client: b.clients[worker%connections], method: http.MethodGet, url: b.url + r.path(i), accept: r.accept}
@@ -227,27 +239,16 @@ func (b *bench) reads(r read) (server, nginx sample, err error) {
 		return call{client: b.nginxes[worker%connections], method: http.MethodGet, url: b.nginxURL + file}
 	}
 	if _, err := repeat(b.ctx, b.nginx, min(ops, workers), r.many, theirs); err != nil {
-		return server, nginx, err
+		return nil, err
 	}
-	var a, z []sample
-	for range r.rounds {
-		var s sample
-		if err := b.recorded(func() (err error) {
-			s, err = repeat(b.ctx, b.server, ops, r.many, ours)
-			return err
-		}); err != nil {
-			return server, nginx, err
-		}
-		a = append(a, s)
-		if s, err = repeat(b.ctx, b.nginx, ops, r.many, theirs); err != nil {
-			return server, nginx, err
-		}
-		z = append(z, s)
-		if b.profiling {
-			break
-		}
-	}
-	return median(a), median(z), nil
+	return &work{
+		rounds: rounds,
+		turn:   func() (sample, error) { return repeat(b.ctx, b.server, ops, r.many, ours) },
+		nginx:  func() (sample, error) { return repeat(b.ctx, b.nginx, ops, r.many, theirs) },
+		unit:   milliseconds,
+		figure: perOp,
+		more:   func(s sample) string { return fmt.Sprintf("%.4g KB each", float64(s.bytes)/float64(s.ops)/1000) },
+	}, nil
 }
 
 // publish gives nginx bytes to serve, and tells the path.

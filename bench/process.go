@@ -81,12 +81,25 @@ func (p *process) stop() {
 	if p == nil {
 		return
 	}
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	p.resume()
+	p.signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
 	case <-time.After(stopTime):
 		_ = p.cmd.Process.Kill()
 		<-p.done
+	}
+}
+
+// pause has it stand still until it is to resume.
+func (p *process) pause() { p.signal(syscall.SIGSTOP) }
+
+func (p *process) resume() { p.signal(syscall.SIGCONT) }
+
+// signal is ignored where there is no process, or none any more: whoever waits for it finds out.
+func (p *process) signal(which syscall.Signal) {
+	if p != nil {
+		_ = p.cmd.Process.Signal(which)
 	}
 }
 

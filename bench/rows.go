@@ -7,17 +7,15 @@ import (
 	"net/url"
 	"regexp"
 	"sync"
-	"time"
 )
 
 // row is one line of the table: what is measured, what kube-apiserver v1.36.2 took on the machine that the goals were set on,
 // and the goal.
 type row struct {
-	name   string
-	theirs string
-	goal   float64
-	unit   unit
-	run    func(*bench) (result, error)
+	name, theirs string
+	goal         float64
+	unit         unit
+	measurement
 }
 
 const (
@@ -28,8 +26,8 @@ const (
 	// deployments are applied in turn, patchedPods patched: few, so that most pods keep their size.
 	deployments = 50
 	patchedPods = 500
-	// rounds of reads are made in turn with nginx; the middle one counts.
-	rounds = 5
+	// rounds are made of what servers do in turn; the middle one counts.
+	rounds = 7
 	// listsPerRound is how many lists of everything a round makes at most: one alone takes too little time to tell.
 	listsPerRound = 5
 	podsPerPage   = 500
@@ -45,32 +43,32 @@ const listJSON = "list pods, JSON, rv=0"
 func rows(o *options) []row {
 	pods := o.pods
 	all := []row{
-		{"ready after start", "2.2-3.8 s", 0.1, seconds, ready},
-		{"idle memory (RSS)", "264 MB", 25, megabytes, idle},
-		{"5000 idle watchers, each", "", 10, kilobytes, idleWatchers},
-		{"create ConfigMap", "0.65 ms", 0.10, milliseconds, createConfigMap},
-		{"create pod", "2.1 ms", 0.25, milliseconds, createPod},
-		{fmt.Sprintf("RSS after creating %d pods", pods), "970 MB", 120, megabytes, afterPods},
-		{"get pod, consistent", "0.48 ms", 0.08, milliseconds, getPod("")},
-		{"get pod, rv=0", "0.39 ms", 0.05, milliseconds, getPod("?resourceVersion=0")},
-		{"merge patch pod", "3.9 ms", 0.35, milliseconds, mergePatchPod},
-		{"strategic patch of status", "4.1 ms", 0.35, milliseconds, patchStatus},
-		{"apply of a Deployment", "2.5 ms", 0.30, milliseconds, apply},
-		{listJSON, "958 ms", 85, milliseconds, list("?resourceVersion=0", jsonType)},
-		{"list pods, JSON, consistent", "1064 ms", 90, milliseconds, list("", jsonType)},
-		{"list pods, protobuf", "472 ms", 65, milliseconds, list("?resourceVersion=0", protobufType)},
-		{"list pods, metadata only", "563 ms", 40, milliseconds, list("?resourceVersion=0", metadataType)},
-		{"list pods, Table", "843 ms", 60, milliseconds, list("?resourceVersion=0", tableType)},
-		{"peak RSS, 8 lists of pods at once", "2383 MB", 220, megabytes, peak},
-		{"a page of 500 pods", "50 ms", 6, milliseconds, page},
-		{"list by label, 1 % match", "14 ms", 1.5, milliseconds, selected("labelSelector", func(i int) string { return fmt.Sprintf("group=g%02d", i%groups) })},
-		{"list by spec.nodeName", "2 ms", 0.2, milliseconds, selected("fieldSelector", func(i int) string { return fmt.Sprintf("spec.nodeName=worker-%03d", i%nodes) })},
-		{"event to 1000 watchers, CPU per event and watcher", "17.6 us", 4, microseconds, eventCost},
-		{"event to 1000 watchers, mean latency", "17 ms", 5, milliseconds, eventLatency(1000)},
-		{"event to 5000 watchers, mean latency", "114 ms", 25, milliseconds, eventLatency(5000)},
+		{"ready after start", "2.2-3.8 s", 0.1, seconds, once(ready)},
+		{"idle memory (RSS)", "264 MB", 25, megabytes, once(idle)},
+		{"5000 idle watchers, each", "", 10, kilobytes, once(idleWatchers)},
+		{"create ConfigMap", "0.65 ms", 0.10, milliseconds, inTurns(createConfigMap)},
+		{"create pod", "2.1 ms", 0.25, milliseconds, inTurns(createPod)},
+		{fmt.Sprintf("RSS after creating %d pods", pods), "970 MB", 120, megabytes, once(afterPods)},
+		{"get pod, consistent", "0.48 ms", 0.08, milliseconds, inTurns(getPod(""))},
+		{"get pod, rv=0", "0.39 ms", 0.05, milliseconds, inTurns(getPod("?resourceVersion=0"))},
+		{"merge patch pod", "3.9 ms", 0.35, milliseconds, inTurns(mergePatchPod)},
+		{"strategic patch of status", "4.1 ms", 0.35, milliseconds, inTurns(patchStatus)},
+		{"apply of a Deployment", "2.5 ms", 0.30, milliseconds, inTurns(apply)},
+		{listJSON, "958 ms", 85, milliseconds, inTurns(list("?resourceVersion=0", jsonType))},
+		{"list pods, JSON, consistent", "1064 ms", 90, milliseconds, inTurns(list("", jsonType))},
+		{"list pods, protobuf", "472 ms", 65, milliseconds, inTurns(list("?resourceVersion=0", protobufType))},
+		{"list pods, metadata only", "563 ms", 40, milliseconds, inTurns(list("?resourceVersion=0", metadataType))},
+		{"list pods, Table", "843 ms", 60, milliseconds, inTurns(list("?resourceVersion=0", tableType))},
+		{"peak RSS, 8 lists of pods at once", "2383 MB", 220, megabytes, once(peak)},
+		{"a page of 500 pods", "50 ms", 6, milliseconds, inTurns(page)},
+		{"list by label, 1 % match", "14 ms", 1.5, milliseconds, inTurns(selected("labelSelector", func(i int) string { return fmt.Sprintf("group=g%02d", i%groups) }))},
+		{"list by spec.nodeName", "2 ms", 0.2, milliseconds, inTurns(selected("fieldSelector", func(i int) string { return fmt.Sprintf("spec.nodeName=worker-%03d", i%nodes) }))},
+		{"event to 1000 watchers, CPU per event and watcher", "17.6 us", 4, microseconds, inTurns(eventCost)},
+		{"event to 1000 watchers, mean latency", "17 ms", 5, milliseconds, inTurns(eventLatency(1000))},
+		{"event to 5000 watchers, mean latency", "114 ms", 25, milliseconds, inTurns(eventLatency(5000))},
 	}
 	for _, n := range o.items {
-		all = append(all, row{fmt.Sprintf("list %d ConfigMaps, per item", n), "", 0, microseconds, itemCost(n)})
+		all = append(all, row{fmt.Sprintf("list %d ConfigMaps, per item", n), "", 0, microseconds, inTurns(itemCost(n))})
 	}
 	return all
 }
@@ -92,61 +90,56 @@ func idle(b *bench) (result, error) {
 	return memoryRow(m), err
 }
 
-func createConfigMap(b *bench) (result, error) {
+func createConfigMap(b *bench) (*work, error) {
 	if err := b.namespace("writes"); err != nil {
-		return result{}, err
+		return nil, err
 	}
-	s, err := b.writes(smallWrites, func(i int) call {
+	return b.writing(smallWrites, func(i int) call {
 		return b.post("/api/v1/namespaces/writes/configmaps", configMap(fmt.Sprintf("created-%06d", i)))
-	})
-	return perOp(s), err
+	}), nil
 }
 
-func createPod(b *bench) (result, error) {
-	b.podsOnce.Do(func() { b.podsError = b.createPods() })
-	return perOp(b.created), b.podsError
+func createPod(b *bench) (*work, error) {
+	turn := func() (sample, error) { return b.createPods(b.options.pods / rounds) }
+	return &work{rounds: rounds, turn: turn, unit: milliseconds, figure: perOp}, nil
 }
 
 func afterPods(b *bench) (result, error) {
-	err := b.loadPods()
-	return memoryRow(b.afterLoad), err
-}
-
-// readRow measures a read against nginx, with the size of one answer.
-func (b *bench) readRow(r read) (result, error) {
 	if err := b.loadPods(); err != nil {
 		return result{}, err
 	}
-	s, nginx, err := b.reads(r)
-	if err != nil {
-		return result{}, err
-	}
-	row := perOp(s)
-	row.nginx = ms(nginx.each())
-	row.more = fmt.Sprintf("%.4g KB each", float64(s.bytes)/float64(s.ops)/1000)
-	return row, nil
+	m, err := b.settled()
+	return memoryRow(m), err
 }
 
-func getPod(query string) func(*bench) (result, error) {
-	return func(b *bench) (result, error) {
+// readingPods is about reads that need the pods.
+func (b *bench) readingPods(r read) (*work, error) {
+	if err := b.loadPods(); err != nil {
+		return nil, err
+	}
+	return b.reading(r)
+}
+
+func getPod(query string) func(*bench) (*work, error) {
+	return func(b *bench) (*work, error) {
 		path := func(i int) string { return podURL(i*7919%b.options.pods) + query }
-		return b.readRow(read{path: path, rounds: rounds, ops: smallReads, many: workers})
+		return b.readingPods(read{path: path, ops: smallReads, many: workers})
 	}
 }
 
-func list(query, accept string) func(*bench) (result, error) {
-	return func(b *bench) (result, error) {
+func list(query, accept string) func(*bench) (*work, error) {
+	return func(b *bench) (*work, error) {
 		path := func(int) string { return "/api/v1/pods" + query }
-		return b.readRow(read{path: path, accept: accept, rounds: rounds, ops: listsPerRound, many: 1})
+		return b.readingPods(read{path: path, accept: accept, ops: listsPerRound, many: 1})
 	}
 }
 
-func selected(kind string, selector func(i int) string) func(*bench) (result, error) {
-	return func(b *bench) (result, error) {
+func selected(kind string, selector func(i int) string) func(*bench) (*work, error) {
+	return func(b *bench) (*work, error) {
 		path := func(i int) string {
 			return "/api/v1/pods?resourceVersion=0&" + kind + "=" + url.QueryEscape(selector(i))
 		}
-		return b.readRow(read{path: path, rounds: rounds, ops: smallReads / 10, many: workers})
+		return b.readingPods(read{path: path, ops: smallReads / 10, many: workers})
 	}
 }
 
@@ -154,9 +147,9 @@ func selected(kind string, selector func(i int) string) func(*bench) (result, er
 var continues = regexp.MustCompile(`"continue":"([^"]*)"`)
 
 // page walks through all pods by pages, one after the other, and then measures them all again by the tokens found.
-func page(b *bench) (result, error) {
+func page(b *bench) (*work, error) {
 	if err := b.loadPods(); err != nil {
-		return result{}, err
+		return nil, err
 	}
 	first := fmt.Sprintf("/api/v1/pods?limit=%d", podsPerPage)
 	paths := []string{first}
@@ -164,7 +157,7 @@ func page(b *bench) (result, error) {
 		var body bytes.Buffer
 		c := call{client: b.clients[0], method: http.MethodGet, url: b.url + last, to: &body}
 		if _, err := c.send(b.ctx); err != nil {
-			return result{}, err
+			return nil, err
 		}
 		found := continues.FindSubmatch(body.Bytes()[:min(body.Len(), 2000)])
 		if found == nil || len(found[1]) == 0 {
@@ -174,9 +167,9 @@ func page(b *bench) (result, error) {
 		paths = append(paths, last)
 	}
 	if want := (b.options.pods + podsPerPage - 1) / podsPerPage; len(paths) != want {
-		return result{}, fmt.Errorf("%d pages of %d instead of %d", len(paths), podsPerPage, want)
+		return nil, fmt.Errorf("%d pages of %d instead of %d", len(paths), podsPerPage, want)
 	}
-	return b.readRow(read{path: func(i int) string { return paths[i%len(paths)] }, rounds: rounds, ops: min(len(paths), 20), many: 1})
+	return b.readingPods(read{path: func(i int) string { return paths[i%len(paths)] }, ops: min(len(paths), 20), many: 1})
 }
 
 // peak is the most memory that the server held while several clients, each on its own connection, list everything.
@@ -218,29 +211,21 @@ func peak(b *bench) (result, error) {
 	return result{value: mb(m.peak), unit: megabytes, more: more}, err
 }
 
-func mergePatchPod(b *bench) (result, error) {
-	if err := b.loadPods(); err != nil {
-		return result{}, err
-	}
-	s, err := b.writes(podWrites, func(i int) call {
+func mergePatchPod(b *bench) (*work, error) {
+	return b.writing(podWrites, func(i int) call {
 		return b.patch(podURL(i%patchedPods), mergePatch, fmt.Appendf(nil, `{"metadata":{"annotations":{"bench/turn":"%d"}}}`, i))
-	})
-	return perOp(s), err
+	}), b.loadPods()
 }
 
-func patchStatus(b *bench) (result, error) {
-	if err := b.loadPods(); err != nil {
-		return result{}, err
-	}
-	s, err := b.writes(podWrites, func(i int) call {
+func patchStatus(b *bench) (*work, error) {
+	return b.writing(podWrites, func(i int) call {
 		return b.patch(podURL(i%patchedPods)+"/status", strategic, readyStatus(i))
-	})
-	return perOp(s), err
+	}), b.loadPods()
 }
 
-func apply(b *bench) (result, error) {
+func apply(b *bench) (*work, error) {
 	if err := b.namespace("applied"); err != nil {
-		return result{}, err
+		return nil, err
 	}
 	turn := func(i int) call {
 		name := fmt.Sprintf("web-%02d", i%deployments)
@@ -250,35 +235,29 @@ func apply(b *bench) (result, error) {
 		c := turn(i)
 		c.client = b.clients[0]
 		if _, err := c.send(b.ctx); err != nil {
-			return result{}, err
+			return nil, err
 		}
 	}
-	s, err := b.writes(podWrites, func(i int) call { return turn(deployments + i) })
-	return perOp(s), err
+	return b.writing(podWrites, func(i int) call { return turn(deployments + i) }), nil
 }
 
 // itemCost lists ConfigMaps of a namespace that has so many.
-func itemCost(n int) func(*bench) (result, error) {
-	return func(b *bench) (result, error) {
+func itemCost(n int) func(*bench) (*work, error) {
+	return func(b *bench) (*work, error) {
 		namespace := fmt.Sprintf("items-%d", n)
 		if err := b.namespace(namespace); err != nil {
-			return result{}, err
+			return nil, err
 		}
-		say("  creating %d ConfigMaps", n)
+		say("  %s: creating %d ConfigMaps", b.binary.label, n)
 		path := "/api/v1/namespaces/" + namespace + "/configmaps"
-		profiling := b.profiling
-		b.profiling = false
-		created, err := b.writes(n, func(i int) call { return b.post(path, configMap(fmt.Sprintf("item-%06d", i))) })
-		if err != nil {
-			return result{}, err
+		if _, err := b.writes(n, func(i int) call { return b.post(path, configMap(fmt.Sprintf("item-%06d", i))) }); err != nil {
+			return nil, err
 		}
-		b.profiling = profiling
-		s, nginx, err := b.reads(read{path: func(int) string { return path + "?resourceVersion=0" }, rounds: rounds, ops: max(1, itemsPerRound/n), many: 1})
+		work, err := b.reading(read{path: func(int) string { return path + "?resourceVersion=0" }, ops: max(1, itemsPerRound/n), many: 1})
 		if err != nil {
-			return result{}, err
+			return nil, err
 		}
-		row := result{value: float64(s.each()) / float64(time.Microsecond) / float64(n), unit: microseconds}
-		row.more = fmt.Sprintf("nginx %.3f us; creating one: %s", float64(nginx.each())/float64(time.Microsecond)/float64(n), milliseconds.format(ms(created.each())))
-		return row, nil
+		work.unit, work.figure = microseconds, func(s sample) float64 { return perOp(s) * 1000 / float64(n) }
+		return work, nil
 	}
 }

@@ -23,8 +23,8 @@ const (
 	eventTime = time.Minute
 	// openTime is how long all watches may take to begin.
 	openTime = 2 * time.Minute
-	// watchEvents are how many events a row of watchers sends.
-	watchEvents = 100
+	// eventsPerTurn are how many events a turn sends to watchers.
+	eventsPerTurn = 20
 )
 
 // watchers are many watches of the same, on few connections. One goroutine reads a connection and takes frames apart, without
@@ -273,56 +273,68 @@ func idleWatchers(b *bench) (result, error) {
 }
 
 // events sends events of one pod to watchers of all pods, each when all have got the one before.
-func (b *bench) events(count int) (s sample, latency time.Duration, err error) {
+func (b *bench) events(count int) (*work, error) {
 	if err := b.loadPods(); err != nil {
-		return s, 0, err
+		return nil, err
 	}
 	path, err := b.watchPath("/api/v1/pods")
 	if err != nil {
-		return s, 0, err
+		return nil, err
 	}
-	w, err := b.watch(count, path, watchEvents)
+	w, err := b.watch(count, path, rounds*eventsPerTurn)
 	if err != nil {
-		return s, 0, err
+		return nil, err
 	}
-	defer w.close()
-	s.ops = watchEvents
-	err = b.recorded(func() error {
+	sent := 0
+	turn := func() (s sample, err error) {
+		s.ops = eventsPerTurn * count
 		before, err := b.server.cpu()
 		if err != nil {
-			return err
+			return s, err
 		}
-		for n := range watchEvents {
-			c := b.patch(podURL(0), mergePatch, fmt.Appendf(nil, `{"metadata":{"annotations":{"bench/event":"%d of %d"}}}`, n, count))
+		for range eventsPerTurn {
+			c := b.patch(podURL(0), mergePatch, fmt.Appendf(nil, `{"metadata":{"annotations":{"bench/event":"%d of %d"}}}`, sent, count))
 			c.client = b.clients[0]
-			if err := w.event(n, func() error {
+			delivered := w.latency.Load()
+			if err := w.event(sent, func() error {
 				begin := time.Now()
 				_, err := c.send(b.ctx)
-				s.latencies = append(s.latencies, time.Since(begin))
+				s.wall += time.Since(begin)
 				return err
 			}); err != nil {
-				return err
+				return s, err
 			}
+			sent++
+			s.latencies = append(s.latencies, time.Duration(w.latency.Load()-delivered)/time.Duration(count))
 		}
 		after, err := b.server.cpu()
 		s.cpu = after - before
-		return err
-	})
-	return s, time.Duration(w.latency.Load() / int64(watchEvents*count)), err
+		return s, err
+	}
+	return &work{rounds: rounds, turn: turn, end: w.close}, nil
 }
 
-func eventCost(b *bench) (result, error) {
-	const count = 1000
-	s, _, err := b.events(count)
-	return result{value: float64(s.each()) / float64(time.Microsecond) / count, unit: microseconds, more: "with the write itself"}, err
+// eventCost is the server's CPU time for an event and watcher, with the write that causes it.
+func eventCost(b *bench) (*work, error) {
+	work, err := b.events(1000)
+	if err == nil {
+		work.unit, work.figure = microseconds, func(s sample) float64 { return perOp(s) * 1000 }
+		work.more = func(sample) string { return "with the write itself" }
+	}
+	return work, err
 }
 
 // eventLatency is the mean time from sending a write to the arrival of its event, over all watchers.
-func eventLatency(count int) func(*bench) (result, error) {
-	return func(b *bench) (result, error) {
-		s, latency, err := b.events(count)
-		return result{value: ms(latency), unit: milliseconds,
-			more: fmt.Sprintf("from sending the write, which itself took %s; CPU %.2f us per event and watcher",
-				milliseconds.format(ms(s.mean())), float64(s.each())/float64(time.Microsecond)/float64(count))}, err
+func eventLatency(count int) func(*bench) (*work, error) {
+	return func(b *bench) (*work, error) {
+		work, err := b.events(count)
+		if err == nil {
+			work.unit, work.figure = milliseconds, func(s sample) float64 { return ms(s.mean()) }
+			work.more = func(s sample) string {
+				return fmt.Sprintf("from sending the write, which itself took %s; CPU %.2f us per event and watcher",
+					milliseconds.format(ms(s.wall)/eventsPerTurn), perOp(s)*1000)
+			}
+		}
+		return work, err
 	}
 }
