@@ -167,8 +167,8 @@ func (o *options) check() error {
 		}
 		*path = absolute
 	}
-	if o.pods < podsPerPage || o.streams < 1 {
-		return fmt.Errorf("at least %d pods and one stream on a connection are needed", podsPerPage)
+	if least := max(podsPerPage, patchedPods+1); o.pods < least || o.streams < 1 {
+		return fmt.Errorf("at least %d pods and one stream on a connection are needed", least)
 	}
 	return nil
 }

@@ -272,7 +272,7 @@ func idleWatchers(b *bench) (result, error) {
 	return result{value: grown / count / 1024, unit: kilobytes, more: fmt.Sprintf("%.0f MB before, %.0f MB with them", mb(before.resident), mb(after.resident))}, err
 }
 
-// events sends events of one pod to watchers of all pods, each when all have got the one before.
+// events sends events of one pod, which no other row has made larger, to watchers of all pods, each when all have got the one before.
 func (b *bench) events(count int) (*work, error) {
 	if err := b.loadPods(); err != nil {
 		return nil, err
@@ -293,7 +293,7 @@ func (b *bench) events(count int) (*work, error) {
 			return s, err
 		}
 		for range eventsPerTurn {
-			c := b.patch(podURL(0), mergePatch, fmt.Appendf(nil, `{"metadata":{"annotations":{"bench/event":"%d of %d"}}}`, sent, count))
+			c := b.patch(podURL(patchedPods), mergePatch, fmt.Appendf(nil, `{"metadata":{"annotations":{"bench/event":"%d of %d"}}}`, sent, count))
 			c.client = b.clients[0]
 			delivered := w.latency.Load()
 			if err := w.event(sent, func() error {
