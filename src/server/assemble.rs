@@ -8,6 +8,7 @@ use super::chain::Chain;
 use super::config::{AuthorizationMode, Config};
 use super::creator::RegistryCreator;
 use super::documents::Discovery;
+use super::impersonation::Impersonation;
 use super::informer::{self, Follower};
 use super::keeper::Keeper;
 use super::master_leases::MasterLeases;
@@ -70,6 +71,7 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper), AssembleError> {
     let about = About { server_address: parts.advertise.to_string(), paths: paths() };
     let chain = Chain {
         authenticator: authentication.chain.clone(),
+        impersonation: Impersonation::new(authorizer.clone(), config.feature_gates.enabled("ConstrainedImpersonation")),
         authorizer: authorizer.clone(),
         documents: Discovery::new(registry.clone(), about),
         oidc: authentication.discovery,

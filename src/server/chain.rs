@@ -26,7 +26,7 @@ use crate::registry::Registry;
 
 use super::documents::Discovery;
 use super::health;
-use super::impersonation;
+use super::impersonation::Impersonation;
 use super::listener::{Connection, Handler};
 use crate::telemetry::{self, health::Health, requests};
 
@@ -36,6 +36,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Everything behind the listener.
 pub struct Chain {
     pub authenticator: Arc<authn::Chain>,
+    pub impersonation: Impersonation,
     pub authorizer: Arc<dyn Authorizer>,
     pub api: Api,
     pub documents: Discovery,
@@ -98,7 +99,7 @@ impl Chain {
 
     /// Settles as whom the request is made, and whether that user may.
     async fn authorize(&self, request: &mut Request) -> Result<()> {
-        if let Some(user) = impersonation::apply(request, self.authorizer.as_ref()).await? {
+        if let Some(user) = self.impersonation.apply(request).await? {
             request.user = user;
         }
         let attributes = request.attributes();

@@ -21,7 +21,8 @@ pub const EXTENDED_SECONDS: i64 = 24 * 365 * 60 * 60;
 
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
-const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+/// The extra that names the node of a token.
+pub const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 const NODE_UID: &str = "authentication.kubernetes.io/node-uid";
 /// The label of a secret whose token is no longer accepted.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
