@@ -39,9 +39,6 @@ type sample struct {
 	latencies []time.Duration
 }
 
-// each is the CPU time of one operation.
-func (s sample) each() time.Duration { return s.cpu / time.Duration(max(1, s.ops)) }
-
 func (s sample) mean() time.Duration {
 	var sum time.Duration
 	for _, latency := range s.latencies {

@@ -44,8 +44,8 @@ func (measure once) measure(_ *options, servers []*bench) []result {
 		}
 		results[i] = said
 	}
-	for i := range results {
-		if first := results[0]; i > 0 && first.err == nil && first.value > 0 {
+	if first := results[0]; first.err == nil && first.value > 0 {
+		for i := 1; i < len(results); i++ {
 			results[i].times = results[i].value / first.value
 		}
 	}

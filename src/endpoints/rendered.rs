@@ -210,8 +210,8 @@ impl Served {
 #[derive(Debug, Default)]
 struct AtHand([OnceLock<Box<[Mutex<Place>]>>; AT_HAND / STRETCH]);
 
-/// What was put there last, as long as it is cached; or what was asked for last, and not kept yet. An object is known by where it is in memory, which is nobody else's place while
-/// it is remembered.
+/// What was put there last, as long as it is cached; or what was asked for last, and not kept yet. An object is known by where it is
+/// in memory, which is nobody else's place while it is remembered.
 #[derive(Debug, Default)]
 struct Place {
     of: u64,

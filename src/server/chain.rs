@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::auth::User;
 use crate::auth::authn::oidc;
 use crate::auth::authn::{self, Authenticator, Credentials};
-use crate::auth::authz::{self, Authorizer, Decision};
+use crate::auth::authz::{self, Authorizer};
 use crate::base::random;
 use crate::endpoints::body::{self, Body};
 use crate::endpoints::negotiate;
@@ -102,11 +102,7 @@ impl Chain {
         if let Some(user) = self.impersonation.apply(request).await? {
             request.user = user;
         }
-        let attributes = request.attributes();
-        match self.authorizer.authorize(&attributes).await {
-            Decision::Allow(_) => Ok(()),
-            Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(authz::forbidden(&attributes, &reason)),
-        }
+        authz::demand(self.authorizer.as_ref(), &request.attributes()).await
     }
 
     async fn dispatch(&self, request: Request, body: Incoming, query: &str) -> Response<Body> {

@@ -10,12 +10,12 @@ use http::HeaderMap;
 use moka::sync::Cache;
 
 use crate::auth::authn::service_account;
-use crate::auth::authz::{self, Attributes, Authorizer, Decision};
+use crate::auth::authz::{self, Attributes, Authorizer, node};
 use crate::auth::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED, User};
 use crate::endpoints::Request;
 use crate::meta::Status;
 use crate::meta::field::{ErrorList, Path, go_quote};
-use crate::meta::names::{dns1123_label, dns1123_subdomain};
+use crate::meta::names::dns1123_subdomain;
 use crate::meta::status::Result;
 use crate::registry::validation::domain_prefixed_path;
 
@@ -23,9 +23,6 @@ const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
-const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
-const NODE: &str = "system:node:";
-const NODES: &str = "system:nodes";
 /// What an agent that stands for its node is known by: which facts its token has, not what they are.
 const NODE_KEYS: &str = "authentication.kubernetes.io/associated-node-keys";
 /// The group of users, groups and the rest in the constrained modes; of uids and extras in the legacy one, too.
@@ -72,10 +69,10 @@ impl Mode {
     fn takes(self, wanted: &User, requestor: &User) -> bool {
         let bare = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
         match self {
-            Self::AssociatedNode => bare && node(&wanted.name).is_some_and(|node| is_agent_of(requestor, node)),
-            Self::ArbitraryNode => bare && node(&wanted.name).is_some(),
-            Self::ServiceAccount => bare && account(&wanted.name).is_some(),
-            Self::UserInfo => node(&wanted.name).is_none() && account(&wanted.name).is_none(),
+            Self::AssociatedNode => bare && node_of(&wanted.name).is_some_and(|node| is_agent_of(requestor, node)),
+            Self::ArbitraryNode => bare && node_of(&wanted.name).is_some(),
+            Self::ServiceAccount => bare && service_account::of_username(&wanted.name).is_some(),
+            Self::UserInfo => node_of(&wanted.name).is_none() && service_account::of_username(&wanted.name).is_none(),
             Self::Legacy => true,
         }
     }
@@ -92,7 +89,7 @@ pub struct Impersonation {
 impl Impersonation {
     /// Only in the legacy mode unless `constrained` (the feature gate `ConstrainedImpersonation`).
     pub fn new(authorizer: Arc<dyn Authorizer>, constrained: bool) -> Self {
-        let modes = if constrained { &MODES[..] } else { &MODES[MODES.len() - 1..] };
+        let modes: &[Mode] = if constrained { &MODES } else { &[Mode::Legacy] };
         Self { authorizer, modes, latest: Cache::new(MAX_REMEMBERED) }
     }
 
@@ -117,7 +114,9 @@ impl Impersonation {
         for mode in latest.into_iter().chain(others).filter(|mode| mode.takes(wanted, &attributes.user)) {
             match self.check(mode, wanted, attributes).await {
                 Ok(user) => {
-                    self.latest.insert(attributes.user.name.clone(), mode);
+                    if latest != Some(mode) {
+                        self.latest.insert(attributes.user.name.clone(), mode);
+                    }
                     return Ok(user);
                 }
                 Err(status) => drop(refusal.get_or_insert(status)),
@@ -133,7 +132,7 @@ impl Impersonation {
         }
         if mode.is_constrained() {
             let verb = format!("impersonate-on:{}:{}", mode.name(), attributes.verb);
-            self.decide(&Attributes { user: requestor.clone(), verb, ..attributes.clone() }).await?;
+            self.demand(&Attributes { user: requestor.clone(), verb, ..attributes.clone() }).await?;
         }
         let ask = Ask { by: self, mode, requestor };
         let mut user = wanted.clone();
@@ -147,11 +146,8 @@ impl Impersonation {
         Ok(user)
     }
 
-    async fn decide(&self, attributes: &Attributes) -> Result<()> {
-        match self.authorizer.authorize(attributes).await {
-            Decision::Allow(_) => Ok(()),
-            Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(authz::forbidden(attributes, &reason)),
-        }
+    async fn demand(&self, attributes: &Attributes) -> Result<()> {
+        authz::demand(self.authorizer.as_ref(), attributes).await
     }
 }
 
@@ -177,7 +173,7 @@ impl Ask<'_> {
     }
 
     async fn may(&self, attributes: &Attributes) -> Result<()> {
-        self.by.decide(attributes).await
+        self.by.demand(attributes).await
     }
 
     /// The group of users and groups.
@@ -188,13 +184,13 @@ impl Ask<'_> {
     /// Whether it may have the name. Nodes and service accounts have the groups that go with theirs.
     async fn name(&self, user: &mut User) -> Result<()> {
         let mut attributes = self.about(self.names_group(), "users", &user.name);
-        if let Some(node) = node(&user.name).filter(|_| self.mode.is_constrained()) {
+        if let Some(node) = node_of(&user.name).filter(|_| self.mode.is_constrained()) {
             attributes.resource = "nodes".to_owned();
             // What holds for one node must hold for all that the agent runs on.
             attributes.name = if self.mode == Mode::AssociatedNode { "*" } else { node }.to_owned();
-            user.groups = vec![NODES.to_owned()];
+            user.groups = vec![node::NODES.to_owned()];
         }
-        if let Some((namespace, name)) = account(&user.name) {
+        if let Some((namespace, name)) = service_account::of_username(&user.name) {
             attributes.resource = "serviceaccounts".to_owned();
             (attributes.namespace, attributes.name) = (namespace.to_owned(), name.to_owned());
             if user.groups.is_empty() {
@@ -311,20 +307,14 @@ fn in_go(user: &User) -> String {
 }
 
 /// The node that a user name is of.
-fn node(username: &str) -> Option<&str> {
-    username.strip_prefix(NODE).filter(|name| dns1123_subdomain(name).is_empty())
-}
-
-/// The namespace and name of the service account that a user name is of.
-fn account(username: &str) -> Option<(&str, &str)> {
-    let (namespace, name) = username.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
-    (dns1123_label(namespace).is_empty() && dns1123_subdomain(name).is_empty()).then_some((namespace, name))
+fn node_of(username: &str) -> Option<&str> {
+    username.strip_prefix(node::USER_PREFIX).filter(|name| dns1123_subdomain(name).is_empty())
 }
 
 /// Whether it is a service account by a token that was made for a pod on that node.
 fn is_agent_of(user: &User, node: &str) -> bool {
     let on = user.extra.get(service_account::NODE_NAME).map(Vec::as_slice);
-    account(&user.name).is_some() && matches!(on, Some([name]) if name == node)
+    service_account::of_username(&user.name).is_some() && matches!(on, Some([name]) if name == node)
 }
 
 /// Everyone but the anonymous user is authenticated.

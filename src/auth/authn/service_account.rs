@@ -10,6 +10,7 @@ use super::{AuthnError, CREDENTIAL_ID, TokenUser};
 use crate::auth::{ObjectSource, User};
 use crate::base::clock::Clock;
 use crate::base::random;
+use crate::meta::names::{dns1123_label, dns1123_subdomain};
 use crate::meta::{Gvr, Map, Object, Value, json};
 
 /// The issuer of the tokens that are kept in secrets.
@@ -27,9 +28,18 @@ const NODE_UID: &str = "authentication.kubernetes.io/node-uid";
 /// The label of a secret whose token is no longer accepted.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 
+/// What the user name of a service account begins with.
+const USER_PREFIX: &str = "system:serviceaccount:";
+
 /// The user name of a service account.
 pub fn username(namespace: &str, name: &str) -> String {
-    format!("system:serviceaccount:{namespace}:{name}")
+    format!("{USER_PREFIX}{namespace}:{name}")
+}
+
+/// The namespace and name of the service account that a user name is of (apiserver `authentication/serviceaccount.SplitUsername`).
+pub fn of_username(username: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = username.strip_prefix(USER_PREFIX)?.split_once(':')?;
+    (dns1123_label(namespace).is_empty() && dns1123_subdomain(name).is_empty()).then_some((namespace, name))
 }
 
 /// The groups of a service account, less `system:authenticated`.

@@ -12,6 +12,7 @@ use async_trait::async_trait;
 
 use super::{MASTERS, User};
 use crate::meta::field::go_quote;
+use crate::meta::status::Result;
 use crate::meta::{Gvr, Status};
 
 pub use node::{NodeAuthorizer, NodeGraph};
@@ -168,6 +169,17 @@ pub fn forbidden(attributes: &Attributes, reason: &str) -> Status {
         why = format!("{why}: {reason}");
     }
     Status::forbidden(&Gvr::new(&attributes.group, &attributes.version, &attributes.resource), &attributes.name, &why)
+}
+
+/// Whether somebody may do this.
+///
+/// # Errors
+/// The [`forbidden`] of what no authorizer allows.
+pub async fn demand(authorizer: &dyn Authorizer, attributes: &Attributes) -> Result<()> {
+    match authorizer.authorize(attributes).await {
+        Decision::Allow(_) => Ok(()),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(forbidden(attributes, &reason)),
+    }
 }
 
 /// Several errors as one text, each said once (apimachinery `util/errors.Aggregate`).

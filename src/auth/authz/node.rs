@@ -16,7 +16,8 @@ use crate::meta::{Object, str_at};
 
 /// The group of every kubelet.
 pub const NODES: &str = "system:nodes";
-const USER_PREFIX: &str = "system:node:";
+/// What the user name of a node begins with.
+pub const USER_PREFIX: &str = "system:node:";
 const LEASES: &str = "kube-node-lease";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 

@@ -25,7 +25,7 @@ use http_body::Body as HttpBody;
 use http_body_util::{BodyExt, Limited};
 
 use crate::admission::{Attributes, Operation};
-use crate::auth::authz::{self, Decision, escalation};
+use crate::auth::authz::{self, escalation};
 use crate::merge::managers;
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Gvr, Object, Status};
@@ -362,10 +362,7 @@ impl Gate for RequestGate<'_> {
 
     async fn authorize_create(&self) -> Result<()> {
         let attributes = authz::Attributes { verb: "create".to_owned(), ..self.x.request.attributes() };
-        match self.x.api.authorizer.authorize(&attributes).await {
-            Decision::Allow(_) => Ok(()),
-            Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(authz::forbidden(&attributes, &reason)),
-        }
+        authz::demand(self.x.api.authorizer.as_ref(), &attributes).await
     }
 }
 

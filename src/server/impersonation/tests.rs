@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 
 use super::*;
+use crate::auth::authz::Decision;
 
 /// Allows what it has a line for: `verb group/resource name`, and says nothing of the rest.
 struct Lines(Vec<&'static str>);
@@ -108,8 +109,7 @@ async fn nodes_and_service_accounts_have_modes_of_their_own() {
     let node = named("system:node:n1");
     let any_node = may(&["impersonate-on:arbitrary-node:list /configmaps ", "impersonate:arbitrary-node authentication.k8s.io/nodes n1"]);
     assert_eq!(listing(&any_node, &bob, &node).await, allowed(&["system:nodes", "system:authenticated"]));
-    let mut grouped = node.clone();
-    grouped.groups = vec!["g".to_owned()];
+    let grouped = in_groups("system:node:n1", &["g"]);
     assert_eq!(listing(&any_node, &bob, &grouped).await, refusal("users \"system:node:n1\"", "impersonate", "users", ""), "legacy alone");
 
     let lines = ["impersonate-on:associated-node:list /configmaps ", "impersonate:associated-node authentication.k8s.io/nodes *"];
