@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::base::aside::aside;
 use crate::codec;
 use crate::codec::protobuf::{self, Message};
 use crate::meta::status::Result;
@@ -55,7 +56,7 @@ impl View<'_> {
             Form::Table(version) if json && !empty && self.rows_stand_alone(version) => self.table_list(&page, version),
             _ => {
                 let protobuf = self.protobuf().map(|protobuf| protobuf.list(self.store, &page)).transpose()?.flatten();
-                protobuf.map_or_else(|| self.tree_list(page), Ok)
+                protobuf.map_or_else(|| aside(|| self.tree_list(page)), Ok)
             }
         }
     }

@@ -6,6 +6,7 @@ use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use http::{HeaderMap, Response};
 
+use crate::base::aside::aside;
 use crate::discovery::openapi::{CustomKind, OpenApi};
 use crate::discovery::{About, Documents};
 use crate::extensions::compare_versions;
@@ -40,13 +41,14 @@ impl Discovery {
         if latest.generation == self.registry.generation() {
             return latest;
         }
-        self.latest.store(Arc::new(snapshot(&self.registry, &self.about, &latest.openapi)));
+        self.latest.store(aside(|| Arc::new(snapshot(&self.registry, &self.about, &latest.openapi))));
         self.latest.load()
     }
 
     /// Answers a GET of a path below `/openapi`; see [`OpenApi::answer`].
     pub fn openapi(&self, path: &str, query: &str, headers: &HeaderMap) -> Option<Response<Bytes>> {
-        path.starts_with("/openapi").then(|| self.present().openapi.answer(path, query, headers)).flatten()
+        // Those that nobody has asked for yet are large, and made now.
+        path.starts_with("/openapi").then(|| aside(|| self.present().openapi.answer(path, query, headers))).flatten()
     }
 
     /// Answers a GET of a path; see [`Documents::answer`].
