@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::meta::Gvr;
-use crate::registry::store::{Event, EventKind};
+use crate::registry::store::EventKind;
 use crate::storage::Revision;
 
 use super::negotiate::Output;
@@ -33,22 +33,12 @@ impl Looks {
 
 /// Which frame: of what change, told as what, in which form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrameKey {
-    revision: Revision,
-    kind: EventKind,
-    looks: Looks,
-    /// A hash of the object's key.
-    object: u64,
-}
-
-impl FrameKey {
-    /// The key of an event's frame; `None` for events that carry no object.
-    pub fn new(looks: Looks, event: &Event) -> Option<Self> {
-        let stored = event.stored.as_ref()?;
-        let mut hasher = DefaultHasher::new();
-        stored.key.hash(&mut hasher);
-        Some(Self { revision: event.revision, kind: event.kind, looks, object: hasher.finish() })
-    }
+pub struct FrameKey<'a> {
+    pub revision: Revision,
+    pub kind: EventKind,
+    pub looks: Looks,
+    /// The key of the object: one revision may change several.
+    pub object: &'a str,
 }
 
 /// The latest frames, by what they tell.
@@ -58,30 +48,48 @@ pub struct FrameCache([Mutex<Shard>; SHARDS]);
 /// Frames in the order that they were rendered in.
 #[derive(Debug, Default)]
 struct Shard {
-    frames: VecDeque<(FrameKey, Bytes)>,
+    frames: VecDeque<Frame>,
     bytes: usize,
+}
+
+#[derive(Debug)]
+struct Frame {
+    revision: Revision,
+    kind: EventKind,
+    looks: Looks,
+    object: Box<str>,
+    bytes: Bytes,
+}
+
+impl Frame {
+    fn key(&self) -> FrameKey<'_> {
+        let Self { revision, kind, looks, ref object, .. } = *self;
+        FrameKey { revision, kind, looks, object }
+    }
 }
 
 impl FrameCache {
     /// The frame, if it was rendered of late.
-    pub fn get(&self, key: &FrameKey) -> Option<Bytes> {
+    pub fn get(&self, key: FrameKey<'_>) -> Option<Bytes> {
         let shard = self.shard(key).lock();
-        shard.frames.iter().rev().find(|(of, _)| of == key).map(|(_, frame)| frame.clone())
+        shard.frames.iter().rev().find(|frame| frame.key() == key).map(|frame| frame.bytes.clone())
     }
 
     /// Keeps a frame in place of the oldest ones.
-    pub fn insert(&self, key: FrameKey, frame: Bytes) {
-        let mut shard = self.shard(&key).lock();
-        shard.bytes += frame.len();
-        shard.frames.push_back((key, frame));
+    pub fn insert(&self, key: FrameKey<'_>, bytes: Bytes) {
+        let FrameKey { revision, kind, looks, object } = key;
+        let mut shard = self.shard(key).lock();
+        shard.bytes += bytes.len();
+        shard.frames.push_back(Frame { revision, kind, looks, object: object.into(), bytes });
         while shard.frames.len() > MAX_FRAMES || (shard.bytes > MAX_BYTES && shard.frames.len() > 1) {
-            let Some((_, gone)) = shard.frames.pop_front() else { return };
-            shard.bytes -= gone.len();
+            let Some(gone) = shard.frames.pop_front() else { return };
+            shard.bytes -= gone.bytes.len();
         }
     }
 
-    fn shard(&self, key: &FrameKey) -> &Mutex<Shard> {
-        &self.0[(key.object ^ key.revision as u64) as usize % SHARDS]
+    /// Frames of a revision are together: mostly there is but one in each form.
+    fn shard(&self, key: FrameKey<'_>) -> &Mutex<Shard> {
+        &self.0[key.revision.unsigned_abs() as usize % SHARDS]
     }
 }
 
@@ -89,8 +97,8 @@ impl FrameCache {
 mod tests {
     use super::*;
 
-    fn key(revision: Revision) -> FrameKey {
-        FrameKey { revision, kind: EventKind::Added, looks: Looks(1), object: 0 }
+    fn key(revision: Revision) -> FrameKey<'static> {
+        FrameKey { revision, kind: EventKind::Added, looks: Looks(1), object: "/a" }
     }
 
     #[test]
@@ -100,12 +108,13 @@ mod tests {
         for turn in 0..2 * frames {
             cache.insert(key(turn * shards), Bytes::from(turn.to_string()));
         }
-        let kept = (0..2 * frames).filter(|turn| cache.get(&key(turn * shards)).is_some()).collect::<Vec<_>>();
+        let kept = (0..2 * frames).filter(|turn| cache.get(key(turn * shards)).is_some()).collect::<Vec<_>>();
         assert_eq!(kept, (frames..2 * frames).collect::<Vec<_>>());
-        assert_eq!(cache.get(&FrameKey { looks: Looks(2), ..key(frames * shards) }), None);
+        assert_eq!(cache.get(FrameKey { looks: Looks(2), ..key(frames * shards) }), None);
+        assert_eq!(cache.get(FrameKey { object: "/b", ..key(frames * shards) }), None);
         cache.insert(key(0), Bytes::from(vec![0; 2 * MAX_BYTES]));
-        assert_eq!(cache.get(&key(0)).map(|frame| frame.len()), Some(2 * MAX_BYTES));
-        assert_eq!(cache.get(&key((2 * frames - 1) * shards)), None);
-        assert_eq!(cache.shard(&key(0)).lock().bytes, 2 * MAX_BYTES);
+        assert_eq!(cache.get(key(0)).map(|frame| frame.len()), Some(2 * MAX_BYTES));
+        assert_eq!(cache.get(key((2 * frames - 1) * shards)), None);
+        assert_eq!(cache.shard(key(0)).lock().bytes, 2 * MAX_BYTES);
     }
 }

@@ -2,7 +2,8 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -108,8 +109,20 @@ fn timeout(options: &ListOptions, least: u64) -> Duration {
 /// Wakes a watch when a bookmark is due, or when the server is about to end.
 struct Alarm {
     ring: BoxFuture<'static, ()>,
-    /// Who is woken by it.
+    ear: Arc<Ear>,
+}
+
+/// Who is woken by an alarm, and whether it rang.
+struct Ear {
+    rang: AtomicBool,
     wakes: Waker,
+}
+
+impl Wake for Ear {
+    fn wake(self: Arc<Self>) {
+        self.rang.store(true, Ordering::Release);
+        self.wakes.wake_by_ref();
+    }
 }
 
 impl Alarm {
@@ -121,20 +134,21 @@ impl Alarm {
                 () = draining.wait() => {}
             }
         };
-        Self { ring: either.fuse().boxed(), wakes: Waker::noop().clone() }
+        Self::of(either.boxed())
     }
 
-    /// Wakes this task from now on; ready when it rings already. It is looked at only if somebody else was to be woken: there are many
-    /// watches, and each event is for all of them.
+    fn of(ring: BoxFuture<'static, ()>) -> Self {
+        Self { ring, ear: Arc::new(Ear { rang: AtomicBool::new(true), wakes: Waker::noop().clone() }) }
+    }
+
+    /// Wakes this task from now on; ready when it rings, and not to be asked again. It is looked at only if it rang, or somebody else
+    /// was to be woken: there are many watches, and each event is for all of them.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.wakes.will_wake(cx.waker()) {
+        if !self.ear.rang.load(Ordering::Acquire) && self.ear.wakes.will_wake(cx.waker()) {
             return Poll::Pending;
         }
-        let rings = self.ring.poll_unpin(cx);
-        if rings.is_pending() {
-            self.wakes.clone_from(cx.waker());
-        }
-        rings
+        self.ear = Arc::new(Ear { rang: AtomicBool::new(false), wakes: cx.waker().clone() });
+        self.ring.poll_unpin(&mut Context::from_waker(&Waker::from(self.ear.clone())))
     }
 }
 
@@ -171,22 +185,22 @@ impl Stream for Frames {
             return Poll::Ready(None);
         }
         // First, or a watch that always has events would never end.
-        loop {
+        while self.alarm.poll(cx).is_ready() {
             let now = Instant::now();
             if self.draining.has_come() || now >= self.end {
                 self.over = true;
                 return Poll::Ready(None);
             }
-            if now >= self.bookmark {
+            let due = now >= self.bookmark;
+            if due {
                 self.bookmark = next_bookmark(self.bookmark, self.end);
-                self.alarm = Alarm::new(self.bookmark, self.draining.clone());
+            }
+            self.alarm = Alarm::new(self.bookmark, self.draining.clone());
+            if due && self.bookmarks {
                 let told = self.events.progress();
-                if self.bookmarks && told > 0 {
+                if told > 0 {
                     return Poll::Ready(Some(self.bookmark(told, false)));
                 }
-            }
-            if self.alarm.poll(cx).is_pending() {
-                break;
             }
         }
         let event = ready!(self.events.poll_next(cx));
@@ -201,16 +215,16 @@ impl Stream for Frames {
 impl Frames {
     /// The frame of an event: one that others have had already, where it looks the same to all.
     fn event(&mut self, event: Event) -> Result<Bytes> {
+        let Event { kind, stored: Some(stored), revision } = event else { return Ok(self.bookmark(event.revision, true)) };
         // The first Table of a watch is not like the others, and ages pass.
         let shared = !matches!(self.output.form, Form::Table(_));
-        let key = FrameKey::new(self.looks, &event).filter(|_| shared);
-        if let Some(frame) = key.and_then(|key| self.cache.get(&key)) {
+        let key = FrameKey { revision, kind, looks: self.looks, object: &stored.key };
+        if let Some(frame) = shared.then(|| self.cache.get(key)).flatten() {
             return Ok(frame);
         }
-        let Some(stored) = event.stored else { return Ok(self.bookmark(event.revision, true)) };
-        let object = self.object(Shown::Stored(stored))?;
-        let frame = self.frame(event.kind.name(), &object);
-        if let Some(key) = key {
+        let object = self.object(Shown::Stored(stored.clone()))?;
+        let frame = self.frame(kind.name(), &object);
+        if shared {
             self.cache.insert(key, frame.clone());
         }
         Ok(frame)
@@ -321,10 +335,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_alarm_that_rings_later_is_heard() {
+        let (ring, rings) = tokio::sync::oneshot::channel();
+        let mut alarm = Alarm::of(rings.map(drop).boxed());
+        assert!(poll_fn(|cx| Poll::Ready(alarm.poll(cx))).await.is_pending());
+        ring.send(()).expect("somebody listens");
+        poll_fn(|cx| alarm.poll(cx)).await;
+    }
+
+    #[tokio::test]
     async fn an_alarm_is_looked_at_once_for_each_who_waits() {
         let (looked, mut looks) = tokio::sync::mpsc::unbounded_channel();
         let ring = poll_fn(move |_| looked.send(()).map_or(Poll::Ready(()), |()| Poll::Pending));
-        let mut alarm = Alarm { ring: ring.boxed(), wakes: Waker::noop().clone() };
+        let mut alarm = Alarm::of(ring.boxed());
         for _ in 0..3 {
             assert!(poll_fn(|cx| Poll::Ready(alarm.poll(cx))).await.is_pending());
         }
