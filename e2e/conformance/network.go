@@ -67,11 +67,7 @@ func services(t *T) {
 		}
 	}
 	t.eventually("endpoints are the pods", follow(2, 1))
-	scale, err := t.client.AppsV1().Deployments(t.namespace).GetScale(t.ctx, "web", metav1.GetOptions{})
-	t.must(err)
-	scale.Spec.Replicas = 3
-	_, err = t.client.AppsV1().Deployments(t.namespace).UpdateScale(t.ctx, "web", scale, metav1.UpdateOptions{})
-	t.must(err)
+	t.scale("web", 3)
 	t.eventually("endpoints follow", follow(3, 1))
 	t.must(t.client.CoreV1().Services(t.namespace).Delete(t.ctx, "web", metav1.DeleteOptions{}))
 	t.eventually("slices and endpoints go with the service", func() (string, error) {
@@ -175,10 +171,6 @@ func autoscalers(t *T) {
 		}
 		return fmt.Sprintf("conditions %v", hpa.Status.Conditions), nil
 	})
-	scale, err := t.client.AppsV1().Deployments(t.namespace).GetScale(t.ctx, "web", metav1.GetOptions{})
-	t.must(err)
-	scale.Spec.Replicas = 9
-	_, err = t.client.AppsV1().Deployments(t.namespace).UpdateScale(t.ctx, "web", scale, metav1.UpdateOptions{})
-	t.must(err)
+	t.scale("web", 9)
 	t.eventually("scales down to the most", t.rolledOut("web", 5))
 }

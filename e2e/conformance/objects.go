@@ -7,10 +7,12 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 )
 
@@ -118,6 +120,20 @@ func isReady(pod *corev1.Pod) bool {
 		}
 	}
 	return false
+}
+
+// scale makes a deployment have so many pods; its controller may write its status at the same time.
+func (t *T) scale(name string, replicas int32) (scale *autoscalingv1.Scale) {
+	api := t.client.AppsV1().Deployments(t.namespace)
+	t.must(retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
+		if scale, err = api.GetScale(t.ctx, name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		scale.Spec.Replicas = replicas
+		scale, err = api.UpdateScale(t.ctx, name, scale, metav1.UpdateOptions{})
+		return err
+	}))
+	return scale
 }
 
 // rolledOut is what is missing until a deployment has that many pods, all of its newest template, available.
