@@ -16,13 +16,17 @@ pub fn aside<T>(work: impl FnOnce() -> T) -> T {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// How long the other thread may take before the test fails.
+    const LIMIT: Duration = Duration::from_secs(30);
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn others_run_meanwhile() {
         let (tell, told) = mpsc::channel();
         let waiting = tokio::spawn(async move {
             let other = tokio::spawn(async move { tell.send(7) });
-            let heard = aside(|| told.recv());
+            let heard = aside(|| told.recv_timeout(LIMIT));
             (heard, other.await.expect("it ends"))
         });
         assert_eq!(waiting.await.expect("it ends"), (Ok(7), Ok(())));

@@ -109,16 +109,16 @@ fn timeout(options: &ListOptions, least: u64) -> Duration {
 /// Wakes a watch when a bookmark is due, or when the server is about to end.
 struct Alarm {
     ring: BoxFuture<'static, ()>,
-    ear: Arc<Ear>,
+    sleeper: Arc<Sleeper>,
 }
 
 /// Who is woken by an alarm, and whether it rang.
-struct Ear {
+struct Sleeper {
     rang: AtomicBool,
     wakes: Waker,
 }
 
-impl Wake for Ear {
+impl Wake for Sleeper {
     fn wake(self: Arc<Self>) {
         self.rang.store(true, Ordering::Release);
         self.wakes.wake_by_ref();
@@ -138,17 +138,17 @@ impl Alarm {
     }
 
     fn of(ring: BoxFuture<'static, ()>) -> Self {
-        Self { ring, ear: Arc::new(Ear { rang: AtomicBool::new(true), wakes: Waker::noop().clone() }) }
+        Self { ring, sleeper: Arc::new(Sleeper { rang: AtomicBool::new(true), wakes: Waker::noop().clone() }) }
     }
 
     /// Wakes this task from now on; ready when it rings, and not to be asked again. It is looked at only if it rang, or somebody else
     /// was to be woken: there are many watches, and each event is for all of them.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.ear.rang.load(Ordering::Acquire) && self.ear.wakes.will_wake(cx.waker()) {
+        if !self.sleeper.rang.load(Ordering::Acquire) && self.sleeper.wakes.will_wake(cx.waker()) {
             return Poll::Pending;
         }
-        self.ear = Arc::new(Ear { rang: AtomicBool::new(false), wakes: cx.waker().clone() });
-        self.ring.poll_unpin(&mut Context::from_waker(&Waker::from(self.ear.clone())))
+        self.sleeper = Arc::new(Sleeper { rang: AtomicBool::new(false), wakes: cx.waker().clone() });
+        self.ring.poll_unpin(&mut Context::from_waker(&Waker::from(self.sleeper.clone())))
     }
 }
 
