@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -123,17 +122,17 @@ func isReady(pod *corev1.Pod) bool {
 }
 
 // scale makes a deployment have so many pods; its controller may write its status at the same time.
-func (t *T) scale(name string, replicas int32) (scale *autoscalingv1.Scale) {
+func (t *T) scale(name string, replicas int32) {
 	api := t.client.AppsV1().Deployments(t.namespace)
-	t.must(retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
-		if scale, err = api.GetScale(t.ctx, name, metav1.GetOptions{}); err != nil {
+	t.must(retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		scale, err := api.GetScale(t.ctx, name, metav1.GetOptions{})
+		if err != nil {
 			return err
 		}
 		scale.Spec.Replicas = replicas
-		scale, err = api.UpdateScale(t.ctx, name, scale, metav1.UpdateOptions{})
+		_, err = api.UpdateScale(t.ctx, name, scale, metav1.UpdateOptions{})
 		return err
 	}))
-	return scale
 }
 
 // rolledOut is what is missing until a deployment has that many pods, all of its newest template, available.

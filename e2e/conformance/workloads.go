@@ -66,7 +66,10 @@ func deployments(t *T) {
 	equal(t, "replica sets", len(sets.Items), 3)
 
 	for _, replicas := range []int32{5, 1} {
-		equal(t, "selector of the scale", t.scale("web", replicas).Status.Selector, "app=web")
+		scale, err := api.GetScale(t.ctx, "web", metav1.GetOptions{})
+		t.must(err)
+		equal(t, "selector of the scale", scale.Status.Selector, "app=web")
+		t.scale("web", replicas)
 		t.eventually("scales", t.rolledOut("web", replicas))
 	}
 	change(func(d *appsv1.Deployment) {
