@@ -53,10 +53,12 @@ impl Drop for Turn {
 
 pin_project! {
     /// A task that may say that it is [`looking`].
+    #[repr(C)]
     pub struct Muffled<F> {
+        // First, and so beside what the runtime keeps of a task, which is looked at with it.
+        ear: Option<(Arc<Ear>, Waker)>,
         #[pin]
         task: F,
-        ear: Option<(Arc<Ear>, Waker)>,
     }
 }
 

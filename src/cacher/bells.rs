@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
-use futures::task::AtomicWaker;
+use parking_lot::Mutex;
 use slab::Slab;
 
 use super::cursor::Interest;
@@ -16,7 +16,8 @@ const NONE: u64 = u64::MAX;
 /// The bell of one cursor.
 #[derive(Debug)]
 pub struct Bell {
-    waker: AtomicWaker,
+    /// Whom it wakes, each time: the same task follows from first to last.
+    waker: Mutex<Option<Waker>>,
     /// The number of the first change of interest that was not taken yet.
     pending: AtomicU64,
 }
@@ -34,7 +35,16 @@ impl Bell {
 
     /// Wakes this task from now on, and no other.
     pub fn register(&self, waker: &Waker) {
-        self.waker.register(waker);
+        let mut known = self.waker.lock();
+        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *known = Some(waker.clone());
+        }
+    }
+
+    fn ring(&self) {
+        if let Some(waker) = &*self.waker.lock() {
+            waker.wake_by_ref();
+        }
     }
 
     /// Remembers a change. Whether somebody waits for one.
@@ -50,7 +60,7 @@ pub struct Rung(Vec<Arc<Bell>>);
 
 impl Rung {
     pub fn ring(self) {
-        self.0.iter().for_each(|bell| bell.waker.wake());
+        self.0.iter().for_each(|bell| bell.ring());
     }
 }
 
@@ -61,7 +71,7 @@ pub struct Bells(HashMap<Interest, Slab<Arc<Bell>>>);
 impl Bells {
     /// Hangs a bell up, for which the change `pending` waits already. Returns it and where it hangs.
     pub fn hang(&mut self, interest: &Interest, pending: Option<u64>) -> (Arc<Bell>, usize) {
-        let bell = Arc::new(Bell { waker: AtomicWaker::new(), pending: AtomicU64::new(pending.unwrap_or(NONE)) });
+        let bell = Arc::new(Bell { waker: Mutex::default(), pending: AtomicU64::new(pending.unwrap_or(NONE)) });
         let place = self.0.entry(interest.clone()).or_default().insert(bell.clone());
         (bell, place)
     }

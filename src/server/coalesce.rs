@@ -15,10 +15,10 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
-/// What a TLS record holds.
-const RECORD: usize = 16 * 1024;
-/// Encrypted bytes that wait to be sent, about.
-const MAX_SEALED: usize = 256 * 1024;
+use super::tls::RECORD;
+
+/// Encrypted bytes that wait to be sent, about: whole segments, of four records each.
+const MAX_SEALED: usize = 8 * RECORD;
 
 struct Inner<S> {
     stream: TlsStream<S>,

@@ -227,7 +227,8 @@ async fn serve_http2(
     handler: Arc<dyn Handler>,
     shutdown: Shutdown,
 ) -> hyper::Result<()> {
-    let service = service_fn(move |request| answer(handler.clone(), connection.clone(), request));
+    // Apart, or each stream would keep room for it until it ends.
+    let service = service_fn(move |request| Box::pin(answer(handler.clone(), connection.clone(), request)));
     let (stream, flush) = coalesce(stream);
     let mut serving = std::pin::pin!(protocols.http2.serve_connection(TokioIo::new(stream), service));
     flush

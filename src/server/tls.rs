@@ -22,6 +22,12 @@ pub const HTTP_1_1: &[u8] = b"http/1.1";
 /// TLS sessions that are remembered, so that a client may resume them.
 pub const MAX_SESSIONS: usize = 1024;
 
+/// The bytes that a record holds. TLS allows 16 KiB; with a little less, four records and what TLS and TCP add to them are one segment
+/// as large as the kernel makes them, 64 KiB, and not one and a rest.
+pub const RECORD: usize = 16 * 1024 - 64;
+/// The header of a record, which counts where its size is limited.
+const RECORD_HEADER: usize = 5;
+
 /// Why TLS could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -60,6 +66,7 @@ pub fn server_config(serving: &Serving, default: &ServingCert) -> Result<ServerC
     config.alpn_protocols = if serving.http2 { vec![HTTP_2.to_vec(), HTTP_1_1.to_vec()] } else { vec![HTTP_1_1.to_vec()] };
     config.session_storage = rustls::server::ServerSessionMemoryCache::new(MAX_SESSIONS);
     config.send_tls13_tickets = 1;
+    config.max_fragment_size = Some(RECORD + RECORD_HEADER);
     Ok(config)
 }
 

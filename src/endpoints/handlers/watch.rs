@@ -22,7 +22,7 @@ use crate::meta::status::Result;
 use crate::meta::{Object, Status, json};
 use crate::registry::store::{Event, EventKind, Events, Store, reshape};
 use crate::registry::table::{IncludeObject, ListMeta};
-use crate::storage::Revision;
+use crate::storage::{Revision, Stored};
 
 use super::Exchange;
 use crate::base::clock::Clock;
@@ -60,25 +60,24 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
     let include = x.view()?.include;
     let events = x.store.watch(x.namespace(), &options).await?;
     negotiate::streamed(x.output)?;
-    let now = Instant::now();
-    let end = now + timeout(&options, x.api.min_request_timeout);
-    let bookmark = next_bookmark(now, end);
-    let frames = Frames {
-        events,
-        end,
-        bookmark,
-        draining: x.api.draining.clone(),
-        alarm: Alarm::new(bookmark, x.api.draining.clone()),
+    let renderer = Renderer {
         store: x.store.clone(),
-        output: x.output,
+        output: Output { pretty: false, ..x.output },
         include,
         clock: x.api.clock.clone(),
-        cache: x.api.frames.clone(),
-        looks: Looks::new(&x.store.resource.gvr, x.output),
         rendered: x.api.rendered.clone(),
         with_columns: true,
+    };
+    let lasts = timeout(&options, x.api.min_request_timeout);
+    let frames = Frames {
+        events,
+        schedule: Schedule::new(lasts, x.api.draining.clone()),
         bookmarks: options.allow_watch_bookmarks,
-        over: end <= now,
+        mute: matches!(x.output.form, Form::Misfit(_)),
+        over: lasts.is_zero(),
+        cache: x.api.frames.clone(),
+        looks: renderer.looks(),
+        renderer: Box::new(renderer),
     };
     if websocket::wanted(x.request) {
         // Messages say themselves where they end.
@@ -152,26 +151,63 @@ impl Alarm {
     }
 }
 
-/// One watch: its events, rendered.
-struct Frames {
-    events: Events,
+/// What a watch has to do when nothing happens.
+struct Schedule {
     /// When the watch is over.
     end: Instant,
     /// When the next bookmark is due; the end where none is.
     bookmark: Instant,
     draining: Moment,
     alarm: Alarm,
-    store: Arc<Store>,
-    output: Output,
-    include: IncludeObject,
-    clock: Clock,
-    cache: Arc<FrameCache>,
-    looks: Looks,
-    rendered: Arc<RenderedCache>,
-    /// The next Table is the first: it carries the columns.
-    with_columns: bool,
+}
+
+/// What it is time for.
+enum Due {
+    Bookmark,
+    End,
+}
+
+impl Schedule {
+    fn new(lasts: Duration, draining: Moment) -> Self {
+        let now = Instant::now();
+        let end = now + lasts;
+        let bookmark = next_bookmark(now, end);
+        Self { end, bookmark, alarm: Alarm::new(bookmark, draining.clone()), draining }
+    }
+
+    /// What is due, when something is.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Due> {
+        loop {
+            ready!(self.alarm.poll(cx));
+            let now = Instant::now();
+            if self.draining.has_come() || now >= self.end {
+                return Poll::Ready(Due::End);
+            }
+            let due = now >= self.bookmark;
+            if due {
+                self.bookmark = next_bookmark(self.bookmark, self.end);
+            }
+            self.alarm = Alarm::new(self.bookmark, self.draining.clone());
+            if due {
+                return Poll::Ready(Due::Bookmark);
+            }
+        }
+    }
+}
+
+/// One watch: its events, rendered. There are many, and each looks at all of this for every event: what renders those that nobody
+/// has rendered yet is kept elsewhere.
+struct Frames {
+    events: Events,
+    schedule: Schedule,
     bookmarks: bool,
+    /// Its form cannot show an event: the first ends it.
+    mute: bool,
     over: bool,
+    cache: Arc<FrameCache>,
+    /// What its frames look like; `None` where they are not for others.
+    looks: Option<Looks>,
+    renderer: Box<Renderer>,
 }
 
 impl Stream for Frames {
@@ -185,59 +221,86 @@ impl Stream for Frames {
             return Poll::Ready(None);
         }
         // First, or a watch that always has events would never end.
-        while self.alarm.poll(cx).is_ready() {
-            let now = Instant::now();
-            if self.draining.has_come() || now >= self.end {
-                self.over = true;
-                return Poll::Ready(None);
-            }
-            let due = now >= self.bookmark;
-            if due {
-                self.bookmark = next_bookmark(self.bookmark, self.end);
-            }
-            self.alarm = Alarm::new(self.bookmark, self.draining.clone());
-            if due && self.bookmarks {
-                let told = self.events.progress();
-                if told > 0 {
-                    return Poll::Ready(Some(self.bookmark(told, false)));
+        while let Poll::Ready(due) = self.schedule.poll(cx) {
+            match due {
+                Due::End => {
+                    self.over = true;
+                    return Poll::Ready(None);
                 }
+                Due::Bookmark if self.bookmarks => {
+                    let told = self.events.progress();
+                    if told > 0 {
+                        return Poll::Ready(Some(self.renderer.bookmark(told, false)));
+                    }
+                }
+                Due::Bookmark => {}
             }
         }
         let event = ready!(self.events.poll_next(cx));
-        if let Form::Misfit(_) = self.output.form {
+        if self.mute {
             self.over = true;
             return Poll::Ready(None);
         }
-        Poll::Ready(event.map(|event| event.and_then(|event| self.event(event)).unwrap_or_else(|status| self.error(&status))))
+        Poll::Ready(event.map(|event| {
+            event.and_then(|event| self.frame(event)).unwrap_or_else(|status| {
+                // Nothing comes after an error.
+                self.over = true;
+                self.renderer.error(&status)
+            })
+        }))
     }
 }
 
 impl Frames {
     /// The frame of an event: one that others have had already, where it looks the same to all.
-    fn event(&mut self, event: Event) -> Result<Bytes> {
-        let Event { kind, stored: Some(stored), revision } = event else { return Ok(self.bookmark(event.revision, true)) };
-        // The first Table of a watch is not like the others, and ages pass.
-        let shared = !matches!(self.output.form, Form::Table(_));
-        let key = FrameKey { revision, kind, looks: self.looks, object: &stored.key };
-        if let Some(frame) = shared.then(|| self.cache.get(key)).flatten() {
+    fn frame(&mut self, event: Event) -> Result<Bytes> {
+        let Event { kind, stored: Some(stored), revision } = event else { return Ok(self.renderer.bookmark(event.revision, true)) };
+        let Some(looks) = self.looks else { return self.renderer.event(kind, stored) };
+        let key = FrameKey { revision, kind, looks, object: &stored.key };
+        if let Some(frame) = self.cache.get(key) {
             return Ok(frame);
         }
-        let object = self.object(Shown::Stored(stored.clone()))?;
-        let frame = self.frame(kind.name(), &object);
-        if shared {
-            self.cache.insert(key, frame.clone());
-        }
+        let frame = self.renderer.event(kind, stored.clone())?;
+        self.cache.insert(key, frame.clone());
         Ok(frame)
     }
+}
 
-    /// The object of an event in the representation of the watch.
-    fn object(&mut self, shown: Shown) -> Result<Vec<u8>> {
-        let output = Output { pretty: false, ..self.output };
-        let view = View { store: &self.store, rendered: &self.rendered, output, include: self.include, now: self.clock.now() };
-        match output.form {
-            Form::Table(version) => view.table_of(shown, version, std::mem::take(&mut self.with_columns)),
-            _ => view.object_bytes(shown),
+/// Makes the frames of one watch.
+struct Renderer {
+    store: Arc<Store>,
+    output: Output,
+    include: IncludeObject,
+    clock: Clock,
+    rendered: Arc<RenderedCache>,
+    /// The next Table is the first: it carries the columns.
+    with_columns: bool,
+}
+
+impl Renderer {
+    /// What the frames look like. Those of Tables look different: the first of a watch is not like the others, and ages pass.
+    fn looks(&self) -> Option<Looks> {
+        match self.output.form {
+            Form::Table(_) => None,
+            _ => Some(Looks::new(&self.store.resource.gvr, self.output)),
         }
+    }
+
+    fn view(&self) -> View<'_> {
+        View { store: &self.store, rendered: &self.rendered, output: self.output, include: self.include, now: self.clock.now() }
+    }
+
+    /// The frame of an event of an object.
+    fn event(&mut self, kind: EventKind, stored: Arc<Stored>) -> Result<Bytes> {
+        let shown = Shown::Stored(stored);
+        let object = match self.output.form {
+            Form::Table(version) => {
+                let with_columns = std::mem::take(&mut self.with_columns);
+                self.view().table_of(shown, version, with_columns)?
+            }
+            _ => self.view().object_bytes(shown)?,
+        };
+        Ok(self.frame(kind.name(), &object))
     }
 
     /// A BOOKMARK: an object of the kind with nothing but a resourceVersion.
@@ -252,22 +315,19 @@ impl Frames {
         if self.store.resource.custom.is_none() {
             reshape(&mut object, self.store.resource.ty());
         }
-        let output = Output { pretty: false, ..self.output };
-        let view = View { store: &self.store, rendered: &self.rendered, output, include: self.include, now: self.clock.now() };
-        let bytes = match output.form {
+        let bytes = match self.output.form {
             Form::Table(version) => {
                 let revision = told.to_string();
                 let meta = ListMeta { resource_version: &revision, ..ListMeta::default() };
-                view.table_bytes(std::slice::from_ref(&object), meta, version, false).unwrap_or_default()
+                self.view().table_bytes(std::slice::from_ref(&object), meta, version, false).unwrap_or_default()
             }
-            _ => view.object_bytes(Shown::Tree(object)).unwrap_or_default(),
+            _ => self.view().object_bytes(Shown::Tree(object)).unwrap_or_default(),
         };
         self.frame(EventKind::InitialEventsEnd.name(), &bytes)
     }
 
     /// The last frame of a watch that failed.
-    fn error(&mut self, status: &Status) -> Bytes {
-        self.over = true;
+    fn error(&self, status: &Status) -> Bytes {
         let object = Object::from_value(status.to_value()).unwrap_or_default();
         let bytes = match self.output.media {
             MediaType::Protobuf => respond::protobuf_status(&object),

@@ -47,20 +47,34 @@ pub struct Event {
 }
 
 /// The events of one watch, in order of their revisions.
+///
+/// There are many, and each looks at all of this for every change: what most have no use for is kept elsewhere.
 pub struct Events {
     store: Arc<Store>,
-    /// The keys of its objects begin with this; `None` where all do.
-    prefix: Option<String>,
-    selection: Selection,
-    /// What existed at the start and has not been told.
-    initial: Items,
-    /// The bookmark behind that, if it is wanted.
-    initial_end: Option<Revision>,
+    /// What it tells of; `None` where that is everything.
+    scope: Option<Box<Scope>>,
+    /// What is to be told before any change.
+    initial: Option<Box<Initial>>,
     source: Source,
     /// Where it goes on once storage has told what happened before the cache was filled.
-    ahead: Option<(Arc<Cacher>, Interest)>,
+    ahead: Option<Box<(Arc<Cacher>, Interest)>>,
     /// Everything up to here has been told.
     told: Revision,
+}
+
+/// The objects that a watch tells of.
+struct Scope {
+    /// Their keys begin with this.
+    prefix: String,
+    selection: Selection,
+}
+
+/// How a watch begins.
+struct Initial {
+    /// What existed at the start and has not been told.
+    items: Items,
+    /// The bookmark behind that, if it is wanted.
+    end: Option<Revision>,
 }
 
 /// Where events come from.
@@ -78,9 +92,9 @@ impl Store {
     pub async fn watch(self: &Arc<Self>, namespace: &str, options: &ListOptions) -> Result<Events> {
         let selection = self.selection(options)?;
         let version = parse_resource_version(&options.resource_version).map_err(|why| Status::failure(500, "", why))?;
-        let events = Events::new(self, namespace, selection);
+        let events = Events::new(self, namespace, &selection);
         match &self.cacher {
-            Some(cacher) if cacher.ready().is_ok() => self.watch_cache(cacher, namespace, options, version, events).await,
+            Some(cacher) if cacher.ready().is_ok() => self.watch_cache(cacher, namespace, &selection, options, version, events).await,
             _ => self.watch_storage(namespace, options, version, events).await,
         }
     }
@@ -89,6 +103,7 @@ impl Store {
         &self,
         cacher: &Arc<Cacher>,
         namespace: &str,
+        selection: &Selection,
         options: &ListOptions,
         version: Option<u64>,
         mut events: Events,
@@ -109,13 +124,13 @@ impl Store {
             };
             after = snapshot.revision;
             if whole {
-                let source = self.source(snapshot, self.namespace_prefix(namespace), &events.selection);
-                let items = Items::selected(self, source, &events.selection);
+                let source = self.source(snapshot, self.namespace_prefix(namespace), selection);
+                let items = Items::selected(self, source, selection);
                 events.begin(items, after, options);
             }
         }
         events.told = after;
-        let interest = self.interest(namespace, &events.selection);
+        let interest = self.interest(namespace, selection);
         Ok(match cacher.follow(after, interest.clone()) {
             Ok(cursor) => Events { source: Source::Cache(cursor), ..events },
             // A server that has just begun remembers little. What its store still knows, clients need not list again.
@@ -124,7 +139,7 @@ impl Store {
                     self.storage.watch(&self.namespace_prefix(namespace), after).await.map_err(|error| watch_status(self, error))?;
                 // If it cannot be asked, the watch stays with storage.
                 let _ = self.storage.request_progress().await;
-                Events { source: Source::Storage(changes), ahead: Some((cacher.clone(), interest)), ..events }
+                Events { source: Source::Storage(changes), ahead: Some(Box::new((cacher.clone(), interest))), ..events }
             }
             Err(Ended::Restarted) => events,
         })
@@ -163,25 +178,16 @@ impl Store {
 }
 
 impl Events {
-    fn new(store: &Arc<Store>, namespace: &str, selection: Selection) -> Self {
-        let prefix = (!namespace.is_empty()).then(|| store.namespace_prefix(namespace));
-        Self {
-            store: store.clone(),
-            prefix,
-            selection,
-            initial: Items::default(),
-            initial_end: None,
-            source: Source::Over,
-            ahead: None,
-            told: 0,
-        }
+    fn new(store: &Arc<Store>, namespace: &str, selection: &Selection) -> Self {
+        let everything = namespace.is_empty() && selection.is_empty();
+        let scope = || Box::new(Scope { prefix: store.namespace_prefix(namespace), selection: selection.clone() });
+        Self { store: store.clone(), scope: (!everything).then(scope), initial: None, source: Source::Over, ahead: None, told: 0 }
     }
 
     /// Begins with what existed at a revision, and with a bookmark behind that if one was asked for.
     fn begin(&mut self, items: Items, revision: Revision, options: &ListOptions) {
-        self.initial = items;
         let bookmark = options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
-        self.initial_end = bookmark.then_some(revision);
+        self.initial = Some(Box::new(Initial { items, end: bookmark.then_some(revision) }));
     }
 
     fn ending_with(self, status: Status) -> Self {
@@ -195,12 +201,11 @@ impl Events {
 
     /// The next event, when there is one.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Event>>> {
-        if let Some(stored) = self.initial.next() {
-            let added = |stored: Arc<Stored>| Event { kind: EventKind::Added, revision: stored.mod_revision, stored: Some(stored) };
-            return Poll::Ready(Some(stored.map(added)));
-        }
-        if let Some(revision) = self.initial_end.take() {
-            return Poll::Ready(Some(Ok(Event { kind: EventKind::InitialEventsEnd, stored: None, revision })));
+        if let Some(initial) = &mut self.initial {
+            if let Some(event) = initial.next() {
+                return Poll::Ready(Some(event));
+            }
+            self.initial = None;
         }
         while let Some(change) = ready!(self.poll_change(cx)) {
             let event = match change {
@@ -232,7 +237,7 @@ impl Events {
 
     /// Goes on in the cache, where everything that it does not remember has been told.
     fn catch_up(&mut self) {
-        if let Some((cacher, interest)) = &self.ahead
+        if let Some((cacher, interest)) = self.ahead.as_deref()
             && let Ok(cursor) = cacher.follow(self.told, interest.clone())
         {
             self.source = Source::Cache(cursor);
@@ -279,12 +284,14 @@ impl Events {
 
     /// What a change is to this watch: what comes into the selection is added, what leaves it deleted.
     fn event(&self, change: &Change) -> Result<Option<Event>> {
-        if self.prefix.as_ref().is_some_and(|prefix| !change.key().starts_with(prefix)) {
+        let scope = self.scope.as_deref();
+        if scope.is_some_and(|scope| !change.key().starts_with(&scope.prefix)) {
             return Ok(None);
         }
-        let selects = |stored: &Option<Arc<Stored>>| match stored {
-            None => Ok(false),
-            Some(stored) => self.store.selects(&self.selection, stored),
+        let selects = |stored: &Option<Arc<Stored>>| match (stored, scope) {
+            (None, _) => Ok(false),
+            (Some(_), None) => Ok(true),
+            (Some(stored), Some(scope)) => self.store.selects(&scope.selection, stored),
         };
         let revision = change.revision;
         let kind = match (selects(&change.previous)?, selects(&change.current)?) {
@@ -298,6 +305,16 @@ impl Events {
             _ => change.current.clone(),
         };
         Ok(Some(Event { kind, stored, revision }))
+    }
+}
+
+impl Iterator for Initial {
+    type Item = Result<Event>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let added = |stored: Arc<Stored>| Event { kind: EventKind::Added, revision: stored.mod_revision, stored: Some(stored) };
+        let end = |revision| Ok(Event { kind: EventKind::InitialEventsEnd, stored: None, revision });
+        self.items.next().map(|stored| stored.map(added)).or_else(|| self.end.take().map(end))
     }
 }
 
