@@ -44,13 +44,13 @@ fn approval(object: &Object) -> (Approval, String) {
 pub fn validate(object: &Object, old: Option<&Object>) -> ErrorList {
     let (state, reason) = approval(object);
     if !is_protected(object) || old.is_some_and(|old| approval(old).0 == state) {
-        return Vec::new();
+        return ErrorList::new();
     }
     let path = Path::new("metadata").child("annotations").key(ANNOTATION);
     match state {
-        Approval::Missing => vec![FieldError::required(&path, reason)],
-        Approval::Invalid => vec![FieldError::invalid(&path, annotation(object), reason)],
-        Approval::Approved | Approval::Bypassed => Vec::new(),
+        Approval::Missing => [FieldError::required(&path, reason)].into(),
+        Approval::Invalid => [FieldError::invalid(&path, annotation(object), reason)].into(),
+        Approval::Approved | Approval::Bypassed => ErrorList::new(),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::meta::{ErrorList, FieldError, Map, Path, Value};
 
 /// Checks every default of a structural schema.
 pub fn validate(path: &Path, schema: &Props, pruned: bool) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let root = schema.clone().as_resource();
     check(&mut errors, path, &root, &Around { root: &root, steps: Vec::new() }, false, pruned);
     errors
@@ -88,8 +88,8 @@ fn check_in_meta(errors: &mut ErrorList, place: &Path, schema: &Props, default: 
     if let Err(why) = coerce::coerce(&root, &mut object, Some(around.root), false, &mut Vec::new()) {
         return refuse(why.to_string());
     }
-    let found = object.as_object().map_or_else(Vec::new, |entries| embedded::validate(&root, entries, around.root));
-    match found.as_slice() {
+    let found = object.as_object().map_or_else(ErrorList::new, |entries| embedded::validate(&root, entries, around.root));
+    match &*found {
         [] => errors.extend(values::validate(schema, default, None, place)),
         [one] => refuse(one.to_string()),
         many => refuse(format!("[{}]", many.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))),
@@ -109,7 +109,7 @@ fn check_value(errors: &mut ErrorList, place: &Path, schema: &Props, default: &V
         errors.push(why);
         return;
     }
-    let found = copy.as_object().map_or_else(Vec::new, |entries| embedded::validate(place, entries, schema));
+    let found = copy.as_object().map_or_else(ErrorList::new, |entries| embedded::validate(place, entries, schema));
     if found.is_empty() {
         errors.extend(values::validate(schema, &copy, None, place));
     } else {

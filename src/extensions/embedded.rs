@@ -9,7 +9,7 @@ use crate::registry::validation::validate_generic_meta;
 
 /// Checks every embedded resource below `entries`, and the object itself where its schema says that it is one.
 pub fn validate(path: &Path, entries: &Map, schema: &Props) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     if schema.embedded {
         resource(&mut errors, path, entries);
     }

@@ -5,7 +5,7 @@ use crate::meta::{ErrorList, FieldError, Key, Map, Path, Value};
 
 /// Every item of a set or map list that is there twice, reported at its second place.
 pub fn validate(path: &Path, schema: &Props, entries: &Map) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let mut names: Vec<&Key> = entries.keys().collect();
     names.sort_unstable();
     for name in names {
@@ -26,20 +26,20 @@ fn below(path: &Path, schema: &Props, value: &Value) -> ErrorList {
             let mut errors = match schema.list_type.as_deref() {
                 Some("set") => repeated(path, items.to_vec()),
                 Some("map") => repeated_keys(path, &schema.list_map_keys, items),
-                _ => Vec::new(),
+                _ => ErrorList::new(),
             };
             if let Some(below_items) = schema.items.as_deref() {
                 errors.extend(items.iter().enumerate().flat_map(|(index, item)| below(&path.index(index), below_items, item)));
             }
             errors
         }
-        _ => Vec::new(),
+        _ => ErrorList::new(),
     }
 }
 
 fn repeated_keys(path: &Path, keys: &[String], items: &[Value]) -> ErrorList {
     if let Some((index, item)) = items.iter().enumerate().find(|(_, item)| !item.is_object() && !item.is_null()) {
-        return vec![FieldError::invalid(&path.index(index), item.clone(), "must be an object for an array of list-type map")];
+        return [FieldError::invalid(&path.index(index), item.clone(), "must be an object for an array of list-type map")].into();
     }
     let key = |item: &Value| {
         let given = keys.iter().filter_map(|key| item.get(key).map(|value| (key.clone(), value.clone())));
@@ -53,7 +53,7 @@ fn repeated_keys(path: &Path, keys: &[String], items: &[Value]) -> ErrorList {
 /// An error for the first repetition of each value.
 fn repeated(path: &Path, values: Vec<Value>) -> ErrorList {
     let mut seen: std::collections::HashMap<String, usize> = std::collections::HashMap::new();
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     for (index, mut value) in values.into_iter().enumerate() {
         value.sort_all_objects();
         let count = seen.entry(value.to_string()).or_default();

@@ -1,6 +1,6 @@
 //! The strategy of a custom kind (apiextensions `registry/customresource`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use crate::meta::Value;
@@ -47,7 +47,7 @@ impl CustomStrategy {
 
     /// The kind and version must be the resource's: nothing else is looked at where they are not.
     fn type_errors(&self, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         if object.kind() != self.gvk.kind {
             errors.push(FieldError::invalid(&Path::new("kind"), object.kind(), format!("must be {}", self.gvk.kind)));
         }
@@ -59,8 +59,8 @@ impl CustomStrategy {
     }
 
     fn scale_errors(&self, object: &Object, with_spec: bool) -> ErrorList {
-        let Some(scale) = &self.scale else { return Vec::new() };
-        let mut errors = Vec::new();
+        let Some(scale) = &self.scale else { return ErrorList::new() };
+        let mut errors = ErrorList::new();
         if with_spec {
             replicas(&mut errors, object, &scale.spec_replicas);
         }
@@ -75,7 +75,7 @@ impl CustomStrategy {
 
     /// What holds for the whole object, beyond values: embedded resources, and lists without repetition.
     fn structure_errors(&self, object: &Object, old: Option<&Object>) -> ErrorList {
-        let Some(schema) = self.schema.as_deref() else { return Vec::new() };
+        let Some(schema) = self.schema.as_deref() else { return ErrorList::new() };
         let mut errors = embedded::validate(&Path::default(), &object.0, schema);
         errors.extend(self.list_errors(object, old));
         errors
@@ -83,9 +83,9 @@ impl CustomStrategy {
 
     /// Repetitions, unless there were some before.
     fn list_errors(&self, object: &Object, old: Option<&Object>) -> ErrorList {
-        let Some(schema) = self.schema.as_deref() else { return Vec::new() };
+        let Some(schema) = self.schema.as_deref() else { return ErrorList::new() };
         let of = |object: &Object| lists::validate(&Path::default(), schema, &object.0);
-        if old.is_some_and(|old| !of(old).is_empty()) { Vec::new() } else { of(object) }
+        if old.is_some_and(|old| !of(old).is_empty()) { ErrorList::new() } else { of(object) }
     }
 }
 
@@ -155,8 +155,8 @@ impl Strategy for CustomStrategy {
     }
 
     fn warnings(&self, object: &Object, old: Option<&Object>) -> Vec<String> {
-        let before = old.map_or(&[][..], Object::finalizers);
-        let added: BTreeSet<&str> = object.finalizers().iter().filter(|one| !before.contains(one)).filter_map(Value::as_str).collect();
+        let before: HashSet<&str> = old.map_or(&[][..], Object::finalizers).iter().filter_map(Value::as_str).collect();
+        let added: BTreeSet<&str> = object.finalizers().iter().filter_map(Value::as_str).filter(|one| !before.contains(one)).collect();
         added.into_iter().flat_map(finalizer_warnings).collect()
     }
 

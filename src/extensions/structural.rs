@@ -46,7 +46,7 @@ pub fn conversion_error(schema: &Props) -> Option<String> {
 
 /// Everything that keeps a schema from being structural, sorted by its text.
 pub fn validate(path: &Path, schema: &Props) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     invariants(&mut errors, schema, Level::Root, path);
     value_completeness(&mut errors, schema, Some(schema), path, path);
     errors.sort_by_key(ToString::to_string);

@@ -90,13 +90,13 @@ pub fn update(object: &Object, old: &Object) -> ErrorList {
 
 /// Checks what a write of the status may change.
 pub fn update_status(object: &Object) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     accepted_names(&mut errors, object);
     errors
 }
 
 fn rest(object: &Object, old: Option<&Object>) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     accepted_names(&mut errors, object);
     stored_versions(&mut errors, object);
     errors.extend(approval::validate(object, old));
@@ -139,7 +139,7 @@ fn stored_versions(errors: &mut ErrorList, object: &Object) {
 }
 
 fn spec(object: &Object, old: Option<&Object>, options: &Options) -> ErrorList {
-    let (mut errors, path) = (Vec::new(), Path::new("spec"));
+    let (mut errors, path) = (ErrorList::new(), Path::new("spec"));
     let empty = Value::Null;
     let spec = object.get("spec").unwrap_or(&empty);
     let versions = spec.list("versions");

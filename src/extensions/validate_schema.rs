@@ -322,9 +322,9 @@ fn list_map(errors: &mut ErrorList, schema: &Props, path: &Path) {
 
 /// Keys are there in every item, and items are there at all.
 fn map_key_problems(schema: &Props, path: &Path) -> ErrorList {
-    let Some(items) = schema.items.as_deref() else { return Vec::new() };
-    let Some(list_type) = schema.list_type.as_deref().filter(|given| matches!(*given, "set" | "map")) else { return Vec::new() };
-    let mut errors = Vec::new();
+    let Some(items) = schema.items.as_deref() else { return ErrorList::new() };
+    let Some(list_type) = schema.list_type.as_deref().filter(|given| matches!(*given, "set" | "map")) else { return ErrorList::new() };
+    let mut errors = ErrorList::new();
     if items.nullable {
         let why = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
         errors.push(FieldError::forbidden(&path.child("items").child("nullable"), why));

@@ -120,13 +120,128 @@ pub struct FieldError {
     pub detail: String,
 }
 
-/// Everything that is wrong with an object, in the order of the checks.
-pub type ErrorList = Vec<FieldError>;
+/// The most errors that are said of one object.
+const MAX_ERRORS: usize = 1_000;
+/// About as many bytes as the texts of these errors may have together; the first error may be longer.
+const MAX_ERRORS_BYTES: usize = 4 * 1024 * 1024;
+
+/// What is wrong with an object, in the order of the checks. A body may hold a million mistakes, so once the list is full it takes
+/// no more.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ErrorList {
+    errors: Vec<FieldError>,
+    /// The bytes of their texts, about.
+    bytes: usize,
+}
+
+impl ErrorList {
+    pub const fn new() -> Self {
+        Self { errors: Vec::new(), bytes: 0 }
+    }
+
+    /// Adds an error, unless the list is full.
+    pub fn push(&mut self, error: FieldError) {
+        if self.is_full() {
+            return;
+        }
+        self.bytes += error.weight(MAX_ERRORS_BYTES);
+        self.errors.push(error);
+    }
+
+    /// Whether there are so many errors that no more are taken. What is costly to check or to describe need not be then.
+    pub fn is_full(&self) -> bool {
+        self.errors.len() >= MAX_ERRORS || self.bytes >= MAX_ERRORS_BYTES
+    }
+}
+
+impl std::ops::Deref for ErrorList {
+    type Target = [FieldError];
+
+    fn deref(&self) -> &[FieldError] {
+        &self.errors
+    }
+}
+
+impl std::ops::DerefMut for ErrorList {
+    fn deref_mut(&mut self) -> &mut [FieldError] {
+        &mut self.errors
+    }
+}
+
+impl Extend<FieldError> for ErrorList {
+    fn extend<T: IntoIterator<Item = FieldError>>(&mut self, errors: T) {
+        for error in errors {
+            if self.is_full() {
+                break;
+            }
+            self.push(error);
+        }
+    }
+}
+
+impl FromIterator<FieldError> for ErrorList {
+    fn from_iter<T: IntoIterator<Item = FieldError>>(errors: T) -> Self {
+        let mut list = Self::new();
+        list.extend(errors);
+        list
+    }
+}
+
+impl<const N: usize> From<[FieldError; N]> for ErrorList {
+    fn from(errors: [FieldError; N]) -> Self {
+        errors.into_iter().collect()
+    }
+}
+
+impl IntoIterator for ErrorList {
+    type Item = FieldError;
+    type IntoIter = std::vec::IntoIter<FieldError>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.errors.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a ErrorList {
+    type Item = &'a FieldError;
+    type IntoIter = std::slice::Iter<'a, FieldError>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.errors.iter()
+    }
+}
+
+/// About as many bytes as a value takes when it is shown, or `limit` if that is less.
+fn shown_bytes(value: &Value, limit: usize) -> usize {
+    let bytes = match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => sum_up_to(limit, items.iter().map(|item| (0, item))),
+        Value::Object(map) => sum_up_to(limit, map.iter().map(|(key, value)| (key.len() + 4, value))),
+    };
+    bytes.min(limit)
+}
+
+fn sum_up_to<'v>(limit: usize, parts: impl Iterator<Item = (usize, &'v Value)>) -> usize {
+    let mut sum = 2;
+    for (key_bytes, value) in parts {
+        if sum >= limit {
+            break;
+        }
+        sum += key_bytes + shown_bytes(value, limit - sum) + 1;
+    }
+    sum
+}
 
 impl FieldError {
     fn new(kind: ErrorType, path: &Path, value: Option<Value>, detail: impl Into<String>) -> Self {
         let field = if path.0.is_empty() { "<nil>".to_owned() } else { path.0.clone() };
         Self { kind, field, value, detail: detail.into() }
+    }
+
+    /// About as many bytes as the error takes, or somewhat more than `limit`.
+    fn weight(&self, limit: usize) -> usize {
+        self.field.len() + self.detail.len() + self.value.as_ref().map_or(0, |value| shown_bytes(value, limit))
     }
 
     /// A malformed value.
@@ -236,6 +351,20 @@ pub fn go_quote(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_of_errors_are_bounded() {
+        let path = Path::new("spec");
+        let many: ErrorList = (0..MAX_ERRORS * 2).map(|_| FieldError::required(&path, "")).collect();
+        assert_eq!(many.len(), MAX_ERRORS);
+        assert!(many.is_full());
+        let long = Value::Array(vec!["x".repeat(1000).into(); 1000]);
+        let heavy: ErrorList = (0..MAX_ERRORS).map(|_| FieldError::invalid(&path, long.clone(), "")).collect();
+        assert_eq!(heavy.len(), 5);
+        let mut one: ErrorList = [FieldError::invalid(&path, "x".repeat(MAX_ERRORS_BYTES), "")].into();
+        one.extend(many);
+        assert_eq!(one.len(), 1);
+    }
 
     #[test]
     fn errors_read_as_clients_know_them() {

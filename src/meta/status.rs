@@ -118,12 +118,16 @@ impl Status {
     pub fn invalid(gvk: &Gvk, name: &str, errors: ErrorList) -> Self {
         let kind = if gvk.group.is_empty() { gvk.kind.clone() } else { format!("{}.{}", gvk.kind, gvk.group) };
         let mut seen = BTreeSet::new();
-        let lines: Vec<String> = errors.iter().map(ToString::to_string).filter(|line| seen.insert(line.clone())).collect();
+        let shown: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let lines: Vec<&str> = shown.iter().map(String::as_str).filter(|line| seen.insert(*line)).collect();
         let mut message = format!("{kind} {} is invalid", go_quote(name));
         match lines.as_slice() {
             [] => {}
             [one] => message = format!("{message}: {one}"),
             many => message = format!("{message}: [{}]", many.join(", ")),
+        }
+        if errors.is_full() {
+            message.push_str(&format!(" (only the first {} errors are shown)", errors.len()));
         }
         let causes = errors
             .iter()
@@ -250,7 +254,7 @@ mod tests {
     #[test]
     fn invalid_lists_each_cause_and_says_each_message_once() {
         let path = Path::new("metadata").child("name");
-        let errors = vec![FieldError::required(&path, "name is needed"), FieldError::required(&path, "name is needed")];
+        let errors = [FieldError::required(&path, "name is needed"), FieldError::required(&path, "name is needed")].into();
         let status = Status::invalid(&Gvk::new("apps", "v1", "Deployment"), "", errors);
         assert_eq!(status.message, r#"Deployment.apps "" is invalid: metadata.name: Required value: name is needed"#);
         assert_eq!(status.details.as_ref().map(|details| details.causes.len()), Some(2));

@@ -104,14 +104,14 @@ pub trait Strategy: Send + Sync + 'static {
     fn prepare_for_update(&self, _ctx: &Context, _sub: Subresource, _object: &mut Object, _old: &Object) {}
 
     fn validate(&self, _ctx: &Context, _object: &Object) -> ErrorList {
-        Vec::new()
+        ErrorList::new()
     }
 
     /// Checks an updated object: both what a new one must satisfy and what may not change.
     fn validate_update(&self, ctx: &Context, sub: Subresource, object: &Object, _old: &Object) -> ErrorList {
         match sub {
             Subresource::Main => self.validate(ctx, object),
-            _ => Vec::new(),
+            _ => ErrorList::new(),
         }
     }
 

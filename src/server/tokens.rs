@@ -141,7 +141,7 @@ impl TokenIssuer for Tokens {
         if !request.name().is_empty() && request.name() != account.name() {
             let path = Path::new("metadata").child("name");
             let error = FieldError::invalid(&path, request.name(), "must match the service account name if specified");
-            return Err(Status::invalid(&gvk(), account.name(), vec![error]));
+            return Err(Status::invalid(&gvk(), account.name(), [error].into()));
         }
         if !request.uid().is_empty() && request.uid() != account.uid() {
             let why = format!(

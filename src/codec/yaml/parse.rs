@@ -12,6 +12,8 @@ use crate::meta::{Map, Value};
 
 /// How many bytes upstream's reader takes at a time. What is wrong in one of these pieces is found before the scanner sees it.
 const PIECE_BYTES: usize = 512;
+/// The most bytes of text that aliases of one document may repeat. No object that long could be stored.
+pub(super) const MAX_REPEATED_BYTES: usize = 32 * 1024 * 1024;
 
 /// Reads the first document as upstream's `YAMLToJSON` does: maps are sorted by key, keys are strings.
 ///
@@ -33,8 +35,16 @@ pub fn to_value(bytes: &[u8]) -> Result<(Value, Vec<String>), DecodeError> {
 pub(super) fn read(text: &str, broken: Option<&'static str>) -> Result<(Value, Vec<String>), DecodeError> {
     let graph = Graph::read(Scanner::new(text.strip_prefix('\u{feff}').unwrap_or(text), broken))?;
     let Some(root) = graph.root else { return Ok((Value::Null, Vec::new())) };
-    let mut builder =
-        Builder { graph: &graph, decoded: 0, aliased: 0, expanding: 0, busy: HashSet::new(), unfit: None, duplicates: Vec::new() };
+    let mut builder = Builder {
+        graph: &graph,
+        decoded: 0,
+        aliased: 0,
+        repeated: 0,
+        expanding: 0,
+        busy: HashSet::new(),
+        unfit: None,
+        duplicates: Vec::new(),
+    };
     let value = builder.value(root, 0)?;
     if let Some(why) = builder.unfit {
         return Err(DecodeError(why));
@@ -100,6 +110,8 @@ struct Builder<'g> {
     /// Nodes so far, and how many of them in aliases.
     decoded: usize,
     aliased: usize,
+    /// The bytes of text in aliases so far.
+    repeated: usize,
     /// How many aliases are around the node at hand.
     expanding: usize,
     /// Those aliases.
@@ -125,6 +137,7 @@ impl Builder<'_> {
         let graph = self.graph;
         match &graph.nodes[index].0 {
             Node::Scalar { text, plain, tag } => {
+                self.count_text(text)?;
                 let value = scalar(text, *plain, tag.as_deref())?;
                 if let Scalar::Float(float) = value
                     && !float.is_finite()
@@ -167,9 +180,17 @@ impl Builder<'_> {
         let decoded = self.decoded as f64;
         let allowed = if decoded <= LOW { 0.99 } else { (0.99 - 0.89 * (decoded - LOW) / (HIGH - LOW)).max(0.1) };
         if self.aliased > 100 && self.decoded > 1000 && self.aliased as f64 / decoded > allowed {
-            return Err(DecodeError::new("yaml: document contains excessive aliasing"));
+            return Err(excessive_aliasing());
         }
         Ok(())
+    }
+
+    /// Counts the text of a scalar or key. The ratio of yaml.v2 counts nodes only, of which each may repeat a long text.
+    fn count_text(&mut self, text: &str) -> Result<(), DecodeError> {
+        if self.expanding > 0 {
+            self.repeated += text.len();
+        }
+        if self.repeated > MAX_REPEATED_BYTES { Err(excessive_aliasing()) } else { Ok(()) }
     }
 
     /// The entries of a map, with those that `<<` merges into it; whatever comes last counts.
@@ -186,13 +207,15 @@ impl Builder<'_> {
             let key = match key {
                 Ok(key) => key,
                 Err(what) => {
-                    let shown = if item.is_null() { "<nil>".to_owned() } else { go_value(&item) };
-                    self.unfit.get_or_insert_with(|| format!("unsupported map key of type: {what}, value: {shown}"));
+                    let shown = || if item.is_null() { "<nil>".to_owned() } else { go_value(&item) };
+                    self.unfit.get_or_insert_with(|| format!("unsupported map key of type: {what}, value: {}", shown()));
                     continue;
                 }
             };
-            let shown = if key.is_string { go_quote(&key.text) } else { key.text.clone() };
-            if out.insert(key, item).is_some() && self.duplicates.len() < MAX_ISSUES {
+            let again = self.duplicates.len() < MAX_ISSUES && out.contains_key(&key);
+            let shown = again.then(|| if key.is_string { go_quote(&key.text) } else { key.text.clone() });
+            out.insert(key, item);
+            if let Some(shown) = shown {
                 self.duplicates.push(format!("line {}: key {shown} already set in map", graph.nodes[value].1 + 1));
             }
         }
@@ -239,6 +262,7 @@ impl Builder<'_> {
             }
         };
         self.count()?;
+        self.count_text(text)?;
         let plain_key = |text: String| Ok(Key { text, is_string: false });
         Ok(match scalar(text, plain, tag)? {
             Scalar::Null => Err("%!s(<nil>), key: <nil>".to_owned()),
@@ -256,6 +280,10 @@ fn is_merge(key: &Node) -> bool {
         None => *plain,
         Some(tag) => tag == "!" || tag == "tag:yaml.org,2002:merge",
     })
+}
+
+fn excessive_aliasing() -> DecodeError {
+    DecodeError::new("yaml: document contains excessive aliasing")
 }
 
 fn merge_error() -> DecodeError {
@@ -277,15 +305,34 @@ fn float_key(value: f64) -> String {
 
 /// A value in the syntax of Go, as an error shows it.
 fn go_value(value: &Value) -> String {
+    let mut out = String::new();
+    write_go_value(value, &mut out);
+    out
+}
+
+fn write_go_value(value: &Value, out: &mut String) {
     match value {
-        Value::Null => "interface {}(nil)".to_owned(),
-        Value::String(text) => go_quote(text),
-        Value::Array(items) => format!("[]interface {{}}{{{}}}", items.iter().map(go_value).collect::<Vec<_>>().join(", ")),
-        Value::Object(map) => {
-            let entries: Vec<String> = map.iter().map(|(key, value)| format!("{}:{}", go_quote(key), go_value(value))).collect();
-            format!("map[interface {{}}]interface {{}}{{{}}}", entries.join(", "))
+        Value::Null => out.push_str("interface {}(nil)"),
+        Value::String(text) => out.push_str(&go_quote(text)),
+        Value::Array(items) => {
+            out.push_str("[]interface {}{");
+            for (index, item) in items.iter().enumerate() {
+                out.push_str(if index > 0 { ", " } else { "" });
+                write_go_value(item, out);
+            }
+            out.push('}');
         }
-        other => json::text_of(other),
+        Value::Object(map) => {
+            out.push_str("map[interface {}]interface {}{");
+            for (index, (key, value)) in map.iter().enumerate() {
+                out.push_str(if index > 0 { ", " } else { "" });
+                out.push_str(&go_quote(key));
+                out.push(':');
+                write_go_value(value, out);
+            }
+            out.push('}');
+        }
+        other => out.push_str(&json::text_of(other)),
     }
 }
 

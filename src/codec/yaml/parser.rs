@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::parse::MAX_REPEATED_BYTES;
 use super::scanner::{Lexeme, Scanner, Token};
 use crate::codec::DecodeError;
 
@@ -63,7 +64,9 @@ struct Parser<'t> {
     /// What comes after what is being read.
     states: Vec<State>,
     /// Handles of tags and what they stand for.
-    handles: Vec<(String, String)>,
+    handles: HashMap<String, String>,
+    /// The bytes of the tags in full so far.
+    tagged: usize,
     anchors: HashMap<String, usize>,
     open: Vec<Open>,
     graph: Graph,
@@ -80,7 +83,8 @@ impl Graph {
     /// Reads the first document.
     pub fn read(scanner: Scanner<'_>) -> Parsed<Self> {
         let graph = Self { nodes: Vec::new(), root: None };
-        let mut parser = Parser { scanner, states: Vec::new(), handles: Vec::new(), anchors: HashMap::new(), open: Vec::new(), graph };
+        let (handles, anchors) = (HashMap::new(), HashMap::new());
+        let mut parser = Parser { scanner, states: Vec::new(), handles, tagged: 0, anchors, open: Vec::new(), graph };
         parser.document()?;
         Ok(parser.graph)
     }
@@ -139,15 +143,17 @@ impl Parser<'_> {
                 Token::Version(..) if versioned => return fail(line, "found duplicate %YAML directive"),
                 Token::Version(1, 1) => versioned = true,
                 Token::TagDirective(handle, prefix) => {
-                    if self.handles.iter().any(|(known, _)| *known == handle) {
+                    if self.handles.contains_key(&handle) {
                         return fail(line, "found duplicate %TAG directive");
                     }
-                    self.handles.push((handle, prefix));
+                    self.handles.insert(handle, prefix);
                 }
                 _ => return fail(line, "found incompatible YAML document"),
             }
         }
-        self.handles.extend([("!", "!"), ("!!", "tag:yaml.org,2002:")].map(|(handle, prefix)| (handle.to_owned(), prefix.to_owned())));
+        for (handle, prefix) in [("!", "!"), ("!!", "tag:yaml.org,2002:")] {
+            self.handles.entry(handle.to_owned()).or_insert_with(|| prefix.to_owned());
+        }
         Ok(())
     }
 
@@ -202,14 +208,17 @@ impl Parser<'_> {
     }
 
     /// A tag in full.
-    fn tag(&self, handle: &str, suffix: String, line: usize) -> Parsed<String> {
+    fn tag(&mut self, handle: &str, suffix: String, line: usize) -> Parsed<String> {
         if handle.is_empty() {
             return Ok(suffix);
         }
-        match self.handles.iter().find(|(known, _)| known == handle) {
-            Some((_, prefix)) => Ok(format!("{prefix}{suffix}")),
-            None => fail(line, "found undefined tag handle"),
+        let Some(prefix) = self.handles.get(handle) else { return fail(line, "found undefined tag handle") };
+        // Each use of a handle repeats what it stands for.
+        self.tagged += prefix.len() + suffix.len();
+        if self.tagged > MAX_REPEATED_BYTES {
+            return fail(line, "document contains excessive tags");
         }
+        Ok(format!("{prefix}{suffix}"))
     }
 
     fn alias(&mut self) -> Parsed<()> {

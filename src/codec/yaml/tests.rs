@@ -99,6 +99,31 @@ fn aliases_cannot_blow_up() {
 }
 
 #[test]
+fn aliases_cannot_repeat_long_texts() {
+    let excessive = Err(DecodeError::new("yaml: document contains excessive aliasing"));
+    let long = "x".repeat(300_000);
+    assert_eq!(read(&format!("{{\"x\":[&a \"{long}\"{}]}}", ",*a".repeat(200_000))), excessive);
+    assert_eq!(read(&format!("x: &a {long}\ny: {{{}}}", "? *a\n, ".repeat(100_000))), excessive);
+    assert_eq!(read(&format!("x: &a {{? {long} : 1}}\ny: [{}]", "{<<: *a},".repeat(100_000))), excessive);
+    let tags = format!("%TAG !a! {long}\n---\n[{}]", "!a!b c,".repeat(50_000));
+    assert_eq!(read(&tags), Err(DecodeError::new("yaml: line 2: document contains excessive tags")));
+    let handles: String = (0..50_000).map(|number| format!("%TAG !h{number}! x\n")).collect();
+    assert_eq!(read(&format!("{handles}---\n[!h49999!b c]")), Ok(json!(["c"])));
+    // As often as an object might need it, a text may be repeated.
+    let repeated = read(&format!("x: [&a {}{}]", "x".repeat(1000), ",*a".repeat(1000))).expect("within bounds");
+    assert_eq!(repeated["x"].as_array().map(Vec::len), Some(1001));
+}
+
+#[test]
+fn deep_keys_are_shown_in_one_pass() {
+    on_deep_stack(|| {
+        let key = "[".repeat(9_900) + &"x,".repeat(100_000) + &"]".repeat(9_900);
+        let refused = read(&format!("? {key}\n: 1")).expect_err("lists are no keys");
+        assert!(refused.0.starts_with("yaml: invalid map key: []interface {}{"), "{:.100}", refused.0);
+    });
+}
+
+#[test]
 fn trees_are_written_as_upstream_writes_them() {
     let long = "word ".repeat(32);
     let value = json!({"kind": "ConfigMap", "apiVersion": "v1", "data": {

@@ -10,7 +10,7 @@ use crate::endpoints::body::{self, Body};
 use crate::meta::field::{FieldError, go_quote};
 use crate::meta::options::Query;
 use crate::meta::status::Result;
-use crate::meta::{Gvk, Gvr, Object, Path, Status, Value};
+use crate::meta::{ErrorList, Gvk, Gvr, Object, Path, Status, Value};
 use crate::registry::validation::Fields;
 
 /// Where a log comes from (core `LogStream*`).
@@ -149,7 +149,7 @@ fn check_log_options(query: &Query, name: &str) -> Result<()> {
         given(key).map(parse).transpose()
     };
     let (tail, limit, since) = (number("tailLines")?, number("limitBytes")?, number("sinceSeconds")?);
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     if let Some(tail) = tail.filter(|tail| *tail < 0) {
         errors.push(FieldError::invalid(&Path::new("tailLines"), tail, "must be greater than or equal to 0"));
     }

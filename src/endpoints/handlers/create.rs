@@ -1,5 +1,7 @@
 //! POST to a collection.
 
+use std::collections::HashSet;
+
 use crate::meta::Value;
 use bytes::Bytes;
 use http::Response;
@@ -18,6 +20,9 @@ use crate::endpoints::respond::Shown;
 
 /// Metadata that only the server sets.
 const SYSTEM_FIELDS: [&str; 5] = ["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
+
+/// The most repeated owners that a warning names.
+const MAX_REPEATED_OWNERS: usize = 100;
 
 /// Creates the object in the body.
 pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
@@ -38,21 +43,31 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     x.answer(201, Shown::Stored(live.stored.into()))
 }
 
+/// The text that values have in common if and only if they are equal.
+fn sorted_text(value: &Value) -> String {
+    let mut value = value.clone();
+    value.sort_all_objects();
+    value.to_string()
+}
+
 /// Drops repeated owners, with a warning (apiserver `dedupOwnerReferencesAndAddWarning`).
 pub fn dedup_owner_references(object: &mut Object, warnings: &Warnings, when: &str) {
     let Some(Value::Array(owners)) = object.at_mut("/metadata/ownerReferences") else { return };
-    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
-    let mut repeated = Vec::new();
-    for owner in owners.drain(..) {
-        if kept.contains(&owner) {
-            repeated.push(crate::meta::str_at(&owner, "/uid").to_owned());
-        } else {
-            kept.push(owner);
-        }
+    if owners.len() < 2 {
+        return;
     }
-    *owners = kept;
+    // Owners of one form are alike exactly if their texts are.
+    let mut seen = HashSet::with_capacity(owners.len());
+    let mut repeated: Vec<String> = Vec::new();
+    owners.retain(|owner| {
+        let first = seen.insert(sorted_text(owner));
+        if !first && repeated.len() < MAX_REPEATED_OWNERS {
+            repeated.push(crate::meta::str_at(owner, "/uid").to_owned());
+            repeated.dedup();
+        }
+        first
+    });
     if !repeated.is_empty() {
-        repeated.dedup();
         warnings.add(format!(
             ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, \
              and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",

@@ -94,7 +94,7 @@ impl PatchBody<'_> {
         let shown = json::text_of(&value);
         let refuse = |why: &str| {
             let error = FieldError::invalid(&Path::new("patch"), Value::String(shown.clone()), why);
-            Status::invalid(&Gvk::default(), "", vec![error])
+            Status::invalid(&Gvk::default(), "", [error].into())
         };
         let mut object = Object::from_value(value).unwrap_or_default();
         if object.kind().is_empty() {

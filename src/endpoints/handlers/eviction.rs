@@ -49,7 +49,7 @@ fn deletion(eviction: &Object, gvk: &Gvk) -> Result<DeleteOptions> {
     if object.at("/ignoreStoreReadErrorWithClusterBreakingPotential") == Some(&Value::Bool(true)) {
         let path = Path::new("deleteOptions").child("ignoreStoreReadErrorWithClusterBreakingPotential");
         let error = FieldError::invalid(&path, true, "can not be set for pod eviction, try after removing the option");
-        return Err(Status::invalid(gvk, eviction.name(), vec![error]));
+        return Err(Status::invalid(gvk, eviction.name(), [error].into()));
     }
     DeleteOptions::from_object(&object)
 }

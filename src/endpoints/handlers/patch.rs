@@ -286,7 +286,7 @@ impl PatchBody<'_> {
         };
         let refuse = |why: &str| {
             let error = FieldError::invalid(&Path::new("patch"), Value::String(shown.clone()), why);
-            Status::invalid(&Gvk::default(), "", vec![error])
+            Status::invalid(&Gvk::default(), "", [error].into())
         };
         if let (Rules::Unstructured, Value::Object(object)) = (self.rules(), &value) {
             if let Some(why) = unstructured::misfit(object, ty) {

@@ -201,7 +201,7 @@ fn check(scale: &Object, replicas: i64) -> Result<()> {
         return Ok(());
     }
     let error = FieldError::invalid(&Path::new("spec").child("replicas"), replicas, "must be greater than or equal to 0");
-    Err(Status::invalid(&scale_kind(), scale.name(), vec![error]))
+    Err(Status::invalid(&scale_kind(), scale.name(), [error].into()))
 }
 
 /// An error that upstream does not class.

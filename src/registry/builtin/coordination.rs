@@ -16,7 +16,7 @@ impl Strategy for Leases {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         let Some(spec) = object.map("spec") else { return errors };
         let path = Path::new("spec");
         if let Some(seconds) = spec.int("leaseDurationSeconds").filter(|seconds| *seconds <= 0) {

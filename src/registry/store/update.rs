@@ -218,7 +218,7 @@ impl Store {
                 return Ok(());
             }
             let error = FieldError::invalid(&Path::new("metadata").child("resourceVersion"), 0, "must be specified for an update");
-            return Err(Status::invalid(&Gvk::new(&gvr.group, &gvr.version, &gvr.resource), name, vec![error]));
+            return Err(Status::invalid(&Gvk::new(&gvr.group, &gvr.version, &gvr.resource), name, [error].into()));
         }
         if wanted.to_string() == old.resource_version() { Ok(()) } else { Err(Status::modified(gvr, name)) }
     }

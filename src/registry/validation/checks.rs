@@ -117,7 +117,7 @@ mod tests {
     use crate::meta::json;
 
     fn lines(check: impl FnOnce(&mut ErrorList)) -> Vec<String> {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         check(&mut errors);
         errors.iter().map(ToString::to_string).collect()
     }

@@ -1,6 +1,6 @@
 //! What ObjectMeta must look like, and what of it may change (apimachinery `api/validation/objectmeta.go`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
 
 use super::{Fields, IMMUTABLE, invalid_each, not_negative, same};
@@ -84,7 +84,7 @@ impl MetaRules<'_> {
     pub fn validate_update(&self, new: &Object, old: &Object, revalidates: bool) -> ErrorList {
         let mut errors = validate_generic_meta(new, self.namespaced, NameRule::PathSegment, &Path::new("metadata"));
         let generic_update = generic_meta_update(new, old);
-        let mut finalizers = Vec::new();
+        let mut finalizers = ErrorList::new();
         if !self.strategy.takes_any_finalizer() {
             kube_finalizers(new, &mut finalizers);
         }
@@ -102,7 +102,7 @@ impl MetaRules<'_> {
 }
 
 fn generic_meta(object: &Object, namespaced: bool, rule: NameRule, path: &Path, more: &dyn Fn(&str) -> Problems) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let meta = metadata(object);
     let generated = object.generate_name();
     if !generated.is_empty() {
@@ -133,7 +133,7 @@ fn generic_meta(object: &Object, namespaced: bool, rule: NameRule, path: &Path, 
 }
 
 fn generic_meta_update(new: &Object, old: &Object) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let path = Path::new("metadata");
     if old.deletion_timestamp().is_some() {
         no_new_finalizers(&mut errors, &path.child("finalizers"), new.finalizers(), old.finalizers());
@@ -199,6 +199,8 @@ fn owner_references(errors: &mut ErrorList, path: &Path, meta: &Map) {
         let this = format!("{}/{}", owner.str("kind"), owner.str("name"));
         match &controller {
             None => controller = Some(this),
+            // Each of these errors shows the whole list: the first says it all where it is long.
+            Some(_) if errors.is_full() => {}
             Some(first) => {
                 let detail =
                     format!("Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}");
@@ -251,7 +253,8 @@ fn kube_finalizers(object: &Object, errors: &mut ErrorList) {
 }
 
 fn no_new_finalizers(errors: &mut ErrorList, path: &Path, new: &[Value], old: &[Value]) {
-    let added: BTreeSet<&str> = new.iter().filter(|one| !old.contains(one)).filter_map(Value::as_str).collect();
+    let before: HashSet<&str> = old.iter().filter_map(Value::as_str).collect();
+    let added: BTreeSet<&str> = new.iter().filter_map(Value::as_str).filter(|one| !before.contains(one)).collect();
     if !added.is_empty() {
         let names: Vec<String> = added.into_iter().map(|name| format!("{name:?}")).collect();
         let detail =

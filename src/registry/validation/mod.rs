@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_text_that_went_shows_as_empty() {
-        let (mut errors, path) = (Vec::new(), Path::new("handler"));
+        let (mut errors, path) = (ErrorList::new(), Path::new("handler"));
         immutable_text(&mut errors, &path, "a", "a");
         immutable_text(&mut errors, &path, "", "a");
         immutable(&mut errors, &path, None, Some(&json!("a")));

@@ -94,7 +94,7 @@ mod tests {
         ];
         for (selector, matches, wrong) in cases {
             assert_eq!(label_selector_matches(selector.as_object(), labels.as_object()), matches, "{selector}");
-            let mut errors = Vec::new();
+            let mut errors = ErrorList::new();
             validate_label_selector(&mut errors, &Path::new("selector"), selector.as_object(), SelectorOptions::default());
             assert_eq!(errors.len(), wrong, "{errors:?}");
         }

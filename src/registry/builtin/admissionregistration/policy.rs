@@ -182,7 +182,7 @@ fn is_identifier(name: &str) -> bool {
 }
 
 fn check_validating(object: &Object, old: Option<&Object>) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
     let path = Path::new("spec");
@@ -237,7 +237,7 @@ fn check_validation(errors: &mut ErrorList, path: &Path, validation: &Value) {
 }
 
 fn check_mutating(object: &Object, old: Option<&Object>) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
     let path = Path::new("spec");
@@ -319,7 +319,7 @@ fn check_resources(errors: &mut ErrorList, path: &Path, resources: &Value) {
 }
 
 fn check_binding(object: &Object) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
     let path = Path::new("spec");
@@ -357,7 +357,7 @@ fn check_param_ref(errors: &mut ErrorList, path: &Path, reference: &Value) {
 }
 
 fn check_status(object: &Object) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let path = Path::new("status");
     for (index, warning) in object.array_at("/status/typeChecking/expressionWarnings").iter().enumerate() {
         let path = path.child("typeChecking").child("expressionWarnings").index(index);

@@ -76,7 +76,7 @@ fn default_webhooks(object: &mut Object, mutating: bool) {
 
 fn leniency(object: &Object, old: &Object) -> Leniency {
     let hooks = old.list("webhooks");
-    let mut selectors = Vec::new();
+    let mut selectors = ErrorList::new();
     for hook in hooks {
         for key in SELECTORS {
             validate_label_selector(&mut selectors, &Path::default(), hook.map(key), SelectorOptions::default());
@@ -99,7 +99,7 @@ fn is_review_version(version: &Value) -> bool {
 }
 
 fn check(object: &Object, leniency: Leniency) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let mut seen = BTreeSet::new();
     for (index, hook) in object.list("webhooks").iter().enumerate() {
         let path = Path::new("webhooks").index(index);
@@ -255,7 +255,7 @@ mod tests {
         let cases =
             [("https://h/p", 0), ("https://h:8443", 0), ("http://x", 1), ("https://u@x/?q#f", 3), ("https:///p", 1), ("x", 2), ("", 2)];
         for (url, wrong) in cases {
-            let mut errors = Vec::new();
+            let mut errors = ErrorList::new();
             check_url(&mut errors, &Path::new("url"), url);
             assert_eq!(errors.len(), wrong, "{url}: {errors:?}");
         }

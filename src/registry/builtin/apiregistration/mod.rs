@@ -40,7 +40,7 @@ impl Strategy for ApiServices {
         if sub != Subresource::Status {
             return check(object);
         }
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         for (index, condition) in object.array_at("/status/conditions").iter().enumerate() {
             let path = Path::new("status").child("conditions").index(index).child("status");
             one_of(&mut errors, &path, condition.str("status"), &["True", "False", "Unknown"]);
@@ -50,7 +50,7 @@ impl Strategy for ApiServices {
 }
 
 fn check(object: &Object) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
     let path = Path::new("spec");

@@ -10,7 +10,7 @@ pub struct ControllerRevisions;
 
 impl Strategy for ControllerRevisions {
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         not_negative(&mut errors, &Path::new("revision"), object.int("revision").unwrap_or(0));
         match object.field("data") {
             Some(Value::Object(_)) => {}
@@ -21,7 +21,7 @@ impl Strategy for ControllerRevisions {
     }
 
     fn validate_update(&self, _ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         not_negative(&mut errors, &Path::new("revision"), object.int("revision").unwrap_or(0));
         immutable(&mut errors, &Path::new("data"), object.field("data"), old.field("data"));
         errors

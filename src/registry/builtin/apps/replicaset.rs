@@ -22,13 +22,13 @@ impl Strategy for ReplicaSets {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         check_spec(&mut errors, object, None);
         errors
     }
 
     fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         if sub == Subresource::Status {
             check_status(&mut errors, object);
             return errors;

@@ -65,14 +65,14 @@ impl Strategy for StatefulSets {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         let options = PodOptions::of_templates(object.at("/spec/template"), None);
         check_spec(&mut errors, object, &options, true);
         errors
     }
 
     fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         if sub == Subresource::Status {
             check_status(&mut errors, object);
             collisions_only_grow(&mut errors, object, old);
@@ -82,10 +82,10 @@ impl Strategy for StatefulSets {
         check_spec(&mut errors, object, &options, false);
         if !errors.is_empty() {
             // A template that was already wrong may stay wrong.
-            let mut old_errors = Vec::new();
+            let mut old_errors = ErrorList::new();
             check_spec(&mut old_errors, old, &options, false);
             if !old_errors.is_empty() {
-                errors.clear();
+                errors = ErrorList::new();
                 check_all_but_template(&mut errors, object, false);
             }
         }
@@ -125,7 +125,7 @@ fn check_spec(errors: &mut ErrorList, object: &Object, options: &PodOptions, cre
     let spec = object.map("spec").unwrap_or(&empty);
     let path = Path::new("spec").child("template");
     let selector = spec.map("selector");
-    let mut ignored = Vec::new();
+    let mut ignored = ErrorList::new();
     if check_selector(&mut ignored, &path, selector, "") {
         let template = template_with_claims(spec);
         if !selector.is_some_and(is_empty_selector) {

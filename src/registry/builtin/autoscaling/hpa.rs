@@ -61,7 +61,7 @@ impl Strategy for HorizontalPodAutoscalers {
         if sub != Subresource::Status {
             return check_spec(object, Some(old));
         }
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         for key in ["currentReplicas", "desiredReplicas"] {
             let count = object.map("status").and_then(|status| status.int(key)).unwrap_or(0);
             not_negative(&mut errors, &Path::new("status").child(key), count);
@@ -86,7 +86,7 @@ fn drop_carriers(object: &mut Object) {
 }
 
 fn check_spec(object: &Object, old: Option<&Object>) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
     let before = old.and_then(|old| old.map("spec"));

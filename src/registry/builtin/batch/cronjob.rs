@@ -37,7 +37,7 @@ impl Strategy for CronJobs {
     }
 
     fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
-        if sub == Subresource::Status { Vec::new() } else { check_spec(object, Some(old)) }
+        if sub == Subresource::Status { ErrorList::new() } else { check_spec(object, Some(old)) }
     }
 
     fn warnings(&self, object: &Object, old: Option<&Object>) -> Vec<String> {
@@ -61,7 +61,7 @@ impl Strategy for CronJobs {
 }
 
 fn check_spec(object: &Object, old: Option<&Object>) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
     let before = old.and_then(|old| old.map("spec"));

@@ -60,13 +60,13 @@ impl Strategy for Jobs {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         check_job(&mut errors, object, None);
         errors
     }
 
     fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         if sub == Subresource::Status {
             check_status_update(&mut errors, object, old);
             return errors;
@@ -191,7 +191,7 @@ fn check_generated_selector(errors: &mut ErrorList, object: &Object, old: Option
 }
 
 fn is_usable(selector: &Map) -> bool {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     validate_label_selector(&mut errors, &Path::default(), Some(selector), SelectorOptions::default());
     errors.is_empty()
 }

@@ -91,7 +91,7 @@ impl Strategy for CertificateSigningRequests {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         let spec = Path::new("spec");
         let request = object.str_at("/spec/request");
         if let Some(problem) = pem::request_problem(&decode(request)) {
@@ -103,7 +103,7 @@ impl Strategy for CertificateSigningRequests {
     }
 
     fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         // The request itself cannot have changed.
         check(&mut errors, object, Some(old));
         check_changes(&mut errors, sub, object, old);

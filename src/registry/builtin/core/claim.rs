@@ -47,7 +47,7 @@ impl Strategy for Claims {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         let empty = Map::new();
         validate_claim_spec(&mut errors, &Path::new("spec"), object.map("spec").unwrap_or(&empty));
         errors
@@ -276,7 +276,7 @@ fn check_attributes_class(errors: &mut ErrorList, object: &Object, old: &Object)
 }
 
 fn check_status(object: &Object) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     if object.array_at("/spec/accessModes").is_empty() {
         errors.push(FieldError::required(&Path::new("Spec").child("accessModes"), ""));
     }

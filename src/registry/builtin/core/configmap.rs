@@ -9,7 +9,7 @@ pub struct ConfigMaps;
 
 impl Strategy for ConfigMaps {
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         let mut size = 0;
         for (key, value) in object.entries("data") {
             let problems = names::config_map_key(key);
@@ -43,7 +43,7 @@ impl Strategy for ConfigMaps {
 
 /// Once `immutable` is true, it stays so, and so does the data under `keys`.
 pub(super) fn stays_immutable(object: &Object, old: &Object, keys: &[&str]) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     if !old.flag("immutable") {
         return errors;
     }

@@ -25,7 +25,7 @@ impl Strategy for Endpoints {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         for (index, subset) in object.list("subsets").iter().enumerate() {
             check_subset(&mut errors, &Path::new("subsets").index(index), subset);
         }
@@ -35,7 +35,7 @@ impl Strategy for Endpoints {
     fn validate_update(&self, ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
         let errors = self.validate(ctx, object);
         // What was there before may stay, right or wrong.
-        if !errors.is_empty() && same(object.field("subsets"), old.field("subsets")) { Vec::new() } else { errors }
+        if !errors.is_empty() && same(object.field("subsets"), old.field("subsets")) { ErrorList::new() } else { errors }
     }
 
     fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {

@@ -98,7 +98,7 @@ impl Strategy for Events {
 impl Events {
     /// What any event must satisfy. One with an event time is of the new kind and must say who saw what.
     fn check(&self, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         let (namespace, about) = (object.namespace(), object.str_at("/involvedObject/namespace"));
         let new_kind = !object.str("eventTime").is_empty();
         let foreign = match (new_kind, about.is_empty()) {

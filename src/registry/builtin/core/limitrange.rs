@@ -28,7 +28,7 @@ impl Strategy for LimitRanges {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         let mut seen = BTreeSet::new();
         for (index, limit) in object.array_at("/spec/limits").iter().enumerate() {
             let Some(limit) = limit.as_object() else { continue };

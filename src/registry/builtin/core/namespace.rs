@@ -41,7 +41,7 @@ impl Strategy for Namespaces {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         for finalizer in object.map("spec").map_or(&[][..], |spec| spec.list("finalizers")) {
             check_finalizer(&mut errors, &Path::new("spec").child("finalizers"), finalizer.as_str().unwrap_or(""));
         }
@@ -49,7 +49,7 @@ impl Strategy for Namespaces {
     }
 
     fn validate_update(&self, ctx: &Context, sub: Subresource, object: &Object, _old: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         match sub {
             Subresource::Main => return self.validate(ctx, object),
             Subresource::Status => {

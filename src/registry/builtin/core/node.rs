@@ -44,7 +44,7 @@ impl Strategy for Nodes {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         check_annotations(&mut errors, object);
         check_taints(&mut errors, object);
         check_capacity(&mut errors, object);
@@ -54,7 +54,7 @@ impl Strategy for Nodes {
     }
 
     fn validate_update(&self, ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
-        let mut errors = if sub == Subresource::Main { self.validate(ctx, object) } else { Vec::new() };
+        let mut errors = if sub == Subresource::Main { self.validate(ctx, object) } else { ErrorList::new() };
         check_annotations(&mut errors, object);
         check_capacity(&mut errors, object);
         check_features(&mut errors, object);

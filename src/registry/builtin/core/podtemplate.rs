@@ -32,7 +32,7 @@ impl Strategy for PodTemplates {
 }
 
 fn check(object: &Object, old: Option<&Object>) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let empty = Map::new();
     let options = PodOptions::of_templates(object.field("template"), old.and_then(|old| old.field("template")));
     validate_template(&mut errors, &Path::new("template"), object.map("template").unwrap_or(&empty), &options);

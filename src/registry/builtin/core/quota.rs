@@ -26,13 +26,13 @@ impl Strategy for ResourceQuotas {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         check_spec(&mut errors, object);
         errors
     }
 
     fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         if sub == Subresource::Status {
             if let Some(status) = object.map("status") {
                 for key in ["hard", "used"] {

@@ -35,7 +35,7 @@ impl Strategy for ReplicationControllers {
         if sub != Subresource::Status {
             return check_spec(object, Some(old));
         }
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         let Some(status) = object.map("status") else { return errors };
         let more = "cannot be greater than status.replicas";
         status_counts(
@@ -67,7 +67,7 @@ impl Strategy for ReplicationControllers {
 }
 
 fn check_spec(object: &Object, old: Option<&Object>) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
     let path = Path::new("spec");

@@ -1,5 +1,7 @@
 //! Names and amounts of resources (CPU, memory, storage, ...), as pods, quotas, ranges and claims have them.
 
+use std::collections::{BTreeSet, HashSet};
+
 use crate::meta::names::{self, Problems};
 use crate::meta::quantity::Quantity;
 use crate::meta::{ErrorList, FieldError, Map, Path, Value};
@@ -186,15 +188,19 @@ impl Requirements<'_> {
     }
 
     fn check_claims(&self, errors: &mut ErrorList, path: &Path, claims: &[Value]) {
-        let mut seen: Vec<String> = Vec::new();
+        let known: HashSet<&str> = self.claims.iter().copied().collect();
+        let mut seen: BTreeSet<String> = BTreeSet::new();
         for (index, claim) in claims.iter().enumerate() {
+            if errors.is_full() {
+                return;
+            }
             let path = path.index(index);
             let (name, request) = (claim.str("name"), claim.str("request"));
             if name.is_empty() {
                 errors.push(FieldError::required(&path, ""));
                 continue;
             }
-            if seen.iter().any(|one| one == name) {
+            if seen.contains(name) {
                 errors.push(FieldError::duplicate(&path, name));
             } else {
                 let key = if request.is_empty() { name.to_owned() } else { format!("{name}/{request}") };
@@ -204,13 +210,13 @@ impl Requirements<'_> {
                 if seen.contains(&key) {
                     errors.push(FieldError::duplicate(&path, key.as_str()));
                 } else if request.is_empty() {
-                    for _ in seen.iter().filter(|one| one.split_once('/').is_some_and(|(first, _)| first == name)) {
-                        errors.push(FieldError::duplicate(&path, name));
-                    }
+                    let requests = format!("{name}/");
+                    let before = seen.range(requests.clone()..).take_while(|one| one.starts_with(&requests));
+                    errors.extend(before.map(|_| FieldError::duplicate(&path, name)));
                 }
-                seen.push(key);
+                seen.insert(key);
             }
-            if !self.claims.contains(&name) {
+            if !known.contains(name) {
                 let mut error = FieldError::not_found(&path, name);
                 let mut known = self.claims.to_vec();
                 known.sort_unstable();

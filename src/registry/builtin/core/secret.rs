@@ -30,7 +30,7 @@ impl Strategy for Secrets {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         let path = Path::new("data");
         let mut size = 0;
         for (key, value) in object.entries("data") {
@@ -48,7 +48,7 @@ impl Strategy for Secrets {
     }
 
     fn validate_update(&self, ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         if object.str("type") != old.str("type") {
             errors.push(FieldError::invalid(&Path::new("type"), object.str("type"), IMMUTABLE));
         }

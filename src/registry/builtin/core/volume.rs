@@ -132,7 +132,7 @@ impl Strategy for PersistentVolumes {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         check_spec(&mut errors, object);
         check_mount_options(&mut errors, object);
         errors
@@ -140,7 +140,7 @@ impl Strategy for PersistentVolumes {
 
     fn validate_update(&self, ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
         if sub == Subresource::Status {
-            return Vec::new();
+            return ErrorList::new();
         }
         // Upstream checks an updated volume twice.
         let mut errors = self.validate(ctx, object);

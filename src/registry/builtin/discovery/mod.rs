@@ -94,11 +94,11 @@ fn drop_topology(object: &mut Object, old: Option<&Object>) {
 }
 
 fn check(object: &Object, old: Option<&Object>) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let kind = object.str("addressType");
     required_one_of(&mut errors, &Path::new("addressType"), kind, &["FQDN", "IPv4", "IPv6"]);
     check_ports(&mut errors, &Path::new("ports"), object.list("ports"));
-    let mut found = Vec::new();
+    let mut found = ErrorList::new();
     check_endpoints(&mut found, &Path::new("endpoints"), object.list("endpoints"), kind);
     if found.is_empty() || old.is_some_and(|old| same(old.field("endpoints"), object.field("endpoints"))) {
         return errors;

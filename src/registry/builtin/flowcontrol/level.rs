@@ -33,7 +33,7 @@ impl Strategy for PriorityLevels {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         check_spec(&mut errors, object);
         check_conditions(&mut errors, object);
         errors
@@ -43,7 +43,7 @@ impl Strategy for PriorityLevels {
         if sub != Subresource::Status {
             return self.validate(ctx, object);
         }
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         check_conditions(&mut errors, object);
         errors
     }

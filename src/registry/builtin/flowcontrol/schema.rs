@@ -21,7 +21,7 @@ impl Strategy for FlowSchemas {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         check_spec(&mut errors, object);
         check_conditions(&mut errors, object);
         errors
@@ -31,7 +31,7 @@ impl Strategy for FlowSchemas {
         if sub != Subresource::Status {
             return self.validate(ctx, object);
         }
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         check_conditions(&mut errors, object);
         errors
     }

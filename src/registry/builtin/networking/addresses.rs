@@ -10,7 +10,7 @@ pub struct ServiceCidrs;
 
 impl Strategy for IpAddresses {
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         if !object.name().is_empty() {
             invalid_each(&mut errors, &Path::new("metadata").child("name"), object.name(), names::ip(object.name()));
         }
@@ -35,25 +35,25 @@ impl Strategy for IpAddresses {
     fn validate_update(&self, _ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
         let (new, old) = (object.at("/spec/parentRef"), old.at("/spec/parentRef"));
         if same(new, old) {
-            return Vec::new();
+            return ErrorList::new();
         }
         let shown = new.filter(|parent| !parent.is_null()).map_or(Value::Null, |parent| {
             let text = |key: &str| parent.str(key);
             json!({"Group": text("group"), "Resource": text("resource"), "Namespace": text("namespace"), "Name": text("name")})
         });
-        vec![FieldError::invalid(&Path::new("spec").child("parentRef"), shown, IMMUTABLE)]
+        [FieldError::invalid(&Path::new("spec").child("parentRef"), shown, IMMUTABLE)].into()
     }
 }
 
 impl Strategy for ServiceCidrs {
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         check_cidrs(&mut errors, &cidrs(object));
         errors
     }
 
     fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         if sub == Subresource::Status {
             return errors;
         }

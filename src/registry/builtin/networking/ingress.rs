@@ -49,7 +49,7 @@ impl Strategy for Ingresses {
 
 fn leniency(old: &Object) -> Leniency {
     let broken = |rule: &Value| {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         check_rule_value(&mut errors, &Path::default(), rule);
         rule.str("host").contains('*') && !errors.is_empty()
     };
@@ -64,7 +64,7 @@ fn secret_name_problems(name: &str) -> names::Problems {
 }
 
 fn check_spec(object: &Object, leniency: Leniency) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
     let path = Path::new("spec");
@@ -191,7 +191,7 @@ fn check_service(errors: &mut ErrorList, path: &Path, service: &Value) {
 }
 
 fn check_status(object: &Object, old: &Object) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let path = Path::new("status").child("loadBalancer").child("ingress");
     let known = |ip: &str| old.array_at("/status/loadBalancer/ingress").iter().any(|one| one.str("ip") == ip);
     for (index, entry) in object.array_at("/status/loadBalancer/ingress").iter().enumerate() {

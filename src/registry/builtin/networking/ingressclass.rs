@@ -20,7 +20,7 @@ impl Strategy for IngressClasses {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         let empty = Map::new();
         let spec = object.map("spec").unwrap_or(&empty);
         let path = Path::new("spec");
@@ -36,7 +36,7 @@ impl Strategy for IngressClasses {
     }
 
     fn validate_update(&self, ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         let path = Path::new("spec").child("controller");
         immutable_text(&mut errors, &path, object.str_at("/spec/controller"), old.str_at("/spec/controller"));
         errors.extend(self.validate(ctx, object));

@@ -42,7 +42,7 @@ impl Strategy for NetworkPolicies {
     }
 
     fn validate_update(&self, _ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
-        let mut before = Vec::new();
+        let mut before = ErrorList::new();
         let selector = old.at("/spec/podSelector").and_then(Value::as_object);
         validate_label_selector(&mut before, &Path::default(), selector, SelectorOptions::default());
         let blocks: Vec<(Path, &Map)> = blocks(old);
@@ -83,7 +83,7 @@ fn blocks(object: &Object) -> Vec<(Path, &Map)> {
 }
 
 fn check_spec(object: &Object, leniency: &Leniency) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
     let path = Path::new("spec");

@@ -15,7 +15,7 @@ pub struct RuntimeClasses;
 
 impl Strategy for RuntimeClasses {
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         let handler = object.str("handler");
         if handler.is_empty() {
             errors.push(FieldError::required(&Path::new("handler"), ""));

@@ -16,7 +16,7 @@ impl Strategy for PodDisruptionBudgets {
         if sub == Subresource::Status {
             return check_status(object);
         }
-        let mut before = Vec::new();
+        let mut before = ErrorList::new();
         let selector = old.at("/spec/selector").and_then(|one| one.as_object());
         validate_label_selector(&mut before, &Path::default(), selector, SelectorOptions::default());
         check_spec(object, SelectorOptions { allow_invalid_values: !before.is_empty() })
@@ -24,7 +24,7 @@ impl Strategy for PodDisruptionBudgets {
 }
 
 fn check_spec(object: &Object, options: SelectorOptions) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let Some(spec) = object.map("spec") else { return errors };
     let path = Path::new("spec");
     if let (Some(min), Some(max)) = (spec.field("minAvailable"), spec.field("maxUnavailable")) {
@@ -50,7 +50,7 @@ fn check_spec(object: &Object, options: SelectorOptions) -> ErrorList {
 }
 
 fn check_status(object: &Object) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let Some(status) = object.map("status") else { return errors };
     let path = Path::new("status");
     validate_conditions(&mut errors, &path.child("conditions"), status.list("conditions"));

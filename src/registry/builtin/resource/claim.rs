@@ -30,13 +30,13 @@ impl Strategy for ResourceClaims {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         check_spec(&mut errors, &Path::new("spec"), object.field("spec").unwrap_or(&Value::Null));
         errors
     }
 
     fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         if sub == Subresource::Status {
             check_status(&mut errors, object, old);
         } else if !same(object.field("spec"), old.field("spec")) {
@@ -56,7 +56,7 @@ impl Strategy for ResourceClaimTemplates {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         let path = Path::new("spec");
         check_template_meta(&mut errors, &path.child("metadata"), object.at("/spec/metadata"));
         check_spec(&mut errors, &path.child("spec"), object.at("/spec/spec").unwrap_or(&Value::Null));
@@ -65,12 +65,12 @@ impl Strategy for ResourceClaimTemplates {
 
     fn validate_update(&self, _ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
         if same(object.field("spec"), old.field("spec")) {
-            return Vec::new();
+            return ErrorList::new();
         }
         let mut shown: Map = object.at("/spec/metadata").and_then(Value::as_object).cloned().unwrap_or_default();
         shown.retain(|_, value| !value.is_null());
         shown.insert("Spec", shown::claim(object.at("/spec/spec").unwrap_or(&Value::Null)));
-        vec![FieldError::invalid(&Path::new("spec"), shown, IMMUTABLE)]
+        [FieldError::invalid(&Path::new("spec"), shown, IMMUTABLE)].into()
     }
 }
 

@@ -10,7 +10,7 @@ pub struct DeviceClasses;
 
 impl Strategy for DeviceClasses {
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         let path = Path::new("spec");
         check_selectors(&mut errors, &path.child("selectors"), object.array_at("/spec/selectors"));
         let configs = object.array_at("/spec/config");

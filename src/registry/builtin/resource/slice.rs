@@ -46,7 +46,7 @@ fn date_taints(ctx: &Context, object: &mut Object) {
 }
 
 fn check(object: &Object, old: Option<&Object>) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
     let path = Path::new("spec");

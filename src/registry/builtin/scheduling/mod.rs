@@ -24,7 +24,7 @@ impl Strategy for PriorityClasses {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         let value = object.int("value").unwrap_or(0);
         if object.name().starts_with(SYSTEM) {
             if let Some(why) = system_problem(object, value) {
@@ -45,7 +45,7 @@ impl Strategy for PriorityClasses {
     }
 
     fn validate_update(&self, _ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         if object.int("value").unwrap_or(0) != old.int("value").unwrap_or(0) {
             errors.push(FieldError::forbidden(&Path::new("value"), "may not be changed in an update."));
         }

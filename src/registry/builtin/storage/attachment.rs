@@ -16,7 +16,7 @@ pub struct VolumeAttachments;
 
 impl Strategy for VolumeAttachments {
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         let empty = Map::new();
         let spec = object.map("spec").unwrap_or(&empty);
         let path = Path::new("spec");

@@ -15,7 +15,7 @@ impl Strategy for CsiStorageCapacities {
     }
 
     fn validate_update(&self, _ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
-        let mut before = Vec::new();
+        let mut before = ErrorList::new();
         validate_label_selector(&mut before, &Path::default(), old.map("nodeTopology"), SelectorOptions::default());
         let mut errors = check(object, SelectorOptions { allow_invalid_values: !before.is_empty() });
         let (new, was) = (object.field("nodeTopology"), old.field("nodeTopology"));
@@ -29,7 +29,7 @@ impl Strategy for CsiStorageCapacities {
 }
 
 fn check(object: &Object, options: SelectorOptions) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     validate_label_selector(&mut errors, &Path::new("nodeTopology"), object.map("nodeTopology"), options);
     let class = object.str("storageClassName");
     invalid_each(&mut errors, &Path::new("storageClassName"), class, names::dns1123_subdomain(class));

@@ -22,7 +22,7 @@ impl Strategy for StorageClasses {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         check_provisioner(&mut errors, &Path::new("provisioner"), object.str("provisioner"));
         check_parameters(&mut errors, object.map("parameters"), true);
         let policy = object.str("reclaimPolicy");
@@ -51,14 +51,14 @@ impl Strategy for StorageClasses {
 
 impl Strategy for VolumeAttributesClasses {
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         check_provisioner(&mut errors, &Path::new("driverName"), object.str("driverName"));
         check_parameters(&mut errors, object.map("parameters"), false);
         errors
     }
 
     fn validate_update(&self, ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         for key in ["driverName", "parameters"] {
             if !same(object.field(key), old.field(key)) {
                 errors.push(FieldError::forbidden(&Path::new(key), format!("updates to {key} are forbidden.")));

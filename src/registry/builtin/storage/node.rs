@@ -14,7 +14,7 @@ pub struct CsiNodes;
 
 impl Strategy for CsiNodes {
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         let mut seen = BTreeSet::new();
         let path = Path::new("spec").child("drivers");
         for (index, driver) in object.array_at("/spec/drivers").iter().enumerate() {

@@ -145,7 +145,7 @@ pub fn app_armor_of_annotations(pod: &Map) -> Vec<(String, Option<Value>)> {
             continue;
         }
         let profile = app_armor_profile(annotation).filter(|profile| {
-            let mut errors = Vec::new();
+            let mut errors = ErrorList::new();
             check_app_armor(&mut errors, &root, profile.as_object());
             errors.is_empty()
         });

@@ -135,7 +135,7 @@ impl Strategy for Pods {
             Subresource::Status => update::check_status_update(object, old),
             Subresource::Other("ephemeralcontainers") => update::check_ephemeral_update(object, old),
             Subresource::Other("resize") => update::check_resize(object, old),
-            Subresource::Other(_) => Vec::new(),
+            Subresource::Other(_) => ErrorList::new(),
         }
     }
 
@@ -183,7 +183,7 @@ impl Strategy for Pods {
 
 /// Checks a pod: its annotations and spec, and what templates are allowed but pods are not.
 fn check_pod(object: &Object, options: &PodOptions) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
     let annotations_path = Path::new("metadata").child("annotations");

@@ -2,7 +2,7 @@
 
 use super::annotations::{DELETION_COST, is_deletion_cost};
 use super::windows::each_container;
-use crate::meta::{Map, Path, Value, names};
+use crate::meta::{ErrorList, Map, Path, Value, names};
 use crate::registry::builtin::core::resources::{is_divisible, is_huge_page};
 use crate::registry::validation::{Fields, SelectorOptions, requirement_has_invalid_value, validate_label_selector};
 
@@ -46,7 +46,7 @@ impl PodOptions {
             allow_invalid_selector_values: spec.map("affinity").is_some_and(has_invalid_selector),
             allow_invalid_node_labels: spec.map("affinity").is_some_and(has_invalid_node_label),
             allow_invalid_spread_selector: spec.list("topologySpreadConstraints").iter().any(|constraint| {
-                let mut errors = Vec::new();
+                let mut errors = ErrorList::new();
                 validate_label_selector(&mut errors, &Path::default(), constraint.map("labelSelector"), SelectorOptions::default());
                 !errors.is_empty()
             }),

@@ -1,15 +1,20 @@
 //! Files of one volume that would lie in each other's way.
 
-use crate::meta::Value;
+use std::rc::Rc;
 
+use super::warnings::is_full;
+use crate::meta::Value;
 use crate::meta::field::go_quote;
 use crate::registry::validation::Fields;
 
 /// A file of a volume, and where its content comes from (empty where the volume has one source).
 struct File<'a> {
     path: &'a str,
-    source: String,
+    source: Rc<str>,
 }
+
+/// The most files of one volume that are compared with each other.
+const MAX_FILES: usize = 2_000;
 
 impl File<'_> {
     fn shown(&self) -> String {
@@ -35,7 +40,7 @@ pub fn overlapping_paths(warnings: &mut Vec<String>, volumes: &[Value]) {
             let title = if member.is_empty() { title.to_owned() } else { format!("{title} {}", go_quote(source.str(member))) };
             let mut files = Vec::new();
             for item in source.list("items") {
-                add(warnings, &name, &title, &mut files, File { path: item.str("path"), source: String::new() });
+                add(warnings, &name, &title, &mut files, File { path: item.str("path"), source: "".into() });
             }
         }
         let Some(projected) = volume.map("projected") else { continue };
@@ -53,8 +58,14 @@ pub fn overlapping_paths(warnings: &mut Vec<String>, volumes: &[Value]) {
 }
 
 fn add<'a>(warnings: &mut Vec<String>, volume: &str, title: &str, files: &mut Vec<File<'a>>, mut file: File<'a>) {
+    if files.len() >= MAX_FILES {
+        return;
+    }
     file.path = file.path.trim_end_matches('/');
     for other in files.iter().filter(|other| file.overlaps(other)) {
+        if is_full(warnings) {
+            break;
+        }
         warnings.push(format!("volume {volume} ({title}): overlapping paths: {} with {}", file.shown(), other.shown()));
     }
     files.push(file);
@@ -65,24 +76,24 @@ fn projected_files(source: &Value) -> Vec<File<'_>> {
     let named = [("configMap", "ConfigMap"), ("secret", "Secret")];
     for (key, title) in named {
         if let Some(part) = source.map(key).filter(|part| part.field("items").is_some()) {
-            let title = format!("{title} {}", go_quote(part.str("name")));
+            let title: Rc<str> = format!("{title} {}", go_quote(part.str("name"))).into();
             return part.list("items").iter().map(|item| File { path: item.str("path"), source: title.clone() }).collect();
         }
     }
     if let Some(part) = source.map("downwardAPI").filter(|part| part.field("items").is_some()) {
-        return part.list("items").iter().map(|item| File { path: item.str("path"), source: "DownwardAPI".to_owned() }).collect();
+        return part.list("items").iter().map(|item| File { path: item.str("path"), source: "DownwardAPI".into() }).collect();
     }
     if let Some(part) = source.map("serviceAccountToken") {
-        return vec![File { path: part.str("path"), source: "ServiceAccountToken".to_owned() }];
+        return vec![File { path: part.str("path"), source: "ServiceAccountToken".into() }];
     }
     if let Some(part) = source.map("clusterTrustBundle") {
         let name = part.opt_str("name").unwrap_or_else(|| part.str("signerName"));
-        return vec![File { path: part.str("path"), source: format!("ClusterTrustBundle {}", go_quote(name)) }];
+        return vec![File { path: part.str("path"), source: format!("ClusterTrustBundle {}", go_quote(name)).into() }];
     }
     let Some(part) = source.map("podCertificate") else { return Vec::new() };
     [("certificateChainPath", "chain"), ("keyPath", "key"), ("credentialBundlePath", "credential bundle")]
         .into_iter()
         .filter(|(key, _)| !part.str(key).is_empty())
-        .map(|(key, title)| File { path: part.str(key), source: format!("PodCertificate {title}") })
+        .map(|(key, title)| File { path: part.str(key), source: format!("PodCertificate {title}").into() })
         .collect()
 }

@@ -205,7 +205,7 @@ fn check_narrower(errors: &mut ErrorList, path: &Path, new: Option<&Value>, old:
 fn about_whole(detail: &str) -> ErrorList {
     let mut error = FieldError::forbidden(&Path::default(), detail);
     error.field = "[]".to_owned();
-    vec![error]
+    [error].into()
 }
 
 /// Checks an update of the ephemeral containers: there may only be more of them.
@@ -371,7 +371,7 @@ fn restore_compute(holder: &mut Map, old: &Map) {
 
 /// Checks an update of the status.
 pub fn check_status_update(object: &Object, old: &Object) -> ErrorList {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     check_annotation_update(&mut errors, object, old, &PodOptions::of_pods(Some(old)));
     super::status::check_status(&mut errors, object, old);
     errors

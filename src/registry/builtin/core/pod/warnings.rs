@@ -36,6 +36,14 @@ pub const FIELD_FOR_APP_ARMOR: &str = "deprecated since v1.30; use the \"appArmo
 const NULL_SELECTOR: &str = "a null labelSelector results in matching no pod";
 const FRACTIONAL: [&str; 2] = ["memory", "ephemeral-storage"];
 
+/// The bytes of warnings about one pod after which no more are looked for: many more than a response may have.
+const MAX_WARNING_BYTES: usize = 64 * 1024;
+
+/// Whether there are so many warnings that nobody will see more.
+pub(super) fn is_full(warnings: &[String]) -> bool {
+    warnings.iter().map(String::len).sum::<usize>() >= MAX_WARNING_BYTES
+}
+
 /// A pod, or the template of one.
 struct Subject<'a> {
     /// Where it is: the root for a pod.
@@ -227,8 +235,11 @@ impl Subject<'_> {
                 container.list("ports").iter().enumerate().map(move |(index, port)| (path.index(index), port)).collect::<Vec<_>>()
             })
             .collect();
-        let mut seen: HashMap<(i64, &str), Vec<(&Path, &Value)>> = HashMap::new();
-        for (path, port) in &ports {
+        let mut seen: HashMap<(i64, &str), Taken> = HashMap::new();
+        for (index, (path, port)) in ports.iter().enumerate() {
+            if is_full(warnings) {
+                return;
+            }
             let (number, protocol) = (port.int("containerPort").unwrap_or(0), port.str("protocol"));
             let (ip, host) = (port.str("hostIP"), port.int("hostPort").unwrap_or(0));
             if !ip.is_empty() && host == 0 {
@@ -236,20 +247,18 @@ impl Subject<'_> {
                 warnings.push(format!("{path}: hostIP set without hostPort: {shown}"));
             }
             let others = seen.entry((number, protocol)).or_default();
-            for (other_path, other) in others.iter() {
+            for (other_path, other) in others.conflicting(ip, host).into_iter().filter_map(|other| ports.get(other)) {
                 let (other_ip, other_host) = (other.str("hostIP"), other.int("hostPort").unwrap_or(0));
                 let how = if ip == other_ip && host == other_host {
                     "duplicate"
                 } else if host == 0 || other_host == 0 {
                     "overlapping"
-                } else if host == other_host && ip.is_empty() != other_ip.is_empty() {
-                    "dangerously ambiguous"
                 } else {
-                    continue;
+                    "dangerously ambiguous"
                 };
                 warnings.push(format!("{path}: {how} port definition with {other_path}"));
             }
-            others.push((path, port));
+            others.add(ip, host, index);
         }
         let mut named: HashMap<&str, &Path> = HashMap::new();
         for (path, port) in &ports {
@@ -258,6 +267,7 @@ impl Subject<'_> {
                 continue;
             }
             match named.get(name) {
+                Some(_) if is_full(warnings) => return,
                 Some(other) => warnings.push(format!(
                     "{path}: duplicate port name {} with {other}, services and probes that select ports by name will use {other}",
                     go_quote(name)
@@ -302,6 +312,40 @@ impl Subject<'_> {
     }
 }
 
+/// The most conflicts of one port that are told.
+const MAX_CONFLICTS: usize = 1_000;
+
+/// The ports with one number and protocol, by what tells whether another gets into their way.
+#[derive(Default)]
+struct Taken<'a> {
+    all: Vec<usize>,
+    /// By their port of the host; 0 is none.
+    by_host: HashMap<i64, Vec<usize>>,
+    by_address: HashMap<(i64, &'a str), Vec<usize>>,
+}
+
+impl<'a> Taken<'a> {
+    fn add(&mut self, ip: &'a str, host: i64, index: usize) {
+        self.all.push(index);
+        self.by_host.entry(host).or_default().push(index);
+        self.by_address.entry((host, ip)).or_default().push(index);
+    }
+
+    /// The first of those that are in the way of a port, in their order.
+    fn conflicting(&self, ip: &str, host: i64) -> Vec<usize> {
+        let of_host = |host| self.by_host.get(&host);
+        let of_address = |ip| self.by_address.get(&(host, ip));
+        let lists = match (host, ip) {
+            (0, _) => [Some(&self.all), None, None],
+            (_, "") => [of_host(0), of_host(host), None],
+            (_, ip) => [of_host(0), of_address(""), of_address(ip)],
+        };
+        let mut found: Vec<usize> = lists.into_iter().flatten().flat_map(|list| list.iter().take(MAX_CONFLICTS)).copied().collect();
+        found.sort_unstable();
+        found
+    }
+}
+
 /// Variables that take the place of earlier ones without building on them.
 fn hidden_variables(warnings: &mut Vec<String>, path: &Path, container: &Map) {
     let variables = container.list("env");
@@ -313,6 +357,9 @@ fn hidden_variables(warnings: &mut Vec<String>, path: &Path, container: &Map) {
         let (name, value) = (variable.str("name"), variable.str("value"));
         if seen.insert(name) {
             continue;
+        }
+        if is_full(warnings) {
+            return;
         }
         let reference = format!("$({name})");
         if variable.field("valueFrom").is_some() || value == reference || !value.contains(&reference) {
@@ -368,6 +415,55 @@ mod tests {
         for (spec, want) in table {
             let pod = json!({"spec": spec});
             assert_eq!(pod_warnings(&Path::default(), pod.as_object().expect("a map"), false), want, "{spec}");
+        }
+    }
+
+    #[test]
+    fn ports_of_the_host_are_told_apart() {
+        let port = |host: i64, ip: &str| json!({"containerPort": 80, "protocol": "TCP", "hostPort": host, "hostIP": ip});
+        let ports = [
+            port(1, ""),
+            port(1, "10.0.0.1"),
+            port(1, "10.0.0.2"),
+            port(2, ""),
+            port(1, "10.0.0.1"),
+            json!({"containerPort": 80, "protocol": "TCP"}),
+        ];
+        let pod = json!({"spec": {"containers": [{"ports": ports}]}});
+        let found = pod_warnings(&Path::default(), pod.as_object().expect("a map"), false);
+        let short: Vec<String> =
+            found.iter().map(|text| text.replace("spec.containers[0].ports", "").replace(" port definition with", "")).collect();
+        let want = [
+            "[1]: dangerously ambiguous [0]",
+            "[2]: dangerously ambiguous [0]",
+            "[4]: dangerously ambiguous [0]",
+            "[4]: duplicate [1]",
+            "[5]: overlapping [0]",
+            "[5]: overlapping [1]",
+            "[5]: overlapping [2]",
+            "[5]: overlapping [3]",
+            "[5]: overlapping [4]",
+        ];
+        assert_eq!(short, want);
+    }
+
+    #[test]
+    fn warnings_are_bounded() {
+        let equal = vec![json!({"containerPort": 80, "protocol": "TCP", "name": "p"}); 30_000];
+        let apart: Vec<Value> = (1..30_000).map(|host| json!({"containerPort": 81, "protocol": "TCP", "hostPort": host})).collect();
+        let files: Vec<Value> = (0..60_000).map(|number| json!({"path": format!("f{number}")})).collect();
+        let named = json!({"name": "x".repeat(100_000), "items": vec![json!({"path": "same"}); 30_000]});
+        let variables = vec![json!({"name": "A", "value": ""}); 60_000];
+        for spec in [
+            json!({"containers": [{"ports": equal}]}),
+            json!({"containers": [{"ports": apart}]}),
+            json!({"containers": [{"env": variables}]}),
+            json!({"volumes": [{"name": "v", "configMap": {"name": "m", "items": files}}]}),
+            json!({"volumes": [{"name": "v", "projected": {"sources": [{"configMap": named}]}}]}),
+        ] {
+            let pod = json!({"spec": spec});
+            let bytes: usize = pod_warnings(&Path::default(), pod.as_object().expect("a map"), false).iter().map(String::len).sum();
+            assert!(bytes < 2 * 1024 * 1024, "{bytes} bytes of warnings");
         }
     }
 

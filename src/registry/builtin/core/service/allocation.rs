@@ -213,7 +213,7 @@ impl ServiceAllocator {
     ) -> Result<u16> {
         let refuse = |why: String| {
             let path = Path::new("spec.ports").index(index).child("nodePort");
-            families::invalid(service, vec![FieldError::invalid(&path, asked, why)])
+            families::invalid(service, [FieldError::invalid(&path, asked, why)].into())
         };
         let Some(port) = ports::number(asked).filter(|port| self.node_ports.contains(*port)) else {
             return Err(refuse(self.node_ports.out_of_range()));
@@ -325,7 +325,7 @@ impl Hooks for ServiceAllocator {
 }
 
 fn ip_error(service: &Object, ips: &[String], why: &str) -> Status {
-    families::invalid(service, vec![FieldError::invalid(&Path::new("spec.clusterIPs"), json!(ips), why)])
+    families::invalid(service, [FieldError::invalid(&Path::new("spec.clusterIPs"), json!(ips), why)].into())
 }
 
 /// The node port that another port of the same number asks for.

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use super::{needs_cluster_ip, needs_health_check_port, needs_node_port, ports, spec, validation};
-use crate::meta::{FieldError, Gvk, Map, Object, Path, Status, Value, json, names};
+use crate::meta::{ErrorList, FieldError, Gvk, Map, Object, Path, Status, Value, json, names};
 use crate::registry::validation::Fields;
 
 pub const IPV4: &str = "IPv4";
@@ -121,12 +121,12 @@ fn complete(families: &mut Vec<String>, default: &str, dual: bool) {
     }
 }
 
-fn refuse(service: &Object, errors: Vec<FieldError>) -> Result<(), Status> {
+fn refuse(service: &Object, errors: ErrorList) -> Result<(), Status> {
     if errors.is_empty() { Ok(()) } else { Err(invalid(service, errors)) }
 }
 
 /// 422 for the service.
-pub fn invalid(service: &Object, errors: Vec<FieldError>) -> Status {
+pub fn invalid(service: &Object, errors: ErrorList) -> Status {
     Status::invalid(&Gvk::new("", "v1", "Service"), service.name(), errors)
 }
 
@@ -151,7 +151,7 @@ fn shrink(service: &mut Object, old: &Object) -> Result<(), Status> {
         let was = strings(old, key);
         !now.is_empty() && now.len() < was.len() && now[0] == was[0]
     };
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     if reduced("clusterIPs", &ips) {
         errors.push(policy_error(service, "must be 'SingleStack' to release the secondary cluster IP"));
     }
@@ -161,8 +161,8 @@ fn shrink(service: &mut Object, old: &Object) -> Result<(), Status> {
     refuse(service, errors)
 }
 
-fn too_many(service: &Object) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn too_many(service: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
     if spec(service).str("ipFamilyPolicy") == SINGLE {
         for (key, what) in [("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")] {
             if spec(service).list(key).len() == 2 {
@@ -175,10 +175,10 @@ fn too_many(service: &Object) -> Vec<FieldError> {
 }
 
 /// Families follow from given addresses.
-fn add_families_of_ips(service: &mut Object, configured: &[&'static str]) -> Vec<FieldError> {
+fn add_families_of_ips(service: &mut Object, configured: &[&'static str]) -> ErrorList {
     let ips = strings(service, "clusterIPs");
     let mut families = strings(service, "ipFamilies");
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::new();
     for (index, text) in ips.iter().enumerate() {
         let Some(ip) = names::parse_ip_sloppy(text) else { break };
         if index >= families.len() {
@@ -195,8 +195,8 @@ fn add_families_of_ips(service: &mut Object, configured: &[&'static str]) -> Vec
     errors
 }
 
-fn missing_families(service: &Object, configured: &[&'static str]) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn missing_families(service: &Object, configured: &[&'static str]) -> ErrorList {
+    let mut errors = ErrorList::new();
     if spec(service).str("ipFamilyPolicy") == "RequireDualStack" && configured.len() < 2 {
         errors.push(policy_error(service, "this cluster is not configured for dual-stack services"));
     }
