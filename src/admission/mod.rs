@@ -1,21 +1,26 @@
 //! Admission: what may change or refuse a decoded request before it is stored (apiserver `pkg/admission`).
 
-pub mod certificates;
-pub mod ingress_class;
-pub mod limit_ranger;
-pub mod namespace_lifecycle;
-pub mod node_restriction;
-pub mod priority;
+mod certificates;
+mod deny;
+mod ingress_class;
+mod limit_ranger;
+mod namespace_lifecycle;
+mod namespaces;
+mod node_restriction;
+pub mod plugins;
+mod pods;
+mod priority;
 pub mod quota;
 mod resource_list;
-pub mod runtime_class;
-pub mod service_account;
-pub mod storage;
-pub mod taints;
+mod runtime_class;
+mod service_account;
+mod storage;
+mod taints;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use plugins::{PLUGINS, Parts, Support};
 
 use crate::auth::User;
 use crate::auth::authz::Authorizer;
@@ -105,6 +110,14 @@ pub trait Objects: Send + Sync {
     /// Every object of the namespace, or of the cluster where `namespace` is empty, by key.
     async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Arc<Object>>>;
 
+    /// Creates an object as the server itself, with no regard to admission.
+    ///
+    /// # Errors
+    /// 409 if it exists.
+    async fn create(&self, gvr: &Gvr, object: Object) -> Result<()> {
+        Err(Status::internal(format!("{} {} cannot be created here", gvr.group_resource(), object.name())))
+    }
+
     /// Writes the status of an object that one of the calls above returned, as a PUT of its status subresource would.
     ///
     /// # Errors
@@ -145,6 +158,11 @@ impl Chain {
         Self { plugins }
     }
 
+    /// The names of the plugins.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.plugins.iter().map(|plugin| plugin.name()).collect()
+    }
+
     /// Lets every plugin change the object; the first refusal ends it. Before the strategy prepares and validates.
     pub async fn admit(&self, attributes: &mut Attributes<'_>) -> Result<()> {
         for plugin in &self.plugins {
@@ -181,41 +199,21 @@ impl Default for Settings {
     }
 }
 
-/// The plugins that are on unless one of `disabled` names them; see [`chain`].
-pub fn default_chain(objects: &Arc<dyn Objects>, authorizer: &Arc<dyn Authorizer>, settings: &Settings, disabled: &[String]) -> Chain {
-    chain(objects, authorizer, settings, |plugin, by_default| by_default && !disabled.iter().any(|name| name == plugin))
-}
-
-/// The plugins of the server in the order in which they run (`pkg/kubeapiserver/options/plugins.go`): those that `runs`
-/// says yes to, given the name and whether it runs where no flag names it.
+/// The plugins of the server in the order in which they run: those of the [`plugins::PLUGINS`] that have code here and that `runs` says
+/// yes to, given the name and whether it runs where no flag names it.
 pub fn chain(
     objects: &Arc<dyn Objects>,
     authorizer: &Arc<dyn Authorizer>,
     settings: &Settings,
     runs: impl Fn(&str, bool) -> bool,
 ) -> Chain {
-    let (reader, judge) = (|| objects.clone(), || authorizer.clone());
-    let plugins: Vec<(bool, Box<dyn Plugin>)> = vec![
-        (true, Box::new(namespace_lifecycle::NamespaceLifecycle(reader()))),
-        (true, Box::new(limit_ranger::LimitRanger(reader()))),
-        (true, Box::new(service_account::ServiceAccount(reader()))),
-        (false, Box::new(node_restriction::NodeRestriction { objects: reader(), authorizer: judge() })),
-        (true, Box::new(taints::TaintNodesByCondition)),
-        (true, Box::new(priority::Priority(reader()))),
-        (true, Box::new(taints::DefaultTolerationSeconds::new(settings))),
-        (true, Box::new(storage::DefaultStorageClass(reader()))),
-        (true, Box::new(storage::StorageObjectInUseProtection)),
-        (true, Box::new(storage::PersistentVolumeClaimResize(reader()))),
-        (true, Box::new(runtime_class::RuntimeClass(reader()))),
-        (true, Box::new(certificates::CertificateApproval(judge()))),
-        (true, Box::new(certificates::CertificateSigning(judge()))),
-        (true, Box::new(certificates::CertificateSubjectRestriction)),
-        (true, Box::new(ingress_class::DefaultIngressClass(reader()))),
-        // The last, since only what everybody else lets pass is counted.
-        (true, Box::new(quota::ResourceQuota::new(reader()))),
-    ];
-    let chosen = plugins.into_iter().filter(|(by_default, plugin)| runs(plugin.name(), *by_default));
-    Chain::new(chosen.map(|(_, plugin)| plugin).collect())
+    let parts = Parts { objects, authorizer, settings };
+    let chosen = PLUGINS.iter().filter(|plugin| runs(plugin.name, plugin.by_default));
+    let built = chosen.filter_map(|plugin| match plugin.support {
+        Support::Runs(build) => Some(build(&parts)),
+        Support::Inert(_) | Support::Missing(_) => None,
+    });
+    Chain::new(built.collect())
 }
 
 #[cfg(test)]

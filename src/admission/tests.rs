@@ -53,6 +53,8 @@ struct Request {
     object: Option<Object>,
     old: Option<Object>,
     user: User,
+    /// A plugin that runs besides the default ones.
+    also: &'static str,
 }
 
 impl Request {
@@ -68,13 +70,16 @@ impl Request {
             object: Some(object),
             old: None,
             user: User::default(),
+            also: "",
         }
     }
 
     /// Runs the default chain over it: the object as admitted, or the message and causes of the refusal.
     async fn run(mut self, objects: &Arc<dyn Objects>) -> std::result::Result<Value, String> {
         let authorizer: Arc<dyn Authorizer> = Arc::new(AlwaysDeny);
-        let chain = chain(objects, &authorizer, &Settings::default(), |_, _| true);
+        let chain = chain(objects, &authorizer, &Settings::default(), |name, by_default| {
+            by_default || name == "NodeRestriction" || self.also == name
+        });
         let gvk = Gvk::default();
         let mut attributes = Attributes {
             operation: self.operation,
@@ -386,4 +391,61 @@ async fn kubelets_change_their_own_nodes_and_mirror_pods_only() {
         let request = Request { user: kubelet(), ..Request::create("", "pods", "a", value) };
         assert_eq!(request.run(&objects).await.err(), want.map(|why| format!(r#"pods "p" is forbidden: {why}"#)));
     }
+}
+
+#[tokio::test]
+async fn images_are_pulled_always_where_one_is_new() {
+    let objects = memory(vec![namespace("a", "Active")]);
+    let pod = |image: &str| {
+        json!({"metadata": {"name": "p"}, "spec": {
+            "serviceAccountName": "sa", "containers": [{"name": "c", "image": image, "imagePullPolicy": "Never"}], "tolerations": [],
+        }})
+    };
+    let update = |image: &str| Request {
+        operation: Operation::Update,
+        old: Some(object(pod("i:1"))),
+        also: "AlwaysPullImages",
+        ..Request::create("", "pods", "a", pod(image))
+    };
+    let policy = |pod: Value| pod["spec"]["containers"][0]["imagePullPolicy"].as_str().map(str::to_owned);
+    assert_eq!(policy(update("i:1").run(&objects).await.expect("admitted")).as_deref(), Some("Never"));
+    assert_eq!(policy(update("i:2").run(&objects).await.expect("admitted")).as_deref(), Some("Always"));
+    let scale = Request { subresource: "status", ..update("i:2") };
+    assert_eq!(policy(scale.run(&objects).await.expect("admitted")).as_deref(), Some("Never"));
+}
+
+#[tokio::test]
+async fn external_addresses_that_a_service_has_stay() {
+    let objects = memory(vec![namespace("a", "Active")]);
+    let service = |addresses: Value| json!({"metadata": {"name": "s"}, "spec": {"externalIPs": addresses}});
+    let update = |addresses: Value| Request {
+        operation: Operation::Update,
+        old: Some(object(service(json!(["192.0.2.1", "192.0.2.2"])))),
+        also: "DenyServiceExternalIPs",
+        ..Request::create("", "services", "a", service(addresses))
+    };
+    assert!(update(json!(["192.0.2.2"])).run(&objects).await.is_ok());
+    assert!(update(json!([])).run(&objects).await.is_ok());
+    let why = r#"services "s" is forbidden: Use of external IPs is denied by admission control"#.to_owned();
+    assert_eq!(update(json!(["192.0.2.1", "192.0.2.3"])).run(&objects).await, Err(why));
+}
+
+#[tokio::test]
+async fn an_extended_resource_is_tolerated_once() {
+    let objects = memory(vec![namespace("a", "Active")]);
+    let requests = json!({"requests": {"example.com/gpu": "1", "requests.example.com/x": "1", "kubernetes.io/y": "1", "memory": "1"}});
+    let kept = json!({"key": "example.com/gpu", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 5});
+    let pod = json!({"metadata": {"name": "p"}, "spec": {
+        "serviceAccountName": "sa", "containers": [{"name": "c", "resources": requests}], "tolerations": [kept],
+    }});
+    let request = Request {
+        operation: Operation::Update,
+        old: Some(object(pod.clone())),
+        also: "ExtendedResourceToleration",
+        ..Request::create("", "pods", "a", pod)
+    };
+    let pod = request.run(&objects).await.expect("admitted");
+    let found: Vec<&Value> =
+        pod["spec"]["tolerations"].as_array().expect("a list").iter().filter(|one| one["effect"] == "NoSchedule").collect();
+    assert_eq!(found, [&json!({"key": "example.com/gpu", "operator": "Exists", "effect": "NoSchedule"})]);
 }

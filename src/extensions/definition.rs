@@ -32,6 +32,8 @@ pub struct Definition {
     pub namespaced: bool,
     /// `spec.preserveUnknownFields`, of definitions from before v1.
     pub preserve: bool,
+    /// Whether a webhook is to convert between versions (`spec.conversion.strategy`).
+    pub webhook: bool,
     pub versions: Vec<Version>,
     pub established: bool,
     pub names_accepted: bool,
@@ -117,6 +119,7 @@ impl Definition {
             names: Names::read(object.at("/status/acceptedNames").unwrap_or(&empty)),
             namespaced: spec.str("scope") == "Namespaced",
             preserve,
+            webhook: str_at(spec, "/conversion/strategy") == "Webhook",
             versions,
             established: is_true(object, ESTABLISHED),
             names_accepted: is_true(object, NAMES_ACCEPTED),

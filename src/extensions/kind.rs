@@ -14,9 +14,10 @@ use super::topology;
 use crate::codec::{self, DecodeError};
 use crate::merge::scale::ReplicasPaths;
 use crate::merge::{Ty, Versions};
-use crate::meta::{Gvk, Gvr, Object, Value};
+use crate::meta::{Gvk, Gvr, Object, Status, Value, status};
 use crate::registry::resource::{KindVersions, SchemaHandle};
 use crate::registry::scale::{self, ScalePaths};
+use crate::registry::store::unreadable;
 use crate::registry::{Custom, Resource, StrategyHandle};
 use crate::schema::{ResourceDecl, Schema, SubresourceDecl};
 
@@ -32,6 +33,8 @@ pub struct Family {
     group: String,
     kind: String,
     preserve: bool,
+    /// Whether only a webhook could convert between versions.
+    webhook: bool,
     schemas: BTreeMap<String, Option<Arc<Props>>>,
     types: Arc<Schema>,
     /// Where each version has its replicas.
@@ -78,6 +81,7 @@ impl Family {
             group: definition.group.clone(),
             kind: definition.names.kind.clone(),
             preserve: definition.preserve,
+            webhook: definition.webhook,
             schemas: definition.versions.iter().map(|one| (one.name.clone(), one.schema.clone())).collect(),
             types: Arc::new(topology::schema(types, definition.preserve)),
             replicas: definition.versions.iter().map(|one| (gvk(one).api_version(), replicas_path(one))).collect(),
@@ -99,6 +103,18 @@ impl Family {
         Coercion { schema, preserve, stored }.apply(object)
     }
 
+    /// Says whether an object of one version may become one of another by being called so.
+    ///
+    /// # Errors
+    /// A webhook would have to convert it: what the other version calls otherwise would be lost.
+    fn check_conversion(&self, from: &str, to: &str) -> Result<(), String> {
+        if !self.webhook || from == to {
+            return Ok(());
+        }
+        let from = Gvk::from_api_version(from, &self.kind);
+        Err(format!("conversion webhook for {from} failed: this server does not call conversion webhooks"))
+    }
+
     /// Fills in the defaults of the version that the object names.
     pub fn default(&self, object: &mut Object) {
         if let Some(Some(schema)) = self.schema_of(object) {
@@ -114,15 +130,17 @@ impl Custom for CustomKind {
         Ok(lost)
     }
 
-    fn decode(&self, bytes: &[u8]) -> Result<Object, DecodeError> {
-        let (value, _) = codec::json::parse(bytes)?;
-        let mut object = Object::from_value(value).ok_or_else(|| DecodeError("the stored value is not an object".to_owned()))?;
-        self.family.coerce(&mut object, true).map_err(DecodeError)?;
+    fn decode(&self, bytes: &[u8]) -> status::Result<Object> {
+        let damaged = |why: String| unreadable(DecodeError(why));
+        let (value, _) = codec::json::parse(bytes).map_err(unreadable)?;
+        let mut object = Object::from_value(value).ok_or_else(|| damaged("the stored value is not an object".to_owned()))?;
+        self.family.check_conversion(object.api_version(), &self.api_version).map_err(unconverted)?;
+        self.family.coerce(&mut object, true).map_err(damaged)?;
         self.family.default(&mut object);
         if object.api_version() != self.api_version {
             // The defaults are those of the version that it was stored in.
             object.insert("apiVersion", self.api_version.as_str().into());
-            self.family.coerce(&mut object, true).map_err(DecodeError)?;
+            self.family.coerce(&mut object, true).map_err(damaged)?;
         }
         if object.generation() == 0 {
             object.set_generation(1);
@@ -131,7 +149,8 @@ impl Custom for CustomKind {
         Ok(object)
     }
 
-    fn encode(&self, object: &Object) -> Vec<u8> {
+    fn encode(&self, object: &Object) -> status::Result<Vec<u8>> {
+        self.family.check_conversion(&self.api_version, &self.storage_api_version).map_err(unconverted)?;
         let mut stored = object.clone();
         if self.storage_api_version != self.api_version {
             stored.insert("apiVersion", self.storage_api_version.as_str().into());
@@ -141,7 +160,15 @@ impl Custom for CustomKind {
         stored.sort();
         let mut bytes = codec::json::encode(&stored);
         bytes.push(b'\n');
-        bytes
+        Ok(bytes)
+    }
+
+    fn is_unconverted(&self) -> bool {
+        self.family.webhook
+    }
+
+    fn check_watch(&self) -> status::Result<()> {
+        self.family.check_conversion(&self.storage_api_version, &self.api_version).map_err(unconverted)
     }
 
     fn versions(&self) -> &dyn Versions {
@@ -191,12 +218,20 @@ impl Versions for CustomKind {
         subresource == "status"
     }
 
-    fn convert(&self, object: &Map, api_version: &str) -> Option<Map> {
-        self.type_of(api_version)?;
+    fn convert(&self, object: &Map, api_version: &str) -> Result<Option<Map>, String> {
+        if self.type_of(api_version).is_none() {
+            return Ok(None);
+        }
+        self.family.check_conversion(object.get("apiVersion").and_then(Value::as_str).unwrap_or_default(), api_version)?;
         let mut converted = object.clone();
         converted.insert("apiVersion", api_version.into());
-        Some(converted)
+        Ok(Some(converted))
     }
+}
+
+/// The Status for an object that would have to be converted by a webhook: as kube-apiserver's is where the webhook fails.
+fn unconverted(why: String) -> Status {
+    Status::failure(500, "", why)
 }
 
 fn replicas_path(version: &Version) -> Option<Vec<String>> {

@@ -316,7 +316,7 @@ fn prune(merged: Map, managed: &Managed, last: &Entry, writer: &Writer) -> std::
         own.api_version != last.api_version || !rest.is_empty()
     });
     let (true, Some(ty)) = (given_up, type_in(&last.api_version, writer)) else { return Ok(merged) };
-    let Some(then) = in_version(&merged, &last.api_version, writer) else { return Ok(merged) };
+    let Some(then) = in_version(&merged, &last.api_version, writer)? else { return Ok(merged) };
     let last_named = last.set.clone().with_named_fields(Some(ty));
     let fields_then = named_fields(ty, &then, "merged object in last applied version")?;
     let kept = add_back_owned(&merged, &then, &fields_then, &last_named, managed, last, writer)
@@ -324,7 +324,7 @@ fn prune(merged: Map, managed: &Managed, last: &Entry, writer: &Writer) -> std::
     let Some(kept) = kept else {
         return Err(format!("failed add back dangling items: failed to convert pruned object to last applied version: {NO_OBJECT}"));
     };
-    let Some(kept) = in_version(&kept, &last.api_version, writer) else { return Ok(then.into_owned()) };
+    let Some(kept) = in_version(&kept, &last.api_version, writer)? else { return Ok(then.into_owned()) };
     let mut lost = fields_then;
     lost.subtract(&named_fields(ty, &kept, "pruned object in last applied version")?);
     let dropped = last_named.intersection(&lost);
@@ -337,7 +337,7 @@ fn prune(merged: Map, managed: &Managed, last: &Entry, writer: &Writer) -> std::
         Cow::Borrowed(_) => merged,
     };
     remove(ty, &mut out, &dropped);
-    Ok(in_version(&out, writer.api_version, writer).map(Cow::into_owned).unwrap_or(out))
+    Ok(in_version(&out, writer.api_version, writer)?.map(Cow::into_owned).unwrap_or(out))
 }
 
 fn type_in<'a>(version: &str, writer: &Writer<'a>) -> Option<Ty<'a>> {
@@ -373,7 +373,7 @@ fn add_back_owned(
         let Some(before) = &kept else {
             return Err(format!("failed to convert pruned object at version {version}: {NO_OBJECT}"));
         };
-        let both = in_version(merged, version, writer).zip(in_version(before, version, writer));
+        let both = in_version(merged, version, writer)?.zip(in_version(before, version, writer)?);
         let Some(((merged, before), ty)) = both.zip(type_in(version, writer)) else { continue };
         let mut stays = named_fields(ty, &before, &format!("pruned object at version {version}"))?;
         for entry in managed.entries.iter().filter(|entry| entry.api_version == version) {
@@ -396,11 +396,11 @@ fn add_back_owned(
 const NO_OBJECT: &str = "failed to convert value to unstructured for type <nil>";
 
 /// `object` as `version` shows it. `None` where there is no such version.
-fn in_version<'a>(object: &'a Map, version: &str, writer: &Writer) -> Option<Cow<'a, Map>> {
+fn in_version<'a>(object: &'a Map, version: &str, writer: &Writer) -> std::result::Result<Option<Cow<'a, Map>>, String> {
     if object.get("apiVersion").and_then(Value::as_str) == Some(version) {
-        return Some(Cow::Borrowed(object));
+        return Ok(Some(Cow::Borrowed(object)));
     }
-    writer.versions.convert(object, version).map(Cow::Owned)
+    Ok(writer.versions.convert(object, version)?.map(Cow::Owned))
 }
 
 /// Takes fields out of an object. False where nothing is left of it.

@@ -269,8 +269,11 @@ pub trait Versions {
         true
     }
 
-    /// An object of the writer's version as `api_version` shows it.
-    fn convert(&self, object: &Map, api_version: &str) -> Option<Map>;
+    /// An object of the writer's version as `api_version` shows it; `None` where there is no such version.
+    ///
+    /// # Errors
+    /// Nobody can convert it.
+    fn convert(&self, object: &Map, api_version: &str) -> Result<Option<Map>, String>;
 }
 
 /// For kinds with one version.
@@ -282,8 +285,8 @@ impl Versions for OneVersion {
         None
     }
 
-    fn convert(&self, _: &Map, _: &str) -> Option<Map> {
-        None
+    fn convert(&self, _: &Map, _: &str) -> Result<Option<Map>, String> {
+        Ok(None)
     }
 }
 
@@ -485,8 +488,9 @@ pub(super) fn take_from_others<'o, 'a>(
     others.sort_unstable();
     others.dedup();
     for version in others {
-        let both = writer.versions.convert(live, &version).zip(writer.versions.convert(new, &version));
-        match both.as_ref().zip(writer.versions.type_of(&version)) {
+        let live = writer.versions.convert(live, &version).map_err(|why| format!("failed to convert old object: {why}"))?;
+        let new = writer.versions.convert(new, &version).map_err(|why| format!("failed to convert new object: {why}"))?;
+        match live.as_ref().zip(new.as_ref()).zip(writer.versions.type_of(&version)) {
             Some(((live, new), ty)) => {
                 validate_map(ty, live).map_err(|errors| format!("failed to convert old object: {errors}"))?;
                 validate_map(ty, new).map_err(|errors| format!("failed to convert new object: {errors}"))?;

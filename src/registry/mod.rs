@@ -8,6 +8,7 @@ pub mod scale;
 pub mod store;
 pub mod strategy;
 pub mod table;
+pub mod unenforced;
 pub mod validation;
 
 use std::collections::{HashMap, HashSet};

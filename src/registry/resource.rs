@@ -14,7 +14,6 @@ use crate::schema::{ResourceDecl, Schema, TypeRef};
 use super::Strategy;
 use super::scale::ScalePaths;
 use super::store::WriteContext;
-use crate::codec::DecodeError;
 
 /// A schema that lives as long as the program (built-ins) or as long as its users (CRDs).
 #[derive(Clone, Debug)]
@@ -63,11 +62,24 @@ pub trait Custom: Send + Sync {
     /// Stored bytes as an object of the served version.
     ///
     /// # Errors
-    /// Bytes that are no JSON object.
-    fn decode(&self, bytes: &[u8]) -> Result<Object, DecodeError>;
+    /// Bytes that are no JSON object, or are of a version that cannot be converted.
+    fn decode(&self, bytes: &[u8]) -> status::Result<Object>;
 
     /// The bytes to store for an object of the served version.
-    fn encode(&self, object: &Object) -> Vec<u8>;
+    ///
+    /// # Errors
+    /// The served version cannot be converted into the one that is stored.
+    fn encode(&self, object: &Object) -> status::Result<Vec<u8>>;
+
+    /// Whether [`Custom::decode`] may refuse stored bytes because of their version. A list of such is to be looked through
+    /// before its answer begins.
+    fn is_unconverted(&self) -> bool;
+
+    /// Says whether changes can be shown in the served version.
+    ///
+    /// # Errors
+    /// What is stored cannot be converted into it.
+    fn check_watch(&self) -> status::Result<()>;
 
     /// The other versions of the kind, for field managers that use them.
     fn versions(&self) -> &dyn Versions;
@@ -138,9 +150,10 @@ impl Versions for KindVersions {
         self.find(api_version).and_then(|version| crate::schema::builtin().get(&version.gvk)).map(Ty::from)
     }
 
-    fn convert(&self, object: &Map, api_version: &str) -> Option<Map> {
-        let from = self.find(object.get("apiVersion").and_then(Value::as_str)?)?;
-        let to = self.find(api_version)?;
+    fn convert(&self, object: &Map, api_version: &str) -> Result<Option<Map>, String> {
+        let from = object.get("apiVersion").and_then(Value::as_str).and_then(|version| self.find(version));
+        let Some((from, to)) = from.zip(self.find(api_version)) else { return Ok(None) };
+        let Some(ty) = crate::schema::builtin().get(&to.gvk) else { return Ok(None) };
         let mut object = Object(object.clone());
         if let Some(conversion) = from.conversion {
             conversion.to_storage(&mut object);
@@ -150,8 +163,8 @@ impl Versions for KindVersions {
         }
         object.insert("kind", to.gvk.kind.clone().into());
         object.insert("apiVersion", api_version.into());
-        codec::conform::conform(&mut object, crate::schema::builtin().get(&to.gvk)?, Rules::Unstructured);
-        Some(object.0)
+        codec::conform::conform(&mut object, ty, Rules::Unstructured);
+        Ok(Some(object.0))
     }
 }
 

@@ -17,6 +17,8 @@ use super::table::TablePrinter;
 pub struct Context<'a> {
     pub now: Timestamp,
     pub user: &'a User,
+    /// Whether containers may be privileged (`--allow-privileged`).
+    pub allow_privileged: bool,
 }
 
 /// What an update is about.

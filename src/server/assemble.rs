@@ -25,11 +25,12 @@ use crate::discovery::About;
 use crate::endpoints::Api;
 use crate::extensions::{CustomResourceDefinitions, CustomStores, DefinitionHooks, Extensions};
 use crate::meta::selector::FieldReader;
-use crate::meta::{Gvr, Object, Status};
+use crate::meta::{Gvr, Object, Status, Value};
 use crate::registry::builtin::autoscaling::{self, AutoscalerConversion};
 use crate::registry::builtin::core::service::allocation::ServiceAllocator;
 use crate::registry::builtin::events::EventConversion;
 use crate::registry::store::Trees;
+use crate::registry::unenforced::UNENFORCED;
 use crate::registry::{Registry, Resource, Store, StrategyHandle, builtin};
 use crate::schema::ResourceDecl;
 
@@ -65,9 +66,14 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper), AssembleError> {
     };
     let readable: Arc<dyn Objects> = objects.clone();
     let admission = admission::chain(&readable, &authorizer, &settings, |plugin, by_default| config.admission.runs(plugin, by_default));
+    tracing::info!("admission plugins, in this order: {}", admission.names().join(", "));
+    for (plugin, what) in config.admission.absent() {
+        tracing::warn!("admission plugin {plugin} is on in kube-apiserver and absent here: {what}");
+    }
     let tokens = authentication.issuer.clone().map(|issuer| {
         Arc::new(Tokens::new(issuer, objects.clone(), config, clock.clone())) as Arc<dyn crate::endpoints::handlers::token::TokenIssuer>
     });
+    tell_unenforced(&registry).await;
     let about = About { server_address: parts.advertise.to_string(), paths: paths() };
     let chain = Chain {
         authenticator: authentication.chain.clone(),
@@ -121,7 +127,8 @@ impl Stores {
             None => (&self.parts.storage, self.parts.feed.as_deref()),
         };
         let feed = feed.filter(|_| !config.uncached.contains(&resource.gvr.group_resource()));
-        Store::new(Arc::new(resource), storage.clone(), self.trees.clone(), self.clock.clone(), &config.prefix).cached(feed)
+        let store = Store::new(Arc::new(resource), storage.clone(), self.trees.clone(), self.clock.clone(), &config.prefix);
+        store.cached(feed).privileged(self.parts.config.allow_privileged)
     }
 }
 
@@ -177,6 +184,34 @@ fn registry(parts: &Parts, clock: &Clock, definitions: &Arc<DefinitionHooks>) ->
     });
     Registry::new(resources)
 }
+
+/// How many objects of a kind the log names at start.
+const UNENFORCED_NAMED: usize = 20;
+
+/// Logs which objects are stored and not enforced. Those that the server made itself are no surprise.
+async fn tell_unenforced(registry: &Registry) {
+    for row in UNENFORCED {
+        let Some(store) = registry.get(&Gvr::new(row.group, "v1", row.resource)) else { continue };
+        let objects = match store.known("").await {
+            Ok(objects) => objects,
+            Err(why) => {
+                tracing::warn!("looking for {} that are not enforced: {}", row.resource, why.message);
+                continue;
+            }
+        };
+        let own = |object: &Object| object.annotations().and_then(|all| all.get(AUTO_UPDATE)).and_then(Value::as_str) == Some("true");
+        let told: Vec<String> = objects.iter().filter(|object| !own(object)).filter_map(|one| row.of(&store.resource, one)).collect();
+        for text in told.iter().take(UNENFORCED_NAMED) {
+            tracing::warn!("{text}");
+        }
+        if told.len() > UNENFORCED_NAMED {
+            tracing::warn!("{} more {} are stored but not enforced by this server", told.len() - UNENFORCED_NAMED, row.resource);
+        }
+    }
+}
+
+/// What the flow control objects that the server makes itself carry.
+const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 
 fn params(parts: &Parts, registry: &Registry, clock: &Clock) -> Params {
     let (config, identity) = (&parts.config, &parts.identity);

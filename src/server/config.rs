@@ -9,6 +9,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::flags::{FeatureGates, FlagError, Flags, parse_bool, split_list};
+use crate::admission::plugins::{self, Support};
 
 /// The issuer of service account tokens where none is given.
 pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
@@ -170,6 +171,14 @@ impl Admission {
     pub fn runs(&self, plugin: &str, by_default: bool) -> bool {
         let named = |list: &[String]| list.iter().any(|name| name == plugin);
         (by_default && !named(&self.disabled)) || named(&self.enabled)
+    }
+
+    /// The plugins that kube-apiserver would run and this server cannot, each with what is not enforced without it.
+    pub fn absent(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        plugins::PLUGINS.iter().filter_map(|plugin| match plugin.support {
+            Support::Missing(what) if self.runs(plugin.name, plugin.by_default) => Some((plugin.name, what)),
+            _ => None,
+        })
     }
 }
 
@@ -378,17 +387,18 @@ impl Admission {
     fn from_flags(flags: &Flags) -> Result<Self, FlagError> {
         let (enabled, disabled) = (flags.list("enable-admission-plugins"), flags.list("disable-admission-plugins"));
         for (flag, names) in [("enable-admission-plugins", &enabled), ("disable-admission-plugins", &disabled)] {
-            if let Some(unknown) =
-                names.iter().find(|name| !DEFAULT_PLUGINS.contains(&name.as_str()) && !OTHER_PLUGINS.contains(&name.as_str()))
-            {
+            if let Some(unknown) = names.iter().find(|name| plugins::find(name).is_none()) {
                 return Err(FlagError::new(format!("{flag} plugin {unknown:?} is unknown")));
             }
         }
         if let Some(both) = enabled.iter().find(|name| disabled.contains(name)) {
             return Err(FlagError::new(format!("[{both}] in enable-admission-plugins and disable-admission-plugins overlapped")));
         }
-        if let Some(missing) = enabled.iter().find(|name| MISSING_PLUGINS.contains(&name.as_str())) {
-            return Err(FlagError::new(format!("--enable-admission-plugins={missing} is not supported: the plugin is not implemented")));
+        for name in &enabled {
+            if let Some(Support::Missing(what)) = plugins::find(name).map(|plugin| plugin.support) {
+                let why = format!("--enable-admission-plugins={name} is not supported: the plugin is not implemented ({what})");
+                return Err(FlagError::new(why));
+            }
         }
         Ok(Self {
             enabled,
@@ -398,70 +408,6 @@ impl Admission {
         })
     }
 }
-
-/// The plugins that run by default (kube-apiserver `options/plugins.go`).
-const DEFAULT_PLUGINS: &[&str] = &[
-    "CertificateApproval",
-    "CertificateSigning",
-    "CertificateSubjectRestriction",
-    "ClusterTrustBundleAttest",
-    "DefaultIngressClass",
-    "DefaultStorageClass",
-    "DefaultTolerationSeconds",
-    "JobValidation",
-    "LimitRanger",
-    "MutatingAdmissionPolicy",
-    "MutatingAdmissionWebhook",
-    "NamespaceLifecycle",
-    "NodeDeclaredFeatureValidator",
-    "PersistentVolumeClaimResize",
-    "PodGroupProtection",
-    "PodGroupWorkloadExists",
-    "PodResizeValidator",
-    "PodSecurity",
-    "PodTopologyLabels",
-    "Priority",
-    "ResourceQuota",
-    "RuntimeClass",
-    "ServiceAccount",
-    "StorageObjectInUseProtection",
-    "TaintNodesByCondition",
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionWebhook",
-];
-
-/// Plugins that run only if they are named.
-const OTHER_PLUGINS: &[&str] = &[
-    "AlwaysAdmit",
-    "AlwaysDeny",
-    "AlwaysPullImages",
-    "DenyServiceExternalIPs",
-    "EventRateLimit",
-    "ExtendedResourceToleration",
-    "ImagePolicyWebhook",
-    "LimitPodHardAntiAffinityTopology",
-    "NamespaceAutoProvision",
-    "NamespaceExists",
-    "NodeRestriction",
-    "OwnerReferencesPermissionEnforcement",
-    "PodNodeSelector",
-    "PodTolerationRestriction",
-];
-
-/// Plugins that would have to run if they were named, and cannot.
-const MISSING_PLUGINS: &[&str] = &[
-    "AlwaysDeny",
-    "AlwaysPullImages",
-    "DenyServiceExternalIPs",
-    "EventRateLimit",
-    "ExtendedResourceToleration",
-    "ImagePolicyWebhook",
-    "LimitPodHardAntiAffinityTopology",
-    "NamespaceAutoProvision",
-    "OwnerReferencesPermissionEnforcement",
-    "PodNodeSelector",
-    "PodTolerationRestriction",
-];
 
 impl Services {
     fn from_flags(flags: &Flags) -> Result<Self, FlagError> {

@@ -36,6 +36,16 @@ impl Objects for RegistryObjects {
         store.known_stored(namespace).await?.iter().map(|stored| store.kept_tree(stored).map(Arc::new)).collect()
     }
 
+    async fn create(&self, gvr: &Gvr, mut object: Object) -> Result<()> {
+        let (user, warnings) = (User { name: "system:apiserver".to_owned(), ..User::default() }, Warnings::default());
+        let store = self.store(gvr)?;
+        store.to_storage(&mut object);
+        store.track(None, &mut object, Subresource::Main, MANAGER);
+        let namespace = object.namespace().to_owned();
+        let ctx = WriteContext { user: &user, namespace: &namespace, dry_run: false, warnings: &warnings };
+        store.create(&ctx, object, &OpenGate).await.map(drop)
+    }
+
     async fn update_status(&self, gvr: &Gvr, object: Object) -> Result<()> {
         let (user, warnings) = (User { name: "system:apiserver".to_owned(), ..User::default() }, Warnings::default());
         let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod honesty;
 #[path = "../support/mod.rs"]
 mod support;
 

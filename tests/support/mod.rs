@@ -103,6 +103,11 @@ impl TestServer {
         kube::Client::try_from(config).expect("a client")
     }
 
+    /// What it wrote to its standard output and error so far.
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+
     /// SIGKILL: no goodbye, nothing flushed.
     pub fn kill(&mut self) {
         self.process.kill();

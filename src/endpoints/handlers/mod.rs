@@ -29,10 +29,10 @@ use crate::auth::authz::{self, escalation};
 use crate::merge::managers;
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Gvr, Object, Status};
-use crate::registry::Custom;
 use crate::registry::store::{Gate, Store, Warnings, WriteContext};
 use crate::registry::strategy::Subresource;
 use crate::registry::table::IncludeObject;
+use crate::registry::{Custom, unenforced};
 use crate::schema::TypeRef;
 
 use super::body::Body;
@@ -337,6 +337,19 @@ pub struct RequestGate<'a> {
     pub dry_run: bool,
 }
 
+impl RequestGate<'_> {
+    /// Tells whoever writes an object that this server does not do what it demands, and whoever reads the log.
+    fn tell_unenforced(&self, new: Option<&Object>, old: Option<&Object>) {
+        let Some(object) = new.filter(|_| self.x.request.info.subresource.is_empty()) else { return };
+        if let Some(text) = unenforced::warning(&self.x.store.resource, object, old) {
+            if !self.dry_run {
+                tracing::warn!("{text}");
+            }
+            self.x.warnings.add(text);
+        }
+    }
+}
+
 #[async_trait]
 impl Gate for RequestGate<'_> {
     async fn validate(&self, mut new: Option<&mut Object>, old: Option<&Object>) -> Result<()> {
@@ -353,6 +366,7 @@ impl Gate for RequestGate<'_> {
             self.x.api.admission.admit(&mut attributes).await?;
         }
         self.x.api.admission.validate(&attributes).await?;
+        self.tell_unenforced(new.as_deref(), old);
         let (Some(rbac), Some(object)) = (&self.x.api.rbac, new.as_deref()) else { return Ok(()) };
         let (user, info) = (&self.x.request.user, &self.x.request.info);
         let gvr = &self.x.store.resource.gvr;

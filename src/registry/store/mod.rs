@@ -144,6 +144,7 @@ pub struct Store {
     api_version: Arc<str>,
     /// The type of the stored kind.
     stored: TypeId,
+    allow_privileged: bool,
 }
 
 impl std::fmt::Debug for Store {
@@ -179,7 +180,17 @@ pub struct Live {
 impl Store {
     pub fn new(resource: Arc<Resource>, storage: Arc<dyn Storage>, trees: Trees, clock: Clock, root: &str) -> Self {
         let (api_version, stored) = (resource.gvk.api_version().into(), resource.storage_ty().id);
-        Self { resource, storage, clock, cacher: None, trees, root: root.trim_end_matches('/').into(), api_version, stored }
+        Self {
+            resource,
+            storage,
+            clock,
+            cacher: None,
+            trees,
+            root: root.trim_end_matches('/').into(),
+            api_version,
+            stored,
+            allow_privileged: false,
+        }
     }
 
     /// The same store with the feed's cache of its keys, if there is a feed.
@@ -187,6 +198,12 @@ impl Store {
         if let Some(feed) = feed.filter(|_| !self.resource.decl.storage_prefix.is_empty()) {
             self.cacher = Some(feed.cacher(&self.prefix(), Some(index::reader(&self))));
         }
+        self
+    }
+
+    /// The same store, whose pods may or may not have privileged containers; without this they may not.
+    pub fn privileged(mut self, allowed: bool) -> Self {
+        self.allow_privileged = allowed;
         self
     }
 
@@ -308,7 +325,7 @@ impl Store {
 
     fn decode_value(&self, value: &Bytes) -> Result<Object> {
         if let Some(custom) = &self.resource.custom {
-            return custom.decode(value).map_err(unreadable);
+            return custom.decode(value);
         }
         let ty = self.resource.storage_ty();
         let mut object = if value.starts_with(codec::protobuf::MAGIC) {
@@ -329,7 +346,7 @@ impl Store {
         object.metadata_mut().shift_remove("resourceVersion");
         object.metadata_mut().shift_remove("selfLink");
         if let Some(custom) = &self.resource.custom {
-            let bytes = custom.encode(object);
+            let bytes = custom.encode(object)?;
             codec::json::Document::new(&bytes).map_err(|why| Status::failure(500, "", why.0))?;
             return Ok(bytes.into());
         }
@@ -421,7 +438,7 @@ impl Store {
 
     /// What a strategy may know.
     fn context<'a>(&self, ctx: &WriteContext<'a>) -> Context<'a> {
-        Context { now: self.clock.now(), user: ctx.user }
+        Context { now: self.clock.now(), user: ctx.user, allow_privileged: self.allow_privileged }
     }
 
     fn now_text(&self) -> String {

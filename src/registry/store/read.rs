@@ -141,6 +141,23 @@ impl Store {
 
     /// One page of the objects of a namespace (of all where it is empty) that the options select.
     pub async fn list(&self, namespace: &str, options: &ListOptions) -> Result<Page> {
+        let page = self.list_stored(namespace, options).await?;
+        match &self.resource.custom {
+            Some(custom) if custom.is_unconverted() => self.checked(page),
+            _ => Ok(page),
+        }
+    }
+
+    /// A page whose objects can all be shown: an answer that has begun cannot become an error.
+    fn checked(&self, page: Page) -> Result<Page> {
+        let items: Vec<Arc<Stored>> = page.items.collect::<Result<_>>()?;
+        for stored in &items {
+            self.decode(stored)?;
+        }
+        Ok(Page { items: items.into(), ..page })
+    }
+
+    async fn list_stored(&self, namespace: &str, options: &ListOptions) -> Result<Page> {
         let selection = self.selection(options)?;
         let namespace = match selection.fields.required("metadata.namespace") {
             Some(wanted) if namespace.is_empty() && self.resource.decl.namespaced && valid_namespace(wanted) => wanted,

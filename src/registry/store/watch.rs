@@ -91,6 +91,9 @@ impl Store {
     /// Watches a namespace (everything where it is empty) from where the options say.
     pub async fn watch(self: &Arc<Self>, namespace: &str, options: &ListOptions) -> Result<Events> {
         let selection = self.selection(options)?;
+        if let Some(custom) = &self.resource.custom {
+            custom.check_watch()?;
+        }
         let version = parse_resource_version(&options.resource_version).map_err(|why| Status::failure(500, "", why))?;
         let events = Events::new(self, namespace, &selection);
         match &self.cacher {

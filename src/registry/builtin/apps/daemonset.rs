@@ -42,13 +42,13 @@ impl Strategy for DaemonSets {
         set_template_generation(object, template_generation(old) + i64::from(changed));
     }
 
-    fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
+    fn validate(&self, ctx: &Context, object: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        check_spec(&mut errors, object, None);
+        check_spec(&mut errors, ctx, object, None);
         errors
     }
 
-    fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
         if sub == Subresource::Status {
             check_status(&mut errors, object);
@@ -57,7 +57,7 @@ impl Strategy for DaemonSets {
         }
         let path = Path::new("spec").child("selector");
         immutable(&mut errors, &path, object.at("/spec/selector"), old.at("/spec/selector"));
-        check_spec(&mut errors, object, Some(old));
+        check_spec(&mut errors, ctx, object, Some(old));
         errors
     }
 
@@ -78,12 +78,12 @@ fn set_template_generation(object: &mut Object, generation: i64) {
     annotations.insert(TEMPLATE_GENERATION.to_owned(), generation.to_string().into());
 }
 
-fn check_spec(errors: &mut ErrorList, object: &Object, old: Option<&Object>) {
+fn check_spec(errors: &mut ErrorList, ctx: &Context, object: &Object, old: Option<&Object>) {
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
     let template = spec.map("template").unwrap_or(&empty);
     let path = Path::new("spec");
-    let options = PodOptions::of_templates(spec.field("template"), old.and_then(|old| old.at("/spec/template")));
+    let options = PodOptions::of_templates(ctx, spec.field("template"), old.and_then(|old| old.at("/spec/template")));
     let selector = spec.map("selector");
     let selector_options = SelectorOptions { allow_invalid_values: options.allow_invalid_selector_values };
     let before = errors.len();

@@ -37,13 +37,13 @@ impl Strategy for Deployments {
         }
     }
 
-    fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
+    fn validate(&self, ctx: &Context, object: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        check_spec(&mut errors, object, None);
+        check_spec(&mut errors, ctx, object, None);
         errors
     }
 
-    fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
         match sub {
             Subresource::Status => {
@@ -51,7 +51,7 @@ impl Strategy for Deployments {
                 collisions_only_grow(&mut errors, object, old);
             }
             _ => {
-                check_spec(&mut errors, object, Some(old));
+                check_spec(&mut errors, ctx, object, Some(old));
                 let path = Path::new("spec").child("selector");
                 immutable(&mut errors, &path, object.at("/spec/selector"), old.at("/spec/selector"));
             }
@@ -64,12 +64,12 @@ impl Strategy for Deployments {
     }
 }
 
-fn check_spec(errors: &mut ErrorList, object: &Object, old: Option<&Object>) {
+fn check_spec(errors: &mut ErrorList, ctx: &Context, object: &Object, old: Option<&Object>) {
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
     let path = Path::new("spec");
     not_negative(errors, &path.child("replicas"), spec.int("replicas").unwrap_or(0));
-    check_selected_template(errors, spec, old);
+    check_selected_template(errors, ctx, spec, old);
     check_strategy(errors, &path.child("strategy"), spec.map("strategy").unwrap_or(&empty));
     let min_ready = spec.int("minReadySeconds").unwrap_or(0);
     not_negative(errors, &path.child("minReadySeconds"), min_ready);

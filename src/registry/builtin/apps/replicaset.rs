@@ -21,19 +21,19 @@ impl Strategy for ReplicaSets {
         default_template(part_or_new(spec, "template"));
     }
 
-    fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
+    fn validate(&self, ctx: &Context, object: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        check_spec(&mut errors, object, None);
+        check_spec(&mut errors, ctx, object, None);
         errors
     }
 
-    fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
         if sub == Subresource::Status {
             check_status(&mut errors, object);
             return errors;
         }
-        check_spec(&mut errors, object, Some(old));
+        check_spec(&mut errors, ctx, object, Some(old));
         let path = Path::new("spec").child("selector");
         immutable(&mut errors, &path, object.at("/spec/selector"), old.at("/spec/selector"));
         errors
@@ -44,13 +44,13 @@ impl Strategy for ReplicaSets {
     }
 }
 
-fn check_spec(errors: &mut ErrorList, object: &Object, old: Option<&Object>) {
+fn check_spec(errors: &mut ErrorList, ctx: &Context, object: &Object, old: Option<&Object>) {
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
     let path = Path::new("spec");
     not_negative(errors, &path.child("replicas"), spec.int("replicas").unwrap_or(0));
     not_negative(errors, &path.child("minReadySeconds"), spec.int("minReadySeconds").unwrap_or(0));
-    check_selected_template(errors, spec, old);
+    check_selected_template(errors, ctx, spec, old);
 }
 
 fn check_status(errors: &mut ErrorList, object: &Object) {

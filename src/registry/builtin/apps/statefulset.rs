@@ -64,21 +64,21 @@ impl Strategy for StatefulSets {
         }
     }
 
-    fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
+    fn validate(&self, ctx: &Context, object: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        let options = PodOptions::of_templates(object.at("/spec/template"), None);
+        let options = PodOptions::of_templates(ctx, object.at("/spec/template"), None);
         check_spec(&mut errors, object, &options, true);
         errors
     }
 
-    fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
         if sub == Subresource::Status {
             check_status(&mut errors, object);
             collisions_only_grow(&mut errors, object, old);
             return errors;
         }
-        let options = PodOptions::of_templates(object.at("/spec/template"), old.at("/spec/template"));
+        let options = PodOptions::of_templates(ctx, object.at("/spec/template"), old.at("/spec/template"));
         check_spec(&mut errors, object, &options, false);
         if !errors.is_empty() {
             // A template that was already wrong may stay wrong.

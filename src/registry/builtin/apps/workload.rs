@@ -1,6 +1,7 @@
 //! What everything that makes pods from a template has in common.
 
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
+use crate::registry::Context;
 use crate::registry::builtin::core::pod::{PodOptions, template_warnings, validate_template};
 use crate::registry::validation::{Fields, SelectorOptions, label_selector_matches, not_negative, validate_label_selector};
 
@@ -47,11 +48,11 @@ pub fn check_runs_forever(errors: &mut ErrorList, path: &Path, template: &Map, k
 }
 
 /// The selector and the template of a ReplicaSet, or of a Deployment that makes some.
-pub fn check_selected_template(errors: &mut ErrorList, spec: &Map, old: Option<&Object>) {
+pub fn check_selected_template(errors: &mut ErrorList, ctx: &Context, spec: &Map, old: Option<&Object>) {
     let path = Path::new("spec");
     let selector = spec.map("selector");
     if check_selector(errors, &path.child("selector"), selector, "deployment") {
-        let options = PodOptions::of_templates(spec.field("template"), old.and_then(|old| old.at("/spec/template")));
+        let options = PodOptions::of_templates(ctx, spec.field("template"), old.and_then(|old| old.at("/spec/template")));
         check_replica_template(errors, &path.child("template"), spec, &options);
     } else {
         let shown = selector.cloned().unwrap_or_default();

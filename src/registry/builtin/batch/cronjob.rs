@@ -27,8 +27,8 @@ impl Strategy for CronJobs {
         default_pods(part_or_new(part_or_new(spec, "jobTemplate"), "spec"));
     }
 
-    fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = check_spec(object, None);
+    fn validate(&self, ctx: &Context, object: &Object) -> ErrorList {
+        let mut errors = check_spec(ctx, object, None);
         if object.name().len() > NAME_MAX {
             let path = Path::new("metadata").child("name");
             errors.push(FieldError::invalid(&path, object.name(), format!("must be no more than {NAME_MAX} characters")));
@@ -36,8 +36,8 @@ impl Strategy for CronJobs {
         errors
     }
 
-    fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
-        if sub == Subresource::Status { ErrorList::new() } else { check_spec(object, Some(old)) }
+    fn validate_update(&self, ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+        if sub == Subresource::Status { ErrorList::new() } else { check_spec(ctx, object, Some(old)) }
     }
 
     fn warnings(&self, object: &Object, old: Option<&Object>) -> Vec<String> {
@@ -60,7 +60,7 @@ impl Strategy for CronJobs {
     }
 }
 
-fn check_spec(object: &Object, old: Option<&Object>) -> ErrorList {
+fn check_spec(ctx: &Context, object: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
@@ -76,7 +76,7 @@ fn check_spec(object: &Object, old: Option<&Object>) -> ErrorList {
     required_one_of(&mut errors, &path.child("concurrencyPolicy"), policy, &["Allow", "Forbid", "Replace"]);
     let template = |spec: &Map| spec.map("jobTemplate").and_then(|template| template.map("spec")).cloned();
     let (job, old_job) = (template(spec).unwrap_or_default(), before.and_then(template).unwrap_or_default());
-    let options = PodOptions::of_templates(job.field("template"), old_job.field("template"));
+    let options = PodOptions::of_templates(ctx, job.field("template"), old_job.field("template"));
     check_job_template(&mut errors, &path.child("jobTemplate").child("spec"), &job, &options);
     for key in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
         not_negative(&mut errors, &path.child(key), spec.int(key).unwrap_or(0));

@@ -59,20 +59,20 @@ impl Strategy for Jobs {
         }
     }
 
-    fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
+    fn validate(&self, ctx: &Context, object: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        check_job(&mut errors, object, None);
+        check_job(&mut errors, ctx, object, None);
         errors
     }
 
-    fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
         if sub == Subresource::Status {
             check_status_update(&mut errors, object, old);
             return errors;
         }
-        check_job(&mut errors, object, Some(old));
-        check_spec_and_selector(&mut errors, object, Some(old));
+        check_job(&mut errors, ctx, object, Some(old));
+        check_spec_and_selector(&mut errors, ctx, object, Some(old));
         check_unchanged(&mut errors, object, old);
         errors
     }
@@ -142,9 +142,9 @@ fn generate_selector(object: &mut Object) {
     wanted.entry(CONTROLLER_UID).or_insert_with(|| uid.into());
 }
 
-fn check_job(errors: &mut ErrorList, object: &Object, old: Option<&Object>) {
+fn check_job(errors: &mut ErrorList, ctx: &Context, object: &Object, old: Option<&Object>) {
     check_generated_selector(errors, object, old);
-    check_spec_and_selector(errors, object, old);
+    check_spec_and_selector(errors, ctx, object, old);
     let completions = object.i64_at("/spec/completions").unwrap_or(0);
     if object.str_at("/spec/completionMode") == "Indexed" && completions > 0 {
         let last = format!("{}-{}", object.name(), completions - 1);
@@ -196,11 +196,11 @@ fn is_usable(selector: &Map) -> bool {
     errors.is_empty()
 }
 
-fn check_spec_and_selector(errors: &mut ErrorList, object: &Object, old: Option<&Object>) {
+fn check_spec_and_selector(errors: &mut ErrorList, ctx: &Context, object: &Object, old: Option<&Object>) {
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
     let path = Path::new("spec");
-    let mut options = PodOptions::of_templates(spec.field("template"), old.and_then(|old| old.at("/spec/template")));
+    let mut options = PodOptions::of_templates(ctx, spec.field("template"), old.and_then(|old| old.at("/spec/template")));
     let before = old.and_then(|old| old.at("/spec/selector")).and_then(Value::as_object);
     options.allow_invalid_selector_values |= requirement_has_invalid_value(before);
     check_job_spec(errors, &path, spec, &options);

@@ -15,12 +15,12 @@ impl Strategy for PodTemplates {
         default_template(part_or_new(object, "template"));
     }
 
-    fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        check(object, None)
+    fn validate(&self, ctx: &Context, object: &Object) -> ErrorList {
+        check(ctx, object, None)
     }
 
-    fn validate_update(&self, _ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
-        check(object, Some(old))
+    fn validate_update(&self, ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+        check(ctx, object, Some(old))
     }
 
     fn warnings(&self, object: &Object, old: Option<&Object>) -> Vec<String> {
@@ -31,10 +31,10 @@ impl Strategy for PodTemplates {
     }
 }
 
-fn check(object: &Object, old: Option<&Object>) -> ErrorList {
+fn check(ctx: &Context, object: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let empty = Map::new();
-    let options = PodOptions::of_templates(object.field("template"), old.and_then(|old| old.field("template")));
+    let options = PodOptions::of_templates(ctx, object.field("template"), old.and_then(|old| old.field("template")));
     validate_template(&mut errors, &Path::new("template"), object.map("template").unwrap_or(&empty), &options);
     errors
 }

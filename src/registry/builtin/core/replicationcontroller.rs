@@ -27,13 +27,13 @@ impl Strategy for ReplicationControllers {
         }
     }
 
-    fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        check_spec(object, None)
+    fn validate(&self, ctx: &Context, object: &Object) -> ErrorList {
+        check_spec(ctx, object, None)
     }
 
-    fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
         if sub != Subresource::Status {
-            return check_spec(object, Some(old));
+            return check_spec(ctx, object, Some(old));
         }
         let mut errors = ErrorList::new();
         let Some(status) = object.map("status") else { return errors };
@@ -66,7 +66,7 @@ impl Strategy for ReplicationControllers {
     }
 }
 
-fn check_spec(object: &Object, old: Option<&Object>) -> ErrorList {
+fn check_spec(ctx: &Context, object: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
@@ -88,7 +88,7 @@ fn check_spec(object: &Object, old: Option<&Object>) -> ErrorList {
         let shown = labels.filter(|labels| !labels.is_empty()).map_or(Value::Null, |labels| Value::Object(labels.clone()));
         errors.push(FieldError::invalid(&path.child("metadata").child("labels"), shown, "`selector` does not match template `labels`"));
     }
-    let options = PodOptions::of_templates(spec.field("template"), old.and_then(|old| old.at("/spec/template")));
+    let options = PodOptions::of_templates(ctx, spec.field("template"), old.and_then(|old| old.at("/spec/template")));
     validate_template(&mut errors, &path, template, &options);
     let pod = template.map("spec").unwrap_or(&empty);
     if pod.str("restartPolicy") != "Always" {

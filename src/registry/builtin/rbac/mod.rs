@@ -194,7 +194,7 @@ mod tests {
 
     fn check(strategy: &dyn Strategy, value: Value, old: Option<Value>) -> Vec<String> {
         let user = User::default();
-        let ctx = Context { now: jiff::Timestamp::UNIX_EPOCH, user: &user };
+        let ctx = Context { now: jiff::Timestamp::UNIX_EPOCH, user: &user, allow_privileged: false };
         let mut new = object(value);
         strategy.default(&mut new);
         let errors = match old {

@@ -172,7 +172,7 @@ fn check_common(errors: &mut ErrorList, path: &Path, container: &Map, pod: &PodS
     }
     check_resize_policy(errors, path, container.list("resizePolicy"), pod);
     if let Some(context) = container.map("securityContext") {
-        check_container_security(errors, &path.child("securityContext"), context, pod.host_users);
+        check_container_security(errors, &path.child("securityContext"), context, pod);
     }
 }
 

@@ -112,8 +112,8 @@ impl Strategy for Pods {
         annotations::app_armor_of_annotations(object).into_iter().map(say).collect()
     }
 
-    fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let options = PodOptions::of_pods(None);
+    fn validate(&self, ctx: &Context, object: &Object) -> ErrorList {
+        let options = PodOptions::of_pods(ctx, None);
         let mut errors = check_pod(object, &options);
         let path = Path::new("spec");
         let empty = Map::new();
@@ -129,12 +129,12 @@ impl Strategy for Pods {
         errors
     }
 
-    fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
         match sub {
-            Subresource::Main => update::check_update(object, old),
-            Subresource::Status => update::check_status_update(object, old),
-            Subresource::Other("ephemeralcontainers") => update::check_ephemeral_update(object, old),
-            Subresource::Other("resize") => update::check_resize(object, old),
+            Subresource::Main => update::check_update(ctx, object, old),
+            Subresource::Status => update::check_status_update(ctx, object, old),
+            Subresource::Other("ephemeralcontainers") => update::check_ephemeral_update(ctx, object, old),
+            Subresource::Other("resize") => update::check_resize(ctx, object, old),
             Subresource::Other(_) => ErrorList::new(),
         }
     }

@@ -3,6 +3,7 @@
 use super::annotations::{DELETION_COST, is_deletion_cost};
 use super::windows::each_container;
 use crate::meta::{ErrorList, Map, Path, Value, names};
+use crate::registry::Context;
 use crate::registry::builtin::core::resources::{is_divisible, is_huge_page};
 use crate::registry::validation::{Fields, SelectorOptions, requirement_has_invalid_value, validate_label_selector};
 
@@ -24,17 +25,20 @@ pub struct PodOptions {
     pub allow_invalid_deletion_cost: bool,
     /// The pod is an object of its own, not a template.
     pub is_pod: bool,
+    /// Containers may be privileged (`--allow-privileged`).
+    pub allow_privileged: bool,
 }
 
 impl PodOptions {
     /// The options for a template that replaces an `old` one.
-    pub fn of_templates(_new: Option<&Value>, old: Option<&Value>) -> Self {
-        old.and_then(Value::as_object).map_or_else(Self::default, Self::of_old)
+    pub fn of_templates(ctx: &Context, _new: Option<&Value>, old: Option<&Value>) -> Self {
+        let lenient = old.and_then(Value::as_object).map_or_else(Self::default, Self::of_old);
+        Self { allow_privileged: ctx.allow_privileged, ..lenient }
     }
 
     /// The options for a pod that replaces an `old` one.
-    pub fn of_pods(old: Option<&Map>) -> Self {
-        Self { is_pod: true, ..old.map_or_else(Self::default, Self::of_old) }
+    pub fn of_pods(ctx: &Context, old: Option<&Map>) -> Self {
+        Self { is_pod: true, allow_privileged: ctx.allow_privileged, ..old.map_or_else(Self::default, Self::of_old) }
     }
 
     /// What the old pod or template (a struct of metadata and spec) has, the new one may have too.
@@ -53,6 +57,7 @@ impl PodOptions {
             allow_indivisible_huge_pages: has_indivisible_huge_pages(spec),
             allow_invalid_deletion_cost: cost.is_some_and(|cost| !is_deletion_cost(cost)),
             is_pod: false,
+            allow_privileged: false,
         }
     }
 }

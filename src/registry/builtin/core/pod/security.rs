@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::paths::check_descending;
+use super::spec::PodScope;
 use super::windows::check_windows_options;
 use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
 use crate::registry::builtin::core::internal;
@@ -14,15 +15,18 @@ const SYSCTL_FORM: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a
 /// The longest path that Linux takes, less its end.
 const APP_ARMOR_MAX: usize = 4095;
 
-/// Checks the security context of a container. `host_users` says that the pod has the host's users.
-pub fn check_container_security(errors: &mut ErrorList, path: &Path, context: &Map, host_users: bool) {
+/// Checks the security context of a container.
+pub fn check_container_security(errors: &mut ErrorList, path: &Path, context: &Map, pod: &PodScope) {
+    if context.flag("privileged") && !pod.options.allow_privileged {
+        errors.push(FieldError::forbidden(&path.child("privileged"), "disallowed by cluster policy"));
+    }
     check_ids(errors, path, context, &["runAsUser", "runAsGroup"]);
     if let Some(mount) = context.opt_str("procMount") {
         let path = path.child("procMount");
         if !matches!(mount, "Default" | "Unmasked") {
             errors.push(FieldError::not_supported(&path, mount, &["Default", "Unmasked"]));
         }
-        if host_users && mount == "Unmasked" {
+        if pod.host_users && mount == "Unmasked" {
             errors.push(FieldError::invalid(&path, mount, "`hostUsers` must be false to use `Unmasked`"));
         }
     }

@@ -6,6 +6,7 @@ use super::level::qos_class;
 use super::scheduling::check_tolerations;
 use super::{PodOptions, check_pod};
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
+use crate::registry::Context;
 use crate::registry::builtin::core::internal;
 use crate::registry::validation::{Fields, same};
 
@@ -29,8 +30,8 @@ pub fn check_annotation_update(errors: &mut ErrorList, object: &Object, old: &Ob
 }
 
 /// Checks an update of the pod itself.
-pub fn check_update(object: &Object, old: &Object) -> ErrorList {
-    let options = PodOptions::of_pods(Some(old));
+pub fn check_update(ctx: &Context, object: &Object, old: &Object) -> ErrorList {
+    let options = PodOptions::of_pods(ctx, Some(old));
     let mut errors = check_pod(object, &options);
     check_annotation_update(&mut errors, object, old, &options);
     let path = Path::new("spec");
@@ -209,8 +210,8 @@ fn about_whole(detail: &str) -> ErrorList {
 }
 
 /// Checks an update of the ephemeral containers: there may only be more of them.
-pub fn check_ephemeral_update(object: &Object, old: &Object) -> ErrorList {
-    let options = PodOptions::of_pods(Some(old));
+pub fn check_ephemeral_update(ctx: &Context, object: &Object, old: &Object) -> ErrorList {
+    let options = PodOptions::of_pods(ctx, Some(old));
     let mut errors = check_pod(object, &options);
     check_annotation_update(&mut errors, object, old, &options);
     if old.annotations().is_some_and(|annotations| annotations.contains_key(MIRROR)) {
@@ -237,8 +238,8 @@ pub fn check_ephemeral_update(object: &Object, old: &Object) -> ErrorList {
 }
 
 /// Checks an update of resources: CPU and memory of containers, and of the pod as a whole.
-pub fn check_resize(object: &Object, old: &Object) -> ErrorList {
-    let options = PodOptions::of_pods(Some(old));
+pub fn check_resize(ctx: &Context, object: &Object, old: &Object) -> ErrorList {
+    let options = PodOptions::of_pods(ctx, Some(old));
     let mut errors = check_pod(object, &options);
     if old.annotations().is_some_and(|annotations| annotations.contains_key(MIRROR)) {
         return about_whole("static pods cannot be resized");
@@ -370,9 +371,9 @@ fn restore_compute(holder: &mut Map, old: &Map) {
 }
 
 /// Checks an update of the status.
-pub fn check_status_update(object: &Object, old: &Object) -> ErrorList {
+pub fn check_status_update(ctx: &Context, object: &Object, old: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    check_annotation_update(&mut errors, object, old, &PodOptions::of_pods(Some(old)));
+    check_annotation_update(&mut errors, object, old, &PodOptions::of_pods(ctx, Some(old)));
     super::status::check_status(&mut errors, object, old);
     errors
 }

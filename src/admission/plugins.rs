@@ -1,0 +1,135 @@
+//! Every admission plugin that kube-apiserver v1.36 knows, in the order in which they run (`pkg/kubeapiserver/options/plugins.go`),
+//! and what this server does with each. There is no other list.
+
+use std::sync::Arc;
+
+use super::{
+    Objects, Plugin, Settings, certificates, deny, ingress_class, limit_ranger, namespace_lifecycle, namespaces, node_restriction, pods,
+    priority, quota, runtime_class, service_account, storage, taints,
+};
+use crate::auth::authz::Authorizer;
+
+/// What plugins are made of.
+pub struct Parts<'a> {
+    pub objects: &'a Arc<dyn Objects>,
+    pub authorizer: &'a Arc<dyn Authorizer>,
+    pub settings: &'a Settings,
+}
+
+/// What this server does with a plugin.
+#[derive(Clone, Copy)]
+pub enum Support {
+    /// Runs it.
+    Runs(fn(&Parts<'_>) -> Box<dyn Plugin>),
+    /// Has no code for it, and needs none: upstream's never changes or refuses anything that can be asked of this server. The text says why.
+    Inert(&'static str),
+    /// Cannot run it. Naming it is an error; where it is on by default, the log says at start that it is absent. The text says what
+    /// is therefore not enforced.
+    Missing(&'static str),
+}
+
+/// One plugin.
+pub struct Entry {
+    pub name: &'static str,
+    /// Whether kube-apiserver runs it where no flag names it.
+    pub by_default: bool,
+    pub support: Support,
+}
+
+const fn default(name: &'static str, support: Support) -> Entry {
+    Entry { name, by_default: true, support }
+}
+
+const fn optional(name: &'static str, support: Support) -> Entry {
+    Entry { name, by_default: false, support }
+}
+
+/// The plugin of that name.
+pub fn find(name: &str) -> Option<&'static Entry> {
+    PLUGINS.iter().find(|plugin| plugin.name == name)
+}
+
+use Support::{Inert, Missing, Runs};
+
+/// In the order in which they run.
+#[rustfmt::skip]
+pub const PLUGINS: &[Entry] = &[
+    optional("AlwaysAdmit", Inert("it lets everything through")),
+    optional("NamespaceAutoProvision", Runs(|parts| Box::new(namespaces::NamespaceAutoProvision(parts.objects.clone())))),
+    default("NamespaceLifecycle", Runs(|parts| Box::new(namespace_lifecycle::NamespaceLifecycle(parts.objects.clone())))),
+    optional("NamespaceExists", Runs(|parts| Box::new(namespaces::NamespaceExists(parts.objects.clone())))),
+    optional("LimitPodHardAntiAffinityTopology", Runs(|_| Box::new(pods::LimitPodHardAntiAffinityTopology))),
+    default("LimitRanger", Runs(|parts| Box::new(limit_ranger::LimitRanger(parts.objects.clone())))),
+    default("ServiceAccount", Runs(|parts| Box::new(service_account::ServiceAccount(parts.objects.clone())))),
+    optional("NodeRestriction", Runs(|parts| Box::new(node_restriction::NodeRestriction { objects: parts.objects.clone(), authorizer: parts.authorizer.clone() }))),
+    default("TaintNodesByCondition", Runs(|_| Box::new(taints::TaintNodesByCondition))),
+    optional("AlwaysPullImages", Runs(|_| Box::new(pods::AlwaysPullImages))),
+    optional("ImagePolicyWebhook", Missing("no webhook is asked about images")),
+    default("PodSecurity", Missing("the pod-security.kubernetes.io labels of namespaces are not enforced")),
+    optional("PodNodeSelector", Missing("node selectors of namespaces are not enforced")),
+    default("Priority", Runs(|parts| Box::new(priority::Priority(parts.objects.clone())))),
+    default("DefaultTolerationSeconds", Runs(|parts| Box::new(taints::DefaultTolerationSeconds::new(parts.settings)))),
+    optional("PodTolerationRestriction", Missing("tolerations of namespaces are not enforced")),
+    optional("EventRateLimit", Missing("events are not limited")),
+    optional("ExtendedResourceToleration", Runs(|_| Box::new(pods::ExtendedResourceToleration))),
+    default("DefaultStorageClass", Runs(|parts| Box::new(storage::DefaultStorageClass(parts.objects.clone())))),
+    default("StorageObjectInUseProtection", Runs(|_| Box::new(storage::StorageObjectInUseProtection))),
+    default("PodGroupProtection", Inert(NO_WORKLOADS)),
+    optional("OwnerReferencesPermissionEnforcement", Missing("who names an owner need not be allowed to delete it")),
+    default("PersistentVolumeClaimResize", Runs(|parts| Box::new(storage::PersistentVolumeClaimResize(parts.objects.clone())))),
+    default("RuntimeClass", Runs(|parts| Box::new(runtime_class::RuntimeClass(parts.objects.clone())))),
+    default("CertificateApproval", Runs(|parts| Box::new(certificates::CertificateApproval(parts.authorizer.clone())))),
+    default("CertificateSigning", Runs(|parts| Box::new(certificates::CertificateSigning(parts.authorizer.clone())))),
+    default("ClusterTrustBundleAttest", Inert("cluster trust bundles are not served (certificates.k8s.io/v1 has none)")),
+    default("CertificateSubjectRestriction", Runs(|_| Box::new(certificates::CertificateSubjectRestriction))),
+    default("DefaultIngressClass", Runs(|parts| Box::new(ingress_class::DefaultIngressClass(parts.objects.clone())))),
+    optional("DenyServiceExternalIPs", Runs(|_| Box::new(deny::DenyServiceExternalIPs))),
+    default("PodTopologyLabels", Missing("pods do not get the topology labels of their nodes")),
+    default("PodGroupWorkloadExists", Inert(NO_WORKLOADS)),
+    default("NodeDeclaredFeatureValidator", Missing("pods are not checked against the features that their nodes declare")),
+    default("JobValidation", Inert(NO_WORKLOADS)),
+    default("PodResizeValidator", Missing("resizes of pods are not checked against what their nodes have")),
+    // What is new goes above; these come last.
+    default("MutatingAdmissionPolicy", Missing("mutating policies are not applied")),
+    default("MutatingAdmissionWebhook", Missing("mutating webhooks are not called")),
+    default("ValidatingAdmissionPolicy", Missing("validating policies are not enforced")),
+    default("ValidatingAdmissionWebhook", Missing("validating webhooks are not called")),
+    // Only what everybody else lets pass is counted.
+    default("ResourceQuota", Runs(|parts| Box::new(quota::ResourceQuota::new(parts.objects.clone())))),
+    optional("AlwaysDeny", Runs(|_| Box::new(deny::AlwaysDeny))),
+];
+
+const NO_WORKLOADS: &str = "workloads and pod groups are not served (GenericWorkload and WorkloadWithJob are off)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::authz::AlwaysDeny;
+
+    struct Nothing;
+
+    #[async_trait::async_trait]
+    impl Objects for Nothing {
+        async fn get(&self, _: &crate::meta::Gvr, _: &str, _: &str) -> crate::meta::status::Result<Option<Arc<crate::meta::Object>>> {
+            Ok(None)
+        }
+        async fn list(&self, _: &crate::meta::Gvr, _: &str) -> crate::meta::status::Result<Vec<Arc<crate::meta::Object>>> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn every_plugin_is_listed_once_under_the_name_that_it_has() {
+        let (objects, authorizer): (Arc<dyn Objects>, Arc<dyn Authorizer>) = (Arc::new(Nothing), Arc::new(AlwaysDeny));
+        let parts = Parts { objects: &objects, authorizer: &authorizer, settings: &Settings::default() };
+        let mut names = std::collections::BTreeSet::new();
+        for plugin in PLUGINS {
+            assert!(names.insert(plugin.name), "{} comes twice", plugin.name);
+            if let Runs(build) = plugin.support {
+                assert_eq!(build(&parts).name(), plugin.name);
+            }
+        }
+        assert_eq!(PLUGINS.len(), 41);
+        assert_eq!(PLUGINS.iter().filter(|plugin| plugin.by_default).count(), 27);
+    }
+}

@@ -1,0 +1,418 @@
+//! What is accepted has its effect, or is refused, or whoever asked is told that it has none.
+
+use serde_json::{Value, json};
+
+use super::support::{Store, TestServer};
+use super::{ask, both, start};
+
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// The Warning headers of an answer.
+fn warnings(answer: &super::Answer) -> Vec<String> {
+    answer.headers.get_all("warning").iter().map(|value| value.to_str().unwrap().to_owned()).collect()
+}
+
+fn message(answer: &(u16, Value)) -> (u16, &str) {
+    (answer.0, answer.1["message"].as_str().unwrap_or_default())
+}
+
+/// A server on the embedded store with these flags, and the folder that it needs.
+async fn embedded(flags: &[&str]) -> (tempfile::TempDir, TestServer) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(folder.path(), Store::Embedded, flags).await;
+    (folder, server)
+}
+
+/// What a server says that does not start with these flags.
+async fn refusal(flags: &[&str]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let mut process = TestServer::run(folder.path(), &flags.iter().map(|flag| (*flag).to_owned()).collect::<Vec<_>>());
+    assert!(!process.ends().await, "{flags:?} was accepted");
+    process.log()
+}
+
+/// A kind `widgets.example.com` whose versions v1 and v2 call the same field otherwise, with `storage` stored.
+fn widgets(storage: &str) -> Value {
+    let version = |name: &str, field: &str| {
+        json!({"name": name, "served": true, "storage": name == storage, "schema": {"openAPIV3Schema": {
+            "type": "object", "properties": {"spec": {"type": "object", "properties": {field: {"type": "string"}}}},
+        }}})
+    };
+    let client = json!({"url": "https://127.0.0.1:1/convert"});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+            "versions": [version("v1", "before"), version("v2", "after")],
+            "conversion": {"strategy": "Webhook", "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}},
+        },
+    })
+}
+
+fn widget(version: &str, name: &str, spec: Value) -> Value {
+    json!({"apiVersion": format!("example.com/{version}"), "kind": "Widget", "metadata": {"name": name}, "spec": spec})
+}
+
+fn widgets_in(version: &str) -> String {
+    format!("/apis/example.com/{version}/namespaces/default/widgets")
+}
+
+/// Waits until a custom resource is served: its definition is answered before.
+async fn served(server: &TestServer, path: &str) {
+    let begun = std::time::Instant::now();
+    while ask("GET", path).status(server).await == 404 {
+        assert!(begun.elapsed() < super::PATIENCE, "{path} is not served");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}
+
+/// Refused as kube-apiserver refuses where the webhook cannot be reached.
+fn assert_unconverted(answer: &(u16, Value), from: &str) {
+    let want = format!("conversion webhook for example.com/{from}, Kind=Widget failed: ");
+    assert!(answer.0 == 500 && message(answer).1.contains(&want), "{answer:?}");
+}
+
+/// Without the webhook a field that the other version calls otherwise would be gone.
+#[tokio::test]
+async fn nothing_is_lost_between_versions_that_only_a_webhook_converts() {
+    both(&[], async |server| {
+        let made = ask("POST", CRDS).json(&widgets("v1")).send(server).await;
+        assert_eq!(made.status, 201);
+        assert!(warnings(&made).iter().any(|one| one.contains("conversion webhooks are not called")), "{:?}", warnings(&made));
+        let (v1, v2) = (widgets_in("v1"), widgets_in("v2"));
+        let (one, other) = (format!("{v1}/a"), format!("{v2}/a"));
+        served(server, &v1).await;
+        assert_eq!(ask("POST", &v1).json(&widget("v1", "a", json!({"before": "kept"}))).status(server).await, 201);
+
+        assert_unconverted(&ask("GET", &other).answer(server).await, "v1");
+        assert_unconverted(&ask("GET", &v2).answer(server).await, "v1");
+        assert_unconverted(&ask("GET", &format!("{v2}?watch=1&timeoutSeconds=1")).answer(server).await, "v1");
+        let body = widget("v2", "a", json!({"after": "new"}));
+        assert_unconverted(&ask("PUT", &other).json(&body).answer(server).await, "v1");
+        let merge = ask("PATCH", &other).body("application/merge-patch+json", r#"{"spec":{"after":"new"}}"#);
+        assert_unconverted(&merge.answer(server).await, "v1");
+        let apply = format!("{other}?fieldManager=m&force=true");
+        assert_unconverted(&ask("PATCH", &apply).body("application/apply-patch+yaml", body.to_string()).answer(server).await, "v1");
+        assert_unconverted(&ask("DELETE", &other).answer(server).await, "v1");
+        assert_unconverted(&ask("DELETE", &v2).answer(server).await, "v1");
+        assert_unconverted(&ask("POST", &v2).json(&widget("v2", "b", json!({"after": "new"}))).answer(server).await, "v2");
+        assert_unconverted(&ask("POST", &format!("{v2}?dryRun=All")).json(&widget("v2", "b", json!({}))).answer(server).await, "v2");
+
+        let (status, list) = ask("GET", &v1).answer(server).await;
+        assert_eq!((status, list["items"].as_array().unwrap().len()), (200, 1));
+        assert_eq!(list["items"][0]["spec"], json!({"before": "kept"}));
+
+        // What is stored in an older version stays what it is until it is converted.
+        let (_, definition) = ask("GET", &format!("{CRDS}/widgets.example.com")).answer(server).await;
+        let mut moved = widgets("v2");
+        moved["metadata"]["resourceVersion"] = definition["metadata"]["resourceVersion"].clone();
+        assert_eq!(ask("PUT", &format!("{CRDS}/widgets.example.com")).json(&moved).status(server).await, 200);
+        assert_eq!(ask("POST", &v2).json(&widget("v2", "c", json!({"after": "new"}))).status(server).await, 201);
+        assert_unconverted(&ask("GET", &other).answer(server).await, "v1");
+        assert_unconverted(&ask("GET", &v2).answer(server).await, "v1");
+        assert_unconverted(&ask("GET", &format!("{v1}/c")).answer(server).await, "v2");
+        let (status, old) = ask("GET", &one).answer(server).await;
+        assert_eq!((status, &old["spec"]), (200, &json!({"before": "kept"})));
+        assert_unconverted(
+            &ask("PATCH", &one).body("application/merge-patch+json", r#"{"spec":{"before":"x"}}"#).answer(server).await,
+            "v1",
+        );
+        assert_eq!(ask("GET", &format!("{v2}/c")).answer(server).await.1["spec"], json!({"after": "new"}));
+    })
+    .await;
+}
+
+/// A Warning for each object that demands something that does not happen, and none for those that demand nothing.
+#[tokio::test]
+async fn whoever_writes_what_is_not_enforced_is_told() {
+    let hook = json!({
+        "name": "a.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None", "clientConfig": {"url": "https://127.0.0.1:1/"},
+    });
+    let registration = |kind: &str, more: Value| {
+        let mut object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "a"}});
+        object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        object
+    };
+    let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]);
+    let flow = "flowcontrol.apiserver.k8s.io";
+    let level = json!({"type": "Limited", "limited": {"nominalConcurrencyShares": 1, "limitResponse": {"type": "Reject"}}});
+    let mut ruled = widgets("v1");
+    ruled["spec"]["conversion"] = json!({"strategy": "None"});
+    ruled["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] = json!([{"rule": "has(self.spec)"}]);
+    let namespace = |level: &str| {
+        let labels = json!({"pod-security.kubernetes.io/enforce": level});
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": format!("of-{level}"), "labels": labels}})
+    };
+    let service = json!({"group": "metrics.k8s.io", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1,
+        "insecureSkipTLSVerify": true, "service": {"name": "a", "namespace": "default"}});
+    let admission = "/apis/admissionregistration.k8s.io/v1";
+    let objects = [
+        (
+            format!("{admission}/validatingwebhookconfigurations"),
+            registration("ValidatingWebhookConfiguration", json!({"webhooks": [hook]})),
+            true,
+        ),
+        (
+            format!("{admission}/mutatingwebhookconfigurations"),
+            registration("MutatingWebhookConfiguration", json!({"webhooks": []})),
+            false,
+        ),
+        (
+            format!("{admission}/validatingadmissionpolicies"),
+            registration(
+                "ValidatingAdmissionPolicy",
+                json!({"spec": {
+                    "matchConstraints": {"resourceRules": rules}, "validations": [{"expression": "false"}],
+                }}),
+            ),
+            true,
+        ),
+        (
+            format!("{admission}/validatingadmissionpolicybindings"),
+            registration("ValidatingAdmissionPolicyBinding", json!({"spec": {"policyName": "a", "validationActions": ["Deny"]}})),
+            true,
+        ),
+        (
+            format!("/apis/{flow}/v1/prioritylevelconfigurations"),
+            json!({"apiVersion": format!("{flow}/v1"), "kind": "PriorityLevelConfiguration", "metadata": {"name": "a"}, "spec": level}),
+            true,
+        ),
+        (
+            format!("/apis/{flow}/v1/flowschemas"),
+            json!({"apiVersion": format!("{flow}/v1"), "kind": "FlowSchema", "metadata": {"name": "a"},
+                "spec": {"priorityLevelConfiguration": {"name": "a"}, "matchingPrecedence": 1000}}),
+            true,
+        ),
+        (
+            "/apis/apiregistration.k8s.io/v1/apiservices".to_owned(),
+            json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.metrics.k8s.io"}, "spec": service}),
+            true,
+        ),
+        (CRDS.to_owned(), ruled, true),
+        ("/api/v1/namespaces".to_owned(), namespace("restricted"), true),
+        ("/api/v1/namespaces".to_owned(), namespace("privileged"), false),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = start(folder.path(), Store::Embedded, &[]).await;
+    for (path, object, told) in &objects {
+        for path in [format!("{path}?dryRun=All"), path.clone()] {
+            let made = ask("POST", &path).json(object).send(&server).await;
+            assert_eq!(made.status, 201, "{path}: {:?}", made.body);
+            let text = format!("{} \\\"", object["kind"].as_str().unwrap());
+            let said = warnings(&made).iter().filter(|one| one.contains(" is stored but not enforced by this server: ")).count();
+            assert_eq!(said, usize::from(*told), "{path} {text}: {:?}", warnings(&made));
+        }
+        let name = format!("{path}/{}", object["metadata"]["name"].as_str().unwrap());
+        let (merge, labels) = ("application/merge-patch+json", r#"{"metadata":{"labels":{"touched":"yes"}}}"#);
+        let touched = ask("PATCH", &name).body(merge, labels).send(&server).await;
+        assert_eq!((touched.status, warnings(&touched)), (200, Vec::<String>::new()), "{name}");
+    }
+    let level = ask("PATCH", "/api/v1/namespaces/of-privileged")
+        .body("application/merge-patch+json", r#"{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"baseline"}}}"#);
+    assert_eq!(warnings(&level.send(&server).await).len(), 1);
+
+    // The next server finds them all there, and says so.
+    server.terminate().await;
+    let server = start(folder.path(), Store::Embedded, &[]).await;
+    let log = server.log();
+    for (path, object, told) in objects.iter().filter(|(_, _, told)| *told) {
+        let (kind, name) = (object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap());
+        let line = format!("{kind} \"{name}\" is stored but not enforced by this server: ");
+        assert_eq!(log.lines().any(|one| one.contains("WARN") && one.contains(&line)), *told, "{path}:\n{log}");
+    }
+    assert!(!log.contains("system-leader-election"), "{log}");
+}
+
+fn pod(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+}
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+async fn account(server: &TestServer) {
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    let made = ask("POST", "/api/v1/namespaces/default/serviceaccounts").json(&account).status(server).await;
+    assert!(matches!(made, 201 | 409), "{made}");
+}
+
+#[tokio::test]
+async fn privileged_containers_need_the_flag() {
+    let spec = |list: &str| {
+        let container = json!({"name": "c", "image": "i", "securityContext": {"privileged": true}});
+        let mut spec = json!({"containers": [{"name": "d", "image": "i"}]});
+        spec[list] = json!([container]);
+        spec
+    };
+    let template = |spec: Value| json!({"metadata": {"labels": {"a": "b"}}, "spec": spec});
+    let selector = json!({"matchLabels": {"a": "b"}});
+    let once = |mut spec: Value| {
+        spec["restartPolicy"] = json!("Never");
+        spec
+    };
+    let apps = "/apis/apps/v1/namespaces/default";
+    let object =
+        |version: &str, kind: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": spec});
+    let main = spec("containers");
+    let cases = |spec: Value| {
+        let (pods, jobs) = (template(spec.clone()), template(once(spec.clone())));
+        [
+            (PODS.to_owned(), pod("x", spec), "spec"),
+            (
+                format!("{apps}/deployments"),
+                object("apps/v1", "Deployment", json!({"selector": selector, "template": pods})),
+                "spec.template.spec",
+            ),
+            (
+                format!("{apps}/replicasets"),
+                object("apps/v1", "ReplicaSet", json!({"selector": selector, "template": pods})),
+                "spec.template.spec",
+            ),
+            (
+                format!("{apps}/daemonsets"),
+                object("apps/v1", "DaemonSet", json!({"selector": selector, "template": pods})),
+                "spec.template.spec",
+            ),
+            (
+                format!("{apps}/statefulsets"),
+                object("apps/v1", "StatefulSet", json!({"selector": selector, "template": pods, "serviceName": "s"})),
+                "spec.template.spec",
+            ),
+            (
+                "/apis/batch/v1/namespaces/default/jobs".to_owned(),
+                object("batch/v1", "Job", json!({"template": jobs})),
+                "spec.template.spec",
+            ),
+            (
+                "/apis/batch/v1/namespaces/default/cronjobs".to_owned(),
+                object("batch/v1", "CronJob", json!({"schedule": "* * * * *", "jobTemplate": {"spec": {"template": jobs}}})),
+                "spec.jobTemplate.spec.template.spec",
+            ),
+            (
+                "/api/v1/namespaces/default/replicationcontrollers".to_owned(),
+                object("v1", "ReplicationController", json!({"selector": {"a": "b"}, "template": pods})),
+                "spec.template.spec",
+            ),
+            (
+                "/api/v1/namespaces/default/podtemplates".to_owned(),
+                json!({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "x"}, "template": pods}),
+                "template.spec",
+            ),
+        ]
+    };
+    let (_folder, server) = embedded(&["--allow-privileged=false"]).await;
+    account(&server).await;
+    for (path, object, at) in cases(main.clone()).into_iter().chain(cases(spec("initContainers"))) {
+        let list = if object.to_string().contains("initContainers") { "initContainers" } else { "containers" };
+        let answer = ask("POST", &path).json(&object).answer(&server).await;
+        let cause = json!([{
+            "reason": "FieldValueForbidden",
+            "message": "Forbidden: disallowed by cluster policy",
+            "field": format!("{at}.{list}[0].securityContext.privileged"),
+        }]);
+        assert_eq!((answer.0, &answer.1["details"]["causes"]), (422, &cause), "{path}");
+    }
+    // An ephemeral container is one, too; one that says no is none.
+    let unprivileged = json!({"containers": [{"name": "c", "image": "i", "securityContext": {"privileged": false}}]});
+    assert_eq!(ask("POST", PODS).json(&pod("plain", unprivileged)).status(&server).await, 201);
+    let debug = json!({"spec": {"ephemeralContainers": [{"name": "e", "image": "i", "securityContext": {"privileged": true}}]}});
+    let debug = ask("PATCH", "/api/v1/namespaces/default/pods/plain/ephemeralcontainers")
+        .body("application/strategic-merge-patch+json", debug.to_string());
+    let answer = debug.answer(&server).await;
+    assert!(answer.0 == 422 && message(&answer).1.contains("disallowed by cluster policy"), "{answer:?}");
+
+    let (_folder, server) = embedded(&["--allow-privileged=true"]).await;
+    account(&server).await;
+    for (path, object, _) in cases(main) {
+        assert_eq!(ask("POST", &path).json(&object).status(&server).await, 201, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_that_cannot_run_cannot_be_asked_for() {
+    for plugin in [
+        "PodSecurity",
+        "ValidatingAdmissionWebhook",
+        "MutatingAdmissionWebhook",
+        "ValidatingAdmissionPolicy",
+        "MutatingAdmissionPolicy",
+        "PodTopologyLabels",
+        "NodeDeclaredFeatureValidator",
+        "ImagePolicyWebhook",
+        "EventRateLimit",
+        "PodNodeSelector",
+        "PodTolerationRestriction",
+        "OwnerReferencesPermissionEnforcement",
+    ] {
+        let flag = format!("--enable-admission-plugins=NodeRestriction,{plugin}");
+        let said = refusal(&[&flag]).await;
+        let want = format!("--enable-admission-plugins={plugin} is not supported: the plugin is not implemented (");
+        assert!(said.contains(&want), "{plugin}: {said}");
+    }
+    let (_folder, server) = embedded(&["--disable-admission-plugins=PodSecurity"]).await;
+    let log = server.log();
+    let absent = |plugin: &str| log.lines().any(|line| line.contains("WARN") && line.contains(&format!("admission plugin {plugin} is on")));
+    assert!(absent("ValidatingAdmissionWebhook") && !absent("PodSecurity") && !absent("JobValidation"), "{log}");
+}
+
+#[tokio::test]
+async fn a_plugin_that_is_asked_for_runs() {
+    let plugins = "--enable-admission-plugins=AlwaysAdmit,AlwaysPullImages,DenyServiceExternalIPs,ExtendedResourceToleration,\
+                   LimitPodHardAntiAffinityTopology,NamespaceAutoProvision,NamespaceExists";
+    both(&[plugins], async |server| {
+        // The namespace comes with the first object in it, but not with a rehearsal.
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}});
+        let maps = "/api/v1/namespaces/fresh/configmaps";
+        let rehearsed = ask("POST", &format!("{maps}?dryRun=All")).json(&map).answer(server).await;
+        assert_eq!(message(&rehearsed), (404, "namespaces \"fresh\" not found"));
+        assert_eq!(ask("POST", maps).json(&map).status(server).await, 201);
+        let (status, made) = ask("GET", "/api/v1/namespaces/fresh").answer(server).await;
+        assert_eq!((status, &made["spec"]["finalizers"]), (200, &json!(["kubernetes"])));
+        let gone = ask("DELETE", "/api/v1/namespaces/none/configmaps/m").answer(server).await;
+        assert_eq!(gone.0, 404);
+
+        account(server).await;
+        let requests = json!({"requests": {"example.com/b": "1", "example.com/a": "1", "cpu": "1"}, "limits": {"example.com/b": "1", "example.com/a": "1"}});
+        let spec = json!({
+            "containers": [{"name": "c", "image": "i:1", "imagePullPolicy": "Never", "resources": requests}],
+            "volumes": [{"name": "v", "image": {"reference": "i:2", "pullPolicy": "Never"}}],
+        });
+        let (status, made) = ask("POST", PODS).json(&pod("p", spec)).answer(server).await;
+        assert_eq!(status, 201, "{made}");
+        assert_eq!(made["spec"]["containers"][0]["imagePullPolicy"], "Always");
+        assert_eq!(made["spec"]["volumes"][0]["image"]["pullPolicy"], "Always");
+        let toleration = |resource: &str| json!({"key": resource, "operator": "Exists", "effect": "NoSchedule"});
+        let tolerations = made["spec"]["tolerations"].as_array().unwrap();
+        let extended: Vec<&Value> = tolerations.iter().filter(|one| one["effect"] == "NoSchedule").collect();
+        assert_eq!(extended, [&toleration("example.com/a"), &toleration("example.com/b")]);
+
+        let term = |key: &str| {
+            let term = json!([{"topologyKey": key, "labelSelector": {"matchLabels": {"a": "b"}}}]);
+            json!({
+                "containers": [{"name": "c", "image": "i"}],
+                "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}},
+            })
+        };
+        assert_eq!(ask("POST", PODS).json(&pod("near", term("kubernetes.io/hostname"))).status(server).await, 201);
+        let far = ask("POST", PODS).json(&pod("far", term("topology.kubernetes.io/zone"))).answer(server).await;
+        let why = "pods \"far\" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey \
+                   topology.kubernetes.io/zone but only key kubernetes.io/hostname is allowed";
+        assert_eq!(message(&far), (403, why));
+
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
+            "spec": {"ports": [{"port": 80}], "externalIPs": ["192.0.2.1"]}});
+        let answer = ask("POST", "/api/v1/namespaces/default/services").json(&service).answer(server).await;
+        assert_eq!(message(&answer), (403, "services \"s\" is forbidden: Use of external IPs is denied by admission control"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn always_deny_denies() {
+    let (_folder, server) = embedded(&["--enable-admission-plugins=AlwaysDeny"]).await;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}});
+    let answer = ask("POST", "/api/v1/namespaces/default/configmaps").json(&map).answer(&server).await;
+    assert_eq!(message(&answer), (403, "configmaps \"m\" is forbidden: admission control is denying all modifications"));
+    assert_eq!(ask("DELETE", "/api/v1/namespaces/kube-public").status(&server).await, 403);
+    assert_eq!(ask("GET", "/api/v1/namespaces/kube-public").status(&server).await, 200);
+}
