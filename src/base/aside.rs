@@ -1,13 +1,41 @@
 //! Work that takes long and does not wait.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
+
+/// How many threads may do so at once, besides those that run tasks; more do it where they stand, and hold up other tasks. Each needs
+/// what it makes in memory.
+const MAX_ASIDE: usize = 16;
+
+/// Those that do.
+static ASIDE: AtomicUsize = AtomicUsize::new(0);
+
+/// One that does, until it is dropped.
+struct Place(&'static AtomicUsize);
+
+impl Place {
+    fn take(all: &'static AtomicUsize) -> Option<Self> {
+        let taken = all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| (taken < MAX_ASIDE).then_some(taken + 1));
+        taken.ok().map(|_| Self(all))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// Does something that takes long where it stands, while another thread takes over the other tasks of this one. It costs waking that
 /// thread. Where there are no threads to take over, as in most tests, or no tasks at all, it is just done.
 pub fn aside<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => block_in_place(work),
+        Ok(RuntimeFlavor::MultiThread) => match Place::take(&ASIDE) {
+            Some(_place) => block_in_place(work),
+            None => work(),
+        },
         _ => work(),
     }
 }
@@ -30,6 +58,15 @@ mod tests {
             (heard, other.await.expect("it ends"))
         });
         assert_eq!(waiting.await.expect("it ends"), (Ok(7), Ok(())));
+    }
+
+    #[test]
+    fn places_are_bounded_and_given_back() {
+        static ALL: AtomicUsize = AtomicUsize::new(0);
+        let places: Vec<_> = (0..2 * MAX_ASIDE).map_while(|_| Place::take(&ALL)).collect();
+        assert_eq!(places.len(), MAX_ASIDE);
+        drop(places);
+        assert!(Place::take(&ALL).is_some());
     }
 
     #[tokio::test]

@@ -13,11 +13,13 @@ pub mod request_info;
 pub mod respond;
 mod websocket;
 
+use std::any::Any;
 use std::sync::Arc;
 
 use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
+use tokio_util::task::TaskTracker;
 
 use crate::admission::Chain;
 use crate::auth::User;
@@ -50,6 +52,8 @@ pub struct Api {
     pub compresses: bool,
     /// When the server is about to end: watches end then.
     pub draining: Moment,
+    /// Tasks that outlive the connection's own: those of WebSockets. A shutdown waits for them.
+    pub tasks: TaskTracker,
     /// The shortest time that a watch without a timeout of its own lasts, in seconds.
     pub min_request_timeout: u64,
     /// Issues service account tokens; `None` without a signing key.
@@ -72,7 +76,12 @@ pub struct Request {
     pub user: User,
     /// The connection itself, once the answer says that protocols are switched. For one handler to take.
     pub upgrade: Mutex<Option<OnUpgrade>>,
+    /// What it holds of the server's capacity. Work that goes on when the client has gone keeps the request, and so this.
+    pub guard: Guard,
 }
+
+/// What a request holds as long as it, or a clone of this, is there.
+pub type Guard = Option<Arc<dyn Any + Send + Sync>>;
 
 impl Request {
     /// A header as text, empty where absent. A repeated header is one, joined by commas.

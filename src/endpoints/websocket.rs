@@ -1,15 +1,19 @@
 //! A stream over WebSocket (RFC 6455), each frame of it a message (apiserver `handlers/watch.go`, `apimachinery/util/httpstream/wsstream`).
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use futures::{SinkExt, Stream, StreamExt};
 use http::header::SEC_WEBSOCKET_VERSION;
 use http::header::{CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
-use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
+use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes};
+use tokio_util::task::TaskTracker;
 
 use crate::meta::Status;
 use crate::meta::status::Result;
@@ -19,6 +23,10 @@ use super::body::{self, Body};
 
 /// The largest message that a client may send: none is of use here.
 const MAX_CLIENT_MESSAGE: usize = 64 * 1024;
+/// How long a client may take to make room for a message.
+const SEND_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long it may take to answer that the stream has ended.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The version of the protocol, the only one there is.
 const VERSION: &str = "13";
 
@@ -29,13 +37,23 @@ pub fn wanted(request: &Request) -> bool {
 }
 
 /// Switches protocols and sends each frame as a message, as text if `text`, until the frames or the client end.
-pub fn stream(request: &Request, text: bool, frames: impl Stream<Item = Bytes> + Send + 'static) -> Result<Response<Body>> {
+///
+/// # Errors
+/// It is no handshake that this server knows.
+pub fn stream(
+    request: &Request,
+    tasks: &TaskTracker,
+    text: bool,
+    frames: impl Stream<Item = Bytes> + Send + 'static,
+) -> Result<Response<Body>> {
     let key = request.header(SEC_WEBSOCKET_KEY);
     let upgrade = request.upgrade.lock().take();
     let (Some(upgrade), false, VERSION) = (upgrade, key.is_empty(), request.header(SEC_WEBSOCKET_VERSION).as_str()) else {
         return Err(Status::bad_request("the request is no WebSocket handshake of version 13"));
     };
-    tokio::spawn(async move {
+    let guard = request.guard.clone();
+    tasks.spawn(async move {
+        let _guard = guard;
         match upgrade.await {
             Ok(io) => {
                 let config = WebSocketConfig::default().max_message_size(Some(MAX_CLIENT_MESSAGE));
@@ -77,7 +95,7 @@ where
                     Ok(frame) if text => Message::Text(frame),
                     _ => Message::Binary(frame),
                 };
-                if socket.send(message).await.is_err() {
+                if !matches!(timeout(SEND_TIMEOUT, socket.send(message)).await, Ok(Ok(()))) {
                     return;
                 }
             }
@@ -87,6 +105,12 @@ where
             },
         }
     }
-    // The client may be gone already.
-    let _ = socket.close(None).await;
+    // The client may be gone already, or not listen.
+    let _ = timeout(CLOSE_TIMEOUT, async {
+        socket.close(None).await?;
+        // The client answers it.
+        while let Some(Ok(_)) = socket.next().await {}
+        Ok::<_, tungstenite::Error>(())
+    })
+    .await;
 }

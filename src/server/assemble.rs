@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use super::authentication::{self, SetupError};
 use super::bootstrap::{self, FrontProxy, Params};
-use super::chain::Chain;
+use super::chain::{Chain, Goaway};
 use super::config::{AuthorizationMode, Config};
 use super::creator::RegistryCreator;
 use super::documents::Discovery;
 use super::impersonation::Impersonation;
+use super::in_flight::InFlight;
 use super::informer::{self, Follower};
 use super::keeper::Keeper;
 use super::master_leases::MasterLeases;
 use super::objects::RegistryObjects;
+use super::request_body::{MAX_ALL_BODIES, Room};
 use super::run::Parts;
 use super::tokens::Tokens;
 use crate::admission::{self, Objects, Settings};
@@ -82,6 +84,13 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper), AssembleError> {
         documents: Discovery::new(registry.clone(), about),
         oidc: authentication.discovery,
         health: parts.health.clone(),
+        in_flight: InFlight::new(&config.requests),
+        room: Room::new(MAX_ALL_BODIES),
+        request_timeout: config.requests.timeout,
+        goaway: Goaway {
+            chance: config.requests.goaway_chance,
+            unauthenticated: config.feature_gates.enabled("UnauthenticatedHTTP2DOSMitigation"),
+        },
         api: Api {
             registry,
             extensions,
@@ -94,6 +103,7 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper), AssembleError> {
             rendered: Arc::default(),
             compresses: config.feature_gates.enabled("APIResponseCompression"),
             draining: parts.shutdown.draining(),
+            tasks: parts.shutdown.tasks(),
             min_request_timeout: config.requests.min_watch.as_secs(),
             tokens,
         },

@@ -1,22 +1,20 @@
 //! The filters that every request passes, in order, and what stands behind them (apiserver `DefaultBuildHandlerChain`).
 
-use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use futures::FutureExt;
-use http::{HeaderValue, Method, Response, header};
+use http::{HeaderName, HeaderValue, Method, Response, Uri, header};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 
-use crate::auth::User;
 use crate::auth::authn::oidc;
 use crate::auth::authn::{self, Authenticator, Credentials};
 use crate::auth::authz::{self, Authorizer};
+use crate::auth::{ANONYMOUS, User};
 use crate::base::random;
 use crate::endpoints::body::{self, Body};
-use crate::endpoints::negotiate;
+use crate::endpoints::negotiate::{self, Output};
 use crate::endpoints::request_info::RequestInfo;
 use crate::endpoints::{Api, Request, handlers, respond};
 use crate::meta::options::Query;
@@ -24,88 +22,241 @@ use crate::meta::status::Result;
 use crate::meta::{Gvr, Status};
 use crate::registry::Registry;
 
+use super::connections::Connection;
 use super::documents::Discovery;
 use super::health;
 use super::impersonation::Impersonation;
-use super::listener::{Connection, Handler};
-use crate::telemetry::{self, health::Health, requests};
+use super::in_flight::{self, InFlight};
+use super::listener::Handler;
+use super::request_body::{BoundedBody, Room};
+use super::request_guard::{Held, RequestGuard, ResponseBody};
+use super::request_log::{self, RequestLog};
+use crate::telemetry::panics::{self, Panic};
+use crate::telemetry::{self, health::Health, log, requests};
 
-/// How long a request may take that is neither a watch nor a stream.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The header by which a request is found in logs.
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+/// How the media types of server-side apply begin.
+const APPLY_MEDIA_PREFIX: &str = "application/apply-patch+";
+/// The longest that a user's name is logged, in bytes.
+const MAX_LOGGED_NAME: usize = 256;
 
 /// Everything behind the listener.
 pub struct Chain {
     pub authenticator: Arc<authn::Chain>,
     pub impersonation: Impersonation,
+    pub in_flight: InFlight,
     pub authorizer: Arc<dyn Authorizer>,
     pub api: Api,
     pub documents: Discovery,
     /// The OpenID discovery documents of the token issuer.
     pub oidc: Option<oidc::Documents>,
     pub health: Arc<Health>,
+    /// The room for bodies of requests.
+    pub room: Room,
+    /// How long a request may take that is neither a watch nor a stream, until its answer has been read.
+    pub request_timeout: Duration,
+    pub goaway: Goaway,
+}
+
+/// Which HTTP/2 clients are told to open another connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Goaway {
+    /// How likely any is, with a request.
+    pub chance: f64,
+    /// Those that are not authenticated (apiserver `endpoints/filters/authentication.go`, for CVE-2023-44487).
+    pub unauthenticated: bool,
+}
+
+/// What is said in logs of a request that went wrong.
+struct Subject {
+    method: Method,
+    uri: Uri,
+    audit_id: HeaderValue,
+    user: OnceLock<String>,
+}
+
+impl Subject {
+    fn new(request: &http::Request<Incoming>) -> Self {
+        // A client may name its request (apiserver `endpoints/filters/audit_init.go`).
+        let given = request.headers().get(&AUDIT_ID).filter(|id| !id.is_empty()).cloned();
+        let audit_id = given.or_else(|| HeaderValue::try_from(random::uuid()).ok());
+        Self {
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            audit_id: audit_id.unwrap_or_else(|| HeaderValue::from_static("")),
+            user: OnceLock::new(),
+        }
+    }
+
+    fn log(&self, panic: &Panic) {
+        let Panic { message, location, backtrace } = panic;
+        tracing::error!(
+            method = %self.method,
+            URI = ?request_log::shown(&self.uri),
+            user = ?request_log::cut(self.user.get().map_or("", String::as_str), MAX_LOGGED_NAME),
+            "audit-ID" = ?self.audit_id,
+            location,
+            backtrace,
+            "a request panicked: {message}"
+        );
+    }
+}
+
+/// An answer, and as what it is counted, where it is.
+struct Answer {
+    response: Response<Body>,
+    counted: Option<Counted>,
+}
+
+impl From<Response<Body>> for Answer {
+    fn from(response: Response<Body>) -> Self {
+        Self { response, counted: None }
+    }
 }
 
 #[async_trait]
 impl Handler for Chain {
-    async fn handle(&self, request: http::Request<Incoming>, connection: &Connection) -> Response<Body> {
-        let guarded = AssertUnwindSafe(self.serve(request, connection)).catch_unwind().await;
-        let mut response = guarded.unwrap_or_else(|_| {
-            tracing::error!("a request panicked");
-            respond::text(500, "This request caused apiserver to panic. Look in the logs for details.\n")
-        });
-        if let Ok(id) = HeaderValue::from_str(&random::uuid()) {
-            response.headers_mut().insert("audit-id", id);
+    /// The outermost filters: audit ID, panics, the log, the balance of connections; and what goes with the answer while it is sent.
+    async fn handle(&self, request: http::Request<Incoming>, connection: &Connection, guard: Arc<RequestGuard>) -> Response<ResponseBody> {
+        let received = Instant::now();
+        let subject = Subject::new(&request);
+        let mut log = log::logs_requests().then(|| Box::new(request_log(&request, &subject, connection, received)));
+        let query = Query::parse(request.uri().query().unwrap_or(""));
+        let info = RequestInfo::new(request.method(), request.uri().path(), &query);
+        let long_running = in_flight::is_long_running(&info);
+        if self.goaway.chance > 0.0 && rand::random::<f64>() < self.goaway.chance {
+            connection.go_away();
         }
-        response
+        if let Some(log) = &mut log {
+            log.verb = counted_verb(&info, request.headers());
+        }
+        let served = panics::guard(self.serve(request, info, query, connection, &guard, &subject, received)).await;
+        let answer = served.unwrap_or_else(|panic| {
+            subject.log(&panic);
+            respond::text(500, "This request caused apiserver to panic. Look in the logs for details.\n").into()
+        });
+        guard.give_room_back();
+        let (mut parts, body) = answer.response.into_parts();
+        parts.headers.insert(AUDIT_ID, subject.audit_id);
+        let mut held = Held::new(guard);
+        if long_running && (parts.status.is_success() || parts.status.is_informational()) {
+            held.long_running = answer.counted.map(|counted| requests::long_running(&counted.labels()));
+        } else {
+            held.deadline = Some((received + self.request_timeout).into());
+            held.counted = answer.counted;
+        }
+        if let Some(log) = &mut log {
+            log.status = parts.status.as_u16();
+        }
+        held.log = log;
+        Response::from_parts(parts, ResponseBody::new(body, held))
     }
 }
 
 impl Chain {
-    /// Request info, timeout, authentication, impersonation, authorization, then the handler.
-    async fn serve(&self, request: http::Request<Incoming>, connection: &Connection) -> Response<Body> {
+    /// The filters with a deadline: authentication, impersonation, the limit of requests in flight, authorization, then the handler.
+    #[allow(clippy::too_many_arguments)] // what the outermost filters have found out
+    async fn serve(
+        &self,
+        request: http::Request<Incoming>,
+        info: RequestInfo,
+        query: Query,
+        connection: &Connection,
+        guard: &Arc<RequestGuard>,
+        subject: &Subject,
+        received: Instant,
+    ) -> Answer {
         let (mut parts, body) = request.into_parts();
-        let query = Query::parse(parts.uri.query().unwrap_or(""));
-        let info = RequestInfo::new(&parts.method, parts.uri.path(), &query);
-        let credentials = Credentials { headers: &parts.headers, peer: &connection.peer };
-        let authenticated = self.authenticator.authenticate(&credentials).await;
-        self.authenticator.strip(&mut parts.headers);
         let upgrade = Mutex::new(parts.extensions.remove());
-        let mut request = Request { info, method: parts.method, query, headers: parts.headers, user: User::default(), upgrade };
+        let (method, headers, user) = (parts.method, parts.headers, User::default());
+        let mut request = Request { info, method, query, headers, user, upgrade, guard: Some(guard.clone()) };
         let output = negotiate::output_or_json(&request.header(header::ACCEPT), request.user_agent(), &request.query);
-        request.user = match authenticated {
-            Ok(Some(user)) => user,
-            Ok(None) | Err(_) => return respond::status(&Status::unauthorized(), output),
-        };
-        let timeout = match timeout(&request) {
+        let timeout = match self.timeout(&request) {
             Ok(timeout) => timeout,
-            Err(status) => return respond::status(&status, output),
+            Err(status) => return respond::status(&status, output).into(),
         };
-        if let Err(status) = self.authorize(&mut request).await {
-            return respond::status(&status, output);
-        }
-        let path_query = parts.uri.query().unwrap_or("").to_owned();
-        let (begun, counted) = (Instant::now(), Counted::new(&request, &self.api.registry));
-        let work = self.dispatch(request, body, &path_query);
-        let response = match timeout {
-            None => work.await,
-            Some(limit) => tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
-                let message = "request did not complete within the allotted timeout";
-                respond::status(&Status::timeout(message, 0), output)
-            }),
+        let long_running = in_flight::is_long_running(&request.info);
+        let deadline = tokio::time::Instant::from(received + timeout);
+        let admitted = tokio::time::timeout_at(deadline, self.admit(&mut request, connection, guard, output, subject)).await;
+        let counted = match admitted {
+            Ok(Ok(())) => Counted::new(&request, &self.api.registry),
+            Ok(Err(response)) => return response.into(),
+            Err(_) => return self.too_late(&Counted::new(&request, &self.api.registry), output).into(),
+        };
+        let begun = Instant::now();
+        let body = self.room.body(body, guard.clone());
+        let work = self.dispatch(request, body, parts.uri.query().unwrap_or(""));
+        let response = if long_running {
+            work.await
+        } else {
+            tokio::time::timeout_at(deadline, work).await.unwrap_or_else(|_| self.too_late(&counted, output))
         };
         requests::answered(&counted.labels(), response.status().as_u16(), begun.elapsed().as_secs_f64());
-        response
+        Answer { response, counted: Some(counted) }
     }
 
-    /// Settles as whom the request is made, and whether that user may.
-    async fn authorize(&self, request: &mut Request) -> Result<()> {
-        if let Some(user) = self.impersonation.apply(request).await? {
+    /// Settles who makes the request and as whom, whether there is room for it, and whether that user may make it.
+    async fn admit(
+        &self,
+        request: &mut Request,
+        connection: &Connection,
+        guard: &RequestGuard,
+        output: Output,
+        subject: &Subject,
+    ) -> std::result::Result<(), Response<Body>> {
+        let refused = |status: Status| respond::status(&status, output);
+        request.user = self.authenticate(request, connection).await.map_err(refused)?;
+        let _ = subject.user.set(request.user.name.clone());
+        if let Some(user) = self.impersonation.apply(request).await.map_err(refused)? {
             request.user = user;
         }
-        authz::demand(self.authorizer.as_ref(), &request.attributes()).await
+        match self.in_flight.admit(&request.info, &request.user) {
+            Ok(Some(permit)) => guard.hold(permit),
+            Ok(None) => {}
+            Err(response) => {
+                requests::terminated(&Counted::new(request, &self.api.registry).labels(), 429);
+                return Err(response);
+            }
+        }
+        authz::demand(self.authorizer.as_ref(), &request.attributes()).await.map_err(refused)
     }
 
-    async fn dispatch(&self, request: Request, body: Incoming, query: &str) -> Response<Body> {
+    /// Finds out who makes the request. Who stays unknown is to keep no HTTP/2 connection.
+    async fn authenticate(&self, request: &mut Request, connection: &Connection) -> Result<User> {
+        let credentials = Credentials { headers: &request.headers, peer: &connection.peer };
+        let authenticated = self.authenticator.authenticate(&credentials).await;
+        self.authenticator.strip(&mut request.headers);
+        match authenticated {
+            Ok(Some(user)) if user.name != ANONYMOUS => {
+                connection.authenticated();
+                Ok(user)
+            }
+            other => {
+                if self.goaway.unauthenticated {
+                    connection.go_away();
+                }
+                other.ok().flatten().ok_or_else(Status::unauthorized)
+            }
+        }
+    }
+
+    /// How long the request may take: what it asks for, within the limit (apiserver `endpoints/filters/request_deadline.go`).
+    fn timeout(&self, request: &Request) -> Result<Duration> {
+        let limit = self.request_timeout;
+        let asked = request.query.get("timeout").filter(|text| !text.is_empty() && !in_flight::is_long_running(&request.info));
+        let Some(asked) = asked else { return Ok(limit) };
+        let asked = super::flags::parse_duration(asked)
+            .map_err(|why| Status::bad_request(format!("invalid timeout specified in the request URL - {why}")))?;
+        Ok(if asked.is_zero() { limit } else { asked.min(limit) })
+    }
+
+    fn too_late(&self, counted: &Counted, output: Output) -> Response<Body> {
+        requests::terminated(&counted.labels(), 504);
+        respond::status(&Status::timeout("request did not complete within the allotted timeout", 0), output)
+    }
+
+    async fn dispatch(&self, request: Request, body: BoundedBody<Incoming>, query: &str) -> Response<Body> {
         if request.info.path.starts_with("//") {
             return respond::page_not_found();
         }
@@ -152,7 +303,8 @@ impl Chain {
 }
 
 /// A request as it is counted. What is not served is counted without its names, which are the client's.
-struct Counted {
+#[derive(Debug)]
+pub struct Counted {
     verb: &'static str,
     gvr: Gvr,
     subresource: String,
@@ -164,7 +316,7 @@ impl Counted {
     fn new(request: &Request, registry: &Registry) -> Self {
         let info = &request.info;
         let gvr = Gvr::new(&info.group, &info.version, &info.resource);
-        let verb = requests::verb(&info.verb);
+        let verb = counted_verb(info, &request.headers);
         let Some(store) = registry.get(&gvr).filter(|_| info.is_resource) else {
             return Self { verb, gvr: Gvr::default(), subresource: String::new(), scope: "", dry_run: false };
         };
@@ -178,7 +330,7 @@ impl Counted {
         Self { verb, gvr, subresource, scope, dry_run: request.query.get("dryRun").is_some() }
     }
 
-    fn labels(&self) -> requests::Labels<'_> {
+    pub fn labels(&self) -> requests::Labels<'_> {
         requests::Labels {
             verb: self.verb,
             group: &self.gvr.group,
@@ -191,21 +343,31 @@ impl Counted {
     }
 }
 
-/// How long the request may take; `None` for watches and streams, which end by themselves.
-fn timeout(request: &Request) -> Result<Option<Duration>> {
-    let streams =
-        request.info.verb == "watch" || ["log", "exec", "attach", "portforward", "proxy"].contains(&request.info.subresource.as_str());
-    if streams {
-        return Ok(None);
+/// The verb that a request is counted as: server-side apply is one of its own.
+fn counted_verb(info: &RequestInfo, headers: &http::HeaderMap) -> &'static str {
+    let media = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    match info.verb.as_str() {
+        "patch" if media.starts_with(APPLY_MEDIA_PREFIX) => "APPLY",
+        verb => requests::verb(verb),
     }
-    let Some(asked) = request.query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(Some(REQUEST_TIMEOUT)) };
-    let asked = super::flags::parse_duration(asked)
-        .map_err(|why| Status::bad_request(format!("invalid timeout specified in the request URL - {why}")))?;
-    Ok(Some(if asked.is_zero() { REQUEST_TIMEOUT } else { asked.min(REQUEST_TIMEOUT) }))
+}
+
+fn request_log(request: &http::Request<Incoming>, subject: &Subject, connection: &Connection, begun: Instant) -> RequestLog {
+    let text = |value: Option<&HeaderValue>| String::from_utf8_lossy(value.map_or(b"", HeaderValue::as_bytes)).into_owned();
+    RequestLog {
+        begun,
+        verb: "",
+        uri: request.uri().clone(),
+        user_agent: text(request.headers().get(header::USER_AGENT)),
+        audit_id: text(Some(&subject.audit_id)),
+        remote: connection.remote,
+        status: 0,
+    }
 }
 
 /// What the server has counted, for Prometheus.
 fn metrics() -> Response<Body> {
+    requests::refresh();
     let mut response = Response::new(body::full(telemetry::metrics::render()));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(telemetry::metrics::CONTENT_TYPE));
     response

@@ -14,7 +14,13 @@ use crate::admission::plugins::{self, Support};
 /// The issuer of service account tokens where none is given.
 pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// The streams of one HTTP/2 connection (apiserver `server/secure_serving.go`).
-pub const DEFAULT_MAX_STREAMS: u32 = 250;
+pub const DEFAULT_MAX_STREAMS: u32 = 100;
+/// The fewest threads that run tasks: one that computes long must not be the only one.
+pub const MIN_WORKER_THREADS: usize = 2;
+/// The most threads that run tasks.
+pub const MAX_WORKER_THREADS: usize = 1024;
+/// The largest `--goaway-chance` (apiserver `server/options/server_run_options.go`).
+pub const MAX_GOAWAY_CHANCE: f64 = 0.02;
 
 /// Everything that the command line decides. Parts are grouped as the modules that need them.
 #[derive(Clone, Debug)]
@@ -39,6 +45,8 @@ pub struct Config {
     pub allow_privileged: bool,
     /// Whether this server keeps itself among the endpoints of the kubernetes service.
     pub reconcile_endpoints: bool,
+    /// How many threads run tasks; `None` for one on each processor.
+    pub worker_threads: Option<usize>,
     pub log: Log,
 }
 
@@ -211,7 +219,8 @@ pub struct Requests {
     pub timeout: Duration,
     /// How long a watch lasts at least.
     pub min_watch: Duration,
-    pub priority_and_fairness: bool,
+    /// How likely an HTTP/2 client is told, with an answer, to use another connection from then on.
+    pub goaway_chance: f64,
 }
 
 /// How the server ends.
@@ -270,6 +279,7 @@ impl Config {
             event_ttl: flags.duration("event-ttl"),
             allow_privileged: flags.switch("allow-privileged"),
             reconcile_endpoints,
+            worker_threads: worker_threads(flags)?,
             log: Log { verbosity: flags.int("v"), json },
         })
     }
@@ -438,13 +448,35 @@ impl Services {
 
 impl Requests {
     fn from_flags(flags: &Flags) -> Result<Self, FlagError> {
+        let goaway_chance = flags.text("goaway-chance").parse().unwrap_or(0.0);
+        if !(0.0..=MAX_GOAWAY_CHANCE).contains(&goaway_chance) {
+            return Err(FlagError::new("--goaway-chance can not be less than 0 or greater than 0.02"));
+        }
+        for name in ["max-requests-inflight", "max-mutating-requests-inflight"] {
+            if flags.int(name) < 0 {
+                return Err(FlagError::new(format!("--{name} can not be negative value")));
+            }
+        }
+        if flags.duration("request-timeout").is_zero() {
+            return Err(FlagError::new("--request-timeout must be greater than 0"));
+        }
         Ok(Self {
+            goaway_chance,
             max_in_flight: number(flags, "max-requests-inflight")?,
             max_mutating_in_flight: number(flags, "max-mutating-requests-inflight")?,
             timeout: flags.duration("request-timeout"),
             min_watch: Duration::from_secs(number(flags, "min-request-timeout")?),
-            priority_and_fairness: flags.switch("enable-priority-and-fairness"),
         })
+    }
+}
+
+fn worker_threads(flags: &Flags) -> Result<Option<usize>, FlagError> {
+    match number(flags, "worker-threads")? {
+        0 => Ok(None),
+        given if (MIN_WORKER_THREADS..=MAX_WORKER_THREADS).contains(&given) => Ok(Some(given)),
+        given => Err(FlagError::new(format!(
+            "--worker-threads={given} is out of range: {MIN_WORKER_THREADS} to {MAX_WORKER_THREADS}, or 0 for one on each processor"
+        ))),
     }
 }
 
@@ -628,6 +660,10 @@ mod tests {
             ("--authorization-mode=Webhook", "--authorization-mode=Webhook is not supported: it is not implemented"),
             ("--enable-admission-plugins=Nope", r#"enable-admission-plugins plugin "Nope" is unknown"#),
             ("--service-cluster-ip-range=x", "service-cluster-ip-range is not a valid cidr: x"),
+            ("--worker-threads=1", "--worker-threads=1 is out of range: 2 to 1024, or 0 for one on each processor"),
+            ("--max-requests-inflight=-1", "--max-requests-inflight can not be negative value"),
+            ("--request-timeout=0s", "--request-timeout must be greater than 0"),
+            ("--goaway-chance=0.5", "--goaway-chance can not be less than 0 or greater than 0.02"),
             ("--secure-port=70000", "--secure-port=70000 is out of range"),
             ("--bind-address=x", r#"invalid argument "x" for "--bind-address" flag: failed to parse IP: "x""#),
             ("--tls-min-version=VersionTLS10", "--tls-min-version=VersionTLS10 is not supported: the oldest is VersionTLS12"),

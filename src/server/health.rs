@@ -11,6 +11,9 @@ use super::shutdown::Shutdown;
 use crate::endpoints::body::{Body, full};
 use crate::telemetry::health::{Answer, Health, Scope};
 
+/// How long what a check of the store found is told again: anybody may ask, and as often as they like.
+const FRESH: Duration = Duration::from_secs(1);
+
 /// A health answer as upstream's handlers write it.
 pub fn response(answer: Answer) -> Response<Body> {
     let mut response = Response::new(full(answer.body));
@@ -57,8 +60,8 @@ fn add_place(health: &Health, config: &Config, place: &Place, name: impl Fn(&str
             }
         }
     };
-    health.add(name("etcd"), Scope::ALL, check(config.storage.health_timeout));
-    health.add(name("etcd-readiness"), Scope::READY, check(config.storage.ready_timeout));
+    health.add_shared(name("etcd"), Scope::ALL, FRESH, check(config.storage.health_timeout));
+    health.add_shared(name("etcd-readiness"), Scope::READY, FRESH, check(config.storage.ready_timeout));
     if let Some(feed) = place.feed.clone() {
         health.add(name("watch-cache"), Scope::READY, move || std::future::ready(feed.ready()));
     }

@@ -1,8 +1,12 @@
 //! The listening socket: TCP, TLS and HTTP down to one call of a [`Handler`] per request.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,30 +16,33 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tokio_util::task::TaskTracker;
 
 use super::coalesce::coalesce;
 use super::config::Serving;
+use super::connections::{Close, Connection, Connections, Forget, Life};
+use super::deadline::{Bound, Bounded};
+use super::limits::{Limits, descriptors};
+use super::request_guard::{RequestGuard, ResponseBody};
 use super::shutdown::Shutdown;
 use super::tls::HTTP_2;
 use crate::auth::authn::Peer;
 use crate::base::echo::Muffled;
-use crate::endpoints::body::Body;
 use crate::telemetry::metrics::Counter;
 
 /// Connections that wait to be accepted.
 pub const BACKLOG: u32 = 1024;
-/// How long a TLS handshake may take (Go's `ReadHeaderTimeout` bounds it likewise).
-pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The headers of a request in bytes, as in Go (`http.DefaultMaxHeaderBytes`); more are answered with 431.
 pub const MAX_HEADER_BYTES: usize = 1 << 20;
 /// The number of headers of an HTTP/1.1 request.
 pub const MAX_HEADERS: usize = 1024;
-/// How long an HTTP/1.1 connection may wait between requests, or for a header to be complete (apiserver's `IdleTimeout`).
-pub const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// How long a client may be silent before TCP asks whether it is still there, and between two questions (apiserver
+/// `server/secure_serving.go`, `defaultKeepAlivePeriod`).
+pub const TCP_KEEPALIVE: Duration = Duration::from_secs(3 * 60);
 /// How often a silent HTTP/2 client is asked whether it is still there, and how long it may think about it.
 pub const PING_INTERVAL: Duration = Duration::from_secs(60);
 pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
@@ -44,27 +51,15 @@ pub const STREAM_WINDOW: u32 = 256 * 1024;
 pub const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 /// What the server buffers of one response that a client is slow to read.
 pub const MAX_SEND_BUFFER: usize = 64 * 1024;
-/// How long connections may take to finish their requests when the server ends.
-pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long to pause when accepting fails, for example for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 static TLS_ERRORS: Counter = Counter::new("apiserver_tls_handshake_errors_total", "TLS handshakes that failed.", &[]);
 
-/// A connection, as far as its requests should know.
-#[derive(Debug)]
-pub struct Connection {
-    pub remote: SocketAddr,
-    /// What the other side proved in the handshake.
-    pub peer: Peer,
-    /// Whether it speaks HTTP/2.
-    pub http2: bool,
-}
-
 /// Answers requests.
 #[async_trait]
 pub trait Handler: Send + Sync + 'static {
-    async fn handle(&self, request: Request<Incoming>, connection: &Connection) -> Response<Body>;
+    async fn handle(&self, request: Request<Incoming>, connection: &Connection, guard: Arc<RequestGuard>) -> Response<ResponseBody>;
 }
 
 /// A bound socket that does not answer yet.
@@ -72,6 +67,7 @@ pub struct Listener {
     tcp: TcpListener,
     tls: TlsAcceptor,
     max_streams: u32,
+    limits: Limits,
 }
 
 impl Listener {
@@ -89,8 +85,16 @@ impl Listener {
             socket.set_reuseport(true)?;
         }
         socket.bind(address)?;
+        // What is accepted inherits it.
+        SockRef::from(&socket).set_tcp_keepalive(&TcpKeepalive::new().with_time(TCP_KEEPALIVE).with_interval(TCP_KEEPALIVE))?;
         let tcp = socket.listen(BACKLOG)?;
-        Ok(Self { tcp, tls: TlsAcceptor::from(Arc::new(tls)), max_streams: serving.max_streams })
+        let limits = Limits::of_descriptors(descriptors());
+        Ok(Self { tcp, tls: TlsAcceptor::from(Arc::new(tls)), max_streams: serving.max_streams, limits })
+    }
+
+    /// With other limits than those that the process has.
+    pub fn within(self, limits: Limits) -> Self {
+        Self { limits, ..self }
     }
 
     /// Where it listens, with the port that was chosen if 0 was asked for.
@@ -101,10 +105,11 @@ impl Listener {
         self.tcp.local_addr()
     }
 
-    /// Serves until `shutdown` drains; then lets the requests that run finish, for [`DRAIN_TIMEOUT`] at most.
-    pub async fn serve(self, handler: Arc<dyn Handler>, shutdown: Shutdown) {
-        let tasks = TaskTracker::new();
-        let protocols = Arc::new(Protocols::new(self.max_streams));
+    /// Serves until `shutdown` drains; then lets the requests that run finish, for as long at most as `drain`.
+    pub async fn serve(self, handler: Arc<dyn Handler>, shutdown: Shutdown, drain: Duration) {
+        let tasks = shutdown.tasks();
+        let connections = Connections::new(self.limits.clone());
+        let protocols = Arc::new(Protocols::new(self.max_streams, &self.limits));
         loop {
             let accepted = tokio::select! {
                 accepted = self.tcp.accept() => accepted,
@@ -112,8 +117,16 @@ impl Listener {
             };
             match accepted {
                 Ok((tcp, remote)) => {
-                    let (tls, protocols, handler) = (self.tls.clone(), protocols.clone(), handler.clone());
-                    tasks.spawn(connection(tcp, remote, tls, protocols, handler, shutdown.clone()));
+                    let Some(life) = connections.admit() else { continue };
+                    let (tls, protocols, handler, shutdown) = (self.tls.clone(), protocols.clone(), handler.clone(), shutdown.clone());
+                    let handshake = self.limits.handshake;
+                    tasks.spawn(async move {
+                        let _forget = Forget(life.clone());
+                        tokio::select! {
+                            () = connection(tcp, remote, &tls, handshake, &protocols, handler, &life, shutdown) => {}
+                            () = life.cut() => tracing::debug!("connection of {remote}: closed to make room for others"),
+                        }
+                    });
                 }
                 Err(why) => {
                     tracing::warn!("accepting a connection: {why}");
@@ -123,8 +136,8 @@ impl Listener {
         }
         drop(self.tcp);
         tasks.close();
-        if tokio::time::timeout(DRAIN_TIMEOUT, tasks.wait()).await.is_err() {
-            tracing::warn!("{} connections were still busy after {DRAIN_TIMEOUT:?} and are cut", tasks.len());
+        if tokio::time::timeout(drain, tasks.wait()).await.is_err() {
+            tracing::warn!("{} connections were still busy after {drain:?} and are cut", tasks.len());
         }
     }
 }
@@ -138,7 +151,7 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, stream: F) {
-        tokio::spawn(Muffled::new(stream));
+        tokio::spawn(Muffled::new(Bounded::new(stream)));
     }
 }
 
@@ -149,9 +162,14 @@ struct Protocols {
 }
 
 impl Protocols {
-    fn new(max_streams: u32) -> Self {
+    fn new(max_streams: u32, limits: &Limits) -> Self {
         let mut http1 = http1::Builder::new();
-        http1.timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).max_headers(MAX_HEADERS).max_buf_size(MAX_HEADER_BYTES);
+        // It begins when the request before has been answered: `Life` tells waiting for a header from reading one.
+        http1
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.idle + limits.header)
+            .max_headers(MAX_HEADERS)
+            .max_buf_size(MAX_HEADER_BYTES);
         let mut http2 = http2::Builder::new(Streams);
         http2
             .timer(TokioTimer::new())
@@ -167,17 +185,20 @@ impl Protocols {
 }
 
 /// One connection from its first byte to its last.
+#[allow(clippy::too_many_arguments)] // it is where they come together
 async fn connection(
     tcp: TcpStream,
     remote: SocketAddr,
-    tls: TlsAcceptor,
-    protocols: Arc<Protocols>,
+    tls: &TlsAcceptor,
+    handshake: Duration,
+    protocols: &Protocols,
     handler: Arc<dyn Handler>,
+    life: &Arc<Life>,
     shutdown: Shutdown,
 ) {
     // Small answers must not wait for more to send; an error here shows up again at the first read.
     let _ = tcp.set_nodelay(true);
-    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(tcp)).await {
+    let stream = match tokio::time::timeout(handshake, tls.accept(tcp)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(why)) => {
             TLS_ERRORS.inc(&[]);
@@ -186,18 +207,18 @@ async fn connection(
         }
         Err(_) => {
             TLS_ERRORS.inc(&[]);
-            tracing::debug!("TLS handshake with {remote}: took longer than {HANDSHAKE_TIMEOUT:?}");
+            tracing::debug!("TLS handshake with {remote}: took longer than {handshake:?}");
             return;
         }
     };
     let session = stream.get_ref().1;
     let certificates = session.peer_certificates().map(<[_]>::to_vec).unwrap_or_default();
     let http2 = session.alpn_protocol() == Some(HTTP_2);
-    let connection = Arc::new(Connection { remote, peer: Peer::new(certificates), http2 });
+    let connection = Arc::new(Connection { remote, peer: Peer::new(certificates), http2, life: life.clone() });
     let ended = if http2 {
-        serve_http2(stream, connection, &protocols, handler, shutdown).await
+        serve_http2(stream, connection, protocols, handler, shutdown).await
     } else {
-        serve_http1(stream, connection, &protocols, handler, shutdown).await
+        serve_http1(stream, connection, protocols, handler, shutdown).await
     };
     if let Err(why) = ended {
         tracing::debug!("connection of {remote}: {why}");
@@ -211,13 +232,21 @@ async fn serve_http1(
     handler: Arc<dyn Handler>,
     shutdown: Shutdown,
 ) -> hyper::Result<()> {
+    let life = connection.life.clone();
     let service = service_fn(move |request| answer(handler.clone(), connection.clone(), request));
-    let mut serving = std::pin::pin!(protocols.http1.serve_connection(TokioIo::new(stream), service).with_upgrades());
+    let stream = Noted { stream, life: life.clone() };
+    let mut serving = pin!(protocols.http1.serve_connection(TokioIo::new(stream), service).with_upgrades());
+    // The handler runs in this task, and says here until when its answer must have been read.
+    let mut bound = Bound::default();
     tokio::select! {
-        ended = serving.as_mut() => return ended,
+        ended = poll_fn(|cx| bound.poll(serving.as_mut(), cx)) => return ended.unwrap_or(Ok(())),
+        close = life.over(false) => match close {
+            Close::Gracefully => serving.as_mut().graceful_shutdown(),
+            Close::Now => return Ok(()),
+        },
         () = shutdown.drained() => serving.as_mut().graceful_shutdown(),
     }
-    serving.await
+    poll_fn(|cx| bound.poll(serving.as_mut(), cx)).await.unwrap_or(Ok(()))
 }
 
 async fn serve_http2(
@@ -227,23 +256,77 @@ async fn serve_http2(
     handler: Arc<dyn Handler>,
     shutdown: Shutdown,
 ) -> hyper::Result<()> {
+    let life = connection.life.clone();
     // Apart, or each stream would keep room for it until it ends.
     let service = service_fn(move |request| Box::pin(answer(handler.clone(), connection.clone(), request)));
     let (stream, flush) = coalesce(stream);
-    let mut serving = std::pin::pin!(protocols.http2.serve_connection(TokioIo::new(stream), service));
+    let stream = Noted { stream, life: life.clone() };
+    let mut serving = pin!(protocols.http2.serve_connection(TokioIo::new(stream), service));
     flush
         .serve(async {
             tokio::select! {
                 ended = serving.as_mut() => return ended,
+                close = life.over(true) => match close {
+                    Close::Gracefully => serving.as_mut().graceful_shutdown(),
+                    Close::Now => return Ok(()),
+                },
                 () = shutdown.drained() => serving.as_mut().graceful_shutdown(),
             }
-            serving.await
+            tokio::select! {
+                ended = serving => ended,
+                () = life.finished() => Ok(()),
+            }
         })
         .await
 }
 
-async fn answer(handler: Arc<dyn Handler>, connection: Arc<Connection>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
-    Ok(handler.handle(request, &connection).await)
+async fn answer(
+    handler: Arc<dyn Handler>,
+    connection: Arc<Connection>,
+    request: Request<Incoming>,
+) -> Result<Response<ResponseBody>, Infallible> {
+    let guard = RequestGuard::new(connection.life.clone());
+    Ok(handler.handle(request, &connection, guard).await)
+}
+
+/// A stream whose connection hears of what comes.
+struct Noted<S> {
+    stream: S,
+    life: Arc<Life>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let bytes = buffer.filled().len().saturating_sub(before);
+        if bytes > 0 {
+            self.life.received(bytes);
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
 }
 
 #[cfg(test)]
@@ -267,14 +350,14 @@ mod tests {
 
     #[async_trait]
     impl Handler for Echo {
-        async fn handle(&self, request: Request<Incoming>, connection: &Connection) -> Response<Body> {
+        async fn handle(&self, request: Request<Incoming>, connection: &Connection, guard: Arc<RequestGuard>) -> Response<ResponseBody> {
             let bundle = CaBundle::from_pem(CLIENT_CA).expect("a bundle");
             let now = "2027-06-01T00:00:00Z".parse().expect("a time");
             let name = match bundle.verify(connection.peer.certificates(), now) {
                 Ok(verified) => verified.common_name,
                 Err(why) => why.to_string(),
             };
-            Response::new(full(format!("{} {name}", request.uri().path())))
+            Response::new(ResponseBody::plain(full(format!("{} {name}", request.uri().path())), guard))
         }
     }
 
@@ -294,7 +377,7 @@ mod tests {
         let listener =
             Listener::bind(&config.serving, tls::server_config(&config.serving, &identity.serving).expect("TLS")).expect("a port");
         let (address, shutdown) = (listener.address().expect("an address"), Shutdown::new());
-        let task = tokio::spawn(listener.serve(Arc::new(Echo), shutdown.clone()));
+        let task = tokio::spawn(listener.serve(Arc::new(Echo), shutdown.clone(), Duration::from_secs(20)));
         Running { address, shutdown, task, _folder: folder }
     }
 

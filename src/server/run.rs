@@ -1,10 +1,9 @@
 //! A server from its command line to its end: store, identity, handler, listener.
 
-use std::env;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::num::NonZero;
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,11 +13,14 @@ use tokio::runtime::{Builder, Runtime};
 use super::apart::{Apart, Place};
 use super::assemble::{AssembleError, assemble};
 use super::certs::{self, Admin, CertError, Identity};
-use super::config::{Config, StorageConfig};
+use super::chain::Chain;
+use super::config::{Config, MIN_WORKER_THREADS, StorageConfig};
 use super::flags::{self, Command, FlagError, Flags};
 use super::health;
+use super::keeper::Keeper;
+use super::limits;
 use super::listener::Listener;
-use super::shutdown::{self, Shutdown};
+use super::shutdown::{Shutdown, Signals};
 use super::tls::{self, TlsError};
 use crate::cacher::Feed;
 use crate::endpoints::rendered::RenderedCache;
@@ -29,12 +31,13 @@ use crate::storage::embedded::Embedded;
 use crate::storage::etcd3::{self, Etcd3};
 use crate::storage::{Storage, StorageError};
 use crate::telemetry::health::Health;
+use crate::telemetry::{panics, requests};
 
 /// How often it is looked for rendered objects that nobody asks for.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The variable by which tokio is told how many threads run tasks.
-const WORKER_THREADS: &str = "TOKIO_WORKER_THREADS";
+/// How long blocking work may go on when everything else has ended.
+const LAST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What `--version` says.
 pub const VERSION: &str = "Kubernetes v1.36.2";
@@ -104,37 +107,41 @@ fn start(flags: &Flags) -> Result<(), RunError> {
     for (name, on) in config.feature_gates.changed() {
         tracing::info!("feature gate {name} is {on}");
     }
-    let runtime = runtime()?;
+    panics::install();
+    tracing::debug!("up to {} files may be open", limits::raise_descriptors());
+    let runtime = runtime(config.worker_threads)?;
     let shutdown = Shutdown::new();
-    runtime.spawn(end_on_signal(config.shutdown.delay, shutdown.clone()));
-    // Not on this thread, whose stack is the system's.
-    runtime.block_on(runtime.spawn(run(config, shutdown))).map_err(io::Error::other)?
-}
-
-/// What tasks run on. `TOKIO_WORKER_THREADS` says how many threads there are to be; otherwise it is one for every two processors. The
-/// store, the controllers and whoever asks need the others, and threads that wake each other and take work from each other make
-/// everything dearer: on two processors, two of them cost a seventh more than one for reads, watches and writes alike.
-fn runtime() -> io::Result<Runtime> {
-    let mut builder = Builder::new_multi_thread();
-    if env::var_os(WORKER_THREADS).is_none() {
-        let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        builder.worker_threads(processors.div_ceil(2));
+    let (delay, grace) = (config.shutdown.delay, config.shutdown.watch_grace);
+    {
+        // From here on a signal is an orderly end.
+        let _context = runtime.enter();
+        runtime.spawn(end_on_signal(Signals::new(), delay, grace, shutdown.clone()));
     }
-    builder.thread_stack_size(STACK_BYTES).enable_all().build()
+    // Not on this thread, whose stack is the system's.
+    let outcome = runtime.block_on(runtime.spawn(run(config, shutdown)));
+    runtime.shutdown_timeout(LAST_TIMEOUT);
+    outcome.map_err(io::Error::other)?
 }
 
-/// The first signal starts the shutdown, a second one ends it at once.
-async fn end_on_signal(delay: Duration, shutdown: Shutdown) {
-    shutdown::signal().await;
+/// What tasks run on: one thread for each processor, and two at least, so that a task that computes long does not stop all others.
+fn runtime(worker_threads: Option<usize>) -> io::Result<Runtime> {
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = worker_threads.unwrap_or(processors).max(MIN_WORKER_THREADS);
+    Builder::new_multi_thread().worker_threads(threads).thread_stack_size(STACK_BYTES).enable_all().build()
+}
+
+/// The first signal starts the shutdown, a second one ends the process at once.
+async fn end_on_signal(mut signals: Signals, delay: Duration, grace: Duration, shutdown: Shutdown) {
+    signals.next().await;
     tracing::info!("shutting down");
     shutdown.stop();
     tokio::select! {
         () = tokio::time::sleep(delay) => {}
-        () = shutdown::signal() => {}
+        () = signals.next() => process::exit(1),
     }
-    shutdown.drain();
-    shutdown::signal().await;
-    std::process::exit(1);
+    shutdown.drain_within(grace, requests::open_long_running());
+    signals.next().await;
+    process::exit(1);
 }
 
 /// Serves until `shutdown` drains.
@@ -142,6 +149,31 @@ async fn end_on_signal(delay: Duration, shutdown: Shutdown) {
 /// # Errors
 /// The server cannot start: its store, certificates or address are not to be had.
 pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
+    let drain = config.requests.timeout.max(config.shutdown.watch_grace);
+    let prepared = tokio::select! {
+        prepared = prepare(config, &shutdown) => prepared?,
+        // It may be waiting for a store that never answers.
+        () = shutdown.stopped() => return Ok(()),
+    };
+    let Prepared { listener, chain, keeper } = prepared;
+    let keeper = tokio::spawn(keeper.run(shutdown.clone()));
+    listener.serve(Arc::new(chain), shutdown, drain).await;
+    // It says good-bye while the requests that run finish, and bounds itself.
+    if keeper.await.is_err() {
+        tracing::error!("what keeps the cluster's objects has panicked");
+    }
+    Ok(())
+}
+
+/// A server that is about to serve.
+struct Prepared {
+    listener: Listener,
+    chain: Chain,
+    keeper: Keeper,
+}
+
+/// Opens the store, binds the address and puts the handler together.
+async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepared, RunError> {
     let config = Arc::new(config);
     // The store comes first: it is what a second server on the same directory fails on.
     let storage = open_storage(&config).await?;
@@ -156,7 +188,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
     health::add_basics(&health);
     health::add_storage(&health, &config, &place);
     health::add_overrides(&health, &config, &apart);
-    health::add_shutdown(&health, &shutdown);
+    health::add_shutdown(&health, shutdown);
     let parts = Parts {
         config: config.clone(),
         identity: identity.clone(),
@@ -168,7 +200,6 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
         shutdown: shutdown.clone(),
     };
     let (chain, keeper) = assemble(&parts).await?;
-    let keeper = tokio::spawn(keeper.run(shutdown.clone()));
     tokio::spawn(sweep(chain.api.rendered.clone(), shutdown.clone()));
     if let Some(interval) = config.storage.compaction_interval {
         for place in std::iter::once(&place).chain(parts.apart.places()) {
@@ -181,12 +212,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
     } else {
         tracing::info!("serving on {address}");
     }
-    listener.serve(Arc::new(chain), shutdown).await;
-    // It says good-bye while the requests that run finish, and bounds itself.
-    if keeper.await.is_err() {
-        tracing::error!("what keeps the cluster's objects has panicked");
-    }
-    Ok(())
+    Ok(Prepared { listener, chain, keeper })
 }
 
 /// Gives memory back that lists took, when nobody lists any more.

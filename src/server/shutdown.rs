@@ -1,12 +1,20 @@
 //! The end of a server, in two steps that everyone can wait for: it is no longer ready, then it takes no more requests.
 
+use std::time::Duration;
+
+use tokio_util::task::TaskTracker;
+
 use crate::base::moment::Moment;
+
+/// How many watches end in a second at least, when a shutdown spreads their ends (apiserver `server/genericapiserver.go`).
+const WATCHES_PER_SECOND: f64 = 200.0;
 
 /// The two steps. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
     stopping: Moment,
     draining: Moment,
+    tasks: TaskTracker,
 }
 
 impl Shutdown {
@@ -22,8 +30,19 @@ impl Shutdown {
 
     /// Step two: no more connections; watches should end. Implies step one.
     pub fn drain(&self) {
+        self.drain_within(Duration::ZERO, 0);
+    }
+
+    /// Step two, where so many watches are to end bit by bit, so that their clients do not all come back at once: within the time, and
+    /// sooner where they are few.
+    pub fn drain_within(&self, grace: Duration, watches: u64) {
         self.stopping.come();
-        self.draining.come();
+        self.draining.come_within(grace.min(Duration::from_secs_f64(watches as f64 / WATCHES_PER_SECOND)));
+    }
+
+    /// The tasks that a shutdown waits for: connections, and what they become.
+    pub fn tasks(&self) -> TaskTracker {
+        self.tasks.clone()
     }
 
     pub fn is_stopping(&self) -> bool {
@@ -46,22 +65,44 @@ impl Shutdown {
     }
 }
 
-/// Waits until the process is told to end: SIGTERM or SIGINT.
-pub async fn signal() {
+/// What tells the process to end: SIGTERM and SIGINT. None is lost that comes after it was made.
+#[derive(Debug)]
+pub struct Signals {
     #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+    unix: Option<(tokio::signal::unix::Signal, tokio::signal::unix::Signal)>,
+}
+
+impl Signals {
+    pub fn new() -> Self {
+        #[cfg(unix)]
+        {
+            use tokio::signal::unix::{SignalKind, signal};
+            Self { unix: signal(SignalKind::terminate()).ok().zip(signal(SignalKind::interrupt()).ok()) }
+        }
+        #[cfg(not(unix))]
+        Self {}
+    }
+
+    /// Waits for the next one.
+    pub async fn next(&mut self) {
+        #[cfg(unix)]
+        if let Some((terminate, interrupt)) = &mut self.unix {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
             return;
         }
+        if tokio::signal::ctrl_c().await.is_err() {
+            // Without signals the process runs until it is killed.
+            std::future::pending::<()>().await;
+        }
     }
-    if tokio::signal::ctrl_c().await.is_err() {
-        // Without signals the process runs until it is killed.
-        std::future::pending::<()>().await;
+}
+
+impl Default for Signals {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -78,5 +119,14 @@ mod tests {
         shutdown.clone().drain();
         shutdown.drained().await;
         shutdown.stopped().await;
+    }
+
+    #[test]
+    fn few_watches_end_soon_and_many_within_the_grace_period() {
+        for (grace, watches, millis) in [(10, 0, 0), (10, 100, 500), (10, 100_000, 10_000), (0, 100_000, 0)] {
+            let shutdown = Shutdown::new();
+            shutdown.drain_within(Duration::from_secs(grace), watches);
+            assert_eq!(shutdown.draining().spread().as_millis(), millis, "{grace} {watches}");
+        }
     }
 }

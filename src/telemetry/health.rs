@@ -2,12 +2,18 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures::future::BoxFuture;
-use parking_lot::RwLock;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use parking_lot::{Mutex, RwLock};
+use tokio::time::Instant;
 
 /// What a check finds: nothing, or what is wrong. Only the server's own log and the check's own path tell the reason.
 pub type Outcome = Result<(), String>;
+
+/// A check that runs, or has ended: what it found, and when it ended.
+type Running = Shared<BoxFuture<'static, (Outcome, Instant)>>;
 
 type Run = Arc<dyn Fn() -> BoxFuture<'static, Outcome> + Send + Sync>;
 
@@ -81,6 +87,28 @@ impl Health {
         }
     }
 
+    /// [`Health::add`] for a check that costs something: whoever asks while it runs, or within that time after it, gets what it found.
+    /// It runs to its end, whoever asked for it: so there is one at a time, and at most so many as that time allows.
+    pub fn add_shared<F, R>(&self, name: impl Into<String>, scope: Scope, fresh: Duration, run: F)
+    where
+        F: Fn() -> R + Send + Sync + 'static,
+        R: Future<Output = Outcome> + Send + 'static,
+    {
+        let latest: Mutex<Option<Running>> = Mutex::new(None);
+        self.add(name, scope, move || {
+            let mut latest = latest.lock();
+            if let Some(running) = latest.as_ref().filter(|running| running.peek().is_none_or(|(_, at)| at.elapsed() < fresh)) {
+                return running.clone().map(|(outcome, _)| outcome);
+            }
+            let check = tokio::spawn(run());
+            let running = async move {
+                let outcome = check.await.unwrap_or_else(|why| Err(why.to_string()));
+                (outcome, Instant::now())
+            };
+            latest.insert(running.boxed().shared()).clone().map(|(outcome, _)| outcome)
+        });
+    }
+
     /// Answers a path such as `/readyz` or `/livez/etcd`; `None` for a path that is no health check's.
     pub async fn answer(&self, path: &str, query: &str) -> Option<Answer> {
         let (endpoint, one) = match path.trim_start_matches('/').split_once('/') {
@@ -147,6 +175,7 @@ async fn all(endpoint: &str, checks: &[Check], query: &str) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn health() -> Health {
         let health = Health::default();
@@ -183,5 +212,28 @@ mod tests {
         let health = health();
         health.add("etcd", Scope::ALL, || async { Ok(()) });
         assert!(health.passes("readyz").await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shared_check_runs_once_for_all_who_ask() {
+        let (health, runs) = (Arc::new(Health::default()), Arc::new(AtomicUsize::new(0)));
+        let counted = runs.clone();
+        health.add_shared("etcd", Scope::ALL, Duration::from_secs(1), move || {
+            let run = counted.fetch_add(1, Ordering::Relaxed);
+            async move {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                if run == 0 { Err("gone".to_owned()) } else { Ok(()) }
+            }
+        });
+        // Who does not wait for the answer leaves it to others.
+        let hasty = tokio::time::timeout(Duration::from_secs(1), health.passes("livez")).await;
+        assert!(hasty.is_err());
+        let asked = (0..100).map(|_| health.passes("livez"));
+        assert_eq!(futures::future::join_all(asked).await, vec![false; 100]);
+        assert!(!health.passes("readyz").await, "what it found holds for a while");
+        assert_eq!(runs.load(Ordering::Relaxed), 1);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(health.passes("readyz").await);
+        assert_eq!(runs.load(Ordering::Relaxed), 2);
     }
 }

@@ -60,7 +60,7 @@ impl<T> Family<T> {
     }
 
     /// Runs `work` on the cell of these label values. Costs a look-up, no allocation once the cell exists.
-    fn with(&self, values: &[&str], make: impl FnOnce() -> T, work: impl FnOnce(&T)) {
+    fn with(&self, values: &[&str], make: impl FnOnce() -> T, work: impl FnOnce(&Arc<T>)) {
         thread_local!(static KEY: RefCell<String> = const { RefCell::new(String::new()) });
         debug_assert_eq!(values.len(), self.labels.len(), "labels of {}", self.name);
         KEY.with_borrow_mut(|key| {
@@ -166,6 +166,33 @@ impl Gauge {
         self.0.with(values, AtomicU64::default, |cell| {
             cell.fetch_add(by as u64, Ordering::Relaxed);
         });
+    }
+}
+
+/// One more on a gauge, until it is dropped.
+#[derive(Debug)]
+pub struct Raised(Arc<AtomicU64>);
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Gauge {
+    /// Adds one, and takes it away when what is returned is dropped.
+    pub fn raise(&'static self, values: &[&str]) -> Raised {
+        self.0.register(self);
+        let mut raised = None;
+        self.0.with(values, AtomicU64::default, |cell| raised = Some(cell.clone()));
+        let cell = raised.unwrap_or_default();
+        cell.fetch_add(1, Ordering::Relaxed);
+        Raised(cell)
+    }
+
+    /// The sum over all labels.
+    pub fn total(&self) -> u64 {
+        self.0.cells.read().values().map(|cell| cell.load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
     }
 }
 

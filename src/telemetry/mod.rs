@@ -3,5 +3,6 @@
 pub mod health;
 pub mod log;
 pub mod metrics;
+pub mod panics;
 pub mod process;
 pub mod requests;

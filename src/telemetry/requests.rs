@@ -1,6 +1,8 @@
 //! What is counted of every request, under upstream's names (apiserver `endpoints/metrics`).
 
-use super::metrics::{Counter, Gauge, Histogram, REQUEST_SECONDS};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::metrics::{Counter, Gauge, Histogram, REQUEST_SECONDS, Raised};
 
 static REQUESTS: Counter = Counter::new(
     "apiserver_request_total",
@@ -33,9 +35,12 @@ static TERMINATIONS: Counter = Counter::new(
 );
 static ABORTS: Counter = Counter::new(
     "apiserver_request_aborts_total",
-    "Requests that a bug in the server ended.",
+    "Requests whose answer was cut off: their client took too long to read it, or the handler panicked.",
     &["verb", "group", "version", "resource", "subresource", "scope"],
 );
+
+/// Requests in flight, reads first: each change writes here, which costs less than a metric.
+static IN_FLIGHT_NOW: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// The part of the program that answers, as upstream's label has it.
 const COMPONENT: &str = "apiserver";
@@ -69,21 +74,40 @@ pub fn answered(labels: &Labels<'_>, code: u16, seconds: f64) {
     SECONDS.observe(&[verb, dry_run, group, version, resource, subresource, scope, COMPONENT], seconds);
 }
 
-/// Notes the size of an answer whose length is known.
+/// Notes the size of an answer that has been sent. As upstream, that of reads only.
 pub fn sized(labels: &Labels<'_>, bytes: u64) {
     let Labels { verb, group, version, resource, subresource, scope, .. } = *labels;
-    SIZES.observe(&[verb, group, version, resource, subresource, scope, COMPONENT], bytes as f64);
+    if matches!(verb, "GET" | "LIST") {
+        SIZES.observe(&[verb, group, version, resource, subresource, scope, COMPONENT], bytes as f64);
+    }
 }
 
-/// Notes that watches or streams begin (1) or end (-1).
-pub fn long_running(labels: &Labels<'_>, change: i64) {
+/// Notes that a watch or stream is open, until what is returned is dropped.
+pub fn long_running(labels: &Labels<'_>) -> Raised {
     let Labels { verb, group, version, resource, subresource, scope, .. } = *labels;
-    LONG_RUNNING.add(&[verb, group, version, resource, subresource, scope, COMPONENT], change);
+    LONG_RUNNING.raise(&[verb, group, version, resource, subresource, scope, COMPONENT])
 }
 
-/// Notes that requests begin (1) or end (-1).
-pub fn in_flight(mutating: bool, change: i64) {
-    IN_FLIGHT.add(&[if mutating { "mutating" } else { "readOnly" }], change);
+/// How many watches and streams are open.
+pub fn open_long_running() -> u64 {
+    LONG_RUNNING.total()
+}
+
+/// Notes that a request begins (true) or ends (false) to be answered.
+pub fn in_flight(mutating: bool, begins: bool) {
+    let now = if mutating { &IN_FLIGHT_NOW[1] } else { &IN_FLIGHT_NOW[0] };
+    if begins {
+        now.fetch_add(1, Ordering::Relaxed);
+    } else {
+        now.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Brings the gauges up to date that are not written at each change.
+pub fn refresh() {
+    for (kind, now) in ["readOnly", "mutating"].iter().zip(&IN_FLIGHT_NOW) {
+        IN_FLIGHT.set(&[kind], i64::try_from(now.load(Ordering::Relaxed)).unwrap_or(i64::MAX));
+    }
 }
 
 /// Counts a request that was turned away for want of capacity, or took too long.
@@ -92,8 +116,8 @@ pub fn terminated(labels: &Labels<'_>, code: u16) {
     TERMINATIONS.inc(&[verb, group, version, resource, subresource, scope, COMPONENT, if code == 429 { "429" } else { "504" }]);
 }
 
-/// Counts a request whose handler panicked.
-pub fn panicked(labels: &Labels<'_>) {
+/// Counts a request whose answer was cut off.
+pub fn aborted(labels: &Labels<'_>) {
     let Labels { verb, group, version, resource, subresource, scope, .. } = *labels;
     ABORTS.inc(&[verb, group, version, resource, subresource, scope]);
 }
@@ -130,15 +154,24 @@ mod tests {
     fn requests_are_counted_under_upstreams_names() {
         let labels = Labels { verb: "LIST", version: "v1", resource: "pods", scope: "namespace", ..Labels::default() };
         answered(&labels, 200, 0.01);
-        long_running(&labels, 1);
-        in_flight(true, 1);
+        sized(&labels, 12);
+        aborted(&labels);
+        terminated(&labels, 429);
+        let open = long_running(&Labels { verb: "WATCH", ..labels });
+        in_flight(true, true);
+        refresh();
         let text = super::super::metrics::render();
         for line in [
             r#"apiserver_request_total{verb="LIST",dry_run="",group="",version="v1",resource="pods",subresource="",scope="namespace",component="apiserver",code="200"} 1"#,
             r#"apiserver_current_inflight_requests{request_kind="mutating"} 1"#,
+            r#"apiserver_response_sizes_sum{verb="LIST",group="",version="v1",resource="pods",subresource="",scope="namespace",component="apiserver"} 12"#,
+            r#"apiserver_request_aborts_total{verb="LIST",group="",version="v1",resource="pods",subresource="",scope="namespace"} 1"#,
+            r#"apiserver_longrunning_requests{verb="WATCH",group="",version="v1",resource="pods",subresource="",scope="namespace",component="apiserver"} 1"#,
         ] {
             assert!(text.contains(line), "{line}\nis not in\n{text}");
         }
-        assert!(text.contains("# TYPE apiserver_longrunning_requests gauge"));
+        assert_eq!(open_long_running(), 1);
+        drop(open);
+        assert_eq!(open_long_running(), 0);
     }
 }

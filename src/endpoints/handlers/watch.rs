@@ -83,7 +83,7 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
         // Messages say themselves where they end.
         let protobuf = x.output.media == MediaType::Protobuf;
         let frames = frames.map(move |frame| if protobuf { frame.slice(LENGTH_BYTES.min(frame.len())..) } else { frame });
-        return websocket::stream(x.request, !protobuf, frames);
+        return websocket::stream(x.request, &x.api.tasks, !protobuf, frames);
     }
     let body = frames.map(|frame| Ok::<_, std::io::Error>(Frame::data(frame)));
     let mut response = Response::new(StreamBody::new(body).boxed_unsync());
@@ -158,6 +158,8 @@ struct Schedule {
     /// When the next bookmark is due; the end where none is.
     bookmark: Instant,
     draining: Moment,
+    /// The server is about to end, and this watch has a new end of its own.
+    leaving: bool,
     alarm: Alarm,
 }
 
@@ -172,7 +174,7 @@ impl Schedule {
         let now = Instant::now();
         let end = now + lasts;
         let bookmark = next_bookmark(now, end);
-        Self { end, bookmark, alarm: Alarm::new(bookmark, draining.clone()), draining }
+        Self { end, bookmark, alarm: Alarm::new(bookmark, draining.clone()), draining, leaving: false }
     }
 
     /// What is due, when something is.
@@ -180,8 +182,17 @@ impl Schedule {
         loop {
             ready!(self.alarm.poll(cx));
             let now = Instant::now();
-            if self.draining.has_come() || now >= self.end {
+            if self.draining.has_come() && !self.leaving {
+                // Not all at once: their clients come back.
+                self.end = self.end.min(now + self.draining.spread().mul_f64(rand::random()));
+                self.leaving = true;
+            }
+            if now >= self.end {
                 return Poll::Ready(Due::End);
+            }
+            if self.leaving {
+                self.alarm = Alarm::of(sleep_until(self.end).boxed());
+                continue;
             }
             let due = now >= self.bookmark;
             if due {

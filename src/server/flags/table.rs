@@ -47,8 +47,10 @@ pub const SECTIONS: &[(&str, &[Flag])] = &[
     ("Global", GLOBAL),
 ];
 
-const KEELSON: &[Flag] =
-    &[used(Text, "data-dir", "./keelson-data", "where the embedded store is, and the certificates and keys that the server makes itself")];
+const KEELSON: &[Flag] = &[
+    used(Text, "data-dir", "./keelson-data", "where the embedded store is, and the certificates and keys that the server makes itself"),
+    used(Int, "worker-threads", "0", "how many threads answer requests, at least 2; 0 for one on each processor"),
+];
 
 const GENERIC: &[Flag] = &[
     used(
@@ -62,18 +64,18 @@ const GENERIC: &[Flag] = &[
     refused(Switch, "emulation-forward-compatible", "false", "only v1.36 can be served"),
     used(Text, "external-hostname", "", "the host name in URLs that lead back to this server, such as those of OpenID discovery"),
     used(List, "feature-gates", "", "name=true|false pairs"),
-    idle(Number, "goaway-chance", "0", "connections are never closed at random"),
+    used(Number, "goaway-chance", "0", "how likely a request has its HTTP/2 client open another connection, for balance; at most 0.02"),
     idle(Duration, "livez-grace-period", "0s", "the server is live as soon as it listens"),
-    used(Int, "max-mutating-requests-inflight", "200", "how many mutating requests are served at once (with the next flag: all requests)"),
-    used(Int, "max-requests-inflight", "400", "how many non-mutating requests are served at once"),
+    used(Int, "max-mutating-requests-inflight", "200", "how many mutating requests are served at once; others get 429. 0 for no limit"),
+    used(Int, "max-requests-inflight", "400", "how many non-mutating requests are served at once; others get 429. 0 for no limit"),
     refused(List, "min-compatibility-version", "", "only v1.36 can be served"),
     used(Int, "min-request-timeout", "1800", "seconds that a watch lasts at least; each gets a random time up to twice as long"),
-    used(Duration, "request-timeout", "1m0s", "how long a request may take, unless it is a watch or stream"),
+    used(Duration, "request-timeout", "1m0s", "how long a request may take, its answer included, unless it is a watch or stream"),
     refused(Switch, "runtime-config-emulation-forward-compatible", "false", "only v1.36 can be served"),
     idle(Switch, "send-retry-after-while-not-ready-once", "false", "the server does not listen before it can answer"),
     used(Duration, "shutdown-delay-duration", "0s", "how long to go on serving, not ready, before shutdown begins"),
     refused(Switch, "shutdown-send-retry-after", "false", "the listener closes at shutdown"),
-    used(Duration, "shutdown-watch-termination-grace-period", "0s", "how long a shutdown waits for watches to end"),
+    used(Duration, "shutdown-watch-termination-grace-period", "0s", "over how long a shutdown spreads the end of watches"),
     used(Duration, "storage-initialization-timeout", "1m0s", "how long to wait for the store at start"),
     refused(List, "strict-transport-security-directives", "", "the Strict-Transport-Security header is not sent"),
 ];
@@ -105,7 +107,7 @@ const SERVING: &[Flag] = &[
     used(Text, "bind-address", "0.0.0.0", "the address to listen on"),
     used(Text, "cert-dir", "", "where a serving certificate is made if no --tls-cert-file is given (default: pki in --data-dir)"),
     used(Switch, "disable-http2-serving", "false", "speak HTTP/1.1 only"),
-    used(Int, "http2-max-streams-per-connection", "0", "how many requests one HTTP/2 connection may have open; 0 for 250"),
+    used(Int, "http2-max-streams-per-connection", "0", "how many requests one HTTP/2 connection may have open; 0 for 100"),
     idle(Switch, "permit-address-sharing", "false", "SO_REUSEADDR is always set"),
     used(Switch, "permit-port-sharing", "false", "set SO_REUSEPORT on the listening socket"),
     used(Int, "secure-port", "6443", "the port to serve HTTPS on; 0 for any free one"),
@@ -159,7 +161,12 @@ const AUDITING: &[Flag] = &[
 const FEATURES: &[Flag] = &[
     idle(Switch, "contention-profiling", "false", "there is no Go runtime to profile"),
     refused(Text, "debug-socket-path", "", "there is no debugging socket"),
-    used(Switch, "enable-priority-and-fairness", "true", "share the server's capacity by priority levels rather than by one limit"),
+    idle(
+        Switch,
+        "enable-priority-and-fairness",
+        "true",
+        "there are no priority levels: in any case the --max-*-inflight flags limit requests",
+    ),
     idle(Switch, "profiling", "true", "there is no Go runtime to profile"),
 ];
 
@@ -239,7 +246,7 @@ const LOGS: &[Flag] = &[
     idle(Text, "log-text-info-buffer-size", "0", NO_BUFFER),
     idle(Switch, "log-text-split-stream", "false", "everything is logged to stderr"),
     used(Text, "logging-format", "text", "text or json"),
-    used(Int, "v", "0", "how much to log: 0 for what matters, 4 for debugging, 6 for every request"),
+    used(Int, "v", "0", "how much to log: 0 for what matters, 3 for a line for each request, 4 for debugging"),
     idle(Text, "vmodule", "", "Go source files do not exist here"),
 ];
 

@@ -1,0 +1,161 @@
+//! The limit of requests that are answered at the same time (apiserver `server/filters/maxinflight.go`).
+//!
+//! There is no priority and fairness: its flag changes nothing, both kinds of requests have the limit that their flag says. As with
+//! upstream's mandatory and suggested flow schemas, health checks and `system:masters` are exempt.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use http::{Response, StatusCode};
+
+use super::config::Requests;
+use crate::auth::{MASTERS, User};
+use crate::endpoints::body::{self, Body};
+use crate::endpoints::request_info::RequestInfo;
+use crate::telemetry::requests;
+
+/// The verbs that change nothing; whatever is not one of them counts as mutating.
+const READS: [&str; 3] = ["get", "list", "watch"];
+/// Verbs and subresources of requests that last as long as their client wants (kube-apiserver `server.go`, `BuildGenericConfig`).
+const LONG_RUNNING_VERBS: [&str; 2] = ["watch", "proxy"];
+const LONG_RUNNING_SUBRESOURCES: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
+/// Paths whose requests are not limited (the flow schema `probes`).
+const PROBES: [&str; 3] = ["/healthz", "/readyz", "/livez"];
+/// When a client that was turned away is to ask again, in seconds.
+const RETRY_SECONDS: &str = "1";
+
+/// Whether a request is a watch or stream: it has no deadline, and no place among the requests in flight.
+pub fn is_long_running(info: &RequestInfo) -> bool {
+    LONG_RUNNING_VERBS.contains(&info.verb.as_str()) || info.is_resource && LONG_RUNNING_SUBRESOURCES.contains(&info.subresource.as_str())
+}
+
+/// One kind of requests.
+#[derive(Debug)]
+struct Lane {
+    /// 0 for no limit.
+    limit: usize,
+    taken: AtomicUsize,
+    mutating: bool,
+}
+
+/// A place among the requests in flight, given back when dropped.
+#[derive(Debug)]
+pub struct Permit(Arc<Lane>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+        requests::in_flight(self.0.mutating, false);
+    }
+}
+
+/// The requests in flight.
+#[derive(Debug)]
+pub struct InFlight {
+    reads: Arc<Lane>,
+    writes: Arc<Lane>,
+}
+
+impl InFlight {
+    pub fn new(config: &Requests) -> Self {
+        let lane = |limit, mutating| Arc::new(Lane { limit, taken: AtomicUsize::new(0), mutating });
+        Self { reads: lane(config.max_in_flight, false), writes: lane(config.max_mutating_in_flight, true) }
+    }
+
+    /// A place for the request; `None` for one that needs none.
+    ///
+    /// # Errors
+    /// The answer to a request for which there is no place.
+    pub fn admit(&self, info: &RequestInfo, user: &User) -> Result<Option<Permit>, Response<Body>> {
+        if is_long_running(info) || is_probe(info) {
+            return Ok(None);
+        }
+        let lane = if READS.contains(&info.verb.as_str()) { &self.reads } else { &self.writes };
+        let before = lane.taken.fetch_add(1, Ordering::Relaxed);
+        if lane.limit == 0 || before < lane.limit {
+            requests::in_flight(lane.mutating, true);
+            return Ok(Some(Permit(lane.clone())));
+        }
+        lane.taken.fetch_sub(1, Ordering::Relaxed);
+        if user.groups.iter().any(|group| group == MASTERS) {
+            return Ok(None);
+        }
+        Err(too_many())
+    }
+}
+
+fn is_probe(info: &RequestInfo) -> bool {
+    !info.is_resource && info.verb == "get" && PROBES.iter().any(|path| info.path.strip_prefix(path).is_some_and(is_path_end))
+}
+
+/// Whether a path ends here, or goes on with another segment.
+fn is_path_end(rest: &str) -> bool {
+    rest.is_empty() || rest.starts_with('/')
+}
+
+fn too_many() -> Response<Body> {
+    let mut response = Response::new(body::full("Too many requests, please try again later.\n"));
+    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    let headers = response.headers_mut();
+    headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_SECONDS));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::options::Query;
+    use http::Method;
+    use std::time::Duration;
+
+    fn in_flight(max_in_flight: usize, max_mutating_in_flight: usize) -> InFlight {
+        let (timeout, min_watch) = (Duration::ZERO, Duration::ZERO);
+        InFlight::new(&Requests { max_in_flight, max_mutating_in_flight, timeout, min_watch, goaway_chance: 0.0 })
+    }
+
+    fn info(method: Method, uri: &str) -> RequestInfo {
+        let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+        RequestInfo::new(&method, path, &Query::parse(query))
+    }
+
+    #[test]
+    fn each_kind_has_its_limit() {
+        let (all, user) = (in_flight(1, 1), User::default());
+        let (read, write) = (info(Method::GET, "/api/v1/pods"), info(Method::POST, "/api/v1/namespaces"));
+        let held = (all.admit(&read, &user).expect("a place"), all.admit(&write, &user).expect("a place"));
+        for info in [&read, &write] {
+            let answer = all.admit(info, &user).expect_err("no place");
+            assert_eq!((answer.status().as_u16(), answer.headers()[RETRY_AFTER].to_str().ok()), (429, Some("1")));
+        }
+        drop(held);
+        assert!(all.admit(&read, &user).is_ok() && all.admit(&write, &user).is_ok());
+    }
+
+    #[test]
+    fn some_need_no_place() {
+        let (all, user) = (in_flight(1, 1), User::default());
+        let read = info(Method::GET, "/version");
+        let held = all.admit(&read, &user).expect("a place");
+        for uri in ["/api/v1/pods?watch=1", "/api/v1/namespaces/a/pods/b/log", "/livez", "/readyz/ping", "/api/v1/proxy/nodes/a"] {
+            assert!(matches!(all.admit(&info(Method::GET, uri), &user), Ok(None)), "{uri}");
+        }
+        for uri in ["/readyzy", "/logs/watch", "/api/v1/namespaces/a/pods/log"] {
+            assert!(all.admit(&info(Method::GET, uri), &user).is_err(), "{uri}");
+        }
+        let master = User { groups: vec![MASTERS.to_owned()], ..User::default() };
+        assert!(matches!(all.admit(&read, &master), Ok(None)));
+        drop(held);
+        assert!(all.admit(&read, &user).is_ok(), "who was let through took no place");
+    }
+
+    #[test]
+    fn zero_is_no_limit() {
+        let (all, user) = (in_flight(0, 0), User::default());
+        let read = info(Method::GET, "/version");
+        let held: Vec<_> = (0..1000).map(|_| all.admit(&read, &user)).collect();
+        assert!(held.iter().all(Result::is_ok));
+    }
+}

@@ -1,0 +1,181 @@
+//! What a request holds of the server while it is being answered: its place among the requests in flight, room for its body, and
+//! its part of the connection; and the body of its answer, with which it gives them back.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use parking_lot::Mutex;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use super::chain::Counted;
+use super::connections::Life;
+use super::deadline;
+use super::in_flight::Permit;
+use super::request_log::RequestLog;
+use crate::endpoints::body::Body;
+use crate::telemetry::metrics::Raised;
+use crate::telemetry::requests;
+
+/// What is handed to the connection at once of a body that is whole: the rest waits here, where it has a deadline.
+const SLICE: usize = 64 * 1024;
+
+/// What a request holds. Whoever works on a request keeps it, also after its client has gone.
+#[derive(Debug)]
+pub struct RequestGuard {
+    connection: Arc<Life>,
+    permit: OnceLock<Permit>,
+    room: Mutex<Option<OwnedSemaphorePermit>>,
+}
+
+impl RequestGuard {
+    pub fn new(connection: Arc<Life>) -> Arc<Self> {
+        connection.request_began();
+        Arc::new(Self { connection, permit: OnceLock::new(), room: Mutex::default() })
+    }
+
+    /// Keeps a place among the requests in flight.
+    pub fn hold(&self, permit: Permit) {
+        // There is one for each request.
+        let _ = self.permit.set(permit);
+    }
+
+    /// Keeps room for the body of the request.
+    pub fn hold_room(&self, room: OwnedSemaphorePermit) {
+        *self.room.lock() = Some(room);
+    }
+
+    /// Gives the room of the body back: the request has been worked on.
+    pub fn give_room_back(&self) {
+        *self.room.lock() = None;
+    }
+}
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        self.connection.request_ended();
+    }
+}
+
+/// What goes with an answer until it has been sent.
+#[derive(Debug)]
+pub struct Held {
+    pub guard: Arc<RequestGuard>,
+    /// When the client must have read it all.
+    pub deadline: Option<Instant>,
+    /// What it is counted as, unless it is a watch or stream.
+    pub counted: Option<Counted>,
+    /// One of the watches and streams that are open.
+    pub long_running: Option<Raised>,
+    /// The line to write when it is over.
+    pub log: Option<Box<RequestLog>>,
+    pending: Bytes,
+    sent: u64,
+    ended: bool,
+}
+
+impl Held {
+    pub fn new(guard: Arc<RequestGuard>) -> Self {
+        Self { guard, deadline: None, counted: None, long_running: None, log: None, pending: Bytes::new(), sent: 0, ended: false }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.deadline.is_some() {
+            deadline::set(None);
+        }
+        if let Some(counted) = &self.counted {
+            if self.ended {
+                requests::sized(&counted.labels(), self.sent);
+            } else if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                requests::aborted(&counted.labels());
+            }
+        }
+    }
+}
+
+/// The body of an answer, and what the request holds until it has been sent.
+pub struct ResponseBody {
+    body: Body,
+    // Apart: there are many watches.
+    held: Box<Held>,
+}
+
+impl ResponseBody {
+    /// Begins to send; the client has until the deadline.
+    pub fn new(body: Body, held: Held) -> Self {
+        deadline::set(held.deadline);
+        Self { body, held: Box::new(held) }
+    }
+
+    /// An answer for which nothing is held but a part of the connection.
+    pub fn plain(body: Body, guard: Arc<RequestGuard>) -> Self {
+        Self::new(body, Held::new(guard))
+    }
+
+    fn slice(&mut self) -> Bytes {
+        let slice = self.held.pending.split_to(SLICE.min(self.held.pending.len()));
+        self.held.sent += slice.len() as u64;
+        slice
+    }
+}
+
+impl HttpBody for ResponseBody {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        if !self.held.pending.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(self.slice()))));
+        }
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        match polled {
+            Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(match frame.into_data() {
+                Ok(data) => {
+                    if data.len() <= SLICE {
+                        self.held.sent += data.len() as u64;
+                        Frame::data(data)
+                    } else {
+                        self.held.pending = data;
+                        Frame::data(self.slice())
+                    }
+                }
+                Err(other) => other,
+            }))),
+            Poll::Ready(None) => {
+                self.held.ended = true;
+                Poll::Ready(None)
+            }
+            other => other,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.held.pending.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (rest, pending) = (self.body.size_hint(), self.held.pending.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower() + pending);
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper + pending);
+        }
+        hint
+    }
+}
+
+impl Drop for ResponseBody {
+    fn drop(&mut self) {
+        // Of a body that says itself that it ends, the end is not asked for.
+        self.held.ended |= self.is_end_stream();
+        if let Some(log) = self.held.log.take() {
+            log.write(self.held.sent);
+        }
+    }
+}
