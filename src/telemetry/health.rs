@@ -97,15 +97,16 @@ impl Health {
         let latest: Mutex<Option<Running>> = Mutex::new(None);
         self.add(name, scope, move || {
             let mut latest = latest.lock();
-            if let Some(running) = latest.as_ref().filter(|running| running.peek().is_none_or(|(_, at)| at.elapsed() < fresh)) {
-                return running.clone().map(|(outcome, _)| outcome);
-            }
-            let check = tokio::spawn(run());
-            let running = async move {
-                let outcome = check.await.unwrap_or_else(|why| Err(why.to_string()));
-                (outcome, Instant::now())
-            };
-            latest.insert(running.boxed().shared()).clone().map(|(outcome, _)| outcome)
+            let known = latest.as_ref().filter(|running| running.peek().is_none_or(|(_, at)| at.elapsed() < fresh)).cloned();
+            let running = known.unwrap_or_else(|| {
+                let check = tokio::spawn(run());
+                let running = async move {
+                    let outcome = check.await.unwrap_or_else(|why| Err(why.to_string()));
+                    (outcome, Instant::now())
+                };
+                running.boxed().shared()
+            });
+            latest.insert(running).clone().map(|(outcome, _)| outcome)
         });
     }
 

@@ -119,18 +119,13 @@ fn what_people_add_is_obeyed_or_told() {
         "--tls-min-version=VersionTLS12",
         "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
         "--max-requests-inflight=800",
+        "--goaway-chance=0.001",
         "--etcd-compaction-interval=10m",
         "--v=2",
     ];
     assert!(told(&obeyed).is_empty(), "{:?}", told(&obeyed));
-    let idle = [
-        "--audit-log-maxage=30",
-        "--audit-log-maxsize=100",
-        "--goaway-chance=0.001",
-        "--kubelet-certificate-authority=/ca",
-        "--profiling=false",
-    ];
-    let idle_names = ["audit-log-maxage", "audit-log-maxsize", "goaway-chance", "kubelet-certificate-authority", "profiling"];
+    let idle = ["--audit-log-maxage=30", "--audit-log-maxsize=100", "--kubelet-certificate-authority=/ca", "--profiling=false"];
+    let idle_names = ["audit-log-maxage", "audit-log-maxsize", "kubelet-certificate-authority", "profiling"];
     assert_eq!(told(&idle), idle_names);
     // Without these the cluster would be less safe than its owner believes.
     for (flag, why) in [

@@ -362,8 +362,8 @@ mod tests {
 
     #[test]
     fn a_refused_flag_may_have_its_default() {
-        let flags = run(&["--storage-backend=etcd3", "--enable-garbage-collector", "--emulated-version=1.36", "--goaway-chance=0.1"]);
-        assert_eq!(flags.without_effect().map(|(name, _)| name).collect::<Vec<_>>(), ["goaway-chance"]);
+        let flags = run(&["--storage-backend=etcd3", "--enable-garbage-collector", "--emulated-version=1.36", "--livez-grace-period=1s"]);
+        assert_eq!(flags.without_effect().map(|(name, _)| name).collect::<Vec<_>>(), ["livez-grace-period"]);
     }
 
     #[test]
