@@ -1,26 +1,15 @@
-# A static keelson on nothing. `make image` builds it.
-FROM rust:1.95-alpine AS build
-RUN apk add --no-cache musl-dev gcc g++ make cmake perl linux-headers protobuf-dev
-WORKDIR /src
-# As in the Makefile.
-ENV AWS_LC_SYS_NO_JITTER_ENTROPY=1
-# Dependencies first, on an empty crate: this layer is built again only when they change.
-COPY Cargo.toml Cargo.lock ./
-COPY benches benches
-RUN mkdir src && touch src/lib.rs && echo 'fn main() {}' | tee build.rs > src/main.rs \
- && cargo build --release --locked && rm -rf src build.rs
-COPY build.rs ./
-COPY build build
-COPY proto proto
-COPY src src
-RUN touch build.rs src/main.rs src/lib.rs && cargo build --release --locked \
- && mkdir -p /out/usr/local/bin /out/data /out/tmp \
- && cp target/release/keelson /out/usr/local/bin/keelson \
- && ln -s keelson /out/usr/local/bin/kube-apiserver
-
+# A static keelson on nothing but its certificates and folders. `make image` builds it: scripts/image.sh makes rootfs.tar.
 FROM scratch
-# kube-apiserver is the same binary, so that a static pod whose image is swapped starts it with its own command line.
-COPY --from=build /out/ /
+ADD rootfs.tar /
+ARG VERSION
+ARG REVISION
+ARG CREATED
+LABEL org.opencontainers.image.title="keelson" \
+      org.opencontainers.image.description="A drop-in replacement for kube-apiserver" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$REVISION" \
+      org.opencontainers.image.created="$CREATED"
 ENV PATH=/usr/local/bin
 VOLUME /data
 EXPOSE 6443

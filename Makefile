@@ -12,9 +12,9 @@ E2E ?=
 BENCH ?=
 
 # The entropy of the CPU's jitter, which aws-lc gathers besides the system's, would take most of the time of a start.
-release bench e2e: export AWS_LC_SYS_NO_JITTER_ENTROPY = 1
+release dist bench e2e image: export AWS_LC_SYS_NO_JITTER_ENTROPY = 1
 
-.PHONY: help run test lint fmt deny bench e2e image helm-test release clean
+.PHONY: help run test lint fmt deny bench e2e image image-test helm-test release dist clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,9 +22,13 @@ help: ## this list
 run: release ## build, and start a server on ./keelson-data; it prints what to type next
 	@exec $(TARGET)/release/keelson $(ARGS)
 
-release: ## build the release binary
+release: ## build target/release/keelson, optimized but quickly
 	@scripts/install-tools.sh build
 	$(CARGO) build --release
+
+dist: ## build target/dist/keelson as it is shipped: static, stripped, optimized as a whole; its symbols are beside it
+	@scripts/install-tools.sh build
+	@CARGO="$(CARGO)" scripts/dist.sh
 
 test: ## install what the tests need, then run every unit, contract and integration test
 	@scripts/install-tools.sh test
@@ -42,24 +46,28 @@ fmt: ## format the Rust and Go sources
 	$(CARGO) fmt
 	gofmt -w e2e bench
 
-deny: ## licences, sources and duplicates of dependencies
+deny: ## licences, sources and duplicates of dependencies; known vulnerabilities where their database can be had
 	@$(CARGO) deny --version >/dev/null 2>&1 || { echo "== installing cargo-deny (minutes)"; $(CARGO) install cargo-deny --locked; }
 	$(CARGO) deny check bans licenses sources
+	@$(CARGO) deny fetch db || { echo "the advisory database cannot be had: advisories are not checked"; exit 0; } && \
+	 $(CARGO) deny check --disable-fetch advisories
 
-bench: ## what operations cost a release server, beside nginx, then the criterion benchmarks; BENCH='-run list -profile'
+bench: dist ## what operations cost the server as shipped, beside nginx, then the criterion benchmarks; BENCH='-run list -profile'
 	@scripts/install-tools.sh bench
-	$(CARGO) build --release
-	cd bench && go run . -server Keelson=$(TARGET)/release/keelson $(BENCH)
+	cd bench && go run . -server Keelson=$(TARGET)/dist/keelson $(BENCH)
 	$(CARGO) bench --bench '*'
 
-e2e: ## real kubectl, controller manager and scheduler against a release build, on the embedded store and on etcd
+e2e: dist ## real kubectl, controller manager and scheduler against the server as shipped, on the embedded store and on etcd
 	@scripts/install-tools.sh e2e
-	$(CARGO) build --release
-	cd e2e && go run . -keelson $(TARGET)/release/keelson $(E2E)
+	cd e2e && go run . -keelson $(TARGET)/dist/keelson $(E2E)
 
-image: ## container image (docker, podman or buildah)
-	@for tool in docker podman buildah; do command -v $$tool >/dev/null && exec $$tool build -t $(IMAGE) .; done; \
-	 echo "make image needs docker, podman or buildah; none is installed" >&2; exit 1
+image: dist ## container image (docker, podman or buildah); no base image is pulled
+	@CARGO="$(CARGO)" scripts/image.sh $(IMAGE)
+
+image-test: dist ## build the image with buildah, unpack it and start the server from its root
+	@scripts/install-tools.sh e2e
+	@scripts/install-tools.sh image
+	@CARGO="$(CARGO)" scripts/test-image.sh
 
 helm-test: ## render the chart and check what comes out
 	cd e2e && go test ./chart

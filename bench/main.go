@@ -79,7 +79,7 @@ func main() {
 
 func parse() (*options, error) {
 	o := &options{}
-	flag.Func("server", "[LABEL=]BINARY of a server that takes kube-apiserver's flags; several times to compare some (default ../target/release/keelson)",
+	flag.Func("server", "[LABEL=]BINARY of a server that takes kube-apiserver's flags; several times to compare some (default ../target/dist/keelson)",
 		func(value string) error {
 			label, path, named := strings.Cut(value, "=")
 			if !named {
@@ -119,7 +119,7 @@ func parse() (*options, error) {
 	}
 	o.flags = strings.Fields(*flags)
 	if len(o.servers) == 0 {
-		o.servers = []binary{{"Keelson", "../target/release/keelson"}}
+		o.servers = []binary{{"Keelson", "../target/dist/keelson"}}
 	}
 	return o, o.check()
 }

@@ -51,7 +51,7 @@ var suites = []struct {
 
 func main() {
 	var bin tools
-	flag.StringVar(&bin.keelson, "keelson", "../target/release/keelson", "the server")
+	flag.StringVar(&bin.keelson, "keelson", "../target/dist/keelson", "the server")
 	flag.StringVar(&bin.kubectl, "kubectl", "../.tools/bin/kubectl", "the client")
 	flag.StringVar(&bin.etcd, "etcd", "../.tools/bin/etcd", "the store")
 	flag.StringVar(&bin.controllers, "kube-controller-manager", "../.tools/bin/kube-controller-manager", "the controllers")

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Installs what building and testing Keelson needs on a Debian machine that has Rust and Go.
 #
-#   scripts/install-tools.sh build     what compiling needs: protoc (a build dependency compiles etcd's API)
+#   scripts/install-tools.sh build     what compiling needs: a C compiler
 #   scripts/install-tools.sh test      and what the tests need: openssl, curl, a real etcd 3.6 in .tools/bin
 #   scripts/install-tools.sh e2e       and a real kubectl, kube-controller-manager and kube-scheduler in .tools/bin
 #   scripts/install-tools.sh bench     what `test` installs, and nginx to compare with
+#   scripts/install-tools.sh image     what `build` installs, and buildah to make the image with and look into it
 #
 # Running it again costs nothing. The Go tools are built from their modules at the versions that e2e/go.mod
 # pins, with Go's own caches, and built again only when a pin changes.
@@ -69,7 +70,6 @@ pinned() { awk -v module="$1" '$1 == module { print $2; exit }' e2e/go.mod; }
 build() {
   present cargo "install Rust 1.95 or later (rustup)"
   need cc gcc libc6-dev
-  need protoc protobuf-compiler libprotobuf-dev
 }
 
 test_tools() {
@@ -96,10 +96,17 @@ bench_tools() {
   [ -x /usr/sbin/nginx ] || need nginx nginx-light
 }
 
+image_tools() {
+  build
+  [ -e /etc/ssl/certs/ca-certificates.crt ] || need update-ca-certificates ca-certificates
+  need buildah buildah
+}
+
 case ${1:-e2e} in
   build) build ;;
   test) test_tools ;;
   e2e) e2e_tools ;;
   bench) bench_tools ;;
-  *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  image) image_tools ;;
+  *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

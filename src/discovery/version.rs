@@ -9,8 +9,18 @@ pub const MINOR: &str = "36";
 /// The oldest release it could stand in for.
 const MIN_COMPATIBILITY_MINOR: &str = "35";
 
-/// `version.Info`. Commit and build date are what the build was told through the environment variables
-/// `KEELSON_GIT_COMMIT` and `KEELSON_BUILD_DATE`.
+/// What the build was told through the environment (scripts/dist.sh does): a commit, whether anything was changed since, its date.
+const GIT_COMMIT: Option<&str> = option_env!("KEELSON_GIT_COMMIT");
+const GIT_TREE_STATE: Option<&str> = option_env!("KEELSON_GIT_TREE_STATE");
+const BUILD_DATE: Option<&str> = option_env!("KEELSON_BUILD_DATE");
+
+/// The answer to `--version`. It begins as kube-apiserver's does.
+pub fn line() -> String {
+    let commit = GIT_COMMIT.map(|commit| format!(", commit {commit}")).unwrap_or_default();
+    format!("Kubernetes {GIT_VERSION} (Keelson {}{commit})", env!("CARGO_PKG_VERSION"))
+}
+
+/// `version.Info`.
 pub fn info() -> Value {
     json!({
         "major": MAJOR,
@@ -20,9 +30,9 @@ pub fn info() -> Value {
         "minCompatibilityMajor": MAJOR,
         "minCompatibilityMinor": MIN_COMPATIBILITY_MINOR,
         "gitVersion": GIT_VERSION,
-        "gitCommit": option_env!("KEELSON_GIT_COMMIT").unwrap_or(""),
-        "gitTreeState": option_env!("KEELSON_GIT_COMMIT").map_or("", |_| "clean"),
-        "buildDate": option_env!("KEELSON_BUILD_DATE").unwrap_or("1970-01-01T00:00:00Z"),
+        "gitCommit": GIT_COMMIT.unwrap_or(""),
+        "gitTreeState": GIT_TREE_STATE.unwrap_or(""),
+        "buildDate": BUILD_DATE.unwrap_or("1970-01-01T00:00:00Z"),
         "goVersion": "",
         "compiler": "rustc",
         "platform": format!("{}/{}", std::env::consts::OS, architecture()),
