@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::authentication::{self, SetupError};
+use super::authentication::{self, Authentication, SetupError};
 use super::bootstrap::{self, FrontProxy, Params};
 use super::chain::{Chain, Goaway};
 use super::config::{AuthorizationMode, Config};
@@ -13,6 +13,7 @@ use super::in_flight::InFlight;
 use super::informer::{self, Follower};
 use super::keeper::Keeper;
 use super::master_leases::MasterLeases;
+use super::material::Material;
 use super::objects::RegistryObjects;
 use super::request_body::{MAX_ALL_BODIES, Room};
 use super::run::Parts;
@@ -50,7 +51,7 @@ const RBAC: [&str; 4] = ["clusterroles", "clusterrolebindings", "roles", "rolebi
 
 /// Builds the handler, makes the bootstrap objects and waits until authorization knows its rules. The keeper is to run as long as
 /// the server does.
-pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper), AssembleError> {
+pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper, Authentication), AssembleError> {
     let clock = Clock::system();
     let config = &parts.config;
     let hooks = Arc::new(DefinitionHooks::default());
@@ -82,7 +83,7 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper), AssembleError> {
         impersonation: Impersonation::new(authorizer.clone(), config.feature_gates.enabled("ConstrainedImpersonation")),
         authorizer: authorizer.clone(),
         documents: Discovery::new(registry.clone(), about),
-        oidc: authentication.discovery,
+        oidc: authentication.discovery.clone(),
         health: parts.health.clone(),
         in_flight: InFlight::new(&config.requests),
         room: Room::new(MAX_ALL_BODIES),
@@ -97,7 +98,7 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper), AssembleError> {
             admission: Arc::new(admission),
             authorizer,
             rbac: config.authorization.contains(&AuthorizationMode::Rbac).then_some(rbac),
-            token_reviewer: authentication.chain,
+            token_reviewer: authentication.chain.clone(),
             clock,
             frames: Arc::default(),
             rendered: Arc::default(),
@@ -108,7 +109,7 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper), AssembleError> {
             tokens,
         },
     };
-    Ok((chain, keeper))
+    Ok((chain, keeper, authentication))
 }
 
 /// Makes the bootstrap objects as one of the servers of the cluster.
@@ -225,7 +226,7 @@ const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 
 fn params(parts: &Parts, registry: &Registry, clock: &Clock) -> Params {
     let (config, identity) = (&parts.config, &parts.identity);
-    let text = |pem: &[u8]| String::from_utf8_lossy(pem).into_owned();
+    let text = |ca: &Material| String::from_utf8_lossy(&ca.bytes).into_owned();
     let mut group_versions: Vec<(String, String)> = registry.decls().map(|decl| (decl.group.clone(), decl.version.clone())).collect();
     group_versions.sort();
     group_versions.dedup();
@@ -239,8 +240,8 @@ fn params(parts: &Parts, registry: &Registry, clock: &Clock) -> Params {
         service_cidrs: config.services.cluster_ip_ranges.clone(),
         service_node_port: config.services.kubernetes_node_port,
         client_ca: Some(text(&identity.client_ca)),
-        front_proxy: identity.request_header.as_ref().map(|(header, pem)| FrontProxy {
-            client_ca: text(pem),
+        front_proxy: identity.request_header.as_ref().map(|(header, ca)| FrontProxy {
+            client_ca: text(ca),
             allowed_names: header.allowed_names.clone(),
             username_headers: header.username_headers.clone(),
             uid_headers: header.uid_headers.clone(),

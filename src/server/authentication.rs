@@ -1,19 +1,20 @@
 //! Authentication as the configuration asks for it.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 
 use super::config::Config;
+use super::material::{CertError, Material};
 use super::run::Parts;
 use crate::auth::ObjectSource;
-use crate::auth::authn::keys::{KeyError, KeySet, SigningKey};
+use crate::auth::authn::keys::{KeySet, SigningKey};
 use crate::auth::authn::oidc::{self, Documents};
 use crate::auth::authn::request_header::FrontProxy;
 use crate::auth::authn::service_account::{Issuer, ServiceAccounts};
-use crate::auth::authn::static_token::{StaticTokens, TokenFileError};
-use crate::auth::authn::x509::{CaBundle, X509Error};
+use crate::auth::authn::static_token::StaticTokens;
+use crate::auth::authn::x509::CaBundle;
 use crate::auth::authn::{Chain, Options};
 use crate::base::clock::Clock;
 use crate::registry::builtin::authentication::{TokenReviewer, TokenVerdict};
@@ -21,49 +22,61 @@ use crate::registry::builtin::authentication::{TokenReviewer, TokenVerdict};
 /// Why authentication could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    #[error("unable to load client CA file: {0}")]
-    Authorities(#[from] X509Error),
+    #[error(transparent)]
+    Cert(#[from] CertError),
     /// Any client could name any user in headers.
     #[error(
         "--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; --requestheader-allowed-names must be \
          specified to ensure regular client certificates cannot set authenticating proxy headers for arbitrary users"
     )]
     Overlap,
-    #[error("service account keys: {0}")]
-    Keys(#[from] KeyError),
-    #[error("{path}: {source}")]
-    File { path: PathBuf, source: std::io::Error },
-    #[error("{path}: {source}")]
-    Tokens { path: PathBuf, source: TokenFileError },
 }
 
-/// What the rest of the server needs of authentication.
+/// What the rest of the server needs of authentication. Clones share it.
+#[derive(Clone)]
 pub struct Authentication {
     pub chain: Arc<Chain>,
     /// Signs tokens for TokenRequest; `None` without a signing key.
     pub issuer: Option<Arc<Issuer>>,
     /// The OpenID discovery documents; `None` if the issuer is no URL for them.
-    pub discovery: Option<Documents>,
+    pub discovery: Arc<ArcSwapOption<Documents>>,
+    discovered: Discovered,
+}
+
+/// What the discovery documents say besides the keys.
+#[derive(Clone)]
+struct Discovered {
+    issuer: String,
+    jwks_uri: String,
+    address: String,
+}
+
+impl Discovered {
+    fn render(&self, keys: &KeySet) -> Option<Arc<Documents>> {
+        oidc::render(&self.issuer, &self.jwks_uri, &self.address, keys).map(Arc::new)
+    }
 }
 
 /// Sets up authentication; `objects` is where secrets, accounts, pods and nodes are looked up.
 ///
 /// # Errors
-/// Files that cannot be read or understood.
+/// Files that cannot be understood.
 pub fn build(parts: &Parts, objects: Arc<dyn ObjectSource>, clock: &Clock) -> Result<Authentication, SetupError> {
     let (config, identity) = (&parts.config, &parts.identity);
     let accounts = &config.service_accounts;
-    let keys = KeySet::from_pem(&identity.public_keys)?;
+    let keys = key_set(&identity.public_keys)?;
     let api_audiences = match config.authentication.api_audiences.as_slice() {
         [] => accounts.issuers.clone(),
         given => given.to_vec(),
     };
     let issuer_name = accounts.issuers.first().cloned().unwrap_or_default();
-    let discovery = oidc::render(&issuer_name, &accounts.jwks_uri, &external_address(config, parts), &keys);
-    let signing_key = identity.signing_key.as_deref().map(SigningKey::from_pem).transpose()?;
+    let discovered =
+        Discovered { issuer: issuer_name.clone(), jwks_uri: accounts.jwks_uri.clone(), address: external_address(config, parts) };
+    let discovery = Arc::new(ArcSwapOption::new(discovered.render(&keys)));
+    let signing_key = identity.signing_key.as_ref().map(signing_key).transpose()?;
     let front_proxy = match &identity.request_header {
-        Some((header, pem)) => Some(FrontProxy {
-            authorities: CaBundle::from_pem(pem)?,
+        Some((header, ca)) => Some(FrontProxy {
+            authorities: bundle(ca)?,
             allowed_names: header.allowed_names.clone(),
             username_headers: header.username_headers.clone(),
             uid_headers: header.uid_headers.clone(),
@@ -72,15 +85,11 @@ pub fn build(parts: &Parts, objects: Arc<dyn ObjectSource>, clock: &Clock) -> Re
         }),
         None => None,
     };
-    let client_authorities = CaBundle::from_pem(&identity.client_ca)?;
-    if front_proxy.as_ref().is_some_and(|proxy| proxy.allowed_names.is_empty() && proxy.authorities.overlaps(&client_authorities)) {
-        return Err(SetupError::Overlap);
-    }
     let options = Options {
         front_proxy,
-        client_authorities: Some(client_authorities),
+        client_authorities: Some(bundle(&identity.client_ca)?),
         uid_from_certificate: config.feature_gates.enabled("AllowParsingUserUIDFromCertAuth"),
-        static_tokens: static_tokens(config)?,
+        static_tokens: identity.token_file.as_ref().map(static_tokens).transpose()?,
         service_accounts: Some(ServiceAccounts {
             issuers: accounts.issuers.clone(),
             keys,
@@ -92,11 +101,99 @@ pub fn build(parts: &Parts, objects: Arc<dyn ObjectSource>, clock: &Clock) -> Re
         api_audiences,
         anonymous: config.authentication.anonymous,
     };
+    check_overlap(&options)?;
     Ok(Authentication {
         chain: Arc::new(Chain::new(options, clock.clone())),
         issuer: signing_key.map(|key| Arc::new(Issuer::new(issuer_name, key, clock.clone()))),
         discovery,
+        discovered,
     })
+}
+
+/// Each judges by another file from now on, unless that cannot be understood: then by the one before.
+impl Authentication {
+    /// # Errors
+    /// There is no certificate in it, or anybody with one of them could name any user in headers.
+    pub fn replace_client_ca(&self, ca: &Material) -> Result<(), SetupError> {
+        let authorities = bundle(ca)?;
+        self.chain.change(|options| {
+            options.client_authorities = Some(authorities);
+            check_overlap(options)
+        })
+    }
+
+    /// # Errors
+    /// Those of [`Authentication::replace_client_ca`].
+    pub fn replace_front_proxy_ca(&self, ca: &Material) -> Result<(), SetupError> {
+        let authorities = bundle(ca)?;
+        self.chain.change(|options| {
+            if let Some(proxy) = &mut options.front_proxy {
+                proxy.authorities = authorities;
+            }
+            check_overlap(options)
+        })
+    }
+
+    /// # Errors
+    /// The file is no list of tokens.
+    pub fn replace_static_tokens(&self, file: &Material) -> Result<(), SetupError> {
+        let tokens = static_tokens(file)?;
+        self.chain.change(|options| {
+            options.static_tokens = Some(tokens);
+            Ok(())
+        })
+    }
+
+    /// # Errors
+    /// A file has no key in it, or one that cannot be used.
+    pub fn replace_account_keys(&self, files: &[Material]) -> Result<(), SetupError> {
+        let keys = key_set(files)?;
+        self.discovery.store(self.discovered.render(&keys));
+        self.chain.change(|options| {
+            if let Some(accounts) = &mut options.service_accounts {
+                accounts.keys = keys;
+            }
+            Ok(())
+        })
+    }
+
+    /// # Errors
+    /// There is no key in it that can sign.
+    pub fn replace_signing_key(&self, file: &Material) -> Result<(), SetupError> {
+        let key = signing_key(file)?;
+        if let Some(issuer) = &self.issuer {
+            issuer.replace_key(key);
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a front proxy of any name whose authority is the clients', too.
+fn check_overlap(options: &Options) -> Result<(), SetupError> {
+    match (&options.front_proxy, &options.client_authorities) {
+        (Some(proxy), Some(clients)) if proxy.allowed_names.is_empty() && proxy.authorities.overlaps(clients) => Err(SetupError::Overlap),
+        _ => Ok(()),
+    }
+}
+
+fn bundle(file: &Material) -> Result<CaBundle, CertError> {
+    CaBundle::from_pem(&file.bytes).map_err(|why| file.file.error(why))
+}
+
+fn key_set(files: &[Material]) -> Result<KeySet, CertError> {
+    let mut keys = KeySet::default();
+    for file in files {
+        keys.extend(KeySet::from_pem(&[&file.bytes]).map_err(|why| file.file.error(why))?);
+    }
+    Ok(keys)
+}
+
+fn signing_key(file: &Material) -> Result<SigningKey, CertError> {
+    SigningKey::from_pem(&file.bytes).map_err(|why| file.file.error(why))
+}
+
+fn static_tokens(file: &Material) -> Result<StaticTokens, CertError> {
+    StaticTokens::from_csv(file.text()?).map_err(|why| file.file.error(why))
 }
 
 /// The host and port in URLs that lead back here.
@@ -106,13 +203,6 @@ fn external_address(config: &Config, parts: &Parts) -> String {
         host if host.parse::<http::uri::Authority>().is_ok_and(|authority| authority.port().is_some()) => host.to_owned(),
         host => format!("{host}:{}", parts.advertise.port()),
     }
-}
-
-fn static_tokens(config: &Config) -> Result<Option<StaticTokens>, SetupError> {
-    let Some(path) = &config.authentication.token_file else { return Ok(None) };
-    let text = std::fs::read_to_string(path).map_err(|source| SetupError::File { path: path.clone(), source })?;
-    let tokens = StaticTokens::from_csv(&text).map_err(|source| SetupError::Tokens { path: path.clone(), source })?;
-    Ok(Some(tokens))
 }
 
 #[async_trait]
@@ -152,7 +242,7 @@ mod tests {
         let config = Arc::new(Config::from_flags(&flags).expect("a configuration"));
         let advertise = SocketAddr::from(([10, 0, 0, 1], 6443));
         let parts = Parts {
-            identity: Arc::new(certs::prepare(&config, advertise.ip()).expect("an identity")),
+            identity: Arc::new(certs::prepare(&config, advertise.ip(), jiff::Timestamp::now()).expect("an identity")),
             config,
             advertise,
             storage: Arc::new(Embedded::open(folder).expect("a store")),
@@ -169,7 +259,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let made = set_up(folder.path(), &[]).expect("set up");
         assert!(made.issuer.is_some());
-        let discovery = made.discovery.expect("an issuer with a URL");
+        let discovery = made.discovery.load_full().expect("an issuer with a URL");
         assert!(discovery.configuration.contains(r#""jwks_uri":"https://10.0.0.1:6443/openid/v1/jwks""#), "{discovery:?}");
         assert!(discovery.configuration.contains(r#"["ES256"]"#), "{discovery:?}");
     }

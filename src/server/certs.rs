@@ -1,24 +1,31 @@
 //! Certificates and keys: read from the files that the flags name, made in the data directory where they name none.
 
-use std::fs;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::{fmt, fs};
+
+use jiff::Timestamp;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::config::{CertFiles, Config, RequestHeader};
+pub use super::material::{CertError, Material, NamedFile, Pair, ServingCert};
 use crate::auth::MASTERS;
 
 /// How many years self-made authorities and certificates last.
 const CA_YEARS: i16 = 10;
 const CERTIFICATE_YEARS: i16 = 1;
-/// A self-made certificate with fewer days left is made anew at start.
+/// A self-made certificate with fewer days left is made anew.
 const RENEWAL_DAYS: i64 = 90;
+/// The same of an authority's, which must outlive what it signs. Its key stays, so that who trusts the old one trusts what the new one
+/// signs.
+const CA_RENEWAL_DAYS: i64 = 2 * 365;
+const DAY_SECONDS: i64 = 24 * 60 * 60;
 
 /// The common names of self-made authorities.
 const CA_NAME: &str = "keelson-ca";
@@ -27,50 +34,28 @@ const FRONT_PROXY_CA_NAME: &str = "keelson-front-proxy-ca";
 const ADMIN_NAME: &str = "kubernetes-admin";
 const FRONT_PROXY_NAME: &str = "front-proxy-client";
 
-/// Why certificates or keys could not be had.
-#[derive(Debug, thiserror::Error)]
-pub enum CertError {
-    #[error("{path}: {source}")]
-    File { path: PathBuf, source: io::Error },
-    #[error("{path}: {why}")]
-    Pem { path: PathBuf, why: String },
-    #[error("making a certificate: {0}")]
-    Make(#[from] rcgen::Error),
-}
-
-/// A certificate chain with its key, ready for TLS.
-#[derive(Debug)]
-pub struct ServingCert {
-    pub chain: Vec<CertificateDer<'static>>,
-    pub key: PrivateKeyDer<'static>,
-}
-
-impl Clone for ServingCert {
-    fn clone(&self) -> Self {
-        Self { chain: self.chain.clone(), key: self.key.clone_key() }
-    }
-}
-
 /// Everything that the server proves its own and others' identity with.
 #[derive(Debug)]
 pub struct Identity {
-    pub serving: ServingCert,
-    /// PEM of the authorities of client certificates.
-    pub client_ca: Vec<u8>,
-    /// The front proxy, with the PEM of its authorities.
-    pub request_header: Option<(RequestHeader, Vec<u8>)>,
-    /// PEM of the key that signs service account tokens; `None` if only public keys are known.
-    pub signing_key: Option<Vec<u8>>,
-    /// PEM of the keys that verify service account tokens, each possibly with several keys.
-    pub public_keys: Vec<Vec<u8>>,
+    pub serving: Pair,
+    /// The authorities of client certificates.
+    pub client_ca: Material,
+    /// The front proxy, with its authorities.
+    pub request_header: Option<(RequestHeader, Material)>,
+    /// The static tokens.
+    pub token_file: Option<Material>,
+    /// The key that signs service account tokens; `None` if only public keys are known.
+    pub signing_key: Option<Material>,
+    /// The keys that verify service account tokens, each file possibly with several keys.
+    pub public_keys: Vec<Material>,
     /// The certificate to show to aggregated API servers.
-    pub proxy_client: Option<ServingCert>,
+    pub proxy_client: Option<Pair>,
     /// Present where the server made its own client authority.
     pub admin: Option<Admin>,
 }
 
 /// What admin.kubeconfig holds.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Admin {
     /// Where to write it.
     pub path: PathBuf,
@@ -78,6 +63,13 @@ pub struct Admin {
     ca: String,
     cert: String,
     key: String,
+}
+
+/// Not what it holds, which is a key.
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Admin({})", self.path.display())
+    }
 }
 
 impl Admin {
@@ -112,41 +104,69 @@ impl Admin {
 ///
 /// # Errors
 /// Files that cannot be read, written or understood.
-pub fn prepare(config: &Config, advertise: IpAddr) -> Result<Identity, CertError> {
+pub fn prepare(config: &Config, advertise: IpAddr, now: Timestamp) -> Result<Identity, CertError> {
     let pki = config.data_dir.join("pki");
     let own_client_ca = config.authentication.client_ca.is_none();
-    let (serving, serving_ca) = serving(config, &pki, advertise)?;
+    let (serving, serving_ca) = serving(config, &pki, advertise, now)?;
     let client_ca = match &config.authentication.client_ca {
-        Some(path) => read(path)?,
-        None => Authority::load_or_make(&pki, "ca", CA_NAME)?.cert_pem.into_bytes(),
+        Some(path) => NamedFile::of_flag("client-ca-file", path).read()?,
+        None => {
+            Authority::load_or_make(&pki, "ca", CA_NAME, now)?;
+            NamedFile::own(pki.join("ca.crt")).read()?
+        }
     };
-    let admin = if own_client_ca { Some(admin(&config.data_dir, &pki, serving_ca)?) } else { None };
-    let (request_header, proxy_client) = front_proxy(config, &pki, own_client_ca)?;
+    let admin = if own_client_ca { Some(admin(&config.data_dir, &pki, serving_ca, now)?) } else { None };
+    let (request_header, proxy_client) = front_proxy(config, &pki, own_client_ca, now)?;
+    let token_file = config.authentication.token_file.as_deref();
+    let token_file = token_file.map(|path| NamedFile::of_flag("token-auth-file", path).read()).transpose()?;
     let (signing_key, public_keys) = service_account_keys(config, &pki)?;
-    Ok(Identity { serving, client_ca, request_header, signing_key, public_keys, proxy_client, admin })
+    Ok(Identity { serving, client_ca, request_header, token_file, signing_key, public_keys, proxy_client, admin })
+}
+
+/// Makes those of the server's own certificates anew whose end is near, or that are gone; what the flags name is left alone. Returns what
+/// admin.kubeconfig should hold now, where it is this server's to write.
+///
+/// # Errors
+/// Files that cannot be read or written.
+pub fn renew(config: &Config, advertise: IpAddr, now: Timestamp) -> Result<Option<Admin>, CertError> {
+    let pki = config.data_dir.join("pki");
+    let own_client_ca = config.authentication.client_ca.is_none();
+    let serving_ca = match (&config.serving.tls, own_client_ca) {
+        (Some(_), false) => return Ok(None),
+        _ => serving(config, &pki, advertise, now)?.1,
+    };
+    if !own_client_ca {
+        return Ok(None);
+    }
+    front_proxy(config, &pki, own_client_ca, now)?;
+    admin(&config.data_dir, &pki, serving_ca, now).map(Some)
 }
 
 /// The serving certificate, and the PEM of what a client has to trust for it.
-fn serving(config: &Config, pki: &Path, advertise: IpAddr) -> Result<(ServingCert, String), CertError> {
+fn serving(config: &Config, pki: &Path, advertise: IpAddr, now: Timestamp) -> Result<(Pair, String), CertError> {
     if let Some(files) = &config.serving.tls {
-        return Ok((load(files)?, text(&files.cert)?));
+        let pair = Pair::read(files, Some(["tls-cert-file", "tls-private-key-file"]))?;
+        let trusted = pair.cert.text()?.to_owned();
+        return Ok((pair, trusted));
     }
     let folder = config.serving.cert_dir.as_deref().unwrap_or(pki);
     let files = CertFiles { cert: folder.join("apiserver.crt"), key: folder.join("apiserver.key") };
     let exists = files.cert.exists() && files.key.exists();
     if exists && config.serving.cert_dir.is_some() {
         // Someone else's choice: taken as it is, whatever names it has.
-        return Ok((load(&files)?, text(&files.cert)?));
+        let pair = Pair::read(&files, Some(["cert-dir", "cert-dir"]))?;
+        let trusted = pair.cert.text()?.to_owned();
+        return Ok((pair, trusted));
     }
-    let ca = Authority::load_or_make(pki, "ca", CA_NAME)?;
+    let ca = Authority::load_or_make(pki, "ca", CA_NAME, now)?;
     let names = serving_names(config, advertise);
-    if !(exists && still_good(&files.cert, &names)) {
-        let mut params = params("kube-apiserver", &[], CERTIFICATE_YEARS);
+    if !(exists && still_good(&files.cert, &names, now)) {
+        let mut params = params("kube-apiserver", &[], CERTIFICATE_YEARS, now);
         params.subject_alt_names = CertificateParams::new(names)?.subject_alt_names;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         ca.issue(params, &files)?;
     }
-    Ok((load(&files)?, ca.cert_pem))
+    Ok((Pair::read(&files, None)?, ca.cert_pem))
 }
 
 /// The names that clients inside and outside of the cluster use.
@@ -179,13 +199,13 @@ fn hostname() -> String {
 }
 
 /// Whether a certificate has all these names and some time left.
-fn still_good(path: &Path, names: &[String]) -> bool {
+fn still_good(path: &Path, names: &[String], now: Timestamp) -> bool {
     use x509_parser::extensions::GeneralName;
     use x509_parser::prelude::FromDer;
     let Ok(der) = CertificateDer::from_pem_file(path) else { return false };
     let Ok((_, certificate)) = x509_parser::certificate::X509Certificate::from_der(&der) else { return false };
-    let days_left = (certificate.validity().not_after.timestamp() - jiff::Timestamp::now().as_second()) / 86_400;
-    let Ok(Some(sans)) = certificate.subject_alternative_name() else { return names.is_empty() && days_left > RENEWAL_DAYS };
+    let in_time = (certificate.validity().not_after.timestamp() - now.as_second()) / DAY_SECONDS > RENEWAL_DAYS;
+    let Ok(Some(sans)) = certificate.subject_alternative_name() else { return names.is_empty() && in_time };
     let has = |name: &String| {
         sans.value.general_names.iter().any(|san| match (san, name.parse::<IpAddr>()) {
             (GeneralName::DNSName(dns), Err(_)) => dns == name,
@@ -194,26 +214,28 @@ fn still_good(path: &Path, names: &[String]) -> bool {
             _ => false,
         })
     };
-    days_left > RENEWAL_DAYS && names.iter().all(has)
+    in_time && names.iter().all(has)
 }
 
-fn admin(data_dir: &Path, pki: &Path, serving_ca: String) -> Result<Admin, CertError> {
-    let files = client_pair(pki, "ca", CA_NAME, "admin", ADMIN_NAME, &[MASTERS])?;
-    Ok(Admin { path: data_dir.join("admin.kubeconfig"), ca: serving_ca, cert: text(&files.cert)?, key: text(&files.key)? })
+fn admin(data_dir: &Path, pki: &Path, serving_ca: String, now: Timestamp) -> Result<Admin, CertError> {
+    let files = client_pair(pki, ["ca", CA_NAME], "admin", ADMIN_NAME, &[MASTERS], now)?;
+    let pair = Pair::read(&files, None)?;
+    let (cert, key) = (pair.cert.text()?.to_owned(), pair.key.text()?.to_owned());
+    Ok(Admin { path: data_dir.join("admin.kubeconfig"), ca: serving_ca, cert, key })
 }
 
-type FrontProxy = (Option<(RequestHeader, Vec<u8>)>, Option<ServingCert>);
+type FrontProxy = (Option<(RequestHeader, Material)>, Option<Pair>);
 
 /// The front proxy of the flags; one of its own for a server that makes its own client authority.
-fn front_proxy(config: &Config, pki: &Path, own: bool) -> Result<FrontProxy, CertError> {
+fn front_proxy(config: &Config, pki: &Path, own: bool, now: Timestamp) -> Result<FrontProxy, CertError> {
     let given = &config.authentication.request_header;
     if let Some(path) = &given.client_ca {
-        return Ok((Some((given.clone(), read(path)?)), None));
+        return Ok((Some((given.clone(), NamedFile::of_flag("requestheader-client-ca-file", path).read()?)), None));
     }
     if !own {
         return Ok((None, None));
     }
-    let files = client_pair(pki, "front-proxy-ca", FRONT_PROXY_CA_NAME, "front-proxy-client", FRONT_PROXY_NAME, &[])?;
+    let files = client_pair(pki, ["front-proxy-ca", FRONT_PROXY_CA_NAME], "front-proxy-client", FRONT_PROXY_NAME, &[], now)?;
     let ca = pki.join("front-proxy-ca.crt");
     let header = RequestHeader {
         client_ca: Some(ca.clone()),
@@ -223,18 +245,19 @@ fn front_proxy(config: &Config, pki: &Path, own: bool) -> Result<FrontProxy, Cer
         group_headers: vec!["X-Remote-Group".to_owned()],
         extra_prefixes: vec!["X-Remote-Extra-".to_owned()],
     };
-    Ok((Some((header, read(&ca)?)), Some(load(&files)?)))
+    Ok((Some((header, NamedFile::own(ca).read()?)), Some(Pair::read(&files, None)?)))
 }
 
-/// The PEM of the key that signs, if there is one, and of those that verify.
-type AccountKeys = (Option<Vec<u8>>, Vec<Vec<u8>>);
+/// The key that signs, if there is one, and those that verify.
+type AccountKeys = (Option<Material>, Vec<Material>);
 
 /// The signing key and the public keys of service account tokens.
 fn service_account_keys(config: &Config, pki: &Path) -> Result<AccountKeys, CertError> {
     let accounts = &config.service_accounts;
-    let mut public = accounts.key_files.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+    let read = |path: &PathBuf| NamedFile::of_flag("service-account-key-file", path).read();
+    let mut public = accounts.key_files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let signing = match (&accounts.signing_key, public.is_empty()) {
-        (Some(path), _) => Some(read(path)?),
+        (Some(path), _) => Some(NamedFile::of_flag("service-account-signing-key-file", path).read()?),
         (None, false) => None,
         (None, true) => {
             let path = pki.join("sa.key");
@@ -243,7 +266,7 @@ fn service_account_keys(config: &Config, pki: &Path) -> Result<AccountKeys, Cert
                 write(&path, key.serialize_pem().as_bytes(), true)?;
                 write(&pki.join("sa.pub"), key.public_key_pem().as_bytes(), false)?;
             }
-            Some(read(&path)?)
+            Some(NamedFile::own(path).read()?)
         }
     };
     if let (true, Some(key)) = (public.is_empty(), &signing) {
@@ -252,12 +275,19 @@ fn service_account_keys(config: &Config, pki: &Path) -> Result<AccountKeys, Cert
     Ok((signing, public))
 }
 
-/// A client certificate by a self-made authority, made if it is missing or old.
-fn client_pair(pki: &Path, ca: &str, ca_name: &str, file: &str, name: &str, groups: &[&str]) -> Result<CertFiles, CertError> {
+/// A client certificate by a self-made authority (its file and name), made if it is missing or old.
+fn client_pair(
+    pki: &Path,
+    [ca, ca_name]: [&str; 2],
+    file: &str,
+    name: &str,
+    groups: &[&str],
+    now: Timestamp,
+) -> Result<CertFiles, CertError> {
     let files = CertFiles { cert: pki.join(format!("{file}.crt")), key: pki.join(format!("{file}.key")) };
-    let ca = Authority::load_or_make(pki, ca, ca_name)?;
-    if !(files.key.exists() && still_good(&files.cert, &[])) {
-        let mut params = params(name, groups, CERTIFICATE_YEARS);
+    let ca = Authority::load_or_make(pki, ca, ca_name, now)?;
+    if !(files.key.exists() && still_good(&files.cert, &[], now)) {
+        let mut params = params(name, groups, CERTIFICATE_YEARS, now);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         ca.issue(params, &files)?;
     }
@@ -271,13 +301,19 @@ struct Authority {
 }
 
 impl Authority {
-    fn load_or_make(folder: &Path, file: &str, name: &str) -> Result<Self, CertError> {
+    fn load_or_make(folder: &Path, file: &str, name: &str, now: Timestamp) -> Result<Self, CertError> {
         let files = CertFiles { cert: folder.join(format!("{file}.crt")), key: folder.join(format!("{file}.key")) };
-        let mut params = params(name, &[], CA_YEARS);
+        let mut params = params(name, &[], CA_YEARS, now);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::CrlSign];
         let key = if files.cert.exists() && files.key.exists() {
-            KeyPair::from_pem(&text(&files.key)?)?
+            let found = Pair::read(&files, None)?;
+            let key = KeyPair::from_pem(found.key.text()?).map_err(|why| found.key.file.error(why))?;
+            if is_ours_and_ends(&found, name, now)? {
+                tracing::info!("{} is made anew with the same key: its end is near", files.cert.display());
+                write(&files.cert, params.self_signed(&key)?.pem().as_bytes(), false)?;
+            }
+            key
         } else {
             let key = KeyPair::generate()?;
             write(&files.key, key.serialize_pem().as_bytes(), true)?;
@@ -285,7 +321,7 @@ impl Authority {
             key
         };
         // Names and key identifier follow from `params` and the key, so the certificate need not be parsed.
-        Ok(Self { cert_pem: text(&files.cert)?, issuer: Issuer::new(params, key) })
+        Ok(Self { cert_pem: NamedFile::own(files.cert).read()?.text()?.to_owned(), issuer: Issuer::new(params, key) })
     }
 
     /// Makes a certificate with a key of its own; the certificate of this authority follows it in the file.
@@ -297,9 +333,20 @@ impl Authority {
     }
 }
 
+/// Whether an authority has the name that a self-made one has, and an end that is near. One that somebody else put there is theirs.
+fn is_ours_and_ends(pair: &Pair, name: &str, now: Timestamp) -> Result<bool, CertError> {
+    use x509_parser::prelude::FromDer;
+    let chain = pair.parse()?.chain;
+    let parsed = chain.first().and_then(|der| x509_parser::certificate::X509Certificate::from_der(der).ok());
+    let (_, certificate) = parsed.ok_or_else(|| pair.cert.file.error("the certificate is broken"))?;
+    let ours = certificate.subject().iter_common_name().all(|common| common.as_str().is_ok_and(|common| common == name));
+    let days_left = (certificate.validity().not_after.timestamp() - now.as_second()) / DAY_SECONDS;
+    Ok(ours && days_left < CA_RENEWAL_DAYS)
+}
+
 /// The parameters that all self-made certificates share. They are valid from yesterday on, for clocks that lag behind.
-fn params(name: &str, groups: &[&str], years: i16) -> CertificateParams {
-    let today = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
+fn params(name: &str, groups: &[&str], years: i16, now: Timestamp) -> CertificateParams {
+    let today = now.to_zoned(jiff::tz::TimeZone::UTC).date();
     let date = |date: jiff::civil::Date| rcgen::date_time_ymd(date.year().into(), date.month() as u8, date.day() as u8);
     let mut params = CertificateParams::default();
     params.not_before = date(today.yesterday().unwrap_or(today));
@@ -312,30 +359,6 @@ fn params(name: &str, groups: &[&str], years: i16) -> CertificateParams {
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
     params.use_authority_key_identifier_extension = true;
     params
-}
-
-/// Loads a chain and its key.
-///
-/// # Errors
-/// Files that cannot be read, or hold no certificate or key.
-pub fn load(files: &CertFiles) -> Result<ServingCert, CertError> {
-    let pem = |path: &Path, why: String| CertError::Pem { path: path.to_owned(), why };
-    let certificates = CertificateDer::pem_slice_iter(&read(&files.cert)?)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|why| pem(&files.cert, why.to_string()))?;
-    if certificates.is_empty() {
-        return Err(pem(&files.cert, "no certificate found".to_owned()));
-    }
-    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|why| pem(&files.key, why.to_string()))?;
-    Ok(ServingCert { chain: certificates, key })
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, CertError> {
-    fs::read(path).map_err(|source| CertError::File { path: path.to_owned(), source })
-}
-
-fn text(path: &Path) -> Result<String, CertError> {
-    fs::read_to_string(path).map_err(|source| CertError::File { path: path.to_owned(), source })
 }
 
 /// Writes a file whole or not at all, readable by its owner alone if it is secret.
@@ -354,7 +377,7 @@ fn write(path: &Path, content: &[u8], secret: bool) -> Result<(), CertError> {
         file.sync_all()?;
         fs::rename(&fresh, path)
     };
-    attempt().map_err(|source| CertError::File { path: path.to_owned(), source })
+    attempt().map_err(|source| CertError::File { file: NamedFile::own(path), source })
 }
 
 #[cfg(test)]
@@ -375,12 +398,17 @@ mod tests {
     fn everything_is_made_once_and_kept() {
         let folder = tempfile::tempdir().expect("a folder");
         let config = config(&[format!("--data-dir={}", folder.path().display())]);
-        let first = prepare(&config, LOOPBACK).expect("made");
-        let second = prepare(&config, LOOPBACK).expect("kept");
-        assert_eq!(first.serving.chain, second.serving.chain);
+        let first = prepare(&config, LOOPBACK, Timestamp::now()).expect("made");
+        let second = prepare(&config, LOOPBACK, Timestamp::now()).expect("kept");
+        assert_eq!(first.serving.cert, second.serving.cert);
         assert_eq!((&first.signing_key, &first.client_ca), (&second.signing_key, &second.client_ca));
-        assert!(still_good(&folder.path().join("pki/apiserver.crt"), &["kubernetes.default.svc".into(), "::1".into(), "10.0.0.1".into()]));
-        assert!(!still_good(&folder.path().join("pki/apiserver.crt"), &["example.com".into()]));
+        let now = Timestamp::now();
+        assert!(still_good(
+            &folder.path().join("pki/apiserver.crt"),
+            &["kubernetes.default.svc".into(), "::1".into(), "10.0.0.1".into()],
+            now
+        ));
+        assert!(!still_good(&folder.path().join("pki/apiserver.crt"), &["example.com".into()], now));
 
         let admin = second.admin.expect("an own authority");
         admin.write(SocketAddr::from(([0, 0, 0, 0], 6443))).expect("written");
@@ -388,7 +416,7 @@ mod tests {
         assert!(kubeconfig.contains("server: https://127.0.0.1:6443\n"), "{kubeconfig}");
 
         // The admin's certificate is one of the client authority's.
-        let bundle = crate::auth::authn::x509::CaBundle::from_pem(&second.client_ca).expect("a bundle");
+        let bundle = crate::auth::authn::x509::CaBundle::from_pem(&second.client_ca.bytes).expect("a bundle");
         let chain: Vec<_> = CertificateDer::pem_slice_iter(admin.cert.as_bytes()).collect::<Result<_, _>>().expect("certificates");
         let user = bundle.verify(&chain, jiff::Timestamp::now()).expect("verified");
         assert_eq!((user.common_name.as_str(), user.organizations), (ADMIN_NAME, vec![MASTERS.to_owned()]));
@@ -398,7 +426,7 @@ mod tests {
     fn the_data_directory_is_left_alone_if_all_files_are_named() {
         let folder = tempfile::tempdir().expect("a folder");
         let source = folder.path().join("source");
-        prepare(&config(&[format!("--data-dir={}", source.display())]), LOOPBACK).expect("made");
+        prepare(&config(&[format!("--data-dir={}", source.display())]), LOOPBACK, Timestamp::now()).expect("made");
         let pki = source.join("pki");
         let flag = |name: &str, file: &str| format!("--{name}={}", pki.join(file).display());
         let unused = folder.path().join("unused");
@@ -410,14 +438,74 @@ mod tests {
             flag("service-account-key-file", "sa.pub"),
             flag("service-account-signing-key-file", "sa.key"),
         ];
-        let identity = prepare(&config(&args), LOOPBACK).expect("read");
+        let identity = prepare(&config(&args), LOOPBACK, Timestamp::now()).expect("read");
         assert!(identity.admin.is_none() && identity.request_header.is_none());
         assert!(!unused.exists());
     }
 
+    /// The certificates in a file.
+    fn chain(path: &Path) -> Vec<CertificateDer<'static>> {
+        CertificateDer::pem_file_iter(path).expect("a file").collect::<Result<_, _>>().expect("certificates")
+    }
+
+    #[test]
+    fn what_is_about_to_end_is_made_anew_and_authorities_keep_their_keys() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = config(&[format!("--data-dir={}", folder.path().display())]);
+        let pki = folder.path().join("pki");
+        let files = ["apiserver.crt", "admin.crt", "front-proxy-client.crt"].map(|name| pki.join(name));
+        let start = Timestamp::now();
+        let after = |days: i64| start.checked_add(jiff::SignedDuration::from_secs(days * DAY_SECONDS)).expect("a time");
+        let first = prepare(&config, LOOPBACK, start).expect("made");
+        let old = files.each_ref().map(|path| chain(path));
+
+        // Nothing to do for nine months.
+        let kept = renew(&config, LOOPBACK, after(365 - RENEWAL_DAYS - 5)).expect("looked at").expect("an own authority");
+        assert_eq!(Some(&kept), first.admin.as_ref());
+        assert_eq!(files.each_ref().map(|path| chain(path)), old);
+
+        let admin = renew(&config, LOOPBACK, after(300)).expect("renewed").expect("an own authority");
+        assert_ne!(Some(&admin), first.admin.as_ref());
+        assert_eq!((admin.ca.as_bytes(), &admin.path), (first.client_ca.bytes.as_slice(), &kept.path));
+        for (path, old) in files.iter().zip(&old) {
+            let new = chain(path);
+            assert_ne!(new.first(), old.first(), "{}", path.display());
+            assert_eq!(new.last(), old.last(), "the authority of {}", path.display());
+        }
+    }
+
+    #[test]
+    fn an_authority_that_is_about_to_end_keeps_its_key() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = config(&[format!("--data-dir={}", folder.path().display())]);
+        let start = Timestamp::now();
+        let after = |days: i64| start.checked_add(jiff::SignedDuration::from_secs(days * DAY_SECONDS)).expect("a time");
+        let ca = || fs::read(folder.path().join("pki/ca.crt")).expect("a file");
+        let old = prepare(&config, LOOPBACK, start).expect("made").client_ca.bytes;
+        let lasts = 10 * 365 - CA_RENEWAL_DAYS;
+        let by_old = renew(&config, LOOPBACK, after(lasts - 30)).expect("renewed").expect("an own authority");
+        assert_eq!(ca(), old);
+        renew(&config, LOOPBACK, after(lasts + 30)).expect("renewed");
+        let new = ca();
+        assert_ne!(new, old);
+        let by_new = renew(&config, LOOPBACK, after(lasts + 330)).expect("renewed").expect("an own authority");
+        assert_ne!(by_new, by_old);
+        // Whichever of the two somebody trusts, both certificates are good, alone and with the authority that they were written with.
+        for bundle in [&old, &new] {
+            let bundle = crate::auth::authn::x509::CaBundle::from_pem(bundle).expect("a bundle");
+            for (admin, day) in [(&by_old, lasts + 40), (&by_new, lasts + 340)] {
+                let chain: Vec<_> = CertificateDer::pem_slice_iter(admin.cert.as_bytes()).collect::<Result<_, _>>().expect("certificates");
+                for shown in [&chain[..1], &chain] {
+                    bundle.verify(shown, after(day)).unwrap_or_else(|why| panic!("on day {day}: {why}"));
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_missing_file_is_named() {
-        let message = prepare(&config(&["--tls-cert-file=/no/a".into(), "--tls-private-key-file=/no/b".into()]), LOOPBACK);
-        assert!(message.expect_err("missing").to_string().starts_with("/no/a: "));
+        let message =
+            prepare(&config(&["--tls-cert-file=/no/a".into(), "--tls-private-key-file=/no/b".into()]), LOOPBACK, Timestamp::now());
+        assert!(message.expect_err("missing").to_string().starts_with("--tls-cert-file=/no/a: "));
     }
 }

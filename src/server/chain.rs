@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use http::{HeaderName, HeaderValue, Method, Response, Uri, header};
 use hyper::body::Incoming;
@@ -49,8 +50,8 @@ pub struct Chain {
     pub authorizer: Arc<dyn Authorizer>,
     pub api: Api,
     pub documents: Discovery,
-    /// The OpenID discovery documents of the token issuer.
-    pub oidc: Option<oidc::Documents>,
+    /// The OpenID discovery documents of the token issuer; new ones where its keys are.
+    pub oidc: Arc<ArcSwapOption<oidc::Documents>>,
     pub health: Arc<Health>,
     /// The room for bodies of requests.
     pub room: Room,
@@ -278,7 +279,7 @@ impl Chain {
         if let Some(answer) = self.health.answer(path, query).await {
             return health::response(answer);
         }
-        if let Some(response) = self.oidc.as_ref().and_then(|documents| openid(documents, path)) {
+        if let Some(response) = self.oidc.load().as_deref().and_then(|documents| openid(documents, path)) {
             return response;
         }
         if let Some(response) = self.documents.openapi(path, query, &request.headers) {

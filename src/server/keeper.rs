@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use super::bootstrap::{self, Params};
 use super::creator::RegistryCreator;
 use super::master_leases::MasterLeases;
@@ -22,9 +24,21 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The namespace of the identity leases, and the label that they have.
 const LEASES: (&str, &str, &str) = ("kube-system", "apiserver.kubernetes.io/identity", "kube-apiserver");
 
+/// The authorities that a server trusts, in PEM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Authorities {
+    pub clients: String,
+    /// Empty where there is no front proxy.
+    pub front_proxy: String,
+}
+
 /// A server among those of its cluster.
 pub struct Keeper {
     params: Params,
+    /// What the objects of the cluster should say of this server's authorities.
+    authorities: watch::Sender<Authorities>,
+    /// What they do say.
+    published: Authorities,
     creator: RegistryCreator,
     /// `None` where no other server can be on the store.
     leases: Option<MasterLeases>,
@@ -41,7 +55,16 @@ impl Keeper {
             leases.renew(params.advertise_address).await.map_err(unavailable)?;
             params.servers = Some(leases.living().await.map_err(unavailable)?);
         }
-        Ok(Self { params, creator, leases, clock })
+        let published = Authorities {
+            clients: params.client_ca.clone().unwrap_or_default(),
+            front_proxy: params.front_proxy.as_ref().map(|proxy| proxy.client_ca.clone()).unwrap_or_default(),
+        };
+        Ok(Self { params, authorities: watch::Sender::new(published.clone()), published, creator, leases, clock })
+    }
+
+    /// Where to tell that this server trusts other authorities.
+    pub fn authorities(&self) -> watch::Sender<Authorities> {
+        self.authorities.clone()
     }
 
     /// What the objects of this server depend on.
@@ -88,7 +111,24 @@ impl Keeper {
             self.params.servers = Some(living);
         }
         self.params.now = self.clock.now();
-        bootstrap::ensure(bootstrap::kept(&self.params), &self.creator).await
+        bootstrap::ensure(bootstrap::kept(&self.params), &self.creator).await?;
+        self.publish_authorities().await
+    }
+
+    /// Tells extension servers of other authorities
+    /// (`pkg/controlplane/controller/clusterauthenticationtrust`).
+    async fn publish_authorities(&mut self) -> Result<()> {
+        let now = self.authorities.borrow().clone();
+        if now == self.published {
+            return Ok(());
+        }
+        self.params.client_ca = self.params.client_ca.is_some().then(|| now.clients.clone());
+        if let Some(proxy) = &mut self.params.front_proxy {
+            proxy.client_ca.clone_from(&now.front_proxy);
+        }
+        bootstrap::ensure(bootstrap::authorities_of(&self.params), &self.creator).await?;
+        self.published = now;
+        Ok(())
     }
 
     /// Takes this server from the endpoints, so that clients need not find out.

@@ -373,7 +373,7 @@ mod tests {
         let args = ["--secure-port=0".to_owned(), "--bind-address=127.0.0.1".to_owned(), format!("--data-dir={}", folder.path().display())];
         let Ok(Command::Run(flags)) = parse(args) else { panic!("flags") };
         let config = Config::from_flags(&flags).expect("a configuration");
-        let identity = certs::prepare(&config, config.serving.bind_address).expect("an identity");
+        let identity = certs::prepare(&config, config.serving.bind_address, jiff::Timestamp::now()).expect("an identity");
         let listener =
             Listener::bind(&config.serving, tls::server_config(&config.serving, &identity.serving).expect("TLS")).expect("a port");
         let (address, shutdown) = (listener.address().expect("an address"), Shutdown::new());

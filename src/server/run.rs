@@ -20,9 +20,12 @@ use super::health;
 use super::keeper::Keeper;
 use super::limits;
 use super::listener::Listener;
+use super::reload::{Hangup, Reloader};
 use super::shutdown::{Shutdown, Signals};
 use super::tls::{self, TlsError};
+use crate::base::clock::Clock;
 use crate::cacher::Feed;
+use crate::discovery::version;
 use crate::endpoints::rendered::RenderedCache;
 use crate::meta::tree::STACK_BYTES;
 use crate::registry::store::Completing;
@@ -38,9 +41,6 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long blocking work may go on when everything else has ended.
 const LAST_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// What `--version` says.
-pub const VERSION: &str = "Kubernetes v1.36.2";
 
 /// How long to wait before asking again an etcd that does not answer.
 const ETCD_PAUSE: Duration = Duration::from_millis(200);
@@ -84,7 +84,7 @@ pub struct Parts {
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     let outcome = match flags::parse(args) {
         Ok(Command::Help) => writeln!(io::stdout(), "{}", flags::Help).map_err(RunError::from),
-        Ok(Command::Version) => writeln!(io::stdout(), "{VERSION}").map_err(RunError::from),
+        Ok(Command::Version) => writeln!(io::stdout(), "{}", version::line()).map_err(RunError::from),
         Ok(Command::Run(flags)) => start(&flags),
         Err(why) => Err(why.into()),
     };
@@ -178,9 +178,11 @@ async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepared, RunErr
     // The store comes first: it is what a second server on the same directory fails on.
     let storage = open_storage(&config).await?;
     let advertise = advertise_address(&config);
-    let identity = Arc::new(certs::prepare(&config, advertise)?);
+    let (clock, hangup) = (Clock::system(), Hangup::listen());
+    let identity = Arc::new(certs::prepare(&config, advertise, clock.now())?);
+    let (tls, certificates) = tls::set_up(&config.serving, &identity.serving)?;
     let listen = |source| RunError::Listen { address: SocketAddr::new(config.serving.bind_address, config.serving.port), source };
-    let listener = Listener::bind(&config.serving, tls::server_config(&config.serving, &identity.serving)?).map_err(listen)?;
+    let listener = Listener::bind(&config.serving, tls).map_err(listen)?;
     let address = listener.address()?;
     let place = Place::new(storage, &config.storage);
     let apart = open_apart(&config.storage).await?;
@@ -199,7 +201,9 @@ async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepared, RunErr
         health,
         shutdown: shutdown.clone(),
     };
-    let (chain, keeper) = assemble(&parts).await?;
+    let (chain, keeper, authentication) = assemble(&parts).await?;
+    let reloader = Reloader::new(&parts, address, &certificates, &authentication, &keeper.authorities(), clock);
+    tokio::spawn(reloader.run(hangup, shutdown.clone()));
     tokio::spawn(sweep(chain.api.rendered.clone(), shutdown.clone()));
     if let Some(interval) = config.storage.compaction_interval {
         for place in std::iter::once(&place).chain(parts.apart.places()) {

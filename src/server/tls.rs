@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -11,8 +12,8 @@ use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme, SupportedCipherSuite};
 use rustls_pki_types::{CertificateDer, UnixTime};
 
-use super::certs::{CertError, ServingCert, load};
 use super::config::Serving;
+use super::material::{CertError, Material, Pair, ServingCert};
 use crate::auth::authn::x509;
 
 /// The protocol names of ALPN.
@@ -37,37 +38,34 @@ pub enum TlsError {
     Tls(#[from] rustls::Error),
     #[error("{0}")]
     Config(String),
-    #[error("a serving certificate: {0}")]
-    X509(#[from] x509::X509Error),
 }
 
 /// The TLS side of a server.
 ///
 /// # Errors
 /// Certificates that cannot be read or do not match their keys; unknown cipher suites or curves.
-pub fn server_config(serving: &Serving, default: &ServingCert) -> Result<ServerConfig, TlsError> {
+pub fn server_config(serving: &Serving, default: &Pair) -> Result<ServerConfig, TlsError> {
+    Ok(set_up(serving, default)?.0)
+}
+
+/// The TLS side of a server, and its certificates, which may be replaced while it serves.
+///
+/// # Errors
+/// Those of [`server_config`].
+pub fn set_up(serving: &Serving, default: &Pair) -> Result<(ServerConfig, Arc<ServingCertificates>), TlsError> {
     let provider = Arc::new(provider(serving)?);
     let versions: &[&rustls::SupportedProtocolVersion] =
         if serving.tls13_only { &[&rustls::version::TLS13] } else { &[&rustls::version::TLS13, &rustls::version::TLS12] };
-    let mut certificates = Certificates { default: certified(default.clone(), &provider)?, names: HashMap::new() };
-    for sni in &serving.sni {
-        let cert = load(&sni.files)?;
-        let names = if sni.names.is_empty() { names_of(&cert) } else { sni.names.clone() };
-        let certified = certified(cert, &provider)?;
-        for name in names {
-            // The first that claims a name keeps it, as in Go.
-            certificates.names.entry(name.to_ascii_lowercase()).or_insert_with(|| certified.clone());
-        }
-    }
+    let certificates = Arc::new(ServingCertificates::new(serving, default, provider.clone())?);
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)?
         .with_client_cert_verifier(Arc::new(AnyClient))
-        .with_cert_resolver(Arc::new(certificates));
+        .with_cert_resolver(certificates.clone());
     config.alpn_protocols = if serving.http2 { vec![HTTP_2.to_vec(), HTTP_1_1.to_vec()] } else { vec![HTTP_1_1.to_vec()] };
     config.session_storage = rustls::server::ServerSessionMemoryCache::new(MAX_SESSIONS);
     config.send_tls13_tickets = 1;
     config.max_fragment_size = Some(RECORD + RECORD_HEADER);
-    Ok(config)
+    Ok((config, certificates))
 }
 
 /// The cryptography that the flags leave.
@@ -100,14 +98,16 @@ fn is_named(suite: &SupportedCipherSuite, name: &str) -> bool {
 }
 
 /// A certificate with its key, which must match.
-fn certified(cert: ServingCert, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, TlsError> {
-    let key = provider.key_provider.load_private_key(cert.key)?;
-    let leaf = cert.chain.first().ok_or_else(|| TlsError::Config("a serving certificate is missing".to_owned()))?;
-    let expected = x509::public_key(leaf)?;
+fn certified(pair: &Pair, provider: &CryptoProvider) -> Result<(ServingCert, Arc<CertifiedKey>), CertError> {
+    let cert = pair.parse()?;
+    let key = provider.key_provider.load_private_key(cert.key.clone_key()).map_err(|why| pair.key.file.error(why))?;
+    let leaf = cert.chain.first().ok_or_else(|| pair.cert.file.error("no certificate found"))?;
+    let expected = x509::public_key(leaf).map_err(|why| pair.cert.file.error(why))?;
     if key.public_key().is_some_and(|public| public.as_ref() != expected.as_slice()) {
-        return Err(TlsError::Config("tls: private key does not match public key".to_owned()));
+        return Err(pair.key.file.error("tls: private key does not match public key"));
     }
-    Ok(Arc::new(CertifiedKey::new(cert.chain, key)))
+    let certified = Arc::new(CertifiedKey::new(cert.chain.clone(), key));
+    Ok((cert, certified))
 }
 
 /// The DNS names in a certificate.
@@ -121,14 +121,34 @@ fn names_of(cert: &ServingCert) -> Vec<String> {
     names.value.general_names.iter().filter_map(dns).collect()
 }
 
+/// A certificate for some names, and the files that it came from.
+#[derive(Clone, Debug)]
+struct Named {
+    pair: Pair,
+    certified: Arc<CertifiedKey>,
+    names: Vec<String>,
+}
+
 /// Serving certificates by lower-case server name, which may begin with `*.`.
 #[derive(Debug)]
 struct Certificates {
-    default: Arc<CertifiedKey>,
+    default: Named,
+    sni: Vec<Named>,
     names: HashMap<String, Arc<CertifiedKey>>,
 }
 
 impl Certificates {
+    fn new(default: Named, sni: Vec<Named>) -> Self {
+        let mut names = HashMap::new();
+        for one in &sni {
+            for name in &one.names {
+                // The first that claims a name keeps it, as in Go.
+                names.entry(name.to_ascii_lowercase()).or_insert_with(|| one.certified.clone());
+            }
+        }
+        Self { default, sni, names }
+    }
+
     fn find(&self, name: &str) -> Option<&Arc<CertifiedKey>> {
         let name = name.to_ascii_lowercase();
         self.names.get(&name).or_else(|| {
@@ -138,10 +158,66 @@ impl Certificates {
     }
 }
 
-impl ResolvesServerCert for Certificates {
+/// The certificates that a server shows, which may be replaced while it serves.
+#[derive(Debug)]
+pub struct ServingCertificates {
+    provider: Arc<CryptoProvider>,
+    /// The names that the flags give each SNI certificate; none for those in the certificate.
+    sni_names: Vec<Vec<String>>,
+    current: ArcSwap<Certificates>,
+}
+
+impl ServingCertificates {
+    fn new(serving: &Serving, default: &Pair, provider: Arc<CryptoProvider>) -> Result<Self, TlsError> {
+        let default = Self::named(default, &[], &provider)?;
+        let mut sni = Vec::new();
+        for one in &serving.sni {
+            let pair = Pair::read(&one.files, Some(["tls-sni-cert-key"; 2]))?;
+            sni.push(Self::named(&pair, &one.names, &provider)?);
+        }
+        let sni_names = serving.sni.iter().map(|one| one.names.clone()).collect();
+        Ok(Self { provider, sni_names, current: ArcSwap::from_pointee(Certificates::new(default, sni)) })
+    }
+
+    fn named(pair: &Pair, names: &[String], provider: &CryptoProvider) -> Result<Named, CertError> {
+        let (cert, certified) = certified(pair, provider)?;
+        let names = if names.is_empty() { names_of(&cert) } else { names.to_vec() };
+        Ok(Named { pair: pair.clone(), certified, names })
+    }
+
+    /// The files that each certificate came from: the default one first, then those for server names.
+    pub fn files(&self) -> Vec<Vec<Material>> {
+        let current = self.current.load();
+        std::iter::once(&current.default).chain(&current.sni).map(|named| named.pair.files()).collect()
+    }
+
+    /// Shows another certificate from the next handshake on, in place of that at an index of [`ServingCertificates::files`].
+    ///
+    /// # Errors
+    /// The certificate cannot be used, or does not match its key.
+    pub fn replace(&self, at: usize, pair: &Pair) -> Result<(), CertError> {
+        let current = self.current.load();
+        let (mut default, mut sni) = (current.default.clone(), current.sni.clone());
+        let names = at.checked_sub(1).and_then(|at| self.sni_names.get(at)).map_or(&[][..], Vec::as_slice);
+        let named = Self::named(pair, names, &self.provider)?;
+        match at.checked_sub(1) {
+            None => default = named,
+            Some(at) => {
+                if let Some(place) = sni.get_mut(at) {
+                    *place = named;
+                }
+            }
+        }
+        self.current.store(Arc::new(Certificates::new(default, sni)));
+        Ok(())
+    }
+}
+
+impl ResolvesServerCert for ServingCertificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let named = if self.names.is_empty() { None } else { hello.server_name().and_then(|name| self.find(name)) };
-        Some(named.unwrap_or(&self.default).clone())
+        let current = self.current.load();
+        let named = if current.names.is_empty() { None } else { hello.server_name().and_then(|name| current.find(name)) };
+        Some(named.unwrap_or(&current.default.certified).clone())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -24,7 +25,7 @@ const INVALID_TOKEN: &str = "invalid bearer token";
 const WEBSOCKET_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Which ways are open.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Options {
     pub front_proxy: Option<FrontProxy>,
     pub client_authorities: Option<CaBundle>,
@@ -42,19 +43,31 @@ pub struct Options {
 
 /// The authenticator of a server.
 pub struct Chain {
+    state: ArcSwap<State>,
+    clock: Clock,
+}
+
+/// What requests are judged by, with the tokens that were found valid by it.
+struct State {
     options: Options,
     cache: TokenCache,
-    clock: Clock,
 }
 
 impl Chain {
     pub fn new(options: Options, clock: Clock) -> Self {
-        Self { options, cache: TokenCache::default(), clock }
+        Self { state: ArcSwap::from_pointee(State { options, cache: TokenCache::default() }), clock }
     }
 
-    /// The audiences that stand for this server.
-    pub fn api_audiences(&self) -> &[String] {
-        &self.options.api_audiences
+    /// Judges requests by changed options from now on, also those on connections that there are; what was found valid is looked at
+    /// again. Of two callers at a time one is forgotten: there must be no more than one.
+    ///
+    /// # Errors
+    /// Those of `change`; then nothing is changed.
+    pub fn change<E>(&self, change: impl FnOnce(&mut Options) -> Result<(), E>) -> Result<(), E> {
+        let mut options = self.state.load().options.clone();
+        change(&mut options)?;
+        self.state.store(Arc::new(State { options, cache: TokenCache::default() }));
+        Ok(())
     }
 
     /// Who a token is for, if it is meant for one of `audiences` (this server's if empty), as TokenReview asks it.
@@ -62,9 +75,10 @@ impl Chain {
     /// # Errors
     /// Nobody knows the token, or it is no longer valid; the text is what TokenReview shows.
     pub async fn review(&self, token: &str, audiences: &[String]) -> Result<TokenUser, AuthnError> {
-        let audiences = if audiences.is_empty() { &self.options.api_audiences } else { audiences };
+        let state = self.state.load_full();
+        let audiences = if audiences.is_empty() { &state.options.api_audiences } else { audiences };
         let found =
-            self.token(token, audiences, self.clock.now()).await.and_then(|user| user.ok_or_else(|| AuthnError::new(INVALID_TOKEN)));
+            state.token(token, audiences, self.clock.now()).await.and_then(|user| user.ok_or_else(|| AuthnError::new(INVALID_TOKEN)));
         match found {
             Ok(found) => Ok(TokenUser { user: with_authenticated(found.user.clone()), audiences: found.audiences.clone() }),
             Err(why) => {
@@ -79,16 +93,18 @@ impl Chain {
     pub fn strip(&self, headers: &mut HeaderMap) {
         headers.remove(AUTHORIZATION);
         request_header::strip_standard(headers);
-        if let Some(proxy) = &self.options.front_proxy {
+        if let Some(proxy) = &self.state.load().options.front_proxy {
             proxy.strip(headers);
         }
         strip_websocket_token(headers);
     }
+}
 
+impl State {
     fn client_certificate(&self, peer: &Peer, now: Timestamp) -> Result<Option<User>, AuthnError> {
         let Some(authorities) = &self.options.client_authorities else { return Ok(None) };
         match peer.verified(Purpose::Client, authorities, now)? {
-            Some(verified) if !verified.common_name.is_empty() => certificate_user(verified, self.options.uid_from_certificate).map(Some),
+            Some(verified) if !verified.common_name.is_empty() => certificate_user(&verified, self.options.uid_from_certificate).map(Some),
             _ => Ok(None),
         }
     }
@@ -143,13 +159,13 @@ impl Chain {
 #[async_trait]
 impl Authenticator for Chain {
     async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Option<User>, AuthnError> {
-        let now = self.clock.now();
+        let (state, now) = (self.state.load_full(), self.clock.now());
         let mut errors = AuthnError::default();
-        let front_proxy = match &self.options.front_proxy {
+        let front_proxy = match &state.options.front_proxy {
             Some(proxy) => proxy.authenticate(credentials, now),
             None => Ok(None),
         };
-        for attempt in [front_proxy, self.client_certificate(credentials.peer, now)] {
+        for attempt in [front_proxy, state.client_certificate(credentials.peer, now)] {
             match attempt {
                 Ok(Some(user)) => return Ok(Some(with_authenticated(user))),
                 Ok(None) => {}
@@ -157,14 +173,14 @@ impl Authenticator for Chain {
             }
         }
         if let Some(token) = bearer_token(credentials.headers) {
-            match self.known_token(token, now).await {
+            match state.known_token(token, now).await {
                 Ok(Some(user)) => return Ok(Some(with_authenticated(user))),
                 Ok(None) => {}
                 Err(why) => errors.add(why),
             }
         }
         match websocket_token(credentials.headers) {
-            Ok(Some(token)) => match self.known_token(&token, now).await {
+            Ok(Some(token)) => match state.known_token(&token, now).await {
                 Ok(Some(user)) => return Ok(Some(with_authenticated(user))),
                 Ok(None) => {}
                 Err(why) => errors.add(why),
@@ -176,7 +192,7 @@ impl Authenticator for Chain {
             return Err(errors);
         }
         let anonymous = || User { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..User::default() };
-        Ok(self.options.anonymous.then(anonymous))
+        Ok(state.options.anonymous.then(anonymous))
     }
 }
 
@@ -325,5 +341,67 @@ mod tests {
         assert_eq!((known.user.name.as_str(), known.audiences), ("alice", vec!["api".to_owned()]));
         assert_eq!(chain.review("t", &["other".to_owned()]).await.expect_err("for others").to_string(), INVALID_TOKEN);
         assert_eq!(chain.review("nope", &[]).await.expect_err("unknown").to_string(), INVALID_TOKEN);
+    }
+
+    /// A certificate authority, and a client's certificate by it that is valid for a day from noon on.
+    fn authority_and_client() -> (CaBundle, Vec<rustls_pki_types::CertificateDer<'static>>) {
+        use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+        let mut ca = CertificateParams::default();
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca_key = KeyPair::generate().expect("a key");
+        let bundle = CaBundle::from_pem(ca.self_signed(&ca_key).expect("a certificate").pem().as_bytes()).expect("a bundle");
+        let mut leaf = CertificateParams::default();
+        leaf.distinguished_name.push(DnType::CommonName, "alice");
+        (leaf.not_before, leaf.not_after) = (rcgen::date_time_ymd(2027, 6, 2), rcgen::date_time_ymd(2027, 6, 3));
+        let leaf = leaf.signed_by(&KeyPair::generate().expect("a key"), &Issuer::new(ca, ca_key)).expect("a certificate");
+        (bundle, vec![leaf.der().clone()])
+    }
+
+    #[tokio::test]
+    async fn a_verdict_ends_with_the_authorities_and_with_the_certificate() {
+        const HOUR: std::time::Duration = std::time::Duration::from_secs(60 * 60);
+        let (bundle, certificates) = authority_and_client();
+        let clock = Clock::manual("2027-06-01T23:59:00Z".parse().expect("a time"));
+        let options = Options { client_authorities: Some(bundle.clone()), ..Options::default() };
+        let (chain, peer, none) = (Chain::new(options, clock.clone()), Peer::new(certificates), HeaderMap::new());
+        let ask = async || {
+            let user = chain.authenticate(&Credentials { headers: &none, peer: &peer }).await;
+            user.map(|user| user.expect("a user").name).map_err(|why| why.to_string())
+        };
+        let expired = "verifying certificate failed: x509: certificate has expired or is not yet valid".to_owned();
+        assert_eq!(ask().await, Err(expired.clone()));
+        // The same connection, a minute later.
+        clock.advance(HOUR);
+        assert_eq!(ask().await, Ok("alice".to_owned()));
+
+        let trust = |bundle: CaBundle| {
+            chain.change(|options| {
+                options.client_authorities = Some(bundle);
+                Ok::<_, ()>(())
+            })
+        };
+        assert_eq!(trust(authority_and_client().0), Ok(()));
+        assert_eq!(ask().await, Err("verifying certificate failed: x509: certificate signed by unknown authority".to_owned()));
+        assert_eq!(trust(bundle), Ok(()));
+        assert_eq!(ask().await, Ok("alice".to_owned()));
+        assert_eq!(chain.change(|_| Err(7)), Err(7));
+
+        clock.advance(24 * HOUR);
+        assert_eq!(ask().await, Err(expired));
+    }
+
+    #[tokio::test]
+    async fn what_was_found_valid_is_forgotten_where_the_options_change() {
+        let chain = chain();
+        let token = "t".to_owned();
+        chain.state.load().cache.put(cache::key("old", &["api".to_owned()]), Arc::new(TokenUser::default()), chain.clock.now());
+        assert!(chain.review("old", &[]).await.is_ok() && chain.review(&token, &[]).await.is_ok());
+        let changed = chain.change(|options| {
+            options.static_tokens = Some(StaticTokens::from_csv("u,alice,uid\n").expect("tokens"));
+            Ok::<_, ()>(())
+        });
+        assert_eq!(changed, Ok(()));
+        assert!(chain.review("old", &[]).await.is_err() && chain.review(&token, &[]).await.is_err());
+        assert!(chain.review("u", &[]).await.is_ok());
     }
 }

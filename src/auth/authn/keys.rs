@@ -164,6 +164,11 @@ impl KeySet {
         Ok(Self(keys))
     }
 
+    /// Adds the keys of another set.
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
     /// The keys that a token may be signed with: those of the id it names, or all if it names none.
     pub fn candidates<'a>(&'a self, id: &'a str) -> impl Iterator<Item = &'a VerifyingKey> {
         self.0.iter().filter(move |key| id.is_empty() || key.id == id)

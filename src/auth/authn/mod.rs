@@ -12,13 +12,15 @@ pub mod static_token;
 pub mod x509;
 
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::HeaderMap;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 
 use super::User;
@@ -29,13 +31,24 @@ use x509::{CaBundle, Verified};
 /// The attribute of a user that tells which credential was used, so that it can be traced.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
+/// How long a certificate stays refused without another look: it may be one that is not valid yet.
+pub const REFUSAL_TTL: Duration = Duration::from_secs(10);
+
 /// The other side of a connection: the certificates it showed, the key of the first of which it has proven to have.
 /// What was found out about them is kept, since it is asked for with every request.
 #[derive(Debug, Default)]
 pub struct Peer {
     certificates: Vec<CertificateDer<'static>>,
-    client: OnceLock<Result<Verified, AuthnError>>,
-    front_proxy: OnceLock<Result<Verified, AuthnError>>,
+    client: Mutex<Option<Verdict>>,
+    front_proxy: Mutex<Option<Verdict>>,
+}
+
+/// What was found out about a peer's certificate. It holds for the authorities that were asked, and up to a time.
+#[derive(Debug)]
+struct Verdict {
+    authorities: CaBundle,
+    until: Timestamp,
+    outcome: Result<Arc<Verified>, AuthnError>,
 }
 
 /// What a client certificate is checked for.
@@ -55,22 +68,26 @@ impl Peer {
         &self.certificates
     }
 
-    /// Who the peer's certificate names, by `bundle`; `None` if it showed none. Always ask with the same bundle for a purpose.
-    pub(crate) fn verified(&self, purpose: Purpose, bundle: &CaBundle, now: Timestamp) -> Result<Option<&Verified>, AuthnError> {
+    /// Who the peer's certificate names, by `bundle`; `None` if it showed none.
+    pub(crate) fn verified(&self, purpose: Purpose, bundle: &CaBundle, now: Timestamp) -> Result<Option<Arc<Verified>>, AuthnError> {
         if self.certificates.is_empty() {
             return Ok(None);
         }
-        let slot = match purpose {
-            Purpose::Client => &self.client,
-            Purpose::FrontProxy => &self.front_proxy,
+        let mut slot = match purpose {
+            Purpose::Client => self.client.lock(),
+            Purpose::FrontProxy => self.front_proxy.lock(),
         };
-        let verify =
-            || bundle.verify(&self.certificates, now).map_err(|why| AuthnError::new(format!("verifying certificate failed: {why}")));
-        match slot.get_or_init(verify) {
-            Ok(verified) if now > verified.not_after => Err(AuthnError::new("x509: certificate has expired or is not yet valid")),
-            Ok(verified) => Ok(Some(verified)),
-            Err(why) => Err(why.clone()),
+        if let Some(verdict) = slot.as_ref().filter(|verdict| now <= verdict.until && verdict.authorities.is(bundle)) {
+            return verdict.outcome.clone().map(Some);
         }
+        let verified = bundle.verify(&self.certificates, now);
+        let outcome = verified.map(Arc::new).map_err(|why| AuthnError::new(format!("verifying certificate failed: {why}")));
+        let until = match &outcome {
+            Ok(verified) => verified.not_after,
+            Err(_) => now.checked_add(REFUSAL_TTL).unwrap_or(now),
+        };
+        *slot = Some(Verdict { authorities: bundle.clone(), until, outcome: outcome.clone() });
+        outcome.map(Some)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::jwt::{self, Claims, Ref};
@@ -48,6 +49,7 @@ pub fn groups(namespace: &str) -> Vec<String> {
 }
 
 /// Verifies service account tokens.
+#[derive(Clone)]
 pub struct ServiceAccounts {
     /// The issuers of tokens that expire; the first is this server.
     pub issuers: Vec<String>,
@@ -229,13 +231,18 @@ pub struct IssuedToken {
 /// Issues tokens (for TokenRequest).
 pub struct Issuer {
     issuer: String,
-    key: SigningKey,
+    key: ArcSwap<SigningKey>,
     clock: Clock,
 }
 
 impl Issuer {
     pub fn new(issuer: impl Into<String>, key: SigningKey, clock: Clock) -> Self {
-        Self { issuer: issuer.into(), key, clock }
+        Self { issuer: issuer.into(), key: ArcSwap::from_pointee(key), clock }
+    }
+
+    /// Signs with another key from now on.
+    pub fn replace_key(&self, key: SigningKey) {
+        self.key.store(Arc::new(key));
     }
 
     /// Makes a token; `None` if the cryptographic library fails.
@@ -265,7 +272,7 @@ impl Issuer {
         claims.insert("kubernetes.io".to_owned(), Value::Object(private));
         claims.insert("nbf", now.into());
         claims.insert("sub", username(spec.namespace, &spec.account.name).into());
-        let token = jwt::sign(&self.key, &claims)?;
+        let token = jwt::sign(&self.key.load(), &claims)?;
         Some(IssuedToken { token, id, expires: Timestamp::from_second(expires).unwrap_or(Timestamp::MAX) })
     }
 }

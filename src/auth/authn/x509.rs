@@ -1,7 +1,7 @@
 //! X.509: whether a client certificate leads to a trusted authority, and whom it names (Go's `crypto/x509`, which
 //! accepts certificates of version 1, unlike webpki).
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
 use rustls::crypto::WebPkiSupportedAlgorithms;
@@ -28,9 +28,9 @@ pub fn algorithms() -> &'static WebPkiSupportedAlgorithms {
     &ALGORITHMS
 }
 
-/// Trusted authorities.
+/// Trusted authorities. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct CaBundle(Vec<Authority>);
+pub struct CaBundle(Arc<[Authority]>);
 
 #[derive(Clone, Debug)]
 struct Authority {
@@ -76,7 +76,12 @@ impl CaBundle {
         if authorities.is_empty() {
             return Err(error("no certificate found"));
         }
-        Ok(Self(authorities))
+        Ok(Self(authorities.into()))
+    }
+
+    /// Whether both are what was read at the same time, so that the verdicts of one are those of the other.
+    pub fn is(&self, other: &CaBundle) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Whether an authority is in both.
@@ -343,7 +348,7 @@ mod tests {
         let middle = Issuer::new(ca("middle"), &middle_key);
         let leaf_der = leaf(Some(ExtendedKeyUsagePurpose::ClientAuth)).signed_by(&key(), &middle).expect("a leaf").der().clone();
         let bundle =
-            CaBundle(vec![Authority { subject: parse(&root_der).expect("root").subject().as_raw().to_vec(), der: root_der.to_vec() }]);
+            CaBundle([Authority { subject: parse(&root_der).expect("root").subject().as_raw().to_vec(), der: root_der.to_vec() }].into());
 
         assert!(bundle.verify(&[leaf_der.clone(), middle_der.clone()], now()).is_ok());
         let alone = bundle.verify(std::slice::from_ref(&leaf_der), now()).expect_err("no way to the root");

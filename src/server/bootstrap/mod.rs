@@ -138,7 +138,7 @@ pub fn objects(params: &Params) -> Vec<Planned> {
     cluster::priority_classes().into_iter().for_each(|one| plan.add(1, MANAGER, Upkeep::None, one));
     let services = params.group_versions.iter().filter_map(|(group, version)| api_service(group, version));
     services.for_each(|one| plan.add(1, MANAGER, Upkeep::Members(&["spec"]), one));
-    plan.add(1, MANAGER, Upkeep::Members(&["data"]), cluster::extension_authentication(params));
+    plan.0.extend(authorities_of(params));
     plan.add(1, MANAGER, Upkeep::None, cluster::token_tracking(&now));
     if let Some(address) = service_address(params) {
         plan.add_with_status(0, Upkeep::None, cluster::service_cidr(params, &now), [MANAGER, CIDR_STATUS_MANAGER]);
@@ -169,6 +169,13 @@ pub fn endpoints_of(params: &Params) -> Vec<Planned> {
         plan.add(1, MANAGER, Upkeep::Members(&["subsets"]), all);
         plan.add(1, MANAGER, Upkeep::Members(&["endpoints", "ports"]), slice);
     }
+    plan.0
+}
+
+/// What tells extension servers which authorities this server trusts.
+pub fn authorities_of(params: &Params) -> Vec<Planned> {
+    let mut plan = Plan::default();
+    plan.add(1, MANAGER, Upkeep::Members(&["data"]), cluster::extension_authentication(params));
     plan.0
 }
 

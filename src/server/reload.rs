@@ -1,0 +1,499 @@
+//! Certificates, keys and tokens while the server runs: files that change are read again, and the server's own are renewed in time.
+//!
+//! The content of the files is compared, not their times: that also finds what a Kubernetes volume does, where a link is turned to another
+//! folder. What cannot be used is told in the log, and what was read before stays in use (apiserver `server/dynamiccertificates`).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::digest::{self, Digest};
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::watch;
+
+use super::authentication::Authentication;
+use super::certs::{self, Admin};
+use super::config::Config;
+use super::keeper::Authorities;
+use super::material::{Material, NamedFile, Pair};
+use super::run::Parts;
+use super::shutdown::Shutdown;
+use super::tls::ServingCertificates;
+use crate::base::aside::aside;
+use crate::base::clock::Clock;
+
+/// How often the files are looked at.
+pub const INTERVAL: Duration = Duration::from_secs(10);
+/// How often it is looked whether the server's own certificates are about to end.
+const RENEWAL_INTERVAL: SignedDuration = SignedDuration::from_hours(1);
+
+/// Takes what some files hold now; says why not.
+type Apply = Box<dyn Fn(&[Material]) -> Result<(), String> + Send + Sync>;
+
+/// Files that are read together, and what becomes of them.
+pub struct Source {
+    files: Vec<NamedFile>,
+    /// A hash of what was looked at last, whether it could be used or not.
+    seen: Vec<u8>,
+    /// What was told last of files that cannot be read.
+    complaint: String,
+    apply: Apply,
+}
+
+impl Source {
+    /// Files as they were read at the start.
+    pub fn new<E: ToString>(read: &[Material], apply: impl Fn(&[Material]) -> Result<(), E> + Send + Sync + 'static) -> Self {
+        Self {
+            files: read.iter().map(|material| material.file.clone()).collect(),
+            seen: hash(read),
+            complaint: String::new(),
+            apply: Box::new(move |materials| apply(materials).map_err(|why| why.to_string())),
+        }
+    }
+
+    /// Applies what the files hold if it is not what they held before.
+    fn check(&mut self) {
+        let materials = match self.files.iter().map(NamedFile::read).collect::<Result<Vec<_>, _>>() {
+            Ok(materials) => materials,
+            Err(why) => {
+                let complaint = why.to_string();
+                if complaint != self.complaint {
+                    tracing::error!("{complaint}; what was read before stays in use");
+                }
+                self.complaint = complaint;
+                return;
+            }
+        };
+        self.complaint.clear();
+        let now = hash(&materials);
+        if now == self.seen {
+            return;
+        }
+        self.seen = now;
+        let names = self.files.iter().map(NamedFile::to_string).collect::<Vec<_>>().join(" ");
+        match (self.apply)(&materials) {
+            Ok(()) => tracing::info!("{names}: read again, for it has changed"),
+            // The reason names the file, unless it is about several.
+            Err(why) if self.files.iter().any(|file| why.starts_with(&file.to_string())) => {
+                tracing::error!("{why}; what was read before stays in use");
+            }
+            Err(why) => tracing::error!("{names}: {why}; what was read before stays in use"),
+        }
+    }
+}
+
+/// A hash of some files' content, so that keys do not lie around in memory.
+fn hash(materials: &[Material]) -> Vec<u8> {
+    let each = |material: &Material| -> Digest { digest::digest(&digest::SHA256, &material.bytes) };
+    materials.iter().flat_map(|material| each(material).as_ref().to_vec()).collect()
+}
+
+/// Looks after the files.
+pub struct Reloader {
+    sources: Vec<Source>,
+    config: Arc<Config>,
+    /// Where the server is found.
+    advertise: SocketAddr,
+    /// Where it listens.
+    address: SocketAddr,
+    /// What admin.kubeconfig holds.
+    admin: Option<Admin>,
+    renewed: Timestamp,
+    clock: Clock,
+}
+
+impl Reloader {
+    /// Looks after the files that a server began with.
+    pub fn new(
+        parts: &Parts,
+        address: SocketAddr,
+        serving: &Arc<ServingCertificates>,
+        authentication: &Authentication,
+        trusted: &watch::Sender<Authorities>,
+        clock: Clock,
+    ) -> Self {
+        let identity = &parts.identity;
+        let mut sources = Vec::new();
+        for (at, files) in serving.files().into_iter().enumerate() {
+            let serving = serving.clone();
+            sources.push(Source::new(&files, move |files| match Pair::from_materials(files) {
+                Some(pair) => serving.replace(at, &pair).map_err(|why| why.to_string()),
+                None => Ok(()),
+            }));
+        }
+        let text = |ca: &Material| String::from_utf8_lossy(&ca.bytes).into_owned();
+        let (shared, told) = (authentication.clone(), trusted.clone());
+        sources.push(single(&identity.client_ca, move |ca| {
+            shared.replace_client_ca(ca)?;
+            told.send_modify(|all| all.clients = text(ca));
+            Ok::<_, super::authentication::SetupError>(())
+        }));
+        if let Some((_, ca)) = &identity.request_header {
+            let (shared, told) = (authentication.clone(), trusted.clone());
+            sources.push(single(ca, move |ca| {
+                shared.replace_front_proxy_ca(ca)?;
+                told.send_modify(|all| all.front_proxy = text(ca));
+                Ok::<_, super::authentication::SetupError>(())
+            }));
+        }
+        if let Some(file) = &identity.token_file {
+            let shared = authentication.clone();
+            sources.push(single(file, move |file| shared.replace_static_tokens(file)));
+        }
+        let shared = authentication.clone();
+        sources.push(Source::new(&identity.public_keys, move |files| shared.replace_account_keys(files)));
+        if let Some(file) = &identity.signing_key {
+            let shared = authentication.clone();
+            sources.push(single(file, move |file| shared.replace_signing_key(file)));
+        }
+        let renewed = clock.now();
+        Self { sources, config: parts.config.clone(), advertise: parts.advertise, address, admin: identity.admin.clone(), renewed, clock }
+    }
+
+    /// Looks after other files, too.
+    pub fn add(&mut self, source: Source) {
+        self.sources.push(source);
+    }
+
+    /// Renews the server's own certificates where it is time, then looks at every file.
+    pub fn check(&mut self) {
+        let now = self.clock.now();
+        if now.duration_since(self.renewed) >= RENEWAL_INTERVAL {
+            self.renewed = now;
+            self.renew(now);
+        }
+        self.sources.iter_mut().for_each(Source::check);
+    }
+
+    fn renew(&mut self, now: Timestamp) {
+        let written = certs::renew(&self.config, self.advertise.ip(), now).and_then(|admin| match admin {
+            Some(admin) if Some(&admin) != self.admin.as_ref() => {
+                admin.write(self.address)?;
+                Ok(Some(admin))
+            }
+            admin => Ok(admin),
+        });
+        match written {
+            Ok(admin) => self.admin = admin,
+            Err(why) => tracing::error!("renewing the server's own certificates: {why}"),
+        }
+    }
+
+    /// Looks every [`INTERVAL`], and at once when the process gets SIGHUP.
+    pub async fn run(mut self, mut hangup: Hangup, shutdown: Shutdown) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(INTERVAL) => {}
+                () = hangup.received() => tracing::info!("SIGHUP: looking at certificates, keys and tokens"),
+                () = shutdown.drained() => return,
+            }
+            aside(|| self.check());
+        }
+    }
+}
+
+/// A source of one file.
+fn single<E: ToString>(read: &Material, apply: impl Fn(&Material) -> Result<(), E> + Send + Sync + 'static) -> Source {
+    Source::new(std::slice::from_ref(read), move |materials| materials.first().map_or(Ok(()), &apply))
+}
+
+/// SIGHUP, which no longer ends the process once this is made.
+pub struct Hangup {
+    #[cfg(unix)]
+    signal: Option<tokio::signal::unix::Signal>,
+}
+
+impl Hangup {
+    /// Listens from now on.
+    pub fn listen() -> Self {
+        #[cfg(unix)]
+        {
+            use tokio::signal::unix::{SignalKind, signal};
+            Self { signal: signal(SignalKind::hangup()).ok() }
+        }
+        #[cfg(not(unix))]
+        Self {}
+    }
+
+    async fn received(&mut self) {
+        #[cfg(unix)]
+        if let Some(signal) = &mut self.signal
+            && signal.recv().await.is_some()
+        {
+            return;
+        }
+        std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use async_trait::async_trait;
+    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+    use rustls_pki_types::CertificateDer;
+    use rustls_pki_types::pem::PemObject;
+
+    use super::super::flags::{Command, parse};
+    use super::super::{authentication, tls};
+    use super::*;
+    use crate::auth::ObjectSource;
+    use crate::auth::authn::jwt::Ref;
+    use crate::auth::authn::service_account::TokenSpec;
+    use crate::auth::authn::{Authenticator, Credentials, Peer};
+    use crate::meta::{Gvr, Object, json};
+    use crate::storage::embedded::Embedded;
+
+    /// One service account, whatever is asked for.
+    struct Accounts;
+
+    #[async_trait]
+    impl ObjectSource for Accounts {
+        async fn get(&self, _: &Gvr, namespace: &str, name: &str) -> Option<Object> {
+            Object::from_value(json!({"metadata": {"namespace": namespace, "name": name, "uid": "u"}}))
+        }
+    }
+
+    /// What a server has that reloads.
+    struct World {
+        folder: tempfile::TempDir,
+        clock: Clock,
+        serving: Arc<ServingCertificates>,
+        authentication: Authentication,
+        trusted: watch::Sender<Authorities>,
+        reloader: Reloader,
+    }
+
+    fn world(flags: impl Fn(&Path) -> Vec<String>) -> World {
+        let folder = tempfile::tempdir().expect("a folder");
+        let data = folder.path().join("data");
+        let args = flags(folder.path()).into_iter().chain([format!("--data-dir={}", data.display())]);
+        let Ok(Command::Run(flags)) = parse(args) else { panic!("flags") };
+        let config = Arc::new(Config::from_flags(&flags).expect("a configuration"));
+        let (clock, advertise) = (Clock::manual(Timestamp::now()), SocketAddr::from(([10, 0, 0, 1], 6443)));
+        let parts = Parts {
+            identity: Arc::new(certs::prepare(&config, advertise.ip(), clock.now()).expect("an identity")),
+            config: config.clone(),
+            advertise,
+            storage: Arc::new(Embedded::open(&data).expect("a store")),
+            feed: None,
+            apart: Default::default(),
+            health: Arc::default(),
+            shutdown: Shutdown::new(),
+        };
+        let (_, serving) = tls::set_up(&config.serving, &parts.identity.serving).expect("TLS");
+        let authentication = authentication::build(&parts, Arc::new(Accounts), &clock).expect("authentication");
+        let trusted = watch::Sender::new(Authorities::default());
+        let reloader = Reloader::new(&parts, advertise, &serving, &authentication, &trusted, clock.clone());
+        World { folder, clock, serving, authentication, trusted, reloader }
+    }
+
+    impl World {
+        fn path(&self, name: &str) -> std::path::PathBuf {
+            self.folder.path().join(name)
+        }
+
+        /// The user of a connection, if it is let in.
+        async fn user(&self, peer: &Peer) -> Option<String> {
+            let headers = http::HeaderMap::new();
+            let found = self.authentication.chain.authenticate(&Credentials { headers: &headers, peer }).await;
+            found.ok().flatten().map(|user| user.name)
+        }
+
+        async fn knows(&self, token: &str) -> bool {
+            self.authentication.chain.review(token, &[]).await.is_ok()
+        }
+
+        fn token(&self) -> String {
+            let spec = TokenSpec {
+                namespace: "ns",
+                account: Ref { name: "bob".to_owned(), uid: "u".to_owned() },
+                expiration_seconds: 3600,
+                ..TokenSpec::default()
+            };
+            self.authentication.issuer.as_ref().expect("an issuer").issue(&spec).expect("a token").token
+        }
+    }
+
+    /// Writes an authority; returns a connection of a client that it knows.
+    fn authority(path: &Path, user: &str) -> Peer {
+        let mut ca = CertificateParams::default();
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        fs::write(path, ca.self_signed(&key).expect("a certificate").pem()).expect("written");
+        let mut leaf = CertificateParams::default();
+        leaf.distinguished_name = rcgen::DistinguishedName::new();
+        leaf.distinguished_name.push(DnType::CommonName, user);
+        let leaf = leaf.signed_by(&KeyPair::generate().expect("a key"), &Issuer::new(ca, key)).expect("a certificate");
+        Peer::new(vec![leaf.der().clone()])
+    }
+
+    /// Writes a serving certificate and its key.
+    fn pair(cert: &Path, key: &Path) {
+        let made = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(vec!["example.com".to_owned()]).expect("names");
+        fs::write(cert, params.self_signed(&made).expect("a certificate").pem()).expect("written");
+        fs::write(key, made.serialize_pem()).expect("written");
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn authorities_follow_the_link_of_a_volume_and_a_bad_file_changes_nothing() {
+        use std::os::unix::fs::symlink;
+        let mut world = world(|folder| {
+            // As the kubelet lays out a volume: the file leads through a link that is turned.
+            for version in ["one", "two"] {
+                fs::create_dir(folder.join(version)).expect("a folder");
+            }
+            symlink("one", folder.join("..data")).expect("a link");
+            symlink("..data/ca.crt", folder.join("ca.crt")).expect("a link");
+            authority(&folder.join("one/ca.crt"), "unused");
+            vec![format!("--client-ca-file={}", folder.join("ca.crt").display()), "--anonymous-auth=false".to_owned()]
+        });
+        let alice = authority(&world.path("ca.crt"), "alice");
+        assert_eq!(world.user(&alice).await, None);
+        world.reloader.check();
+        // What was refused on a connection is looked at again, too.
+        assert_eq!(world.user(&alice).await.as_deref(), Some("alice"));
+
+        let bob = authority(&world.path("two/ca.crt"), "bob");
+        assert_eq!(world.user(&bob).await, None);
+        symlink("two", world.path("..turned")).expect("a link");
+        fs::rename(world.path("..turned"), world.path("..data")).expect("turned");
+        world.reloader.check();
+        assert_eq!((world.user(&alice).await, world.user(&bob).await.as_deref()), (None, Some("bob")));
+        let told = fs::read_to_string(world.path("ca.crt")).expect("a file");
+        assert_eq!(world.trusted.borrow().clients, told);
+
+        for broken in ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+            fs::write(world.path("ca.crt"), broken).expect("written");
+            world.reloader.check();
+            assert_eq!(world.user(&bob).await.as_deref(), Some("bob"));
+        }
+        fs::remove_file(world.path("two/ca.crt")).expect("removed");
+        world.reloader.check();
+        assert_eq!(world.user(&bob).await.as_deref(), Some("bob"));
+        assert_eq!(world.trusted.borrow().clients, told);
+    }
+
+    #[tokio::test]
+    async fn an_authority_of_clients_does_not_become_that_of_any_front_proxy() {
+        let mut world = world(|folder| {
+            authority(&folder.join("ca.crt"), "unused");
+            authority(&folder.join("proxy.crt"), "unused");
+            let flag = |name: &str, file: &str| format!("--{name}={}", folder.join(file).display());
+            vec![flag("client-ca-file", "ca.crt"), flag("requestheader-client-ca-file", "proxy.crt"), "--anonymous-auth=false".to_owned()]
+        });
+        let alice = authority(&world.path("ca.crt"), "alice");
+        fs::copy(world.path("ca.crt"), world.path("proxy.crt")).expect("copied");
+        world.reloader.check();
+        // She is a client, and cannot name others.
+        assert_eq!(world.user(&alice).await.as_deref(), Some("alice"));
+        let mut headers = http::HeaderMap::new();
+        headers.insert("x-remote-user", http::HeaderValue::from_static("root"));
+        let found = world.authentication.chain.authenticate(&Credentials { headers: &headers, peer: &alice }).await;
+        assert_eq!(found.expect("let in").expect("a user").name, "alice");
+        assert_eq!(world.trusted.borrow().front_proxy, "");
+    }
+
+    #[tokio::test]
+    async fn tokens_are_revoked_and_granted() {
+        let mut world = world(|folder| {
+            fs::write(folder.join("tokens.csv"), "one,alice,u1\n").expect("written");
+            vec![format!("--token-auth-file={}", folder.join("tokens.csv").display())]
+        });
+        assert!(world.knows("one").await && !world.knows("two").await);
+        fs::write(world.path("tokens.csv"), "two,alice,u1\n").expect("written");
+        assert!(world.knows("one").await);
+        world.reloader.check();
+        assert!(!world.knows("one").await && world.knows("two").await);
+        fs::write(world.path("tokens.csv"), "three\n").expect("written");
+        world.reloader.check();
+        assert!(world.knows("two").await);
+    }
+
+    #[tokio::test]
+    async fn keys_of_service_accounts_are_rotated() {
+        let key = || KeyPair::generate().expect("a key").serialize_pem();
+        let mut world = world(|folder| {
+            fs::write(folder.join("sa.key"), key()).expect("written");
+            fs::copy(folder.join("sa.key"), folder.join("sa.pub")).expect("copied");
+            let flag = |name: &str, file: &str| format!("--service-account-{name}={}", folder.join(file).display());
+            vec![flag("key-file", "sa.pub"), flag("signing-key-file", "sa.key"), "--service-account-issuer=https://example.com".to_owned()]
+        });
+        let documents = |world: &World| world.authentication.discovery.load_full().expect("documents").keys.clone();
+        let (old, shown) = (world.token(), documents(&world));
+        assert!(world.knows(&old).await);
+
+        // First both are accepted, then the new one signs, then the old one goes.
+        let (new, both) = (key(), fs::read_to_string(world.path("sa.pub")).expect("a file"));
+        fs::write(world.path("sa.pub"), format!("{new}{both}")).expect("written");
+        world.reloader.check();
+        assert!(world.knows(&old).await);
+        assert_ne!(documents(&world), shown);
+        fs::write(world.path("sa.key"), &new).expect("written");
+        world.reloader.check();
+        let fresh = world.token();
+        assert!(world.knows(&old).await && world.knows(&fresh).await);
+        fs::write(world.path("sa.pub"), &new).expect("written");
+        world.reloader.check();
+        assert!(!world.knows(&old).await && world.knows(&fresh).await);
+        fs::write(world.path("sa.pub"), "no key").expect("written");
+        fs::write(world.path("sa.key"), "no key").expect("written");
+        world.reloader.check();
+        assert!(world.knows(&fresh).await && world.knows(&world.token()).await);
+    }
+
+    #[test]
+    fn a_serving_certificate_changes_together_with_its_key() {
+        let mut world = world(|folder| {
+            for name in ["default", "named"] {
+                pair(&folder.join(format!("{name}.crt")), &folder.join(format!("{name}.key")));
+            }
+            let path = |name: &str| folder.join(name).display().to_string();
+            vec![
+                format!("--tls-cert-file={}", path("default.crt")),
+                format!("--tls-private-key-file={}", path("default.key")),
+                format!("--tls-sni-cert-key={},{}:example.org", path("named.crt"), path("named.key")),
+            ]
+        });
+        let shown = |world: &World| world.serving.files();
+        for (at, name) in ["default", "named"].into_iter().enumerate() {
+            let before = shown(&world);
+            let (cert, key) = (world.path(&format!("{name}.crt")), world.path(&format!("{name}.key")));
+            pair(&world.path("new.crt"), &world.path("new.key"));
+            fs::copy(world.path("new.crt"), &cert).expect("copied");
+            world.reloader.check();
+            assert_eq!(shown(&world), before, "the certificate without its key");
+            fs::copy(world.path("new.key"), &key).expect("copied");
+            world.reloader.check();
+            let after = shown(&world);
+            assert_eq!(after[at][0].bytes, fs::read(&cert).expect("a file"));
+            assert_eq!((after.len(), &after[1 - at]), (2, &before[1 - at]));
+        }
+    }
+
+    #[test]
+    fn the_servers_own_certificates_are_renewed_while_it_runs() {
+        let mut world = world(|_| Vec::new());
+        let (before, kubeconfig) = (world.serving.files(), world.path("data/admin.kubeconfig"));
+        world.reloader.check();
+        assert!(!kubeconfig.exists());
+        world.clock.advance(Duration::from_secs(300 * 24 * 60 * 60));
+        world.reloader.check();
+        let after = world.serving.files();
+        assert_ne!(after, before);
+        let der = CertificateDer::from_pem_slice(&after[0][0].bytes).expect("a certificate");
+        use x509_parser::prelude::FromDer;
+        let (_, parsed) = x509_parser::certificate::X509Certificate::from_der(&der).expect("a certificate");
+        assert!(parsed.validity().not_after.timestamp() > world.clock.now().as_second() + 300 * 24 * 60 * 60);
+        let written = fs::read_to_string(&kubeconfig).expect("written anew");
+        assert!(written.contains("server: https://10.0.0.1:6443\n"), "{written}");
+        fs::remove_file(&kubeconfig).expect("removed");
+        world.clock.advance(Duration::from_secs(24 * 60 * 60));
+        world.reloader.check();
+        assert!(!kubeconfig.exists(), "nothing was renewed");
+    }
+}
