@@ -1,10 +1,13 @@
 //! Why a tree does not fit its Go type, in the words of apimachinery's converter from unstructured objects, which reads
 //! what an apply or a strategic merge patch came to.
 
-use super::{MAX_TREE_DEPTH, base64, json};
+use super::{MAX_ISSUE_BYTES, MAX_TREE_DEPTH, base64, json};
 use crate::meta::quantity::Quantity;
 use crate::meta::{Map, Value, time};
 use crate::schema::{Kind, Schema, TypeId, TypeRef};
+
+/// The most unknown fields that are told of.
+const MAX_UNKNOWN: usize = 1_000;
 
 /// What is wrong with an object that [`super::conform`] has refused: the first value that does not fit, by the order of
 /// the Go struct's fields. `None` where all do.
@@ -14,13 +17,29 @@ pub fn misfit(object: &Map, ty: TypeRef<'_>) -> Option<String> {
 
 /// The fields that the type does not know, as `unknown field "spec.foo"`, in order of their texts.
 pub fn unknown_fields(object: &Map, ty: TypeRef<'_>) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut found = Unknown::default();
     collect_unknown(object, ty, &mut String::new(), &mut found);
-    found.sort_unstable();
-    found
+    found.fields.sort_unstable();
+    found.fields
 }
 
-fn collect_unknown(object: &Map, ty: TypeRef<'_>, path: &mut String, found: &mut Vec<String>) {
+/// The fields that were found, and the bytes of their texts.
+#[derive(Default)]
+struct Unknown {
+    fields: Vec<String>,
+    bytes: usize,
+}
+
+impl Unknown {
+    fn add(&mut self, path: &str) {
+        if self.fields.len() < MAX_UNKNOWN && self.bytes < MAX_ISSUE_BYTES {
+            self.bytes += path.len();
+            self.fields.push(format!("unknown field \"{path}\""));
+        }
+    }
+}
+
+fn collect_unknown(object: &Map, ty: TypeRef<'_>, path: &mut String, found: &mut Unknown) {
     for (name, value) in object {
         let length = path.len();
         if length > 0 {
@@ -29,13 +48,13 @@ fn collect_unknown(object: &Map, ty: TypeRef<'_>, path: &mut String, found: &mut
         path.push_str(name);
         match ty.field(name) {
             Some(field) => collect_unknown_in(value, &field.kind, ty.schema, path, found),
-            None => found.push(format!("unknown field \"{path}\"")),
+            None => found.add(path),
         }
         path.truncate(length);
     }
 }
 
-fn collect_unknown_in(value: &Value, kind: &Kind, schema: &Schema, path: &mut String, found: &mut Vec<String>) {
+fn collect_unknown_in(value: &Value, kind: &Kind, schema: &Schema, path: &mut String, found: &mut Unknown) {
     match (kind, value) {
         (Kind::Message(id), Value::Object(map)) => collect_unknown(map, TypeRef { schema, id: *id }, path, found),
         (Kind::List(item, _), Value::Array(items)) => {

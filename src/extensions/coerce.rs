@@ -1,13 +1,44 @@
 //! Brings an object of a custom kind into the form of its schema: metadata in the form of ObjectMeta, unknown fields and
 //! nulls gone, defaults filled in (apiextensions `schema/{pruning,objectmeta,defaulting}`).
 
+use super::place::Place;
 use super::props::Props;
 use crate::codec::{self, DecodeError};
-use crate::meta::{FieldError, Map, Object, Path, Value};
+use crate::meta::field::shown_bytes;
+use crate::meta::{FieldError, Map, Object, Value};
 use crate::schema::{TypeRef, builtin};
 
 /// The fields that every resource has, whatever its schema says.
 pub const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+/// The most fields that are told of as lost, and about the most bytes of their paths: a body may have a million.
+const MAX_LOST: usize = 1_000;
+const MAX_LOST_BYTES: usize = 256 * 1024;
+/// The most bytes of JSON that defaults may add to one object: many more than any store takes. What they would add beyond stays away.
+const MAX_DEFAULTED_BYTES: usize = 16 * 1024 * 1024;
+
+/// The paths of fields that an object lost.
+#[derive(Debug, Default)]
+pub struct Lost {
+    paths: Vec<String>,
+    bytes: usize,
+}
+
+impl Lost {
+    /// Notes a path, unless there are so many that nobody reads on.
+    fn add(&mut self, path: impl std::fmt::Display) {
+        if self.paths.len() < MAX_LOST && self.bytes < MAX_LOST_BYTES {
+            let path = path.to_string();
+            self.bytes += path.len();
+            self.paths.push(path);
+        }
+    }
+
+    fn sorted(mut self) -> Vec<String> {
+        self.paths.sort();
+        self.paths
+    }
+}
 
 /// The type of ObjectMeta.
 pub fn object_meta() -> TypeRef<'static> {
@@ -71,18 +102,16 @@ impl Coercion<'_> {
             }),
         };
         if !self.preserve {
-            let mut pruned = Vec::new();
+            let mut pruned = Lost::default();
             prune_root(&mut object.0, self.schema, &mut pruned);
-            pruned.sort();
-            lost.extend(pruned);
+            lost.extend(pruned.sorted());
             prune_nulls(object, self.schema);
         }
-        let mut dropped = Vec::new();
+        let mut dropped = Lost::default();
         if let Some(schema) = self.schema {
-            coerce_entries(&Path::default(), &mut object.0, schema, self.stored, &mut dropped).map_err(|error| error.to_string())?;
+            coerce_entries(&Place::NOWHERE, &mut object.0, schema, self.stored, &mut dropped).map_err(|error| error.to_string())?;
         }
-        dropped.sort();
-        lost.extend(dropped);
+        lost.extend(dropped.sorted());
         if let Some(meta) = meta {
             object.insert("metadata", meta);
         }
@@ -91,39 +120,35 @@ impl Coercion<'_> {
 }
 
 /// Removes what the schema does not specify from a resource and notes the paths.
-pub fn prune_root(entries: &mut Map, schema: Option<&Props>, lost: &mut Vec<String>) {
+pub fn prune_root(entries: &mut Map, schema: Option<&Props>, lost: &mut Lost) {
     match schema {
-        Some(schema) if schema.preserves() => walk_preserved(entries, schema, true, "", lost),
-        schema => prune_entries(entries, schema, true, "", lost),
+        Some(schema) if schema.preserves() => walk_preserved(entries, schema, true, &Place::NOWHERE, lost),
+        schema => prune_entries(entries, schema, true, &Place::NOWHERE, lost),
     }
 }
 
 /// Removes what the schema does not specify from a value and notes the paths.
-pub fn prune(value: &mut Value, schema: Option<&Props>, path: &str, lost: &mut Vec<String>) {
+pub fn prune(value: &mut Value, schema: Option<&Props>, path: &Place<'_>, lost: &mut Lost) {
     let preserved = schema.filter(|schema| schema.preserves());
     match (value, preserved) {
         (Value::Object(entries), Some(schema)) => walk_preserved(entries, schema, schema.embedded, path, lost),
         (Value::Array(items), Some(schema)) => {
             for (index, item) in items.iter_mut().enumerate() {
-                skip(item, schema.items.as_deref(), &format!("{path}[{index}]"), lost);
+                skip(item, schema.items.as_deref(), &Place::Index(path, index), lost);
             }
         }
         (Value::Object(entries), None) => prune_entries(entries, schema, schema.is_some_and(|schema| schema.embedded), path, lost),
         (Value::Array(items), None) => {
             let below = schema.and_then(|schema| schema.items.as_deref());
             for (index, item) in items.iter_mut().enumerate() {
-                prune(item, below, &format!("{path}[{index}]"), lost);
+                prune(item, below, &Place::Index(path, index), lost);
             }
         }
         _ => {}
     }
 }
 
-fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
-}
-
-fn prune_entries(entries: &mut Map, schema: Option<&Props>, embedded: bool, path: &str, lost: &mut Vec<String>) {
+fn prune_entries(entries: &mut Map, schema: Option<&Props>, embedded: bool, path: &Place<'_>, lost: &mut Lost) {
     entries.retain(|name, value| {
         let is_meta = META_FIELDS.contains(&name.as_str());
         if embedded && is_meta {
@@ -135,12 +160,12 @@ fn prune_entries(entries: &mut Map, schema: Option<&Props>, embedded: bool, path
         });
         match known {
             Some(below) => {
-                prune(value, below, &join(path, name), lost);
+                prune(value, below, &Place::Field(path, name), lost);
                 true
             }
             None => {
                 if !is_meta || !path.is_empty() {
-                    lost.push(join(path, name));
+                    lost.add(Place::Field(path, name));
                 }
                 false
             }
@@ -149,26 +174,26 @@ fn prune_entries(entries: &mut Map, schema: Option<&Props>, embedded: bool, path
 }
 
 /// Where unknown fields are preserved, those that are specified are still pruned inside.
-fn walk_preserved(entries: &mut Map, schema: &Props, embedded: bool, path: &str, lost: &mut Vec<String>) {
+fn walk_preserved(entries: &mut Map, schema: &Props, embedded: bool, path: &Place<'_>, lost: &mut Lost) {
     for (name, value) in entries.iter_mut() {
         if embedded && META_FIELDS.contains(&name.as_str()) {
             continue;
         }
         if let Some(property) = schema.properties.get(name.as_str()) {
-            prune(value, Some(property), &join(path, name), lost);
+            prune(value, Some(property), &Place::Field(path, name), lost);
         } else if let Some(additional) = &schema.additional {
-            prune(value, additional.schema.as_deref(), &join(path, name), lost);
+            prune(value, additional.schema.as_deref(), &Place::Field(path, name), lost);
         }
     }
 }
 
-fn skip(value: &mut Value, schema: Option<&Props>, path: &str, lost: &mut Vec<String>) {
+fn skip(value: &mut Value, schema: Option<&Props>, path: &Place<'_>, lost: &mut Lost) {
     let Some(schema) = schema else { return };
     match value {
         Value::Object(entries) => walk_preserved(entries, schema, schema.embedded, path, lost),
         Value::Array(items) => {
             for (index, item) in items.iter_mut().enumerate() {
-                skip(item, schema.items.as_deref(), &format!("{path}[{index}]"), lost);
+                skip(item, schema.items.as_deref(), &Place::Index(path, index), lost);
             }
         }
         _ => {}
@@ -202,40 +227,40 @@ fn prune_nulls_in(value: &mut Value, schema: Option<&Props>) {
 ///
 /// # Errors
 /// What is wrong with them, unless that is to be dropped.
-pub fn coerce(path: &Path, value: &mut Value, schema: Option<&Props>, drop: bool, lost: &mut Vec<String>) -> Result<(), FieldError> {
+pub fn coerce(path: &Place<'_>, value: &mut Value, schema: Option<&Props>, drop: bool, lost: &mut Lost) -> Result<(), FieldError> {
     let Some(schema) = schema else { return Ok(()) };
     match value {
         Value::Object(entries) => coerce_entries(path, entries, schema, drop, lost),
         Value::Array(items) => {
             let below = schema.items.as_deref();
-            items.iter_mut().enumerate().try_for_each(|(index, item)| coerce(&path.index(index), item, below, drop, lost))
+            items.iter_mut().enumerate().try_for_each(|(index, item)| coerce(&Place::Index(path, index), item, below, drop, lost))
         }
         _ => Ok(()),
     }
 }
 
-fn coerce_entries(path: &Path, entries: &mut Map, schema: &Props, drop: bool, lost: &mut Vec<String>) -> Result<(), FieldError> {
+fn coerce_entries(path: &Place<'_>, entries: &mut Map, schema: &Props, drop: bool, lost: &mut Lost) -> Result<(), FieldError> {
     if schema.embedded {
         coerce_embedded(path, entries, drop, lost)?;
     }
     for (name, value) in entries.iter_mut() {
         match (schema.properties.get(name.as_str()), &schema.additional) {
-            (Some(property), _) => coerce(&path.child(name), value, Some(property), drop, lost)?,
-            (None, Some(additional)) => coerce(&path.key(name), value, additional.schema.as_deref(), drop, lost)?,
+            (Some(property), _) => coerce(&Place::Field(path, name), value, Some(property), drop, lost)?,
+            (None, Some(additional)) => coerce(&Place::Key(path, name), value, additional.schema.as_deref(), drop, lost)?,
             (None, None) => {}
         }
     }
     Ok(())
 }
 
-fn coerce_embedded(path: &Path, entries: &mut Map, drop: bool, lost: &mut Vec<String>) -> Result<(), FieldError> {
+fn coerce_embedded(path: &Place<'_>, entries: &mut Map, drop: bool, lost: &mut Lost) -> Result<(), FieldError> {
     for name in ["apiVersion", "kind"] {
         match entries.get(name) {
             Some(value) if !value.is_string() && drop => {
                 entries.shift_remove(name);
             }
             Some(value) if !value.is_string() => {
-                return Err(FieldError::invalid(&path.child(name), value.clone(), "must be a string"));
+                return Err(FieldError::invalid(&path.path().child(name), value.clone(), "must be a string"));
             }
             _ => {}
         }
@@ -243,57 +268,76 @@ fn coerce_embedded(path: &Path, entries: &mut Map, drop: bool, lost: &mut Vec<St
     let Some(value) = entries.get("metadata") else { return Ok(()) };
     let meta = match read_meta(value) {
         Ok((meta, unknown)) => {
-            let place = path.child("metadata");
-            lost.extend(unknown.into_iter().map(|name| format!("{place}.{name}")));
+            unknown.into_iter().for_each(|name| lost.add(format_args!("{}.{name}", Place::Field(path, "metadata"))));
             meta
         }
         Err(_) if drop => salvage_meta(value),
-        Err(why) => return Err(FieldError::invalid(&path.child("metadata"), value.clone(), why.0)),
+        Err(why) => return Err(FieldError::invalid(&path.path().child("metadata"), value.clone(), why.0)),
     };
     entries.insert("metadata", meta);
     Ok(())
 }
 
-/// Fills in the defaults of a schema, also for nulls that it does not allow.
-pub fn default(value: &mut Value, schema: Option<&Props>) {
-    let Some(schema) = schema else { return };
-    match value {
-        Value::Object(entries) => default_entries(entries, schema),
-        Value::Array(items) => {
-            let below = schema.items.as_deref();
-            for item in items {
-                default_null(item, below);
-                default(item, below);
+/// Fills in the defaults of the entries of an object, also for nulls that their schemas do not allow.
+pub fn default_entries(entries: &mut Map, schema: &Props) {
+    Defaults { left: MAX_DEFAULTED_BYTES }.fill(entries, schema);
+}
+
+/// How many bytes defaults may still add.
+struct Defaults {
+    left: usize,
+}
+
+impl Defaults {
+    /// A default, if there is room for it.
+    fn take(&mut self, given: &Value) -> Option<Value> {
+        let bytes = shown_bytes(given, MAX_DEFAULTED_BYTES);
+        self.left = self.left.checked_sub(bytes).unwrap_or_default();
+        (self.left > 0).then(|| given.clone())
+    }
+
+    fn value(&mut self, value: &mut Value, schema: Option<&Props>) {
+        let Some(schema) = schema else { return };
+        match value {
+            Value::Object(entries) => self.fill(entries, schema),
+            Value::Array(items) => {
+                let below = schema.items.as_deref();
+                for item in items {
+                    self.null(item, below);
+                    self.value(item, below);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn fill(&mut self, entries: &mut Map, schema: &Props) {
+        for name in &schema.defaulted {
+            let Some((property, given)) = schema.properties.get(name).and_then(|one| Some((one, one.default.as_ref()?))) else { continue };
+            if entries.get(name).is_none_or(|value| value.is_null() && !property.nullable)
+                && let Some(given) = self.take(given)
+            {
+                entries.insert(name.clone(), given);
             }
         }
-        _ => {}
-    }
-}
-
-/// Fills in the defaults of the entries of an object.
-pub fn default_entries(entries: &mut Map, schema: &Props) {
-    for (name, property) in &schema.properties {
-        let Some(given) = &property.default else { continue };
-        if entries.get(name).is_none_or(|value| value.is_null() && !property.nullable) {
-            entries.insert(name.clone(), given.clone());
+        for (name, value) in entries.iter_mut() {
+            if let Some(property) = schema.properties.get(name.as_str()) {
+                self.value(value, Some(property));
+            } else {
+                let below = schema.additional_schema();
+                self.null(value, below);
+                self.value(value, below);
+            }
         }
     }
-    for (name, value) in entries.iter_mut() {
-        if let Some(property) = schema.properties.get(name.as_str()) {
-            default(value, Some(property));
-        } else {
-            let below = schema.additional_schema();
-            default_null(value, below);
-            default(value, below);
-        }
-    }
-}
 
-fn default_null(value: &mut Value, schema: Option<&Props>) {
-    if value.is_null()
-        && let Some(given) = schema.filter(|schema| !schema.nullable).and_then(|schema| schema.default.clone())
-    {
-        *value = given;
+    fn null(&mut self, value: &mut Value, schema: Option<&Props>) {
+        if value.is_null()
+            && let Some(given) = schema.filter(|schema| !schema.nullable).and_then(|schema| schema.default.as_ref())
+            && let Some(given) = self.take(given)
+        {
+            *value = given;
+        }
     }
 }
 
@@ -304,14 +348,14 @@ pub fn prune_defaults(schema: &mut Props) {
 
 fn prune_defaults_below(schema: &mut Props, is_root: bool) {
     if let Some(mut given) = schema.default.take() {
-        let mut lost = Vec::new();
+        let mut lost = Lost::default();
         let embedded = schema.embedded || is_root;
         match (&mut given, schema.preserves()) {
-            (Value::Object(entries), false) => prune_entries(entries, Some(schema), embedded, "", &mut lost),
-            (value, _) => prune(value, Some(schema), "", &mut lost),
+            (Value::Object(entries), false) => prune_entries(entries, Some(schema), embedded, &Place::NOWHERE, &mut lost),
+            (value, _) => prune(value, Some(schema), &Place::NOWHERE, &mut lost),
         }
         // Metadata in a default is dropped where it is not in form, never refused.
-        let _ = coerce(&Path::default(), &mut given, Some(schema), true, &mut lost);
+        let _ = coerce(&Place::NOWHERE, &mut given, Some(schema), true, &mut lost);
         schema.default = Some(given);
     }
     if let Some(additional) = schema.additional.as_mut().and_then(|one| one.schema.as_deref_mut()) {
@@ -351,6 +395,25 @@ mod tests {
         let spec = json!({"a": "x", "n": null, "l": [{"k": 1}, {}], "p": {"q": 1, "in": {}},
             "e": {"kind": "P", "apiVersion": "v1", "metadata": {"name": "y"}, "x": 1}});
         assert_eq!(object.get("spec"), Some(&spec));
+    }
+
+    #[test]
+    fn what_is_lost_and_what_defaults_add_is_bounded() {
+        let schema = Props::read(&json!({"type": "object", "properties": {
+            "m": {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "object"}}},
+            "d": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "string", "default": "y".repeat(100_000)}}}}}}));
+        let unknown: Map = (0..100_000).map(|number| (format!("u{number}"), json!(1))).collect();
+        let long: Map = Map::from_iter([("k".repeat(100_000), Value::Array(vec![json!({"z": 1}); 20_000]))]);
+        let empty = Value::Array(vec![json!({}); 100_000]);
+        let mut object = Object(unknown);
+        object.insert("m", Value::Object(long));
+        object.insert("d", empty);
+        let lost = Coercion { schema: Some(&schema), preserve: false, stored: false }.apply(&mut object).expect("in form");
+        assert!(lost.len() <= MAX_LOST && lost.iter().map(String::len).sum::<usize>() < 2 * MAX_LOST_BYTES, "{} paths", lost.len());
+        default_entries(&mut object, &schema);
+        let filled =
+            object.get("d").and_then(Value::as_array).map_or(0, |items| items.iter().filter(|item| item.get("x").is_some()).count());
+        assert_eq!(filled, MAX_DEFAULTED_BYTES / 100_002);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Which old value a new one stands for, so that an update is not refused for what was wrong before
 //! (apiserver `cel/common.CorrelatedObject`).
 
+use std::collections::HashMap;
+
 use crate::meta::Value;
 
 use super::props::Props;
@@ -20,22 +22,29 @@ impl<'a> Correlation<'a> {
         self.schema.entry(name).map(|schema| Self { new, old, schema })
     }
 
-    /// The item at `index` of the new list, if there is an old one with the same keys.
-    pub fn index(self, index: usize) -> Option<Self> {
-        let (new, olds) = (self.new.as_array()?.get(index)?, self.old.as_array()?);
+    /// The items of both lists, if they are told apart by their keys.
+    pub fn items(self) -> Option<Items<'a>> {
+        let (new, old) = (self.new.as_array()?, self.old.as_array()?);
         if !self.schema.is_list_type("map") {
             return None;
         }
+        let mut by_key = HashMap::with_capacity(old.len());
         let keys = self.schema.list_map_keys.as_slice();
-        let old = olds.iter().find(|old| same_keys(old, new, keys))?;
-        self.schema.items.as_deref().map(|schema| Self { new, old, schema })
+        for item in old {
+            if let Some(key) = key_text(item, keys) {
+                by_key.entry(key).or_insert(item);
+            }
+        }
+        Some(Items { new, by_key, keys, schema: self.schema.items.as_deref()? })
     }
 
     /// Whether the value is what it was.
     pub fn unchanged(self) -> bool {
         match (self.new, self.old) {
             (Value::Array(new), Value::Array(old)) if self.schema.is_list_type("map") => {
-                new.len() == old.len() && (0..new.len()).all(|index| self.index(index).is_some_and(Self::unchanged))
+                let items = if new.len() == old.len() { self.items() } else { None };
+                new.is_empty() && old.is_empty()
+                    || items.is_some_and(|items| (0..new.len()).all(|index| items.get(index).is_some_and(Self::unchanged)))
             }
             (Value::Object(new), Value::Object(old)) => {
                 new.len() == old.len() && new.keys().all(|name| self.key(name).is_some_and(Self::unchanged))
@@ -45,9 +54,30 @@ impl<'a> Correlation<'a> {
     }
 }
 
-/// Whether two items of a list have the same scalars under `keys`.
-pub fn same_keys(a: &Value, b: &Value, keys: &[String]) -> bool {
-    let scalar =
-        |item: &Value, key: &str| item.get(key).filter(|value| !value.is_object() && !value.is_array() && !value.is_null()).cloned();
-    !keys.is_empty() && keys.iter().all(|key| scalar(a, key).is_some_and(|value| Some(value) == scalar(b, key)))
+/// The items of a new list and those of the old one, by their keys.
+pub struct Items<'a> {
+    new: &'a [Value],
+    by_key: HashMap<String, &'a Value>,
+    keys: &'a [String],
+    schema: &'a Props,
+}
+
+impl<'a> Items<'a> {
+    /// The item at `index` of the new list, if there is an old one with the same keys.
+    pub fn get(&self, index: usize) -> Option<Correlation<'a>> {
+        let new = self.new.get(index)?;
+        let old = self.by_key.get(&key_text(new, self.keys)?)?;
+        Some(Correlation { new, old, schema: self.schema })
+    }
+}
+
+/// The scalars that an item has under all of `keys`, as one text; `None` where one is missing or no scalar.
+fn key_text(item: &Value, keys: &[String]) -> Option<String> {
+    let mut text = String::new();
+    for key in keys {
+        let value = item.get(key).filter(|value| !value.is_object() && !value.is_array() && !value.is_null())?;
+        text.push_str(&value.to_string());
+        text.push(',');
+    }
+    (!keys.is_empty()).then_some(text)
 }

@@ -1,6 +1,7 @@
 //! What the defaults of a schema must look like: pruned, and valid themselves (apiextensions `schema/defaulting/validation.go`).
 
-use super::coerce::{self, META_FIELDS};
+use super::coerce::{self, Lost, META_FIELDS};
+use super::place::Place;
 use super::props::Props;
 use super::{embedded, values};
 use crate::meta::{ErrorList, FieldError, Map, Path, Value};
@@ -82,13 +83,12 @@ fn check<'a>(errors: &mut ErrorList, path: &Path, schema: &'a Props, around: &Ar
 
 fn check_in_meta(errors: &mut ErrorList, place: &Path, schema: &Props, default: &Value, around: &Around<'_>) {
     let mut object = Value::Object(around.object(default));
-    let root = Path::default();
     let mut refuse =
         |why: String| errors.push(FieldError::invalid(place, default.clone(), format!("must result in valid metadata: {why}")));
-    if let Err(why) = coerce::coerce(&root, &mut object, Some(around.root), false, &mut Vec::new()) {
+    if let Err(why) = coerce::coerce(&Place::NOWHERE, &mut object, Some(around.root), false, &mut Lost::default()) {
         return refuse(why.to_string());
     }
-    let found = object.as_object().map_or_else(ErrorList::new, |entries| embedded::validate(&root, entries, around.root));
+    let found = object.as_object().map_or_else(ErrorList::new, |entries| embedded::validate(&Place::NOWHERE, entries, around.root));
     match &*found {
         [] => errors.extend(values::validate(schema, default, None, place)),
         [one] => refuse(one.to_string()),
@@ -98,18 +98,19 @@ fn check_in_meta(errors: &mut ErrorList, place: &Path, schema: &Props, default: 
 
 fn check_value(errors: &mut ErrorList, place: &Path, schema: &Props, default: &Value, pruned: bool) {
     if pruned {
-        let (mut copy, mut lost) = (default.clone(), Vec::new());
-        coerce::prune(&mut copy, Some(schema), "", &mut lost);
+        let (mut copy, mut lost) = (default.clone(), Lost::default());
+        coerce::prune(&mut copy, Some(schema), &Place::NOWHERE, &mut lost);
         if copy != *default {
             errors.push(FieldError::invalid(place, default.clone(), "must not have unknown fields"));
         }
     }
     let mut copy = default.clone();
-    if let Err(why) = coerce::coerce(place, &mut copy, Some(schema), false, &mut Vec::new()) {
+    let root = Place::Root(place.as_str());
+    if let Err(why) = coerce::coerce(&root, &mut copy, Some(schema), false, &mut Lost::default()) {
         errors.push(why);
         return;
     }
-    let found = copy.as_object().map_or_else(ErrorList::new, |entries| embedded::validate(place, entries, schema));
+    let found = copy.as_object().map_or_else(ErrorList::new, |entries| embedded::validate(&root, entries, schema));
     if found.is_empty() {
         errors.extend(values::validate(schema, &copy, None, place));
     } else {

@@ -1,45 +1,57 @@
 //! What `x-kubernetes-list-type` set and map promise: no item twice (apiextensions `schema/listtype`).
 
+use std::collections::HashMap;
+
+use super::place::Place;
 use super::props::Props;
-use crate::meta::{ErrorList, FieldError, Key, Map, Path, Value};
+use crate::meta::{ErrorList, FieldError, Key, Map, Value};
 
 /// Every item of a set or map list that is there twice, reported at its second place.
-pub fn validate(path: &Path, schema: &Props, entries: &Map) -> ErrorList {
+pub fn validate(place: &Place<'_>, schema: &Props, entries: &Map) -> ErrorList {
     let mut errors = ErrorList::new();
+    check(&mut errors, place, schema, entries);
+    errors
+}
+
+fn check(errors: &mut ErrorList, place: &Place<'_>, schema: &Props, entries: &Map) {
+    if errors.is_full() {
+        return;
+    }
     let mut names: Vec<&Key> = entries.keys().collect();
     names.sort_unstable();
     for name in names {
         let value = &entries[name];
         if let Some(property) = schema.properties.get(name.as_str()) {
-            errors.extend(below(&path.child(name), property, value));
+            below(errors, &Place::Field(place, name), property, value);
         } else if let Some(additional) = schema.additional_schema() {
-            errors.extend(below(&path.key(name), additional, value));
+            below(errors, &Place::Key(place, name), additional, value);
         }
     }
-    errors
 }
 
-fn below(path: &Path, schema: &Props, value: &Value) -> ErrorList {
+fn below(errors: &mut ErrorList, place: &Place<'_>, schema: &Props, value: &Value) {
     match value {
-        Value::Object(entries) => validate(path, schema, entries),
+        Value::Object(entries) => check(errors, place, schema, entries),
         Value::Array(items) => {
-            let mut errors = match schema.list_type.as_deref() {
-                Some("set") => repeated(path, items.to_vec()),
-                Some("map") => repeated_keys(path, &schema.list_map_keys, items),
-                _ => ErrorList::new(),
-            };
-            if let Some(below_items) = schema.items.as_deref() {
-                errors.extend(items.iter().enumerate().flat_map(|(index, item)| below(&path.index(index), below_items, item)));
+            match schema.list_type.as_deref() {
+                Some("set") => repeated(errors, place, items.iter().cloned()),
+                Some("map") => repeated_keys(errors, place, &schema.list_map_keys, items),
+                _ => {}
             }
-            errors
+            if let Some(below_items) = schema.items.as_deref() {
+                for (index, item) in items.iter().enumerate() {
+                    below(errors, &Place::Index(place, index), below_items, item);
+                }
+            }
         }
-        _ => ErrorList::new(),
+        _ => {}
     }
 }
 
-fn repeated_keys(path: &Path, keys: &[String], items: &[Value]) -> ErrorList {
+fn repeated_keys(errors: &mut ErrorList, place: &Place<'_>, keys: &[String], items: &[Value]) {
     if let Some((index, item)) = items.iter().enumerate().find(|(_, item)| !item.is_object() && !item.is_null()) {
-        return [FieldError::invalid(&path.index(index), item.clone(), "must be an object for an array of list-type map")].into();
+        let what = "must be an object for an array of list-type map";
+        return errors.push(FieldError::invalid(&Place::Index(place, index).path(), item.clone(), what));
     }
     let key = |item: &Value| {
         let given = keys.iter().filter_map(|key| item.get(key).map(|value| (key.clone(), value.clone())));
@@ -47,22 +59,20 @@ fn repeated_keys(path: &Path, keys: &[String], items: &[Value]) -> ErrorList {
         key.sort_keys();
         Value::Object(key)
     };
-    repeated(path, items.iter().map(key).collect())
+    repeated(errors, place, items.iter().map(key));
 }
 
 /// An error for the first repetition of each value.
-fn repeated(path: &Path, values: Vec<Value>) -> ErrorList {
-    let mut seen: std::collections::HashMap<String, usize> = std::collections::HashMap::new();
-    let mut errors = ErrorList::new();
-    for (index, mut value) in values.into_iter().enumerate() {
+fn repeated(errors: &mut ErrorList, place: &Place<'_>, values: impl Iterator<Item = Value>) {
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    for (index, mut value) in values.enumerate() {
         value.sort_all_objects();
         let count = seen.entry(value.to_string()).or_default();
         *count += 1;
-        if *count == 2 {
-            errors.push(FieldError::duplicate(&path.index(index), value));
+        if *count == 2 && !errors.is_full() {
+            errors.push(FieldError::duplicate(&Place::Index(place, index).path(), value));
         }
     }
-    errors
 }
 
 #[cfg(test)]
@@ -77,7 +87,7 @@ mod tests {
             "map": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["p", "k"],
                 "items": {"type": "object"}}}}));
         let value = json!({"set": ["a", "b", "a", "a"], "map": [{"k": "a", "p": 1}, {"p": 1, "k": "a", "v": 2}]});
-        let errors = validate(&Path::default(), &schema, value.as_object().expect("an object"));
+        let errors = validate(&Place::NOWHERE, &schema, value.as_object().expect("an object"));
         let shown: Vec<String> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(shown, [r#"map[1]: Duplicate value: {"k":"a","p":1}"#, r#"set[2]: Duplicate value: "a""#]);
     }

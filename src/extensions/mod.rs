@@ -17,6 +17,7 @@ mod kind;
 mod lists;
 mod naming;
 mod numbers;
+mod place;
 mod printer;
 pub mod props;
 mod published;

@@ -2,6 +2,7 @@
 
 use serde_json::Number;
 
+use super::place::Place;
 use super::props::Values;
 use crate::meta::Value;
 
@@ -15,7 +16,7 @@ pub struct Limits<'a> {
     pub values: &'a Values,
     pub types: &'a [&'a str],
     pub format: &'a str,
-    pub path: &'a str,
+    pub path: Place<'a>,
 }
 
 /// What is wrong with a number.
@@ -194,7 +195,7 @@ mod tests {
         ];
         for (schema, value, want) in cases {
             let schema = Props::read(&schema);
-            let limits = Limits { values: &schema.values, types: &[&schema.kind], format: &schema.format, path: "x" };
+            let limits = Limits { values: &schema.values, types: &[&schema.kind], format: &schema.format, path: Place::Root("x") };
             let Value::Number(number) = &value else { panic!("a number") };
             let found: Vec<String> = limits
                 .check(number)

@@ -22,6 +22,8 @@ pub struct Props {
     pub default: Option<Value>,
     pub values: Values,
     pub properties: BTreeMap<String, Props>,
+    /// The properties that have a default.
+    pub defaulted: Vec<String>,
     pub additional: Option<Additional>,
     pub items: Option<Box<Props>>,
     /// `items` was a list of schemas, which is not supported.
@@ -83,6 +85,8 @@ impl Props {
         let empty = Map::new();
         let tree = tree.as_object().unwrap_or(&empty);
         let nested = |key: &str| tree.list(key).iter().map(Self::read).collect();
+        let properties: BTreeMap<String, Self> =
+            tree.entries("properties").map(|(name, one)| (name.to_string(), Self::read(one))).collect();
         let (items, items_list) = match tree.field("items") {
             Some(one @ Value::Object(_)) => (Some(Box::new(Self::read(one))), false),
             Some(Value::Array(_)) => (None, true),
@@ -96,7 +100,8 @@ impl Props {
             nullable: tree.flag("nullable"),
             default: tree.field("default").cloned(),
             values: Values::read(tree),
-            properties: tree.entries("properties").map(|(name, one)| (name.to_string(), Self::read(one))).collect(),
+            defaulted: properties.iter().filter(|(_, one)| one.default.is_some()).map(|(name, _)| name.clone()).collect(),
+            properties,
             additional: tree.field("additionalProperties").map(Additional::read),
             items,
             items_list,

@@ -8,6 +8,7 @@ use crate::meta::Value;
 use super::correlation::Correlation;
 use super::definition::Version;
 use super::kind::Family;
+use super::place::Place;
 use super::printer::CustomPrinter;
 use super::props::Props;
 use super::{embedded, lists, values};
@@ -76,7 +77,7 @@ impl CustomStrategy {
     /// What holds for the whole object, beyond values: embedded resources, and lists without repetition.
     fn structure_errors(&self, object: &Object, old: Option<&Object>) -> ErrorList {
         let Some(schema) = self.schema.as_deref() else { return ErrorList::new() };
-        let mut errors = embedded::validate(&Path::default(), &object.0, schema);
+        let mut errors = embedded::validate(&Place::NOWHERE, &object.0, schema);
         errors.extend(self.list_errors(object, old));
         errors
     }
@@ -84,7 +85,7 @@ impl CustomStrategy {
     /// Repetitions, unless there were some before.
     fn list_errors(&self, object: &Object, old: Option<&Object>) -> ErrorList {
         let Some(schema) = self.schema.as_deref() else { return ErrorList::new() };
-        let of = |object: &Object| lists::validate(&Path::default(), schema, &object.0);
+        let of = |object: &Object| lists::validate(&Place::NOWHERE, schema, &object.0);
         if old.is_some_and(|old| !of(old).is_empty()) { ErrorList::new() } else { of(object) }
     }
 }

@@ -1,18 +1,22 @@
 //! Whether a value satisfies a schema, in the words of kube-openapi's validator (`validation/validate`).
 
+use std::collections::HashSet;
+use std::rc::Rc;
+
 use serde_json::Number;
 
 use super::correlation::Correlation;
 use super::formats;
 use super::numbers;
+use super::place::Place;
 use super::props::{Props, Values};
-use crate::meta::field::go_quote;
+use crate::meta::field::{go_quote, shown_bytes};
 use crate::meta::{ErrorList, FieldError, Key, Path, Value};
 
 /// Checks `value` against `schema`. Where there was an old value, what did not change is not held against the new one.
 /// Paths start at `path`.
 pub fn validate(schema: &Props, value: &Value, old: Option<Correlation<'_>>, path: &Path) -> ErrorList {
-    Check { schema, path: String::new(), old, ratchets: old.is_some() }.run(value).into_errors(path)
+    Check { schema, path: Place::NOWHERE, old, ratchets: old.is_some() }.run(value).into_errors(path)
 }
 
 /// What was found wrong in one place.
@@ -20,7 +24,7 @@ pub fn validate(schema: &Props, value: &Value, old: Option<Correlation<'_>>, pat
 struct Violation {
     /// The path as the validator spells it, such as `spec.ports[0]` or `.spec`.
     name: String,
-    text: String,
+    text: Rc<str>,
     kind: Kind,
     value: Value,
 }
@@ -39,36 +43,56 @@ enum Kind {
     Nowhere,
 }
 
+/// The most violations that are told of one object, and about the most bytes of their texts: a body may have a million.
+const MAX_VIOLATIONS: usize = 1_000;
+const MAX_VIOLATION_BYTES: usize = 4 * 1024 * 1024;
+
 /// What a check came to. Matches decide which alternative of several came closest.
 #[derive(Clone, Debug, Default)]
 struct Outcome {
     violations: Vec<Violation>,
+    /// The messages of the violations, and the bytes of all that is told of them.
+    texts: HashSet<Rc<str>>,
+    bytes: usize,
     matches: usize,
 }
 
 impl Outcome {
     fn matched() -> Self {
-        Self { violations: Vec::new(), matches: 1 }
+        Self { matches: 1, ..Self::default() }
     }
 
     fn one(violation: Violation) -> Self {
-        Self { violations: vec![violation], matches: 0 }
+        let mut out = Self::default();
+        out.add(violation);
+        out
     }
 
     fn valid(&self) -> bool {
         self.violations.is_empty()
     }
 
+    /// Whether there are so many violations that no more are looked for.
+    fn is_full(&self) -> bool {
+        self.violations.len() >= MAX_VIOLATIONS || self.bytes >= MAX_VIOLATION_BYTES
+    }
+
     /// Each message counts once.
     fn add(&mut self, violation: Violation) {
-        if !self.violations.iter().any(|one| one.text == violation.text) {
+        if !self.is_full() && self.texts.insert(violation.text.clone()) {
+            self.bytes += violation.weight();
             self.violations.push(violation);
         }
     }
 
     fn merge(&mut self, other: Self) {
-        other.violations.into_iter().for_each(|one| self.add(one));
-        self.matches += other.matches;
+        let matches = self.matches + other.matches;
+        if self.violations.is_empty() {
+            *self = other;
+        } else {
+            other.violations.into_iter().for_each(|one| self.add(one));
+        }
+        self.matches = matches;
     }
 
     fn into_errors(self, base: &Path) -> ErrorList {
@@ -77,14 +101,20 @@ impl Outcome {
 }
 
 impl Violation {
+    /// About as many bytes as it takes.
+    fn weight(&self) -> usize {
+        let listed = if let Kind::Enum(values) = &self.kind { values.iter().map(String::len).sum() } else { 0 };
+        self.name.len() + self.text.len() + listed + shown_bytes(&self.value, MAX_VIOLATION_BYTES)
+    }
+
     fn into_error(self, base: &Path) -> FieldError {
         let path = match self.name.as_str() {
             "" | "." => base.clone(),
             name => base.child(name.strip_prefix('.').unwrap_or(name)),
         };
         match self.kind {
-            Kind::Plain => FieldError::invalid(&path, null_as_empty(self.value), self.text),
-            Kind::Type => FieldError::type_invalid(&path, null_as_empty(self.value), self.text),
+            Kind::Plain => FieldError::invalid(&path, null_as_empty(self.value), &*self.text),
+            Kind::Type => FieldError::type_invalid(&path, null_as_empty(self.value), &*self.text),
             Kind::Required => FieldError::required(&path, ""),
             Kind::Enum(values) => {
                 let values: Vec<&str> = values.iter().map(String::as_str).collect();
@@ -95,7 +125,7 @@ impl Violation {
                 let actual = usize::try_from(self.value.as_i64().unwrap_or(0)).unwrap_or(0);
                 FieldError::too_many(&path, actual, usize::try_from(max).unwrap_or(0))
             }
-            Kind::Nowhere => FieldError::invalid(base, "", self.text),
+            Kind::Nowhere => FieldError::invalid(base, "", &*self.text),
         }
     }
 }
@@ -105,15 +135,15 @@ fn null_as_empty(value: Value) -> Value {
 }
 
 /// One value against one schema.
-struct Check<'a> {
+struct Check<'a, 'p> {
     schema: &'a Props,
-    path: String,
+    path: Place<'p>,
     old: Option<Correlation<'a>>,
     /// This very check forgives what did not change (those of alternatives do not, those of children do).
     ratchets: bool,
 }
 
-impl<'a> Check<'a> {
+impl<'a> Check<'a, '_> {
     /// The types that the schema allows.
     fn types(&self) -> Vec<&'a str> {
         if self.schema.int_or_string {
@@ -123,7 +153,7 @@ impl<'a> Check<'a> {
     }
 
     fn violation(&self, kind: Kind, value: Value, text: String) -> Violation {
-        Violation { name: self.path.clone(), text, kind, value }
+        Violation { name: self.path.to_string(), text: text.into(), kind, value }
     }
 
     fn says(&self, what: impl std::fmt::Display) -> String {
@@ -137,7 +167,7 @@ impl<'a> Check<'a> {
     fn run(&self, value: &Value) -> Outcome {
         let outcome = self.check(value);
         if !outcome.valid() && self.ratchets && self.old.is_some_and(|old| old.unchanged()) {
-            return Outcome { violations: Vec::new(), matches: outcome.matches };
+            return Outcome { matches: outcome.matches, ..Outcome::default() };
         }
         outcome
     }
@@ -258,7 +288,7 @@ impl<'a> Check<'a> {
 
     fn of_number(&self, number: &Number, format: &str) -> Outcome {
         let mut out = Outcome::default();
-        let limits = numbers::Limits { values: &self.schema.values, types: &self.types(), format, path: &self.path };
+        let limits = numbers::Limits { values: &self.schema.values, types: &self.types(), format, path: self.path };
         for problem in limits.check(number) {
             out.add(match problem {
                 numbers::Problem::Range(text) => self.nowhere(text),
@@ -273,9 +303,13 @@ impl<'a> Check<'a> {
     fn of_list(&self, items: &[Value]) -> Outcome {
         let mut out = Outcome::default();
         if let Some(schema) = self.schema.items.as_deref() {
+            let olds = self.old.and_then(Correlation::items);
             for (index, item) in items.iter().enumerate() {
-                let old = self.old.and_then(|old| old.index(index));
-                let path = format!("{}[{index}]", self.path);
+                if out.is_full() {
+                    break;
+                }
+                let old = olds.as_ref().and_then(|olds| olds.get(index));
+                let path = Place::Index(&self.path, index);
                 out.merge(Check { schema, path, old, ratchets: old.is_some() }.run(item));
             }
         }
@@ -287,14 +321,14 @@ impl<'a> Check<'a> {
         if let Some(max) = limits.max_items.filter(|max| count > *max) {
             out.add(self.violation(Kind::TooMany(max), count.into(), self.says(format_args!("should have at most {max} items"))));
         }
-        if limits.unique_items && items.iter().enumerate().any(|(index, item)| items[..index].contains(item)) {
+        if limits.unique_items && has_duplicates(items) {
             out.add(self.violation(Kind::Plain, Value::Null, self.says("shouldn't contain duplicates")));
         }
         out.matches += 1;
         out
     }
 
-    fn child(&self, name: &str, schema: &'a Props, path: String) -> Check<'a> {
+    fn child<'c>(&self, name: &str, schema: &'a Props, path: Place<'c>) -> Check<'a, 'c> {
         // Changes of the version and kind at the root are not seen: both objects have been brought to the same.
         let meta = self.path.is_empty() && matches!(name, "apiVersion" | "kind");
         let old = self.old.filter(|_| !meta).and_then(|old| old.key(name));
@@ -314,6 +348,9 @@ impl<'a> Check<'a> {
         let mut names: Vec<&Key> = entries.keys().collect();
         names.sort_unstable();
         for name in names.iter().filter(|name| !schema.properties.contains_key(name.as_str())) {
+            if out.is_full() {
+                break;
+            }
             match &schema.additional {
                 Some(additional) if !additional.allows => {
                     let text = format!("{path}.{name} in body is a forbidden property");
@@ -321,37 +358,41 @@ impl<'a> Check<'a> {
                 }
                 Some(additional) => {
                     if let Some(schema) = additional.schema.as_deref() {
-                        out.merge(self.child(name, schema, format!("{path}.{name}")).run(&entries[name.as_str()]));
+                        out.merge(self.child(name, schema, Place::Dotted(path, name)).run(&entries[name.as_str()]));
                     }
                 }
                 None => {}
             }
         }
-        for (name, property) in &schema.properties {
-            if let Some(value) = entries.get(name) {
-                let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                out.merge(self.child(name, property, below).run(value));
+        for name in &names {
+            if let Some(property) = schema.properties.get(name.as_str())
+                && !out.is_full()
+            {
+                out.merge(self.child(name, property, Place::Field(path, name)).run(&entries[name.as_str()]));
             }
         }
         for name in schema.values.required.iter().filter(|name| !entries.contains_key(name.as_str())) {
+            if out.is_full() {
+                break;
+            }
             let name = format!("{path}.{name}");
-            out.add(Violation { text: format!("{name} in body is required"), name, kind: Kind::Required, value: Value::Null });
+            out.add(Violation { text: format!("{name} in body is required").into(), name, kind: Kind::Required, value: Value::Null });
         }
         out
     }
 
     /// Outcomes of the alternatives of `list`. They look at the same value, and forgive nothing themselves.
     fn each<'b>(&'b self, list: &'b [Props], value: &'b Value) -> impl Iterator<Item = Outcome> + 'b {
-        list.iter().map(move |schema| Check { schema, path: self.path.clone(), old: self.old, ratchets: false }.run(value))
+        list.iter().map(move |schema| Check { schema, path: self.path, old: self.old, ratchets: false }.run(value))
     }
 
     fn of_alternatives(&self, value: &Value) -> Outcome {
         let mut out = Outcome::default();
-        let quoted = go_quote(&self.path);
+        let quoted = || go_quote(&self.path.to_string());
         if !self.schema.any_of.is_empty() {
             let (found, best) = self.at_least_one(&self.schema.any_of, value);
             if !found {
-                out.add(self.nowhere(format!("{quoted} must validate at least one schema (anyOf)")));
+                out.add(self.nowhere(format!("{} must validate at least one schema (anyOf)", quoted())));
             }
             out.merge(best);
         }
@@ -366,13 +407,13 @@ impl<'a> Check<'a> {
             }
             if valid != self.schema.all_of.len() {
                 let none = if valid == 0 { ". None validated" } else { "" };
-                out.add(self.nowhere(format!("{quoted} must validate all the schemas (allOf){none}")));
+                out.add(self.nowhere(format!("{} must validate all the schemas (allOf){none}", quoted())));
             }
         }
         if let Some(not) = &self.schema.not
             && self.each(std::slice::from_ref(not), value).all(|one| one.valid())
         {
-            out.add(self.nowhere(format!("{quoted} must not validate the schema (not)")));
+            out.add(self.nowhere(format!("{} must not validate the schema (not)", quoted())));
         }
         out.matches += 1;
         out
@@ -392,7 +433,7 @@ impl<'a> Check<'a> {
         (false, best.unwrap_or_default())
     }
 
-    fn exactly_one(&self, value: &Value, quoted: &str) -> Outcome {
+    fn exactly_one(&self, value: &Value, quoted: &dyn Fn() -> String) -> Outcome {
         let (mut valid, mut first, mut best) = (0, None, None::<Outcome>);
         for one in self.each(&self.schema.one_of, value) {
             if one.valid() {
@@ -407,12 +448,18 @@ impl<'a> Check<'a> {
             return first.unwrap_or_default();
         }
         let found = if valid == 0 { "Found none valid".to_owned() } else { format!("Found {valid} valid alternatives") };
-        let mut out = Outcome::one(self.nowhere(format!("{quoted} must validate one and only one schema (oneOf). {found}")));
+        let mut out = Outcome::one(self.nowhere(format!("{} must validate one and only one schema (oneOf). {found}", quoted())));
         if let Some(best) = best {
             out.merge(best);
         }
         out
     }
+}
+
+/// Whether two items are equal.
+fn has_duplicates(items: &[Value]) -> bool {
+    let mut seen = HashSet::with_capacity(items.len());
+    !items.iter().all(|item| seen.insert(compact_sorted(item)))
 }
 
 /// JSON as Go's `json.Marshal` writes it: sorted keys, no spaces.

@@ -212,7 +212,7 @@ impl<'a> IntoIterator for &'a ErrorList {
 }
 
 /// About as many bytes as a value takes when it is shown, or `limit` if that is less.
-fn shown_bytes(value: &Value, limit: usize) -> usize {
+pub fn shown_bytes(value: &Value, limit: usize) -> usize {
     let bytes = match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 8,
         Value::String(text) => text.len() + 2,

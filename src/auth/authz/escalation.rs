@@ -3,6 +3,7 @@
 use super::rule::{self, Rule, quoted};
 use super::{Attributes, Authorizer, Decision, RbacStore, aggregate};
 use crate::auth::{MASTERS, User};
+use crate::base::aside::aside;
 use crate::meta::field::go_quote;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Map, Object, Status};
@@ -94,7 +95,9 @@ async fn may(write: &Write<'_>, authorizer: &dyn Authorizer, verb: &str, resourc
 /// What of `wanted` the user lacks, in the words of the answer; `None` where nothing.
 fn missing_rights(write: &Write<'_>, store: &RbacStore, wanted: &[Rule]) -> Option<String> {
     let held = store.rules_for_user(write.user, write.namespace);
-    let missing = rule::uncovered(&held.rules, wanted);
+    let Some(missing) = aside(|| rule::uncovered(&held.rules, wanted)) else {
+        return Some("the rules are too many to be checked against those of the user: grant them in smaller roles".to_owned());
+    };
     if missing.is_empty() {
         return None;
     }

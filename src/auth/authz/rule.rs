@@ -1,6 +1,6 @@
 //! One RBAC rule: what it allows, and what it covers of another (`pkg/apis/rbac/v1`, `component-helpers/auth/rbac/validation`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::Attributes;
 use crate::meta::field::go_quote;
@@ -92,6 +92,21 @@ impl Rule {
             && (self.resource_names.is_empty() || has(&self.resource_names, &asked.name))
     }
 
+    /// How many names the rule says, of whatever kind.
+    fn names(&self) -> usize {
+        1 + [&self.verbs, &self.api_groups, &self.resources, &self.resource_names, &self.non_resource_urls]
+            .map(Vec::len)
+            .iter()
+            .sum::<usize>()
+    }
+
+    /// How many rules [`Rule::break_down`] makes.
+    fn parts(&self) -> usize {
+        let lists = [&self.api_groups, &self.resources, &self.verbs].map(Vec::len);
+        let of_resources = lists.into_iter().fold(self.resource_names.len().max(1), usize::saturating_mul);
+        of_resources.saturating_add(self.non_resource_urls.len().saturating_mul(self.verbs.len()))
+    }
+
     /// Cuts the rule into rules of one group, resource, verb and name, or one path and verb.
     fn break_down(&self) -> Vec<Self> {
         let one = |text: &String| vec![text.clone()];
@@ -114,7 +129,7 @@ impl Rule {
         out
     }
 
-    /// Whether this rule allows everything that `atom`, a rule out of [`Rule::break_down`], allows.
+    /// Whether this rule allows everything that `atom` allows, which is a rule out of [`Rule::break_down`] or a whole one.
     fn covers(&self, atom: &Self) -> bool {
         let in_all = |owner: &[String], needed: &[String]| needed.iter().all(|one| has(owner, one));
         (has(&self.verbs, ALL) || in_all(&self.verbs, &atom.verbs))
@@ -171,20 +186,42 @@ pub(super) fn quoted(values: &[String]) -> String {
     format!("[{}]", values.join(" "))
 }
 
-/// What `wanted` allows and `held` does not, in rules of one group, resource, verb and name.
-pub fn uncovered(held: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
-    let atoms = wanted.iter().flat_map(Rule::break_down);
-    atoms.filter(|atom| !held.iter().any(|rule| rule.covers(atom))).collect()
+/// The most comparisons of names, about, by which rules are checked that no held rule covers as they are. Rules for people need some
+/// thousands.
+const MAX_COMPARISONS: usize = 100_000_000;
+/// What making one of the parts of a rule counts for: there are at most a hundred thousand of them.
+const COST_OF_PART: usize = 1_000;
+/// The most rules that [`describe`] tells of.
+const MAX_DESCRIBED: usize = 1_000;
+
+/// What `wanted` allows and `held` does not, in rules of one group, resource, verb and name. `None` where the rules are so many, or
+/// say so much, that it would take too long to find out.
+pub fn uncovered(held: &[Rule], wanted: &[Rule]) -> Option<Vec<Rule>> {
+    let names: usize = held.iter().map(Rule::names).fold(1, usize::saturating_add);
+    let mut left = MAX_COMPARISONS;
+    let mut missing = Vec::new();
+    for rule in wanted {
+        left = left.checked_sub(names.saturating_mul(rule.names()))?;
+        if held.iter().any(|one| one.covers(rule)) {
+            continue;
+        }
+        left = left.checked_sub(names.saturating_mul(rule.parts()).max(rule.parts().saturating_mul(COST_OF_PART)))?;
+        missing.extend(rule.break_down().into_iter().filter(|atom| !held.iter().any(|rule| rule.covers(atom))));
+    }
+    Some(missing)
 }
 
 /// The rules for people, one to a line, in order; those that differ only in verbs are one.
 pub fn describe(rules: Vec<Rule>) -> String {
-    let mut compact: Vec<Rule> = Vec::with_capacity(rules.len());
+    let mut compact: Vec<Rule> = Vec::new();
+    let mut places: HashMap<(String, String, Option<String>), usize> = HashMap::new();
     for rule in rules {
-        let key = rule.simple_key();
-        match compact.iter_mut().find(|other| key.is_some() && other.simple_key() == key) {
-            Some(same) => same.verbs.extend(rule.verbs),
-            None => compact.push(rule),
+        let key = rule.simple_key().map(|(group, resource, name)| (group.to_owned(), resource.to_owned(), name.map(str::to_owned)));
+        if let Some(same) = key.as_ref().and_then(|key| places.get(key)).and_then(|&at| compact.get_mut(at)) {
+            same.verbs.extend(rule.verbs);
+        } else if compact.len() < MAX_DESCRIBED {
+            places.extend(key.map(|key| (key, compact.len())));
+            compact.push(rule);
         }
     }
     let lines: BTreeSet<String> = compact.iter().map(Rule::describe).collect();
@@ -240,6 +277,19 @@ mod tests {
     }
 
     #[test]
+    fn rules_that_say_too_much_are_not_looked_into() {
+        let list = |start: &str| (0..2_000).map(|number| format!("{start}{number}")).collect::<Vec<String>>();
+        let wanted = Rule { verbs: list("v"), api_groups: list("g"), resources: list("r"), ..Rule::default() };
+        assert_eq!(uncovered(&[], std::slice::from_ref(&wanted)), None);
+        assert_eq!(uncovered(&Rule::everything(), std::slice::from_ref(&wanted)), Some(Vec::new()));
+        assert_eq!(uncovered(std::slice::from_ref(&wanted), std::slice::from_ref(&wanted)), Some(Vec::new()));
+        let some = Rule { verbs: vec!["get".to_owned()], api_groups: vec![String::new()], resources: list("r"), ..Rule::default() };
+        let missing = uncovered(&[], &[some]).expect("few");
+        assert_eq!(missing.len(), 2_000);
+        assert_eq!(describe(missing).lines().count(), MAX_DESCRIBED);
+    }
+
+    #[test]
     fn what_is_not_covered_is_told_compactly() {
         let held = Rule::list(&[
             json!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "*/scale"]}),
@@ -264,7 +314,8 @@ mod tests {
             (json!({"verbs": ["*"], "apiGroups": [""], "resources": ["pods"]}), "{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"*\"]}"),
         ];
         for (wanted, want) in cases {
-            assert_eq!(describe(uncovered(&held, &[Rule::from_value(&wanted)])), want, "{wanted}");
+            let missing = uncovered(&held, &[Rule::from_value(&wanted)]).expect("few");
+            assert_eq!(describe(missing), want, "{wanted}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::lexer::{self, Lexer};
 use super::{DecodeError, Decoded, Document, tree};
-use crate::codec::{MAX_ISSUES, MAX_TREE_DEPTH, base64, shape};
+use crate::codec::{MAX_FIELDS, MAX_ISSUE_BYTES, MAX_ISSUES, MAX_TREE_DEPTH, base64, shape, too_many_fields};
 use crate::meta::quantity::Quantity;
 use crate::meta::{Key, Map, Object, Value, time};
 use crate::schema::{Field, Kind, Schema, SchemaAlternative, TypeId, TypeRef};
@@ -28,6 +28,8 @@ pub(super) fn run(text: &str, ty: TypeRef) -> Result<Decoded, DecodeError> {
         path: Vec::new(),
         slots: Vec::new(),
         issues: Vec::new(),
+        spelled: 0,
+        fields: 0,
         quiet: false,
         unfit: None,
     };
@@ -59,6 +61,10 @@ struct Decoder<'a, 's> {
     /// The fields of the messages that are open, a stretch for each.
     slots: Vec<Option<Value>>,
     issues: Vec<String>,
+    /// The bytes of the paths that were put together for them.
+    spelled: usize,
+    /// The fields of all messages so far.
+    fields: usize,
     /// Set inside of values whose Go type decodes itself: those note no issues.
     quiet: bool,
     /// The first value of the wrong type. Go goes on behind it, and tells of it where nothing worse comes.
@@ -109,7 +115,8 @@ impl<'a> Decoder<'a, '_> {
             }
         }
         out.extend(unknown);
-        Ok(out)
+        self.fields += out.len() + 2;
+        if self.fields > MAX_FIELDS { Err(too_many_fields()) } else { Ok(out) }
     }
 
     /// The value at hand as a value of `kind`; null where JSON says null and the Go type leaves that alone.
@@ -125,7 +132,7 @@ impl<'a> Decoder<'a, '_> {
             (Kind::Int32 | Kind::Int64 | Kind::Double, b'-' | b'0'..=b'9') => self.number(kind),
             (Kind::Bytes, b'"') => match base64::normalise(&self.lexer.string()) {
                 Ok(text) => Ok(owned(text)),
-                Err(why) => self.pass_unfit(DecodeError(why)),
+                Err(why) => self.pass_unfit(|_| DecodeError(why)),
             },
             (Kind::Quantity, _) => self.quantity(),
             (Kind::Time | Kind::MicroTime, b'"') => self.time(kind),
@@ -141,20 +148,22 @@ impl<'a> Decoder<'a, '_> {
             (Kind::List(item, _), b'[') => self.list(item),
             (Kind::Map(item, _), b'{') => self.map(item),
             _ => {
-                let error = self.mismatch(kind, lexer::type_name(first));
+                let wrong = |decoder: &Self| decoder.mismatch(kind, lexer::type_name(first));
                 self.lexer.skip();
                 // Those decode themselves, and their errors end it.
-                if matches!(kind, Kind::Time | Kind::MicroTime | Kind::IntOrString) { Err(error) } else { self.pass_unfit(error) }
+                if matches!(kind, Kind::Time | Kind::MicroTime | Kind::IntOrString) { Err(wrong(self)) } else { self.pass_unfit(wrong) }
             }
         }
     }
 
     /// Notes that a value, which was passed over, is of the wrong type.
-    fn pass_unfit(&mut self, error: DecodeError) -> Result<Value, DecodeError> {
+    fn pass_unfit(&mut self, error: impl FnOnce(&Self) -> DecodeError) -> Result<Value, DecodeError> {
         if self.quiet {
-            return Err(error);
+            return Err(error(self));
         }
-        self.unfit.get_or_insert(error);
+        if self.unfit.is_none() {
+            self.unfit = Some(error(self));
+        }
         Ok(Value::Null)
     }
 
@@ -168,10 +177,7 @@ impl<'a> Decoder<'a, '_> {
         };
         match value {
             Some(value) => Ok(value),
-            None => {
-                let error = self.mismatch(kind, &format!("number {text}"));
-                self.pass_unfit(error)
-            }
+            None => self.pass_unfit(|decoder| decoder.mismatch(kind, &format!("number {text}"))),
         }
     }
 
@@ -250,7 +256,7 @@ impl<'a> Decoder<'a, '_> {
 
     /// Notes `unknown field` or `duplicate field` for the value at hand, or for `key` in it.
     fn issue(&mut self, what: &str, key: Option<&str>) {
-        if self.quiet || self.issues.len() >= MAX_ISSUES {
+        if self.quiet || self.issues.len() >= MAX_ISSUES || self.spelled > MAX_ISSUE_BYTES {
             return;
         }
         let mut path = String::new();
@@ -265,6 +271,7 @@ impl<'a> Decoder<'a, '_> {
             push_name(&mut path, key);
         }
         let issue = format!("{what} field \"{path}\"");
+        self.spelled += issue.len() + self.path.len();
         if !self.issues.contains(&issue) {
             self.issues.push(issue);
         }

@@ -53,6 +53,10 @@ impl FieldReader for Reader<'_> {
     fn label(&self, key: &str) -> Option<Cow<'_, str>> {
         self.value_at(["metadata", "labels", key]).and_then(unquote)
     }
+
+    fn each_label(&self, look: &mut dyn FnMut(&str, &str)) {
+        self.labels().for_each(|(key, value)| look(&key, &value));
+    }
 }
 
 /// A scalar as a tree would show it; nothing for null and containers.

@@ -342,3 +342,26 @@ fn objects_that_would_be_written_just_so_are_known() {
         }
     }
 }
+
+#[test]
+fn issues_cost_no_more_than_their_bounds() {
+    let crd = builtin().get(&Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition")).expect("built in");
+    let schema = |inner: &str| format!("{{\"spec\":{{\"versions\":[{{\"name\":\"v1\",\"schema\":{{\"openAPIV3Schema\":{inner}}}}}]}}}}");
+    // The same unknown field, below a key as long as half a body.
+    let below = format!("{{\"properties\":{{\"{}\":{{{}}}}}}}", "k".repeat(500_000), vec!["\"x\":1"; 100_000].join(","));
+    let decoded = decode(schema(&below).as_bytes(), crd).expect("decodes");
+    assert_eq!(decoded.issues.len(), 1);
+    // A million values of a wrong type, deep inside.
+    let open = "{\"properties\":{\"a\":".repeat(2_000);
+    let deep = format!("{open}{{\"required\":[{}]}}{}", vec!["1"; 200_000].join(","), "}}".repeat(2_000));
+    on_deep_stack(|| {
+        let refused = decode(schema(&deep).as_bytes(), crd).expect_err("numbers are no strings");
+        assert!(refused.0.starts_with("json: cannot unmarshal number into Go struct field"), "{:.100}", refused.0);
+    });
+    let twice = format!("{{\"{}\":{{{}}}}}", "k".repeat(500_000), vec!["\"x\":1"; 100_000].join(","));
+    assert_eq!(parse(twice.as_bytes()).expect("parses").1.len(), 1);
+    // Messages of one byte each.
+    let pod = builtin().get(&Gvk::new("", "v1", "Pod")).expect("built in");
+    let empty = format!("{{\"spec\":{{\"containers\":[{}]}}}}", vec!["{}"; 900_000].join(","));
+    assert_eq!(decode(empty.as_bytes(), pod).map(drop), Err(DecodeError::new("the object has too many fields")));
+}

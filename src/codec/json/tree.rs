@@ -2,7 +2,7 @@
 
 use super::lexer::Lexer;
 use super::{DecodeError, Document};
-use crate::codec::{MAX_ISSUES, MAX_TREE_DEPTH};
+use crate::codec::{MAX_ISSUE_BYTES, MAX_ISSUES, MAX_TREE_DEPTH};
 use crate::meta::{Key, Map, Value};
 
 /// Reads any JSON. Beside the tree come the duplicate fields, as `duplicate field "a.b[0].c"`; the last of them counts.
@@ -14,14 +14,14 @@ pub fn parse(bytes: &[u8]) -> Result<(Value, Vec<String>), DecodeError> {
 }
 
 pub(super) fn run(text: &str) -> Result<(Value, Vec<String>), DecodeError> {
-    let mut builder = Builder { issues: Some(Vec::new()), path: String::new(), entries: Vec::new() };
+    let mut builder = Builder { issues: Some(Vec::new()), path: String::new(), spelled: 0, entries: Vec::new() };
     let value = builder.value(&mut Lexer::new(text), 0)?;
     Ok((value, builder.issues.unwrap_or_default()))
 }
 
 /// Reads the value at hand, `depth` levels deep already, without looking for duplicates.
 pub(super) fn value(lexer: &mut Lexer, depth: usize) -> Result<Value, DecodeError> {
-    Builder { issues: None, path: String::new(), entries: Vec::new() }.value(lexer, depth)
+    Builder { issues: None, path: String::new(), spelled: 0, entries: Vec::new() }.value(lexer, depth)
 }
 
 /// A JSON number as `sigs.k8s.io/json` reads it: an int64 if it is written as an integer and fits, else a float64.
@@ -38,6 +38,8 @@ struct Builder {
     /// `None` where nobody asks.
     issues: Option<Vec<String>>,
     path: String,
+    /// The bytes of the paths that were put together for issues.
+    spelled: usize,
     /// The entries of the objects that are open, so that each map is made in its size.
     entries: Vec<(Key, Value)>,
 }
@@ -102,9 +104,13 @@ impl Builder {
     }
 
     fn duplicate(&mut self, key: &str) {
+        if self.spelled > MAX_ISSUE_BYTES || self.issues.as_ref().is_none_or(|issues| issues.len() >= MAX_ISSUES) {
+            return;
+        }
         let dot = if self.path.is_empty() { "" } else { "." };
         let issue = format!("duplicate field \"{}{dot}{key}\"", self.path);
-        if let Some(issues) = self.issues.as_mut().filter(|issues| issues.len() < MAX_ISSUES && !issues.contains(&issue)) {
+        self.spelled += issue.len();
+        if let Some(issues) = self.issues.as_mut().filter(|issues| !issues.contains(&issue)) {
             issues.push(issue);
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::projection::{Choice, Projection};
 use super::wire::{Reader, Wire};
-use crate::codec::{self, DecodeError, MAX_TREE_DEPTH, base64, json, shape};
+use crate::codec::{self, DecodeError, MAX_FIELDS, MAX_TREE_DEPTH, base64, json, shape, too_many_fields};
 use crate::meta::quantity::Quantity;
 use crate::meta::time::{self, Timestamp};
 use crate::meta::{Map, Object, Value};
@@ -17,7 +17,7 @@ use crate::schema::{Kind, Schema, SchemaAlternative, Type, TypeId, TypeRef};
 /// # Errors
 /// What is no protobuf; quantities that are none.
 pub fn decode(bytes: &[u8], ty: TypeRef) -> Result<Object, DecodeError> {
-    Decoder { schema: ty.schema, slots: Vec::with_capacity(128) }.message(bytes, ty.id, 0, None).map(Object)
+    Decoder { schema: ty.schema, slots: Vec::with_capacity(128), fields: 0 }.message(bytes, ty.id, 0, None).map(Object)
 }
 
 /// Like [`decode`], of the fields that a projection names: the others are passed over.
@@ -25,18 +25,20 @@ pub fn decode(bytes: &[u8], ty: TypeRef) -> Result<Object, DecodeError> {
 /// # Errors
 /// As [`decode`], for what is read.
 pub fn decode_part(bytes: &[u8], ty: TypeRef, part: &Projection) -> Result<Object, DecodeError> {
-    Decoder { schema: ty.schema, slots: Vec::with_capacity(128) }.message(bytes, ty.id, 0, Some(part)).map(Object)
+    Decoder { schema: ty.schema, slots: Vec::with_capacity(128), fields: 0 }.message(bytes, ty.id, 0, Some(part)).map(Object)
 }
 
 /// One value as a tree; `None` where it is none.
 pub(super) fn value(kind: &Kind, value: Wire, schema: &Schema) -> Option<Value> {
-    Decoder { schema, slots: Vec::new() }.value(kind, value, 0, None).ok()
+    Decoder { schema, slots: Vec::new(), fields: 0 }.value(kind, value, 0, None).ok()
 }
 
 struct Decoder<'s> {
     schema: &'s Schema,
     /// The fields of the messages that are open, a stretch for each.
     slots: Vec<Option<Value>>,
+    /// The fields of all messages so far.
+    fields: usize,
 }
 
 impl Decoder<'_> {
@@ -63,7 +65,8 @@ impl Decoder<'_> {
             None => slots.iter_mut().enumerate().for_each(|(index, slot)| show(index, slot)),
         }
         self.slots.truncate(base);
-        Ok(out)
+        self.fields += out.len() + 2;
+        if self.fields > MAX_FIELDS { Err(too_many_fields()) } else { Ok(out) }
     }
 
     /// Reads the fields of a message into slots of its own, at the end of the others.

@@ -38,6 +38,10 @@ impl FieldReader for Message<'_> {
         let metadata = last(self.bytes, METADATA)?.bytes();
         entry(metadata, LABELS, key).map(|value| codec::text(value.map_or(&[], Wire::bytes)))
     }
+
+    fn each_label(&self, look: &mut dyn FnMut(&str, &str)) {
+        self.labels().for_each(|(key, value)| look(&key, &value));
+    }
 }
 
 /// The scalar at a dotted path of JSON names (indexes in lists, keys without dots in maps and raw JSON), as it would be text in a tree;

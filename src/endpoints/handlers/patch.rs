@@ -6,7 +6,7 @@ use http::{Response, header};
 use http_body::Body as HttpBody;
 
 use crate::codec::conform::{Rules, conform};
-use crate::codec::{self, unstructured};
+use crate::codec::{self, MAX_ISSUES, unstructured};
 use crate::merge::apply::{not_convertible, not_decodable};
 use crate::merge::patch::{json, merge as merge_patch, strategic};
 use crate::merge::{self, Writer, go};
@@ -265,20 +265,24 @@ pub(super) struct Patched {
 impl PatchBody<'_> {
     /// The patched object of the kind `gvk`; a patch may not turn it into another one.
     pub fn apply(&self, live: &Object, ty: TypeRef<'_>, gvk: &Gvk, schema: &Schema, warnings: &Warnings) -> Result<Object> {
-        let Patched { value, issues } = self.patched(live, ty)?;
-        if let (Value::Object(mut object), true) = (value, issues.is_empty()) {
+        let mut patched = self.patched(live, ty)?;
+        if let (Value::Object(object), true) = (&mut patched.value, patched.issues.is_empty()) {
             let (rules, text) = (self.rules(), |key: &str| object.get(key).and_then(Value::as_str));
             let same = rules == Rules::Unstructured || (text("kind") == Some(&gvk.kind) && text("apiVersion") == Some(&*gvk.api_version()));
-            if same && conform(&mut object, ty, rules) {
-                return Ok(Object(object));
+            if same && conform(object, ty, rules) {
+                return Ok(Object(std::mem::take(object)));
+            }
+            if same {
+                // It is no longer what the patch came to.
+                patched = self.patched(live, ty)?;
             }
         }
-        self.explained(live, ty, gvk, schema, warnings)
+        self.explained(patched, ty, gvk, schema, warnings)
     }
 
-    /// Patches once more where the first time came to something odd, to say what.
-    fn explained(&self, live: &Object, ty: TypeRef<'_>, gvk: &Gvk, schema: &Schema, warnings: &Warnings) -> Result<Object> {
-        let Patched { mut value, mut issues } = self.patched(live, ty)?;
+    /// Says what is wrong with what a patch came to.
+    fn explained(&self, patched: Patched, ty: TypeRef<'_>, gvk: &Gvk, schema: &Schema, warnings: &Warnings) -> Result<Object> {
+        let Patched { mut value, mut issues } = patched;
         // What an error shows: the patch where it was strategic, else the patched object.
         let shown = match self.kind {
             PatchType::Strategic => self.parse_map().map(|(patch, _)| go::plain(&Value::Object(patch))).unwrap_or_default(),
@@ -299,7 +303,7 @@ impl PatchBody<'_> {
             if named.api_version.is_empty() {
                 // Upstream takes it for an object of its internal version, whose fields have other names.
                 let keys = value.as_object().into_iter().flat_map(Map::keys).filter(|key| !matches!(key.as_str(), "apiVersion" | "kind"));
-                issues.extend(keys.map(|key| format!("unknown field \"{key}\"")));
+                issues.extend(keys.take(MAX_ISSUES).map(|key| format!("unknown field \"{key}\"")));
                 value = Value::Object(Map::new());
             }
         }

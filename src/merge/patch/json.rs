@@ -1,16 +1,19 @@
 //! JSON patch (RFC 6902), with the liberties that evanphx/json-patch v4 takes: `replace` makes what is absent, an
 //! absent `value` is null, what precedes the first slash of a path is ignored, negative indexes count from the end.
 
-use std::collections::BTreeSet;
+use std::collections::HashMap;
 
 use super::{PatchError, sort_keys};
-use crate::codec::MAX_TREE_DEPTH;
+use crate::codec::{MAX_ISSUES, MAX_TREE_DEPTH};
 use crate::meta::{Map, Value};
 
 /// The most operations of one patch.
 pub const MAX_OPERATIONS: usize = 10_000;
 /// The most bytes (of JSON) that the `copy` operations of one patch may copy.
 const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
+/// The most items of lists that the operations of one patch may move to make or fill gaps, with the values that they look through.
+/// Ten thousand operations on lists of some thousands stay within it.
+const MAX_MOVED: usize = 50_000_000;
 
 /// The operations of a patch.
 ///
@@ -61,39 +64,63 @@ fn kind_name(value: &Value) -> &'static str {
 /// What a strict decoder says about members that no operation has, such as `unknown field "[0].extra"`.
 pub fn unknown_fields(operations: &[Map]) -> Vec<String> {
     let known = ["op", "path", "from", "value"];
+    // No more than a decoder tells of.
     let unknown = operations.iter().enumerate().flat_map(|(index, operation)| {
         let keys = operation.keys().filter(|key| !known.contains(&key.as_str()));
         keys.map(move |key| format!("unknown field \"[{index}].{key}\""))
     });
-    unknown.collect()
+    unknown.take(MAX_ISSUES).collect()
 }
 
 /// Applies `operations` one after the other. After an error `document` is in between.
 ///
 /// # Errors
-/// [`PatchError::Unfit`] at the first operation that does not apply.
+/// [`PatchError::Unfit`] at the first operation that does not apply, [`PatchError::TooLarge`] at the first that moves too much.
 pub fn apply(document: &mut Value, operations: Vec<Map>) -> Result<(), PatchError> {
-    let mut bounds = Bounds { copied: 0, depth: depth(document) };
-    let mut touched = BTreeSet::new();
+    let mut bounds = Bounds { copied: 0, moved: 0, depth: depth(document) };
+    let mut touched = Touched::default();
     for mut operation in operations {
         apply_one(document, &mut operation, &mut bounds).map_err(PatchError::Unfit)?;
+        if bounds.moved > MAX_MOVED {
+            return Err(PatchError::TooLarge(format!("The operations of a JSON patch may move at most {MAX_MOVED} items of lists")));
+        }
         for path in ["path", "from"].into_iter().filter_map(|name| operation.get(name).and_then(Value::as_str)) {
-            touched.insert(path.rsplit_once('/').map_or("", |(parents, _)| parents).to_owned());
+            touched.add(path.rsplit_once('/').map_or("", |(parents, _)| parents));
         }
     }
-    for parents in &touched {
-        sort_along(document, parents);
-    }
-    if let Value::Object(root) = document {
-        sort_keys(root);
-    }
+    touched.sort(document);
     Ok(())
+}
+
+/// The maps and lists that operations went through, as a tree: each is put into order once.
+#[derive(Default)]
+struct Touched(HashMap<String, Touched>);
+
+impl Touched {
+    /// Adds those on the way to the end of `path`, that one included.
+    fn add(&mut self, path: &str) {
+        path.split('/').skip(1).fold(self, |at, part| at.0.entry(unescape(part)).or_default());
+    }
+
+    /// Sorts the keys of each map.
+    fn sort(&self, document: &mut Value) {
+        if let Value::Object(map) = document {
+            sort_keys(map);
+        }
+        for (part, below) in &self.0 {
+            if let Some(next) = descend(document, part) {
+                below.sort(next);
+            }
+        }
+    }
 }
 
 /// What the operations of one patch may use up together.
 struct Bounds {
     /// Bytes of JSON that were copied.
     copied: usize,
+    /// Items of lists that were moved, and values that were looked through.
+    moved: usize,
     /// How deep the document nests, at most.
     depth: usize,
 }
@@ -108,7 +135,22 @@ impl Bounds {
     /// part looked at.
     fn transplant(&mut self, from: &str, path: &str, value: &Value) -> Result<(), String> {
         let estimate = levels(path) + self.depth.saturating_sub(levels(from));
-        if estimate <= MAX_TREE_DEPTH { self.reach(estimate) } else { self.place(path, value) }
+        if estimate <= MAX_TREE_DEPTH {
+            return self.reach(estimate);
+        }
+        self.moved += values(value);
+        self.place(path, value)
+    }
+
+    fn add(&mut self, parent: &mut Value, key: &str, value: Value) -> Result<(), String> {
+        let before = length(parent);
+        self.moved += before.saturating_sub(index_of(key).unwrap_or(before));
+        add(parent, key, value)
+    }
+
+    fn remove(&mut self, parent: &mut Value, key: &str) -> Result<Value, String> {
+        self.moved += length(parent).saturating_sub(index_of(key).unwrap_or_default());
+        remove(parent, key)
     }
 
     fn reach(&mut self, depth: usize) -> Result<(), String> {
@@ -119,6 +161,15 @@ impl Bounds {
 
 fn levels(path: &str) -> usize {
     path.bytes().filter(|&byte| byte == b'/').count()
+}
+
+/// How many values there are in a value.
+fn values(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(values).sum::<usize>(),
+        Value::Object(map) => 1 + map.values().map(values).sum::<usize>(),
+        _ => 1,
+    }
 }
 
 /// How many maps and lists are around the innermost value.
@@ -142,11 +193,11 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
             let (parent, key) = find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
             let value = value.unwrap_or_default();
             bounds.place(path()?, &value)?;
-            add(parent, &key, value)
+            bounds.add(parent, &key, value)
         }
         "remove" => {
             let (parent, key) = find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
-            remove(parent, &key).map(drop)
+            bounds.remove(parent, &key).map(drop)
         }
         "replace" if path()?.is_empty() => match value {
             Some(value @ (Value::Object(_) | Value::Array(_))) => {
@@ -164,11 +215,11 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
         }
         "move" => {
             let (parent, key) = find(document, from()?).ok_or_else(|| missing(text("from").unwrap_or("")))?;
-            let mut value = remove(parent, &key)?;
+            let mut value = bounds.remove(parent, &key)?;
             unshare(&mut value);
             bounds.transplant(from()?, path()?, &value)?;
             let (parent, key) = find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
-            add(parent, &key, value)
+            bounds.add(parent, &key, value)
         }
         "copy" => {
             let (parent, key) = find(document, from()?).ok_or_else(|| missing(text("from").unwrap_or("")))?;
@@ -183,7 +234,7 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
             }
             bounds.transplant(from()?, path()?, &value)?;
             let (parent, key) = find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
-            add(parent, &key, value)
+            bounds.add(parent, &key, value)
         }
         "test" => {
             let path = path()?;
@@ -259,6 +310,16 @@ fn get<'d>(parent: &'d Value, key: &str) -> Result<Option<&'d Value>, String> {
     }
 }
 
+/// How many items a list has.
+fn length(parent: &Value) -> usize {
+    parent.as_array().map_or(0, Vec::len)
+}
+
+/// The place that a key names from the start of a list.
+fn index_of(key: &str) -> Option<usize> {
+    key.parse().ok()
+}
+
 fn add(parent: &mut Value, key: &str, value: Value) -> Result<(), String> {
     match parent {
         Value::Object(map) => {
@@ -291,21 +352,6 @@ fn remove(parent: &mut Value, key: &str) -> Result<Value, String> {
         Value::Object(map) => map.swap_remove(key).ok_or_else(|| format!("Unable to remove nonexistent key: {key}: missing value")),
         Value::Array(items) => existing_index(key, items.len()).map(|at| items.remove(at)),
         _ => Ok(Value::Null),
-    }
-}
-
-/// Sorts the keys of every map on the way to the end of `path`, that one included.
-fn sort_along(document: &mut Value, path: &str) {
-    let mut at = document;
-    for part in path.split('/').skip(1) {
-        if let Value::Object(map) = at {
-            sort_keys(map);
-        }
-        let Some(next) = descend(at, &unescape(part)) else { return };
-        at = next;
-    }
-    if let Value::Object(map) = at {
-        sort_keys(map);
     }
 }
 
@@ -391,6 +437,28 @@ mod tests {
         let doubling = Value::Array(vec![json!({"op": "copy", "from": "/a", "path": "/a/-"}); 64]);
         let refused = patched(json!({"a": ["x".repeat(100)]}), doubling).expect_err("refused");
         assert!(refused.to_string().starts_with("Unable to complete the copy"), "{refused}");
+    }
+
+    #[test]
+    fn moves_are_bounded() {
+        let list = Value::Array(vec![json!(1); 100_000]);
+        let many = |operation: Value| Value::Array(vec![operation; MAX_OPERATIONS]);
+        for operation in [json!({"op": "add", "path": "/x/0", "value": 1}), json!({"op": "remove", "path": "/x/0"})] {
+            let refused = patched(json!({"x": list}), many(operation)).expect_err("refused");
+            assert!(matches!(refused, PatchError::TooLarge(_)), "{refused}");
+        }
+        let at_the_end = patched(json!({"x": list}), many(json!({"op": "add", "path": "/x/-", "value": 1}))).expect("applies");
+        assert_eq!(at_the_end["x"].as_array().map(Vec::len), Some(100_000 + MAX_OPERATIONS));
+    }
+
+    #[test]
+    fn each_map_is_sorted_once() {
+        let entries: Map = (0..50_000).map(|number| (format!("k{number}"), json!({"b": 1, "a": 1}))).collect();
+        let operations: Vec<Value> =
+            (0..MAX_OPERATIONS).map(|number| json!({"op": "add", "path": format!("/x/k{number}/0"), "value": 1})).collect();
+        let out = patched(json!({"x": entries}), Value::Array(operations)).expect("applies");
+        let inner = out["x"]["k1"].as_object().expect("a map");
+        assert!(out["x"].as_object().expect("a map").keys().is_sorted() && inner.keys().is_sorted() && inner.len() == 3);
     }
 
     #[test]

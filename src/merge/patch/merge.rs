@@ -31,7 +31,8 @@ fn merge(document: &mut Map, patch: Map) {
     for (key, mut value) in patch {
         match (document.get_mut(&key), value) {
             (_, Value::Null) => {
-                document.shift_remove(&key);
+                // Order is made when all is done.
+                document.swap_remove(&key);
             }
             (Some(Value::Object(current)), Value::Object(value)) => merge(current, value),
             (Some(current @ Value::Object(_)), replacement) => *current = replacement,

@@ -125,14 +125,19 @@ fn merge_map(original: &mut Map, mut patch: Map, meta: Meta) -> Result<()> {
     }
     retain_keys(original, &mut patch)?;
     set_element_orders(original, &mut patch, meta)?;
+    // Fields are taken out together: one by one, each would move those behind it.
+    let mut gone = HashSet::new();
     for (key, value) in patch {
         match key.strip_prefix(DELETE_FROM_LIST) {
-            None => merge_field(original, key, value, meta, false)?,
+            None => merge_field(original, key, value, meta, false, &mut gone)?,
             Some(rest) => match rest.strip_prefix('/') {
-                Some(list) => merge_field(original, list.to_owned().into(), value, meta, true)?,
+                Some(list) => merge_field(original, list.to_owned().into(), value, meta, true, &mut gone)?,
                 None => return malformed("invalid patch format of primitive list"),
             },
         }
+    }
+    if !gone.is_empty() {
+        original.retain(|key, _| !gone.contains(key));
     }
     Ok(())
 }
@@ -178,9 +183,17 @@ fn retain_keys(original: &mut Map, patch: &mut Map) -> Result<()> {
 
 /// Merges the lists for which the patch gives an order in `$setElementOrder/NAME`, and takes them out of the patch.
 fn set_element_orders(original: &mut Map, patch: &mut Map, meta: Meta) -> Result<()> {
-    let directives: Vec<Key> = patch.keys().filter(|key| key.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
-    for directive in directives {
-        let Some(order) = patch.shift_remove(&directive) else { continue };
+    let mut directives: Vec<(Key, Value)> = Vec::new();
+    if patch.keys().any(|key| key.starts_with(SET_ELEMENT_ORDER)) {
+        patch.retain(|key, value| {
+            let kept = !key.starts_with(SET_ELEMENT_ORDER);
+            if !kept {
+                directives.push((key.clone(), std::mem::take(value)));
+            }
+            kept
+        });
+    }
+    for (directive, order) in directives {
         let Value::Array(order) = order else { return bad_type("[]interface {}", &order) };
         let Some(name) = directive.strip_prefix(SET_ELEMENT_ORDER).and_then(|rest| rest.strip_prefix('/')) else {
             return malformed("invalid patch format of setElementOrder list");
@@ -259,10 +272,11 @@ fn same_key(left: &Value, right: &Value, merge_key: &str) -> Result<bool> {
     Ok(key(left)? == key(right)?)
 }
 
-/// Merges one field of a patch. With `deleting`, `value` lists the scalars to take out of the list `key`.
-fn merge_field(original: &mut Map, key: Key, mut value: Value, meta: Meta, deleting: bool) -> Result<()> {
+/// Merges one field of a patch. With `deleting`, `value` lists the scalars to take out of the list `key`. A field that is to go is
+/// put into `gone`.
+fn merge_field(original: &mut Map, key: Key, mut value: Value, meta: Meta, deleting: bool, gone: &mut HashSet<Key>) -> Result<()> {
     if value.is_null() {
-        original.shift_remove(&key);
+        gone.insert(key);
         return Ok(());
     }
     let current = original.get_mut(&key);
@@ -289,9 +303,9 @@ fn merge_field(original: &mut Map, key: Key, mut value: Value, meta: Meta, delet
     }
     discard_nulls(&mut value);
     match without_directives(value) {
-        Some(value) => original.insert(key, value),
-        None => original.shift_remove(&key),
-    };
+        Some(value) => drop(original.insert(key, value)),
+        None => drop(gone.insert(key)),
+    }
     Ok(())
 }
 
@@ -369,6 +383,7 @@ fn element_type(lists: &[&[Value]]) -> Result<bool> {
 
 /// Handles the items of a patch that are directives: deletes what they name, or replaces the whole list.
 fn apply_item_directives(mut original: Vec<Value>, patch: Vec<Value>, merge_key: &str) -> Result<(Vec<Value>, Vec<Value>)> {
+    let mut deleted: HashSet<Token> = HashSet::new();
     let mut plain = Vec::with_capacity(patch.len());
     let mut replace = false;
     for item in patch {
@@ -378,13 +393,16 @@ fn apply_item_directives(mut original: Vec<Value>, patch: Vec<Value>, merge_key:
         };
         match directive.as_str() {
             Some("delete") => match map.get(merge_key) {
-                Some(value) => original.retain(|item| item.get(merge_key) != Some(value)),
+                Some(value) => drop(deleted.insert(Token::of(value).into_owned())),
                 None => return no_merge_key(map, merge_key),
             },
             Some("replace") => replace = true,
             Some("merge") => return other("merging lists cannot yet be specified in the patch"),
             _ => return bad_directive(directive, map),
         }
+    }
+    if !deleted.is_empty() {
+        original.retain(|item| item.get(merge_key).is_none_or(|value| !deleted.contains(&Token::of(value))));
     }
     Ok(if replace { (plain, Vec::new()) } else { (original, plain) })
 }

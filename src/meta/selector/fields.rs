@@ -1,6 +1,9 @@
 //! Field selectors: `metadata.name=a,spec.nodeName!=b` (apimachinery `fields`).
 
 use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::many::{FEW, ManyFields};
 
 /// One condition on one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +17,8 @@ pub struct Term {
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct FieldSelector {
     pub terms: Vec<Term>,
+    /// The terms by their fields, where there are many.
+    many: Option<Arc<ManyFields>>,
 }
 
 impl FieldSelector {
@@ -28,12 +33,13 @@ impl FieldSelector {
             };
             terms.push(Term { field: field.to_owned(), value: unescape(value)?, negated });
         }
-        Ok(Self { terms })
+        let many = (terms.len() > FEW).then(|| Arc::new(ManyFields::of(&terms)));
+        Ok(Self { terms, many })
     }
 
     /// The selector of one exact field.
     pub fn exactly(field: &str, value: &str) -> Self {
-        Self { terms: vec![Term { field: field.to_owned(), value: value.to_owned(), negated: false }] }
+        Self { terms: vec![Term { field: field.to_owned(), value: value.to_owned(), negated: false }], many: None }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -47,6 +53,9 @@ impl FieldSelector {
 
     /// Whether the terms hold for the values that `look_up` gives.
     pub fn matches<'a>(&self, look_up: impl Fn(&str) -> Cow<'a, str>) -> bool {
+        if let Some(many) = &self.many {
+            return many.match_all(|field, takes| takes(&look_up(field)));
+        }
         self.terms.iter().all(|term| (look_up(&term.field) == term.value) != term.negated)
     }
 }
@@ -113,6 +122,17 @@ mod tests {
         assert_eq!(selector.required("metadata.name"), Some("a,b"));
         assert!(selector.matches(|field| if field == "metadata.name" { "a,b".into() } else { "other".into() }));
         assert!(!selector.matches(|field| if field == "metadata.name" { "a,b".into() } else { "n".into() }));
+    }
+
+    #[test]
+    fn many_terms_hold_as_one_by_one() {
+        let others: Vec<String> = (0..=FEW).map(|number| format!("a!=x{number}")).collect();
+        for (text, values) in [("a=1", ["1", "2"]), ("a!=1,b=3", ["2", "1"]), ("a=1,a=2", ["none", "1"])] {
+            let many = FieldSelector::parse(&format!("{text},{}", others.join(","))).expect("valid");
+            assert!(many.many.is_some());
+            let holds = |value: &'static str| many.matches(|field| if field == "a" { value.into() } else { "3".into() });
+            assert_eq!((holds(values[0]), holds(values[1]), holds("x3")), (values[0] != "none", false, false), "{text}");
+        }
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Label selectors: `a=b,c!=d,e in (f,g),!h` and LabelSelector objects (apimachinery `labels`).
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use super::FieldReader;
+use super::many::{FEW, ManyLabels};
 use crate::meta::field::{FieldError, Path};
 use crate::meta::{Map, Value, names, str_at};
 
@@ -34,6 +36,8 @@ pub struct LabelSelector {
     pub requirements: Vec<Requirement>,
     /// Set for a LabelSelector object that is absent: it selects nothing.
     pub nothing: bool,
+    /// The requirements by their labels, where there are many.
+    many: Option<Arc<ManyLabels>>,
 }
 
 impl Requirement {
@@ -74,7 +78,7 @@ impl Requirement {
     }
 
     fn matches(&self, value: Option<&str>) -> bool {
-        let has = |value: &str| self.values.iter().any(|one| one == value);
+        let has = |value: &str| self.values.binary_search_by(|one| one.as_str().cmp(value)).is_ok();
         match (self.operator, value) {
             (Operator::In | Operator::Equals, Some(value)) => has(value),
             (Operator::NotIn | Operator::NotEquals, Some(value)) => !has(value),
@@ -95,15 +99,13 @@ impl Requirement {
 impl LabelSelector {
     /// Reads the query form. Errors are the texts that clients know.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut requirements = Parser { tokens: lex(text), at: 0 }.parse()?;
-        requirements.sort_by(|a, b| a.key.cmp(&b.key));
-        Ok(Self { requirements, nothing: false })
+        Ok(Self::all_of(Parser { tokens: lex(text), at: 0 }.parse()?))
     }
 
     /// Reads a LabelSelector object (`matchLabels`, `matchExpressions`); absent selects nothing, empty everything.
     pub fn from_object(selector: Option<&Value>) -> Result<Self, String> {
         let Some(selector) = selector.filter(|selector| !selector.is_null()) else {
-            return Ok(Self { requirements: Vec::new(), nothing: true });
+            return Ok(Self { nothing: true, ..Self::default() });
         };
         let mut requirements = Vec::new();
         for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
@@ -122,8 +124,13 @@ impl LabelSelector {
             let values = values.filter_map(Value::as_str).map(str::to_owned).collect();
             requirements.push(Requirement::new(str_at(expression, "/key").to_owned(), operator, values, None)?);
         }
+        Ok(Self::all_of(requirements))
+    }
+
+    fn all_of(mut requirements: Vec<Requirement>) -> Self {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
-        Ok(Self { requirements, nothing: false })
+        let many = (requirements.len() > FEW).then(|| Arc::new(ManyLabels::of(&requirements)));
+        Self { requirements, nothing: false, many }
     }
 
     /// Whether everything matches.
@@ -132,12 +139,17 @@ impl LabelSelector {
     }
 
     pub fn matches(&self, labels: Option<&Map>) -> bool {
-        self.matches_with(|key| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str).map(Cow::Borrowed))
+        let label = |key: &str| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
+        !self.nothing && self.requirements.iter().all(|one| one.matches(label(&one.key)))
     }
 
-    /// Like [`LabelSelector::matches`], with the labels behind a look-up.
-    pub fn matches_with<'a>(&self, label: impl Fn(&str) -> Option<Cow<'a, str>>) -> bool {
-        !self.nothing && self.requirements.iter().all(|one| one.matches(label(&one.key).as_deref()))
+    /// Like [`LabelSelector::matches`], with the labels of an object in whatever form it is at hand.
+    pub fn selects(&self, object: &dyn FieldReader) -> bool {
+        match &self.many {
+            _ if self.nothing => false,
+            Some(many) => many.match_all(|look| object.each_label(look)),
+            None => self.requirements.iter().all(|one| one.matches(object.label(&one.key).as_deref())),
+        }
     }
 }
 
@@ -354,7 +366,44 @@ impl<'a> Parser<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meta::json;
+    use crate::meta::{Object, json};
+
+    #[test]
+    fn many_requirements_hold_as_one_by_one() {
+        let padding: Vec<String> = (0..=FEW).map(|number| format!("!absent{number}")).collect();
+        let objects: Vec<Object> =
+            [json!({}), json!({"a": "1"}), json!({"a": "5", "b": "x"}), json!({"a": "x", "absent3": ""}), json!({"b": ""})]
+                .into_iter()
+                .map(|labels| Object::from_value(json!({"metadata": {"labels": labels}})).expect("an object"))
+                .collect();
+        for text in [
+            "a",
+            "!a",
+            "a=1",
+            "a!=1",
+            "a in (1,5)",
+            "a notin (1,5)",
+            "a>2",
+            "a<2",
+            "a>2,a<9",
+            "a>2,a>7",
+            "a in (1,5),a in (5,6)",
+            "a=1,a=5",
+            "a,!a",
+            "a!=1,b",
+            "b=",
+            "a notin (1),a notin (5)",
+            "a>x",
+        ] {
+            let Ok(few) = LabelSelector::parse(text) else { continue };
+            let many = LabelSelector::parse(&format!("{text},{}", padding.join(","))).expect("valid");
+            assert!(few.many.is_none() && many.many.is_some());
+            for object in &objects {
+                let want = many.matches(object.labels());
+                assert_eq!((many.selects(object), few.selects(object) && want), (want, want), "{text} {object:?}");
+            }
+        }
+    }
 
     #[test]
     fn selectors_match_as_kubectl_users_expect() {

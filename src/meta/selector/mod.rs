@@ -2,6 +2,7 @@
 
 pub mod fields;
 pub mod labels;
+mod many;
 mod reader;
 
 pub use reader::FieldReader;

@@ -14,6 +14,9 @@ pub trait FieldReader {
 
     /// The value of a label; `None` where the object does not have it.
     fn label(&self, key: &str) -> Option<Cow<'_, str>>;
+
+    /// Goes through all labels.
+    fn each_label(&self, look: &mut dyn FnMut(&str, &str));
 }
 
 impl FieldReader for Object {
@@ -37,6 +40,11 @@ impl FieldReader for Object {
 
     fn label(&self, key: &str) -> Option<Cow<'_, str>> {
         self.labels()?.get(key)?.as_str().map(Cow::Borrowed)
+    }
+
+    fn each_label(&self, look: &mut dyn FnMut(&str, &str)) {
+        let labels = self.labels().into_iter().flatten();
+        labels.filter_map(|(key, value)| Some((key, value.as_str()?))).for_each(|(key, value)| look(key, value));
     }
 }
 

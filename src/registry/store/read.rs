@@ -34,7 +34,7 @@ impl Selection {
 
     /// Whether an object is selected; readers of stored bytes say so without a tree.
     pub fn matches(&self, strategy: &dyn Strategy, object: &dyn FieldReader) -> bool {
-        self.labels.matches_with(|key| object.label(key))
+        self.labels.selects(object)
             && self.fields.matches(|field| match field {
                 "metadata.name" | "metadata.namespace" => object.text_at(field),
                 other => strategy.selectable_value(object, other),

@@ -187,7 +187,9 @@ pub(super) fn reconcile(existing: &Object, expected: &Object) -> Repair {
     if expected.contains_key("roleRef") {
         add_missing_items(&mut object, "subjects", expected.array_at("/subjects").to_vec());
     } else {
-        let missing = rule::uncovered(&Rule::list(existing.array_at("/rules")), &Rule::list(expected.array_at("/rules")));
+        let rules = Rule::list(expected.array_at("/rules"));
+        // Where somebody made them too many to compare, it gets all.
+        let missing = rule::uncovered(&Rule::list(existing.array_at("/rules")), &rules).unwrap_or(rules);
         add_missing_items(&mut object, "rules", missing.iter().map(Rule::to_value).collect());
         match expected.array_at("/aggregationRule/clusterRoleSelectors") {
             [] => {
