@@ -29,6 +29,8 @@ pub use strategy::{Context, NameRule, Strategy, Subresource};
 #[derive(Default)]
 pub struct Registry {
     stores: HashMap<Gvr, Arc<Store>>,
+    /// The built-in resources that clients are not served.
+    hidden: HashSet<Gvr>,
     groups: HashSet<String>,
     custom: ArcSwap<HashMap<Gvr, Arc<Store>>>,
     generation: AtomicU64,
@@ -41,19 +43,32 @@ impl std::fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// The registry of these stores.
-    pub fn new(stores: impl IntoIterator<Item = Store>) -> Self {
-        let mut registry = Self::default();
+    /// The registry of these stores; clients are not served those of `hidden`.
+    pub fn new(stores: impl IntoIterator<Item = Store>, hidden: impl IntoIterator<Item = Gvr>) -> Self {
+        let mut registry = Self { hidden: hidden.into_iter().collect(), ..Self::default() };
         for store in stores {
             let gvr = store.resource.gvr.clone();
-            registry.groups.insert(gvr.group.clone());
+            if !registry.hidden.contains(&gvr) {
+                registry.groups.insert(gvr.group.clone());
+            }
             registry.stores.insert(gvr, Arc::new(store));
         }
         registry
     }
 
+    /// The store of a resource, for the server's own needs.
     pub fn get(&self, gvr: &Gvr) -> Option<Arc<Store>> {
         self.stores.get(gvr).cloned().or_else(|| self.custom.load().get(gvr).cloned())
+    }
+
+    /// The store of a resource that clients are served.
+    pub fn served(&self, gvr: &Gvr) -> Option<Arc<Store>> {
+        self.get(gvr).filter(|_| self.is_served(gvr))
+    }
+
+    /// Whether clients are served the resource, if there is one.
+    pub fn is_served(&self, gvr: &Gvr) -> bool {
+        self.hidden.is_empty() || !self.hidden.contains(gvr)
     }
 
     /// Whether the resource is a built-in one.
@@ -93,9 +108,9 @@ impl Registry {
         self.groups.contains(group)
     }
 
-    /// Every built-in declaration, in no order.
+    /// Every built-in declaration that clients are served, in no order.
     pub fn decls(&self) -> impl Iterator<Item = &ResourceDecl> {
-        self.stores.values().map(|store| &store.resource.decl)
+        self.stores.values().filter(|store| self.is_served(&store.resource.gvr)).map(|store| &store.resource.decl)
     }
 
     /// Every store of a built-in resource, in no order.

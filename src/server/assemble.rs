@@ -120,6 +120,7 @@ async fn keeper(parts: &Parts, registry: &Arc<Registry>, clock: &Clock) -> Resul
     let leases = shared.then(|| MasterLeases::new(parts.storage.clone(), &config.storage.prefix));
     let keeper = Keeper::join(params(parts, registry, clock), leases, creator, clock.clone()).await?;
     bootstrap::ensure(bootstrap::objects(keeper.params()), keeper.creator()).await?;
+    bootstrap::remove_unserved(&keeper.params().group_versions, keeper.creator()).await?;
     Ok(keeper)
 }
 
@@ -193,7 +194,7 @@ fn registry(parts: &Parts, clock: &Clock, definitions: &Arc<DefinitionHooks>) ->
         }
         stores.over(resource)
     });
-    Registry::new(resources)
+    Registry::new(resources, config.apis.hidden())
 }
 
 /// How many objects of a kind the log names at start.

@@ -264,10 +264,10 @@ impl Chain {
         if request.info.is_resource {
             let info = &request.info;
             let gvr = Gvr::new(&info.group, &info.version, &info.resource);
-            if self.api.registry.get(&gvr).is_none() {
+            if self.api.registry.served(&gvr).is_none() {
                 self.api.extensions.resolve(&gvr).await;
             }
-            if !self.api.registry.has_group(&info.group) && self.api.registry.get(&gvr).is_none() {
+            if !self.api.registry.has_group(&info.group) && self.api.registry.served(&gvr).is_none() {
                 return respond::page_not_found();
             }
             return handlers::handle(&self.api, &request, body).await;
@@ -318,7 +318,7 @@ impl Counted {
         let info = &request.info;
         let gvr = Gvr::new(&info.group, &info.version, &info.resource);
         let verb = counted_verb(info, &request.headers);
-        let Some(store) = registry.get(&gvr).filter(|_| info.is_resource) else {
+        let Some(store) = registry.served(&gvr).filter(|_| info.is_resource) else {
             return Self { verb, gvr: Gvr::default(), subresource: String::new(), scope: "", dry_run: false };
         };
         let known = store.resource.decl.subresources.iter().any(|sub| sub.name == info.subresource);

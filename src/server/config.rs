@@ -1,6 +1,5 @@
 //! The configuration of a server: what the flags say, typed and checked, before any file is read.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -8,7 +7,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::flags::{FeatureGates, FlagError, Flags, parse_bool, split_list};
+use super::api_enablement::ApiEnablement;
+use super::flags::{FeatureGates, FlagError, Flags, split_list};
 use crate::admission::plugins::{self, Support};
 
 /// The issuer of service account tokens where none is given.
@@ -37,8 +37,8 @@ pub struct Config {
     pub services: Services,
     pub requests: Requests,
     pub shutdown: Shutdown,
-    /// `group/version` or `api/...` to whether it is served.
-    pub runtime_config: BTreeMap<String, bool>,
+    /// Which API versions and resources are served.
+    pub apis: ApiEnablement,
     pub feature_gates: FeatureGates,
     /// How long events are kept.
     pub event_ttl: Duration,
@@ -246,10 +246,8 @@ impl Config {
     /// # Errors
     /// Values that are wrong, or that contradict each other.
     pub fn from_flags(flags: &Flags) -> Result<Self, FlagError> {
-        let runtime_config = flags.map("runtime-config").into_iter().map(|(key, value)| {
-            let on = if value.is_empty() { Some(true) } else { parse_bool(&value) };
-            on.map(|on| (key.clone(), on)).ok_or_else(|| FlagError::new(format!("invalid value {key}={value} in --runtime-config")))
-        });
+        let feature_gates = FeatureGates::parse(flags.array("feature-gates").iter().map(String::as_str))?;
+        feature_gates.check_effect()?;
         let reconcile_endpoints = match flags.text("endpoint-reconciler-type") {
             "lease" => true,
             "none" => false,
@@ -274,8 +272,8 @@ impl Config {
                 delay: flags.duration("shutdown-delay-duration"),
                 watch_grace: flags.duration("shutdown-watch-termination-grace-period"),
             },
-            runtime_config: runtime_config.collect::<Result<_, _>>()?,
-            feature_gates: FeatureGates::parse(flags.array("feature-gates").iter().map(String::as_str))?,
+            apis: ApiEnablement::parse(flags.array("runtime-config").iter().map(String::as_str))?,
+            feature_gates,
             event_ttl: flags.duration("event-ttl"),
             allow_privileged: flags.switch("allow-privileged"),
             reconcile_endpoints,
@@ -649,7 +647,7 @@ mod tests {
         assert_eq!(config.services.kubernetes_ip().to_string(), "10.96.0.1");
         assert_eq!(config.storage.etcd_servers, ["https://127.0.0.1:2379"]);
         assert_eq!(config.authentication.request_header.group_headers, ["X-Remote-Group"]);
-        assert!(config.admission.runs("NodeRestriction", false) && config.runtime_config.is_empty());
+        assert!(config.admission.runs("NodeRestriction", false) && config.apis == ApiEnablement::default());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::base::aside::aside;
 use crate::discovery::openapi::{CustomKind, OpenApi};
 use crate::discovery::{About, Documents};
 use crate::extensions::compare_versions;
+use crate::meta::Gvr;
 use crate::meta::status::Result;
 use crate::registry::Registry;
 use crate::schema::ResourceDecl;
@@ -30,7 +31,7 @@ pub struct Discovery {
 
 impl Discovery {
     pub fn new(registry: Arc<Registry>, about: About) -> Self {
-        let builtin = OpenApi::new(crate::schema::builtin());
+        let builtin = OpenApi::new(crate::schema::builtin(), |decl| is_served(&registry, decl));
         let latest = ArcSwap::from_pointee(snapshot(&registry, &about, &builtin));
         Self { registry, about, latest }
     }
@@ -64,6 +65,10 @@ impl Discovery {
     }
 }
 
+fn is_served(registry: &Registry, decl: &ResourceDecl) -> bool {
+    registry.is_served(&Gvr::new(&decl.group, &decl.version, &decl.resource))
+}
+
 fn snapshot(registry: &Registry, about: &About, before: &OpenApi) -> Snapshot {
     // What changes meanwhile is seen by the next request.
     let generation = registry.generation();
@@ -72,7 +77,8 @@ fn snapshot(registry: &Registry, about: &About, before: &OpenApi) -> Snapshot {
     decls.sort_by(|a, b| {
         a.group.cmp(&b.group).then_with(|| compare_versions(&b.version, &a.version)).then_with(|| a.resource.cmp(&b.resource))
     });
-    let documents = Documents::new(crate::schema::builtin().resources.iter().chain(decls), about);
+    let builtin = crate::schema::builtin().resources.iter().filter(|decl| is_served(registry, decl));
+    let documents = Documents::new(builtin.chain(decls), about);
     let kinds =
         custom.values().filter_map(|store| Some(CustomKind { decl: store.resource.decl.clone(), custom: store.resource.custom.clone()? }));
     Snapshot { generation, documents, openapi: before.with_custom(kinds.collect()) }

@@ -1,6 +1,7 @@
 //! Assembly: flags, TLS, listener, the chain of filters, shutdown, bootstrap objects. The only place that knows everyone.
 
 pub mod apart;
+mod api_enablement;
 pub mod authentication;
 pub mod assemble;
 pub mod bootstrap;

@@ -104,8 +104,10 @@ fn start(flags: &Flags) -> Result<(), RunError> {
     for (name, why) in flags.without_effect() {
         tracing::warn!("--{name} has no effect: {why}");
     }
-    for (name, on) in config.feature_gates.changed() {
-        tracing::info!("feature gate {name} is {on}");
+    for (name, on, consulted) in config.feature_gates.changed() {
+        let whose =
+            if consulted { "" } else { ", which changes nothing here: it is another component's, or about kube-apiserver's inside" };
+        tracing::info!("feature gate {name} is {on}{whose}");
     }
     panics::install();
     tracing::debug!("up to {} files may be open", limits::raise_descriptors());

@@ -416,3 +416,75 @@ async fn always_deny_denies() {
     assert_eq!(ask("DELETE", "/api/v1/namespaces/kube-public").status(&server).await, 403);
     assert_eq!(ask("GET", "/api/v1/namespaces/kube-public").status(&server).await, 200);
 }
+
+#[tokio::test]
+async fn what_the_runtime_config_switches_off_is_nowhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let services = "/apis/apiregistration.k8s.io/v1/apiservices";
+    let mut server = start(folder.path(), Store::Embedded, &[]).await;
+    assert_eq!(ask("GET", &format!("{services}/v1.apps")).status(&server).await, 200);
+    server.terminate().await;
+    let server = start(
+        folder.path(),
+        Store::Embedded,
+        &["--runtime-config=apps/v1=false,batch/v1/cronjobs=false", "--runtime-config=autoscaling/v1=false"],
+    )
+    .await;
+
+    for path in ["/apis/apps/v1", "/apis/apps", "/apis/autoscaling/v1", "/apis/apps/v1/deployments", "/openapi/v3/apis/apps/v1"] {
+        assert_eq!(ask("GET", path).status(&server).await, 404, "{path}");
+    }
+    let missing = [
+        "/apis/batch/v1/cronjobs",
+        "/apis/batch/v1/namespaces/default/cronjobs/x",
+        "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers",
+    ];
+    for path in missing {
+        for method in ["GET", "POST", "DELETE"] {
+            assert_eq!(ask(method, path).json(&json!({})).status(&server).await, 404, "{method} {path}");
+        }
+    }
+    for path in ["/apis/batch/v1/jobs", "/apis/autoscaling/v2/horizontalpodautoscalers", "/api/v1/pods"] {
+        assert_eq!(ask("GET", path).status(&server).await, 200, "{path}");
+    }
+    let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    for request in [ask("GET", "/apis"), ask("GET", "/apis").header("Accept", aggregated), ask("GET", "/")] {
+        let text = request.answer(&server).await.1.to_string();
+        assert!(!text.contains("\"apps") && !text.contains("/apis/apps") && !text.contains("cronjobs"), "{text}");
+        assert!(text.contains("batch") && text.contains("autoscaling"));
+    }
+    let jobs = ask("GET", "/apis/batch/v1").answer(&server).await.1.to_string();
+    assert!(jobs.contains("\"jobs\"") && !jobs.contains("cronjobs"), "{jobs}");
+    assert_eq!(ask("GET", "/apis/autoscaling").answer(&server).await.1["preferredVersion"]["version"], "v2");
+    let (_, document) = ask("GET", "/openapi/v2").answer(&server).await;
+    let paths = document["paths"].as_object().unwrap();
+    assert!(
+        paths.contains_key("/apis/batch/v1/jobs") && !paths.keys().any(|path| path.contains("cronjobs") || path.starts_with("/apis/apps"))
+    );
+    let definitions = document["definitions"].as_object().unwrap();
+    assert!(definitions.contains_key("io.k8s.api.batch.v1.Job"));
+    assert!(!definitions.contains_key("io.k8s.api.apps.v1.Deployment") && !definitions.contains_key("io.k8s.api.batch.v1.CronJob"));
+    let (_, index) = ask("GET", "/openapi/v3").answer(&server).await;
+    assert!(
+        index["paths"]["apis/batch/v1"].is_object() && index["paths"]["apis/apps/v1"].is_null() && index["paths"]["apis/apps"].is_null()
+    );
+    let (_, batch) = ask("GET", "/openapi/v3/apis/batch/v1").answer(&server).await;
+    assert!(batch["paths"]["/apis/batch/v1/jobs"].is_object() && batch["paths"]["/apis/batch/v1/cronjobs"].is_null());
+    assert_eq!(ask("GET", &format!("{services}/v1.apps")).status(&server).await, 404);
+    assert_eq!(ask("GET", &format!("{services}/v1.batch")).status(&server).await, 200);
+}
+
+#[tokio::test]
+async fn what_cannot_be_served_or_changed_cannot_be_asked_for() {
+    for (flag, said) in [
+        ("--runtime-config=api/all=true", "alpha and beta versions are not implemented (admissionregistration.k8s.io/v1alpha1, "),
+        ("--runtime-config=resource.k8s.io/v1beta2=true", "alpha and beta versions are not implemented (resource.k8s.io/v1beta2)"),
+        ("--runtime-config=example.com/v1=true", "unknown api groups example.com/v1"),
+        ("--feature-gates=HPAScaleToZero=true", "--feature-gates: HPAScaleToZero=true is not supported: "),
+        ("--feature-gates=AllAlpha=true", "CBORServingAndStorage=true"),
+        ("--feature-gates=WatchList=false", "--feature-gates: WatchList=false is not supported: "),
+    ] {
+        let log = refusal(&[flag]).await;
+        assert!(log.contains(said), "{flag}: {log}");
+    }
+}

@@ -21,7 +21,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
 use super::{JSON, accept, header_str, sha512_hex, version};
 use crate::meta::{Map, Value, json};
-use crate::schema::Schema;
+use crate::schema::{GroupVersionDecl, ResourceDecl, Schema};
 
 pub use custom::CustomKind;
 use definitions::{Definitions, Dialect};
@@ -41,6 +41,8 @@ const KEEP: &str = "public, immutable, max-age=31536000";
 /// The OpenAPI documents of a schema's resources, and of custom ones.
 pub struct OpenApi {
     schema: &'static Schema,
+    /// The built-in resources that are served.
+    resources: Arc<[&'static ResourceDecl]>,
     custom: Vec<CustomKind>,
     v2: Arc<Document>,
     /// [`OpenApi::v2`] as protobuf, gzipped.
@@ -73,9 +75,10 @@ enum About {
 
 impl OpenApi {
     /// The documents of the built-in resources alone.
-    pub fn new(schema: &'static Schema) -> Self {
+    pub fn new(schema: &'static Schema, serves: impl Fn(&ResourceDecl) -> bool) -> Self {
+        let resources: Arc<[&'static ResourceDecl]> = schema.resources.iter().filter(|decl| serves(decl)).collect();
         let mut v3 = BTreeMap::new();
-        for decl in &schema.group_versions {
+        for decl in group_versions(schema, &resources) {
             let (group, version) = (decl.group.clone(), decl.version.clone());
             if group.is_empty() {
                 v3.insert(format!("api/{version}"), About::GroupVersion(group, version));
@@ -85,8 +88,10 @@ impl OpenApi {
             }
         }
         v3.extend(operations::fixed_paths().into_iter().map(|(name, _)| (name.to_owned(), About::Fixed(name))));
-        let v3: BTreeMap<_, _> = v3.into_iter().map(|(path, about)| (path, Arc::new(Document::new(about, "")))).collect();
-        Self { schema, custom: Vec::new(), v2: Arc::new(Document::new(About::All, "")), v2_protobuf: Arc::default(), index: index(&v3), v3 }
+        let left_out = left_out(schema, &resources);
+        let v3: BTreeMap<_, _> = v3.into_iter().map(|(path, about)| (path, Arc::new(Document::new(about, &left_out)))).collect();
+        let v2 = Arc::new(Document::new(About::All, &left_out));
+        Self { schema, resources, custom: Vec::new(), v2, v2_protobuf: Arc::default(), index: index(&v3), v3 }
     }
 
     /// The documents with these custom kinds instead of those before. What is about the same is not rendered anew.
@@ -96,7 +101,7 @@ impl OpenApi {
         let mut v3 = self.v3.clone();
         v3.retain(|_, document| !matches!(document.about, About::Custom(..)));
         let mut by_version: BTreeMap<(&str, &str), String> = BTreeMap::new();
-        let mut all = String::new();
+        let mut all = left_out(self.schema, &self.resources);
         for kind in &kinds {
             let fingerprint = kind.fingerprint();
             all.push_str(&fingerprint);
@@ -114,7 +119,7 @@ impl OpenApi {
             true => (self.v2.clone(), self.v2_protobuf.clone()),
             false => (Arc::new(v2), Arc::default()),
         };
-        Self { schema: self.schema, custom: kinds, v2, v2_protobuf, index: index(&v3), v3 }
+        Self { schema: self.schema, resources: self.resources.clone(), custom: kinds, v2, v2_protobuf, index: index(&v3), v3 }
     }
 
     /// Answers a GET of `path` (with its query, undecoded); `None` where the path is not below `/openapi`. Rendering
@@ -204,7 +209,7 @@ impl OpenApi {
     fn all_paths(&self) -> Vec<PathItem> {
         let mut paths: Vec<PathItem> = operations::fixed_paths().into_iter().map(|(_, item)| item).collect();
         let mut last = "";
-        for decl in &self.schema.group_versions {
+        for decl in group_versions(self.schema, &self.resources) {
             paths.extend(self.version_paths(&decl.group, &decl.version));
             if decl.group != last {
                 paths.push(operations::group_path(&decl.group));
@@ -217,9 +222,26 @@ impl OpenApi {
     }
 
     fn version_paths(&self, group: &str, version: &str) -> Vec<PathItem> {
-        let resources = self.schema.resources.iter().filter(|one| one.group == group && one.version == version);
+        let resources = self.resources.iter().copied().filter(|one| one.group == group && one.version == version);
         operations::version_paths(group, version, resources)
     }
+}
+
+/// The versions that have any of the resources, in discovery order.
+fn group_versions<'a>(
+    schema: &'static Schema,
+    resources: &'a [&'static ResourceDecl],
+) -> impl Iterator<Item = &'static GroupVersionDecl> + 'a {
+    let has = |decl: &GroupVersionDecl| resources.iter().any(|one| one.group == decl.group && one.version == decl.version);
+    schema.group_versions.iter().filter(move |decl| has(decl))
+}
+
+/// Names the resources of the schema that are not served.
+fn left_out(schema: &Schema, resources: &[&ResourceDecl]) -> String {
+    let is_served = |decl: &&ResourceDecl| resources.iter().any(|one| std::ptr::eq(*one, *decl));
+    let names =
+        schema.resources.iter().filter(|decl| !is_served(decl)).map(|decl| format!("-{}/{}/{} ", decl.group, decl.version, decl.resource));
+    names.collect()
 }
 
 /// `GET /openapi/v3`: where each document is.

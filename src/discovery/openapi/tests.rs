@@ -11,7 +11,7 @@ const SAMPLES: &str = include_str!("../../../tests/vectors/openapi.json");
 
 fn openapi() -> &'static OpenApi {
     static OPENAPI: OnceLock<OpenApi> = OnceLock::new();
-    OPENAPI.get_or_init(|| OpenApi::new(crate::schema::builtin()))
+    OPENAPI.get_or_init(|| OpenApi::new(crate::schema::builtin(), |_| true))
 }
 
 /// The kinds of a definition of `Gizmo`s, which are established, in the version v1.

@@ -143,7 +143,7 @@ impl<'a> Exchange<'a> {
     fn new(api: &'a Api, request: &'a Request) -> Result<Self> {
         let info = &request.info;
         let gvr = Gvr::new(&info.group, &info.version, &info.resource);
-        let store = api.registry.get(&gvr).ok_or_else(Status::no_such_path)?;
+        let store = api.registry.served(&gvr).ok_or_else(Status::no_such_path)?;
         let namespaced = store.resource.decl.namespaced;
         let misplaced = if namespaced {
             info.namespace.is_empty() && (!info.url_name().is_empty() && !info.watch_path)

@@ -1,6 +1,8 @@
 //! APIServices: how groups and versions rank in discovery (`cmd/kube-apiserver/app/aggregator.go`).
 
-use crate::meta::{Gvr, Object, json};
+use super::Creator;
+use crate::meta::status::Result;
+use crate::meta::{Gvr, Object, Value, json};
 
 /// A group, its rank, and those of its versions: the higher, the earlier.
 type GroupRank = (&'static str, i64, &'static [(&'static str, i64)]);
@@ -36,11 +38,34 @@ pub fn priority(group: &str, version: &str) -> Option<(i64, i64)> {
     Some((*minimum, *rank))
 }
 
+/// The mark of the APIServices that a server makes at its start, and takes away where it does not serve their version.
+const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
+
+/// Takes away the APIServices of built-in versions that are not among the served ones (kube-aggregator's `autoregister`).
+///
+/// # Errors
+/// Those of `creator`.
+pub async fn remove_unserved(served: &[(String, String)], creator: &dyn Creator) -> Result<()> {
+    let gvr = Gvr::new("apiregistration.k8s.io", "v1", "apiservices");
+    let mut unserved: Vec<String> = Vec::new();
+    for (group, _, versions) in PRIORITIES {
+        let is_served = |version: &str| served.iter().any(|one| one.0 == *group && one.1 == version);
+        unserved.extend(versions.iter().filter(|(version, _)| !is_served(version)).map(|(version, _)| format!("{version}.{group}")));
+    }
+    for name in unserved {
+        let Some(found) = creator.get(&gvr, "", &name).await? else { continue };
+        if found.labels().and_then(|labels| labels.get(AUTOMANAGED)).and_then(Value::as_str) == Some("onstart") {
+            creator.delete(&gvr, "", &name).await?;
+        }
+    }
+    Ok(())
+}
+
 /// The APIService of a built-in group and version, `None` where it has none.
 pub fn api_service(group: &str, version: &str) -> Option<(Gvr, Object)> {
     let (minimum, rank) = priority(group, version)?;
     let mut object = super::object("apiregistration.k8s.io/v1", "APIService", "", &format!("{version}.{group}"));
-    object.metadata_mut().insert("labels", json!({"kube-aggregator.kubernetes.io/automanaged": "onstart"}));
+    object.metadata_mut().insert("labels", json!({AUTOMANAGED: "onstart"}));
     let spec = match group {
         "" => json!({"version": version, "groupPriorityMinimum": minimum, "versionPriority": rank}),
         group => json!({"group": group, "version": version, "groupPriorityMinimum": minimum, "versionPriority": rank}),

@@ -14,16 +14,35 @@ enum Stage {
     Locked,
 }
 
+/// What this server does with a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// Asks for it.
+    Consulted,
+    /// Behaves as with the default, whatever is said; anything else is refused.
+    Fixed,
+    /// Nothing, which no client could tell: the gate is another component's (the kubelet's, a controller's, the scheduler's, a Go
+    /// client's), is about how kube-apiserver is built inside, or tunes what is refused as a whole.
+    Elsewhere,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Gate {
     name: &'static str,
     default: bool,
     stage: Stage,
+    effect: Effect,
 }
 
 impl Gate {
     const fn new(name: &'static str, default: bool, stage: Stage) -> Self {
-        Self { name, default, stage }
+        Self { name, default, stage, effect: Effect::Elsewhere }
+    }
+    const fn consulted(self) -> Self {
+        Self { effect: Effect::Consulted, ..self }
+    }
+    const fn fixed(self) -> Self {
+        Self { effect: Effect::Fixed, ..self }
     }
     const fn alpha(name: &'static str, default: bool) -> Self {
         Self::new(name, default, Stage::Alpha)
@@ -90,10 +109,24 @@ impl FeatureGates {
         all.copied().unwrap_or(gate.default)
     }
 
-    /// The gates that were set to something else than their default.
-    pub fn changed(&self) -> impl Iterator<Item = (&str, bool)> {
-        let differs = |name: &str, value| find(name).is_some_and(|gate| gate.default != value);
-        self.0.iter().map(|(name, value)| (name.as_str(), *value)).filter(move |(name, value)| differs(name, *value))
+    /// Refuses gates that would change what this server does if it asked for them.
+    ///
+    /// # Errors
+    /// A gate that it does not ask for is not what it is by default.
+    pub fn check_effect(&self) -> Result<(), FlagError> {
+        let changed = |gate: &&Gate| gate.effect == Effect::Fixed && self.enabled(gate.name) != gate.default;
+        let names: Vec<String> = GATES.iter().filter(changed).map(|gate| format!("{}={}", gate.name, !gate.default)).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let why = "this server behaves as with the default and knows no other way";
+        Err(FlagError::new(format!("--feature-gates: {} is not supported: {why}", names.join(","))))
+    }
+
+    /// The gates that are not what they are by default, and whether this server asks for them.
+    pub fn changed(&self) -> impl Iterator<Item = (&'static str, bool, bool)> {
+        let changed = GATES.iter().filter(|gate| self.enabled(gate.name) != gate.default);
+        changed.map(|gate| (gate.name, !gate.default, gate.effect == Effect::Consulted))
     }
 }
 
@@ -107,104 +140,104 @@ fn invalid(value: &str, why: String) -> FlagError {
 
 /// Sorted by name.
 const GATES: &[Gate] = &[
-    Gate::beta("APIResponseCompression", true),
-    Gate::beta("APIServerIdentity", true),
+    Gate::beta("APIResponseCompression", true).consulted(),
+    Gate::beta("APIServerIdentity", true).fixed(),
     Gate::locked("APIServerTracing", true),
     Gate::alpha("APIServingWithRoutine", false),
     Gate::locked("AggregatedDiscoveryRemoveBetaType", true),
     Gate::alpha("AllAlpha", false),
     Gate::beta("AllBeta", false),
     Gate::deprecated("AllowDNSOnlyNodeCSR", false),
-    Gate::deprecated("AllowInsecureKubeletCertificateSigningRequests", false),
+    Gate::deprecated("AllowInsecureKubeletCertificateSigningRequests", false).fixed(),
     Gate::locked("AllowOverwriteTerminationGracePeriodSeconds", false),
-    Gate::beta("AllowParsingUserUIDFromCertAuth", true),
+    Gate::beta("AllowParsingUserUIDFromCertAuth", true).consulted(),
     Gate::stable("AllowServiceExternalIPs", true),
-    Gate::alpha("AllowUnsafeMalformedObjectDeletion", false),
+    Gate::alpha("AllowUnsafeMalformedObjectDeletion", false).fixed(),
     Gate::locked("AnonymousAuthConfigurableEndpoints", true),
     Gate::locked("AnyVolumeDataSource", true),
     Gate::beta("AtomicFIFO", true),
     Gate::locked("AuthorizeNodeWithSelectors", true),
-    Gate::beta("AuthorizePodWebsocketUpgradeCreatePermission", true),
+    Gate::beta("AuthorizePodWebsocketUpgradeCreatePermission", true).fixed(),
     Gate::locked("AuthorizeWithSelectors", true),
     Gate::locked("BtreeWatchCache", true),
-    Gate::alpha("CBORServingAndStorage", false),
+    Gate::alpha("CBORServingAndStorage", false).fixed(),
     Gate::alpha("CPUManagerPolicyAlphaOptions", false),
     Gate::beta("CPUManagerPolicyBetaOptions", true),
     Gate::locked("CPUManagerPolicyOptions", true),
-    Gate::beta("CRDObservedGenerationTracking", true),
+    Gate::beta("CRDObservedGenerationTracking", true).fixed(),
     Gate::locked("CRDValidationRatcheting", true),
     Gate::alpha("CRIListStreaming", false),
     Gate::locked("CSIServiceAccountTokenSecrets", true),
     Gate::alpha("CSIVolumeHealth", false),
     Gate::deprecated("ChangeContainerStatusOnKubeletRestart", false),
-    Gate::beta("ClearingNominatedNodeNameAfterBinding", true),
+    Gate::beta("ClearingNominatedNodeNameAfterBinding", true).fixed(),
     Gate::beta("ClientsAllowCARotation", true),
     Gate::alpha("ClientsAllowCBOR", false),
     Gate::beta("ClientsAllowTLSCacheGC", true),
     Gate::alpha("ClientsPreferCBOR", false),
     Gate::alpha("CloudControllerManagerWatchBasedRoutesReconciliation", false),
     Gate::alpha("CloudControllerManagerWebhook", false),
-    Gate::beta("ClusterTrustBundle", false),
-    Gate::beta("ClusterTrustBundleProjection", false),
-    Gate::beta("ComponentFlagz", true),
-    Gate::beta("ComponentStatusz", true),
+    Gate::beta("ClusterTrustBundle", false).fixed(),
+    Gate::beta("ClusterTrustBundleProjection", false).fixed(),
+    Gate::beta("ComponentFlagz", true).fixed(),
+    Gate::beta("ComponentStatusz", true).fixed(),
     Gate::beta("ConcurrentWatchObjectDecode", false),
     Gate::locked("ConsistentListFromCache", true),
-    Gate::beta("ConstrainedImpersonation", true),
+    Gate::beta("ConstrainedImpersonation", true).consulted(),
     Gate::beta("ContainerCheckpoint", true),
-    Gate::beta("ContainerRestartRules", true),
-    Gate::alpha("ContainerStopSignals", false),
+    Gate::beta("ContainerRestartRules", true).fixed(),
+    Gate::alpha("ContainerStopSignals", false).fixed(),
     Gate::beta("ContextualLogging", true),
     Gate::alpha("ControllerManagerReleaseLeaderElectionLockOnExit", false),
-    Gate::beta("CoordinatedLeaderElection", false),
-    Gate::alpha("CrossNamespaceVolumeDataSource", false),
+    Gate::beta("CoordinatedLeaderElection", false).fixed(),
+    Gate::alpha("CrossNamespaceVolumeDataSource", false).fixed(),
     Gate::locked("CustomResourceFieldSelectors", true),
     Gate::locked("DRAAdminAccess", true),
-    Gate::beta("DRAConsumableCapacity", true),
-    Gate::beta("DRADeviceBindingConditions", true),
-    Gate::beta("DRADeviceTaintRules", false),
-    Gate::beta("DRADeviceTaints", true),
-    Gate::beta("DRAExtendedResource", true),
-    Gate::alpha("DRAListTypeAttributes", false),
-    Gate::alpha("DRANodeAllocatableResources", false),
-    Gate::beta("DRAPartitionableDevices", true),
-    Gate::stable("DRAPrioritizedList", true),
-    Gate::beta("DRAResourceClaimDeviceStatus", true),
-    Gate::beta("DRAResourceClaimGranularStatusAuthorization", true),
-    Gate::alpha("DRAResourcePoolStatus", false),
+    Gate::beta("DRAConsumableCapacity", true).fixed(),
+    Gate::beta("DRADeviceBindingConditions", true).fixed(),
+    Gate::beta("DRADeviceTaintRules", false).fixed(),
+    Gate::beta("DRADeviceTaints", true).fixed(),
+    Gate::beta("DRAExtendedResource", true).fixed(),
+    Gate::alpha("DRAListTypeAttributes", false).fixed(),
+    Gate::alpha("DRANodeAllocatableResources", false).fixed(),
+    Gate::beta("DRAPartitionableDevices", true).fixed(),
+    Gate::stable("DRAPrioritizedList", true).fixed(),
+    Gate::beta("DRAResourceClaimDeviceStatus", true).fixed(),
+    Gate::beta("DRAResourceClaimGranularStatusAuthorization", true).fixed(),
+    Gate::alpha("DRAResourcePoolStatus", false).fixed(),
     Gate::beta("DRASchedulerFilterTimeout", true),
-    Gate::alpha("DRAWorkloadResourceClaims", false),
+    Gate::alpha("DRAWorkloadResourceClaims", false).fixed(),
     Gate::locked("DeclarativeValidation", true),
     Gate::beta("DeclarativeValidationBeta", true),
     Gate::deprecated("DeclarativeValidationTakeover", false),
-    Gate::beta("DeploymentReplicaSetTerminatingReplicas", true),
+    Gate::beta("DeploymentReplicaSetTerminatingReplicas", true).fixed(),
     Gate::beta("DetectCacheInconsistency", true),
     Gate::locked("DisableAllocatorDualWrite", true),
     Gate::deprecated("DisableCPUQuotaWithExclusiveCPUs", true),
     Gate::locked("DisableNodeKubeProxyVersion", true),
-    Gate::beta("EnvFiles", true),
+    Gate::beta("EnvFiles", true).fixed(),
     Gate::alpha("EventedPLEG", false),
     Gate::locked("ExecProbeTimeout", true),
-    Gate::beta("ExtendWebSocketsToKubelet", true),
+    Gate::beta("ExtendWebSocketsToKubelet", true).fixed(),
     Gate::locked("ExternalServiceAccountTokenSigner", true),
     Gate::alpha("GangScheduling", false),
-    Gate::alpha("GenericWorkload", false),
+    Gate::alpha("GenericWorkload", false).fixed(),
     Gate::locked("GitRepoVolumeDriver", false),
     Gate::beta("GracefulNodeShutdown", true),
     Gate::beta("GracefulNodeShutdownBasedOnPodPriority", true),
-    Gate::beta("HPAConfigurableTolerance", true),
-    Gate::alpha("HPAScaleToZero", false),
-    Gate::beta("HostnameOverride", true),
+    Gate::beta("HPAConfigurableTolerance", true).fixed(),
+    Gate::alpha("HPAScaleToZero", false).fixed(),
+    Gate::beta("HostnameOverride", true).fixed(),
     Gate::locked("ImageMaximumGCAge", true),
     Gate::locked("ImageVolume", true),
-    Gate::alpha("ImageVolumeWithDigest", false),
+    Gate::alpha("ImageVolumeWithDigest", false).fixed(),
     Gate::locked("InOrderInformers", true),
     Gate::beta("InOrderInformersBatchProcess", true),
-    Gate::beta("InPlacePodLevelResourcesVerticalScaling", true),
+    Gate::beta("InPlacePodLevelResourcesVerticalScaling", true).fixed(),
     Gate::locked("InPlacePodVerticalScaling", true),
     Gate::alpha("InPlacePodVerticalScalingExclusiveCPUs", false),
     Gate::alpha("InPlacePodVerticalScalingExclusiveMemory", false),
-    Gate::beta("InPlacePodVerticalScalingInitContainers", true),
+    Gate::beta("InPlacePodVerticalScalingInitContainers", true).fixed(),
     Gate::stable("InformerResourceVersion", true),
     Gate::locked("JobBackoffLimitPerIndex", true),
     Gate::locked("JobManagedBy", true),
@@ -222,51 +255,51 @@ const GATES: &[Gate] = &[
     Gate::deprecated("KubeletPodResourcesListUseActivePods", true),
     Gate::deprecated("KubeletRegistrationGetOnExistsOnly", false),
     Gate::beta("KubeletSeparateDiskGC", true),
-    Gate::beta("KubeletServiceAccountTokenForCredentialProviders", true),
+    Gate::beta("KubeletServiceAccountTokenForCredentialProviders", true).fixed(),
     Gate::locked("KubeletTracing", true),
     Gate::beta("ListFromCacheSnapshot", true),
     Gate::beta("LocalStorageCapacityIsolationFSQuotaMonitoring", false),
     Gate::locked("LogarithmicScaleDown", true),
     Gate::alpha("LoggingAlphaOptions", false),
     Gate::beta("LoggingBetaOptions", true),
-    Gate::alpha("ManifestBasedAdmissionControlConfig", false),
+    Gate::alpha("ManifestBasedAdmissionControlConfig", false).fixed(),
     Gate::locked("MatchLabelKeysInPodAffinity", true),
-    Gate::beta("MatchLabelKeysInPodTopologySpread", true),
-    Gate::beta("MatchLabelKeysInPodTopologySpreadSelectorMerge", true),
-    Gate::beta("MaxUnavailableStatefulSet", false),
+    Gate::beta("MatchLabelKeysInPodTopologySpread", true).fixed(),
+    Gate::beta("MatchLabelKeysInPodTopologySpreadSelectorMerge", true).fixed(),
+    Gate::beta("MaxUnavailableStatefulSet", false).fixed(),
     Gate::alpha("MemoryQoS", false),
     Gate::locked("MultiCIDRServiceAllocator", true),
     Gate::locked("MutableCSINodeAllocatableCount", true),
-    Gate::alpha("MutablePVNodeAffinity", false),
-    Gate::beta("MutablePodResourcesForSuspendedJobs", true),
-    Gate::beta("MutableSchedulingDirectivesForSuspendedJobs", true),
-    Gate::stable("MutatingAdmissionPolicy", true),
+    Gate::alpha("MutablePVNodeAffinity", false).fixed(),
+    Gate::beta("MutablePodResourcesForSuspendedJobs", true).fixed(),
+    Gate::beta("MutableSchedulingDirectivesForSuspendedJobs", true).fixed(),
+    Gate::stable("MutatingAdmissionPolicy", true).fixed(),
     Gate::locked("NFTablesProxyMode", true),
     Gate::alpha("NativeHistograms", false),
-    Gate::beta("NodeDeclaredFeatures", true),
+    Gate::beta("NodeDeclaredFeatures", true).fixed(),
     Gate::locked("NodeInclusionPolicyInPodTopologySpread", true),
     Gate::locked("NodeLogQuery", true),
     Gate::locked("NodeSwap", true),
     Gate::beta("NominatedNodeNameForExpectation", true),
-    Gate::beta("OpenAPIEnums", true),
+    Gate::beta("OpenAPIEnums", true).fixed(),
     Gate::beta("OpportunisticBatching", true),
     Gate::locked("OrderedNamespaceDeletion", true),
     Gate::beta("PLEGOnDemandRelist", true),
     Gate::alpha("PersistentVolumeClaimUnusedSinceTime", false),
     Gate::alpha("PodAndContainerStatsFromCRI", false),
-    Gate::beta("PodCertificateRequest", false),
-    Gate::beta("PodDeletionCost", true),
+    Gate::beta("PodCertificateRequest", false).fixed(),
+    Gate::beta("PodDeletionCost", true).fixed(),
     Gate::alpha("PodLevelResourceManagers", false),
-    Gate::beta("PodLevelResources", true),
+    Gate::beta("PodLevelResources", true).fixed(),
     Gate::locked("PodLifecycleSleepAction", true),
     Gate::locked("PodLifecycleSleepActionAllowZero", true),
-    Gate::alpha("PodLogsQuerySplitStreams", false),
+    Gate::alpha("PodLogsQuerySplitStreams", false).fixed(),
     Gate::locked("PodObservedGenerationTracking", true),
     Gate::beta("PodReadyToStartContainersCondition", true),
     Gate::locked("PodSchedulingReadiness", true),
-    Gate::beta("PodTopologyLabelsAdmission", true),
+    Gate::beta("PodTopologyLabelsAdmission", true).fixed(),
     Gate::alpha("PodsAPI", false),
-    Gate::beta("PortForwardWebsockets", true),
+    Gate::beta("PortForwardWebsockets", true).fixed(),
     Gate::locked("PreferSameTrafficDistribution", true),
     Gate::beta("PreventStaticPodAPIReferences", true),
     Gate::locked("ProcMountType", true),
@@ -276,20 +309,20 @@ const GATES: &[Gate] = &[
     Gate::alpha("ReduceDefaultCrashLoopBackOffDecay", false),
     Gate::locked("RelaxedDNSSearchValidation", true),
     Gate::locked("RelaxedEnvironmentVariableValidation", true),
-    Gate::beta("RelaxedServiceNameValidation", true),
+    Gate::beta("RelaxedServiceNameValidation", true).fixed(),
     Gate::beta("ReloadKubeletClientCAFile", true),
     Gate::beta("ReloadKubeletServerCertificateFile", true),
-    Gate::beta("RemoteRequestHeaderUID", true),
+    Gate::beta("RemoteRequestHeaderUID", true).fixed(),
     Gate::locked("ResilientWatchCacheInitialization", true),
-    Gate::beta("ResourceHealthStatus", true),
-    Gate::beta("ResourceHealthStatusMessage", true),
-    Gate::beta("RestartAllContainersOnContainerExits", true),
+    Gate::beta("ResourceHealthStatus", true).fixed(),
+    Gate::beta("ResourceHealthStatusMessage", true).fixed(),
+    Gate::beta("RestartAllContainersOnContainerExits", true).fixed(),
     Gate::locked("RetryGenerateName", true),
     Gate::beta("RotateKubeletServerCertificate", true),
     Gate::alpha("RuntimeClassInImageCriAPI", false),
     Gate::alpha("RuntimeClassInImageCriApi", false),
     Gate::locked("SELinuxChangePolicy", true),
-    Gate::beta("SELinuxMount", false),
+    Gate::beta("SELinuxMount", false).fixed(),
     Gate::locked("SELinuxMountReadWriteOncePod", true),
     Gate::beta("SchedulerAsyncAPICalls", false),
     Gate::beta("SchedulerAsyncPreemption", true),
@@ -297,13 +330,13 @@ const GATES: &[Gate] = &[
     Gate::locked("SchedulerQueueingHints", true),
     Gate::locked("SeparateCacheWatchRPC", false),
     Gate::locked("SeparateTaintEvictionController", true),
-    Gate::beta("ServiceAccountNodeAudienceRestriction", true),
+    Gate::beta("ServiceAccountNodeAudienceRestriction", true).fixed(),
     Gate::locked("ServiceAccountTokenJTI", true),
     Gate::locked("ServiceAccountTokenNodeBinding", true),
     Gate::locked("ServiceAccountTokenNodeBindingValidation", true),
     Gate::locked("ServiceAccountTokenPodNodeInfo", true),
-    Gate::deprecated("ServiceCIDRStatusFieldWiping", true),
-    Gate::alpha("ShardedListAndWatch", false),
+    Gate::deprecated("ServiceCIDRStatusFieldWiping", true).fixed(),
+    Gate::alpha("ShardedListAndWatch", false).fixed(),
     Gate::locked("SidecarContainers", true),
     Gate::beta("SizeBasedListCostEstimate", true),
     Gate::beta("StaleControllerConsistencyDaemonSet", true),
@@ -313,41 +346,41 @@ const GATES: &[Gate] = &[
     Gate::beta("StatefulSetSemanticRevisionComparison", true),
     Gate::alpha("StorageCapacityScoring", false),
     Gate::deprecated("StorageNamespaceIndex", true),
-    Gate::alpha("StorageVersionAPI", false),
-    Gate::beta("StorageVersionHash", true),
-    Gate::beta("StorageVersionMigrator", false),
+    Gate::alpha("StorageVersionAPI", false).fixed(),
+    Gate::beta("StorageVersionHash", true).fixed(),
+    Gate::beta("StorageVersionMigrator", false).fixed(),
     Gate::locked("StreamingCollectionEncodingToJSON", true),
     Gate::locked("StreamingCollectionEncodingToProtobuf", true),
-    Gate::beta("StrictIPCIDRValidation", true),
+    Gate::beta("StrictIPCIDRValidation", true).fixed(),
     Gate::locked("StructuredAuthenticationConfiguration", true),
     Gate::beta("StructuredAuthenticationConfigurationEgressSelector", true),
     Gate::beta("StructuredAuthenticationConfigurationJWKSMetrics", true),
     Gate::locked("SupplementalGroupsPolicy", true),
     Gate::locked("SystemdWatchdog", true),
-    Gate::alpha("TaintTolerationComparisonOperators", false),
-    Gate::beta("TokenRequestServiceAccountUIDValidation", true),
-    Gate::alpha("TopologyAwareWorkloadScheduling", false),
+    Gate::alpha("TaintTolerationComparisonOperators", false).fixed(),
+    Gate::beta("TokenRequestServiceAccountUIDValidation", true).fixed(),
+    Gate::alpha("TopologyAwareWorkloadScheduling", false).fixed(),
     Gate::alpha("TopologyManagerPolicyAlphaOptions", false),
     Gate::beta("TopologyManagerPolicyBetaOptions", true),
     Gate::locked("TopologyManagerPolicyOptions", true),
-    Gate::beta("TranslateStreamCloseWebsocketRequests", true),
-    Gate::beta("UnauthenticatedHTTP2DOSMitigation", true),
+    Gate::beta("TranslateStreamCloseWebsocketRequests", true).fixed(),
+    Gate::beta("UnauthenticatedHTTP2DOSMitigation", true).consulted(),
     Gate::beta("UnknownVersionInteroperabilityProxy", true),
     Gate::beta("UnlockWhileProcessingFIFO", true),
-    Gate::alpha("UserNamespacesHostNetworkSupport", false),
+    Gate::alpha("UserNamespacesHostNetworkSupport", false).fixed(),
     Gate::locked("UserNamespacesSupport", true),
     Gate::locked("VolumeAttributesClass", true),
-    Gate::alpha("VolumeLimitScaling", false),
+    Gate::alpha("VolumeLimitScaling", false).fixed(),
     Gate::beta("WatchCacheInitializationPostStartHook", true),
-    Gate::beta("WatchList", true),
+    Gate::beta("WatchList", true).fixed(),
     Gate::beta("WatchListClient", true),
     Gate::locked("WinDSR", true),
     Gate::locked("WinOverlay", true),
     Gate::alpha("WindowsCPUAndMemoryAffinity", false),
     Gate::beta("WindowsGracefulNodeShutdown", true),
     Gate::deprecated("WindowsHostNetwork", false),
-    Gate::alpha("WorkloadAwarePreemption", false),
-    Gate::alpha("WorkloadWithJob", false),
+    Gate::alpha("WorkloadAwarePreemption", false).fixed(),
+    Gate::alpha("WorkloadWithJob", false).fixed(),
 ];
 
 #[cfg(test)]
@@ -367,6 +400,54 @@ mod tests {
         assert!(gates.enabled("HPAScaleToZero"));
         assert!(gates.enabled("SidecarContainers"));
         assert!(!gates.enabled("NoSuchGate"));
+    }
+
+    #[test]
+    fn what_is_not_asked_for_cannot_be_changed() {
+        let check = |value: &str| FeatureGates::parse([value]).expect(value).check_effect().map_err(|why| why.to_string());
+        for fine in [
+            "",
+            "WatchList=true,HPAScaleToZero=false",
+            "AllAlpha=false",
+            "KubeletSeparateDiskGC=false",
+            "SchedulerAsyncAPICalls=true",
+            "APIResponseCompression=false,ConstrainedImpersonation=false,AllowParsingUserUIDFromCertAuth=false",
+        ] {
+            assert_eq!(check(fine), Ok(()), "{fine}");
+        }
+        let refused = check("HPAScaleToZero=true,WatchList=false,EventedPLEG=true").expect_err("refused");
+        let want = "--feature-gates: HPAScaleToZero=true,WatchList=false is not supported: \
+                    this server behaves as with the default and knows no other way";
+        assert_eq!(refused, want);
+        for (all, one) in [
+            ("AllAlpha=true", "CBORServingAndStorage=true"),
+            ("AllBeta=true", "PodCertificateRequest=true"),
+            ("AllBeta=false", "WatchList=false"),
+        ] {
+            assert!(check(all).expect_err(all).contains(one), "{all}");
+        }
+    }
+
+    /// The table says of no gate that it is asked for where it is not, and the program asks for none that the table does not know.
+    #[test]
+    fn the_gates_that_are_consulted_are_those_of_the_table() {
+        let mut asked = std::collections::BTreeSet::new();
+        let mut folders = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).expect("a folder") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if !path.ends_with("flags/gates.rs") {
+                    let text = std::fs::read_to_string(&path).unwrap_or_default();
+                    let names = text.split("feature_gates.enabled(\"").skip(1).filter_map(|rest| rest.split('"').next());
+                    asked.extend(names.map(str::to_owned));
+                }
+            }
+        }
+        let consulted: Vec<&str> = GATES.iter().filter(|gate| gate.effect == Effect::Consulted).map(|gate| gate.name).collect();
+        assert_eq!(asked.iter().map(String::as_str).collect::<Vec<_>>(), consulted);
+        assert!(GATES.iter().all(|gate| gate.stage != Stage::Locked || gate.effect == Effect::Elsewhere));
     }
 
     #[test]

@@ -219,7 +219,7 @@ const AUTHORIZATION: &[Flag] = &[
 ];
 
 const APIS: &[Flag] = &[
-    used(Map, "runtime-config", "", "group/version=true|false pairs (and api/all, api/ga, api/beta, api/alpha) of what to serve"),
+    used(List, "runtime-config", "", "what to serve: group/version[/resource]=true|false, and api/all, api/ga, api/beta, api/alpha"),
     refused(Text, "egress-selector-config-file", "", "egress proxies are not implemented"),
 ];
 
