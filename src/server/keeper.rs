@@ -77,11 +77,14 @@ impl Keeper {
         &self.creator
     }
 
-    /// Takes a turn every [`INTERVAL`] until the server stops, then says good-bye.
+    /// Takes a turn every [`INTERVAL`], and when the authorities change, until the server stops, then says good-bye.
     pub async fn run(mut self, shutdown: Shutdown) {
+        let mut told = self.authorities.subscribe();
         for turn in 1_u64.. {
             tokio::select! {
                 () = tokio::time::sleep(INTERVAL) => {}
+                // The sender is this server's own, and stays.
+                Ok(()) = told.changed() => {}
                 () = shutdown.stopped() => break,
             }
             if let Err(status) = self.turn().await {

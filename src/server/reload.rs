@@ -9,18 +9,21 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{self, Digest};
 use jiff::{SignedDuration, Timestamp};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::authentication::Authentication;
 use super::certs::{self, Admin};
-use super::config::Config;
+use super::config::{Config, StorageConfig};
 use super::keeper::Authorities;
-use super::material::{Material, NamedFile, Pair};
+use super::material::{CertError, Material, NamedFile, Pair};
 use super::run::Parts;
 use super::shutdown::Shutdown;
-use super::tls::ServingCertificates;
+use super::tls::{self, ServingCertificates};
+use crate::auth::authn::x509::CaBundle;
 use crate::base::aside::aside;
 use crate::base::clock::Clock;
+use crate::storage::etcd3::Etcd3;
 
 /// How often the files are looked at.
 pub const INTERVAL: Duration = Duration::from_secs(10);
@@ -197,6 +200,43 @@ fn single<E: ToString>(read: &Material, apply: impl Fn(&Material) -> Result<(), 
     Source::new(std::slice::from_ref(read), move |materials| materials.first().map_or(Ok(()), &apply))
 }
 
+/// The files that clients of etcd are made with, read and looked at; none where no etcd is asked over TLS.
+///
+/// # Errors
+/// Files that cannot be read or used.
+pub fn etcd_files(given: &StorageConfig) -> Result<Vec<Material>, CertError> {
+    let overrides = given.etcd_overrides.iter().flat_map(|one| &one.servers);
+    if !given.etcd_servers.iter().chain(overrides).any(|url| url.starts_with("https://")) {
+        return Ok(Vec::new());
+    }
+    let ca = given.etcd_ca.as_ref().map(|path| NamedFile::of_flag("etcd-cafile", path).read()).transpose()?;
+    let pair = given.etcd_client.as_ref().map(|files| Pair::read(files, Some(["etcd-certfile", "etcd-keyfile"]))).transpose()?;
+    let materials: Vec<Material> = ca.into_iter().chain(pair.into_iter().flat_map(|pair| pair.files())).collect();
+    check_etcd_files(&materials)?;
+    Ok(materials)
+}
+
+/// Whether an authority, a certificate with its key, or all three can be used.
+fn check_etcd_files(materials: &[Material]) -> Result<(), CertError> {
+    let (ca, pair) = if materials.len() == 2 { (&[][..], materials) } else { materials.split_at(materials.len().min(1)) };
+    if let Some(ca) = ca.first() {
+        CaBundle::from_pem(&ca.bytes).map_err(|why| ca.file.error(why))?;
+    }
+    Pair::from_materials(pair).map_or(Ok(()), |pair| tls::check_pair(&pair))
+}
+
+/// What makes clients of etcd connect anew when the files change.
+pub fn etcd_source(files: &[Material], etcds: Vec<Arc<Etcd3>>) -> Source {
+    Source::new(files, move |files| {
+        check_etcd_files(files).map_err(|why| why.to_string())?;
+        for etcd in &etcds {
+            // Nothing waits in there: connections come up when they are needed.
+            Handle::current().block_on(etcd.reconnect()).map_err(|why| why.to_string())?;
+        }
+        Ok::<_, String>(())
+    })
+}
+
 /// SIGHUP, which no longer ends the process once this is made.
 pub struct Hangup {
     #[cfg(unix)]
@@ -236,8 +276,8 @@ mod tests {
     use rustls_pki_types::CertificateDer;
     use rustls_pki_types::pem::PemObject;
 
+    use super::super::authentication;
     use super::super::flags::{Command, parse};
-    use super::super::{authentication, tls};
     use super::*;
     use crate::auth::ObjectSource;
     use crate::auth::authn::jwt::Ref;

@@ -20,7 +20,7 @@ use super::health;
 use super::keeper::Keeper;
 use super::limits;
 use super::listener::Listener;
-use super::reload::{Hangup, Reloader};
+use super::reload::{self, Hangup, Reloader};
 use super::shutdown::{Shutdown, Signals};
 use super::tls::{self, TlsError};
 use crate::base::clock::Clock;
@@ -178,7 +178,8 @@ struct Prepared {
 async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepared, RunError> {
     let config = Arc::new(config);
     // The store comes first: it is what a second server on the same directory fails on.
-    let storage = open_storage(&config).await?;
+    let (etcd_files, mut etcds) = (reload::etcd_files(&config.storage)?, Vec::new());
+    let storage = open_storage(&config, &mut etcds).await?;
     let advertise = advertise_address(&config);
     let (clock, hangup) = (Clock::system(), Hangup::listen());
     let identity = Arc::new(certs::prepare(&config, advertise, clock.now())?);
@@ -187,7 +188,7 @@ async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepared, RunErr
     let listener = Listener::bind(&config.serving, tls).map_err(listen)?;
     let address = listener.address()?;
     let place = Place::new(storage, &config.storage);
-    let apart = open_apart(&config.storage).await?;
+    let apart = open_apart(&config.storage, &mut etcds).await?;
     let health = Arc::new(Health::default());
     health::add_basics(&health);
     health::add_storage(&health, &config, &place);
@@ -204,7 +205,8 @@ async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepared, RunErr
         shutdown: shutdown.clone(),
     };
     let (chain, keeper, authentication) = assemble(&parts).await?;
-    let reloader = Reloader::new(&parts, address, &certificates, &authentication, &keeper.authorities(), clock);
+    let mut reloader = Reloader::new(&parts, address, &certificates, &authentication, &keeper.authorities(), clock);
+    reloader.add(reload::etcd_source(&etcd_files, etcds));
     tokio::spawn(reloader.run(hangup, shutdown.clone()));
     tokio::spawn(sweep(chain.api.rendered.clone(), shutdown.clone()));
     if let Some(interval) = config.storage.compaction_interval {
@@ -232,24 +234,24 @@ async fn sweep(rendered: Arc<RenderedCache>, shutdown: Shutdown) {
 }
 
 /// The embedded store, or etcd as soon as it answers.
-async fn open_storage(config: &Config) -> Result<Arc<dyn Storage>, RunError> {
+async fn open_storage(config: &Config, etcds: &mut Vec<Arc<Etcd3>>) -> Result<Arc<dyn Storage>, RunError> {
     if config.storage.etcd_servers.is_empty() {
         return Ok(Completing::over(Arc::new(Embedded::open(&config.data_dir)?), &config.storage.prefix));
     }
-    open_etcd(&config.storage, &config.storage.etcd_servers).await
+    open_etcd(&config.storage, &config.storage.etcd_servers, etcds).await
 }
 
 /// The etcds of single resources.
-async fn open_apart(config: &StorageConfig) -> Result<Apart, RunError> {
+async fn open_apart(config: &StorageConfig, etcds: &mut Vec<Arc<Etcd3>>) -> Result<Apart, RunError> {
     let mut places = Vec::new();
     for servers in Apart::servers(&config.etcd_overrides) {
-        places.push(Place::new(open_etcd(config, &servers).await?, config));
+        places.push(Place::new(open_etcd(config, &servers, etcds).await?, config));
     }
     Ok(Apart::new(&config.etcd_overrides, places))
 }
 
-/// An etcd as soon as it answers.
-async fn open_etcd(given: &StorageConfig, servers: &[String]) -> Result<Arc<dyn Storage>, RunError> {
+/// An etcd as soon as it answers; it is added to `etcds`.
+async fn open_etcd(given: &StorageConfig, servers: &[String], etcds: &mut Vec<Arc<Etcd3>>) -> Result<Arc<dyn Storage>, RunError> {
     let (cert_file, key_file) = given.etcd_client.clone().map(|files| (files.cert, files.key)).unzip();
     let etcd = Etcd3::connect(etcd3::Config {
         endpoints: servers.to_vec(),
@@ -261,6 +263,8 @@ async fn open_etcd(given: &StorageConfig, servers: &[String]) -> Result<Arc<dyn 
         ..etcd3::Config::default()
     })
     .await?;
+    let etcd = Arc::new(etcd);
+    etcds.push(etcd.clone());
     let end = Instant::now() + given.start_timeout;
     while let Err(why) = etcd.healthy().await {
         if Instant::now() > end {
@@ -269,7 +273,7 @@ async fn open_etcd(given: &StorageConfig, servers: &[String]) -> Result<Arc<dyn 
         tracing::warn!("waiting for etcd: {why}");
         tokio::time::sleep(ETCD_PAUSE).await;
     }
-    Ok(Completing::over(Arc::new(etcd), &given.prefix))
+    Ok(Completing::over(etcd, &given.prefix))
 }
 
 /// Has old history forgotten every `interval`.

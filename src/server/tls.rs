@@ -110,6 +110,14 @@ fn certified(pair: &Pair, provider: &CryptoProvider) -> Result<(ServingCert, Arc
     Ok((cert, certified))
 }
 
+/// Whether a certificate and its key can be used, and match.
+///
+/// # Errors
+/// Which of the files is wrong, and why.
+pub fn check_pair(pair: &Pair) -> Result<(), CertError> {
+    certified(pair, &aws_lc_rs::default_provider()).map(drop)
+}
+
 /// The DNS names in a certificate.
 fn names_of(cert: &ServingCert) -> Vec<String> {
     use x509_parser::extensions::GeneralName;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod honesty;
+mod rotation;
 #[path = "../support/mod.rs"]
 mod support;
 

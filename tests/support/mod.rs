@@ -113,6 +113,12 @@ impl TestServer {
         self.process.kill();
     }
 
+    /// SIGHUP: it looks at its certificates, keys and tokens.
+    pub fn hang_up(&self) {
+        let sent = Command::new("kill").arg("-HUP").arg(self.process.child.id().to_string()).status();
+        assert!(sent.is_ok_and(|status| status.success()), "SIGHUP");
+    }
+
     /// SIGTERM: it takes its leave, and must end well.
     pub async fn terminate(&mut self) {
         let sent = Command::new("kill").arg(self.process.child.id().to_string()).status();

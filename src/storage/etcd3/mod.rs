@@ -5,8 +5,10 @@ mod lease;
 mod watch;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use bytes::Bytes;
 use etcd_client::{
@@ -93,11 +95,36 @@ impl Config {
     }
 }
 
-/// The store in etcd.
-pub struct Etcd3 {
-    client: Client,
+/// The clients that share the connections to a cluster.
+struct Clients {
+    all: Client,
     kv: KvClient,
     watch: WatchClient,
+}
+
+impl Clients {
+    async fn open(config: &Config) -> Result<Self> {
+        let mut options = ConnectOptions::new()
+            .with_connect_timeout(config.connect_timeout)
+            .with_keep_alive(KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT)
+            .with_keep_alive_while_idle(true)
+            .with_require_leader(true);
+        if let Some(tls) = config.tls()? {
+            options = options.with_tls(tls);
+        }
+        let all = Client::connect(&config.endpoints, Some(options)).await.map_err(|e| interpret(&e, 0))?;
+        Ok(Self {
+            kv: all.kv_client().max_decoding_message_size(MAX_ANSWER_BYTES),
+            watch: all.watch_client().max_decoding_message_size(MAX_ANSWER_BYTES),
+            all,
+        })
+    }
+}
+
+/// The store in etcd.
+pub struct Etcd3 {
+    config: Config,
+    clients: Arc<ArcSwap<Clients>>,
     leases: Leases,
     /// Counts the requests for progress; every watch follows it.
     asked: tokio::sync::watch::Sender<u64>,
@@ -109,24 +136,28 @@ impl Etcd3 {
     /// A client of the cluster. Connections come up when they are needed, so this fails for bad configuration only;
     /// [`Storage::healthy`] tells whether etcd is there.
     pub async fn connect(config: Config) -> Result<Self> {
-        let mut options = ConnectOptions::new()
-            .with_connect_timeout(config.connect_timeout)
-            .with_keep_alive(KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT)
-            .with_keep_alive_while_idle(true)
-            .with_require_leader(true);
-        if let Some(tls) = config.tls()? {
-            options = options.with_tls(tls);
-        }
-        let client = Client::connect(&config.endpoints, Some(options)).await.map_err(|e| interpret(&e, 0))?;
         Ok(Self {
-            kv: client.kv_client().max_decoding_message_size(MAX_ANSWER_BYTES),
-            watch: client.watch_client().max_decoding_message_size(MAX_ANSWER_BYTES),
-            client,
+            clients: Arc::new(ArcSwap::from_pointee(Clients::open(&config).await?)),
             leases: Leases::new(config.lease_reuse),
             asked: tokio::sync::watch::Sender::new(0),
             request_timeout: config.request_timeout,
             health_timeout: config.health_timeout,
+            config,
         })
+    }
+
+    /// Reads the files of the configuration again. Requests, and watches when they break off, go over new connections from now on; what
+    /// is under way ends on the old ones.
+    ///
+    /// # Errors
+    /// Files that cannot be used; then nothing is changed.
+    pub async fn reconnect(&self) -> Result<()> {
+        self.clients.store(Arc::new(Clients::open(&self.config).await?));
+        Ok(())
+    }
+
+    fn kv(&self) -> KvClient {
+        self.clients.load().kv.clone()
     }
 
     /// One read, repeated while etcd is away.
@@ -136,7 +167,7 @@ impl Etcd3 {
             |_| true,
             asked,
             || {
-                let (mut kv, key, options) = (self.kv.clone(), key.to_vec(), options.clone());
+                let (mut kv, key, options) = (self.kv(), key.to_vec(), options.clone());
                 async move { kv.get(key, Some(options)).await }
             },
         )
@@ -146,7 +177,7 @@ impl Etcd3 {
     /// `change` if `key` is at `expected`, else what stands there.
     async fn conditional(&self, key: &str, expected: Revision, change: impl Fn() -> TxnOp) -> std::result::Result<TxnResponse, Attempt> {
         attempt(self.request_timeout, was_never_sent, || {
-            let mut kv = self.kv.clone();
+            let mut kv = self.kv();
             let txn = etcd_client::Txn::new()
                 .when([Compare::mod_revision(key, CompareOp::Equal, expected)])
                 .and_then([change()])
@@ -161,7 +192,7 @@ impl Etcd3 {
         loop {
             let mut lease = 0;
             if let Some(ttl) = ttl {
-                let mut client = self.client.lease_client();
+                let mut client = self.clients.load().all.lease_client();
                 let granted = timeout(self.request_timeout, self.leases.get(&mut client, ttl)).await.map_err(|_| timed_out())?;
                 lease = granted.map_err(|e| interpret(&e, 0))?;
             }
@@ -348,11 +379,11 @@ impl Storage for Etcd3 {
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
-        Ok(watch::open(self.watch.clone(), prefix, after, true, self.asked.subscribe()).changes())
+        Ok(watch::open(self.clients.clone(), prefix, after, true, self.asked.subscribe()).changes())
     }
 
     async fn follow(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
-        let mut watch = watch::open(self.watch.clone(), prefix, after, false, self.asked.subscribe());
+        let mut watch = watch::open(self.clients.clone(), prefix, after, false, self.asked.subscribe());
         watch.begin().await;
         Ok(watch.changes())
     }
@@ -369,7 +400,7 @@ impl Storage for Etcd3 {
 
     async fn compact(&self, revision: Revision) -> Result<()> {
         let compacted = repeat(COMPACT_TIMEOUT, was_never_sent, revision, || {
-            let mut kv = self.kv.clone();
+            let mut kv = self.kv();
             async move { kv.compact(revision, None).await }
         });
         match compacted.await {
@@ -379,7 +410,7 @@ impl Storage for Etcd3 {
     }
 
     async fn healthy(&self) -> Result<()> {
-        let mut kv = self.kv.clone();
+        let mut kv = self.kv();
         let read = timeout(self.health_timeout, kv.get(HEALTH_KEY, None)).await;
         read.map_err(|_| timed_out())?.map(drop).map_err(|e| interpret(&e, 0))
     }

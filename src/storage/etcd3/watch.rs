@@ -8,8 +8,10 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use etcd_client::{Error, Event, EventType, KeyValue, WatchClient, WatchOptions, WatchResponse};
 use futures::StreamExt;
@@ -17,7 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::error::interpret;
-use super::{range_end, stored_from};
+use super::{Clients, range_end, stored_from};
 use crate::storage::{Result, Revision, StorageError, WatchEvent, WatchStream};
 
 /// How long etcd may take to begin a watch.
@@ -35,9 +37,15 @@ const PROGRESS_ATTEMPTS: u32 = 10;
 
 /// A watch of the keys under `prefix`, from the change after `after` on, `with_previous` values or without. Whenever `asked`
 /// changes, progress is asked for.
-pub fn open(client: WatchClient, prefix: &str, after: Revision, with_previous: bool, asked: watch::Receiver<u64>) -> Watch {
+pub(super) fn open(
+    clients: Arc<ArcSwap<Clients>>,
+    prefix: &str,
+    after: Revision,
+    with_previous: bool,
+    asked: watch::Receiver<u64>,
+) -> Watch {
     Watch {
-        client,
+        clients,
         prefix: prefix.to_owned(),
         after: after.max(0),
         with_previous,
@@ -52,7 +60,7 @@ pub fn open(client: WatchClient, prefix: &str, after: Revision, with_previous: b
 type Batch = Result<Vec<WatchEvent>>;
 
 pub struct Watch {
-    client: WatchClient,
+    clients: Arc<ArcSwap<Clients>>,
     prefix: String,
     /// Everything up to here has been received.
     after: Revision,
@@ -115,7 +123,7 @@ impl Watch {
         let (beginning, begun) = oneshot::channel();
         self.inbox = Some(inbox);
         let receiver = Receiver {
-            client: self.client.clone(),
+            client: self.clients.load().watch.clone(),
             prefix: self.prefix.clone(),
             after: self.after,
             with_previous: self.with_previous,
