@@ -101,13 +101,15 @@ impl Attributes<'_> {
     }
 }
 
-/// Reads other objects for the plugins, as fresh as the store itself.
+/// Reads other objects for the plugins as this server knows them: with every write of its own, and with those of other servers as soon as
+/// its watch has told of them. What is not known is looked for in the store.
 #[async_trait]
 pub trait Objects: Send + Sync {
     /// The object, or `None` where there is none. `namespace` is empty for resources of the cluster.
     async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Arc<Object>>>;
 
-    /// Every object of the namespace, or of the cluster where `namespace` is empty, by key.
+    /// Every object of the namespace, or of the cluster where `namespace` is empty, by key. Stored ones that cannot be read are left out
+    /// and logged.
     async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Arc<Object>>>;
 
     /// Creates an object as the server itself, with no regard to admission.

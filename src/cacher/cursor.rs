@@ -17,6 +17,8 @@ pub enum Ended {
     /// What it should tell next is forgotten: it began too far back or was too slow. It wanted what came after `wanted`;
     /// `oldest` is the revision from which one can still begin.
     Behind { wanted: Revision, oldest: Revision },
+    /// The store was restored to an earlier state: what was told up to `wanted` may never have happened now.
+    WentBack { wanted: Revision },
     /// The cache had to begin anew. A client may go on from where it is, with another cursor.
     Restarted,
 }
@@ -83,7 +85,7 @@ impl Cursor {
         // Bells are rung under the lock.
         let state = self.cacher.state.read();
         if state.generation != self.generation {
-            return Err(Ended::Restarted);
+            return Err(if state.went_back > self.generation { Ended::WentBack { wanted: self.told } } else { Ended::Restarted });
         }
         // What comes before does not concern it.
         self.position = self.position.max(pending);

@@ -12,10 +12,13 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
+use crate::base::backoff::Backoff;
+use crate::base::budget::Budget;
+use crate::base::supervise::{Condition, caught};
 use crate::storage::{ListRequest, Result, Revision, Storage, StorageError, WatchEvent, WatchStream, after};
 
 use super::Cacher;
@@ -30,27 +33,30 @@ const BATCH: usize = 512;
 const FILLS_AT_ONCE: usize = 8;
 /// Objects read at once while a cache is filled.
 const FILL_PAGE: usize = 1000;
-/// The pause before a broken watch or a failed fill is tried again.
+/// The pause before a broken watch or a failed fill is tried again; doubles with each attempt that fails.
 const RETRY: Duration = Duration::from_millis(500);
+/// The longest pause before that.
+const RETRY_MAX: Duration = Duration::from_secs(5);
 
 /// Keeps the caches of one store up to date until it is dropped.
 pub struct Feed {
     reached: Arc<Reached>,
-    cachers: Mutex<BTreeMap<String, Arc<Cacher>>>,
+    wanted: Arc<Wanted>,
     limits: Limits,
-    orders: mpsc::UnboundedSender<Order>,
     task: AbortHandle,
+}
+
+/// The caches that are to be kept up to date, by their prefixes.
+#[derive(Default)]
+struct Wanted {
+    cachers: Mutex<BTreeMap<String, Arc<Cacher>>>,
+    changed: Notify,
 }
 
 impl std::fmt::Debug for Feed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Feed({} cachers)", self.cachers.lock().len())
+        write!(f, "Feed({} cachers)", self.wanted.cachers.lock().len())
     }
-}
-
-enum Order {
-    Add(Arc<Cacher>),
-    Remove(String),
 }
 
 impl Feed {
@@ -61,39 +67,39 @@ impl Feed {
 
     /// [`Feed::start`] with caches that keep so many changes.
     pub fn with_limits(storage: Arc<dyn Storage>, root: &str, limits: Limits) -> Self {
-        let reached = Arc::new(Reached::new(storage.clone()));
-        let (orders, inbox) = mpsc::unbounded_channel();
+        let (reached, wanted) = (Arc::new(Reached::new(storage.clone())), Arc::<Wanted>::default());
         let follower = Follower {
             storage,
             root: root.to_owned(),
             reached: reached.clone(),
-            inbox,
+            wanted: wanted.clone(),
             cachers: BTreeMap::new(),
             fills: FuturesUnordered::new(),
             places: Arc::new(Semaphore::new(FILLS_AT_ONCE)),
+            held: None,
+            following: Condition::new("following the store for the watch cache"),
         };
         let task = tokio::spawn(follower.run()).abort_handle();
-        Self { reached, cachers: Mutex::default(), limits, orders, task }
+        Self { reached, wanted, limits, task }
     }
 
     /// The cache of the keys below `prefix`, which begins to fill if it is new. `index`: what its objects are found by; it
     /// counts where the cache is made.
     pub fn cacher(&self, prefix: &str, index: Option<IndexFn>) -> Arc<Cacher> {
-        let mut cachers = self.cachers.lock();
+        let mut cachers = self.wanted.cachers.lock();
         if let Some(cacher) = cachers.get(prefix) {
             return cacher.clone();
         }
         let cacher = Arc::new(Cacher::new(prefix, index, self.limits, self.reached.clone()));
         cachers.insert(prefix.to_owned(), cacher.clone());
-        // The task lives as long as this.
-        let _ = self.orders.send(Order::Add(cacher.clone()));
+        self.wanted.changed.notify_one();
         cacher
     }
 
     /// Lets go of the cache of the keys below `prefix`: nobody follows it any more.
     pub fn remove(&self, prefix: &str) {
-        if self.cachers.lock().remove(prefix).is_some() {
-            let _ = self.orders.send(Order::Remove(prefix.to_owned()));
+        if self.wanted.cachers.lock().remove(prefix).is_some() {
+            self.wanted.changed.notify_one();
         }
     }
 
@@ -103,9 +109,12 @@ impl Feed {
         self.reached.compacted(revision);
     }
 
-    /// Whether every cache can answer; the error says which cannot and why.
+    /// Whether every cache can answer and is kept up to date; the error says which is not and why.
     pub fn ready(&self) -> std::result::Result<(), String> {
-        let cachers = self.cachers.lock();
+        if self.task.is_finished() {
+            return Err("nobody follows the store any more".to_owned());
+        }
+        let cachers = self.wanted.cachers.lock();
         let troubles: Vec<String> =
             cachers.values().filter_map(|cacher| Some(format!("{}: {}", cacher.prefix(), cacher.ready().err()?))).collect();
         if troubles.is_empty() { Ok(()) } else { Err(troubles.join("; ")) }
@@ -118,86 +127,114 @@ impl Drop for Feed {
     }
 }
 
-/// A cache with what a list found for it.
-type Filled = (Arc<Cacher>, Result<Snapshot>);
+/// A cache with what a list found for it, and the pauses between attempts to fill it.
+type Filled = (Arc<Cacher>, Result<Snapshot>, Backoff);
 
 /// The task behind a [`Feed`].
 struct Follower {
     storage: Arc<dyn Storage>,
     root: String,
     reached: Arc<Reached>,
-    inbox: mpsc::UnboundedReceiver<Order>,
+    wanted: Arc<Wanted>,
+    /// Those of the wanted that are being filled or fed.
     cachers: BTreeMap<String, Arc<Cacher>>,
     fills: FuturesUnordered<BoxFuture<'static, Filled>>,
     places: Arc<Semaphore>,
+    /// What the watch has told behind the last batch.
+    held: Option<Result<WatchEvent>>,
+    following: Condition,
 }
 
 impl Follower {
     async fn run(mut self) {
+        let mut backoff = Backoff::new(RETRY, RETRY_MAX);
         loop {
-            let error = match self.begin().await {
-                Ok(changes) => self.follow(changes).await,
-                Err(error) => error,
-            };
-            tracing::warn!(%error, "the watch cache begins anew");
-            self.fills.clear();
+            // A panic may have left a cache half changed; all of them begin anew.
+            let error = caught("watch-cache", self.serve(&mut backoff)).await.unwrap_or_else(StorageError::Internal);
             let why = error.to_string();
-            self.cachers.values().for_each(|cacher| cacher.restart(Some(&why)));
-            sleep(RETRY).await;
+            self.following.fails(&why);
+            self.fills.clear();
+            self.held = None;
+            let went_back = matches!(error, StorageError::WentBack { .. });
+            self.cachers.values().for_each(|cacher| cacher.restart(Some(&why), went_back));
+            sleep(backoff.pause()).await;
+        }
+    }
+
+    /// Feeds the caches for as long as nothing fails.
+    async fn serve(&mut self, backoff: &mut Backoff) -> StorageError {
+        match self.begin().await {
+            Ok(changes) => {
+                self.following.works();
+                backoff.reset();
+                self.follow(changes).await
+            }
+            Err(error) => error,
         }
     }
 
     /// Opens the watch, then has every cache filled: what changes meanwhile is told by the watch.
     async fn begin(&mut self) -> Result<WatchStream> {
         let now = self.storage.current_revision().await?;
+        if now < self.reached.revision() {
+            tracing::warn!(was = self.reached.revision(), now, "the store has gone back: it was restored, and the watch caches begin anew");
+            self.cachers.values().for_each(|cacher| cacher.restart(None, true));
+            self.reached.go_back(now);
+        }
         let changes = self.storage.follow(&self.root, now).await?;
         self.reached.advance(now);
-        for cacher in self.cachers.values() {
-            self.fills.push(fill(self.storage.clone(), cacher.clone(), self.places.clone(), Duration::ZERO));
-        }
+        self.cachers.clear();
+        self.adopt();
         Ok(changes)
     }
 
     /// Feeds the caches until the watch breaks.
     async fn follow(&mut self, mut changes: WatchStream) -> StorageError {
+        let (wanted, reached) = (self.wanted.clone(), self.reached.clone());
         loop {
             tokio::select! {
-                batch = next_batch(&mut changes) => match batch {
+                batch = next_batch(&mut changes, &mut self.held) => match batch {
                     Ok(batch) => self.tell(batch),
                     Err(error) => return error,
                 },
-                Some(order) = self.inbox.recv() => self.obey(order),
-                Some((cacher, outcome)) = self.fills.next(), if !self.fills.is_empty() => self.filled(cacher, outcome),
+                () = wanted.changed.notified() => self.adopt(),
+                Some((cacher, outcome, backoff)) = self.fills.next(), if !self.fills.is_empty() => self.filled(cacher, outcome, backoff),
+                error = reached.went_back() => return error,
             }
         }
     }
 
-    fn obey(&mut self, order: Order) {
-        match order {
-            Order::Add(cacher) => {
-                self.cachers.insert(cacher.prefix().to_owned(), cacher.clone());
-                self.fills.push(fill(self.storage.clone(), cacher, self.places.clone(), Duration::ZERO));
+    /// Lets go of the caches that nobody wants any more, and has the new ones filled.
+    fn adopt(&mut self) {
+        let wanted = self.wanted.cachers.lock().clone();
+        self.cachers.retain(|prefix, cacher| {
+            let kept = wanted.get(prefix).is_some_and(|wanted| Arc::ptr_eq(wanted, cacher));
+            if !kept {
+                cacher.restart(None, false);
             }
-            Order::Remove(prefix) => {
-                if let Some(cacher) = self.cachers.remove(&prefix) {
-                    cacher.restart(None);
-                }
+            kept
+        });
+        for (prefix, cacher) in wanted {
+            if !self.cachers.contains_key(&prefix) {
+                self.fills.push(fill(self.storage.clone(), cacher.clone(), self.places.clone(), Backoff::new(RETRY, RETRY_MAX), false));
+                self.cachers.insert(prefix, cacher);
             }
         }
     }
 
-    fn filled(&mut self, cacher: Arc<Cacher>, outcome: Result<Snapshot>) {
+    fn filled(&mut self, cacher: Arc<Cacher>, outcome: Result<Snapshot>, backoff: Backoff) {
         if !self.cachers.get(cacher.prefix()).is_some_and(|known| Arc::ptr_eq(known, &cacher)) {
             return;
         }
-        match outcome {
-            Ok(snapshot) => cacher.fill(snapshot),
-            Err(error) => {
-                tracing::warn!(prefix = cacher.prefix(), %error, "a watch cache cannot be filled yet");
-                cacher.troubled(&error.to_string());
-                self.fills.push(fill(self.storage.clone(), cacher, self.places.clone(), RETRY));
-            }
+        let why = match outcome.map(|snapshot| cacher.fill(snapshot)) {
+            Ok(true) => return,
+            Ok(false) => "more has changed meanwhile than is kept".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        if cacher.troubled(&why) {
+            tracing::warn!(prefix = cacher.prefix(), "a watch cache cannot be filled yet: {why}");
         }
+        self.fills.push(fill(self.storage.clone(), cacher, self.places.clone(), backoff, true));
     }
 
     /// Hands each cache its changes, then tells how far that is.
@@ -222,35 +259,52 @@ impl Follower {
     }
 }
 
-/// Waits for the next change and takes what else is there, up to the end of a revision.
-async fn next_batch(changes: &mut WatchStream) -> Result<Vec<WatchEvent>> {
+/// Waits for the next change and takes what else is there, up to the end of a revision. What has been told behind that, an event or an
+/// error, is `held` for the next call. Dropping the future loses nothing.
+async fn next_batch(changes: &mut WatchStream, held: &mut Option<Result<WatchEvent>>) -> Result<Vec<WatchEvent>> {
     let over = || StorageError::Unavailable("the watch of the store ended".into());
-    let mut batch = vec![changes.next().await.ok_or_else(over)??];
+    let first = match held.take() {
+        Some(held) => held,
+        None => changes.next().await.ok_or_else(over)?,
+    };
+    let mut batch = vec![first?];
     // All events of one revision come together: where none is there, none is missing.
-    while let Some(Some(Ok(event))) = changes.next().now_or_never() {
-        let complete = batch.len() >= BATCH && batch.last().is_some_and(|last| last.revision() != event.revision());
-        batch.push(event);
-        if complete {
-            break;
+    while let Some(next) = changes.next().now_or_never() {
+        match next.unwrap_or_else(|| Err(over())) {
+            Ok(event) if batch.len() < BATCH || batch.last().is_some_and(|last| last.revision() == event.revision()) => batch.push(event),
+            behind => {
+                *held = Some(behind);
+                break;
+            }
         }
     }
     Ok(batch)
 }
 
-/// Reads what is below a prefix, a page at a time, all of it as of one revision.
-fn fill(storage: Arc<dyn Storage>, cacher: Arc<Cacher>, places: Arc<Semaphore>, pause: Duration) -> BoxFuture<'static, Filled> {
+/// Reads what is below a prefix, a page at a time, all of it as of one revision. After a failure, not at once.
+fn fill(
+    storage: Arc<dyn Storage>,
+    cacher: Arc<Cacher>,
+    places: Arc<Semaphore>,
+    mut backoff: Backoff,
+    failed: bool,
+) -> BoxFuture<'static, Filled> {
     async move {
-        sleep(pause).await;
+        if failed {
+            sleep(backoff.pause()).await;
+        }
         // Nobody closes it.
         let _place = places.acquire().await;
+        // What was told before is in what is read from here on.
+        cacher.begin_filling();
         let outcome = read(storage.as_ref(), &cacher).await;
-        (cacher, outcome)
+        (cacher, outcome, backoff)
     }
     .boxed()
 }
 
 async fn read(storage: &dyn Storage, cacher: &Cacher) -> Result<Snapshot> {
-    let mut snapshot = cacher.empty();
+    let (mut snapshot, mut budget) = (cacher.empty(), Budget::default());
     let mut request = ListRequest { prefix: cacher.prefix().to_owned(), limit: FILL_PAGE, ..ListRequest::default() };
     loop {
         let page = storage.list(request.clone()).await?;
@@ -259,10 +313,59 @@ async fn read(storage: &dyn Storage, cacher: &Cacher) -> Result<Snapshot> {
         let last = page.items.last().map(|stored| after(&stored.key));
         for stored in page.items {
             snapshot.put(Arc::new(stored));
+            budget.step().await;
         }
         match last.filter(|_| page.more) {
             Some(next) => request.start = next,
             None => return Ok(snapshot),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+
+    use super::*;
+    use crate::storage::Stored;
+
+    fn put(key: usize, revision: Revision) -> Result<WatchEvent> {
+        let current = Stored { key: format!("/{key}"), value: bytes::Bytes::new(), create_revision: 1, mod_revision: revision };
+        Ok(WatchEvent::Put { current, previous: None })
+    }
+
+    fn gone() -> StorageError {
+        StorageError::Unavailable("gone".into())
+    }
+
+    /// The lengths and last revisions of the batches that a watch comes in, and the error behind them.
+    async fn batches(events: Vec<Result<WatchEvent>>) -> (Vec<(usize, Revision)>, StorageError) {
+        let (mut changes, mut held, mut batches) = (stream::iter(events).boxed(), None, Vec::new());
+        loop {
+            match next_batch(&mut changes, &mut held).await {
+                Ok(batch) => {
+                    let last = batch.last().expect("no batch is empty").revision();
+                    assert!(held.as_ref().is_none_or(|held| held.as_ref().is_ok_and(|held| held.revision() > last) || held.is_err()));
+                    batches.push((batch.len(), last));
+                }
+                Err(error) => return (batches, error),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_batch_ends_with_a_revision_and_never_within_one() {
+        // Many keys of one lease expire at one revision.
+        let expired = |revision, count| (0..count).map(move |key| put(key, revision));
+        let events = expired(7, BATCH + 100).chain(expired(8, 1000)).chain(expired(9, 3)).chain([Err(gone())]).collect();
+        assert_eq!(batches(events).await, (vec![(BATCH + 100, 7), (1000, 8), (3, 9)], gone()));
+        let events = expired(7, 300).chain(expired(8, 300)).chain(expired(9, 300)).collect();
+        let over = StorageError::Unavailable("the watch of the store ended".into());
+        assert_eq!(batches(events).await, (vec![(600, 8), (300, 9)], over), "a full batch ends with its revision");
+    }
+
+    #[tokio::test]
+    async fn an_error_behind_events_is_told_after_them() {
+        assert_eq!(batches(vec![put(1, 5), put(2, 6), Err(gone())]).await, (vec![(2, 6)], gone()));
     }
 }

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::{Notify, OnceCell, watch};
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
-use crate::storage::{Result, Revision, Storage};
+use crate::storage::{Result, Revision, Storage, StorageError};
 
 /// How long a reader waits for a revision to come (apiserver `storage/cacher`: `blockTimeout`).
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -31,6 +31,8 @@ pub struct Reached {
     next: Mutex<Round>,
     /// Held by the round that is under way.
     running: tokio::sync::Mutex<()>,
+    /// Rung when the store has said that it is not as far as it was.
+    back: Notify,
 }
 
 impl Reached {
@@ -41,6 +43,7 @@ impl Reached {
             oldest: AtomicI64::new(0),
             next: Mutex::default(),
             running: tokio::sync::Mutex::default(),
+            back: Notify::new(),
         }
     }
 
@@ -57,7 +60,24 @@ impl Reached {
         self.oldest.fetch_max(revision, Ordering::AcqRel);
     }
 
-    /// Everything up to here has been told. Never goes back.
+    /// Begins anew at a revision before those that were told: the store was restored.
+    pub fn go_back(&self, revision: Revision) {
+        self.oldest.store(0, Ordering::Release);
+        self.revision.send_replace(revision);
+    }
+
+    /// Waits until a reader has heard that the store is not as far as it was.
+    pub async fn went_back(&self) -> StorageError {
+        self.back.notified().await;
+        StorageError::WentBack { was: self.revision() }
+    }
+
+    /// Whether a cache that is as far as the store says is true: the store tells reliably how far its watches are.
+    pub fn is_reliable(&self) -> bool {
+        self.storage.tells_progress()
+    }
+
+    /// Everything up to here has been told. Goes back with [`Reached::go_back`] only.
     pub fn advance(&self, revision: Revision) {
         self.revision.send_if_modified(|reached| {
             let further = revision > *reached;
@@ -67,6 +87,9 @@ impl Reached {
     }
 
     /// The store's revision, asked after the call began. All who come while one round trip is under way share the next.
+    ///
+    /// # Errors
+    /// The store's; [`StorageError::WentBack`] where it is not as far as it was.
     pub async fn latest(&self) -> Result<Revision> {
         let round = self.next.lock().clone();
         let asked = round.get_or_try_init(|| async {
@@ -80,7 +103,13 @@ impl Reached {
                     *next = Round::default();
                 }
             }
-            self.storage.current_revision().await
+            let was = self.revision();
+            let now = self.storage.current_revision().await?;
+            if now < was && was <= self.revision() {
+                self.back.notify_one();
+                return Err(StorageError::WentBack { was });
+            }
+            Ok(now)
         });
         asked.await.copied()
     }

@@ -24,8 +24,8 @@ impl Term {
     }
 }
 
-/// Lists the terms of an object.
-pub type IndexFn = Arc<dyn Fn(&Stored, &mut Vec<Term>) + Send + Sync>;
+/// Lists the terms of an object. Whether it can be read at all, as far as can be told without decoding it.
+pub type IndexFn = Arc<dyn Fn(&Stored, &mut Vec<Term>) -> bool + Send + Sync>;
 
 /// An object under one of its terms; in order of the term, then of the object's key.
 #[derive(Clone)]
@@ -67,11 +67,13 @@ impl Ord for Entry {
 pub(super) struct Index {
     terms_of: Option<IndexFn>,
     entries: OrdSet<Entry>,
+    /// The keys of the objects that cannot be read: hardly ever any.
+    unreadable: OrdSet<Arc<str>>,
 }
 
 impl Index {
     pub fn new(terms_of: Option<IndexFn>) -> Self {
-        Self { terms_of, entries: OrdSet::new() }
+        Self { terms_of, ..Self::default() }
     }
 
     /// An empty one that reads the same terms.
@@ -79,25 +81,35 @@ impl Index {
         Self::new(self.terms_of.clone())
     }
 
-    /// The terms of an object; none without an index.
-    fn terms(&self, stored: &Stored) -> Vec<Term> {
+    /// The terms of an object, none without an index, and whether it can be read.
+    fn terms(&self, stored: &Stored) -> (Vec<Term>, bool) {
         let mut terms = Vec::new();
-        if let Some(terms_of) = &self.terms_of {
-            terms_of(stored, &mut terms);
-        }
-        terms
+        let readable = self.terms_of.as_ref().is_none_or(|terms_of| terms_of(stored, &mut terms));
+        (terms, readable)
+    }
+
+    /// The first key below `prefix` of an object that cannot be read.
+    pub fn unreadable(&self, prefix: &str) -> Option<&str> {
+        let first = self.unreadable.range::<_, str>((Bound::Included(prefix), Bound::Unbounded)).next()?;
+        first.starts_with(prefix).then_some(first)
     }
 
     /// Replaces an object (or nothing) by another (or nothing) with the same key. Gives the terms of either.
     pub fn replace(&mut self, previous: Option<&Arc<Stored>>, current: Option<&Arc<Stored>>) -> Vec<Term> {
-        let mut terms = current.map(|current| self.terms(current)).unwrap_or_default();
+        let (mut terms, readable) = current.map_or_else(|| (Vec::new(), true), |current| self.terms(current));
+        if let Some(previous) = previous.filter(|_| !self.unreadable.is_empty()) {
+            self.unreadable.remove::<str>(&previous.key);
+        }
         if let Some(current) = current {
+            if !readable {
+                self.unreadable.insert(current.key.as_str().into());
+            }
             for &term in &terms {
                 self.entries.insert(Entry { term, stored: current.clone() });
             }
         }
         if let Some(previous) = previous {
-            let mut gone = self.terms(previous);
+            let (mut gone, _) = self.terms(previous);
             gone.retain(|term| !terms.contains(term));
             for &term in &gone {
                 self.entries.remove(&Entry { term, stored: previous.clone() });
@@ -148,6 +160,7 @@ mod tests {
     fn letters() -> Index {
         Index::new(Some(Arc::new(|stored: &Stored, terms: &mut Vec<Term>| {
             terms.extend(stored.key.rsplit('/').next().unwrap_or_default().chars().map(letter));
+            !stored.key.ends_with('!')
         })))
     }
 
@@ -173,6 +186,17 @@ mod tests {
         assert_eq!(index.rarest(&[letter('a'), letter('b'), letter('c')], ""), Some(letter('c')));
         assert_eq!(index.rarest(&[letter('a'), letter('b')], "/b/"), Some(letter('b')));
         assert_eq!(index.rarest(&[], ""), None);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_known_until_it_goes() {
+        let mut index = letters();
+        for key in ["/a/a", "/a/b!", "/b/c!"] {
+            index.replace(None, Some(&stored(key, 1)));
+        }
+        assert_eq!((index.unreadable(""), index.unreadable("/b/"), index.unreadable("/c/")), (Some("/a/b!"), Some("/b/c!"), None));
+        index.replace(Some(&stored("/a/b!", 1)), None);
+        assert_eq!((index.unreadable("/a/"), index.unreadable("")), (None, Some("/b/c!")));
     }
 
     #[test]

@@ -15,12 +15,13 @@ mod index;
 mod ring;
 mod snapshot;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
+use crate::base::budget::Budget;
 use crate::storage::{Revision, WatchEvent};
 
 pub use cursor::{Cursor, Ended, Interest};
@@ -35,6 +36,9 @@ use ring::Ring;
 
 /// Snapshots that are kept for the next page of a list, at most.
 const PAGED_SNAPSHOTS: usize = 16;
+/// Changes, and bytes of their values, that wait at most for a cache to be filled. Beyond that it has to be read again.
+const FILLING_CHANGES: usize = 100_000;
+const FILLING_BYTES: usize = 64 << 20;
 
 /// The cache of one resource: the keys below one prefix.
 pub struct Cacher {
@@ -56,16 +60,44 @@ struct State {
     floor: Revision,
     /// Counts how often the cache began anew.
     generation: u64,
+    /// Which of these times was the last that the store was restored to an earlier state.
+    went_back: u64,
     bells: Bells,
 }
 
 enum Phase {
     /// Not filled yet; changes wait until it is. Why it takes so long, if something is wrong.
     Filling {
-        changes: Vec<WatchEvent>,
+        waiting: Waiting,
         trouble: Option<String>,
     },
     Ready,
+}
+
+/// The changes since a list was asked for.
+#[derive(Default)]
+struct Waiting {
+    changes: Vec<WatchEvent>,
+    bytes: usize,
+    /// There were more than are kept.
+    overflown: bool,
+}
+
+impl Waiting {
+    fn extend(&mut self, events: Vec<WatchEvent>) {
+        let size = |event: &WatchEvent| match event {
+            WatchEvent::Put { current, .. } => current.key.len() + current.value.len(),
+            WatchEvent::Delete { key, .. } => key.len(),
+            WatchEvent::Progress(_) => 0,
+        };
+        self.bytes += events.iter().map(size).sum::<usize>();
+        self.overflown |= self.bytes > FILLING_BYTES || self.changes.len() + events.len() > FILLING_CHANGES;
+        if self.overflown {
+            (self.changes, self.bytes) = (Vec::new(), 0);
+        } else {
+            self.changes.extend(events);
+        }
+    }
 }
 
 impl std::fmt::Debug for Cacher {
@@ -77,11 +109,12 @@ impl std::fmt::Debug for Cacher {
 impl Cacher {
     fn new(prefix: &str, index: Option<IndexFn>, limits: Limits, reached: Arc<Reached>) -> Self {
         let state = State {
-            phase: Phase::Filling { changes: Vec::new(), trouble: None },
+            phase: Phase::Filling { waiting: Waiting::default(), trouble: None },
             snapshot: Snapshot::new(index),
             ring: Ring::new(limits),
             floor: 0,
             generation: 0,
+            went_back: 0,
             bells: Bells::default(),
         };
         Self { prefix: prefix.to_owned(), state: RwLock::new(state), paged: Mutex::default(), reached, written: AtomicI64::new(0) }
@@ -112,9 +145,9 @@ impl Cacher {
     }
 
     /// Everything as it is now: every write that was acknowledged before the call is in it. `None` where the cache cannot tell:
-    /// it is not filled, or the store does not say in time how far it is.
+    /// it is not filled, or the store does not say in time (or not reliably) how far it is.
     pub async fn latest(&self) -> Option<Snapshot> {
-        self.ready().ok()?;
+        self.ready().ok().filter(|()| self.reached.is_reliable())?;
         let revision = self.reached.latest().await.ok()?;
         self.reached.wait_for(revision).await.then(|| self.any())?
     }
@@ -143,8 +176,9 @@ impl Cacher {
         }
     }
 
-    /// The state at exactly `revision`. `None` where that is before what the cache remembers, or has not come yet.
-    pub fn at(&self, revision: Revision) -> Option<Snapshot> {
+    /// The state at exactly `revision`. `None` where that is before what the cache remembers, or has not come yet. It takes as long as
+    /// there are objects that have changed since, and others run meanwhile.
+    pub async fn at(&self, revision: Revision) -> Option<Snapshot> {
         if revision < self.reached.oldest() {
             return None;
         }
@@ -160,7 +194,14 @@ impl Cacher {
             let changes: Vec<Arc<Change>> = state.ring.from(state.ring.position_after(revision)?).cloned().collect();
             (state.snapshot.clone(), changes)
         };
-        changes.iter().rev().for_each(|change| snapshot.undo(change));
+        // What the first change of an object found is what stood then.
+        let (mut seen, mut budget) = (HashSet::new(), Budget::default());
+        for change in &changes {
+            if seen.insert(change.key()) {
+                snapshot.undo(change);
+            }
+            budget.step().await;
+        }
         snapshot.revision = revision;
         Some(snapshot)
     }
@@ -203,7 +244,7 @@ impl Cacher {
         let mut rung = Rung::default();
         let mut state = self.state.write();
         match &mut state.phase {
-            Phase::Filling { changes, .. } => changes.extend(events),
+            Phase::Filling { waiting, .. } => waiting.extend(events),
             Phase::Ready => {
                 let first = state.ring.end();
                 events.into_iter().for_each(|event| state.apply(event, &mut rung));
@@ -216,19 +257,29 @@ impl Cacher {
         rung.ring();
     }
 
-    /// Begins with the objects of a list.
-    fn fill(&self, filled: Snapshot) {
+    /// A list is about to be asked for: it will have everything that was told before.
+    fn begin_filling(&self) {
+        if let Phase::Filling { waiting, .. } = &mut self.state.write().phase {
+            *waiting = Waiting::default();
+        }
+    }
+
+    /// Begins with the objects of a list. Not where changes since are missing: then it has to be read again.
+    fn fill(&self, filled: Snapshot) -> bool {
         let mut state = self.state.write();
         let state = &mut *state;
-        let waiting = match std::mem::replace(&mut state.phase, Phase::Ready) {
-            Phase::Filling { changes, .. } => changes,
+        let waiting = match &mut state.phase {
+            Phase::Filling { waiting, .. } if waiting.overflown => return false,
+            Phase::Filling { waiting, .. } => std::mem::take(&mut waiting.changes),
             Phase::Ready => Vec::new(),
         };
+        state.phase = Phase::Ready;
         state.ring.restart(filled.revision);
         state.floor = filled.revision;
         state.snapshot = filled;
         // Nobody follows what is not filled.
         waiting.into_iter().for_each(|event| state.apply(event, &mut Rung::default()));
+        true
     }
 
     /// An empty state that is indexed as this one is.
@@ -236,17 +287,23 @@ impl Cacher {
         self.state.read().snapshot.emptied()
     }
 
-    /// Says why it is not filled yet.
-    fn troubled(&self, why: &str) {
-        if let Phase::Filling { trouble, .. } = &mut self.state.write().phase {
-            *trouble = Some(why.to_owned());
-        }
+    /// Says why it is not filled yet. Whether that is news.
+    fn troubled(&self, why: &str) -> bool {
+        let mut state = self.state.write();
+        let Phase::Filling { trouble, .. } = &mut state.phase else { return false };
+        let news = trouble.as_deref() != Some(why);
+        *trouble = Some(why.to_owned());
+        news
     }
 
-    /// Forgets everything and ends all who follow.
-    fn restart(&self, why: Option<&str>) {
+    /// Forgets everything and ends all who follow. `went_back`: the store was restored to an earlier state.
+    fn restart(&self, why: Option<&str>, went_back: bool) {
         let mut state = self.state.write();
-        state.phase = Phase::Filling { changes: Vec::new(), trouble: why.map(str::to_owned) };
+        state.phase = Phase::Filling { waiting: Waiting::default(), trouble: why.map(str::to_owned) };
+        if went_back {
+            state.went_back = state.generation + 1;
+            self.written.store(0, Ordering::Release);
+        }
         state.snapshot = state.snapshot.emptied();
         state.ring.restart(0);
         state.generation += 1;

@@ -90,6 +90,11 @@ impl Snapshot {
         self.index.range(term, prefix, start)
     }
 
+    /// The first key below `prefix` of an object that cannot be read, as far as the index can tell.
+    pub fn unreadable(&self, prefix: &str) -> Option<&str> {
+        self.index.unreadable(prefix)
+    }
+
     /// That of the terms which the fewest objects below `prefix` have.
     pub fn rarest(&self, terms: &[Term], prefix: &str) -> Option<Term> {
         self.index.rarest(terms, prefix)
@@ -109,11 +114,11 @@ impl Snapshot {
         Some((removed, terms))
     }
 
-    /// Takes a change back.
+    /// Brings an object back to what it was before a change.
     pub(super) fn undo(&mut self, change: &Change) {
         match &change.previous {
             Some(previous) => drop(self.put(previous.clone())),
-            None => drop(change.current.as_ref().and_then(|current| self.remove(&current.key))),
+            None => drop(self.remove(change.key())),
         }
     }
 }

@@ -4,14 +4,14 @@
 //! What this server writes itself it knows at once; what others write, by a watch. A request for a resource that is not
 //! known looks in storage first ([`Extensions::resolve`]), so that no server denies what another has established.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::meta::Value;
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::Notify;
 
 use super::approval;
 use super::definition::{CLEANUP, Condition, Definition, ESTABLISHED, NAMES_ACCEPTED, Names, TERMINATING, is_true};
@@ -20,7 +20,9 @@ use super::naming::{self, Taken};
 use super::structural;
 use super::validate_conversion::holds_certificates;
 use crate::auth::{MASTERS, User};
+use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
+use crate::base::supervise::caught;
 use crate::meta::options::{DeleteOptions, ListOptions};
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Path, Status, time};
@@ -30,8 +32,12 @@ use crate::storage::Revision;
 
 /// The field manager of the conditions.
 const MANAGER: &str = "kube-apiserver";
-/// How long to wait before a definition that could not be seen to is looked at again.
+/// How long to wait before a definition that could not be seen to is looked at again; doubles with each failure.
 const RETRY: Duration = Duration::from_millis(500);
+/// The longest wait before that.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+/// Definitions that are gone and still known, so that older news of them are told from newer ones. The oldest are forgotten.
+const GONE_DEFINITIONS: usize = 256;
 /// How often to look whether the objects of a definition are gone.
 const CLEANUP_POLL: Duration = Duration::from_secs(5);
 /// How often at most before that begins anew.
@@ -55,7 +61,9 @@ pub struct Extensions {
     known: Mutex<HashMap<String, Known>>,
     /// Definitions whose objects are being deleted.
     cleaning: Mutex<HashSet<String>>,
-    queue: UnboundedSender<String>,
+    /// The names of definitions that went, the oldest first.
+    gone: Mutex<VecDeque<String>>,
+    queue: Queue,
     user: User,
 }
 
@@ -68,6 +76,37 @@ struct Known {
     resources: Vec<Gvr>,
 }
 
+/// The names of definitions that are to be seen to, each once: there are never more than definitions.
+#[derive(Default)]
+struct Queue {
+    names: Mutex<(VecDeque<String>, HashSet<String>)>,
+    added: Notify,
+}
+
+impl Queue {
+    fn push(&self, name: String) {
+        let mut names = self.names.lock();
+        if names.1.insert(name.clone()) {
+            names.0.push_back(name);
+            self.added.notify_one();
+        }
+    }
+
+    /// Takes the first name; waits where there is none.
+    async fn pop(&self) -> String {
+        loop {
+            {
+                let mut names = self.names.lock();
+                if let Some(name) = names.0.pop_front() {
+                    names.1.remove(&name);
+                    return name;
+                }
+            }
+            self.added.notified().await;
+        }
+    }
+}
+
 impl std::fmt::Debug for Extensions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Extensions({} definitions)", self.known.lock().len())
@@ -77,11 +116,19 @@ impl std::fmt::Debug for Extensions {
 impl Extensions {
     /// `definitions` is the store of the CustomResourceDefinitions.
     pub fn new(registry: Arc<Registry>, definitions: Arc<Store>, stores: Box<dyn CustomStores>, clock: Clock) -> Arc<Self> {
-        let (queue, names) = unbounded_channel();
         let user = User { name: "system:apiserver".to_owned(), groups: vec![MASTERS.to_owned()], ..User::default() };
-        let extensions =
-            Arc::new(Self { registry, definitions, stores, clock, known: Mutex::default(), cleaning: Mutex::default(), queue, user });
-        tokio::spawn(extensions.clone().work(names));
+        let extensions = Arc::new(Self {
+            registry,
+            definitions,
+            stores,
+            clock,
+            known: Mutex::default(),
+            cleaning: Mutex::default(),
+            gone: Mutex::default(),
+            queue: Queue::default(),
+            user,
+        });
+        tokio::spawn(extensions.clone().work());
         extensions
     }
 
@@ -102,14 +149,12 @@ impl Extensions {
         self.enqueue(name);
     }
 
-    /// Takes note of the end of a definition.
+    /// Takes note of the end of a definition. Without a uid, of whichever has the name.
     pub fn forget(&self, object: &Object) {
         let name = object.name();
         let mut known = self.known.lock();
         let Some(before) = known.get_mut(name) else { return };
-        if before.object.as_ref().is_none_or(|one| one.uid() != object.uid()) {
-            return;
-        }
+        let Some(last) = before.object.as_ref().filter(|one| object.uid().is_empty() || one.uid() == object.uid()).cloned() else { return };
         before.revision = before.revision.max(object.resource_version().parse().unwrap_or(0));
         before.object = None;
         let resources = std::mem::take(&mut before.resources);
@@ -117,8 +162,17 @@ impl Extensions {
             self.stores.close(&store);
         }
         self.registry.replace_custom(&resources, Vec::new());
+        let mut gone = self.gone.lock();
+        gone.push_back(name.to_owned());
+        if gone.len() > GONE_DEFINITIONS
+            && let Some(oldest) = gone.pop_front()
+            && known.get(&oldest).is_some_and(|one| one.object.is_none())
+        {
+            known.remove(&oldest);
+        }
+        drop(gone);
         drop(known);
-        self.enqueue_group(object.str_at("/spec/group"), name);
+        self.enqueue_group(last.str_at("/spec/group"), name);
     }
 
     /// Takes note of all definitions that there are.
@@ -154,8 +208,7 @@ impl Extensions {
     }
 
     fn enqueue(&self, name: String) {
-        // The worker lives as long as the program.
-        let _ = self.queue.send(name);
+        self.queue.push(name);
     }
 
     /// Has the other definitions of a group looked at again: a name may have become free.
@@ -166,16 +219,20 @@ impl Extensions {
         same_group.for_each(|(name, _)| self.enqueue(name.clone()));
     }
 
-    async fn work(self: Arc<Self>, mut names: UnboundedReceiver<String>) {
-        while let Some(name) = names.recv().await {
-            let Err(why) = self.sync(&name).await else { continue };
-            if matches!(why.code, 404 | 409) {
+    async fn work(self: Arc<Self>) {
+        let mut failing: HashMap<String, Backoff> = HashMap::new();
+        loop {
+            let name = self.queue.pop().await;
+            let outcome = caught("custom-resource-definitions", self.sync(&name)).await.map_err(Status::internal).flatten();
+            let Some(why) = outcome.err().filter(|why| !matches!(why.code, 404 | 409)) else {
+                failing.remove(&name);
                 continue;
-            }
+            };
             tracing::warn!(name, reason = why.message, "cannot see to a CustomResourceDefinition");
+            let pause = failing.entry(name.clone()).or_insert(Backoff::new(RETRY, RETRY_MAX)).pause();
             let this = self.clone();
             tokio::spawn(async move {
-                tokio::time::sleep(RETRY).await;
+                tokio::time::sleep(pause).await;
                 this.enqueue(name);
             });
         }
@@ -247,7 +304,7 @@ impl Extensions {
     /// Deletes the objects of a definition and then lets it go.
     async fn finalize(self: Arc<Self>, object: Object) {
         let name = object.name().to_owned();
-        let outcome = self.clean_up(&object).await;
+        let outcome = caught("custom-resource-definitions", self.clean_up(&object)).await.map_err(Status::internal).flatten();
         self.cleaning.lock().remove(&name);
         if let Err(why) = outcome
             && !matches!(why.code, 404 | 409)

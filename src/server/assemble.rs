@@ -8,9 +8,10 @@ use super::chain::{Chain, Goaway};
 use super::config::{AuthorizationMode, Config};
 use super::creator::RegistryCreator;
 use super::documents::Discovery;
+use super::health;
 use super::impersonation::Impersonation;
 use super::in_flight::InFlight;
-use super::informer::{self, Follower};
+use super::informer::{Follower, Informers};
 use super::keeper::Keeper;
 use super::master_leases::MasterLeases;
 use super::material::Material;
@@ -59,9 +60,11 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper, Authentication), 
     let objects = Arc::new(RegistryObjects(registry.clone()));
     let keeper = keeper(parts, &registry, &clock).await.map_err(AssembleError::Bootstrap)?;
     let rbac = Arc::new(RbacStore::default());
-    follow_rbac(&registry, &rbac).await.map_err(AssembleError::Bootstrap)?;
-    let extensions = extensions(parts, &registry, &clock, &hooks).await.map_err(AssembleError::Bootstrap)?;
-    let authorizer = authorizer(config, &registry, &rbac).await.map_err(AssembleError::Bootstrap)?;
+    let informers = Informers::default();
+    follow_rbac(&registry, &rbac, &informers).await.map_err(AssembleError::Bootstrap)?;
+    let extensions = extensions(parts, &registry, &clock, &hooks, &informers).await.map_err(AssembleError::Bootstrap)?;
+    let authorizer = authorizer(config, &registry, &rbac, &informers).await.map_err(AssembleError::Bootstrap)?;
+    health::add_informers(&parts.health, &informers);
     let authentication = authentication::build(parts, objects.clone(), &clock)?;
     let settings = Settings {
         not_ready_toleration_seconds: config.admission.not_ready_toleration_seconds,
@@ -265,13 +268,18 @@ fn paths() -> Vec<String> {
     fixed.into_iter().map(str::to_owned).collect()
 }
 
-async fn authorizer(config: &Config, registry: &Registry, rbac: &Arc<RbacStore>) -> Result<Arc<dyn Authorizer>, Status> {
+async fn authorizer(
+    config: &Config,
+    registry: &Registry,
+    rbac: &Arc<RbacStore>,
+    informers: &Informers,
+) -> Result<Arc<dyn Authorizer>, Status> {
     let mut chain: Vec<Arc<dyn Authorizer>> = vec![Arc::new(authz::PrivilegedGroup)];
     for mode in &config.authorization {
         match mode {
             AuthorizationMode::Node => {
                 let graph = Arc::new(NodeGraph::default());
-                follow_nodes(registry, &graph).await?;
+                follow_nodes(registry, &graph, informers).await?;
                 chain.push(Arc::new(NodeAuthorizer::new(graph, bootstrap::node_rules())));
             }
             AuthorizationMode::Rbac => chain.push(rbac.clone()),
@@ -286,12 +294,12 @@ async fn authorizer(config: &Config, registry: &Registry, rbac: &Arc<RbacStore>)
 const NODE_GRAPH: [(&str, &str); 4] =
     [("", "pods"), ("", "persistentvolumes"), ("storage.k8s.io", "volumeattachments"), ("resource.k8s.io", "resourceslices")];
 
-async fn follow_nodes(registry: &Registry, graph: &Arc<NodeGraph>) -> Result<(), Status> {
+async fn follow_nodes(registry: &Registry, graph: &Arc<NodeGraph>, informers: &Informers) -> Result<(), Status> {
     for (group, resource) in NODE_GRAPH {
         let gvr = Gvr::new(group, "v1", resource);
         let store = registry.get(&gvr).ok_or_else(|| Status::internal(format!("{resource} are not served")))?;
         let kind = store.resource.gvk.kind.clone();
-        informer::follow(store, Arc::new(NodeFollower { graph: graph.clone(), kind })).await?;
+        informers.follow(store, Arc::new(NodeFollower { graph: graph.clone(), kind })).await?;
     }
     Ok(())
 }
@@ -325,13 +333,19 @@ impl Follower for NodeFollower {
 }
 
 /// Serves the custom resources whose definitions there are, and follows what becomes of them.
-async fn extensions(parts: &Parts, registry: &Arc<Registry>, clock: &Clock, hooks: &DefinitionHooks) -> Result<Arc<Extensions>, Status> {
+async fn extensions(
+    parts: &Parts,
+    registry: &Arc<Registry>,
+    clock: &Clock,
+    hooks: &DefinitionHooks,
+    informers: &Informers,
+) -> Result<Arc<Extensions>, Status> {
     let gvr = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
     let definitions = registry.get(&gvr).ok_or_else(|| Status::internal("definitions are not served"))?;
     let stores = Box::new(Stores { parts: parts.clone(), clock: clock.clone(), trees: Trees::default() });
     let extensions = Extensions::new(registry.clone(), definitions.clone(), stores, clock.clone());
     hooks.tell(extensions.clone());
-    informer::follow(definitions, Arc::new(DefinitionFollower(extensions.clone()))).await?;
+    informers.follow(definitions, Arc::new(DefinitionFollower(extensions.clone()))).await?;
     Ok(extensions)
 }
 
@@ -352,12 +366,12 @@ impl Follower for DefinitionFollower {
     }
 }
 
-async fn follow_rbac(registry: &Registry, rbac: &Arc<RbacStore>) -> Result<(), Status> {
+async fn follow_rbac(registry: &Registry, rbac: &Arc<RbacStore>, informers: &Informers) -> Result<(), Status> {
     for resource in RBAC {
         let gvr = Gvr::new("rbac.authorization.k8s.io", "v1", resource);
         let store = registry.get(&gvr).ok_or_else(|| Status::internal(format!("{resource} are not served")))?;
         let kind = store.resource.gvk.kind.clone();
-        informer::follow(store, Arc::new(RbacFollower { rbac: rbac.clone(), kind })).await?;
+        informers.follow(store, Arc::new(RbacFollower { rbac: rbac.clone(), kind })).await?;
     }
     Ok(())
 }

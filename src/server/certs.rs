@@ -1,6 +1,5 @@
 //! Certificates and keys: read from the files that the flags name, made in the data directory where they name none.
 
-use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
@@ -14,8 +13,10 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
 use super::config::{CertFiles, Config, RequestHeader};
+use super::data_dir;
 pub use super::material::{CertError, Material, NamedFile, Pair, ServingCert};
 use crate::auth::MASTERS;
+use crate::base::files::write_whole;
 
 /// How many years self-made authorities and certificates last.
 const CA_YEARS: i16 = 10;
@@ -105,7 +106,7 @@ impl Admin {
 /// # Errors
 /// Files that cannot be read, written or understood.
 pub fn prepare(config: &Config, advertise: IpAddr, now: Timestamp) -> Result<Identity, CertError> {
-    let pki = config.data_dir.join("pki");
+    let pki = config.data_dir.join(data_dir::PKI);
     let own_client_ca = config.authentication.client_ca.is_none();
     let (serving, serving_ca) = serving(config, &pki, advertise, now)?;
     let client_ca = match &config.authentication.client_ca {
@@ -129,7 +130,7 @@ pub fn prepare(config: &Config, advertise: IpAddr, now: Timestamp) -> Result<Ide
 /// # Errors
 /// Files that cannot be read or written.
 pub fn renew(config: &Config, advertise: IpAddr, now: Timestamp) -> Result<Option<Admin>, CertError> {
-    let pki = config.data_dir.join("pki");
+    let pki = config.data_dir.join(data_dir::PKI);
     let own_client_ca = config.authentication.client_ca.is_none();
     let serving_ca = match (&config.serving.tls, own_client_ca) {
         (Some(_), false) => return Ok(None),
@@ -217,11 +218,11 @@ fn still_good(path: &Path, names: &[String], now: Timestamp) -> bool {
     in_time && names.iter().all(has)
 }
 
-fn admin(data_dir: &Path, pki: &Path, serving_ca: String, now: Timestamp) -> Result<Admin, CertError> {
+fn admin(folder: &Path, pki: &Path, serving_ca: String, now: Timestamp) -> Result<Admin, CertError> {
     let files = client_pair(pki, ["ca", CA_NAME], "admin", ADMIN_NAME, &[MASTERS], now)?;
     let pair = Pair::read(&files, None)?;
     let (cert, key) = (pair.cert.text()?.to_owned(), pair.key.text()?.to_owned());
-    Ok(Admin { path: data_dir.join("admin.kubeconfig"), ca: serving_ca, cert, key })
+    Ok(Admin { path: folder.join(data_dir::KUBECONFIG), ca: serving_ca, cert, key })
 }
 
 type FrontProxy = (Option<(RequestHeader, Material)>, Option<Pair>);
@@ -363,21 +364,7 @@ fn params(name: &str, groups: &[&str], years: i16, now: Timestamp) -> Certificat
 
 /// Writes a file whole or not at all, readable by its owner alone if it is secret.
 fn write(path: &Path, content: &[u8], secret: bool) -> Result<(), CertError> {
-    let attempt = || -> io::Result<()> {
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
-        }
-        let fresh = path.with_extension("new");
-        let mut options = fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, if secret { 0o600 } else { 0o644 });
-        let mut file = options.open(&fresh)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&fresh, path)
-    };
-    attempt().map_err(|source| CertError::File { file: NamedFile::own(path), source })
+    write_whole(path, content, secret).map_err(|source| CertError::File { file: NamedFile::own(path), source })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::meta::Value;
 use async_trait::async_trait;
 
 use crate::auth::{MASTERS, User};
-use crate::meta::options::{DeleteOptions, ListOptions};
+use crate::meta::options::DeleteOptions;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status};
 use crate::registry::store::{OpenGate, Target, Updater, Warnings, WriteContext};
@@ -36,14 +36,13 @@ impl RegistryCreator {
         WriteContext { user: &self.user, namespace, dry_run: false, warnings: &self.warnings }
     }
 
-    /// The objects of a namespace.
+    /// The objects of a namespace that can be read, as far as this server knows.
     ///
     /// # Errors
     /// The store's.
     pub async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Object>> {
         let store = self.store(gvr)?;
-        let page = store.list(namespace, &ListOptions::default()).await?;
-        page.items.map(|stored| store.decode(&*stored?)).collect()
+        store.known(namespace).await
     }
 
     /// Deletes an object if it is still the one that was read.

@@ -7,8 +7,10 @@ use http::{Response, StatusCode};
 
 use super::apart::{Apart, Place};
 use super::config::Config;
+use super::informer::Informers;
 use super::shutdown::Shutdown;
 use crate::endpoints::body::{Body, full};
+use crate::storage::StorageError;
 use crate::telemetry::health::{Answer, Health, Scope};
 
 /// How long what a check of the store found is told again: anybody may ask, and as often as they like.
@@ -31,7 +33,7 @@ pub fn add_basics(health: &Health) {
 }
 
 /// Adds `etcd` in every scope and `etcd-readiness` for `/readyz`, as upstream names them, whatever the store is; and the watch
-/// caches over it to `/readyz`: the check names those that cannot answer yet, and why.
+/// caches over it to `/readyz`: the check names those that cannot answer yet, and why. A store that has no room for writes is not ready.
 pub fn add_storage(health: &Health, config: &Config, place: &Place) {
     add_place(health, config, place, |check| check.to_owned());
 }
@@ -48,23 +50,31 @@ pub fn add_overrides(health: &Health, config: &Config, apart: &Apart) {
 }
 
 fn add_place(health: &Health, config: &Config, place: &Place, name: impl Fn(&str) -> String) {
-    let check = |limit: Duration| {
+    let check = |limit: Duration, must_have_room: bool| {
         let storage = place.storage.clone();
         move || {
             let storage = storage.clone();
             async move {
                 match tokio::time::timeout(limit, storage.healthy()).await {
+                    // A process that begins anew has no more room than this one, and reads go on.
+                    Ok(Err(StorageError::NoSpace(_))) if !must_have_room => Ok(()),
                     Ok(outcome) => outcome.map_err(|why| why.to_string()),
                     Err(_) => Err("the store did not answer in time".to_owned()),
                 }
             }
         }
     };
-    health.add_shared(name("etcd"), Scope::ALL, FRESH, check(config.storage.health_timeout));
-    health.add_shared(name("etcd-readiness"), Scope::READY, FRESH, check(config.storage.ready_timeout));
+    health.add_shared(name("etcd"), Scope::ALL, FRESH, check(config.storage.health_timeout, false));
+    health.add_shared(name("etcd-readiness"), Scope::READY, FRESH, check(config.storage.ready_timeout, true));
     if let Some(feed) = place.feed.clone() {
         health.add(name("watch-cache"), Scope::READY, move || std::future::ready(feed.ready()));
     }
+}
+
+/// Adds `informer-sync` to `/readyz`, as upstream names it: what authorization and custom resources follow is known as it is now.
+pub fn add_informers(health: &Health, informers: &Informers) {
+    let informers = informers.clone();
+    health.add("informer-sync", Scope::READY, move || std::future::ready(informers.in_step()));
 }
 
 /// Adds `shutdown`, which fails `/readyz` when the server is about to end.

@@ -3,6 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
+use crate::base::backoff::Backoff;
+use crate::base::budget::Budget;
+use crate::base::supervise::{Condition, caught};
 use crate::codec::protobuf::Projection;
 use crate::meta::Object;
 use crate::meta::options::ListOptions;
@@ -12,8 +17,10 @@ use crate::registry::Store;
 use crate::registry::store::EventKind;
 use crate::storage::{Revision, Stored};
 
-/// How long to wait before a broken watch is begun anew.
+/// How long to wait before a broken watch is begun anew; doubles with each list that fails after that.
 const RETRY: Duration = Duration::from_millis(500);
+/// The longest wait before that.
+const RETRY_MAX: Duration = Duration::from_secs(5);
 
 /// What follows a resource.
 pub trait Follower: Send + Sync + 'static {
@@ -29,25 +36,61 @@ pub trait Follower: Send + Sync + 'static {
     fn replace(&self, objects: &[Object]);
     /// This one is new or changed.
     fn upsert(&self, object: &Object);
-    /// This one is gone.
+    /// This one is gone. Of one that cannot be read, only namespace and name are known.
     fn remove(&self, object: &Object);
 }
 
-/// Hands `follower` everything that there is, then follows the changes in the background until the runtime ends.
-pub async fn follow(store: Arc<Store>, follower: Arc<dyn Follower>) -> Result<()> {
-    let part = follower.reads().map(|paths| Projection::new(store.resource.storage_ty(), paths.iter().copied()));
-    let revision = fill(&store, follower.as_ref(), part.as_ref()).await?;
-    tokio::spawn(async move {
-        let mut revision = Some(revision);
-        loop {
-            if let Some(from) = revision {
-                changes(&store, follower.as_ref(), part.as_ref(), from).await;
+/// Those who follow, and whether they are in step.
+#[derive(Clone, Default)]
+pub struct Informers(Arc<Mutex<Vec<Arc<Condition>>>>);
+
+impl Informers {
+    /// Hands `follower` everything that there is, then follows the changes in the background until the runtime ends. Objects that
+    /// cannot be read do not exist to it.
+    pub async fn follow(&self, store: Arc<Store>, follower: Arc<dyn Follower>) -> Result<()> {
+        let part = follower.reads().map(|paths| Projection::new(store.resource.storage_ty(), paths.iter().copied()));
+        let revision = fill(&store, follower.as_ref(), part.as_ref()).await?;
+        let condition = Arc::new(Condition::new(format!("following {}", store.resource.gvr.group_resource())));
+        self.0.lock().push(condition.clone());
+        tokio::spawn(async move {
+            let mut backoff = Backoff::new(RETRY, RETRY_MAX);
+            let mut from = Some(revision);
+            loop {
+                let round = caught("informer", round(&store, follower.as_ref(), part.as_ref(), from.take())).await;
+                match round.map_err(crate::meta::Status::internal).flatten() {
+                    Ok(revision) => {
+                        condition.works();
+                        backoff.reset();
+                        from = Some(revision);
+                    }
+                    Err(why) => {
+                        condition.fails(&why.message);
+                        tokio::time::sleep(backoff.pause()).await;
+                    }
+                }
             }
-            tokio::time::sleep(RETRY).await;
-            revision = fill(&store, follower.as_ref(), part.as_ref()).await.ok();
-        }
-    });
-    Ok(())
+        });
+        Ok(())
+    }
+
+    /// Whether all of them know what there is; the error says which do not and why.
+    ///
+    /// # Errors
+    /// Names those that cannot list what they follow, and what they were told instead.
+    pub fn in_step(&self) -> std::result::Result<(), String> {
+        let behind: Vec<String> = self.0.lock().iter().filter_map(|condition| condition.failure()).collect();
+        if behind.is_empty() { Ok(()) } else { Err(behind.join("; ")) }
+    }
+}
+
+/// Follows the changes after a revision until the watch ends; without one, hands over everything that there is and says at which
+/// revision.
+async fn round(store: &Arc<Store>, follower: &dyn Follower, part: Option<&Projection>, from: Option<Revision>) -> Result<Revision> {
+    if let Some(from) = from {
+        changes(store, follower, part, from).await;
+        tokio::time::sleep(RETRY).await;
+    }
+    fill(store, follower, part).await
 }
 
 /// What a follower reads of a stored object: `part`, or all of it.
@@ -64,27 +107,37 @@ fn is_same(store: &Store, follower: &dyn Follower, stored: &Stored) -> bool {
 }
 
 async fn fill(store: &Store, follower: &dyn Follower, part: Option<&Projection>) -> Result<Revision> {
-    let page = store.list("", &ListOptions::default()).await?;
-    let objects: Result<Vec<Object>> = page.items.map(|stored| decode(store, part, &*stored?)).collect();
-    follower.replace(&objects?);
+    let page = store.all_stored("").await?;
+    let (mut objects, mut budget) = (Vec::new(), Budget::default());
+    for stored in page.items {
+        let stored = stored?;
+        match decode(store, part, &stored) {
+            Ok(object) => objects.push(object),
+            Err(why) => store.skip(&stored, &why),
+        }
+        budget.step().await;
+    }
+    follower.replace(&objects);
     Ok(page.revision)
 }
 
-/// Follows until the watch ends or something cannot be read.
+/// Follows until the watch ends.
 async fn changes(store: &Arc<Store>, follower: &dyn Follower, part: Option<&Projection>, after: Revision) {
     let options = ListOptions { resource_version: after.to_string(), ..ListOptions::default() };
     let Ok(mut events) = store.watch("", &options).await else { return };
     while let Some(Ok(event)) = events.next().await {
-        if event.kind == EventKind::Modified && event.stored.as_deref().is_some_and(|stored| is_same(store, follower, stored)) {
+        let Some(stored) = event.stored else { continue };
+        if event.kind == EventKind::Modified && is_same(store, follower, &stored) {
             continue;
         }
-        match (event.kind, event.stored.map(|stored| decode(store, part, &stored)).transpose()) {
-            (EventKind::Added | EventKind::Modified, Ok(Some(object))) => follower.upsert(&object),
-            (EventKind::Deleted, Ok(Some(object))) => follower.remove(&object),
-            (_, Ok(_)) => {}
-            (_, Err(status)) => {
-                tracing::error!(reason = status.message, "cannot read a stored object");
-                return;
+        match (event.kind, decode(store, part, &stored)) {
+            (EventKind::Added | EventKind::Modified, Ok(object)) => follower.upsert(&object),
+            (EventKind::Deleted, Ok(object)) => follower.remove(&object),
+            (EventKind::InitialEventsEnd, Ok(_)) => {}
+            // What it was before counts no more.
+            (_, Err(why)) => {
+                store.skip(&stored, &why);
+                follower.remove(&store.named(&stored));
             }
         }
     }

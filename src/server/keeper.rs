@@ -10,6 +10,7 @@ use super::creator::RegistryCreator;
 use super::master_leases::MasterLeases;
 use super::shutdown::Shutdown;
 use crate::base::clock::Clock;
+use crate::base::supervise::{Condition, caught};
 use crate::meta::status::Result;
 use crate::meta::time::parse_micro;
 use crate::meta::{Gvr, Object, Status};
@@ -80,6 +81,7 @@ impl Keeper {
     /// Takes a turn every [`INTERVAL`], and when the authorities change, until the server stops, then says good-bye.
     pub async fn run(mut self, shutdown: Shutdown) {
         let mut told = self.authorities.subscribe();
+        let keeping = Condition::new("keeping what the cluster needs");
         for turn in 1_u64.. {
             tokio::select! {
                 () = tokio::time::sleep(INTERVAL) => {}
@@ -87,11 +89,12 @@ impl Keeper {
                 Ok(()) = told.changed() => {}
                 () = shutdown.stopped() => break,
             }
-            if let Err(status) = self.turn().await {
-                tracing::warn!("keeping what the cluster needs: {}", status.message);
+            match caught("keeper", self.turn()).await.map_err(Status::internal).flatten() {
+                Ok(()) => keeping.works(),
+                Err(status) => keeping.fails(&status.message),
             }
             if turn % COLLECT_TURNS == 0
-                && let Err(status) = self.collect().await
+                && let Err(status) = caught("keeper", self.collect()).await.map_err(Status::internal).flatten()
             {
                 tracing::warn!("deleting old identity leases: {}", status.message);
             }

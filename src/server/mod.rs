@@ -11,6 +11,7 @@ mod coalesce;
 pub mod config;
 mod connections;
 pub mod creator;
+mod data_dir;
 mod deadline;
 mod documents;
 pub mod flags;

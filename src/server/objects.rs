@@ -10,11 +10,12 @@ use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status};
 use crate::registry::store::{OpenGate, Target, Updater, Warnings, WriteContext};
 use crate::registry::{Registry, Store, Subresource};
+use crate::storage::Stored;
 
 /// The field manager of what the server writes itself.
 const MANAGER: &str = "kube-apiserver";
 
-/// Reads objects of the storage version straight from their stores.
+/// Reads objects of the storage version from their stores, as [`Store::find_stored`] and [`Store::known_stored`] do.
 #[derive(Clone, Debug)]
 pub struct RegistryObjects(pub Arc<Registry>);
 
@@ -33,7 +34,9 @@ impl Objects for RegistryObjects {
 
     async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Arc<Object>>> {
         let store = self.store(gvr)?;
-        store.known_stored(namespace).await?.iter().map(|stored| store.kept_tree(stored).map(Arc::new)).collect()
+        let known = store.known_stored(namespace).await?;
+        let tree = |stored: &Arc<Stored>| store.kept_tree(stored).map_err(|why| store.skip(stored, &why)).ok().map(Arc::new);
+        Ok(known.iter().filter_map(tree).collect())
     }
 
     async fn create(&self, gvr: &Gvr, mut object: Object) -> Result<()> {

@@ -15,6 +15,7 @@ use super::assemble::{AssembleError, assemble};
 use super::certs::{self, Admin, CertError, Identity};
 use super::chain::Chain;
 use super::config::{Config, MIN_WORKER_THREADS, StorageConfig};
+use super::data_dir;
 use super::flags::{self, Command, FlagError, Flags};
 use super::health;
 use super::keeper::Keeper;
@@ -177,6 +178,7 @@ struct Prepared {
 /// Opens the store, binds the address and puts the handler together.
 async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepared, RunError> {
     let config = Arc::new(config);
+    data_dir::secure(&config.data_dir);
     // The store comes first: it is what a second server on the same directory fails on.
     let (etcd_files, mut etcds) = (reload::etcd_files(&config.storage)?, Vec::new());
     let storage = open_storage(&config, &mut etcds).await?;

@@ -10,6 +10,8 @@ use futures::stream::BoxStream;
 
 /// What etcd says of a request over its limit; clients see it.
 pub const TOO_LARGE: &str = "etcdserver: request is too large";
+/// What etcd says of a write that it has no room for; clients see it, whatever the store is.
+pub const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
 
 /// A point in the history of a store. Every change has one of its own; they only grow.
 pub type Revision = i64;
@@ -95,9 +97,15 @@ pub enum StorageError {
     /// The revision asked for has not happened yet.
     #[error("required revision {asked} is a future revision, current is {current}")]
     FutureRevision { asked: Revision, current: Revision },
+    /// The store is not as far as it was when it told of revision `was`: it was restored from a backup.
+    #[error("the store was restored to a state before revision {was}")]
+    WentBack { was: Revision },
     /// The value (or request) is over the store's size limit.
     #[error("request is too large: {0}")]
     TooLarge(String),
+    /// The store has no room for a write. Reads go on, and so do writes once there is room.
+    #[error("{NO_SPACE} ({0})")]
+    NoSpace(String),
     /// The store cannot be reached, or lost its quorum; whether a write happened is unknown.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),
@@ -154,6 +162,11 @@ pub trait Storage: Send + Sync + 'static {
     /// there. That may be less than the current revision, and may fail to come (a member of an etcd cluster that lags): ask again
     /// then. A watch tells nothing while no change at all has happened after the revision that it was opened at.
     async fn request_progress(&self) -> Result<()>;
+
+    /// Whether [`Storage::request_progress`] can be relied on: all events up to a revision have been told where progress says so.
+    fn tells_progress(&self) -> bool {
+        true
+    }
 
     /// The revision of the latest change.
     async fn current_revision(&self) -> Result<Revision>;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod files;
 mod honesty;
 mod rotation;
 #[path = "../support/mod.rs"]

@@ -54,7 +54,7 @@ impl Storage for Cached {
     async fn list(&self, request: ListRequest) -> Result<ListPage> {
         let snapshot = match request.revision {
             None => self.latest().await,
-            Some(revision) => match self.cacher.at(revision) {
+            Some(revision) => match self.cacher.at(revision).await {
                 Some(snapshot) => snapshot,
                 None => return self.storage.list(request).await,
             },
@@ -118,7 +118,7 @@ fn events(cursor: Cursor, prefix: String, after: Revision, asked: watch::Receive
                 biased;
                 change = cursor.next() => match change {
                     Ok(change) => break Ok(event(&change)),
-                    Err(Ended::Restarted) => return None,
+                    Err(Ended::Restarted | Ended::WentBack { .. }) => return None,
                     Err(Ended::Behind { oldest, .. }) => break Err(StorageError::Compacted { oldest: Some(oldest) }),
                 },
                 Ok(()) = asked.changed() => match cursor.progress() {

@@ -38,7 +38,11 @@ async fn run(seed: u64, backend: Backend, breaking: bool) {
     // A ring so small that who is slow falls behind it.
     let limits = Limits { changes: 30, ..Limits::default() };
     let feed = Feed::with_limits(storage.clone(), "/", limits);
-    let cacher = feed.cacher("/a/", Some(Arc::new(|stored: &Stored, terms: &mut Vec<Term>| terms.push(group(stored)))));
+    let index = |stored: &Stored, terms: &mut Vec<Term>| {
+        terms.push(group(stored));
+        true
+    };
+    let cacher = feed.cacher("/a/", Some(Arc::new(index)));
     let (done, end) = watch::channel(0);
     let followers = (0..FOLLOWERS).map(|number| tokio::spawn(follow(cacher.clone(), seed * 100 + number, number, end.clone())));
     let followers: Vec<_> = followers.collect();
@@ -281,7 +285,7 @@ async fn the_past_is_read_from_the_ring() {
     };
     assert_eq!(latest.revision, past.last().unwrap().0);
     for (revision, items) in past {
-        if let Some(snapshot) = cacher.at(revision) {
+        if let Some(snapshot) = cacher.at(revision).await {
             let read: Vec<Stored> = snapshot.range(&backend.prefix, "").map(|s| Stored::clone(s)).collect();
             assert_eq!(read, items, "at {revision}");
             let second = items.get(1).map(|stored| after(&stored.key)).unwrap_or_default();

@@ -55,8 +55,13 @@ impl TestServer {
 
     /// [`TestServer::start_in`] with further flags.
     pub async fn start_with(folder: &Path, store: Store<'_>, flags: &[&str]) -> Self {
+        Self::start_after("", folder, store, flags).await
+    }
+
+    /// [`TestServer::start_with`] in a process that a shell has prepared with some commands (`umask 0`).
+    pub async fn start_after(commands: &str, folder: &Path, store: Store<'_>, flags: &[&str]) -> Self {
         let port = free_port();
-        let mut process = Self::spawn_with(folder, store, port, flags);
+        let mut process = Self::spawn_after(commands, folder, store, port, flags);
         process.ready(&format!("keelson on port {port}"), || http::get_status(port, "/readyz")).await;
         Self { process, port, _folder: None }
     }
@@ -67,9 +72,17 @@ impl TestServer {
     }
 
     fn spawn_with(folder: &Path, store: Store<'_>, port: u16, flags: &[&str]) -> Process {
+        Self::spawn_after("", folder, store, port, flags)
+    }
+
+    fn spawn_after(commands: &str, folder: &Path, store: Store<'_>, port: u16, flags: &[&str]) -> Process {
         let tokens = folder.join("tokens.csv");
         fs::write(&tokens, format!("{ADMIN},admin,admin-uid,\"system:masters\"\n{USER},alice,alice-uid,\"devs\"\n")).expect("written");
         let mut command = binary();
+        if !commands.is_empty() {
+            let server = std::mem::replace(&mut command, Command::new("sh"));
+            command.arg("-c").arg(format!("{commands}; exec \"$0\" \"$@\"")).arg(server.get_program());
+        }
         command
             .arg(format!("--data-dir={}", folder.join("data").display()))
             .arg(format!("--secure-port={port}"))
@@ -106,6 +119,11 @@ impl TestServer {
     /// What it wrote to its standard output and error so far.
     pub fn log(&self) -> String {
         self.process.log()
+    }
+
+    /// The number of the process.
+    pub fn id(&self) -> u32 {
+        self.process.child.id()
     }
 
     /// SIGKILL: no goodbye, nothing flushed.

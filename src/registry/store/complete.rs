@@ -130,6 +130,10 @@ impl Storage for Completing {
         self.inner.request_progress().await
     }
 
+    fn tells_progress(&self) -> bool {
+        self.inner.tells_progress()
+    }
+
     async fn current_revision(&self) -> Result<Revision> {
         self.inner.current_revision().await
     }

@@ -19,12 +19,28 @@ const FIELD: &str = "field";
 pub(super) fn reader(store: &Store) -> IndexFn {
     let bare = Store { cacher: None, ..store.clone() };
     Arc::new(move |stored: &Stored, terms: &mut Vec<Term>| match bare.message(stored) {
-        Ok(Some(message)) => read(&bare, &message, message.labels(), terms),
-        _ => {
+        Ok(Some(message)) => {
+            read(&bare, &message, message.labels(), terms);
+            true
+        }
+        Ok(None) if looks_like_json(&stored.value) => {
             let document = codec::json::Reader::new(&stored.value);
             read(&bare, &document, document.labels(), terms);
+            true
         }
+        _ => false,
     })
+}
+
+/// Whether stored bytes can be an object, as far as can be told without decoding it.
+pub(super) fn is_readable(store: &Store, stored: &Stored) -> bool {
+    store.message(stored).is_ok_and(|message| message.is_some() || looks_like_json(&stored.value))
+}
+
+/// Whether bytes begin and end as an object in JSON does.
+fn looks_like_json(bytes: &[u8]) -> bool {
+    let bytes = bytes.trim_ascii();
+    bytes.starts_with(b"{") && bytes.ends_with(b"}")
 }
 
 fn read<'a>(store: &Store, object: &dyn FieldReader, labels: impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)>, terms: &mut Vec<Term>) {

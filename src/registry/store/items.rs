@@ -6,13 +6,10 @@ use crate::cacher::{Snapshot, Term};
 use crate::meta::status::Result;
 use crate::storage::{Stored, after};
 
-use super::Store;
-use super::read::Selection;
-
 /// Objects taken from a snapshot in one go.
 const BATCH: usize = 128;
 
-/// The objects of a list, in order of their keys. The error is that of an object that cannot be read.
+/// The objects of a list, in order of their keys.
 #[derive(Clone, Debug, Default)]
 pub struct Items {
     batch: std::vec::IntoIter<Arc<Stored>>,
@@ -22,9 +19,7 @@ pub struct Items {
 /// What has not been taken yet.
 #[derive(Clone, Debug)]
 struct Rest {
-    store: Store,
     source: Source,
-    selection: Selection,
     /// The key to go on from; `None` at the end.
     next: Option<String>,
 }
@@ -49,9 +44,9 @@ impl Source {
 }
 
 impl Items {
-    /// All objects of the stretch that the selection takes.
-    pub fn selected(store: &Store, source: Source, selection: &Selection) -> Self {
-        let rest = Rest { store: store.clone(), source, selection: selection.clone(), next: Some(String::new()) };
+    /// All objects of the stretch.
+    pub fn all(source: Source) -> Self {
+        let rest = Rest { source, next: Some(String::new()) };
         Self { batch: Vec::new().into_iter(), rest: Some(Box::new(rest)) }
     }
 }
@@ -71,13 +66,7 @@ impl Iterator for Items {
                 return Some(Ok(stored));
             }
             let rest = self.rest.as_mut()?;
-            match rest.take() {
-                Ok(batch) => self.batch = batch.into_iter(),
-                Err(status) => {
-                    self.rest = None;
-                    return Some(Err(status));
-                }
-            }
+            self.batch = rest.take().into_iter();
             if rest.next.is_none() {
                 self.rest = None;
             }
@@ -86,7 +75,7 @@ impl Iterator for Items {
 }
 
 impl Rest {
-    fn take(&mut self) -> Result<Vec<Arc<Stored>>> {
+    fn take(&mut self) -> Vec<Arc<Stored>> {
         let start = self.next.take().unwrap_or_default();
         let mut batch = Vec::with_capacity(BATCH);
         for stored in self.source.range(&start) {
@@ -94,10 +83,8 @@ impl Rest {
                 self.next = batch.last().map(|last: &Arc<Stored>| after(&last.key));
                 break;
             }
-            if self.store.selects(&self.selection, stored)? {
-                batch.push(stored.clone());
-            }
+            batch.push(stored.clone());
         }
-        Ok(batch)
+        batch
     }
 }

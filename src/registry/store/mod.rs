@@ -9,6 +9,7 @@ mod index;
 mod items;
 mod read;
 mod trees;
+mod unreadable;
 mod update;
 mod watch;
 
@@ -33,12 +34,14 @@ use crate::storage::{self, Revision, Storage, StorageError, Stored, Txn};
 use super::resource::Resource;
 use super::strategy::{Context, Subresource};
 use super::validation::MetaRules;
+use unreadable::Logged;
 
 pub use complete::{Completing, Incomplete};
 pub use delete::Deleted;
 pub use items::Items;
 pub use read::{Page, Selection};
 pub use trees::Trees;
+pub use unreadable::unreadable;
 pub use update::{Target, Updated};
 pub use watch::{Event, EventKind, Events};
 
@@ -138,6 +141,7 @@ pub struct Store {
     /// What reads and watches are served from, where there is one.
     cacher: Option<Arc<Cacher>>,
     trees: Trees,
+    logged: Arc<Logged>,
     /// The root of all keys, `/registry` unless `--etcd-prefix` says otherwise.
     root: Arc<str>,
     /// The served apiVersion.
@@ -186,6 +190,7 @@ impl Store {
             clock,
             cacher: None,
             trees,
+            logged: Arc::default(),
             root: root.trim_end_matches('/').into(),
             api_version,
             stored,
@@ -454,9 +459,12 @@ impl Store {
 /// The Status for a failure of storage (apiserver `storage/errors`).
 pub fn storage_status(error: StorageError, gvr: &Gvr, verb: &str) -> Status {
     match error {
-        StorageError::Compacted { .. } => Status::expired("The resourceVersion for the provided list is too old."),
+        StorageError::Compacted { .. } | StorageError::WentBack { .. } => {
+            Status::expired("The resourceVersion for the provided list is too old.")
+        }
         StorageError::FutureRevision { asked, current } => too_large_resource_version(asked.unsigned_abs(), current),
         StorageError::TooLarge(_) => Status::failure(500, "", storage::TOO_LARGE),
+        StorageError::NoSpace(_) => Status::failure(500, "", storage::NO_SPACE),
         StorageError::Unavailable(_) => {
             let resource = gvr.group_resource();
             let message = format!("The {verb} operation against {resource} could not be completed at this time, please try again.");
@@ -484,11 +492,6 @@ pub fn too_large_resource_version(asked: u64, current: Revision) -> Status {
         field: String::new(),
     }];
     status
-}
-
-/// The Status for stored bytes that are no object.
-pub fn unreadable(why: codec::DecodeError) -> Status {
-    Status::internal(format!("unable to decode the stored object: {}", why.0))
 }
 
 /// Counts a change of anything but metadata and (where it is a subresource) status in `metadata.generation`.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::base::budget::Budget;
 use crate::cacher::Snapshot;
 use crate::codec;
 use crate::meta::options::{ListOptions, parse_resource_version};
@@ -14,6 +15,7 @@ use crate::storage::{ListPage, ListRequest, Revision, StorageError, Stored, afte
 
 use super::continuation::Next;
 use super::items::{Items, Source};
+use super::unreadable::unreadable_key;
 use super::{Store, continuation, index, revision_of, storage_status, too_large_resource_version};
 use crate::registry::Strategy;
 
@@ -64,6 +66,7 @@ fn signed(count: usize) -> i64 {
 }
 
 /// Where a list starts and at which revision.
+#[derive(Default)]
 struct Start {
     key: String,
     revision: Option<Revision>,
@@ -81,6 +84,8 @@ struct Range {
     start: Start,
     /// At most so many; 0 for all.
     limit: usize,
+    /// Objects that cannot be read are not an error.
+    lenient: bool,
 }
 
 impl Store {
@@ -104,9 +109,21 @@ impl Store {
         self.find_stored(namespace, name).await?.map(|stored| self.decode(&stored)).transpose()
     }
 
-    /// The objects of a namespace (of all where it is empty) as trees, like [`Store::known_stored`].
+    /// The objects of a namespace (of all where it is empty) as trees, like [`Store::known_stored`]; not those that cannot be read.
     pub async fn known(&self, namespace: &str) -> Result<Vec<Object>> {
-        self.known_stored(namespace).await?.iter().map(|stored| self.decode(stored)).collect()
+        let known = self.known_stored(namespace).await?;
+        Ok(self.readable(known.into_iter().map(|stored| (stored.clone(), self.decode(&stored)))))
+    }
+
+    /// Every object of a namespace (of all where it is empty) as it is stored now, also those that cannot be read.
+    pub async fn all_stored(&self, namespace: &str) -> Result<Page> {
+        let prefix = self.namespace_prefix(namespace);
+        match self.snapshot(None).await? {
+            Some(snapshot) => {
+                Ok(Page { revision: snapshot.revision, items: Items::all(Source { snapshot, prefix, term: None }), ..Page::default() })
+            }
+            None => self.list_range(Range { prefix, start: Start::default(), limit: 0, lenient: true }, 0, &Selection::default()).await,
+        }
     }
 
     /// The cached state that a read of a version may be served from. `None` where only storage can tell.
@@ -173,17 +190,18 @@ impl Store {
         }
         // "Any" state has always been answered whole (apiserver `cacher.shouldDelegateList`).
         let limit = if start.version == Some(0) { 0 } else { usize::try_from(options.limit).unwrap_or(0) };
-        let range = Range { prefix, start, limit };
+        let range = Range { prefix, start, limit, lenient: false };
         let snapshot = match (range.start.revision, &self.cacher) {
             (_, None) => None,
-            (Some(revision), Some(cacher)) => cacher.at(revision),
+            (Some(revision), Some(cacher)) => cacher.at(revision).await,
             (None, _) => self.snapshot(range.start.version).await?,
         };
         match snapshot {
-            Some(snapshot) => self.page_of(snapshot, range, &selection),
-            None => {
-                self.list_range(range, options, &selection).await.map_err(|status| if one.is_some() { at_once(status) } else { status })
-            }
+            Some(snapshot) => self.page_of(snapshot, range, &selection).await,
+            None => self
+                .list_range(range, options.limit, &selection)
+                .await
+                .map_err(|status| if one.is_some() { at_once(status) } else { status }),
         }
     }
 
@@ -219,17 +237,40 @@ impl Store {
         Ok(Page { items: items.into(), revision, ..Page::default() })
     }
 
-    /// A page of a cached state. Without a limit its objects are read as they are asked for.
-    fn page_of(&self, snapshot: Snapshot, range: Range, selection: &Selection) -> Result<Page> {
-        let Range { prefix, start, limit } = range;
+    /// All objects of a stretch that the selection takes. Others run while it is looked through.
+    pub(super) async fn selected(&self, source: Source, selection: &Selection) -> Result<Items> {
+        if selection.is_empty() {
+            return Ok(Items::all(source));
+        }
+        let (mut items, mut budget) = (Vec::new(), Budget::default());
+        for stored in source.range("") {
+            if self.selects(selection, stored)? {
+                items.push(stored.clone());
+            }
+            budget.step().await;
+        }
+        Ok(items.into())
+    }
+
+    /// Refuses a list of what is below `prefix` where it has an object in it that cannot be read, whatever is selected: upstream decodes
+    /// all of them (`storage/etcd3.store.GetList`).
+    pub(super) fn check_readable(&self, snapshot: &Snapshot, prefix: &str) -> Result<()> {
+        snapshot.unreadable(prefix).map_or(Ok(()), |key| Err(unreadable_key(key)))
+    }
+
+    /// A page of a cached state. Without a limit and a selection its objects are read as they are asked for.
+    async fn page_of(&self, snapshot: Snapshot, range: Range, selection: &Selection) -> Result<Page> {
+        let Range { prefix, start, limit, .. } = range;
+        self.check_readable(&snapshot, &prefix)?;
         let mut page = Page { revision: snapshot.revision, ..Page::default() };
         let source = self.source(snapshot, prefix, selection);
         if limit == 0 && start.key.is_empty() {
-            page.items = Items::selected(self, source, selection);
+            page.items = self.selected(source, selection).await?;
             return Ok(page);
         }
-        let mut items: Vec<Arc<Stored>> = Vec::new();
+        let (mut items, mut budget): (Vec<Arc<Stored>>, _) = (Vec::new(), Budget::default());
         for stored in source.range(&start.key) {
+            budget.step().await;
             if self.selects(selection, stored)? {
                 items.push(stored.clone());
             }
@@ -287,11 +328,11 @@ impl Store {
     }
 
     /// A page read from storage.
-    async fn list_range(&self, range: Range, options: &ListOptions, selection: &Selection) -> Result<Page> {
-        let Range { prefix, start, limit } = range;
+    async fn list_range(&self, range: Range, asked: i64, selection: &Selection) -> Result<Page> {
+        let Range { prefix, start, limit, lenient } = range;
         let mut request = ListRequest { prefix: prefix.clone(), start: start.key.clone(), revision: start.revision, limit };
         let mut page = Page::default();
-        let mut items: Vec<Arc<Stored>> = Vec::new();
+        let (mut items, mut budget): (Vec<Arc<Stored>>, _) = (Vec::new(), Budget::default());
         if !selection.is_empty() && limit > 0 {
             request.limit = limit.max(SCAN_CHUNK);
         }
@@ -305,6 +346,10 @@ impl Store {
             let (count, more) = (part.count, part.more);
             let last = part.items.last().map(|item| item.key.clone());
             for stored in part.items {
+                budget.step().await;
+                if !lenient && !index::is_readable(self, &stored) {
+                    return Err(unreadable_key(&stored.key));
+                }
                 if limit > 0 && items.len() == limit {
                     let last = items.last().map_or_else(|| stored.key.clone(), |item| item.key.clone());
                     page.goes_on(after(&last), &prefix);
@@ -317,7 +362,7 @@ impl Store {
             }
             let Some(last) = last.filter(|_| more) else { break };
             if limit > 0 && items.len() >= limit {
-                page.remaining = selection.is_empty().then_some(count - options.limit);
+                page.remaining = selection.is_empty().then_some(count - asked);
                 page.goes_on(after(&last), &prefix);
                 break;
             }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use moka::sync::Cache;
 
 use crate::codec::protobuf::{self, Projection};
-use crate::meta::options::ListOptions;
 use crate::meta::status::Result;
 use crate::meta::{Key, Map, Object, Value};
 use crate::storage::{Revision, Stored};
@@ -143,7 +142,7 @@ impl Store {
         };
         match known {
             Some(snapshot) => Ok(snapshot.range(&self.namespace_prefix(namespace), "").cloned().collect()),
-            None => self.list(namespace, &ListOptions::default()).await?.items.collect(),
+            None => self.all_stored(namespace).await?.items.collect(),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use futures::StreamExt;
 
+use crate::base::budget::Budget;
 use crate::cacher::{Cacher, Change, Cursor, Ended, Interest};
 use crate::meta::Status;
 use crate::meta::options::{ListOptions, parse_resource_version};
@@ -128,7 +129,7 @@ impl Store {
             after = snapshot.revision;
             if whole {
                 let source = self.source(snapshot, self.namespace_prefix(namespace), selection);
-                let items = Items::selected(self, source, selection);
+                let items = self.selected(source, selection).await?;
                 events.begin(items, after, options);
             }
         }
@@ -144,7 +145,7 @@ impl Store {
                 let _ = self.storage.request_progress().await;
                 Events { source: Source::Storage(changes), ahead: Some(Box::new((cacher.clone(), interest))), ..events }
             }
-            Err(Ended::Restarted) => events,
+            Err(Ended::Restarted | Ended::WentBack { .. }) => events,
         })
     }
 
@@ -210,6 +211,7 @@ impl Events {
             }
             self.initial = None;
         }
+        let mut budget = Budget::default();
         while let Some(change) = ready!(self.poll_change(cx)) {
             let event = match change {
                 Ok(change) => {
@@ -223,6 +225,11 @@ impl Events {
             };
             if let Some(event) = event.transpose() {
                 return Poll::Ready(Some(event));
+            }
+            // Many changes that do not concern it: others have their turn.
+            if budget.is_spent() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
             }
         }
         Poll::Ready(None)
@@ -258,6 +265,7 @@ impl Events {
                     return Poll::Ready(match ready!(cursor.poll_next(cx)) {
                         Ok(change) => Some(Ok(change)),
                         Err(Ended::Restarted) => None,
+                        Err(Ended::WentBack { wanted }) => Some(Err(too_old_resource_version(wanted, 0))),
                         Err(Ended::Behind { wanted, oldest }) => Some(Err(too_old_resource_version(wanted, oldest))),
                     });
                 }
@@ -344,7 +352,9 @@ fn too_old_resource_version(wanted: Revision, oldest: Revision) -> Status {
 
 fn watch_status(store: &Store, error: StorageError) -> Status {
     match error {
-        StorageError::Compacted { .. } => Status::expired("The resourceVersion for the provided watch is too old."),
+        StorageError::Compacted { .. } | StorageError::WentBack { .. } => {
+            Status::expired("The resourceVersion for the provided watch is too old.")
+        }
         StorageError::FutureRevision { asked, current } => too_large_resource_version(asked.unsigned_abs(), current),
         other => store.fault(other, "watch"),
     }

@@ -60,6 +60,11 @@ impl Hub {
         Self(Mutex::new(State { ring, bytes: 0, head, watchers, next_id: 0, closed: None }))
     }
 
+    /// The revision of the last event that was published.
+    pub fn head(&self) -> Revision {
+        self.0.lock().head
+    }
+
     /// A new watcher: its number, and what wakes it.
     pub fn register(&self, prefix: &str, after: Revision) -> (u64, Arc<Notify>) {
         let mut state = self.0.lock();

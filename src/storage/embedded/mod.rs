@@ -4,12 +4,14 @@
 //! - [`writer`]: the one thread that writes, many writes per fsync.
 //! - [`hub`]: recent events and who waits for them.
 
+#[cfg(test)]
+mod faults;
 mod hub;
 mod tables;
 mod watch;
 mod writer;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -19,16 +21,17 @@ use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use bytes::Bytes;
 use redb::{Database, DatabaseError, ReadableTable};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use self::hub::Hub;
 use self::tables::{CHANGES, EXPIRY, FORMAT, INDEX, META, REVISION, Snapshot, broken};
 use self::writer::{Command, Op, Write, Writer};
 use super::{ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchStream};
 use crate::base::clock::Clock;
+use crate::base::files;
 
 /// The one file in the directory.
-const FILE: &str = "keelson.redb";
+pub const FILE: &str = "keelson.redb";
 /// The layout of the tables this program reads and writes.
 const FORMAT_VERSION: i64 = 1;
 /// The revision of a store that was never written to, as in etcd.
@@ -45,7 +48,7 @@ pub struct Embedded {
     shared: Arc<Shared>,
     /// `None` only while dropping.
     commands: Option<Sender<Command>>,
-    queue: Semaphore,
+    queue: Arc<Semaphore>,
     writer: Option<JoinHandle<()>>,
 }
 
@@ -86,9 +89,16 @@ impl Embedded {
     /// [`Embedded::open`] with the clock that keys expire by. With a manual one, call [`Embedded::expire`] after moving it.
     pub fn open_with_clock(directory: impl AsRef<Path>, clock: Clock) -> Result<Self> {
         let directory = directory.as_ref();
-        let failed = |error: &dyn std::fmt::Display| StorageError::Internal(format!("cannot open {}: {error}", directory.display()));
-        std::fs::create_dir_all(directory).map_err(|e| failed(&e))?;
-        let db = Database::builder().set_cache_size(PAGE_CACHE_BYTES).create(directory.join(FILE)).map_err(|e| match e {
+        files::create_private_folder(directory).map_err(|error| cannot_open(directory, &error))?;
+        files::narrow_own_folder(directory, &[FILE]);
+        let path = directory.join(FILE);
+        Self::start(directory.to_owned(), Box::new(move || open_file(&path)), clock)
+    }
+
+    /// The store in the file that `open` opens, now and after a failure.
+    fn start(directory: PathBuf, open: Open, clock: Clock) -> Result<Self> {
+        let failed = |error: &dyn std::fmt::Display| cannot_open(&directory, error);
+        let db = open().map_err(|e| match e {
             DatabaseError::DatabaseAlreadyOpen => {
                 StorageError::Unavailable(format!("{} is in use by another process", directory.display()))
             }
@@ -99,9 +109,9 @@ impl Embedded {
         let shared = Arc::new(Shared { hub: Hub::new(snapshot.revision), snapshot: ArcSwapOption::empty() });
         shared.renew(snapshot);
         let (commands, inbox) = channel();
-        let writer = Writer::new(db, inbox, shared.clone(), clock)?;
+        let writer = Writer::new(db, open, inbox, shared.clone(), clock)?;
         let thread = std::thread::Builder::new().name("storage-writer".into()).spawn(move || writer.run()).map_err(|e| failed(&e))?;
-        Ok(Self { shared, commands: Some(commands), queue: Semaphore::new(QUEUED_WRITES), writer: Some(thread) })
+        Ok(Self { shared, commands: Some(commands), queue: Arc::new(Semaphore::new(QUEUED_WRITES)), writer: Some(thread) })
     }
 
     /// Deletes the keys whose time has come. Happens by itself; with a manual clock, this is how to have it happen at once.
@@ -111,11 +121,16 @@ impl Embedded {
 
     /// Hands the writer an order and waits until the outcome is on disk.
     async fn order(&self, op: Op) -> Result<Txn> {
-        let _place = self.queue.acquire().await.map_err(|_| closed())?;
+        let place = self.queue.clone().acquire_owned().await.map_err(|_| closed())?;
+        self.enqueue(op, place)?.await.unwrap_or_else(|_| Err(closed()))
+    }
+
+    /// Hands the writer an order with its place in the queue, which it keeps until it is answered, whether or not anybody still waits.
+    fn enqueue(&self, op: Op, place: OwnedSemaphorePermit) -> Result<oneshot::Receiver<Result<Txn>>> {
         let (reply, outcome) = oneshot::channel();
         let commands = self.commands.as_ref().ok_or_else(closed)?;
-        commands.send(Command { op, reply }).map_err(|_| closed())?;
-        outcome.await.unwrap_or_else(|_| Err(closed()))
+        commands.send(Command { op, reply, place }).map_err(|_| closed())?;
+        Ok(outcome)
     }
 
     async fn write(&self, key: &str, value: Option<Bytes>, expected: Revision, ttl: Option<Duration>) -> Result<Txn> {
@@ -124,6 +139,25 @@ impl Embedded {
         }
         self.order(Op::Write(Write { key: key.to_owned(), value, expected, ttl })).await
     }
+}
+
+/// Opens the database, making it if it does not exist.
+type Open = Box<dyn Fn() -> std::result::Result<Database, DatabaseError> + Send>;
+
+/// Opens the file, which is its owner's alone.
+fn open_file(path: &Path) -> std::result::Result<Database, DatabaseError> {
+    let file = files::open_private(path).map_err(redb::StorageError::from)?;
+    builder().create_file(file)
+}
+
+fn builder() -> redb::Builder {
+    let mut builder = Database::builder();
+    builder.set_cache_size(PAGE_CACHE_BYTES);
+    builder
+}
+
+fn cannot_open(directory: &Path, error: &dyn std::fmt::Display) -> StorageError {
+    StorageError::Internal(format!("cannot open {}: {error}", directory.display()))
 }
 
 /// Makes the tables of a new file; checks the format of an old one.

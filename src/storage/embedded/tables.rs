@@ -3,6 +3,8 @@
 //! Every change has a revision and one row in [`CHANGES`], without gaps. [`INDEX`] finds a key's versions, so a read at any kept
 //! revision costs the same as a read of the present.
 
+use std::io;
+
 use bytes::Bytes;
 use redb::{ReadOnlyTable, ReadableTable, TableDefinition};
 
@@ -28,9 +30,20 @@ pub const CLEANED: &str = "cleaned";
 /// The layout of the tables.
 pub const FORMAT: &str = "format";
 
-/// Any failure of redb is the store's own.
+/// Any failure of redb is the store's own, unless the disk is full, or the file has failed before and is about to be opened again.
 pub fn broken(error: impl Into<redb::Error>) -> StorageError {
-    StorageError::Internal(error.into().to_string())
+    match error.into() {
+        redb::Error::Io(error) if is_full(&error) => StorageError::NoSpace(error.to_string()),
+        redb::Error::PreviousIo | redb::Error::DatabaseClosed => {
+            StorageError::Unavailable("the embedded store is opened again after a failure".to_owned())
+        }
+        error => StorageError::Internal(error.to_string()),
+    }
+}
+
+/// Whether a write failed because it would need more room than there is: on the disk, of a quota, or below the limit on a file's size.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
 }
 
 /// One version of a key.

@@ -2,16 +2,19 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use tokio::sync::Notify;
 
 use super::Shared;
 use super::hub::Take;
-use crate::storage::{Result, Revision, WatchEvent, WatchStream};
+use crate::storage::{Result, Revision, StorageError, WatchEvent, WatchStream};
 
 /// Rows of the table read in one go.
 const REPLAY_ROWS: Revision = 256;
+/// The pause before the table is read again while the file is opened anew after a failure.
+const REOPEN_PAUSE: Duration = Duration::from_millis(50);
 /// Bytes of values read from the table in one go, about.
 const REPLAY_BYTES: usize = 1 << 20;
 
@@ -52,7 +55,16 @@ impl Cursor {
             Take::Events(events) => self.ready.extend(events.into_iter().map(Arc::unwrap_or_clone)),
             Take::Progress(revision) => self.ready.push_back(WatchEvent::Progress(revision)),
             Take::Replay(from) => {
-                let (events, next) = snapshot.replay(&self.prefix, from, REPLAY_ROWS, REPLAY_BYTES)?;
+                let (events, next) = match snapshot.replay(&self.prefix, from, REPLAY_ROWS, REPLAY_BYTES) {
+                    Ok(read) => read,
+                    // What is to be told is still there when the file is open again.
+                    Err(StorageError::Unavailable(_)) => {
+                        drop(snapshot);
+                        tokio::time::sleep(REOPEN_PAUSE).await;
+                        return Ok(());
+                    }
+                    Err(error) => return Err(error),
+                };
                 self.shared.hub.replayed(self.id, next);
                 self.ready.extend(events);
                 drop(snapshot);

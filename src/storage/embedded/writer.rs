@@ -3,15 +3,17 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use redb::{Database, ReadableTable, Table, WriteTransaction};
-use tokio::sync::oneshot;
+use redb::{Database, ReadableDatabase, ReadableTable, Table, WriteTransaction};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::Shared;
 use super::tables::{self, CHANGES, CLEANED, COMPACTED, EXPIRY, INDEX, META, REVISION, Snapshot, broken};
+use super::{Open, Shared};
+use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
+use crate::base::supervise::{Condition, caught_now};
 use crate::storage::{Result, Revision, StorageError, Txn, WatchEvent};
 
 /// Commands in one commit, at most.
@@ -24,8 +26,13 @@ const EXPIRE_KEYS: usize = 512;
 const CLEAN_ROWS: Revision = 512;
 /// The longest sleep while keys are going to expire: how late a clock that was set forward is noticed.
 const CLOCK_CHECK: Duration = Duration::from_secs(10);
-/// The pause after a failure before work that nobody asked for is tried again.
-const FAILURE_PAUSE: Duration = Duration::from_secs(1);
+/// How long writes are refused after a failure before one is tried again; doubles with each failure that follows.
+const FAILURE_PAUSE: Duration = Duration::from_millis(250);
+/// The longest such pause.
+const FAILURE_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Changes read at once that a failure kept from the watchers, and bytes of their values, about.
+const RECOVERY_ROWS: Revision = 1024;
+const RECOVERY_BYTES: usize = 4 << 20;
 
 /// A conditional write: done if the key's mod revision is `expected` (0: there is no such key).
 #[derive(Debug)]
@@ -52,6 +59,17 @@ pub enum Op {
 pub struct Command {
     pub op: Op,
     pub reply: oneshot::Sender<Result<Txn>>,
+    /// Its place in the queue.
+    pub place: OwnedSemaphorePermit,
+}
+
+impl Command {
+    fn answer(self, outcome: Result<Txn>) {
+        let Self { reply, place, .. } = self;
+        drop(place);
+        // Nobody may be there any more to hear it.
+        let _ = reply.send(outcome);
+    }
 }
 
 /// The numbers that a commit moves.
@@ -64,49 +82,114 @@ struct Position {
     deadline: Option<i64>,
 }
 
+impl Position {
+    /// Where `db` stands.
+    fn of(db: &Database) -> Result<Self> {
+        let read = db.begin_read().map_err(broken)?;
+        let meta = read.open_table(META).map_err(broken)?;
+        let number = |name| Ok(meta.get(name).map_err(broken)?.map_or(0, |n| n.value()));
+        let deadline = earliest(&read.open_table(EXPIRY).map_err(broken)?)?;
+        Ok(Self { revision: number(REVISION)?, compacted: number(COMPACTED)?, cleaned: number(CLEANED)?, deadline })
+    }
+}
+
+/// Why nothing can be written for now.
+struct Fault {
+    error: StorageError,
+    /// When it is tried again.
+    again: Instant,
+}
+
 pub struct Writer {
-    db: Database,
+    /// `None` where it could not be opened again after a failure.
+    db: Option<Database>,
+    open: Open,
     inbox: Receiver<Command>,
     shared: Arc<Shared>,
     clock: Clock,
     at: Position,
-    /// Whether this store can go on no more.
-    over: bool,
+    fault: Option<Fault>,
+    backoff: Backoff,
+    writing: Condition,
 }
 
 impl Writer {
-    /// A writer that goes on where `db` stands.
-    pub fn new(db: Database, inbox: Receiver<Command>, shared: Arc<Shared>, clock: Clock) -> Result<Self> {
-        let txn = db.begin_write().map_err(broken)?;
-        let at = {
-            let meta = txn.open_table(META).map_err(broken)?;
-            let number = |name| Ok(meta.get(name).map_err(broken)?.map_or(0, |n| n.value()));
-            let deadline = earliest(&txn.open_table(EXPIRY).map_err(broken)?)?;
-            Position { revision: number(REVISION)?, compacted: number(COMPACTED)?, cleaned: number(CLEANED)?, deadline }
-        };
-        txn.abort().map_err(broken)?;
-        Ok(Self { db, inbox, shared, clock, at, over: false })
+    /// A writer that goes on where `db` stands, and opens it again with `open` after a failure.
+    pub fn new(db: Database, open: Open, inbox: Receiver<Command>, shared: Arc<Shared>, clock: Clock) -> Result<Self> {
+        let (at, backoff) = (Position::of(&db)?, Backoff::new(FAILURE_PAUSE, FAILURE_PAUSE_MAX));
+        Ok(Self {
+            db: Some(db),
+            open,
+            inbox,
+            shared,
+            clock,
+            at,
+            fault: None,
+            backoff,
+            writing: Condition::new("writing to the embedded store"),
+        })
     }
 
     /// Works until nobody can send commands any more.
     pub fn run(mut self) {
         while let Some(commands) = self.wait() {
-            match self.turn(&commands) {
-                // Nobody may be there any more to hear an answer.
-                Ok(outcomes) => commands.into_iter().zip(outcomes).for_each(|(command, outcome)| drop(command.reply.send(outcome))),
+            if let Some(fault) = self.fault.as_ref().filter(|fault| Instant::now() < fault.again) {
+                let error = fault.error.clone();
+                commands.into_iter().for_each(|command| command.answer(Err(error.clone())));
+                continue;
+            }
+            match self.attempt(&commands) {
+                Ok(outcomes) => {
+                    self.fault = None;
+                    self.backoff.reset();
+                    self.writing.works();
+                    commands.into_iter().zip(outcomes).for_each(|(command, outcome)| command.answer(outcome));
+                }
                 Err(error) => {
-                    tracing::error!(%error, "the embedded store could not write");
-                    commands.into_iter().for_each(|command| drop(command.reply.send(Err(error.clone()))));
-                    if self.over {
-                        break;
-                    }
-                    if self.at.deadline.is_some() || self.at.cleaned < self.at.compacted {
-                        std::thread::sleep(FAILURE_PAUSE);
-                    }
+                    self.writing.fails(&error.to_string());
+                    self.reopen();
+                    self.fault = Some(Fault { error: error.clone(), again: Instant::now() + self.backoff.pause() });
+                    commands.into_iter().for_each(|command| command.answer(Err(error.clone())));
                 }
             }
         }
         self.shared.close();
+    }
+
+    /// A turn on the open file. A panic is a failure like others.
+    fn attempt(&mut self, commands: &[Command]) -> Result<Vec<Result<Txn>>> {
+        if self.db.is_none() {
+            self.recover()?;
+        }
+        caught_now("storage-writer", || self.turn(commands)).unwrap_or_else(|panic| Err(StorageError::Internal(panic)))
+    }
+
+    /// Opens the file again: after an I/O error redb does nothing more with one that was open then. Whatever is in the file then has
+    /// been committed, also where the failure left that open; watchers are told of it, and readers see it.
+    fn reopen(&mut self) {
+        self.db = None;
+        if let Err(error) = self.recover() {
+            self.writing.fails(&error.to_string());
+        }
+    }
+
+    fn recover(&mut self) -> Result<()> {
+        let opened = caught_now("storage-writer", || (self.open)());
+        let db = opened.map_err(StorageError::Internal)?.map_err(broken)?;
+        let (at, snapshot) = (Position::of(&db)?, Snapshot::take(&db)?);
+        let (mut missed, mut next) = (Vec::new(), self.shared.hub.head() + 1);
+        if snapshot.revision + 1 < next {
+            return Err(StorageError::Internal("the file has lost changes that were acknowledged".into()));
+        }
+        while next <= snapshot.revision {
+            let (events, after) = snapshot.replay("", next, RECOVERY_ROWS, RECOVERY_BYTES)?;
+            missed.extend(events.into_iter().map(Arc::new));
+            next = after;
+        }
+        (self.at, self.db) = (at, Some(db));
+        self.shared.renew(snapshot);
+        self.shared.hub.publish(missed);
+        Ok(())
     }
 
     /// The commands of the next turn; there may be none when something is due. `None` when all senders are gone.
@@ -133,18 +216,22 @@ impl Writer {
 
     /// How long there is nothing to do unasked; `None` for ever.
     fn pause(&self) -> Option<Duration> {
-        if self.at.cleaned < self.at.compacted {
-            return Some(Duration::ZERO);
+        let refused = self.fault.as_ref().map_or(Duration::ZERO, |fault| fault.again.saturating_duration_since(Instant::now()));
+        if self.at.cleaned < self.at.compacted || self.db.is_none() {
+            return Some(refused);
         }
         let left = self.at.deadline? - self.clock.now().as_microsecond();
-        Some(Duration::from_micros(left.max(0) as u64).min(CLOCK_CHECK))
+        Some(Duration::from_micros(left.max(0) as u64).min(CLOCK_CHECK).max(refused))
     }
 
     /// One transaction: an outcome for each command, or the failure of all of them.
     fn turn(&mut self, commands: &[Command]) -> Result<Vec<Result<Txn>>> {
+        let db = self.db.as_ref().ok_or_else(|| StorageError::Unavailable("the embedded store is not open".into()))?;
         let now = self.clock.now().as_microsecond();
-        let txn = self.db.begin_write().map_err(broken)?;
+        let txn = db.begin_write().map_err(broken)?;
         let mut turn = Turn::open(&txn, self.at, now)?;
+        // Only a write shows that writing works again.
+        turn.changed = self.fault.is_some();
         turn.expire()?;
         turn.clean()?;
         let outcomes = commands.iter().map(|command| turn.apply(&command.op)).collect::<Result<_>>()?;
@@ -153,11 +240,10 @@ impl Writer {
             return Ok(outcomes);
         };
         txn.commit().map_err(broken)?;
+        // The snapshot first: what has left the ring must be found in the table. Without it readers would stay in the past, so the
+        // file is opened again.
+        self.shared.renew(Snapshot::take(db)?);
         self.at = at;
-        // The snapshot first: what has left the ring must be found in the table. Without it readers would stay in the past.
-        self.over = true;
-        self.shared.renew(Snapshot::take(&self.db)?);
-        self.over = false;
         self.shared.hub.publish(events);
         Ok(outcomes)
     }

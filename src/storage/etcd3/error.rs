@@ -36,6 +36,7 @@ pub fn interpret(error: &Error, asked: Revision) -> StorageError {
         code::OUT_OF_RANGE if message.contains("future revision") => StorageError::FutureRevision { asked, current: 0 },
         code::INVALID_ARGUMENT if message.contains("request is too large") => StorageError::TooLarge(message.to_owned()),
         code::RESOURCE_EXHAUSTED if message.contains("larger than max") => StorageError::TooLarge(message.to_owned()),
+        code::RESOURCE_EXHAUSTED if message.contains("database space exceeded") => StorageError::NoSpace("etcd's quota".to_owned()),
         code::RESOURCE_EXHAUSTED if message.contains("too many requests") => StorageError::Unavailable(message.to_owned()),
         code::UNAVAILABLE | code::DEADLINE_EXCEEDED => StorageError::Unavailable(message.to_owned()),
         // Not from etcd: the status stands for what happened to the connection.

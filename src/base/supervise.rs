@@ -1,0 +1,90 @@
+//! Background work that must go on: a panic in it is caught and logged, and a failure that lasts is logged when it begins, when its
+//! cause changes and when it is over.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+
+use futures::FutureExt;
+use parking_lot::Mutex;
+
+/// Runs a part of a task that begins it anew after a panic. What the work changes must be put right by whoever begins anew.
+///
+/// # Errors
+/// The message of the panic, which has been logged with the name of the task.
+pub async fn caught<T>(task: &str, work: impl Future<Output = T>) -> Result<T, String> {
+    AssertUnwindSafe(work).catch_unwind().await.map_err(|panic| panicked(task, panic.as_ref()))
+}
+
+/// [`caught`] for work that waits for nothing.
+///
+/// # Errors
+/// As of [`caught`].
+pub fn caught_now<T>(task: &str, work: impl FnOnce() -> T) -> Result<T, String> {
+    std::panic::catch_unwind(AssertUnwindSafe(work)).map_err(|panic| panicked(task, panic.as_ref()))
+}
+
+fn panicked(task: &str, panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let why = text.unwrap_or("no message");
+    tracing::error!(task, "a background task panicked and begins anew: {why}");
+    format!("{task} panicked: {why}")
+}
+
+/// Something that works or does not. Only changes are logged.
+#[derive(Debug)]
+pub struct Condition {
+    what: String,
+    /// Why it does not work; `None` while it does.
+    cause: Mutex<Option<String>>,
+}
+
+impl Condition {
+    /// `what` cannot be done is what the log will say.
+    pub fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), cause: Mutex::default() }
+    }
+
+    /// It does not work. Logged where it did before, or the cause is another one.
+    pub fn fails(&self, cause: &str) {
+        let mut known = self.cause.lock();
+        if known.as_deref() != Some(cause) {
+            tracing::warn!("{} fails: {cause}", self.what);
+            *known = Some(cause.to_owned());
+        }
+    }
+
+    /// It works. Logged where it did not before.
+    pub fn works(&self) {
+        if self.cause.lock().take().is_some() {
+            tracing::info!("{} works again", self.what);
+        }
+    }
+
+    /// What does not work and why; `None` where it works.
+    pub fn failure(&self) -> Option<String> {
+        self.cause.lock().as_ref().map(|cause| format!("{}: {cause}", self.what))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_told_and_others_go_on() {
+        assert_eq!(caught("counting", async { 7 }).await, Ok(7));
+        let text = "of the second kind".to_owned();
+        assert_eq!(caught("counting", async { panic!("too far") }).await, Err::<(), _>("counting panicked: too far".to_owned()));
+        assert_eq!(caught_now("counting", || panic!("{text}")), Err::<(), _>("counting panicked: of the second kind".to_owned()));
+    }
+
+    #[test]
+    fn a_condition_remembers_its_cause_until_it_works() {
+        let condition = Condition::new("counting");
+        assert_eq!(condition.failure(), None);
+        condition.fails("no fingers");
+        assert_eq!(condition.failure().as_deref(), Some("counting: no fingers"));
+        condition.works();
+        assert_eq!(condition.failure(), None);
+    }
+}

@@ -1,0 +1,22 @@
+//! The data folder (`--data-dir`): the embedded store, keys and the administrator's kubeconfig. All of it is its owner's alone.
+
+use std::path::Path;
+
+use crate::base::files::{narrow, narrow_own_folder};
+use crate::storage::embedded;
+
+/// The folder of certificates and keys that the server makes for itself.
+pub const PKI: &str = "pki";
+/// The kubeconfig that the server makes for its administrator.
+pub const KUBECONFIG: &str = "admin.kubeconfig";
+
+/// Takes from everybody but the owner what an earlier version, or somebody since, has let them do.
+pub fn secure(folder: &Path) {
+    narrow_own_folder(folder, &[embedded::FILE, PKI, KUBECONFIG]);
+    narrow(&folder.join(embedded::FILE));
+    narrow(&folder.join(KUBECONFIG));
+    let pki = folder.join(PKI);
+    narrow(&pki);
+    let keys = std::fs::read_dir(&pki).into_iter().flatten().flatten().map(|entry| entry.path());
+    keys.filter(|path| path.extension().is_some_and(|extension| extension == "key" || extension == "new")).for_each(|path| narrow(&path));
+}
