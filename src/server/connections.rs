@@ -90,7 +90,8 @@ impl Connections {
             is_authenticated: AtomicBool::new(false),
             wish: AtomicU8::new(OPEN),
             wished: AtomicU64::new(0),
-            changed: Notify::new(),
+            closing: Notify::new(),
+            cut: Notify::new(),
         });
         unauthenticated.insert(number, life.clone());
         Some(life)
@@ -136,7 +137,8 @@ pub struct Life {
     wish: AtomicU8,
     /// When the wish was made.
     wished: AtomicU64,
-    changed: Notify,
+    closing: Notify,
+    cut: Notify,
 }
 
 impl Life {
@@ -179,7 +181,11 @@ impl Life {
     fn ask(&self, wish: u8) {
         if self.wish.fetch_max(wish, Ordering::Relaxed) < wish {
             self.wished.store(self.now(), Ordering::Relaxed);
-            self.changed.notify_one();
+            // Each has one who waits.
+            self.closing.notify_one();
+            if wish == CUT {
+                self.cut.notify_one();
+            }
         }
     }
 
@@ -190,7 +196,7 @@ impl Life {
     /// Waits until the connection is cut off to make room for others.
     pub async fn cut(&self) {
         while self.wish.load(Ordering::Relaxed) != CUT {
-            self.changed.notified().await;
+            self.cut.notified().await;
         }
     }
 
@@ -203,7 +209,7 @@ impl Life {
             };
             tokio::select! {
                 () = tokio::time::sleep(left) => {}
-                () = self.changed.notified() => {}
+                () = self.closing.notified() => {}
             }
         }
     }
@@ -234,7 +240,8 @@ impl Life {
             CLOSED.inc(&["idle"]);
             return Err(close);
         }
-        Ok(left)
+        // Soon enough to see what has begun meanwhile.
+        Ok(left.min(limits.idle))
     }
 
     /// Waits until a connection that was closed gracefully has no requests any more, and has had time to say so.
@@ -248,7 +255,7 @@ impl Life {
             }
             tokio::select! {
                 () = tokio::time::sleep(limit) => {}
-                () = self.changed.notified() => {}
+                () = self.closing.notified() => {}
             }
         }
     }

@@ -369,13 +369,18 @@ mod tests {
     }
 
     async fn start() -> Running {
+        start_within(Limits::of_descriptors(1024)).await
+    }
+
+    async fn start_within(limits: Limits) -> Running {
         let folder = tempfile::tempdir().expect("a folder");
         let args = ["--secure-port=0".to_owned(), "--bind-address=127.0.0.1".to_owned(), format!("--data-dir={}", folder.path().display())];
         let Ok(Command::Run(flags)) = parse(args) else { panic!("flags") };
         let config = Config::from_flags(&flags).expect("a configuration");
         let identity = certs::prepare(&config, config.serving.bind_address, jiff::Timestamp::now()).expect("an identity");
-        let listener =
-            Listener::bind(&config.serving, tls::server_config(&config.serving, &identity.serving).expect("TLS")).expect("a port");
+        let listener = Listener::bind(&config.serving, tls::server_config(&config.serving, &identity.serving).expect("TLS"))
+            .expect("a port")
+            .within(limits);
         let (address, shutdown) = (listener.address().expect("an address"), Shutdown::new());
         let task = tokio::spawn(listener.serve(Arc::new(Echo), shutdown.clone(), Duration::from_secs(20)));
         Running { address, shutdown, task, _folder: folder }
@@ -441,19 +446,29 @@ mod tests {
         version: &'static rustls::SupportedProtocolVersion,
         show: Option<ServingCert>,
     ) -> std::io::Result<ClientStream> {
+        connect_as(address, version, show, Vec::new()).await
+    }
+
+    async fn connect_as(
+        address: SocketAddr,
+        version: &'static rustls::SupportedProtocolVersion,
+        show: Option<ServingCert>,
+        protocols: Vec<Vec<u8>>,
+    ) -> std::io::Result<ClientStream> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = rustls::ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[version])
             .expect("a version")
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Trusting));
-        let config = match show {
+        let mut config = match show {
             None => builder.with_no_client_auth(),
             Some(cert) => {
                 let key = provider.key_provider.load_private_key(cert.key).expect("a key");
                 builder.with_client_cert_resolver(Arc::new(Show(Arc::new(rustls::sign::CertifiedKey::new(cert.chain, key)))))
             }
         };
+        config.alpn_protocols = protocols;
         let name = ServerName::try_from("localhost").expect("a name");
         let tcp = TcpStream::connect(address).await?;
         tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await
@@ -524,5 +539,71 @@ mod tests {
         let mut rest = Vec::new();
         let _ = idle.read_to_end(&mut rest).await;
         assert!(rest.is_empty());
+    }
+
+    /// A TLS connection of a client that speaks HTTP/2.
+    async fn connect_http2(address: SocketAddr) -> ClientStream {
+        connect_as(address, &rustls::version::TLS13, None, vec![HTTP_2.to_vec()]).await.expect("a connection")
+    }
+
+    /// What comes until the other side closes.
+    async fn rest<S: AsyncRead + Unpin>(stream: &mut S) -> Vec<u8> {
+        let mut rest = Vec::new();
+        // A connection that is cut off is closed, too.
+        let _ = tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut rest)).await.expect("it is closed");
+        rest
+    }
+
+    #[tokio::test]
+    async fn who_says_nothing_is_left() {
+        let short = Duration::from_secs(1);
+        let server = start_within(Limits { preface: short, header: short, ..Limits::of_descriptors(1024) }).await;
+        let address = server.address;
+        let plain = async |said: &[u8]| {
+            let mut stream = connect(address, &rustls::version::TLS13, None).await.expect("a connection");
+            let _ = stream.write_all(said).await;
+            rest(&mut stream).await
+        };
+        let http2 = async |said: &[u8]| {
+            let mut stream = connect_http2(address).await;
+            let _ = stream.write_all(said).await;
+            rest(&mut stream).await
+        };
+        // Nothing; half a header; half a preface.
+        let (silent, half, _, _) = tokio::join!(plain(b""), plain(b"GET / HTTP/1.1\r\nHost: local"), http2(b""), http2(b"PRI * HTTP/2.0"));
+        assert!(silent.is_empty() && half.is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_has_no_more_to_ask_is_left() {
+        let short = Duration::from_millis(50);
+        let server = start_within(Limits { idle: short, linger: short, ..Limits::of_descriptors(1024) }).await;
+        let mut stream = connect(server.address, &rustls::version::TLS13, None).await.expect("a connection");
+        stream.write_all(b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("room");
+        let answer = String::from_utf8(rest(&mut stream).await).expect("text");
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        // A preface, settings, and no requests: it is told to go away (frame type 7).
+        let mut stream = connect_http2(server.address).await;
+        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.expect("room");
+        let frames = rest(&mut stream).await;
+        let (mut at, mut kinds) = (0, Vec::new());
+        while let Some(head) = frames.get(at..at + 9) {
+            kinds.push(head[3]);
+            at += 9 + usize::from(head[1]) * 256 + usize::from(head[2]);
+        }
+        assert!(kinds.contains(&7), "{kinds:?}");
+    }
+
+    #[tokio::test]
+    async fn too_many_unknown_clients_displace_each_other() {
+        let server = start_within(Limits { unauthenticated: 2, ..Limits::of_descriptors(1024) }).await;
+        let mut first = connect(server.address, &rustls::version::TLS13, None).await.expect("a connection");
+        let mut others = Vec::new();
+        for _ in 0..4 {
+            others.push(connect(server.address, &rustls::version::TLS13, None).await.expect("a connection"));
+        }
+        assert!(rest(&mut first).await.is_empty());
+        let answer = get(others.last_mut().expect("one"), "").await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
     }
 }

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod connections;
 mod files;
 mod honesty;
+mod overload;
 mod rotation;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,5 +1,6 @@
 //! An HTTP/1.1 client that sends what it is told to the byte, and hides nothing of the answer. One connection per request.
 
+use std::net::Ipv4Addr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use kube::client::ConfigExt;
 use rustls_pki_types::ServerName;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -35,6 +36,12 @@ pub struct Answer {
 pub async fn connect(port: u16) -> Result<TlsStream<TcpStream>, Error> {
     let stream = TcpStream::connect(("127.0.0.1", port)).await?;
     stream.set_nodelay(true)?;
+    Ok(TLS.connect(ServerName::try_from("127.0.0.1")?, stream).await?)
+}
+
+/// A TLS connection from a socket with options of its own.
+pub async fn connect_on(socket: TcpSocket, port: u16) -> Result<TlsStream<TcpStream>, Error> {
+    let stream = socket.connect((Ipv4Addr::LOCALHOST, port).into()).await?;
     Ok(TLS.connect(ServerName::try_from("127.0.0.1")?, stream).await?)
 }
 

@@ -139,9 +139,13 @@ impl TestServer {
 
     /// SIGTERM: it takes its leave, and must end well.
     pub async fn terminate(&mut self) {
-        let sent = Command::new("kill").arg(self.process.child.id().to_string()).status();
-        assert!(sent.is_ok_and(|status| status.success()), "SIGTERM");
+        self.process.terminate();
         assert!(self.process.ends().await, "it ended badly:\n{}", self.process.log());
+    }
+
+    /// The process itself.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
     }
 }
 
@@ -186,6 +190,12 @@ impl Process {
             assert!(start.elapsed() < READY, "still running after {READY:?}:\n{}", self.log());
             tokio::time::sleep(LOOK).await;
         }
+    }
+
+    /// Sends SIGTERM.
+    pub fn terminate(&self) {
+        let sent = Command::new("kill").arg(self.child.id().to_string()).status();
+        assert!(sent.is_ok_and(|status| status.success()), "SIGTERM");
     }
 
     /// What it wrote to its standard output and error so far.
