@@ -6,10 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::prelude::FromDer;
 
 use super::{Attributes, Operation, Plugin};
+use crate::auth::authn::certificate_request::{self, Subject};
 use crate::auth::authz::{self, Authorizer, Decision};
 use crate::auth::{MASTERS, User};
 use crate::meta::Object;
@@ -101,32 +100,9 @@ impl Plugin for CertificateSigning {
 /// No client certificate for the group that may do everything.
 pub struct CertificateSubjectRestriction;
 
-/// Shows `read` the parsed request of a CertificateSigningRequest; an error says what is wrong with it.
-fn with_request<T>(object: &Object, read: impl Fn(&X509CertificationRequest<'_>) -> T) -> std::result::Result<T, String> {
-    const NOT_ONE: &str = "PEM block type must be CERTIFICATE REQUEST";
-    let pem = STANDARD.decode(object.str_at("/spec/request")).unwrap_or_default();
-    let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).map_err(|_| NOT_ONE.to_owned())?;
-    if pem.label != "CERTIFICATE REQUEST" {
-        return Err(NOT_ONE.to_owned());
-    }
-    let (_, request) = X509CertificationRequest::from_der(&pem.contents).map_err(|error| error.to_string())?;
-    Ok(read(&request))
-}
-
-/// The common name that a request asks for, empty for none.
-pub(super) fn common_name(object: &Object) -> std::result::Result<String, String> {
-    with_request(object, |request| {
-        let mut names = request.certification_request_info.subject.iter_common_name();
-        names.next().and_then(|name| name.as_str().ok()).unwrap_or("").to_owned()
-    })
-}
-
-/// The organizations that a request asks for.
-fn organizations(object: &Object) -> std::result::Result<Vec<String>, String> {
-    with_request(object, |request| {
-        let names = request.certification_request_info.subject.iter_organization();
-        names.filter_map(|name| name.as_str().ok()).map(str::to_owned).collect()
-    })
+/// Whom a CertificateSigningRequest is for; an error says what is wrong with it.
+pub(super) fn subject(object: &Object) -> std::result::Result<Subject, String> {
+    certificate_request::subject(&STANDARD.decode(object.str_at("/spec/request")).unwrap_or_default())
 }
 
 #[async_trait]
@@ -144,9 +120,9 @@ impl Plugin for CertificateSubjectRestriction {
         if request.str_at("/spec/signerName") != CLIENT_SIGNER {
             return Ok(());
         }
-        match organizations(request) {
+        match subject(request) {
             Err(why) => Err(attributes.forbidden(&format!("failed to parse CSR: {why}"))),
-            Ok(groups) if groups.iter().any(|group| group == MASTERS) => {
+            Ok(subject) if subject.organizations.iter().any(|group| group == MASTERS) => {
                 Err(attributes.forbidden(&format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed")))
             }
             Ok(_) => Ok(()),

@@ -385,9 +385,9 @@ fn request_refusal(node: &str, attributes: &Attributes<'_>) -> Option<String> {
     if attributes.operation != Operation::Create || !NODE_SIGNERS.contains(&request.str_at("/spec/signerName")) {
         return None;
     }
-    match certificates::common_name(request) {
+    match certificates::subject(request) {
         Err(why) => Some(format!("unable to parse csr: {why}")),
-        Ok(name) if name.strip_prefix("system:node:") == Some(node) => None,
+        Ok(subject) if subject.common_name.strip_prefix("system:node:") == Some(node) => None,
         Ok(_) => Some(format!("can only create a node CSR with CN=system:node:{node}")),
     }
 }

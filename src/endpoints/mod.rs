@@ -108,9 +108,10 @@ impl Request {
         }
     }
 
-    /// The exact matches of the field selector, for authorizers that look at them.
+    /// The exact matches of the field selector, for authorizers that look at them. Not where the path begins with a verb: what selectors
+    /// do there depends on the path.
     fn field_equals(&self) -> Vec<(String, String)> {
-        if !matches!(self.info.verb.as_str(), "list" | "watch" | "deletecollection") {
+        if self.info.watch_path || !matches!(self.info.verb.as_str(), "list" | "watch" | "deletecollection") {
             return Vec::new();
         }
         let selector = FieldSelector::parse(self.query.get("fieldSelector").unwrap_or("")).unwrap_or_default();

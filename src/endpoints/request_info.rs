@@ -31,6 +31,9 @@ pub struct RequestInfo {
     pub parts: Vec<String>,
     /// The path began with the deprecated `watch/`.
     pub watch_path: bool,
+    /// The resource stands behind `namespaces/NAME/` in the path. False for a namespace itself and its subresources, although
+    /// these have a `namespace`, too.
+    pub inside_namespace: bool,
 }
 
 impl RequestInfo {
@@ -75,12 +78,14 @@ impl RequestInfo {
             self.namespace = (*namespace).to_owned();
             if rest.len() > 2 && !NAMESPACE_SUBRESOURCES.contains(&rest[2]) {
                 rest = &rest[2..];
+                self.inside_namespace = true;
             }
         }
         self.parts = rest.iter().map(|part| (*part).to_owned()).collect();
         let part = |at: usize| rest.get(at).copied().unwrap_or("").to_owned();
         (self.resource, self.name) = (part(0), part(1));
-        if !self.watch_path {
+        // Upstream's `specialVerbsNoSubresources`.
+        if self.verb != "proxy" {
             self.subresource = part(2);
         }
         self.refine_verb(query);
@@ -101,6 +106,16 @@ impl RequestInfo {
                 self.name = name.to_owned();
             }
         }
+    }
+
+    /// Whether the path names a scope that a resource does not have: a resource of the cluster inside a namespace, or an object of a
+    /// namespace without one. Authorization has asked about the scope of the path, so nothing may be served in another.
+    pub fn is_misplaced(&self, namespaced: bool) -> bool {
+        if namespaced {
+            return self.namespace.is_empty() && !self.url_name().is_empty();
+        }
+        let is_namespace = self.group.is_empty() && self.resource == "namespaces" && !self.inside_namespace;
+        !self.namespace.is_empty() && !is_namespace
     }
 
     /// The name in the URL: unlike [`RequestInfo::name`] never one from a selector.
@@ -136,11 +151,39 @@ mod tests {
             ("PUT", "/api/v1/namespaces/a/finalize", "update /v1 namespaces ns=a name=a sub=finalize"),
             ("GET", "/api/v1/namespaces/a", "get /v1 namespaces ns=a name=a sub="),
             ("GET", "/api/v1/watch/namespaces/a/pods/p", "watch /v1 pods ns=a name=p sub="),
+            ("GET", "/api/v1/watch/namespaces/a/status", "watch /v1 namespaces ns=a name=a sub=status"),
+            ("GET", "/api/v1/proxy/namespaces/a/pods/p/x", "proxy /v1 pods ns=a name=p sub="),
             ("GET", "/apis/apps/v1", "get path /apis/apps/v1"),
             ("GET", "/healthz", "get path /healthz"),
         ];
         for (method, uri, want) in checks {
             assert_eq!(read(method, uri), want, "{method} {uri}");
+        }
+    }
+
+    #[test]
+    fn resources_are_found_in_their_own_scope_only() {
+        let misplaced = |uri: &str, namespaced: bool| RequestInfo::new(&Method::GET, uri, &Query::default()).is_misplaced(namespaced);
+        for (uri, namespaced, want) in [
+            ("/api/v1/namespaces", false, false),
+            ("/api/v1/namespaces/a", false, false),
+            ("/api/v1/namespaces/a/status", false, false),
+            ("/api/v1/watch/namespaces/a", false, false),
+            ("/api/v1/namespaces/a/namespaces", false, true),
+            ("/api/v1/namespaces/a/namespaces/a", false, true),
+            ("/api/v1/namespaces/a/namespaces/b/status", false, true),
+            ("/api/v1/watch/namespaces/a/namespaces/b", false, true),
+            ("/api/v1/namespaces/a/nodes/n", false, true),
+            ("/api/v1/nodes/n", false, false),
+            // Custom resources may have the name, not the exception.
+            ("/apis/example.com/v1/namespaces/a", false, true),
+            ("/apis/example.com/v1/namespaces/a", true, false),
+            ("/api/v1/namespaces/a/pods/p", true, false),
+            ("/api/v1/pods", true, false),
+            ("/api/v1/pods/p", true, true),
+            ("/api/v1/watch/pods/p", true, true),
+        ] {
+            assert_eq!(misplaced(uri, namespaced), want, "{uri}");
         }
     }
 }

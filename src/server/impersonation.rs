@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use moka::sync::Cache;
 
+use crate::auth::authn::request_header::{header_text, unescape_extra};
 use crate::auth::authn::service_account;
 use crate::auth::authz::{self, Attributes, Authorizer, node};
 use crate::auth::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED, User};
@@ -263,31 +264,36 @@ fn is_ours(header: &str) -> bool {
     matches!(header, USER | GROUP | UID) || header.starts_with(EXTRA)
 }
 
-/// The user that the headers name, as they name it.
+/// The user that the headers name, as they name it. Of several names and UIDs the first counts.
+///
+/// # Errors
+/// 400 for headers that are no text, or that are about nobody: such a request must not go on as the requestor.
 fn wanted(headers: &HeaderMap) -> Result<Option<User>> {
+    let unreadable = |name: &HeaderName| Status::bad_request(format!("the value of the header {name} is not valid UTF-8"));
     let mut user = User::default();
     let mut others = false;
-    for (name, value) in headers {
-        let Ok(value) = value.to_str() else { continue };
+    let first = |name: &HeaderName| {
+        let value = headers.get(name).map(|value| header_text(value).ok_or_else(|| unreadable(name)));
+        value.transpose().map(|value| value.unwrap_or_default().to_owned())
+    };
+    for (name, value) in headers.iter().filter(|(name, _)| is_ours(name.as_str())) {
+        let value = header_text(value).ok_or_else(|| unreadable(name))?;
         match name.as_str() {
-            USER => user.name = value.to_owned(),
-            UID => {
-                user.uid = value.to_owned();
-                others |= !value.is_empty();
-            }
+            USER => user.name = first(name)?,
+            UID => user.uid = first(name)?,
             GROUP => {
                 user.groups.push(value.to_owned());
                 others = true;
             }
             other => {
-                if let Some(key) = other.strip_prefix(EXTRA) {
-                    let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().into_owned();
-                    user.extra.entry(key).or_default().push(value.to_owned());
-                    others = true;
-                }
+                let key = unescape_extra(other.strip_prefix(EXTRA).unwrap_or_default())
+                    .ok_or_else(|| Status::bad_request(format!("the name of the header {name} is not valid UTF-8")))?;
+                user.extra.entry(key).or_default().push(value.to_owned());
+                others = true;
             }
         }
     }
+    others |= !user.uid.is_empty();
     match (user.name.is_empty(), others) {
         (false, _) => Ok(Some(user)),
         (true, true) => Err(Status::bad_request(format!("requested {} without impersonating a user name", in_go(&user)))),

@@ -83,4 +83,9 @@ impl ObjectSource for RegistryObjects {
     async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Option<Object> {
         self.store(gvr).ok()?.find(namespace, name).await.ok()?
     }
+
+    async fn known(&self, gvr: &Gvr, namespace: &str, name: &str) -> Option<Object> {
+        let store = self.store(gvr).ok()?;
+        store.decode(&*store.cached_stored(namespace, name).await?).ok()
+    }
 }

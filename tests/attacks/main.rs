@@ -5,7 +5,9 @@
 mod connections;
 mod files;
 mod honesty;
+mod identity;
 mod overload;
+mod paths;
 mod rotation;
 #[path = "../support/mod.rs"]
 mod support;

@@ -6,8 +6,8 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use http::HeaderMap;
 use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::{HeaderMap, HeaderValue};
 use jiff::Timestamp;
 
 use super::cache::{self, TokenCache};
@@ -169,11 +169,17 @@ impl Authenticator for Chain {
             match attempt {
                 Ok(Some(user)) => return Ok(Some(with_authenticated(user))),
                 Ok(None) => {}
+                Err(why) if why.is_last() => return Err(why),
                 Err(why) => errors.add(why),
             }
         }
         if let Some(token) = bearer_token(credentials.headers) {
-            match state.known_token(token, now).await {
+            let known = match std::str::from_utf8(token) {
+                Ok(token) => state.known_token(token, now).await,
+                // No token is anything but ASCII.
+                Err(_) => Err(AuthnError::new(INVALID_TOKEN)),
+            };
+            match known {
                 Ok(Some(user)) => return Ok(Some(with_authenticated(user))),
                 Ok(None) => {}
                 Err(why) => errors.add(why),
@@ -188,7 +194,7 @@ impl Authenticator for Chain {
             Ok(None) => {}
             Err(why) => errors.add(why),
         }
-        if !errors.0.is_empty() {
+        if !errors.is_empty() {
             return Err(errors);
         }
         let anonymous = || User { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..User::default() };
@@ -220,30 +226,30 @@ fn with_authenticated(mut user: User) -> User {
 }
 
 /// The token of an `Authorization: Bearer` header.
-fn bearer_token(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(AUTHORIZATION)?.to_str().ok()?.trim();
-    let mut parts = value.splitn(3, ' ');
+fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(AUTHORIZATION)?.as_bytes().trim_ascii();
+    let mut parts = value.splitn(3, |byte| *byte == b' ');
     let scheme = parts.next()?;
-    parts.next().filter(|token| scheme.eq_ignore_ascii_case("bearer") && !token.is_empty())
+    parts.next().filter(|token| scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty())
 }
 
 /// The subprotocols that a WebSocket handshake offers; none for other requests.
-fn subprotocols(headers: &HeaderMap) -> Vec<&str> {
+fn subprotocols(headers: &HeaderMap) -> Vec<&[u8]> {
     let has = |name, token: &str| {
-        let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-        values.flat_map(|value| value.split(',')).any(|part| part.trim().eq_ignore_ascii_case(token))
+        let values = headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
+        values.flat_map(|value| value.split(|byte| *byte == b',')).any(|part| part.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
     };
     if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) || !has(UPGRADE, "websocket") || !has(CONNECTION, "upgrade") {
         return Vec::new();
     }
-    let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).map(str::trim).collect()
+    let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter().map(HeaderValue::as_bytes);
+    values.flat_map(|value| value.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii).collect()
 }
 
 /// The token among the subprotocols of a WebSocket handshake (apiserver `request/websocket`).
 fn websocket_token(headers: &HeaderMap) -> Result<Option<String>, AuthnError> {
     let protocols = subprotocols(headers);
-    let mut tokens = protocols.iter().filter_map(|protocol| protocol.strip_prefix(WEBSOCKET_TOKEN));
+    let mut tokens = protocols.iter().filter_map(|protocol| protocol.strip_prefix(WEBSOCKET_TOKEN.as_bytes()));
     let Some(encoded) = tokens.next() else { return Ok(None) };
     if tokens.next().is_some() {
         return Err(AuthnError::new("multiple base64.bearer.authorization tokens specified"));
@@ -259,11 +265,12 @@ fn websocket_token(headers: &HeaderMap) -> Result<Option<String>, AuthnError> {
 
 fn strip_websocket_token(headers: &mut HeaderMap) {
     let protocols = subprotocols(headers);
-    if !protocols.iter().any(|protocol| protocol.starts_with(WEBSOCKET_TOKEN)) {
+    let is_token = |protocol: &&[u8]| protocol.starts_with(WEBSOCKET_TOKEN.as_bytes());
+    if !protocols.iter().any(is_token) {
         return;
     }
-    let rest: Vec<&str> = protocols.into_iter().filter(|protocol| !protocol.starts_with(WEBSOCKET_TOKEN)).collect();
-    match rest.join(",").parse() {
+    let rest: Vec<&[u8]> = protocols.into_iter().filter(|protocol| !is_token(protocol)).collect();
+    match HeaderValue::from_bytes(&rest.join(&b","[..])) {
         Ok(value) => headers.insert(SEC_WEBSOCKET_PROTOCOL, value),
         Err(_) => headers.remove(SEC_WEBSOCKET_PROTOCOL),
     };

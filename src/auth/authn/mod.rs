@@ -2,6 +2,7 @@
 
 pub mod bootstrap_token;
 pub mod cache;
+pub mod certificate_request;
 pub mod chain;
 pub mod jwt;
 pub mod keys;
@@ -107,15 +108,33 @@ pub struct TokenUser {
 
 /// Why credentials were not accepted. The client is told `Unauthorized` only; TokenReview and the log tell the reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AuthnError(Vec<String>);
+pub struct AuthnError {
+    reasons: Vec<String>,
+    last: bool,
+}
 
 impl AuthnError {
     pub fn new(reason: impl Into<String>) -> Self {
-        Self(vec![reason.into()])
+        Self { reasons: vec![reason.into()], last: false }
+    }
+
+    /// An error after which no other way to authenticate is tried.
+    pub fn last(reason: impl Into<String>) -> Self {
+        Self { last: true, ..Self::new(reason) }
+    }
+
+    /// Whether no other way to authenticate is to be tried.
+    pub fn is_last(&self) -> bool {
+        self.last
     }
 
     fn add(&mut self, other: AuthnError) {
-        self.0.extend(other.0);
+        self.reasons.extend(other.reasons);
+        self.last |= other.last;
+    }
+
+    fn is_empty(&self) -> bool {
+        self.reasons.is_empty()
     }
 }
 
@@ -123,7 +142,7 @@ impl AuthnError {
 impl fmt::Display for AuthnError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut unique: Vec<&str> = Vec::new();
-        for reason in &self.0 {
+        for reason in &self.reasons {
             if !unique.contains(&reason.as_str()) {
                 unique.push(reason);
             }

@@ -1,6 +1,6 @@
 //! Front proxies: a client whose certificate is trusted for it names the user in headers (apiserver `request/headerrequest`).
 
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::Timestamp;
 use percent_encoding::percent_decode_str;
 
@@ -34,14 +34,21 @@ impl FrontProxy {
         if !self.allowed_names.is_empty() && !self.allowed_names.contains(&proxy.common_name) {
             return Err(AuthnError::new(format!("x509: subject with cn={} is not in the allowed list", proxy.common_name)));
         }
-        let headers = credentials.headers;
-        let Some(name) = first(headers, &self.username_headers) else { return Ok(None) };
-        let mut user = User { name, uid: first(headers, &self.uid_headers).unwrap_or_default(), ..User::default() };
-        user.groups = self.group_headers.iter().flat_map(|header| values(headers, header)).collect();
+        self.named(credentials.headers)
+    }
+
+    /// The user that the headers name. What cannot be read ends the request: it must not be taken for the proxy's own.
+    fn named(&self, headers: &HeaderMap) -> Result<Option<User>, AuthnError> {
+        let Some(name) = first(headers, &self.username_headers)? else { return Ok(None) };
+        let mut user = User { name, uid: first(headers, &self.uid_headers)?.unwrap_or_default(), ..User::default() };
+        for value in self.group_headers.iter().flat_map(|header| headers.get_all(header.as_str())) {
+            user.groups.extend(Some(text(value)?).filter(|group| !group.is_empty()));
+        }
         for prefix in &self.extra_prefixes {
             for (header, value) in headers {
-                if let (Some(key), Ok(value)) = (strip_prefix(header, prefix), value.to_str()) {
-                    user.extra.entry(unescape(key)).or_default().push(value.to_owned());
+                if let Some(key) = strip_prefix(header, prefix) {
+                    let key = unescape_extra(key).ok_or_else(unreadable)?;
+                    user.extra.entry(key).or_default().push(text(value)?);
                 }
             }
         }
@@ -80,22 +87,38 @@ fn strip_prefix<'a>(name: &'a HeaderName, prefix: &str) -> Option<&'a str> {
     head.eq_ignore_ascii_case(prefix).then_some(rest)
 }
 
-fn first(headers: &HeaderMap, names: &[String]) -> Option<String> {
-    names
-        .iter()
-        .filter_map(|name| headers.get(name.as_str()))
-        .filter_map(|value| value.to_str().ok())
-        .find(|value| !value.is_empty())
-        .map(str::to_owned)
+/// The first value of the first of the headers that has one.
+fn first(headers: &HeaderMap, names: &[String]) -> Result<Option<String>, AuthnError> {
+    for value in names.iter().filter_map(|name| headers.get(name.as_str())) {
+        let value = text(value)?;
+        if !value.is_empty() {
+            return Ok(Some(value));
+        }
+    }
+    Ok(None)
 }
 
-fn values<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = String> + use<'a> {
-    headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok()).filter(|value| !value.is_empty()).map(str::to_owned)
+fn text(value: &HeaderValue) -> Result<String, AuthnError> {
+    header_text(value).map(str::to_owned).ok_or_else(unreadable)
 }
 
-/// A key of extra attributes, percent-decoded; as it is if that gives no text.
-fn unescape(key: &str) -> String {
-    percent_decode_str(key).decode_utf8().map_or_else(|_| key.to_owned(), |decoded| decoded.into_owned())
+fn unreadable() -> AuthnError {
+    AuthnError::last("a header of the front proxy is not valid UTF-8")
+}
+
+/// The value of a header that names users. Upstream takes its bytes as they are; here names are UTF-8, and everything else is `None`.
+pub fn header_text(value: &HeaderValue) -> Option<&str> {
+    std::str::from_utf8(value.as_bytes()).ok()
+}
+
+/// A key of extra attributes, percent-decoded, or as it is where a percent sign stands for nothing (Go's `url.PathUnescape`). `None`
+/// for bytes that are not UTF-8.
+pub fn unescape_extra(key: &str) -> Option<String> {
+    let mut rest = key.split('%').skip(1);
+    if !rest.all(|part| part.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))) {
+        return Some(key.to_owned());
+    }
+    percent_decode_str(key).decode_utf8().ok().map(|decoded| decoded.into_owned())
 }
 
 #[cfg(test)]
@@ -144,6 +167,24 @@ mod tests {
         assert_eq!(user.extra.get("example.com/key").map(Vec::as_slice), Some(&["a".to_owned()][..]));
         proxy.strip(&mut headers);
         assert!(headers.is_empty(), "{headers:?}");
+    }
+
+    #[test]
+    fn names_are_utf8_and_nothing_else_is_passed_over() {
+        let (proxy, peer) = proxy_and_peer("front-proxy-client");
+        let ask = |name: &'static str, value: &[u8]| {
+            let mut headers = headers(NAMED);
+            headers.insert(name, HeaderValue::from_bytes(value).expect("a value"));
+            proxy.authenticate(&Credentials { headers: &headers, peer: &peer }, Timestamp::now())
+        };
+        let user = ask("x-remote-user", "jürgen".as_bytes()).expect("readable").expect("named");
+        assert_eq!(user.name, "jürgen");
+        for name in ["x-remote-user", "x-remote-uid", "x-remote-group", "x-remote-extra-a"] {
+            assert!(ask(name, b"j\xfcrgen").expect_err("not UTF-8").is_last(), "{name}");
+        }
+        assert!(ask("x-remote-extra-%ff", b"a").expect_err("not UTF-8").is_last());
+        assert_eq!(unescape_extra("a%2fb").as_deref(), Some("a/b"));
+        assert_eq!(unescape_extra("a%2fb%zz").as_deref(), Some("a%2fb%zz"));
     }
 
     #[test]

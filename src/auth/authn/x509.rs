@@ -7,10 +7,11 @@ use jiff::Timestamp;
 use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm};
+use x509_parser::asn1_rs::{Class, Tag};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::FromDer;
-use x509_parser::x509::X509Version;
+use x509_parser::x509::{AttributeTypeAndValue, X509Version};
 
 /// How many certificates may stand between a client's and a trusted one.
 pub const MAX_INTERMEDIATES: usize = 8;
@@ -281,18 +282,55 @@ fn subject_of(certificate: &X509Certificate<'_>, der: &[u8], not_after: Timestam
         not_after,
     };
     let subject = certificate.subject();
-    let texts = |attribute: &x509_parser::x509::AttributeTypeAndValue<'_>| {
-        attribute.as_str().map(str::to_owned).map_err(|_| error("a name in the subject is no text"))
-    };
     // The last common name counts, as in Go.
-    if let Some(name) = subject.iter_common_name().last() {
-        verified.common_name = texts(name)?;
+    for name in subject.iter_common_name() {
+        verified.common_name = attribute_text(name)?;
     }
-    verified.organizations = subject.iter_organization().map(texts).collect::<Result<_, _>>()?;
+    verified.organizations = subject.iter_organization().map(attribute_text).collect::<Result<_, _>>()?;
     for attribute in subject.iter_attributes().filter(|attribute| attribute.attr_type().to_id_string() == UID_OID) {
-        verified.uids.push(texts(attribute)?);
+        verified.uids.push(attribute_text(attribute)?);
     }
     Ok(verified)
+}
+
+/// The text of an attribute of a name, read as Go does (`crypto/x509.parseASN1String`).
+///
+/// # Errors
+/// It is of no type of text, or not what its type allows.
+pub fn attribute_text(attribute: &AttributeTypeAndValue<'_>) -> Result<String, X509Error> {
+    let (value, bytes) = (attribute.attr_value(), attribute.attr_value().data);
+    let ascii = |allowed: fn(u8) -> bool| {
+        let text = std::str::from_utf8(bytes).ok().filter(|text| text.bytes().all(allowed));
+        text.map(str::to_owned)
+    };
+    let text = match value.tag() {
+        Tag::Utf8String => std::str::from_utf8(bytes).ok().map(str::to_owned),
+        Tag::PrintableString => ascii(is_printable),
+        Tag::Ia5String => ascii(|byte| byte.is_ascii()),
+        Tag::NumericString => ascii(|byte| byte.is_ascii_digit() || byte == b' '),
+        // Read as Latin-1, which it nearly is.
+        Tag::T61String => Some(bytes.iter().copied().map(char::from).collect()),
+        Tag::BmpString => bmp_text(bytes),
+        _ => None,
+    };
+    text.filter(|_| value.header.class() == Class::Universal && !value.header.is_constructed())
+        .ok_or_else(|| error("invalid RDNSequence: invalid attribute value"))
+}
+
+/// The characters of a PrintableString, and those that Go lets pass for the sake of old certificates.
+fn is_printable(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b" '()+,-./:=?*&".contains(&byte)
+}
+
+/// UCS-2, less a terminator.
+fn bmp_text(bytes: &[u8]) -> Option<String> {
+    let bytes = bytes.strip_suffix(&[0, 0]).unwrap_or(bytes);
+    if bytes.len() % 2 != 0 {
+        return None;
+    }
+    let units = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
+    // Surrogates are no characters; the others are not assigned.
+    units.map(|unit| char::from_u32(unit.into()).filter(|c| !matches!(c, '\u{fdd0}'..='\u{fdef}' | '\u{fffe}'..))).collect()
 }
 
 #[cfg(test)]

@@ -91,6 +91,21 @@ struct Volume {
 }
 
 impl State {
+    fn upsert(&mut self, object: &Object) {
+        let (name, node) = (object.name(), object.str_at("/spec/nodeName"));
+        match object.kind() {
+            "Pod" => self.set_pod(object),
+            "PersistentVolume" => self.set_volume(object),
+            "VolumeAttachment" => {
+                self.attachments.insert(name.to_owned(), node.to_owned());
+            }
+            "ResourceSlice" => {
+                self.slices.insert(name.to_owned(), node.to_owned());
+            }
+            _ => {}
+        }
+    }
+
     fn set_pod(&mut self, pod: &Object) {
         self.remove_pod(pod.namespace(), pod.name());
         let node = pod.str_at("/spec/nodeName");
@@ -216,19 +231,7 @@ fn volume_secrets(volume: &Object, claim_namespace: &str) -> Vec<(String, String
 impl NodeGraph {
     /// Takes in a Pod, PersistentVolume, VolumeAttachment or ResourceSlice, new or changed. Other kinds are ignored.
     pub fn upsert(&self, object: &Object) {
-        let mut state = self.state.write();
-        let (name, node) = (object.name(), object.str_at("/spec/nodeName"));
-        match object.kind() {
-            "Pod" => state.set_pod(object),
-            "PersistentVolume" => state.set_volume(object),
-            "VolumeAttachment" => {
-                state.attachments.insert(name.to_owned(), node.to_owned());
-            }
-            "ResourceSlice" => {
-                state.slices.insert(name.to_owned(), node.to_owned());
-            }
-            _ => {}
-        }
+        self.state.write().upsert(object);
     }
 
     /// Whether a change of a pod leaves what it refers to as it is: it may neither leave its node nor refer to something else, but by
@@ -257,24 +260,26 @@ impl NodeGraph {
         }
     }
 
-    /// Makes `objects` all there is of `kind`, as after a fresh list.
+    /// Makes `objects` all there is of `kind`, as after a fresh list. Nothing in between is seen.
     pub fn replace<'a>(&self, kind: &str, objects: impl IntoIterator<Item = &'a Object>) {
+        let mut fresh = State::default();
+        objects.into_iter().filter(|object| object.kind() == kind).for_each(|object| fresh.upsert(object));
         let mut state = self.state.write();
+        // What was there is dropped when the lock is free again.
         match kind {
             "Pod" => {
-                state.pods.clear();
-                state.users.clear();
+                std::mem::swap(&mut state.pods, &mut fresh.pods);
+                std::mem::swap(&mut state.users, &mut fresh.users);
             }
             "PersistentVolume" => {
-                state.volumes.clear();
-                state.volumes_of_secret.clear();
+                std::mem::swap(&mut state.volumes, &mut fresh.volumes);
+                std::mem::swap(&mut state.volumes_of_secret, &mut fresh.volumes_of_secret);
             }
-            "VolumeAttachment" => state.attachments.clear(),
-            "ResourceSlice" => state.slices.clear(),
+            "VolumeAttachment" => std::mem::swap(&mut state.attachments, &mut fresh.attachments),
+            "ResourceSlice" => std::mem::swap(&mut state.slices, &mut fresh.slices),
             _ => {}
         }
         drop(state);
-        objects.into_iter().filter(|object| object.kind() == kind).for_each(|object| self.upsert(object));
     }
 }
 
@@ -535,6 +540,19 @@ mod tests {
         graph.remove("PersistentVolume", "", "v");
         let state = graph.state.read();
         assert!(state.users.is_empty() && state.volumes_of_secret.is_empty());
+    }
+
+    #[test]
+    fn a_fresh_list_replaces_what_was_known() {
+        let graph = graph();
+        let reaches = |resource: &str, name: &str| graph.state.read().leads_to("n", resource, "x", name);
+        let spec = json!({"nodeName": "n", "serviceAccountName": "other"});
+        let pod = object(json!({"kind": "Pod", "metadata": {"name": "q", "namespace": "x"}, "spec": spec}));
+        graph.replace("Pod", [&pod]);
+        assert!(reaches("pods", "q") && reaches("serviceaccounts", "other") && reaches("volumeattachments", "a"));
+        assert!(!reaches("pods", "p") && !reaches("secrets", "s"));
+        graph.replace("VolumeAttachment", []);
+        assert!(!reaches("volumeattachments", "a"));
     }
 
     #[tokio::test]

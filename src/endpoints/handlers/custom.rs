@@ -23,11 +23,10 @@ pub fn is_misplaced(api: &Api, request: &Request) -> bool {
     let info = &request.info;
     let gvr = Gvr::new(&info.group, &info.version, &info.resource);
     let Some(store) = api.registry.get(&gvr).filter(|store| store.resource.custom.is_some()) else { return false };
-    match (store.resource.decl.namespaced, info.namespace.is_empty()) {
-        (false, false) => true,
-        (true, true) => !matches!(info.verb.as_str(), "list" | "watch"),
-        _ => false,
-    }
+    let namespaced = store.resource.decl.namespaced;
+    // Across all namespaces there is only looking.
+    let across = namespaced && info.namespace.is_empty() && !matches!(info.verb.as_str(), "list" | "watch");
+    across || info.is_misplaced(namespaced)
 }
 
 /// 404 for subresources that the definition does not have, 405 for verbs that there are not.

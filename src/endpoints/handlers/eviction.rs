@@ -31,11 +31,12 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     let options = WriteOptions::from_query(&x.request.query, Write::Create)?;
     let mut eviction = decode(x, &body, &options)?;
     let name = x.request.info.url_name();
+    let gvk = Gvk::new("policy", "v1", "Eviction");
+    x.admit_subresource(&gvk, &mut eviction, options.dry_run).await?;
     if eviction.name() != name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
-    let gvk = Gvk::new("policy", "v1", "Eviction");
-    x.admit_subresource(&gvk, &mut eviction, options.dry_run).await?;
+    x.validate_subresource(&gvk, &mut eviction, options.dry_run).await?;
     let mut deletion = deletion(&eviction, &gvk)?;
     deletion.dry_run |= options.dry_run;
     let evicting = Evicting { x, ctx: x.write_context(deletion.dry_run), name, deletion };

@@ -5,6 +5,7 @@ mod create;
 mod custom;
 mod decode;
 mod delete;
+mod device_claims;
 mod eviction;
 mod get;
 mod list;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{Response, header};
+use http::{Method, Response, header};
 use http_body::Body as HttpBody;
 use http_body_util::{BodyExt, Limited};
 
@@ -28,16 +29,17 @@ use crate::admission::{Attributes, Operation};
 use crate::auth::authz::{self, escalation};
 use crate::merge::managers;
 use crate::meta::status::Result;
-use crate::meta::{Gvk, Gvr, Object, Status};
+use crate::meta::{ErrorList, Gvk, Gvr, Object, Status};
 use crate::registry::store::{Gate, Store, Warnings, WriteContext};
 use crate::registry::strategy::Subresource;
 use crate::registry::table::IncludeObject;
-use crate::registry::{Custom, unenforced};
+use crate::registry::{Custom, Resource, unenforced};
 use crate::schema::TypeRef;
 
 use super::body::Body;
 use super::compress;
 use super::negotiate::{self, MediaType, Output, Purpose};
+use super::request_info::RequestInfo;
 use super::respond::{self, Shown, View};
 use super::{Api, Request};
 
@@ -117,6 +119,13 @@ where
     }
 }
 
+/// Whether the resource has routes below the deprecated verb in the path, where there is one: what can be watched has some below
+/// `watch/`, but not for subresources, and nothing has any below `proxy/`. Requests to custom resources have no routes.
+fn has_prefix_route(resource: &Resource, info: &RequestInfo) -> bool {
+    let watchable = || info.subresource.is_empty() && resource.decl.verbs.iter().any(|verb| verb == "watch");
+    resource.custom.is_some() || info.verb != "proxy" && (!info.watch_path || watchable())
+}
+
 /// What to say of kinds that are on their way out (`+k8s:prerelease-lifecycle-gen`).
 fn deprecation(gvk: &Gvk) -> Option<&'static str> {
     match (gvk.group.as_str(), gvk.kind.as_str()) {
@@ -144,13 +153,8 @@ impl<'a> Exchange<'a> {
         let info = &request.info;
         let gvr = Gvr::new(&info.group, &info.version, &info.resource);
         let store = api.registry.served(&gvr).ok_or_else(Status::no_such_path)?;
-        let namespaced = store.resource.decl.namespaced;
-        let misplaced = if namespaced {
-            info.namespace.is_empty() && (!info.url_name().is_empty() && !info.watch_path)
-        } else {
-            !info.namespace.is_empty() && info.resource != "namespaces"
-        };
-        if misplaced || info.parts.len() > 3 && !subresources::takes_path(&info.subresource) {
+        let beyond = info.parts.len() > 3 && !subresources::takes_path(&info.subresource);
+        if beyond || info.is_misplaced(store.resource.decl.namespaced) || !has_prefix_route(&store.resource, info) {
             return Err(Status::no_such_path());
         }
         Self { api, request, store, output: Output::default(), warnings: Warnings::default() }.negotiated()
@@ -194,11 +198,16 @@ impl<'a> Exchange<'a> {
         Err(method_not_allowed())
     }
 
-    /// Whether the verb goes with the path: collections are created in, objects changed; across all namespaces there is
+    /// Whether the verb goes with the path and the method: collections are created in, objects changed; across all namespaces there is
     /// only looking.
     fn routed(&self, verb: &str) -> bool {
         let info = &self.request.info;
         let named = !info.url_name().is_empty();
+        // What is proxied takes every method, other resources have no route for HEAD, and watches are only got.
+        let method = &self.request.method;
+        if method == Method::HEAD && info.subresource != "proxy" || info.watch_path && method != Method::GET {
+            return false;
+        }
         let across = self.store.resource.decl.namespaced && info.namespace.is_empty();
         match verb {
             "create" if info.subresource.is_empty() => !named && (!across || self.store.resource.decl.storage_prefix.is_empty()),
@@ -275,14 +284,29 @@ impl<'a> Exchange<'a> {
         self.api.admission.admit(&mut attributes).await
     }
 
-    /// Runs all of admission on the body of a subresource that is created but not stored: a Binding, an Eviction, a TokenRequest.
+    /// Runs the mutating half of admission on the body of a subresource that is created but not stored: a Binding, an Eviction, a
+    /// TokenRequest. Before its name is compared to the URL's, as upstream does.
     pub async fn admit_subresource(&self, gvk: &Gvk, object: &mut Object, dry_run: bool) -> Result<()> {
-        let name = object.name().to_owned();
+        let name = self.subresource_name(object);
         let mut attributes = self.attributes(Operation::Create, &name, dry_run);
         attributes.gvk = gvk;
         attributes.object = Some(object);
-        self.api.admission.admit(&mut attributes).await?;
+        self.api.admission.admit(&mut attributes).await
+    }
+
+    /// Runs the validating half of admission, like [`Exchange::admit_subresource`].
+    pub async fn validate_subresource(&self, gvk: &Gvk, object: &mut Object, dry_run: bool) -> Result<()> {
+        let name = self.subresource_name(object);
+        let mut attributes = self.attributes(Operation::Create, &name, dry_run);
+        attributes.gvk = gvk;
+        attributes.object = Some(object);
         self.api.admission.validate(&attributes).await
+    }
+
+    /// The name that admission is told: the URL's, or the body's where the URL has none.
+    fn subresource_name(&self, object: &Object) -> String {
+        let named = [self.request.info.url_name(), object.name()].into_iter().find(|name| !name.is_empty());
+        named.unwrap_or_default().to_owned()
     }
 
     fn attributes<'b>(&'b self, operation: Operation, name: &'b str, dry_run: bool) -> Attributes<'b> {
@@ -372,6 +396,10 @@ impl Gate for RequestGate<'_> {
         let gvr = &self.x.store.resource.gvr;
         let write = escalation::Write { gvr, namespace: &info.namespace, name: info.url_name(), object, old, user };
         escalation::check(&write, rbac, self.x.api.authorizer.as_ref()).await
+    }
+
+    async fn field_errors(&self, sub: Subresource<'_>, new: &Object, old: Option<&Object>) -> ErrorList {
+        device_claims::errors(self.x, sub, new, old).await
     }
 
     async fn authorize_create(&self) -> Result<()> {

@@ -73,9 +73,6 @@ pub fn decode(x: &Exchange<'_>, body: &Bytes, options: &WriteOptions) -> Result<
 async fn bind(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     let options = WriteOptions::from_query(&x.request.query, Write::Create)?;
     let binding = decode(x, &body, &options)?;
-    if binding.name() != x.request.info.url_name() {
-        return Err(Status::bad_request("name in URL does not match name in Binding object"));
-    }
     assign(x, binding, &options, x.store.clone()).await
 }
 
@@ -91,8 +88,13 @@ pub async fn bind_named(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>>
 }
 
 async fn assign(x: &Exchange<'_>, mut binding: Object, options: &WriteOptions, pods: Arc<Store>) -> Result<Response<Body>> {
-    x.admit_subresource(&Gvk::new("", "v1", "Binding"), &mut binding, options.dry_run).await?;
-    let name = binding.name().to_owned();
+    let gvk = Gvk::new("", "v1", "Binding");
+    x.admit_subresource(&gvk, &mut binding, options.dry_run).await?;
+    let (name, named) = (binding.name().to_owned(), x.request.info.url_name());
+    if !named.is_empty() && named != name {
+        return Err(Status::bad_request("name in URL does not match name in Binding object"));
+    }
+    x.validate_subresource(&gvk, &mut binding, options.dry_run).await?;
     let updater = Bind { x, binding, gvr: pods.resource.gvr.clone() };
     let target = Target { name: &name, sub: Subresource::Other("binding"), force_create: false };
     pods.update(&x.write_context(options.dry_run), target, &updater, &OpenGate).await?;

@@ -37,8 +37,10 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     merge::update(None, &mut request, &x.writer_of_fixed(&gvk.api_version(), ty, &manager));
     let issuer = x.api.tokens.as_ref().ok_or_else(Status::no_such_path)?;
     let name = x.request.info.url_name();
-    let account = x.store.find(x.namespace(), name).await?.ok_or_else(|| Status::not_found(&x.store.resource.gvr, name))?;
+    // Admission first: who may not have the token is not told whether there is such an account.
     x.admit_subresource(&gvk, &mut request, options.dry_run).await?;
+    let account = x.store.find(x.namespace(), name).await?.ok_or_else(|| Status::not_found(&x.store.resource.gvr, name))?;
+    x.validate_subresource(&gvk, &mut request, options.dry_run).await?;
     let answer = issuer.issue(&account, request).await?;
     x.answer(201, Shown::Fixed(answer))
 }

@@ -4,6 +4,7 @@ use crate::base::random;
 use crate::meta::options::parse_uint;
 use crate::meta::status::Result;
 use crate::meta::{Object, Status};
+use crate::registry::strategy::Subresource;
 use crate::storage::{Stored, Txn};
 
 use super::{Gate, Live, Put, Store, WriteContext};
@@ -43,7 +44,7 @@ impl Store {
     }
 
     async fn create_reserved(&self, ctx: &WriteContext<'_>, object: &mut Object, gate: &dyn Gate) -> Result<Stored> {
-        self.before_create(ctx, object)?;
+        self.before_create(ctx, object, gate).await?;
         gate.validate(Some(&mut *object), None).await?;
         let key = self.key(ctx.namespace, object.name())?;
         // What is no number at all is passed over.
@@ -76,7 +77,7 @@ impl Store {
     }
 
     /// Everything between the decoded object and admission's last word (apiserver `rest.BeforeCreate`).
-    pub(super) fn before_create(&self, ctx: &WriteContext<'_>, object: &mut Object) -> Result<()> {
+    pub(super) async fn before_create(&self, ctx: &WriteContext<'_>, object: &mut Object, gate: &dyn Gate) -> Result<()> {
         let strategy = &self.resource.strategy;
         if !self.resource.decl.namespaced {
             object.set_meta_str("namespace", "");
@@ -93,6 +94,7 @@ impl Store {
         }
         strategy.prepare_for_create(&context, object);
         let mut errors = self.meta_rules().validate(object);
+        errors.extend(gate.field_errors(Subresource::Main, object, None).await);
         errors.extend(strategy.validate(&context, object));
         if !errors.is_empty() {
             return Err(self.invalid(object, errors));

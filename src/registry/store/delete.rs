@@ -13,6 +13,8 @@ const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 /// How often a delete is tried again because the object moved on meanwhile.
 const CONFLICT_RETRIES: usize = 100;
+/// The nanoseconds of a second.
+const NANOS: i128 = 1_000_000_000;
 /// How many objects a deletecollection reads at once.
 const COLLECTION_PAGE: i64 = 10_000;
 
@@ -123,19 +125,15 @@ impl Store {
         scope: Scope,
     ) -> Result<std::result::Result<Deleted, Overtaken>> {
         let old = self.decode(&stored)?;
+        // Before anything is told of the object. Upstream checks preconditions first, and admits nothing where the object is on its
+        // way already, so that a kubelet sees pods of other nodes.
+        gate.validate(None, Some(&old)).await?;
         self.check_preconditions(options, &old)?;
         let mut object = old.clone();
-        let step = self.plan(&mut object, options, scope);
-        match step {
+        match self.plan(&mut object, options, scope) {
             Step::Pending => Ok(Ok(Deleted { live: Live { object: old, stored }, gone: false })),
-            Step::Mark { graceful } => {
-                gate.validate(None, Some(&old)).await?;
-                self.mark(ctx, object, stored, graceful).await
-            }
-            Step::Remove => {
-                gate.validate(None, Some(&old)).await?;
-                self.remove(ctx, object, stored).await
-            }
+            Step::Mark { graceful } => self.mark(ctx, object, stored, graceful).await,
+            Step::Remove => self.remove(ctx, object, stored).await,
         }
     }
 
@@ -221,8 +219,8 @@ impl Store {
         let mut marked = false;
         if object.deletion_timestamp().is_none() {
             if let Some(seconds) = graceful {
-                let at = self.clock.now() + std::time::Duration::from_secs(seconds.unsigned_abs());
-                self.set_deletion(object, time::format(at.as_second()), seconds);
+                let at = moved(self.clock.now().as_nanosecond(), seconds);
+                self.set_deletion(object, time::format(whole_seconds(at)), seconds);
                 marked = true;
             }
         } else if graceful.is_some() && object.deletion_grace_period_seconds().unwrap_or(0) != 0 {
@@ -250,7 +248,7 @@ impl Store {
     /// Sets when and after which grace the object goes; the first time counts as a change of generation.
     fn set_deletion(&self, object: &mut Object, at: String, grace: i64) {
         if object.deletion_timestamp().is_none() && object.generation() > 0 {
-            object.set_generation(object.generation() + 1);
+            object.set_generation(object.generation().wrapping_add(1));
         }
         object.set_meta_str("deletionTimestamp", &at);
         object.metadata_mut().insert("deletionGracePeriodSeconds", grace.into());
@@ -261,14 +259,15 @@ impl Store {
     fn shorten_grace(&self, object: &mut Object, requested: Option<i64>) -> bool {
         let present = object.deletion_grace_period_seconds().unwrap_or(0);
         let Some(mut seconds) = requested.filter(|seconds| *seconds < present) else { return false };
-        let now = self.clock.now().as_second();
-        let due = object.deletion_timestamp().and_then(|at| time::parse(at).ok()).map_or(now, |at| at.seconds);
-        let mut at = due - present + seconds;
+        let now = self.clock.now().as_nanosecond();
+        let due = object.deletion_timestamp().and_then(|at| time::parse(at).ok());
+        let due = due.map_or(now, |at| i128::from(at.seconds) * NANOS + i128::from(at.nanos));
+        let mut at = moved(moved(due, present.wrapping_neg()), seconds);
         if at < now {
             at = now;
             seconds = seconds.min(1);
         }
-        self.set_deletion(object, time::format(at), seconds);
+        self.set_deletion(object, time::format(whole_seconds(at)), seconds);
         true
     }
 
@@ -311,6 +310,16 @@ impl Store {
             list.resource_version_match.clear();
         }
     }
+}
+
+/// A moment that many seconds later, in nanoseconds since 1970. The seconds are a Duration of Go, which is a number of nanoseconds that
+/// wraps around where it is too small for them: a grace of more than 292 years ends at some other time.
+fn moved(at: i128, seconds: i64) -> i128 {
+    at + i128::from(seconds.wrapping_mul(NANOS as i64))
+}
+
+fn whole_seconds(nanos: i128) -> i64 {
+    i64::try_from(nanos.div_euclid(NANOS)).unwrap_or(i64::MAX)
 }
 
 /// Brings the garbage collector's finalizers to what the delete asks for. Others keep their order.

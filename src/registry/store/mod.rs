@@ -98,6 +98,12 @@ pub trait Gate: Send + Sync {
     /// that they may change, but none does any more.
     async fn validate(&self, new: Option<&mut Object>, old: Option<&Object>) -> Result<()>;
 
+    /// What is wrong with a prepared object that only other objects and the rights of who asks can tell. It is said with what
+    /// the strategy finds.
+    async fn field_errors(&self, _sub: Subresource<'_>, _new: &Object, _old: Option<&Object>) -> ErrorList {
+        ErrorList::new()
+    }
+
     /// Whether an update (or apply) may create what does not exist.
     async fn authorize_create(&self) -> Result<()>;
 }
@@ -421,12 +427,20 @@ impl Store {
 
     /// An object of the storage version as one of the served version.
     pub fn served<'o>(&self, object: &'o Object) -> Cow<'o, Object> {
-        let Some(conversion) = self.resource.conversion else { return Cow::Borrowed(object) };
+        let resource = &self.resource;
+        if resource.gvk == resource.storage_gvk {
+            return Cow::Borrowed(object);
+        }
         let mut served = object.clone();
-        conversion.to_served(&mut served);
-        served.insert("kind", self.resource.gvk.kind.clone().into());
-        served.insert("apiVersion", self.resource.gvk.api_version().into());
-        reshape(&mut served, self.resource.ty());
+        if let Some(conversion) = resource.conversion {
+            conversion.to_served(&mut served);
+        }
+        served.insert("kind", resource.gvk.kind.clone().into());
+        served.insert("apiVersion", resource.gvk.api_version().into());
+        // Without a conversion both versions look the same.
+        if resource.conversion.is_some() {
+            reshape(&mut served, resource.ty());
+        }
         Cow::Owned(served)
     }
 
@@ -500,7 +514,8 @@ fn bump_generation(object: &mut Object, old: &Object, has_status: bool) {
     let differs = |(key, value): (&Key, &Value)| counts(key) && old.get(key) != Some(value);
     let gone = old.keys().any(|key| counts(key) && !object.contains_key(key));
     if gone || object.iter().any(differs) {
-        object.set_generation(old.generation() + 1);
+        // As Go, whose numbers wrap around.
+        object.set_generation(old.generation().wrapping_add(1));
     }
 }
 

@@ -282,7 +282,7 @@ impl Store {
             let mut rest = source.snapshot.range(&source.prefix, &key).peekable();
             if rest.peek().is_some() {
                 let all = || self.holds_alone(&source.prefix).then(|| signed(source.snapshot.len())).filter(|_| start.key.is_empty());
-                let counted = start.ahead.or_else(all).map(|ahead| (ahead - signed(items.len())).max(1));
+                let counted = start.ahead.or_else(all).map(|ahead| ahead.saturating_sub(signed(items.len())).max(1));
                 page.remaining = selection.is_empty().then(|| counted.unwrap_or_else(|| signed(rest.count())));
                 page.goes_on(key, &source.prefix);
                 if let Some(cacher) = &self.cacher {

@@ -134,6 +134,13 @@ impl Store {
         Ok(stored.map(Arc::new))
     }
 
+    /// One object as the cache knows it, like [`Store::find_stored`], but without a look into storage where it does not. `None` also
+    /// where there is no cache, or none that is filled.
+    pub async fn cached_stored(&self, namespace: &str, name: &str) -> Option<Arc<Stored>> {
+        let snapshot = self.cacher.as_ref()?.known().await?;
+        snapshot.get(&self.key(namespace, name).ok()?).cloned()
+    }
+
     /// The objects of a namespace (of all where it is empty) as far as this server knows, like [`Store::find_stored`].
     pub async fn known_stored(&self, namespace: &str) -> Result<Vec<Arc<Stored>>> {
         let known = match &self.cacher {

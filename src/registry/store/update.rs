@@ -103,7 +103,7 @@ impl Store {
         key: &str,
         write: Put,
     ) -> Result<Attempt> {
-        self.before_create(ctx, object)?;
+        self.before_create(ctx, object, gate).await?;
         gate.authorize_create().await?;
         gate.validate(Some(&mut *object), None).await?;
         let value = self.encode(object)?;
@@ -162,7 +162,7 @@ impl Store {
         stored: Stored,
         write: Put,
     ) -> Result<Attempt> {
-        self.before_update(ctx, sub, object, old)?;
+        self.before_update(ctx, sub, (object, old), gate).await?;
         managers::keep_times(old, object);
         gate.validate(Some(&mut *object), Some(old)).await?;
         if should_delete(object, old) && !self.resource.strategy.blocks_deletion(object) {
@@ -232,7 +232,13 @@ impl Store {
     }
 
     /// Everything between the new state and admission's last word (apiserver `rest.BeforeUpdate`).
-    fn before_update(&self, ctx: &WriteContext<'_>, sub: Subresource, object: &mut Object, old: &Object) -> Result<()> {
+    async fn before_update(
+        &self,
+        ctx: &WriteContext<'_>,
+        sub: Subresource<'_>,
+        (object, old): (&mut Object, &Object),
+        gate: &dyn Gate,
+    ) -> Result<()> {
         let strategy = &self.resource.strategy;
         let context = self.context(ctx);
         if !self.resource.decl.namespaced {
@@ -264,6 +270,7 @@ impl Store {
         }
         let again = is_main(sub) && strategy.revalidates_meta();
         let mut errors = self.meta_rules().validate_update(object, old, again);
+        errors.extend(gate.field_errors(sub, object, Some(old)).await);
         errors.extend(strategy.validate_update(&context, sub, object, old));
         if !errors.is_empty() {
             return Err(self.invalid(object, errors));

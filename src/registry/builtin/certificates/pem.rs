@@ -8,7 +8,7 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-const NOT_A_REQUEST: &str = "PEM block type must be CERTIFICATE REQUEST";
+use crate::auth::authn::certificate_request;
 
 fn blocks(text: &[u8]) -> impl Iterator<Item = Pem> + '_ {
     Pem::iter_from_buffer(text).filter_map(Result::ok)
@@ -16,10 +16,11 @@ fn blocks(text: &[u8]) -> impl Iterator<Item = Pem> + '_ {
 
 /// What is wrong with a request: its form, or its signature.
 pub(super) fn request_problem(text: &[u8]) -> Option<String> {
-    let Some(block) = blocks(text).next().filter(|block| block.label == "CERTIFICATE REQUEST") else {
-        return Some(NOT_A_REQUEST.to_owned());
+    let der = match certificate_request::der(text) {
+        Ok(der) => der,
+        Err(why) => return Some(why),
     };
-    let Ok((rest, request)) = X509CertificationRequest::from_der(&block.contents) else {
+    let Ok((rest, request)) = X509CertificationRequest::from_der(&der) else {
         return Some("asn1: structure error: tags don't match".to_owned());
     };
     if !rest.is_empty() {

@@ -1,5 +1,7 @@
 //! ResourceClaims and their templates: which devices a pod needs.
 
+use std::collections::BTreeSet;
+
 use super::{CONFIGS_MAX, check_label, check_opaque, check_selectors, check_size, check_unique, shown};
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::builtin::core::pod::{check_csi_driver_name, check_node_selector};
@@ -26,6 +28,12 @@ impl Strategy for ResourceClaims {
     fn default(&self, object: &mut Object) {
         if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
             default_spec(spec);
+        }
+    }
+
+    fn prepare_for_update(&self, _ctx: &Context, sub: Subresource, object: &mut Object, old: &Object) {
+        if sub == Subresource::Status {
+            drop_deallocated(object, old);
         }
     }
 
@@ -71,6 +79,25 @@ impl Strategy for ResourceClaimTemplates {
         shown.retain(|_, value| !value.is_null());
         shown.insert("Spec", shown::claim(object.at("/spec/spec").unwrap_or(&Value::Null)));
         [FieldError::invalid(&Path::new("spec"), shown, IMMUTABLE)].into()
+    }
+}
+
+/// Forgets what is told of devices that were allocated and no longer are (`dropDeallocatedStatusDevices`).
+fn drop_deallocated(object: &mut Object, old: &Object) {
+    type Device = [String; 4];
+    let key = |device: &Value| -> Device { ["driver", "pool", "device", "shareID"].map(|key| device.str(key).to_owned()) };
+    let allocated =
+        |object: &Object| -> BTreeSet<Device> { object.array_at("/status/allocation/devices/results").iter().map(key).collect() };
+    let gone: BTreeSet<Device> = allocated(old).difference(&allocated(object)).cloned().collect();
+    let kept: Vec<Value> = object.array_at("/status/devices").iter().filter(|device| !gone.contains(&key(device))).cloned().collect();
+    if kept.len() == object.array_at("/status/devices").len() {
+        return;
+    }
+    let status = object.section_mut("status");
+    if kept.is_empty() {
+        status.shift_remove("devices");
+    } else {
+        status.insert("devices", kept.into());
     }
 }
 

@@ -163,7 +163,9 @@ impl Strategy for Pods {
     fn selectable_value<'a>(&self, object: &'a dyn FieldReader, field: &str) -> Cow<'a, str> {
         match field {
             "spec.hostNetwork" => text_or(object, field, "false"),
-            "status.podIP" | "status.podIPs" => match object.text_at("status.podIPs.0.ip") {
+            // Upstream takes the label but knows no value of it (`ToSelectableFields`).
+            "status.podIPs" => Cow::Borrowed(""),
+            "status.podIP" => match object.text_at("status.podIPs.0.ip") {
                 first if first.is_empty() => object.text_at("status.podIP"),
                 first => first,
             },
