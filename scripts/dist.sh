@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds keelson as it is shipped: target/dist/keelson, and its symbols in target/dist/keelson.debug, where debuggers look for them. On
-# Linux it is static, so that it runs on any distribution and in an image with nothing else in it.
+# Linux it is static, so that it runs in an image with nothing else in it.
 #
 #   PROFILE=dev scripts/dist.sh     the same of another cargo profile: built sooner
 #   CARGO='cargo --locked'          the cargo to build with
@@ -18,7 +18,8 @@ fi
 host=$(rustc -vV | sed -n 's/^host: //p')
 case $host in
   *-linux-*)
-    # The linker warns of getaddrinfo, which in a static program finds files and DNS by itself since glibc 2.34.
+    # The linker warns of getaddrinfo: in a static program it knows files and DNS by itself since glibc 2.34. Other sources that a host's
+    # nsswitch.conf names need the glibc of the machine that this is built on; the image has a nsswitch.conf of its own.
     [ -e "$(cc -print-file-name=libc.a)" ] || { echo "libc.a is missing: install libc6-dev (Fedora: glibc-static)" >&2; exit 1; }
     # Random numbers come by the system call, which a static program otherwise does not look for.
     export RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static --cfg getrandom_backend=\"linux_getrandom\"" ;;

@@ -40,6 +40,10 @@ func render(t *testing.T, values string) (rendered, error) {
 	if err := yaml.Unmarshal([]byte(values), &given); err != nil {
 		t.Fatal(err)
 	}
+	// It has no default: nobody publishes an image.
+	if _, ok := given["image"]; !ok {
+		given = chartutil.CoalesceTables(map[string]any{"image": map[string]any{"repository": "registry.test/keelson"}}, given)
+	}
 	release := chartutil.ReleaseOptions{Name: "dev", Namespace: "team", IsInstall: true}
 	all, err := chartutil.ToRenderValues(chart, given, release, chartutil.DefaultCapabilities)
 	if err != nil {
@@ -147,6 +151,15 @@ func TestEtcd(t *testing.T) {
 	}
 	if _, err := render(t, "{replicas: 2}"); err == nil || !strings.Contains(err.Error(), "needs etcd.servers") {
 		t.Errorf("two servers on an embedded store: %v", err)
+	}
+}
+
+func TestImageIsNamed(t *testing.T) {
+	if image := must(t, "").set.Spec.Template.Spec.Containers[0].Image; image != "registry.test/keelson:0.1.0" {
+		t.Errorf("the pod runs %s", image)
+	}
+	if _, err := render(t, `{image: {tag: t1}}`); err == nil || !strings.Contains(err.Error(), "image.repository is needed") {
+		t.Errorf("an image that is not named: %v", err)
 	}
 }
 
