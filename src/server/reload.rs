@@ -23,6 +23,7 @@ use super::tls::{self, ServingCertificates};
 use crate::auth::authn::x509::CaBundle;
 use crate::base::aside::aside;
 use crate::base::clock::Clock;
+use crate::base::supervise::caught_now;
 use crate::storage::etcd3::Etcd3;
 
 /// How often the files are looked at.
@@ -190,7 +191,8 @@ impl Reloader {
                 () = hangup.received() => tracing::info!("SIGHUP: looking at certificates, keys and tokens"),
                 () = shutdown.drained() => return,
             }
-            aside(|| self.check());
+            // A panic has been logged, and the next turn looks at everything again.
+            let _ = aside(|| caught_now("reading certificates, keys and tokens again", || self.check()));
         }
     }
 }

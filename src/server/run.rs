@@ -177,13 +177,12 @@ struct Prepared {
 
 /// Opens the store, binds the address and puts the handler together.
 async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepared, RunError> {
-    let config = Arc::new(config);
+    let (config, clock, hangup) = (Arc::new(config), Clock::system(), Hangup::listen());
     data_dir::secure(&config.data_dir);
     // The store comes first: it is what a second server on the same directory fails on.
     let (etcd_files, mut etcds) = (reload::etcd_files(&config.storage)?, Vec::new());
     let storage = open_storage(&config, &mut etcds).await?;
     let advertise = advertise_address(&config);
-    let (clock, hangup) = (Clock::system(), Hangup::listen());
     let identity = Arc::new(certs::prepare(&config, advertise, clock.now())?);
     let (tls, certificates) = tls::set_up(&config.serving, &identity.serving)?;
     let listen = |source| RunError::Listen { address: SocketAddr::new(config.serving.bind_address, config.serving.port), source };

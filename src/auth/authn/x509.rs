@@ -9,7 +9,8 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm};
 use x509_parser::asn1_rs::{Class, Tag};
 use x509_parser::certificate::X509Certificate;
-use x509_parser::extensions::ParsedExtension;
+use x509_parser::extensions::{GeneralName, GeneralSubtree, ParsedExtension};
+use x509_parser::oid_registry::{OID_X509_EXT_NAME_CONSTRAINTS, OID_X509_EXT_SUBJECT_ALT_NAME};
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::{AttributeTypeAndValue, X509Version};
 
@@ -101,7 +102,7 @@ impl CaBundle {
         let intermediates: Vec<(&[u8], X509Certificate<'_>)> =
             rest.iter().take(MAX_INTERMEDIATES).filter_map(|der| Some((der.as_ref(), parse(der).ok()?))).collect();
         let mut search = Search { bundle: self, intermediates: &intermediates, now, checks: 0, reason: None };
-        let expires = search.chain(leaf_der, &leaf, &mut Vec::new())?;
+        let expires = search.chain(leaf_der, &leaf, &mut Vec::new(), false)?;
         subject_of(&leaf, leaf_der, expires)
     }
 }
@@ -117,26 +118,28 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The earliest end of validity on a way from `certificate` to an authority; `used` are the intermediates on it.
-    fn chain(&mut self, der: &[u8], certificate: &X509Certificate<'_>, used: &mut Vec<usize>) -> Result<Timestamp, X509Error> {
+    /// The earliest end of validity on a way from `certificate` to an authority; `used` are the intermediates on it, and `named` says
+    /// whether a certificate before this one has alternative names.
+    fn chain(&mut self, der: &[u8], certificate: &X509Certificate<'_>, used: &mut Vec<usize>, named: bool) -> Result<Timestamp, X509Error> {
         let own_end = not_after(certificate);
+        let named = named || certificate.extensions().iter().any(|extension| extension.oid == OID_X509_EXT_SUBJECT_ALT_NAME);
         if self.bundle.0.iter().any(|authority| authority.der == der) {
             return Ok(own_end);
         }
         let issuer = certificate.issuer().as_raw();
         for authority in self.bundle.0.iter().filter(|authority| authority.subject == issuer) {
             let parent = parse(&authority.der)?;
-            if self.signed_by(der, &parent, used.len()) {
+            if self.signed_by(der, &parent, used.len(), named) {
                 return Ok(own_end.min(not_after(&parent)));
             }
         }
         let intermediates = self.intermediates;
         for (at, (parent_der, parent)) in intermediates.iter().enumerate() {
-            if used.contains(&at) || parent.subject().as_raw() != issuer || !self.signed_by(der, parent, used.len()) {
+            if used.contains(&at) || parent.subject().as_raw() != issuer || !self.signed_by(der, parent, used.len(), named) {
                 continue;
             }
             used.push(at);
-            let end = self.chain(parent_der, parent, used);
+            let end = self.chain(parent_der, parent, used, named);
             used.pop();
             if let Ok(end) = end {
                 return Ok(own_end.min(end));
@@ -145,14 +148,16 @@ impl Search<'_> {
         Err(self.reason.clone().unwrap_or_else(|| error("certificate signed by unknown authority")))
     }
 
-    /// Whether `parent`, with `below` authorities between it and the client's certificate, signed the certificate `der`.
-    fn signed_by(&mut self, der: &[u8], parent: &X509Certificate<'_>, below: usize) -> bool {
+    /// Whether `parent`, with `below` authorities between it and the client's certificate, of which some have alternative names if
+    /// `named`, signed the certificate `der`.
+    fn signed_by(&mut self, der: &[u8], parent: &X509Certificate<'_>, below: usize, named: bool) -> bool {
         if self.checks >= MAX_SIGNATURE_CHECKS {
             self.reason = Some(error("signature check attempts limit reached while verifying certificate chain"));
             return false;
         }
         self.checks += 1;
-        match check_authority(parent, below, self.now).and_then(|()| check_signature(der, parent.public_key().raw)) {
+        let allowed = check_authority(parent, below, self.now).and_then(|()| check_name_constraints(parent, named));
+        match allowed.and_then(|()| check_signature(der, parent.public_key().raw)) {
             Ok(()) => true,
             Err(why) => {
                 self.reason = Some(why);
@@ -186,8 +191,6 @@ fn check_certificate(certificate: &X509Certificate<'_>, now: Timestamp) -> Resul
             ParsedExtension::ExtendedKeyUsage(usage) if !usage.client_auth && !usage.any => {
                 return Err(error("certificate specifies an incompatible key usage"));
             }
-            // Names in certificates of clients mean nothing to this server, so it does not compare them.
-            ParsedExtension::NameConstraints(_) => return Err(error("name constraints are not supported")),
             ParsedExtension::UnsupportedExtension { .. } | ParsedExtension::ParseError { .. } | ParsedExtension::Unparsed
                 if extension.critical =>
             {
@@ -220,6 +223,27 @@ fn check_authority(certificate: &X509Certificate<'_>, below: usize, now: Timesta
         Some(usage) if !usage.value.key_cert_sign() => Err(unauthorized()),
         _ => Ok(()),
     }
+}
+
+/// Whether what an authority says of the alternative names of those below it is of no concern, for there are none. Names are not
+/// compared; constraints of other names than Go knows, such as those of the subject, are never met.
+fn check_name_constraints(certificate: &X509Certificate<'_>, named: bool) -> Result<(), X509Error> {
+    for extension in certificate.extensions().iter().filter(|extension| extension.oid == OID_X509_EXT_NAME_CONSTRAINTS) {
+        let ParsedExtension::NameConstraints(constraints) = extension.parsed_extension() else {
+            return Err(error("invalid NameConstraints extension"));
+        };
+        let known = |subtree: &GeneralSubtree<'_>| {
+            use GeneralName::{DNSName, IPAddress, RFC822Name, URI};
+            matches!(subtree.base, DNSName(_) | IPAddress(_) | RFC822Name(_) | URI(_))
+        };
+        if ![&constraints.permitted_subtrees, &constraints.excluded_subtrees].into_iter().flatten().flatten().all(known) {
+            return Err(error("unhandled critical extension"));
+        }
+        if named {
+            return Err(error("name constraints are not supported"));
+        }
+    }
+    Ok(())
 }
 
 /// Checks the signature of the certificate `der` with a key (a SubjectPublicKeyInfo in DER).
@@ -418,6 +442,42 @@ mod tests {
         ] {
             let der = leaf(usage.clone()).signed_by(&key(), &root).expect("a leaf").der().clone();
             assert_eq!(bundle.verify(&[der], now()).is_ok(), accepted, "{usage:?}");
+        }
+    }
+
+    #[test]
+    fn name_constraints_do_not_matter_to_who_has_no_names_that_they_are_of() {
+        use rcgen::{DistinguishedName, GeneralSubtree, NameConstraints};
+        let dns = || GeneralSubtree::DnsName("example.com".to_owned());
+        let subject = || GeneralSubtree::DirectoryName(DistinguishedName::new());
+        for (subtrees, names, accepted) in [
+            ([vec![dns()], vec![]], vec![], true),
+            ([vec![], vec![dns()]], vec![], true),
+            ([vec![dns()], vec![]], vec!["example.com".to_owned()], false),
+            ([vec![dns(), subject()], vec![]], vec![], false),
+            ([vec![], vec![subject()]], vec![], false),
+        ] {
+            let root_key = key();
+            let constrained = |name| {
+                let mut ca = ca(name);
+                let [permitted_subtrees, excluded_subtrees] = subtrees.clone();
+                ca.name_constraints = Some(NameConstraints { permitted_subtrees, excluded_subtrees });
+                ca
+            };
+            let pem = constrained("root").self_signed(&root_key).expect("a root").pem();
+            let bundle = CaBundle::from_pem(pem.as_bytes()).expect("a bundle");
+            let root = Issuer::new(constrained("root"), &root_key);
+            let named = |mut params: CertificateParams| {
+                params.subject_alt_names = CertificateParams::new(names.clone()).expect("names").subject_alt_names;
+                params
+            };
+            let direct = named(leaf(None)).signed_by(&key(), &root).expect("a leaf").der().clone();
+            assert_eq!(bundle.verify(&[direct], now()).is_ok(), accepted, "{subtrees:?} {names:?}");
+            // The names of an authority between them count, too.
+            let middle_key = key();
+            let middle_der = named(ca("middle")).signed_by(&middle_key, &root).expect("an intermediate").der().clone();
+            let through = leaf(None).signed_by(&key(), &Issuer::new(ca("middle"), &middle_key)).expect("a leaf").der().clone();
+            assert_eq!(bundle.verify(&[through, middle_der], now()).is_ok(), accepted, "{subtrees:?} {names:?}");
         }
     }
 
