@@ -30,39 +30,50 @@ fn panicked(task: &str, panic: &(dyn Any + Send)) -> String {
     format!("{task} panicked: {why}")
 }
 
+/// Causes of one failure that are logged, at most: what goes on for long finds many words for it.
+const CAUSES: usize = 8;
+
 /// Something that works or does not. Only changes are logged.
 #[derive(Debug)]
 pub struct Condition {
     what: String,
-    /// Why it does not work; `None` while it does.
-    cause: Mutex<Option<String>>,
+    /// Why it does not work, the first causes and the last; empty while it does.
+    causes: Mutex<Vec<String>>,
 }
 
 impl Condition {
-    /// `what` cannot be done is what the log will say.
+    /// `what` fails, or works again, is what the log will say.
     pub fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), cause: Mutex::default() }
+        Self { what: what.into(), causes: Mutex::default() }
     }
 
-    /// It does not work. Logged where it did before, or the cause is another one.
+    /// It does not work. Logged where it did before, and for another cause than those before.
     pub fn fails(&self, cause: &str) {
-        let mut known = self.cause.lock();
-        if known.as_deref() != Some(cause) {
-            tracing::warn!("{} fails: {cause}", self.what);
-            *known = Some(cause.to_owned());
+        let mut causes = self.causes.lock();
+        if let Some(at) = causes.iter().position(|known| known == cause) {
+            causes[at..].rotate_left(1);
+            return;
         }
+        if causes.len() < CAUSES {
+            tracing::warn!("{} fails: {cause}", self.what);
+        } else {
+            causes.pop();
+        }
+        causes.push(cause.to_owned());
     }
 
     /// It works. Logged where it did not before.
     pub fn works(&self) {
-        if self.cause.lock().take().is_some() {
+        let mut causes = self.causes.lock();
+        if !causes.is_empty() {
             tracing::info!("{} works again", self.what);
+            causes.clear();
         }
     }
 
     /// What does not work and why; `None` where it works.
     pub fn failure(&self) -> Option<String> {
-        self.cause.lock().as_ref().map(|cause| format!("{}: {cause}", self.what))
+        self.causes.lock().last().map(|cause| format!("{}: {cause}", self.what))
     }
 }
 
@@ -84,6 +95,12 @@ mod tests {
         assert_eq!(condition.failure(), None);
         condition.fails("no fingers");
         assert_eq!(condition.failure().as_deref(), Some("counting: no fingers"));
+        condition.fails("no toes");
+        condition.fails("no fingers");
+        assert_eq!(condition.failure().as_deref(), Some("counting: no fingers"));
+        (0..100).for_each(|n| condition.fails(&n.to_string()));
+        assert_eq!(condition.failure().as_deref(), Some("counting: 99"));
+        assert_eq!(condition.causes.lock().len(), CAUSES);
         condition.works();
         assert_eq!(condition.failure(), None);
     }

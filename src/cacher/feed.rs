@@ -324,6 +324,8 @@ async fn read(storage: &dyn Storage, cacher: &Cacher) -> Result<Snapshot> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use futures::stream;
 
     use super::*;
@@ -367,5 +369,35 @@ mod tests {
     #[tokio::test]
     async fn an_error_behind_events_is_told_after_them() {
         assert_eq!(batches(vec![put(1, 5), put(2, 6), Err(gone())]).await, (vec![(2, 6)], gone()));
+    }
+
+    /// A panic while changes are taken in ends nothing for good, and nobody is told what is only half true.
+    #[tokio::test]
+    async fn caches_begin_anew_after_a_panic() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let storage: Arc<dyn Storage> = Arc::new(crate::storage::embedded::Embedded::open(folder.path()).expect("a store"));
+        let feed = Feed::start(storage.clone(), "/");
+        let (fatal, panicked) = (Arc::new(AtomicBool::new(true)), Arc::new(Notify::new()));
+        let (is_fatal, tell) = (fatal.clone(), panicked.clone());
+        let index: IndexFn = Arc::new(move |stored, _| {
+            if stored.key.ends_with("/fatal") && is_fatal.load(Ordering::Acquire) {
+                tell.notify_one();
+                panic!("an object that nobody expected");
+            }
+            true
+        });
+        let cacher = feed.cacher("/a/", Some(index));
+        storage.create("/a/first", bytes::Bytes::new(), None).await.expect("written");
+        storage.create("/a/fatal", bytes::Bytes::new(), None).await.expect("written");
+        panicked.notified().await;
+        // While it goes wrong again and again, it says so.
+        panicked.notified().await;
+        assert!(feed.ready().expect_err("it is not").contains("an object that nobody expected"));
+        assert!(cacher.latest().await.is_none());
+        fatal.store(false, Ordering::Release);
+        while feed.ready().is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(cacher.latest().await.expect("it is kept up to date").len(), 2);
     }
 }

@@ -347,3 +347,92 @@ impl State {
         terms.into_iter().for_each(|term| self.bells.remember(&Interest::Term(term), number, rung));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::storage::Stored;
+    use crate::storage::embedded::Embedded;
+
+    fn put(key: usize, revision: Revision, value: &Bytes) -> WatchEvent {
+        let current = Stored { key: format!("/{key}"), value: value.clone(), create_revision: 1, mod_revision: revision };
+        WatchEvent::Put { current, previous: None }
+    }
+
+    /// A cache over a store that nobody uses, and the folder of that.
+    fn cacher(index: Option<IndexFn>) -> (Arc<Cacher>, tempfile::TempDir) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let storage = Arc::new(Embedded::open(folder.path()).expect("a store"));
+        (Arc::new(Cacher::new("/", index, Limits::default(), Arc::new(Reached::new(storage)))), folder)
+    }
+
+    fn filled(index: Option<IndexFn>) -> (Arc<Cacher>, tempfile::TempDir) {
+        let (cacher, folder) = cacher(index);
+        let mut empty = cacher.empty();
+        empty.revision = 1;
+        assert!(cacher.fill(empty) && cacher.ready().is_ok());
+        (cacher, folder)
+    }
+
+    #[tokio::test]
+    async fn what_waits_for_a_fill_is_bounded_and_not_kept_for_the_next() {
+        let (cacher, _folder) = cacher(None);
+        let value = Bytes::from(vec![0; 1 << 20]);
+        cacher.apply((0..10).map(|n| put(n, n as Revision + 2, &value)).collect());
+        // The list failed: the next one will have all of this.
+        cacher.begin_filling();
+        assert!(matches!(&cacher.state.read().phase, Phase::Filling { waiting, .. } if waiting.changes.is_empty() && waiting.bytes == 0));
+        for n in 0..2 * FILLING_BYTES / value.len() {
+            cacher.apply(vec![put(n, n as Revision + 2, &value)]);
+            let state = cacher.state.read();
+            let Phase::Filling { waiting, .. } = &state.phase else { panic!("filled by nobody") };
+            assert!(waiting.changes.len() * value.len() <= FILLING_BYTES);
+        }
+        assert!(!cacher.fill(cacher.empty()), "changes behind the list are missing");
+        cacher.apply((0..=FILLING_CHANGES).map(|n| put(n, 200, &Bytes::new())).collect());
+        assert!(!cacher.fill(cacher.empty()), "too many are missing as well");
+        cacher.begin_filling();
+        assert!(cacher.fill(cacher.empty()) && cacher.ready().is_ok());
+    }
+
+    #[tokio::test]
+    async fn who_follows_a_store_that_was_restored_is_told_so() {
+        for (went_back, ended) in [(true, Ended::WentBack { wanted: 1 }), (false, Ended::Restarted)] {
+            let (cacher, _folder) = filled(None);
+            let mut cursor = cacher.follow(1, Interest::Everything).expect("it is filled");
+            cacher.wrote(100);
+            cacher.restart(None, went_back);
+            assert_eq!(cursor.next().await.expect_err("it ends"), ended);
+            assert_eq!(cacher.written.load(Ordering::Acquire), if went_back { 0 } else { 100 });
+        }
+    }
+
+    /// The rebuilding of an old state takes as long as there are changes to take back; other tasks do not wait for its end.
+    #[tokio::test]
+    async fn others_run_while_an_old_state_is_made() {
+        const CHANGES: usize = 2000;
+        let slow: IndexFn = Arc::new(|_, _| {
+            let end = Instant::now() + Duration::from_micros(20);
+            while Instant::now() < end {}
+            true
+        });
+        let (cacher, _folder) = filled(Some(slow));
+        cacher.apply((0..CHANGES).map(|n| put(n, n as Revision + 2, &Bytes::new())).collect());
+        let turns = Arc::new(AtomicI64::new(0));
+        let counted = turns.clone();
+        let other = tokio::spawn(async move {
+            loop {
+                counted.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        });
+        let old = cacher.at(1).await.expect("the cache remembers all");
+        assert!(old.is_empty() && old.revision == 1);
+        assert!(turns.load(Ordering::Relaxed) > 3, "nobody else ran: {turns:?}");
+        other.abort();
+    }
+}

@@ -24,7 +24,9 @@ use super::listener::Listener;
 use super::reload::{self, Hangup, Reloader};
 use super::shutdown::{Shutdown, Signals};
 use super::tls::{self, TlsError};
+use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
+use crate::base::supervise::{Condition, caught, caught_now};
 use crate::cacher::Feed;
 use crate::discovery::version;
 use crate::endpoints::rendered::RenderedCache;
@@ -43,8 +45,10 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 /// How long blocking work may go on when everything else has ended.
 const LAST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long to wait before asking again an etcd that does not answer.
+/// How long to wait before asking again an etcd that does not answer; doubles with each attempt.
 const ETCD_PAUSE: Duration = Duration::from_millis(200);
+/// The longest wait before that.
+const ETCD_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Why a server does not run.
 #[derive(Debug, thiserror::Error)]
@@ -228,7 +232,8 @@ async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepared, RunErr
 async fn sweep(rendered: Arc<RenderedCache>, shutdown: Shutdown) {
     loop {
         tokio::select! {
-            () = tokio::time::sleep(SWEEP_INTERVAL) => rendered.sweep(),
+            // A panic has been logged, and the next turn is as good as this one.
+            () = tokio::time::sleep(SWEEP_INTERVAL) => drop(caught_now("sweep", || rendered.sweep())),
             () = shutdown.stopped() => return,
         }
     }
@@ -266,29 +271,33 @@ async fn open_etcd(given: &StorageConfig, servers: &[String], etcds: &mut Vec<Ar
     .await?;
     let etcd = Arc::new(etcd);
     etcds.push(etcd.clone());
-    let end = Instant::now() + given.start_timeout;
+    let (end, mut backoff) = (Instant::now() + given.start_timeout, Backoff::new(ETCD_PAUSE, ETCD_PAUSE_MAX));
     while let Err(why) = etcd.healthy().await {
         if Instant::now() > end {
-            return Err(why.into());
+            return Err(StorageError::Unavailable(format!("etcd at {} does not answer: {why}", servers.join(", "))).into());
         }
-        tracing::warn!("waiting for etcd: {why}");
-        tokio::time::sleep(ETCD_PAUSE).await;
+        tokio::time::sleep(backoff.pause()).await;
     }
+    etcd.check_versions().await;
     Ok(Completing::over(etcd, &given.prefix))
 }
 
 /// Has old history forgotten every `interval`.
 async fn compact(place: Place, interval: Duration, shutdown: Shutdown) {
-    let mut compactor = Compactor::default();
+    let (mut compactor, compacting) = (Compactor::default(), Condition::new("compacting the store"));
     loop {
         tokio::select! {
             () = tokio::time::sleep(interval) => {}
             () = shutdown.drained() => return,
         }
-        match (compactor.turn(place.storage.as_ref()).await, &place.feed) {
-            (Ok(Some(revision)), Some(feed)) => feed.compacted(revision),
-            (Ok(_), _) => {}
-            (Err(why), _) => tracing::warn!("compacting the store: {why}"),
+        match caught("compactor", compactor.turn(place.storage.as_ref())).await.map_err(StorageError::Internal).flatten() {
+            Ok(revision) => {
+                compacting.works();
+                if let (Some(revision), Some(feed)) = (revision, &place.feed) {
+                    feed.compacted(revision);
+                }
+            }
+            Err(why) => compacting.fails(&why.to_string()),
         }
     }
 }

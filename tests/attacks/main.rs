@@ -4,12 +4,12 @@
 
 mod connections;
 mod files;
-mod flags;
 mod honesty;
 mod identity;
 mod overload;
 mod paths;
 mod rotation;
+mod store_faults;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -104,6 +104,14 @@ impl Etcd {
         }
     }
 
+    /// [`Etcd::restart`] with nothing on disk: as one that was restored from a backup of long ago.
+    #[allow(dead_code)]
+    pub fn restart_empty(&mut self) {
+        self.kill();
+        std::fs::remove_dir_all(self.dir.path().join("data")).expect("removed");
+        self.restart();
+    }
+
     /// SIGSTOP: connections stay, and nothing answers until [`Etcd::resume`].
     #[allow(dead_code)]
     pub fn pause(&self) {

@@ -223,7 +223,7 @@ impl Store {
         if !stored.value.starts_with(codec::protobuf::MAGIC) {
             return Ok(None);
         }
-        let envelope = codec::protobuf::unwrap(&stored.value).map_err(unreadable)?;
+        let envelope = self.envelope(&stored.value)?;
         Ok(Some(codec::protobuf::Message { bytes: envelope.raw, ty: TypeRef { schema: &self.resource.schema, id: self.stored } }))
     }
 
@@ -340,7 +340,7 @@ impl Store {
         }
         let ty = self.resource.storage_ty();
         let mut object = if value.starts_with(codec::protobuf::MAGIC) {
-            let envelope = codec::protobuf::unwrap(value).map_err(unreadable)?;
+            let envelope = self.envelope(value)?;
             codec::protobuf::decode(envelope.raw, ty).map_err(unreadable)?
         } else {
             codec::json::decode(value, ty).map_err(unreadable)?.object

@@ -26,7 +26,7 @@ fn status(error: &Error) -> Option<(i32, &str)> {
 pub fn interpret(error: &Error, asked: Revision) -> StorageError {
     let Some((code, message)) = status(error) else {
         return match error {
-            Error::IoError(_) | Error::TransportError(_) | Error::WatchError(_) => StorageError::Unavailable(error.to_string()),
+            Error::IoError(_) | Error::TransportError(_) | Error::WatchError(_) => StorageError::Unavailable(told(error)),
             _ => StorageError::Internal(error.to_string()),
         };
     };
@@ -38,9 +38,9 @@ pub fn interpret(error: &Error, asked: Revision) -> StorageError {
         code::RESOURCE_EXHAUSTED if message.contains("larger than max") => StorageError::TooLarge(message.to_owned()),
         code::RESOURCE_EXHAUSTED if message.contains("database space exceeded") => StorageError::NoSpace("etcd's quota".to_owned()),
         code::RESOURCE_EXHAUSTED if message.contains("too many requests") => StorageError::Unavailable(message.to_owned()),
-        code::UNAVAILABLE | code::DEADLINE_EXCEEDED => StorageError::Unavailable(message.to_owned()),
+        code::UNAVAILABLE | code::DEADLINE_EXCEEDED => StorageError::Unavailable(told(error)),
         // Not from etcd: the status stands for what happened to the connection.
-        _ if cause(error).is_some() => StorageError::Unavailable(message.to_owned()),
+        _ if cause(error).is_some() => StorageError::Unavailable(told(error)),
         _ => StorageError::Internal(message.to_owned()),
     }
 }
@@ -55,6 +55,19 @@ pub fn was_never_sent(error: &Error) -> bool {
     std::iter::successors(cause(error), |e| e.source())
         .filter_map(|e| e.downcast_ref::<std::io::Error>())
         .any(|e| e.kind() == std::io::ErrorKind::ConnectionRefused)
+}
+
+/// The message of an error with those of its causes: the innermost says most (which file, which address, refused or unknown).
+fn told(error: &Error) -> String {
+    let mut text = status(error).map_or_else(|| error.to_string(), |(_, message)| message.to_owned());
+    let first = cause(error).or_else(|| std::error::Error::source(error));
+    for cause in std::iter::successors(first, |error| error.source()) {
+        let cause = cause.to_string();
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 /// What a status was made from, if it was made on this side.

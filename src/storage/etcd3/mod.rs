@@ -2,10 +2,12 @@
 
 mod error;
 mod lease;
+mod version;
 mod watch;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -20,6 +22,7 @@ use tokio::time::{sleep, timeout};
 use self::error::{interpret, lease_is_gone, was_never_sent};
 use self::lease::Leases;
 use super::{ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchStream};
+use crate::base::supervise::Condition;
 
 /// How long a connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -128,6 +131,10 @@ pub struct Etcd3 {
     leases: Leases,
     /// Counts the requests for progress; every watch follows it.
     asked: tokio::sync::watch::Sender<u64>,
+    /// Whether etcd can be reached.
+    link: Arc<Condition>,
+    /// Whether every member that has said so far which version it is tells the progress of watches reliably.
+    reliable: AtomicBool,
     request_timeout: Duration,
     health_timeout: Duration,
 }
@@ -140,6 +147,8 @@ impl Etcd3 {
             clients: Arc::new(ArcSwap::from_pointee(Clients::open(&config).await?)),
             leases: Leases::new(config.lease_reuse),
             asked: tokio::sync::watch::Sender::new(0),
+            link: Arc::new(Condition::new(format!("reaching etcd at {}", config.endpoints.join(", ")))),
+            reliable: AtomicBool::new(true),
             request_timeout: config.request_timeout,
             health_timeout: config.health_timeout,
             config,
@@ -156,22 +165,48 @@ impl Etcd3 {
         Ok(())
     }
 
+    /// Asks the members for their versions. Those of versions that may say too much of the progress of watches make reads of the latest
+    /// state go to etcd; those that do not answer count as good.
+    pub async fn check_versions(&self) {
+        let check = |endpoint: &String| {
+            let config = Config { endpoints: vec![endpoint.clone()], ..self.config.clone() };
+            async move {
+                let asked = timeout(config.health_timeout, async {
+                    Clients::open(&config).await.ok()?.all.maintenance_client().status().await.ok()
+                });
+                let version = asked.await.ok().flatten()?.version().to_owned();
+                (!version::tells_progress(&version)).then(|| (config.endpoints.join(""), version))
+            }
+        };
+        for (endpoint, version) in futures::future::join_all(self.config.endpoints.iter().map(check)).await.into_iter().flatten() {
+            tracing::warn!(
+                "etcd {version} at {endpoint} may tell wrongly how far its watches are: reads of the latest state are not served from \
+                 memory; 3.4.31, 3.5.13 and later ones do not"
+            );
+            self.reliable.store(false, Ordering::Release);
+        }
+    }
+
+    /// Takes note of whether etcd could be reached.
+    fn note<T>(&self, outcome: Result<T>) -> Result<T> {
+        match &outcome {
+            Err(StorageError::Unavailable(why)) => self.link.fails(why),
+            _ => self.link.works(),
+        }
+        outcome
+    }
+
     fn kv(&self) -> KvClient {
         self.clients.load().kv.clone()
     }
 
     /// One read, repeated while etcd is away.
     async fn range(&self, key: &[u8], options: GetOptions, asked: Revision, limit: Duration) -> Result<etcd_client::GetResponse> {
-        repeat(
-            limit,
-            |_| true,
-            asked,
-            || {
-                let (mut kv, key, options) = (self.kv(), key.to_vec(), options.clone());
-                async move { kv.get(key, Some(options)).await }
-            },
-        )
-        .await
+        let send = || {
+            let (mut kv, key, options) = (self.kv(), key.to_vec(), options.clone());
+            async move { kv.get(key, Some(options)).await }
+        };
+        self.note(repeat(limit, |_| true, asked, send).await)
     }
 
     /// `change` if `key` is at `expected`, else what stands there.
@@ -203,7 +238,7 @@ impl Etcd3 {
                     self.leases.forget().await;
                     again = false;
                 }
-                outcome => return outcome_of(&outcome.map_err(|e| e.interpret(0))?),
+                outcome => return outcome_of(&self.note(outcome.map_err(|e| e.interpret(0)))?),
             }
         }
     }
@@ -375,17 +410,21 @@ impl Storage for Etcd3 {
             return Ok(Txn::Failed(self.get(key).await?));
         }
         let outcome = self.conditional(key, expected, || TxnOp::delete(key, None)).await;
-        outcome_of(&outcome.map_err(|e| e.interpret(0))?)
+        outcome_of(&self.note(outcome.map_err(|e| e.interpret(0)))?)
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
-        Ok(watch::open(self.clients.clone(), prefix, after, true, self.asked.subscribe()).changes())
+        Ok(watch::open(self.clients.clone(), prefix, after, true, self.asked.subscribe(), self.link.clone()).changes())
     }
 
     async fn follow(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
-        let mut watch = watch::open(self.clients.clone(), prefix, after, false, self.asked.subscribe());
+        let mut watch = watch::open(self.clients.clone(), prefix, after, false, self.asked.subscribe(), self.link.clone());
         watch.begin().await;
         Ok(watch.changes())
+    }
+
+    fn tells_progress(&self) -> bool {
+        self.reliable.load(Ordering::Acquire)
     }
 
     async fn request_progress(&self) -> Result<()> {
@@ -412,6 +451,6 @@ impl Storage for Etcd3 {
     async fn healthy(&self) -> Result<()> {
         let mut kv = self.kv();
         let read = timeout(self.health_timeout, kv.get(HEALTH_KEY, None)).await;
-        read.map_err(|_| timed_out())?.map(drop).map_err(|e| interpret(&e, 0))
+        self.note(read.map_err(|_| timed_out()).and_then(|answer| answer.map(drop).map_err(|e| interpret(&e, 0))))
     }
 }

@@ -13,20 +13,22 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use etcd_client::{Error, Event, EventType, KeyValue, WatchClient, WatchOptions, WatchResponse};
+use etcd_client::{Error, Event, EventType, GetOptions, KeyValue, KvClient, WatchClient, WatchOptions, WatchResponse};
 use futures::StreamExt;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::error::interpret;
 use super::{Clients, range_end, stored_from};
+use crate::base::backoff::Backoff;
+use crate::base::supervise::Condition;
 use crate::storage::{Result, Revision, StorageError, WatchEvent, WatchStream};
 
 /// How long etcd may take to begin a watch.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Responses received and not yet consumed, at most.
 const QUEUE_RESPONSES: usize = 1024;
-/// The pause before a second attempt to begin; doubles with each one after that.
+/// The pause before a second attempt to begin; doubles with each one after that that brings nothing.
 const BACKOFF_FIRST: Duration = Duration::from_millis(50);
 /// The longest pause between attempts.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
@@ -35,14 +37,15 @@ const PROGRESS_RETRY: Duration = Duration::from_millis(100);
 /// How often progress is asked for, at most. A watch that nothing has happened for gets no answer at all.
 const PROGRESS_ATTEMPTS: u32 = 10;
 
-/// A watch of the keys under `prefix`, from the change after `after` on, `with_previous` values or without. Whenever `asked`
-/// changes, progress is asked for.
+/// A watch of the keys under `prefix`, from the change after `after` on, `with_previous` values or without (then `after` is a revision
+/// that etcd has had). Whenever `asked` changes, progress is asked for. `link` hears of connections that break.
 pub(super) fn open(
     clients: Arc<ArcSwap<Clients>>,
     prefix: &str,
     after: Revision,
     with_previous: bool,
     asked: watch::Receiver<u64>,
+    link: Arc<Condition>,
 ) -> Watch {
     Watch {
         clients,
@@ -52,6 +55,9 @@ pub(super) fn open(
         asked,
         inbox: None,
         ready: VecDeque::new(),
+        seen: if with_previous { 0 } else { after },
+        link,
+        backoff: Backoff::new(BACKOFF_FIRST, BACKOFF_MAX),
         failures: 0,
         done: false,
     }
@@ -68,6 +74,10 @@ pub struct Watch {
     asked: watch::Receiver<u64>,
     inbox: Option<mpsc::Receiver<Batch>>,
     ready: VecDeque<WatchEvent>,
+    /// The last revision that etcd is known to have had.
+    seen: Revision,
+    link: Arc<Condition>,
+    backoff: Backoff,
     /// Connections in a row that brought nothing.
     failures: u32,
     done: bool,
@@ -98,7 +108,9 @@ impl Watch {
             match inbox.recv().await {
                 Some(Ok(batch)) => {
                     self.failures = 0;
-                    self.after = batch.iter().map(WatchEvent::revision).fold(self.after, Revision::max);
+                    self.backoff.reset();
+                    self.seen = batch.iter().map(WatchEvent::revision).fold(self.seen, Revision::max);
+                    self.after = self.after.max(self.seen);
                     self.ready.extend(batch);
                 }
                 Some(Err(error)) => {
@@ -117,13 +129,16 @@ impl Watch {
     /// Starts the task that receives; after failures, not at once. What is returned is closed when etcd has begun, or will not.
     async fn connect(&mut self) -> oneshot::Receiver<Infallible> {
         if self.failures > 1 {
-            sleep(BACKOFF_FIRST.saturating_mul(1 << (self.failures - 2).min(16)).min(BACKOFF_MAX)).await;
+            sleep(self.backoff.pause()).await;
         }
         let (outbox, inbox) = mpsc::channel(QUEUE_RESPONSES);
         let (beginning, begun) = oneshot::channel();
         self.inbox = Some(inbox);
         let receiver = Receiver {
             client: self.clients.load().watch.clone(),
+            kv: self.clients.load().kv.clone(),
+            seen: self.seen,
+            link: self.link.clone(),
             prefix: self.prefix.clone(),
             after: self.after,
             with_previous: self.with_previous,
@@ -141,6 +156,10 @@ impl Watch {
 /// One connection of a watch.
 struct Receiver {
     client: WatchClient,
+    kv: KvClient,
+    /// The last revision that etcd had when the connection was opened.
+    seen: Revision,
+    link: Arc<Condition>,
     prefix: String,
     after: Revision,
     with_previous: bool,
@@ -158,8 +177,13 @@ impl Receiver {
         match self.receive().await {
             Ok(()) => {}
             // The consumer reconnects, and meets the same error again if there was no room for it now.
-            Err(error @ (StorageError::Compacted { .. } | StorageError::Internal(_))) => drop(self.outbox.try_send(Err(error))),
-            Err(error) => tracing::warn!(prefix = self.prefix, after = self.after, %error, "a watch broke off and will go on"),
+            Err(error @ (StorageError::Compacted { .. } | StorageError::WentBack { .. } | StorageError::Internal(_))) => {
+                drop(self.outbox.try_send(Err(error)));
+            }
+            Err(error) => {
+                tracing::debug!(prefix = self.prefix, after = self.after, %error, "a watch broke off and will go on");
+                self.link.fails(&error.to_string());
+            }
         }
     }
 
@@ -177,6 +201,7 @@ impl Receiver {
         loop {
             tokio::select! {
                 response = responses.message() => {
+                    self.check_restored(&response).await?;
                     let Some(batch) = self.events(response)? else { return Ok(()) };
                     if !batch.is_empty() && self.outbox.try_send(Ok(batch)).is_err() {
                         return Ok(());
@@ -194,6 +219,20 @@ impl Receiver {
                 () = self.outbox.closed() => return Ok(()),
             }
         }
+    }
+
+    /// Notices an etcd that was restored to an earlier state while this watch was away from it. A member that says so when it begins the
+    /// watch may only lag behind the others: what counts is what the cluster says.
+    async fn check_restored(&mut self, response: &std::result::Result<Option<WatchResponse>, Error>) -> Result<()> {
+        let Ok(Some(response)) = response else { return Ok(()) };
+        let revision = |header: Option<&etcd_client::ResponseHeader>| header.map_or(0, |header| header.revision());
+        if !response.created() || revision(response.header()) >= self.seen {
+            return Ok(());
+        }
+        let options = GetOptions::new().with_count_only();
+        let asked = timeout(START_TIMEOUT, self.kv.get(super::HEALTH_KEY, Some(options))).await;
+        let answer = asked.map_err(|_| super::timed_out())?.map_err(broken)?;
+        if revision(answer.header()) < self.seen { Err(StorageError::WentBack { was: self.seen }) } else { Ok(()) }
     }
 
     /// The events of a response; `None` at the end of the stream.
