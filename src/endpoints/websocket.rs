@@ -114,3 +114,35 @@ where
     })
     .await;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::stream;
+
+    async fn pair() -> (WebSocketStream<tokio::io::DuplexStream>, WebSocketStream<tokio::io::DuplexStream>) {
+        let (near, far) = tokio::io::duplex(1024);
+        (WebSocketStream::from_raw_socket(near, Role::Server, None).await, WebSocketStream::from_raw_socket(far, Role::Client, None).await)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_nothing_is_left() {
+        let (server, _client) = pair().await;
+        let frames = stream::repeat_with(|| Bytes::from_static(&[7; 100]));
+        assert!(timeout(2 * SEND_TIMEOUT, send(server, false, frames)).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_is_said_and_an_answer_waited_for() {
+        let (server, mut client) = pair().await;
+        let listening = async {
+            let said = client.next().await.expect("a message").expect("a message");
+            assert!(said.is_close(), "{said:?}");
+            // The socket answers by itself.
+            while let Some(Ok(_)) = client.next().await {}
+        };
+        tokio::join!(send(server, false, stream::empty()), listening);
+        let (server, _client) = pair().await;
+        assert!(timeout(2 * CLOSE_TIMEOUT, send(server, false, stream::empty())).await.is_ok());
+    }
+}

@@ -107,7 +107,7 @@ impl Subject {
 /// An answer, and as what it is counted, where it is.
 struct Answer {
     response: Response<Body>,
-    counted: Option<Counted>,
+    counted: Option<Box<Counted>>,
 }
 
 impl From<Response<Body>> for Answer {
@@ -143,6 +143,7 @@ impl Handler for Chain {
         let mut held = Held::new(guard);
         if long_running && (parts.status.is_success() || parts.status.is_informational()) {
             held.long_running = answer.counted.map(|counted| requests::long_running(&counted.labels()));
+            held.stall = Some(self.request_timeout);
         } else {
             held.deadline = Some((received + self.request_timeout).into());
             held.counted = answer.counted;
@@ -181,7 +182,7 @@ impl Chain {
         let deadline = tokio::time::Instant::from(received + timeout);
         let admitted = tokio::time::timeout_at(deadline, self.admit(&mut request, connection, guard, output, subject)).await;
         let counted = match admitted {
-            Ok(Ok(())) => Counted::new(&request, &self.api.registry),
+            Ok(Ok(())) => Box::new(Counted::new(&request, &self.api.registry)),
             Ok(Err(response)) => return response.into(),
             Err(_) => return self.too_late(&Counted::new(&request, &self.api.registry), output).into(),
         };

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::limits::Limits;
+use super::limits::{Limits, USUAL_UNAUTHENTICATED_BYTES};
 use crate::auth::authn::Peer;
 use crate::telemetry::metrics::Counter;
 
@@ -50,6 +50,8 @@ impl Connection {
 pub struct Connections {
     limits: Limits,
     open: AtomicUsize,
+    /// What clients who have not shown who they are have sent beyond what is usual. May be below zero for a moment.
+    excess: AtomicI64,
     next: AtomicU64,
     /// Those whose client has not shown who it is, oldest first.
     unauthenticated: Mutex<BTreeMap<u64, Arc<Life>>>,
@@ -57,7 +59,8 @@ pub struct Connections {
 
 impl Connections {
     pub fn new(limits: Limits) -> Arc<Self> {
-        Arc::new(Self { limits, open: AtomicUsize::new(0), next: AtomicU64::new(0), unauthenticated: Mutex::default() })
+        let (open, excess, next) = (AtomicUsize::new(0), AtomicI64::new(0), AtomicU64::new(0));
+        Arc::new(Self { limits, open, excess, next, unauthenticated: Mutex::default() })
     }
 
     /// Takes in a new connection. Where there are too many, the oldest whose client has not authenticated itself is closed for it;
@@ -84,6 +87,7 @@ impl Connections {
             connections: self.clone(),
             begun: Instant::now(),
             received: AtomicU64::new(0),
+            pending: AtomicUsize::new(0),
             requests: AtomicUsize::new(0),
             idle_since: AtomicU64::new(0),
             header_since: AtomicU64::new(0),
@@ -127,6 +131,8 @@ pub struct Life {
     begun: Instant,
     /// Bytes that came, without those of TLS.
     received: AtomicU64,
+    /// Bytes that came of requests that have not been answered, as long as the client has not shown who it is.
+    pending: AtomicUsize,
     /// Requests that are being answered.
     requests: AtomicUsize,
     /// When the last request ended.
@@ -152,6 +158,25 @@ impl Life {
         if self.requests.load(Ordering::Relaxed) == 0 && self.header_since.load(Ordering::Relaxed) == NEVER {
             self.header_since.store(self.now(), Ordering::Relaxed);
         }
+        if !self.is_authenticated.load(Ordering::Relaxed) {
+            let pending = self.pending.fetch_add(bytes, Ordering::Relaxed) + bytes;
+            let excess = bytes.min(pending.saturating_sub(USUAL_UNAUTHENTICATED_BYTES));
+            if excess > 0 {
+                let before = self.connections.excess.fetch_add(excess as i64, Ordering::Relaxed);
+                if before.saturating_add(excess as i64) > self.connections.limits.unauthenticated_bytes as i64 {
+                    CLOSED.inc(&["unauthenticated_bytes"]);
+                    self.ask(CUT);
+                }
+            }
+        }
+    }
+
+    /// Notes that nothing is left of what came.
+    fn settle(&self) {
+        let excess = self.pending.swap(0, Ordering::Relaxed).saturating_sub(USUAL_UNAUTHENTICATED_BYTES);
+        if excess > 0 {
+            self.connections.excess.fetch_sub(excess as i64, Ordering::Relaxed);
+        }
     }
 
     /// Notes that a request is being answered. A client that has been told to go away and asks again long after ends its connection.
@@ -169,12 +194,15 @@ impl Life {
         // First: whoever sees that there are no requests sees since when.
         self.header_since.store(NEVER, Ordering::Relaxed);
         self.idle_since.store(self.now(), Ordering::Relaxed);
-        self.requests.fetch_sub(1, Ordering::Release);
+        if self.requests.fetch_sub(1, Ordering::Release) == 1 {
+            self.settle();
+        }
     }
 
     fn authenticated(&self) {
         if !self.is_authenticated.load(Ordering::Relaxed) && !self.is_authenticated.swap(true, Ordering::Relaxed) {
             self.connections.forget(self.number);
+            self.settle();
         }
     }
 
@@ -264,6 +292,7 @@ impl Life {
 /// The place that a connection has; given back when nobody has a part of it any more.
 impl Drop for Life {
     fn drop(&mut self) {
+        self.settle();
         self.connections.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -371,5 +400,24 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(2)).await;
         life.request_began();
         life.finished().await;
+    }
+
+    #[tokio::test]
+    async fn what_unknown_clients_send_is_bounded_in_all() {
+        let all = Connections::new(Limits { unauthenticated_bytes: 1000, ..Limits::of_descriptors(1024) });
+        let lives: Vec<_> = (0..4).map(|_| all.admit().expect("room")).collect();
+        lives.iter().for_each(|life| life.received(USUAL_UNAUTHENTICATED_BYTES));
+        lives[0].received(600);
+        lives[1].authenticated();
+        lives[1].received(1_000_000);
+        assert!(lives.iter().all(|life| life.left(true).is_ok()));
+        lives[2].received(600);
+        lives[2].cut().await;
+        drop(Forget(lives[2].clone()));
+        // What has been answered counts no more, nor what is gone.
+        lives[0].request_began();
+        lives[0].request_ended();
+        drop(lives);
+        assert_eq!(all.excess.load(Ordering::Relaxed), 0);
     }
 }

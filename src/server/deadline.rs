@@ -7,18 +7,32 @@
 use std::cell::Cell;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+/// What a future has said.
+#[derive(Clone, Copy)]
+enum Asked {
+    Never,
+    At(Instant),
+    Within(Duration),
+}
+
 thread_local! {
-    /// What the future that this thread polls has said.
-    static ASKED: Cell<Option<Option<Instant>>> = const { Cell::new(None) };
+    /// What the future that this thread polls has said last.
+    static ASKED: Cell<Option<Asked>> = const { Cell::new(None) };
 }
 
 /// Ends the [`Bounded`] future that is being polled on this thread at that time, unless it says otherwise before; `None` for never.
 pub fn set(at: Option<Instant>) {
-    ASKED.set(Some(at));
+    ASKED.set(Some(at.map_or(Asked::Never, Asked::At)));
+}
+
+/// Ends that future when it has said nothing else for so long. Costs nothing where it does before it waits.
+pub fn set_within(time: Duration) {
+    ASKED.set(Some(Asked::Within(time)));
 }
 
 /// Polls futures for [`Bounded`], and for those that cannot be wrapped.
@@ -37,11 +51,16 @@ impl Bound {
         if let Poll::Ready(output) = polled {
             return Poll::Ready(Some(output));
         }
-        if let Some(at) = asked
-            && self.at != at
-        {
-            self.at = at;
-            self.sleep = at.map(|at| Box::pin(sleep_until(at)));
+        if let Some(asked) = asked {
+            let at = match asked {
+                Asked::Never => None,
+                Asked::At(at) => Some(at),
+                Asked::Within(time) => Some(Instant::now() + time),
+            };
+            if self.at != at {
+                self.at = at;
+                self.sleep = at.map(|at| Box::pin(sleep_until(at)));
+            }
         }
         match &mut self.sleep {
             Some(sleep) => sleep.as_mut().poll(cx).map(|()| None),
@@ -103,6 +122,20 @@ mod tests {
         })
         .await;
         assert_eq!(begun.elapsed().as_secs(), 33);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_says_nothing_more_ends() {
+        let begun = Instant::now();
+        Bounded::new(async move {
+            for _ in 0..10 {
+                set_within(Duration::from_secs(5));
+                tokio::time::sleep(Duration::from_secs(4)).await;
+            }
+            std::future::pending::<()>().await;
+        })
+        .await;
+        assert_eq!(begun.elapsed().as_secs(), 41);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! The limit of requests that are answered at the same time (apiserver `server/filters/maxinflight.go`).
 //!
 //! There is no priority and fairness: its flag changes nothing, both kinds of requests have the limit that their flag says. As with
-//! upstream's mandatory and suggested flow schemas, health checks and `system:masters` are exempt.
+//! upstream's mandatory and suggested flow schemas, health checks do not count among them, and `system:masters` is exempt.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,8 +20,10 @@ const READS: [&str; 3] = ["get", "list", "watch"];
 /// Verbs and subresources of requests that last as long as their client wants (kube-apiserver `server.go`, `BuildGenericConfig`).
 const LONG_RUNNING_VERBS: [&str; 2] = ["watch", "proxy"];
 const LONG_RUNNING_SUBRESOURCES: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
-/// Paths whose requests are not limited (the flow schema `probes`).
+/// Paths whose requests the flags do not limit (the flow schema `probes`).
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/livez"];
+/// How many of those are answered at once: they wait when the store does, and anybody may make them.
+const MAX_PROBES: usize = 1000;
 /// When a client that was turned away is to ask again, in seconds.
 const RETRY_SECONDS: &str = "1";
 
@@ -55,12 +57,17 @@ impl Drop for Permit {
 pub struct InFlight {
     reads: Arc<Lane>,
     writes: Arc<Lane>,
+    probes: Arc<Lane>,
 }
 
 impl InFlight {
     pub fn new(config: &Requests) -> Self {
         let lane = |limit, mutating| Arc::new(Lane { limit, taken: AtomicUsize::new(0), mutating });
-        Self { reads: lane(config.max_in_flight, false), writes: lane(config.max_mutating_in_flight, true) }
+        Self {
+            reads: lane(config.max_in_flight, false),
+            writes: lane(config.max_mutating_in_flight, true),
+            probes: lane(MAX_PROBES, false),
+        }
     }
 
     /// A place for the request; `None` for one that needs none.
@@ -68,10 +75,14 @@ impl InFlight {
     /// # Errors
     /// The answer to a request for which there is no place.
     pub fn admit(&self, info: &RequestInfo, user: &User) -> Result<Option<Permit>, Response<Body>> {
-        if is_long_running(info) || is_probe(info) {
+        if is_long_running(info) {
             return Ok(None);
         }
-        let lane = if READS.contains(&info.verb.as_str()) { &self.reads } else { &self.writes };
+        let lane = match READS.contains(&info.verb.as_str()) {
+            true if is_probe(info) => &self.probes,
+            true => &self.reads,
+            false => &self.writes,
+        };
         let before = lane.taken.fetch_add(1, Ordering::Relaxed);
         if lane.limit == 0 || before < lane.limit {
             requests::in_flight(lane.mutating, true);
@@ -139,8 +150,11 @@ mod tests {
         let (all, user) = (in_flight(1, 1), User::default());
         let read = info(Method::GET, "/version");
         let held = all.admit(&read, &user).expect("a place");
-        for uri in ["/api/v1/pods?watch=1", "/api/v1/namespaces/a/pods/b/log", "/livez", "/readyz/ping", "/api/v1/proxy/nodes/a"] {
+        for uri in ["/api/v1/pods?watch=1", "/api/v1/namespaces/a/pods/b/log", "/api/v1/proxy/nodes/a"] {
             assert!(matches!(all.admit(&info(Method::GET, uri), &user), Ok(None)), "{uri}");
+        }
+        for uri in ["/livez", "/readyz/ping"] {
+            assert!(all.admit(&info(Method::GET, uri), &user).is_ok(), "{uri}");
         }
         for uri in ["/readyzy", "/logs/watch", "/api/v1/namespaces/a/pods/log"] {
             assert!(all.admit(&info(Method::GET, uri), &user).is_err(), "{uri}");

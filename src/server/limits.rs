@@ -21,6 +21,11 @@ pub const CONNECTIONS_PERCENT: u64 = 75;
 /// Connections whose client has not shown who it is, handshakes among them, take at most this share of all, in percent. When there
 /// are more, the oldest of them is closed: who wants to keep others out has to be faster than all of them.
 pub const UNAUTHENTICATED_PERCENT: usize = 25;
+/// What a connection whose client has not shown who it is may have sent of requests that are not answered, in bytes, before it counts
+/// against the next limit: more than the header of any usual request.
+pub const USUAL_UNAUTHENTICATED_BYTES: usize = 32 * 1024;
+/// What all those may have sent beyond that, in bytes; who sends more is cut off.
+pub const MAX_UNAUTHENTICATED_BYTES: usize = 128 * 1024 * 1024;
 /// The least that the shares come to.
 const FEWEST: usize = 16;
 
@@ -37,6 +42,8 @@ pub struct Limits {
     pub connections: usize,
     /// Those among them whose client has not authenticated itself yet.
     pub unauthenticated: usize,
+    /// What those may have sent together beyond [`USUAL_UNAUTHENTICATED_BYTES`] each.
+    pub unauthenticated_bytes: usize,
 }
 
 impl Limits {
@@ -53,6 +60,7 @@ impl Limits {
             linger: LINGER_TIMEOUT,
             connections,
             unauthenticated: (connections * UNAUTHENTICATED_PERCENT / 100).max(FEWEST),
+            unauthenticated_bytes: MAX_UNAUTHENTICATED_BYTES,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
@@ -49,9 +50,11 @@ impl RequestGuard {
         *self.room.lock() = Some(room);
     }
 
-    /// Gives the room of the body back: the request has been worked on.
-    pub fn give_room_back(&self) {
-        *self.room.lock() = None;
+    /// Gives the room of the body back, if nobody works on the request any more.
+    pub fn give_room_back(self: &Arc<Self>) {
+        if Arc::strong_count(self) == 1 {
+            *self.room.lock() = None;
+        }
     }
 }
 
@@ -67,8 +70,10 @@ pub struct Held {
     pub guard: Arc<RequestGuard>,
     /// When the client must have read it all.
     pub deadline: Option<Instant>,
+    /// How long the client of a watch or stream may take nothing of what there is for it.
+    pub stall: Option<Duration>,
     /// What it is counted as, unless it is a watch or stream.
-    pub counted: Option<Counted>,
+    pub counted: Option<Box<Counted>>,
     /// One of the watches and streams that are open.
     pub long_running: Option<Raised>,
     /// The line to write when it is over.
@@ -80,15 +85,23 @@ pub struct Held {
 
 impl Held {
     pub fn new(guard: Arc<RequestGuard>) -> Self {
-        Self { guard, deadline: None, counted: None, long_running: None, log: None, pending: Bytes::new(), sent: 0, ended: false }
+        Self {
+            guard,
+            deadline: None,
+            stall: None,
+            counted: None,
+            long_running: None,
+            log: None,
+            pending: Bytes::new(),
+            sent: 0,
+            ended: false,
+        }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.deadline.is_some() {
-            deadline::set(None);
-        }
+        deadline::set(None);
         if let Some(counted) = &self.counted {
             if self.ended {
                 requests::sized(&counted.labels(), self.sent);
@@ -118,6 +131,13 @@ impl ResponseBody {
         Self::new(body, Held::new(guard))
     }
 
+    /// Waits for the client of a watch or stream to take what comes next.
+    fn offers(&self) {
+        if let Some(stall) = self.held.stall {
+            deadline::set_within(stall);
+        }
+    }
+
     fn slice(&mut self) -> Bytes {
         let slice = self.held.pending.split_to(SLICE.min(self.held.pending.len()));
         self.held.sent += slice.len() as u64;
@@ -131,22 +151,30 @@ impl HttpBody for ResponseBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
         if !self.held.pending.is_empty() {
+            self.offers();
             return Poll::Ready(Some(Ok(Frame::data(self.slice()))));
         }
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         match polled {
-            Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(match frame.into_data() {
-                Ok(data) => {
-                    if data.len() <= SLICE {
-                        self.held.sent += data.len() as u64;
-                        Frame::data(data)
-                    } else {
+            Poll::Ready(Some(Ok(frame))) => {
+                self.offers();
+                Poll::Ready(Some(Ok(match frame.into_data() {
+                    Ok(data) if data.len() > SLICE => {
                         self.held.pending = data;
                         Frame::data(self.slice())
                     }
-                }
-                Err(other) => other,
-            }))),
+                    Ok(data) => {
+                        self.held.sent += data.len() as u64;
+                        Frame::data(data)
+                    }
+                    Err(other) => other,
+                })))
+            }
+            // It has taken all that there was.
+            Poll::Pending if self.held.stall.is_some() => {
+                deadline::set(None);
+                Poll::Pending
+            }
             Poll::Ready(None) => {
                 self.held.ended = true;
                 Poll::Ready(None)
@@ -177,5 +205,46 @@ impl Drop for ResponseBody {
         if let Some(log) = self.held.log.take() {
             log.write(self.held.sent);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoints::body;
+    use crate::server::connections::Connections;
+    use crate::server::limits::Limits;
+    use http_body_util::BodyExt;
+
+    fn guard() -> Arc<RequestGuard> {
+        RequestGuard::new(Connections::new(Limits::of_descriptors(1024)).admit().expect("room"))
+    }
+
+    #[tokio::test]
+    async fn a_large_body_is_handed_on_bit_by_bit() {
+        let bytes: Vec<u8> = (0..3 * SLICE + 7).map(|at| at as u8).collect();
+        let mut body = ResponseBody::plain(body::full(bytes.clone()), guard());
+        let (mut sent, mut frames) = (Vec::new(), 0);
+        assert_eq!(body.size_hint().exact(), Some(bytes.len() as u64));
+        while !body.is_end_stream() {
+            let frame = body.frame().await.expect("more").expect("bytes").into_data().expect("data");
+            assert!(frame.len() <= SLICE);
+            sent.extend_from_slice(&frame);
+            frames += 1;
+            assert_eq!(body.size_hint().exact(), Some((bytes.len() - sent.len()) as u64));
+        }
+        assert_eq!((sent == bytes, frames), (true, 4));
+    }
+
+    #[tokio::test]
+    async fn room_is_kept_while_somebody_works_on_the_request() {
+        let (room, guard) = (Arc::new(tokio::sync::Semaphore::new(1)), guard());
+        guard.hold_room(room.clone().try_acquire_owned().expect("room"));
+        let worker = guard.clone();
+        guard.give_room_back();
+        assert_eq!(room.available_permits(), 0);
+        drop(worker);
+        guard.give_room_back();
+        assert_eq!(room.available_permits(), 1);
     }
 }

@@ -179,6 +179,27 @@ async fn lists_that_are_not_read_are_cut_off() {
     .await;
 }
 
+/// A watch that begins with what there is holds that until it has been sent.
+#[tokio::test]
+async fn watches_that_are_not_read_are_cut_off() {
+    let (_folder, server) = server(&["--request-timeout=1s"]).await;
+    fill(&server, 8).await;
+    let mut client = Http2::to(&server).await;
+    let path = format!("{MAPS}?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan");
+    let slow = client.get(&path, ADMIN).await.unwrap();
+    assert_eq!(slow.status(), 200);
+    // One that has nothing to say yet stays, however long.
+    let mut quiet =
+        client.get("/api/v1/namespaces/kube-public/configmaps?watch=1&resourceVersion=0&labelSelector=a=b", ADMIN).await.unwrap();
+    assert_eq!(quiet.status(), 200);
+    eventually(async || metric(&server, "apiserver_longrunning_requests", &["WATCH", "configmaps"]).await == 1.0).await;
+    assert!(slow.into_body().collect().await.is_err(), "the stream is reset");
+    let event = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "told", "labels": {"a": "b"}}});
+    assert_eq!(ask("POST", "/api/v1/namespaces/kube-public/configmaps").json(&event).status(&server).await, 201);
+    let told = tokio::time::timeout(PATIENCE, quiet.body_mut().frame()).await.unwrap().unwrap().unwrap();
+    assert!(String::from_utf8_lossy(told.data_ref().unwrap()).contains("\"told\""));
+}
+
 /// Requests are told apart in the log, where nothing that may be a secret is.
 #[tokio::test]
 async fn requests_have_an_id_and_a_line() {
