@@ -35,7 +35,8 @@ use crate::registry::builtin::authentication::TokenReviewer;
 
 use request_info::RequestInfo;
 
-/// What every handler may use.
+/// What every handler may use. Clones share it.
+#[derive(Clone)]
 pub struct Api {
     pub registry: Arc<Registry>,
     pub extensions: Arc<Extensions>,
@@ -52,7 +53,7 @@ pub struct Api {
     pub compresses: bool,
     /// When the server is about to end: watches end then.
     pub draining: Moment,
-    /// Tasks that outlive the connection's own: those of WebSockets. A shutdown waits for them.
+    /// Tasks that may outlive the connection's own: writes, and those of WebSockets. A shutdown waits for them.
     pub tasks: TaskTracker,
     /// The shortest time that a watch without a timeout of its own lasts, in seconds.
     pub min_request_timeout: u64,

@@ -6,9 +6,7 @@ use async_trait::async_trait;
 
 use super::Extensions;
 use crate::meta::Object;
-use crate::meta::status::Result;
 use crate::registry::resource::Hooks;
-use crate::registry::store::WriteContext;
 
 /// The hooks of the resource of definitions. They need the registry that holds it, so the controller comes later.
 #[derive(Default)]
@@ -24,12 +22,6 @@ impl DefinitionHooks {
 
 #[async_trait]
 impl Hooks for DefinitionHooks {
-    async fn reserve(&self, _ctx: &WriteContext<'_>, _object: &mut Object, _old: Option<&Object>) -> Result<()> {
-        Ok(())
-    }
-
-    async fn release(&self, _object: &Object, _old: Option<&Object>) {}
-
     async fn written(&self, object: &Object, _old: Option<&Object>) {
         if let Some(extensions) = self.0.get() {
             extensions.observe(object);

@@ -171,19 +171,33 @@ impl Versions for KindVersions {
 /// Side effects that belong to a write, such as the allocation of a cluster IP.
 #[async_trait]
 pub trait Hooks: Send + Sync {
-    /// Runs before validation of a new (`old` is `None`) or updated object and may complete it. What it reserves is
-    /// given back by [`Hooks::release`] if the write fails; where it fails itself, it gives back what it had reserved.
-    /// A dry run reserves nothing.
-    async fn reserve(&self, ctx: &WriteContext<'_>, object: &mut Object, old: Option<&Object>) -> status::Result<()>;
-
-    /// Undoes a reservation of a write that did not happen: `object` is what would have been, `old` what stands.
-    async fn release(&self, object: &Object, old: Option<&Object>);
+    /// Runs before validation of a new (`old` is `None`) or updated object, subresources apart, and may complete it. What it takes
+    /// for the object is the reservation's; where it fails, it has given back what it took. A dry run takes nothing.
+    async fn reserve<'a>(
+        &'a self,
+        _ctx: &WriteContext<'_>,
+        _object: &mut Object,
+        _old: Option<&Object>,
+    ) -> status::Result<Option<Box<dyn Reservation + 'a>>> {
+        Ok(None)
+    }
 
     /// Runs after an object was created or updated for good.
-    async fn written(&self, object: &Object, old: Option<&Object>);
+    async fn written(&self, _object: &Object, _old: Option<&Object>) {}
 
-    /// Runs after an object is gone for good.
+    /// Runs after an object is gone for good, with what it was at the end. Once for each object: whoever deleted it runs this.
     async fn deleted(&self, object: &Object);
+}
+
+/// What one attempt to write took from a common stock. Exactly one of its ends comes, or none where the outcome of the write
+/// is not known: then everything stays taken until a repair has compared the stock with the objects.
+#[async_trait]
+pub trait Reservation: Send {
+    /// The write was done and `object` is what stands now: gives back what it does not use any more.
+    async fn keep(self: Box<Self>, object: &Object);
+
+    /// The write was not done: gives back what was taken for it, and nothing else.
+    async fn release(self: Box<Self>);
 }
 
 /// Everything that the handlers know of a resource.

@@ -16,6 +16,8 @@ use super::keeper::Keeper;
 use super::master_leases::MasterLeases;
 use super::material::Material;
 use super::objects::RegistryObjects;
+use super::reconcilers::service_cidr::{self, DefaultServiceCidr};
+use super::reconcilers::{EventRecorder, Repairs};
 use super::request_body::{MAX_ALL_BODIES, Room};
 use super::run::Parts;
 use super::tokens::Tokens;
@@ -31,7 +33,8 @@ use crate::extensions::{CustomResourceDefinitions, CustomStores, DefinitionHooks
 use crate::meta::selector::FieldReader;
 use crate::meta::{Gvr, Object, Status, Value};
 use crate::registry::builtin::autoscaling::{self, AutoscalerConversion};
-use crate::registry::builtin::core::service::allocation::ServiceAllocator;
+use crate::registry::builtin::core::service::allocation::{self, ServiceAllocator};
+use crate::registry::builtin::core::service::node_ports::NodePorts;
 use crate::registry::builtin::events::EventConversion;
 use crate::registry::store::Trees;
 use crate::registry::unenforced::UNENFORCED;
@@ -56,9 +59,14 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper, Authentication), 
     let clock = Clock::system();
     let config = &parts.config;
     let hooks = Arc::new(DefinitionHooks::default());
-    let registry = Arc::new(registry(parts, &clock, &hooks));
+    let node_ports = Arc::new(node_ports(parts));
+    let registry = Arc::new(registry(parts, &clock, &hooks, &node_ports));
     let objects = Arc::new(RegistryObjects(registry.clone()));
+    let mut repairs = Repairs::new(&registry, node_ports, &clock, &hostname()).map_err(AssembleError::Bootstrap)?;
+    repairs.check_node_ports().await;
     let keeper = keeper(parts, &registry, &clock).await.map_err(AssembleError::Bootstrap)?;
+    repairs.check_cluster_ips().await;
+    tokio::spawn(repairs.run(parts.shutdown.clone()));
     let rbac = Arc::new(RbacStore::default());
     let informers = Informers::default();
     follow_rbac(&registry, &rbac, &informers).await.map_err(AssembleError::Bootstrap)?;
@@ -121,7 +129,9 @@ async fn keeper(parts: &Parts, registry: &Arc<Registry>, clock: &Clock) -> Resul
     // Nobody else has the embedded store.
     let shared = config.reconcile_endpoints && !config.storage.etcd_servers.is_empty();
     let leases = shared.then(|| MasterLeases::new(parts.storage.clone(), &config.storage.prefix));
-    let keeper = Keeper::join(params(parts, registry, clock), leases, creator, clock.clone()).await?;
+    let events = EventRecorder::new(RegistryCreator::new(registry.clone()), service_cidr::CONTROLLER, &hostname(), clock.clone());
+    let service_cidr = DefaultServiceCidr::new(&config.services.cluster_ip_ranges, events, clock.clone());
+    let keeper = Keeper::join(params(parts, registry, clock), leases, creator, service_cidr, clock.clone()).await?;
     bootstrap::ensure(bootstrap::objects(keeper.params()), keeper.creator()).await?;
     bootstrap::remove_unserved(&keeper.params().group_versions, keeper.creator()).await?;
     Ok(keeper)
@@ -159,8 +169,14 @@ impl CustomStores for Stores {
     }
 }
 
+/// The node ports of the cluster, where its services are.
+fn node_ports(parts: &Parts) -> NodePorts {
+    let storage = parts.apart.of("", "services").map_or(&parts.storage, |place| &place.storage);
+    NodePorts::new(storage.clone(), &parts.config.storage.prefix, parts.config.services.node_ports.clone())
+}
+
 /// Every built-in resource over the storage.
-fn registry(parts: &Parts, clock: &Clock, definitions: &Arc<DefinitionHooks>) -> Registry {
+fn registry(parts: &Parts, clock: &Clock, definitions: &Arc<DefinitionHooks>, node_ports: &Arc<NodePorts>) -> Registry {
     let (schema, config) = (crate::schema::builtin(), &parts.config);
     let stores = Stores { parts: parts.clone(), clock: clock.clone(), trees: Trees::default() };
     let store = |group: &str, resource: &str| {
@@ -170,11 +186,10 @@ fn registry(parts: &Parts, clock: &Clock, definitions: &Arc<DefinitionHooks>) ->
     };
     let services = Arc::new(ServiceAllocator::new(
         store("networking.k8s.io", "ipaddresses"),
+        store("networking.k8s.io", "servicecidrs"),
         store("", "endpoints"),
-        parts.storage.clone(),
-        &config.storage.prefix,
-        config.services.cluster_ip_ranges.clone(),
-        config.services.node_ports.clone(),
+        allocation::families_of(&config.services.cluster_ip_ranges),
+        node_ports.clone(),
     ));
     let resources = schema.resources.iter().map(|decl| {
         let mut resource = Resource::builtin(decl, builtin::strategy(&decl.group, &decl.resource));

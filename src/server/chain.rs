@@ -271,7 +271,7 @@ impl Chain {
             if !self.api.registry.has_group(&info.group) && self.api.registry.served(&gvr).is_none() {
                 return respond::page_not_found();
             }
-            return handlers::handle(&self.api, &request, body).await;
+            return handlers::handle(&self.api, request, body).await;
         }
         let path = request.info.path.as_str();
         if path == "/metrics" {

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use super::bootstrap::{self, Params};
 use super::creator::RegistryCreator;
 use super::master_leases::MasterLeases;
+use super::reconcilers::service_cidr::DefaultServiceCidr;
 use super::shutdown::Shutdown;
 use crate::base::clock::Clock;
 use crate::base::supervise::{Condition, caught};
@@ -43,15 +44,23 @@ pub struct Keeper {
     creator: RegistryCreator,
     /// `None` where no other server can be on the store.
     leases: Option<MasterLeases>,
+    service_cidr: DefaultServiceCidr,
     clock: Clock,
 }
 
 impl Keeper {
-    /// Says that this server lives, and learns who else does.
+    /// Makes the default ServiceCIDR, says that this server lives, and learns who else does.
     ///
     /// # Errors
     /// The store's.
-    pub async fn join(mut params: Params, leases: Option<MasterLeases>, creator: RegistryCreator, clock: Clock) -> Result<Self> {
+    pub async fn join(
+        mut params: Params,
+        leases: Option<MasterLeases>,
+        creator: RegistryCreator,
+        mut service_cidr: DefaultServiceCidr,
+        clock: Clock,
+    ) -> Result<Self> {
+        service_cidr.sync(&creator).await?;
         if let Some(leases) = &leases {
             leases.renew(params.advertise_address).await.map_err(unavailable)?;
             params.servers = Some(leases.living().await.map_err(unavailable)?);
@@ -60,7 +69,7 @@ impl Keeper {
             clients: params.client_ca.clone().unwrap_or_default(),
             front_proxy: params.front_proxy.as_ref().map(|proxy| proxy.client_ca.clone()).unwrap_or_default(),
         };
-        Ok(Self { params, authorities: watch::Sender::new(published.clone()), published, creator, leases, clock })
+        Ok(Self { params, authorities: watch::Sender::new(published.clone()), published, creator, leases, service_cidr, clock })
     }
 
     /// Where to tell that this server trusts other authorities.
@@ -117,6 +126,7 @@ impl Keeper {
             self.params.servers = Some(living);
         }
         self.params.now = self.clock.now();
+        self.service_cidr.sync(&self.creator).await?;
         bootstrap::ensure(bootstrap::kept(&self.params), &self.creator).await?;
         self.publish_authorities().await
     }

@@ -25,6 +25,7 @@ pub mod listener;
 pub mod master_leases;
 pub mod material;
 pub mod objects;
+pub mod reconcilers;
 pub mod reload;
 mod request_body;
 mod request_guard;

@@ -9,6 +9,7 @@ mod identity;
 mod overload;
 mod paths;
 mod rotation;
+mod services;
 mod store_faults;
 #[path = "../support/mod.rs"]
 mod support;

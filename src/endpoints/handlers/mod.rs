@@ -16,6 +16,7 @@ mod subresources;
 pub mod token;
 mod update;
 mod watch;
+mod write;
 
 use std::sync::Arc;
 
@@ -55,8 +56,20 @@ pub struct Exchange<'a> {
     pub warnings: Warnings,
 }
 
-/// Answers a request to a resource. Every failure becomes a Status in the representation that the client reads.
-pub async fn handle<B>(api: &Api, request: &Request, body: B) -> Response<Body>
+/// Answers a request to a resource. Every failure becomes a Status in the representation that the client reads. A write that has
+/// begun goes on when this future is dropped, and with it all that the request holds.
+pub async fn handle<B>(api: &Api, request: Request, body: B) -> Response<Body>
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    if write::is_write(&request.info) {
+        return write::run(api, request, body).await;
+    }
+    answer(api, &request, write::Awaited::here(body)).await
+}
+
+async fn answer<B>(api: &Api, request: &Request, body: B) -> Response<Body>
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,

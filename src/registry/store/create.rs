@@ -7,6 +7,7 @@ use crate::meta::{Object, Status};
 use crate::registry::strategy::Subresource;
 use crate::storage::{Stored, Txn};
 
+use super::reservation::Failure;
 use super::{Gate, Live, Put, Store, WriteContext};
 
 /// How often a generated name is drawn anew when it is taken (apiserver `maxNameGenerationCreateAttempts`).
@@ -37,13 +38,20 @@ impl Store {
 
     async fn create_once(&self, ctx: &WriteContext<'_>, mut object: Object, gate: &dyn Gate) -> Result<Live> {
         self.fill_system_fields(&mut object);
-        self.reserve(ctx, &mut object, None).await?;
-        let result = self.create_reserved(ctx, &mut object, gate).await;
-        self.settle(ctx, &object, None, result.is_ok()).await;
-        result.map(|stored| Live { object, stored })
+        let held = self.reserve(ctx, &mut object, None).await?;
+        match self.create_reserved(ctx, &mut object, gate).await {
+            Ok(stored) => {
+                self.settle(ctx, held, &object, None).await;
+                Ok(Live { object, stored })
+            }
+            Err(failure) => {
+                held.fail(&failure).await;
+                Err(failure.status)
+            }
+        }
     }
 
-    async fn create_reserved(&self, ctx: &WriteContext<'_>, object: &mut Object, gate: &dyn Gate) -> Result<Stored> {
+    async fn create_reserved(&self, ctx: &WriteContext<'_>, object: &mut Object, gate: &dyn Gate) -> std::result::Result<Stored, Failure> {
         self.before_create(ctx, object, gate).await?;
         gate.validate(Some(&mut *object), None).await?;
         let key = self.key(ctx.namespace, object.name())?;
@@ -53,12 +61,12 @@ impl Store {
         if ctx.dry_run {
             let found = self.storage.get(&key).await.map_err(|error| self.fault(error, "create"))?;
             if let Some(stored) = found {
-                return Err(self.already_exists(object, Some(stored)));
+                return Err(self.already_exists(object, Some(stored)).into());
             }
             return Ok(Stored { key, value: self.completed(value), create_revision: 0, mod_revision: 0 });
         }
         if versioned {
-            return Err(Status::failure(500, "", "resourceVersion should not be set on objects to be created"));
+            return Err(Status::failure(500, "", "resourceVersion should not be set on objects to be created").into());
         }
         let (outcome, value) = self.put_object(&key, object, value, Put::default()).await?;
         match outcome {
@@ -66,7 +74,7 @@ impl Store {
                 object.set_resource_version(&revision.to_string());
                 Ok(Stored { key, value: self.completed(value), create_revision: revision, mod_revision: revision })
             }
-            Txn::Failed(standing) => Err(self.already_exists(object, standing)),
+            Txn::Failed(standing) => Err(self.already_exists(object, standing).into()),
         }
     }
 
@@ -121,23 +129,6 @@ impl Store {
     pub(super) fn restore_shape(&self, object: &mut Object) {
         if self.resource.decl.stored_as_json && self.resource.custom.is_none() {
             super::reshape(object, self.resource.storage_ty());
-        }
-    }
-
-    pub(super) async fn reserve(&self, ctx: &WriteContext<'_>, object: &mut Object, old: Option<&Object>) -> Result<()> {
-        match &self.resource.hooks {
-            Some(hooks) => hooks.reserve(ctx, object, old).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Tells the hooks how a write ended.
-    pub(super) async fn settle(&self, ctx: &WriteContext<'_>, object: &Object, old: Option<&Object>, done: bool) {
-        match &self.resource.hooks {
-            Some(_) if ctx.dry_run => {}
-            Some(hooks) if done => hooks.written(object, old).await,
-            Some(hooks) => hooks.release(object, old).await,
-            None => {}
         }
     }
 }

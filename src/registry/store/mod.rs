@@ -8,6 +8,7 @@ mod delete;
 mod index;
 mod items;
 mod read;
+mod reservation;
 mod trees;
 mod unreadable;
 mod update;
@@ -34,13 +35,14 @@ use crate::storage::{self, Revision, Storage, StorageError, Stored, Txn};
 use super::resource::Resource;
 use super::strategy::{Context, Subresource};
 use super::validation::MetaRules;
+use reservation::Failure;
 use unreadable::Logged;
 
 pub use complete::{Completing, Incomplete};
 pub use delete::Deleted;
 pub use items::Items;
 pub use read::{Page, Selection};
-pub use trees::Trees;
+pub use trees::{KnownKeys, Trees};
 pub use unreadable::unreadable;
 pub use update::{Target, Updated};
 pub use watch::{Event, EventKind, Events};
@@ -242,20 +244,20 @@ impl Store {
     }
 
     /// Writes a key that must not exist yet.
-    async fn put_new(&self, key: &str, value: Bytes) -> Result<Txn> {
+    async fn put_new(&self, key: &str, value: Bytes) -> std::result::Result<Txn, Failure> {
         self.written(self.storage.create(key, value, self.resource.ttl).await, "create")
     }
 
     /// Writes over what stands at the revision `expected`.
-    async fn put(&self, key: &str, value: Bytes, expected: Revision) -> Result<Txn> {
+    async fn put(&self, key: &str, value: Bytes, expected: Revision) -> std::result::Result<Txn, Failure> {
         self.written(self.storage.update(key, value, expected, self.resource.ttl).await, "update")
     }
 
     /// Writes an object whose bytes are `value`: a new one, or over what stands at the revision `expected`. Where that is too
     /// large and managed fields (which can be large) may go, without them. Gives the bytes that were written.
-    async fn put_object(&self, key: &str, object: &mut Object, value: Bytes, write: Put) -> Result<(Txn, Bytes)> {
+    async fn put_object(&self, key: &str, object: &mut Object, value: Bytes, write: Put) -> std::result::Result<(Txn, Bytes), Failure> {
         let first = self.put_at(key, value.clone(), write.expected).await;
-        let too_large = matches!(&first, Err(status) if status.message == storage::TOO_LARGE);
+        let too_large = matches!(&first, Err(failure) if failure.status.message == storage::TOO_LARGE);
         if !too_large || write.keeps_managers || object.metadata_mut().shift_remove("managedFields").is_none() {
             return first.map(|outcome| (outcome, value));
         }
@@ -263,7 +265,7 @@ impl Store {
         self.put_at(key, value.clone(), write.expected).await.map(|outcome| (outcome, value))
     }
 
-    async fn put_at(&self, key: &str, value: Bytes, expected: Option<Revision>) -> Result<Txn> {
+    async fn put_at(&self, key: &str, value: Bytes, expected: Option<Revision>) -> std::result::Result<Txn, Failure> {
         match expected {
             Some(expected) => self.put(key, value, expected).await,
             None => self.put_new(key, value).await,
@@ -272,12 +274,12 @@ impl Store {
 
     /// Deletes what stands at the revision that it was read at.
     async fn erase(&self, stored: &Stored) -> Result<Txn> {
-        self.written(self.storage.delete(&stored.key, stored.mod_revision).await, "delete")
+        Ok(self.written(self.storage.delete(&stored.key, stored.mod_revision).await, "delete")?)
     }
 
     /// The outcome of a write. Who reads what this server knows must see it.
-    fn written(&self, outcome: storage::Result<Txn>, verb: &str) -> Result<Txn> {
-        let outcome = outcome.map_err(|error| self.fault(error, verb))?;
+    fn written(&self, outcome: storage::Result<Txn>, verb: &str) -> std::result::Result<Txn, Failure> {
+        let outcome = outcome.map_err(|error| Failure::of_transaction(&error, self.fault(error.clone(), verb)))?;
         if let (Txn::Done(revision), Some(cacher)) = (&outcome, &self.cacher) {
             cacher.wrote(*revision);
         }

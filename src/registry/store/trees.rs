@@ -1,10 +1,12 @@
 //! Trees of stored objects that are asked for again and again, in bounded memory: those that admission reads, and what the last
 //! write of an object left as it was.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use moka::sync::Cache;
 
+use crate::cacher::Snapshot;
 use crate::codec::protobuf::{self, Projection};
 use crate::meta::status::Result;
 use crate::meta::{Key, Map, Object, Value};
@@ -48,6 +50,21 @@ impl Trees {
     fn keep(&self, stored: &Stored, tree: Tree) {
         let bytes = u32::try_from(stored.value.len()).unwrap_or(u32::MAX);
         self.0.insert(stored.key.clone(), Known { revision: stored.mod_revision, bytes, tree });
+    }
+}
+
+/// Which keys there were at one moment.
+pub enum KnownKeys {
+    Cached(Snapshot),
+    Listed(BTreeSet<String>),
+}
+
+impl KnownKeys {
+    pub fn has(&self, key: &str) -> bool {
+        match self {
+            Self::Cached(snapshot) => snapshot.get(key).is_some(),
+            Self::Listed(keys) => keys.contains(key),
+        }
     }
 }
 
@@ -150,6 +167,21 @@ impl Store {
         match known {
             Some(snapshot) => Ok(snapshot.range(&self.namespace_prefix(namespace), "").cloned().collect()),
             None => self.all_stored(namespace).await?.items.collect(),
+        }
+    }
+
+    /// The keys of all objects as far as this server knows, like [`Store::find_stored`].
+    pub async fn known_keys(&self) -> Result<KnownKeys> {
+        let known = match &self.cacher {
+            Some(cacher) => cacher.known().await,
+            None => None,
+        };
+        match known {
+            Some(snapshot) => Ok(KnownKeys::Cached(snapshot)),
+            None => {
+                let items = self.all_stored("").await?.items;
+                items.map(|stored| Ok(stored?.key.clone())).collect::<Result<_>>().map(KnownKeys::Listed)
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::meta::{FieldError, Gvk, Object, Path, Status};
 use crate::registry::strategy::Subresource;
 use crate::storage::{Stored, Txn};
 
+use super::reservation::{Failure, Held};
 use super::{Gate, Live, Origin, Put, Store, Updater, WriteContext, bump_generation, is_main};
 
 /// How often a write is tried again because the object moved on meanwhile.
@@ -36,6 +37,11 @@ enum Attempt {
     Done(Updated),
     /// Nothing had to be written.
     Same(Updated),
+    /// The update left nothing to hold the object, and it went; `ours` is whether this attempt deleted it.
+    Gone {
+        updated: Updated,
+        ours: bool,
+    },
     /// Somebody else was faster; this is what stands now.
     Moved(Option<Stored>),
 }
@@ -56,7 +62,7 @@ impl Store {
                     origin = Origin { stored, certain: true };
                     continue;
                 }
-                Ok(Attempt::Done(updated)) => return Ok(updated),
+                Ok(Attempt::Done(updated) | Attempt::Gone { updated, .. }) => return Ok(updated),
                 Ok(Attempt::Same(updated)) => Ok(updated),
                 Err(status) => Err(status),
             };
@@ -88,11 +94,10 @@ impl Store {
         }
         let mut object = updater.updated(None).await?;
         self.fill_system_fields(&mut object);
-        self.reserve(ctx, &mut object, None).await?;
+        let held = self.reserve(ctx, &mut object, None).await?;
         let write = Put { expected: None, keeps_managers: updater.keeps_managers() };
         let attempt = self.create_on_update_reserved(ctx, &mut object, gate, key, write).await;
-        self.settle_attempt(ctx, &object, None, &attempt).await;
-        attempt
+        self.settle_attempt(ctx, held, None, attempt).await
     }
 
     async fn create_on_update_reserved(
@@ -102,7 +107,7 @@ impl Store {
         gate: &dyn Gate,
         key: &str,
         write: Put,
-    ) -> Result<Attempt> {
+    ) -> std::result::Result<Attempt, Failure> {
         self.before_create(ctx, object, gate).await?;
         gate.authorize_create().await?;
         gate.validate(Some(&mut *object), None).await?;
@@ -137,20 +142,30 @@ impl Store {
         let mut object = updater.updated(Some(&old)).await?;
         self.check_resource_version(&object, &old, target.name)?;
         object.set_meta_str("resourceVersion", old.resource_version());
-        self.reserve(ctx, &mut object, Some(&old)).await?;
+        // What a subresource writes is not known before the rest of the body is put back, and needs nothing.
+        let held = if is_main(target.sub) { self.reserve(ctx, &mut object, Some(&old)).await? } else { Held::default() };
         let write = Put { expected: Some(stored.mod_revision), keeps_managers: updater.keeps_managers() };
         let attempt = self.update_reserved(ctx, target.sub, (&mut object, &old), gate, stored, write).await;
-        self.settle_attempt(ctx, &object, Some(&old), &attempt).await;
-        attempt
+        self.settle_attempt(ctx, held, Some(&old), attempt).await
     }
 
-    /// Tells the hooks how an attempt ended. What was written is where the attempt has left it: in its result.
-    async fn settle_attempt(&self, ctx: &WriteContext<'_>, object: &Object, old: Option<&Object>, attempt: &Result<Attempt>) {
-        let written = match attempt {
-            Ok(Attempt::Done(updated) | Attempt::Same(updated)) => Some(&updated.live.object),
-            _ => None,
-        };
-        self.settle(ctx, written.unwrap_or(object), old, written.is_some()).await;
+    /// Tells the hooks how an attempt ended. Where an object went, nobody needs what was taken for its new state.
+    async fn settle_attempt(
+        &self,
+        ctx: &WriteContext<'_>,
+        held: Held<'_>,
+        old: Option<&Object>,
+        attempt: std::result::Result<Attempt, Failure>,
+    ) -> Result<Attempt> {
+        match &attempt {
+            Ok(Attempt::Done(updated) | Attempt::Same(updated)) => self.settle(ctx, held, &updated.live.object, old).await,
+            Ok(Attempt::Moved(_) | Attempt::Gone { .. }) => held.release().await,
+            Err(failure) => held.fail(failure).await,
+        }
+        if let (Ok(Attempt::Gone { ours: true, .. }), Some(hooks), Some(old)) = (&attempt, &self.resource.hooks, old) {
+            hooks.deleted(old).await;
+        }
+        Ok(attempt?)
     }
 
     async fn update_reserved(
@@ -161,12 +176,12 @@ impl Store {
         gate: &dyn Gate,
         stored: Stored,
         write: Put,
-    ) -> Result<Attempt> {
+    ) -> std::result::Result<Attempt, Failure> {
         self.before_update(ctx, sub, (object, old), gate).await?;
         managers::keep_times(old, object);
         gate.validate(Some(&mut *object), Some(old)).await?;
         if should_delete(object, old) && !self.resource.strategy.blocks_deletion(object) {
-            return self.delete_emptied(ctx, object, stored).await;
+            return Ok(self.delete_emptied(ctx, object, stored).await?);
         }
         let value = self.encode(object)?;
         let same = value == stored.value || ctx.dry_run;
@@ -189,20 +204,15 @@ impl Store {
 
     /// The last finalizer of a deleted object went: so does the object. It is answered as the update left it.
     async fn delete_emptied(&self, ctx: &WriteContext<'_>, object: &Object, stored: Stored) -> Result<Attempt> {
-        if !ctx.dry_run {
-            match self.erase(&stored).await? {
-                Txn::Done(_) | Txn::Failed(None) => {}
-                Txn::Failed(standing) => return Ok(Attempt::Moved(standing)),
-            }
-            if let Some(hooks) = &self.resource.hooks {
-                hooks.deleted(object).await;
-            }
+        let outcome = if ctx.dry_run { Txn::Failed(None) } else { self.erase(&stored).await? };
+        if let Txn::Failed(standing @ Some(_)) = outcome {
+            return Ok(Attempt::Moved(standing));
         }
         let mut written = object.clone();
         let value = self.encode(&mut written)?;
         written.set_meta_str("resourceVersion", &stored.mod_revision.to_string());
         let updated = Updated { live: Live { object: written, stored: Stored { value, ..stored } }, created: false };
-        Ok(if ctx.dry_run { Attempt::Same(updated) } else { Attempt::Done(updated) })
+        Ok(if ctx.dry_run { Attempt::Same(updated) } else { Attempt::Gone { updated, ours: matches!(outcome, Txn::Done(_)) } })
     }
 
     /// A PUT that names a resourceVersion must name the present one; one that names none overwrites, where the kind

@@ -65,15 +65,6 @@ pub fn service_address(params: &Params) -> Option<IpAddr> {
     .filter(|address| range.contains(address))
 }
 
-/// The ServiceCIDR that `--service-cluster-ip-range` stands for, with its status.
-pub(super) fn service_cidr(params: &Params, now: &str) -> (Gvr, Object, Value) {
-    let cidrs: Vec<String> = params.service_cidrs.iter().map(ToString::to_string).collect();
-    let cidr = with(object("networking.k8s.io/v1", "ServiceCIDR", "", "kubernetes"), &[("spec", json!({"cidrs": cidrs}))]);
-    let message = "Kubernetes default Service CIDR is ready";
-    let condition = json!({"type": "Ready", "status": "True", "lastTransitionTime": now, "reason": "", "message": message});
-    (Gvr::new("networking.k8s.io", "v1", "servicecidrs"), cidr, json!({"conditions": [condition]}))
-}
-
 pub(super) fn service(params: &Params, address: IpAddr) -> (Gvr, Object) {
     let mut port = json!({"name": "https", "protocol": "TCP", "port": SERVICE_PORT, "targetPort": params.secure_port});
     let mut kind = "ClusterIP";
@@ -90,13 +81,6 @@ pub(super) fn service(params: &Params, address: IpAddr) -> (Gvr, Object) {
 
 fn family(address: IpAddr) -> &'static str {
     if address.is_ipv4() { "IPv4" } else { "IPv6" }
-}
-
-pub(super) fn ip_address(address: IpAddr) -> (Gvr, Object) {
-    let labels = json!({"ipaddress.kubernetes.io/ip-family": family(address), "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"});
-    let spec = json!({"parentRef": {"resource": "services", "namespace": "default", "name": "kubernetes"}});
-    let address = object("networking.k8s.io/v1", "IPAddress", "", &address.to_string());
-    (Gvr::new("networking.k8s.io", "v1", "ipaddresses"), with(labelled(address, labels), &[("spec", spec)]))
 }
 
 /// The Endpoints and the EndpointSlice of the `kubernetes` service: where the living servers listen.

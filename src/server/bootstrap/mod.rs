@@ -85,10 +85,9 @@ pub struct Planned {
 const MANAGER: &str = "kube-apiserver";
 const FLOW_MANAGER: &str = "api-priority-and-fairness-config-producer-v1";
 const FLOW_STATUS_MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
-const CIDR_STATUS_MANAGER: &str = "kubernetes-service-cidr-controller";
 
-/// Namespaces come before what is in them, the service before its address.
-const STAGES: u8 = 3;
+/// Namespaces come before what is in them.
+const STAGES: u8 = 2;
 
 /// Makes and changes objects, through everything that a client's request would go through but authorization.
 #[async_trait]
@@ -140,11 +139,6 @@ pub fn objects(params: &Params) -> Vec<Planned> {
     services.for_each(|one| plan.add(1, MANAGER, Upkeep::Members(&["spec"]), one));
     plan.0.extend(authorities_of(params));
     plan.add(1, MANAGER, Upkeep::None, cluster::token_tracking(&now));
-    if let Some(address) = service_address(params) {
-        plan.add_with_status(0, Upkeep::None, cluster::service_cidr(params, &now), [MANAGER, CIDR_STATUS_MANAGER]);
-        // Usually the service's own creation has made it.
-        plan.add(2, MANAGER, Upkeep::None, cluster::ip_address(address));
-    }
     plan.0
 }
 

@@ -93,8 +93,8 @@ fn a_fresh_server_makes_what_kube_apiserver_makes() {
     }
     let counts: Vec<String> = counts.iter().map(|(resource, count)| format!("{resource} {count}")).collect();
     let want = "apiservices 2, clusterrolebindings 50, clusterroles 69, configmaps 2, endpoints 1, endpointslices 1, flowschemas 11, \
-                ipaddresses 1, leases 1, namespaces 4, priorityclasses 2, prioritylevelconfigurations 8, rolebindings 7, roles 7, \
-                servicecidrs 1, services 1";
+                leases 1, namespaces 4, priorityclasses 2, prioritylevelconfigurations 8, rolebindings 7, roles 7, \
+                services 1";
     assert_eq!(counts.join(", "), want);
     assert_eq!(identity("vm"), "apiserver-wlv32tlttr4jl3gtroqexyxapa");
     let (_, lease) = identity_lease(&params());
@@ -107,10 +107,9 @@ async fn a_second_start_writes_only_what_is_wrong() {
     let start = async || ensure(objects(&params()), &memory).await.expect("made");
     start().await;
     let writes = memory.take_writes();
-    assert_eq!(writes.len(), 168);
+    assert_eq!(writes.len(), 166);
     let first = |what: &str| writes.iter().position(|write| write.starts_with(what)).expect("written");
     assert!(first("create namespaces kube-system") < first("create configmaps"));
-    assert!(first("create services") < first("create ipaddresses"));
     start().await;
     assert_eq!(memory.take_writes(), Vec::<String>::new());
 

@@ -1,107 +1,154 @@
-//! Cluster IPs (IPAddress objects) and node ports (a bitmap in storage), as kube-apiserver keeps them
+//! Gives services their cluster IPs (IPAddress objects) and node ports, as kube-apiserver does
 //! (`pkg/registry/core/service/{storage,ipallocator,portallocator}`).
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::ops::RangeInclusive;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_trait::async_trait;
-use ipnet::IpNet;
-use rand::RngExt;
 
-use super::families::{self, IPV4, family_of, set_strings, strings};
-use super::{headless, kind, needs_health_check_port, needs_node_port, node_ports::NodePorts, ports, spec};
-use crate::auth::User;
+use super::families::{self, family_of, set_strings, strings};
+use super::ip_addresses::{Claim, IpAddresses};
+use super::metrics::{self, scope};
+use super::node_ports::NodePorts;
+use super::ranges::{self, Range};
+use super::{cluster_ips, headless, needs_cluster_ip, ports};
+use crate::auth::{MASTERS, User};
 use crate::meta::options::DeleteOptions;
 use crate::meta::status::Result;
-use crate::meta::{FieldError, Object, Path, Status, Value, json, names};
+use crate::meta::{FieldError, Object, Path, Status, json, names};
 use crate::registry::Store;
-use crate::registry::Subresource;
-use crate::registry::resource::Hooks;
+use crate::registry::resource::{Hooks, Reservation};
 use crate::registry::store::{OpenGate, Warnings, WriteContext};
-use crate::registry::validation::Fields;
-use crate::storage::Storage;
 
-/// The manager of IPAddress objects.
-const MANAGER: &str = "kube-apiserver";
-/// How many taken addresses are passed over before the range counts as full.
-const MAX_PROBES: u128 = 1 << 16;
+/// How many taken addresses are passed over before other tasks have their turn.
+const PROBES_PER_TURN: usize = 1 << 12;
+/// How often somebody else may take the address that was chosen before the range counts as full.
+const MAX_COLLISIONS: usize = 1 << 10;
 
 /// Gives services their addresses and ports, and takes them back.
 pub struct ServiceAllocator {
-    /// `networking.k8s.io/v1` ipaddresses.
-    addresses: Arc<Store>,
+    addresses: IpAddresses,
+    /// `networking.k8s.io/v1` servicecidrs.
+    cidrs: Arc<Store>,
     /// Core endpoints, which go with their service.
     endpoints: Arc<Store>,
-    /// The primary range first.
-    ranges: Vec<IpNet>,
-    node_ports: NodePorts,
+    /// The families of the cluster, the primary one first.
+    families: Vec<&'static str>,
+    node_ports: Arc<NodePorts>,
     user: User,
     warnings: Warnings,
 }
 
-/// What a reservation took, to be given back if it goes no further.
-#[derive(Default)]
-struct Taken {
-    ips: Vec<IpAddr>,
+/// Why there is no address. The text is the end of upstream's message.
+enum Refusal {
+    Full,
+    Other(String),
+}
+
+/// What a service has of its own.
+struct Owned {
+    ips: BTreeSet<IpAddr>,
     ports: BTreeSet<u16>,
 }
 
+impl Owned {
+    fn of(service: &Object) -> Self {
+        let ips = cluster_ips(service).iter().filter_map(|ip| names::parse_ip_sloppy(ip)).collect();
+        Self { ips, ports: ports::owned(service) }
+    }
+}
+
+/// What one write took for a service, and what the service had before.
+struct Taken<'a> {
+    allocator: &'a ServiceAllocator,
+    namespace: String,
+    name: String,
+    claims: Vec<Claim>,
+    ports: BTreeSet<u16>,
+    had: Option<Owned>,
+}
+
+#[async_trait]
+impl Reservation for Taken<'_> {
+    async fn keep(self: Box<Self>, object: &Object) {
+        let now = Owned::of(object);
+        for claim in self.claims.iter().filter(|claim| !now.ips.contains(&claim.ip)) {
+            self.allocator.unclaim(claim).await;
+        }
+        let mut ports: BTreeSet<u16> = self.ports.difference(&now.ports).copied().collect();
+        if let Some(had) = &self.had {
+            for ip in had.ips.difference(&now.ips) {
+                self.allocator.give_back(*ip, &self.namespace, &self.name).await;
+            }
+            ports.extend(had.ports.difference(&now.ports));
+        }
+        self.allocator.node_ports.release(&ports).await;
+    }
+
+    async fn release(self: Box<Self>) {
+        for claim in &self.claims {
+            self.allocator.unclaim(claim).await;
+        }
+        self.allocator.node_ports.release(&self.ports).await;
+    }
+}
+
 impl ServiceAllocator {
-    /// `root` is the root of all keys.
+    /// `families` are those of `--service-cluster-ip-range`, in its order.
     pub fn new(
         addresses: Arc<Store>,
+        cidrs: Arc<Store>,
         endpoints: Arc<Store>,
-        storage: Arc<dyn Storage>,
-        root: &str,
-        ranges: Vec<IpNet>,
-        node_ports: RangeInclusive<u16>,
+        families: Vec<&'static str>,
+        node_ports: Arc<NodePorts>,
     ) -> Self {
-        let user = User { name: "system:apiserver".to_owned(), groups: vec![crate::auth::MASTERS.to_owned()], ..User::default() };
-        let node_ports = NodePorts::new(storage, root, node_ports);
-        Self { addresses, endpoints, ranges, node_ports, user, warnings: Warnings::default() }
+        let user = User { name: "system:apiserver".to_owned(), groups: vec![MASTERS.to_owned()], ..User::default() };
+        let addresses = IpAddresses::new(addresses);
+        Self { addresses, cidrs, endpoints, families, node_ports, user, warnings: Warnings::default() }
     }
 
-    fn configured(&self) -> Vec<&'static str> {
-        self.ranges.iter().map(|range| family_of(range.addr())).collect()
+    async fn ranges(&self) -> Result<Vec<Range>> {
+        Ok(ranges::of_cidrs(&self.cidrs.known("").await?))
     }
 
-    async fn take(&self, ctx: &WriteContext<'_>, service: &mut Object, old: Option<&Object>, taken: &mut Taken) -> Result<()> {
-        self.take_ips(ctx, service, old, taken).await?;
-        let had = old.map(ports::all).unwrap_or_default();
-        if needs_node_port(service) {
-            self.take_node_ports(ctx, service, &had, taken).await?;
-        }
-        if needs_health_check_port(service) {
-            self.take_health_check_port(ctx, service, &had, taken).await?;
-        }
-        Ok(())
+    async fn take(&self, ctx: &WriteContext<'_>, service: &mut Object, old: Option<&Object>, taken: &mut Taken<'_>) -> Result<()> {
+        self.take_ips(ctx, service, old, &mut taken.claims).await?;
+        let mut operation = self.node_ports.operation(ctx.dry_run);
+        let result = ports::take(service, old, &mut operation).await;
+        taken.ports = operation.taken;
+        result
     }
 
     /// Fills in every cluster IP that the families call for and that is not there yet.
-    async fn take_ips(&self, ctx: &WriteContext<'_>, service: &mut Object, old: Option<&Object>, taken: &mut Taken) -> Result<()> {
-        if kind(service) == "ExternalName" || headless(service) {
-            return Ok(());
-        }
-        let had = old.filter(|old| !headless(old)).map(|old| strings(old, "clusterIPs")).unwrap_or_default();
+    async fn take_ips(&self, ctx: &WriteContext<'_>, service: &mut Object, old: Option<&Object>, claims: &mut Vec<Claim>) -> Result<()> {
+        let families = strings(service, "ipFamilies");
+        let wanted = match old {
+            _ if !needs_cluster_ip(service) || headless(service) => return Ok(()),
+            None => 0..families.len(),
+            Some(old) if !needs_cluster_ip(old) => 0..families.len(),
+            Some(old) if headless(old) => return Ok(()),
+            // The second family came.
+            Some(old) if strings(old, "ipFamilies").len() == 1 && families.len() == 2 => 1..2,
+            Some(_) => return Ok(()),
+        };
         let mut ips = strings(service, "clusterIPs");
-        for (index, family) in strings(service, "ipFamilies").iter().enumerate() {
-            match ips.get(index).cloned() {
-                Some(ip) if had.contains(&ip) => {}
-                Some(text) if old.is_none() || index >= had.len() => {
-                    let ip = self
-                        .take_ip(ctx, service, &text)
-                        .await
-                        .map_err(|why| ip_error(service, &ips, &format!("failed to allocate IP {text}: {why}")))?;
-                    taken.ips.push(ip);
-                }
-                Some(_) => {}
-                None => {
-                    let ip = self.take_any_ip(ctx, service, family).await?;
-                    taken.ips.push(ip);
-                    ips.push(ip.to_string());
-                }
+        ips.resize(ips.len().max(wanted.end), String::new());
+        let ranges = self.ranges().await?;
+        for (index, family) in families.iter().enumerate().take(wanted.end).skip(wanted.start) {
+            let ranges: Vec<&Range> = ranges.iter().filter(|range| range.family() == family.as_str()).collect();
+            let text = ips[index].clone();
+            let ip = match (names::parse_ip_sloppy(&text), ctx.dry_run) {
+                (None, _) if !text.is_empty() => return Err(Status::internal(format!("failed to parse service IP {text:?}"))),
+                (Some(ip), true) => check(&ranges, ip),
+                (Some(ip), false) => self.take_ip(&ranges, service, ip, claims).await,
+                (None, true) => ranges.iter().find(|range| range.ready).map(|range| range.network()).ok_or_else(not_ready),
+                (None, false) => self.take_any_ip(&ranges, service, claims).await,
+            };
+            let ip = ip.map_err(|why| refused(service, &ips, &text, why))?;
+            if text.is_empty() {
+                ips[index] = ip.to_string();
             }
         }
         if let Some(first) = ips.first().cloned() {
@@ -111,205 +158,114 @@ impl ServiceAllocator {
         Ok(())
     }
 
-    /// One address that the client chose. The error is the end of upstream's message.
-    async fn take_ip(&self, ctx: &WriteContext<'_>, service: &Object, text: &str) -> std::result::Result<IpAddr, String> {
-        let ip = names::parse_ip_sloppy(text).ok_or_else(|| format!("failed to parse service IP {text:?}"))?;
-        let in_range =
-            self.ranges.iter().any(|range| first_host(range) <= number(ip) && number(ip) <= last_host(range) && range.contains(&ip));
-        if !in_range {
-            return Err("the provided network does not match the current range".to_owned());
-        }
-        match self.claim(ctx, service, ip).await {
-            Ok(true) => Ok(ip),
-            Ok(false) => Err("provided IP is already allocated".to_owned()),
-            Err(status) => Err(status.message),
+    /// One address that the client chose.
+    async fn take_ip(
+        &self,
+        ranges: &[&Range],
+        service: &Object,
+        ip: IpAddr,
+        claims: &mut Vec<Claim>,
+    ) -> std::result::Result<IpAddr, Refusal> {
+        let range = ranges.iter().find(|range| range.ready && range.contains(ip));
+        let range = range.ok_or_else(|| Refusal::Other("the provided network does not match the current range".to_owned()))?;
+        match self.claim(range, service, ip, true).await {
+            Ok(Some(claim)) => {
+                claims.push(claim);
+                Ok(ip)
+            }
+            Ok(None) => Err(Refusal::Other("provided IP is already allocated".to_owned())),
+            Err(status) => Err(Refusal::Other(status.message)),
         }
     }
 
-    /// A free address of the family, from the upper part of the range while there is one: the lower part is where people
-    /// choose theirs (KEP 3070).
-    async fn take_any_ip(&self, ctx: &WriteContext<'_>, service: &Object, family: &str) -> Result<IpAddr> {
-        let range = self.ranges.iter().find(|range| family_of(range.addr()) == family);
-        let Some(range) = range else { return Err(Status::internal(format!("{family} is not configured on this cluster"))) };
-        let (first, last) = (first_host(range), last_host(range));
-        let offset = first + reserved(last - first + 1);
-        for (low, high) in [(offset, last), (first, offset.saturating_sub(1))] {
-            if low > high {
-                continue;
-            }
-            let size = high - low + 1;
-            let start = rand::rng().random_range(0..size);
-            for step in 0..size.min(MAX_PROBES) {
-                let ip = address(low + (start + step) % size, range.addr());
-                if self.claim(ctx, service, ip).await? {
+    /// A free address of any of the ranges.
+    async fn take_any_ip(&self, ranges: &[&Range], service: &Object, claims: &mut Vec<Claim>) -> std::result::Result<IpAddr, Refusal> {
+        let failed = |status: Status| Refusal::Other(status.message);
+        for range in ranges.iter().filter(|range| range.ready) {
+            let (taken, mut collisions) = (self.addresses.taken().await.map_err(failed)?, 0);
+            let candidates = range.candidates();
+            for (probe, ip) in candidates.enumerate() {
+                if probe % PROBES_PER_TURN == PROBES_PER_TURN - 1 {
+                    tokio::task::yield_now().await;
+                }
+                if taken.has(ip) {
+                    continue;
+                }
+                if let Some(claim) = self.claim(range, service, ip, false).await.map_err(failed)? {
+                    claims.push(claim);
                     return Ok(ip);
                 }
+                collisions += 1;
+                if collisions == MAX_COLLISIONS {
+                    break;
+                }
             }
+            metrics::IP_ALLOCATION_ERRORS.inc(&[&range.net.to_string(), scope(false)]);
         }
-        Err(Status::internal(format!("failed to allocate a serviceIP for Service {:?}: range is full", service.name())))
+        Err(Refusal::Full)
     }
 
-    /// Makes the IPAddress object, which is what owns an address; false where it exists.
-    async fn claim(&self, ctx: &WriteContext<'_>, service: &Object, ip: IpAddr) -> Result<bool> {
-        let name = ip.to_string();
-        if ctx.dry_run {
-            return Ok(self.addresses.find("", &name).await?.is_none());
+    /// Makes the IPAddress object, which is what owns an address; `None` where it exists.
+    async fn claim(&self, range: &Range, service: &Object, ip: IpAddr, chosen: bool) -> Result<Option<Claim>> {
+        let (begun, cidr) = (Instant::now(), range.net.to_string());
+        let claim = self.addresses.claim(ip, service.namespace(), service.name()).await;
+        match &claim {
+            Ok(Some(_)) => {
+                metrics::IP_ALLOCATIONS.inc(&[&cidr, scope(chosen)]);
+                metrics::IP_ALLOCATION_SECONDS.observe(&[&cidr], begun.elapsed().as_secs_f64());
+                metrics::ips_changed(&cidr, range.size(), 1);
+            }
+            Ok(None) | Err(_) => metrics::IP_ALLOCATION_ERRORS.inc(&[&cidr, scope(chosen)]),
         }
-        let (family, namespace) = (family_of(ip), service.namespace());
-        let labels = json!({"ipaddress.kubernetes.io/ip-family": family, "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"});
-        let parent = json!({"resource": "services", "namespace": namespace, "name": service.name()});
-        let mut object =
-            Object::from_value(json!({"metadata": {"name": name, "labels": labels}, "spec": {"parentRef": parent}})).unwrap_or_default();
-        self.addresses.to_storage(&mut object);
-        self.addresses.track(None, &mut object, Subresource::Main, MANAGER);
-        match self.addresses.create(&self.context(""), object, &OpenGate).await {
-            Ok(_) => Ok(true),
-            Err(status) if status.reason == "AlreadyExists" => Ok(false),
-            Err(status) => Err(status),
+        claim
+    }
+
+    async fn unclaim(&self, claim: &Claim) {
+        self.addresses.unclaim(claim).await;
+        self.count_free(claim.ip).await;
+    }
+
+    async fn give_back(&self, ip: IpAddr, namespace: &str, name: &str) {
+        self.addresses.give_back(ip, namespace, name).await;
+        self.count_free(ip).await;
+    }
+
+    async fn count_free(&self, ip: IpAddr) {
+        let ranges = self.ranges().await.unwrap_or_default();
+        if let Some(range) = ranges.iter().find(|range| range.contains(ip)) {
+            metrics::ips_changed(&range.net.to_string(), range.size(), -1);
         }
     }
 
     fn context<'a>(&'a self, namespace: &'a str) -> WriteContext<'a> {
         WriteContext { user: &self.user, namespace, dry_run: false, warnings: &self.warnings }
     }
-
-    /// Ports of the same number (TCP and UDP) share a node port.
-    async fn take_node_ports(&self, ctx: &WriteContext<'_>, service: &mut Object, had: &BTreeSet<u16>, taken: &mut Taken) -> Result<()> {
-        let allocate = kind(service) != "LoadBalancer" || spec(service).opt_flag("allocateLoadBalancerNodePorts") != Some(false);
-        let mut all = spec(service).list("ports").to_vec();
-        let mut by_port: Vec<(i64, u16)> = Vec::new();
-        for index in 0..all.len() {
-            let (number, asked) = (all[index].int("port").unwrap_or(0), all[index].int("nodePort").unwrap_or(0));
-            let shared = by_port.iter().find(|(port, _)| *port == number).map(|(_, node)| *node);
-            let node = match (asked, shared) {
-                (0, _) if !allocate => continue,
-                (0, Some(node)) => node,
-                (0, None) => match requested(&all, number) {
-                    Some(node) => self.take_port(ctx, service, index, node.into(), had, taken).await?,
-                    None => self.take_any_port(ctx, taken).await?,
-                },
-                (asked, Some(node)) if asked == i64::from(node) => node,
-                (asked, _) => self.take_port(ctx, service, index, asked, had, taken).await?,
-            };
-            if shared.is_none() {
-                by_port.push((number, node));
-            }
-            if let Some(port) = all[index].as_object_mut() {
-                port.insert("nodePort", node.into());
-            }
-        }
-        service.section_mut("spec").insert("ports", Value::Array(all));
-        Ok(())
-    }
-
-    async fn take_port(
-        &self,
-        ctx: &WriteContext<'_>,
-        service: &Object,
-        index: usize,
-        asked: i64,
-        had: &BTreeSet<u16>,
-        taken: &mut Taken,
-    ) -> Result<u16> {
-        let refuse = |why: String| {
-            let path = Path::new("spec.ports").index(index).child("nodePort");
-            families::invalid(service, [FieldError::invalid(&path, asked, why)].into())
-        };
-        let Some(port) = ports::number(asked).filter(|port| self.node_ports.contains(*port)) else {
-            return Err(refuse(self.node_ports.out_of_range()));
-        };
-        if had.contains(&port) {
-            return Ok(port);
-        }
-        if !taken.ports.contains(&port) && self.node_ports.take(port, ctx.dry_run).await? {
-            taken.ports.insert(port);
-            return Ok(port);
-        }
-        Err(refuse("provided port is already allocated".to_owned()))
-    }
-
-    async fn take_any_port(&self, ctx: &WriteContext<'_>, taken: &mut Taken) -> Result<u16> {
-        let port = self.node_ports.take_any(&taken.ports, ctx.dry_run).await?;
-        let port = port.ok_or_else(|| Status::internal("failed to allocate a nodePort: range is full"))?;
-        taken.ports.insert(port);
-        Ok(port)
-    }
-
-    async fn take_health_check_port(
-        &self,
-        ctx: &WriteContext<'_>,
-        service: &mut Object,
-        had: &BTreeSet<u16>,
-        taken: &mut Taken,
-    ) -> Result<()> {
-        let asked = spec(service).int("healthCheckNodePort").unwrap_or(0);
-        let port = match ports::number(asked) {
-            Some(port) if had.contains(&port) => port,
-            None if asked == 0 => self.take_any_port(ctx, taken).await?,
-            asked_port => {
-                let failed = |why: &str| Status::internal(format!("failed to allocate requested HealthCheck NodePort {asked}: {why}"));
-                let port =
-                    asked_port.filter(|port| self.node_ports.contains(*port)).ok_or_else(|| failed(&self.node_ports.out_of_range()))?;
-                if taken.ports.contains(&port) || !self.node_ports.take(port, ctx.dry_run).await? {
-                    return Err(failed("provided port is already allocated"));
-                }
-                taken.ports.insert(port);
-                port
-            }
-        };
-        service.section_mut("spec").insert("healthCheckNodePort", port.into());
-        Ok(())
-    }
-
-    /// Gives back what is in `from` and not in `keep`. What cannot be given back is left for the repair of a later start.
-    async fn give_back(&self, from: &Object, keep: Option<&Object>) {
-        let kept = keep.map(|keep| strings(keep, "clusterIPs")).unwrap_or_default();
-        let ips = strings(from, "clusterIPs").into_iter().filter(|ip| !kept.contains(ip));
-        let taken = Taken {
-            ips: ips.filter_map(|ip| names::parse_ip_sloppy(&ip)).collect(),
-            ports: ports::all(from).difference(&keep.map(ports::all).unwrap_or_default()).copied().collect(),
-        };
-        self.undo(taken).await;
-    }
-
-    async fn undo(&self, taken: Taken) {
-        let options = DeleteOptions::default();
-        for ip in taken.ips {
-            if let Err(status) = self.addresses.delete(&self.context(""), &ip.to_string(), &options, &OpenGate).await
-                && status.code != 404
-            {
-                tracing::warn!(%ip, reason = status.message, "cannot release a cluster IP");
-            }
-        }
-        if let Err(status) = self.node_ports.release(&taken.ports).await {
-            tracing::warn!(reason = status.message, "cannot release node ports");
-        }
-    }
 }
 
 #[async_trait]
 impl Hooks for ServiceAllocator {
-    async fn reserve(&self, ctx: &WriteContext<'_>, object: &mut Object, old: Option<&Object>) -> Result<()> {
+    async fn reserve<'a>(
+        &'a self,
+        ctx: &WriteContext<'_>,
+        object: &mut Object,
+        old: Option<&Object>,
+    ) -> Result<Option<Box<dyn Reservation + 'a>>> {
         if let Some(old) = old {
             families::keep_allocated(object, old);
         }
         families::normalise(object, old);
-        families::settle(object, old, &self.configured())?;
-        let mut taken = Taken::default();
-        let result = self.take(ctx, object, old, &mut taken).await;
-        if result.is_err() && !ctx.dry_run {
-            self.undo(taken).await;
-        }
-        result
-    }
-
-    async fn release(&self, object: &Object, old: Option<&Object>) {
-        self.give_back(object, old).await;
-    }
-
-    async fn written(&self, object: &Object, old: Option<&Object>) {
-        if let Some(old) = old {
-            self.give_back(old, Some(object)).await;
+        families::settle(object, old, &self.families)?;
+        let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
+        let mut taken =
+            Box::new(Taken { allocator: self, namespace, name, claims: Vec::new(), ports: BTreeSet::new(), had: old.map(Owned::of) });
+        match (self.take(ctx, object, old, &mut taken).await, ctx.dry_run) {
+            (Ok(()), true) => Ok(None),
+            (Ok(()), false) => Ok(Some(taken)),
+            (Err(status), true) => Err(status),
+            (Err(status), false) => {
+                taken.release().await;
+                Err(status)
+            }
         }
     }
 
@@ -320,44 +276,42 @@ impl Hooks for ServiceAllocator {
         {
             tracing::warn!(reason = status.message, "cannot delete the endpoints of a service");
         }
-        self.give_back(object, None).await;
+        let had = Owned::of(object);
+        for ip in had.ips {
+            self.give_back(ip, object.namespace(), object.name()).await;
+        }
+        self.node_ports.release(&had.ports).await;
     }
 }
 
-fn ip_error(service: &Object, ips: &[String], why: &str) -> Status {
-    families::invalid(service, [FieldError::invalid(&Path::new("spec.clusterIPs"), json!(ips), why)].into())
+/// What a dry run says of an address that the client chose: whether it is in the range, not whether it is free.
+fn check(ranges: &[&Range], ip: IpAddr) -> std::result::Result<IpAddr, Refusal> {
+    let range = ranges.iter().find(|range| range.ready && range.contains(ip)).or_else(|| ranges.iter().find(|range| range.ready));
+    let range = range.ok_or_else(not_ready)?;
+    if range.contains(ip) {
+        return Ok(ip);
+    }
+    let why = format!("the provided IP ({ip}) is not in the valid range. The range of valid IPs is {}", range.net);
+    Err(Refusal::Other(why))
 }
 
-/// The node port that another port of the same number asks for.
-fn requested(all: &[Value], number: i64) -> Option<u16> {
-    let same = all.iter().filter(|port| port.int("port") == Some(number));
-    same.filter_map(|port| ports::number(port.int("nodePort")?)).next()
+fn not_ready() -> Refusal {
+    Refusal::Other("allocator not ready".to_owned())
 }
 
-fn number(ip: IpAddr) -> u128 {
-    match ip {
-        IpAddr::V4(ip) => ip.to_bits().into(),
-        IpAddr::V6(ip) => ip.to_bits(),
+/// The Status for a service without an address. `asked` is the one that the client chose, empty for any.
+fn refused(service: &Object, ips: &[String], asked: &str, why: Refusal) -> Status {
+    let space = if asked.is_empty() { "" } else { " " };
+    match why {
+        Refusal::Full => Status::internal(format!("failed to allocate a serviceIP for Service {:?}: range is full", service.name())),
+        Refusal::Other(why) => {
+            let why = format!("failed to allocate IP{space}{asked}: {why}");
+            families::invalid(service, [FieldError::invalid(&Path::new("spec.clusterIPs"), json!(ips), why)].into())
+        }
     }
 }
 
-fn address(number: u128, like: IpAddr) -> IpAddr {
-    match like {
-        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from_bits(number as u32)),
-        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::from_bits(number)),
-    }
-}
-
-/// Neither the network's own address nor (for IPv4) its broadcast address is handed out.
-fn first_host(range: &IpNet) -> u128 {
-    number(range.network()) + 1
-}
-
-fn last_host(range: &IpNet) -> u128 {
-    number(range.broadcast()) - u128::from(family_of(range.addr()) == IPV4)
-}
-
-/// How many of the lowest addresses are left to people: a sixteenth, between 16 and 256 (`calculateRangeOffset`).
-fn reserved(size: u128) -> u128 {
-    if size < 16 { 0 } else { (size / 16).clamp(16, 256).min(size) }
+/// The families of ranges, each once, in their order.
+pub fn families_of(ranges: &[ipnet::IpNet]) -> Vec<&'static str> {
+    ranges.iter().map(|range| family_of(range.addr())).collect()
 }

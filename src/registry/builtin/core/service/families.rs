@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use super::{needs_cluster_ip, needs_health_check_port, needs_node_port, ports, spec, validation};
+use super::{kind, needs_cluster_ip, needs_health_check_port, ports, spec, validation};
 use crate::meta::{ErrorList, FieldError, Gvk, Map, Object, Path, Status, Value, json, names};
 use crate::registry::validation::Fields;
 
@@ -67,9 +67,7 @@ pub fn keep_allocated(service: &mut Object, old: &Object) {
             copy(service, old, "clusterIPs");
         }
     }
-    if needs_node_port(old) && needs_node_port(service) {
-        ports::keep(service, old);
-    }
+    ports::keep(service, old);
     if needs_health_check_port(old) && needs_health_check_port(service) && spec(service).int("healthCheckNodePort").unwrap_or(0) == 0 {
         copy(service, old, "healthCheckNodePort");
     }
@@ -81,9 +79,17 @@ fn copy(service: &mut Object, old: &Object, key: &str) {
     }
 }
 
+/// Whether the service preferred two families before and after, and has the same. It gets or loses none because the cluster did
+/// (`isMatchingPreferDualStackClusterIPFields`).
+fn prefers_the_same(service: &Object, old: &Object) -> bool {
+    let prefers = |service: &Object| spec(service).opt_str("ipFamilyPolicy") == Some("PreferDualStack");
+    let kept = kind(service) == kind(old) && ["clusterIPs", "ipFamilies"].iter().all(|key| strings(service, key) == strings(old, key));
+    prefers(service) && prefers(old) && kept
+}
+
 /// Settles `ipFamilyPolicy` and `ipFamilies` for a cluster that has these families, the first by default.
 pub fn settle(service: &mut Object, old: Option<&Object>, configured: &[&'static str]) -> Result<(), Status> {
-    if !needs_cluster_ip(service) {
+    if !needs_cluster_ip(service) || old.is_some_and(|old| prefers_the_same(service, old)) {
         return Ok(());
     }
     let selectorless = spec(service).map("selector").is_none_or(Map::is_empty);

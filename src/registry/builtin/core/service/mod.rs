@@ -1,9 +1,12 @@
 //! Service: defaults, what a change of type drops, warnings; addresses and ports are in `allocation`.
 
 pub mod allocation;
-mod families;
-mod node_ports;
-mod ports;
+pub mod families;
+pub mod ip_addresses;
+pub mod metrics;
+pub mod node_ports;
+pub mod ports;
+pub mod ranges;
 mod validation;
 
 use crate::meta::{ErrorList, Map, Object, Value, json};
@@ -61,7 +64,7 @@ pub(super) fn kind(service: &Object) -> &str {
 }
 
 /// No cluster IP, on purpose.
-pub(super) fn headless(service: &Object) -> bool {
+pub fn headless(service: &Object) -> bool {
     let spec = spec(service);
     match spec.list("clusterIPs") {
         [only] => only == "None",
@@ -70,7 +73,12 @@ pub(super) fn headless(service: &Object) -> bool {
     }
 }
 
-pub(super) fn needs_cluster_ip(service: &Object) -> bool {
+/// The cluster IPs that the service has: of a type that has any, and not headless.
+pub fn cluster_ips(service: &Object) -> Vec<String> {
+    if needs_cluster_ip(service) && !headless(service) { families::strings(service, "clusterIPs") } else { Vec::new() }
+}
+
+pub fn needs_cluster_ip(service: &Object) -> bool {
     kind(service) != "ExternalName"
 }
 

@@ -1,0 +1,169 @@
+//! The IPAddress objects that say which service has a cluster IP: one for each, with the address as its name.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::families::family_of;
+use crate::auth::{MASTERS, User};
+use crate::meta::options::DeleteOptions;
+use crate::meta::status::Result;
+use crate::meta::{Object, Value, json, names};
+use crate::registry::store::{KnownKeys, OpenGate, Warnings, WriteContext};
+use crate::registry::{Store, Subresource};
+
+/// The field manager of IPAddress objects.
+const MANAGER: &str = "kube-apiserver";
+const FAMILY_LABEL: &str = "ipaddress.kubernetes.io/ip-family";
+const MANAGED_BY_LABEL: &str = "ipaddress.kubernetes.io/managed-by";
+/// Who manages the addresses of services (`ControllerName`).
+const ALLOCATOR: &str = "ipallocator.k8s.io";
+
+/// The IPAddress objects of the cluster, as the server itself reads and writes them.
+pub struct IpAddresses {
+    store: Arc<Store>,
+    user: User,
+    warnings: Warnings,
+}
+
+/// An address that was free and has been claimed.
+#[derive(Debug)]
+pub struct Claim {
+    pub ip: IpAddr,
+    /// Of the object that was made for it.
+    uid: String,
+}
+
+impl IpAddresses {
+    /// Over the store of `networking.k8s.io/v1` ipaddresses.
+    pub fn new(store: Arc<Store>) -> Self {
+        let user = User { name: "system:apiserver".to_owned(), groups: vec![MASTERS.to_owned()], ..User::default() };
+        Self { store, user, warnings: Warnings::default() }
+    }
+
+    fn context(&self) -> WriteContext<'_> {
+        WriteContext { user: &self.user, namespace: "", dry_run: false, warnings: &self.warnings }
+    }
+
+    /// Makes the object that gives an address to a service; `None` where it exists, whoever it is of.
+    ///
+    /// # Errors
+    /// The store's, or the service cannot be referred to: its name is no name.
+    pub async fn claim(&self, ip: IpAddr, namespace: &str, name: &str) -> Result<Option<Claim>> {
+        let labels = json!({FAMILY_LABEL: family_of(ip), MANAGED_BY_LABEL: ALLOCATOR});
+        let parent = json!({"resource": "services", "namespace": namespace, "name": name});
+        let value = json!({"metadata": {"name": ip.to_string(), "labels": labels}, "spec": {"parentRef": parent}});
+        let mut object = Object::from_value(value).unwrap_or_default();
+        self.store.to_storage(&mut object);
+        self.store.track(None, &mut object, Subresource::Main, MANAGER);
+        match self.store.create(&self.context(), object, &OpenGate).await {
+            Ok(live) => Ok(Some(Claim { ip, uid: live.object.uid().to_owned() })),
+            Err(status) if status.reason == "AlreadyExists" => Ok(None),
+            Err(status) => Err(status),
+        }
+    }
+
+    /// Gives back an address that was claimed, as long as its object is the one that was made for that.
+    pub async fn unclaim(&self, claim: &Claim) {
+        let options = DeleteOptions { uid: Some(claim.uid.clone()), ..DeleteOptions::default() };
+        self.release(&claim.ip.to_string(), &options).await;
+    }
+
+    /// Gives back an address that a service had, if the address is its own.
+    pub async fn give_back(&self, ip: IpAddr, namespace: &str, name: &str) {
+        match self.store.find("", &ip.to_string()).await {
+            Ok(Some(object)) if is_of(&object, namespace, name) => self.release(object.name(), &this_one(&object)).await,
+            Ok(_) => {}
+            Err(status) => tracing::warn!(%ip, reason = status.message, "cannot release a cluster IP"),
+        }
+    }
+
+    async fn release(&self, name: &str, options: &DeleteOptions) {
+        match self.store.delete(&self.context(), name, options, &OpenGate).await {
+            // Gone, or somebody else's by now.
+            Err(status) if !matches!(status.code, 404 | 409) => {
+                tracing::warn!(ip = name, reason = status.message, "cannot release a cluster IP");
+            }
+            _ => {}
+        }
+    }
+
+    /// Deletes an object that was read, unless it has changed since.
+    ///
+    /// # Errors
+    /// It has changed, or the store's. That it is gone is none.
+    pub async fn delete(&self, object: &Object) -> Result<()> {
+        match self.store.delete(&self.context(), object.name(), &this_one(object), &OpenGate).await {
+            Err(status) if status.code != 404 => Err(status),
+            _ => Ok(()),
+        }
+    }
+
+    /// The object of an address.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn find(&self, ip: IpAddr) -> Result<Option<Object>> {
+        self.store.find("", &ip.to_string()).await
+    }
+
+    /// All of them, whoever manages them.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn all(&self) -> Result<Vec<Object>> {
+        self.store.known("").await
+    }
+
+    /// Which addresses have an object.
+    pub(super) async fn taken(&self) -> Result<Taken> {
+        Ok(Taken { keys: self.store.known_keys().await?, prefix: self.store.prefix() })
+    }
+}
+
+/// The addresses that have an object at one moment.
+pub(super) struct Taken {
+    keys: KnownKeys,
+    prefix: String,
+}
+
+impl Taken {
+    pub fn has(&self, ip: IpAddr) -> bool {
+        self.keys.has(&format!("{}{ip}", self.prefix))
+    }
+}
+
+/// Whether an object gives its address to the service.
+pub fn is_of(object: &Object, namespace: &str, name: &str) -> bool {
+    refers_to_service(object) && parent(object) == (namespace, name)
+}
+
+/// Whether it is a service that the object gives its address to.
+pub fn refers_to_service(object: &Object) -> bool {
+    object.str_at("/spec/parentRef/group").is_empty() && object.str_at("/spec/parentRef/resource") == "services"
+}
+
+/// Namespace and name of what the object gives its address to.
+pub fn parent(object: &Object) -> (&str, &str) {
+    (object.str_at("/spec/parentRef/namespace"), object.str_at("/spec/parentRef/name"))
+}
+
+/// Whether the allocator of services made the object.
+pub fn is_managed(object: &Object) -> bool {
+    label(object, MANAGED_BY_LABEL) == Some(ALLOCATOR)
+}
+
+/// Whether the object has the labels that the allocator gives.
+pub fn is_labelled(object: &Object) -> bool {
+    let family = names::parse_ip_sloppy(object.name()).map(family_of);
+    is_managed(object) && family.is_some() && label(object, FAMILY_LABEL) == family
+}
+
+fn label<'a>(object: &'a Object, key: &str) -> Option<&'a str> {
+    object.labels().and_then(|all| all.get(key)).and_then(Value::as_str)
+}
+
+/// Options that delete just what was read.
+fn this_one(object: &Object) -> DeleteOptions {
+    let (uid, version) = (object.uid().to_owned(), object.resource_version().to_owned());
+    DeleteOptions { uid: Some(uid), resource_version: Some(version), ..DeleteOptions::default() }
+}

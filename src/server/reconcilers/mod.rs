@@ -1,0 +1,135 @@
+//! Loops that compare what there is with what should be, and put it right: cluster IPs, node ports, the default ServiceCIDR.
+
+mod cluster_ips;
+mod events;
+mod node_ports;
+pub mod service_cidr;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::creator::RegistryCreator;
+use super::shutdown::Shutdown;
+use crate::base::clock::Clock;
+use crate::base::supervise;
+use crate::codec::protobuf::Projection;
+use crate::meta::options::ListOptions;
+use crate::meta::status::Result;
+use crate::meta::{Gvr, Object, Status};
+use crate::registry::builtin::core::service::node_ports::NodePorts;
+use crate::registry::{Registry, Store};
+
+pub use cluster_ips::ClusterIpRepair;
+pub use events::EventRecorder;
+pub use node_ports::NodePortRepair;
+
+/// The time between two passes over everything (`IPRepairInterval`).
+const INTERVAL: Duration = Duration::from_secs(180);
+/// How many objects are read before other tasks have their turn.
+const READS_PER_TURN: usize = 256;
+/// What the repairs read of a service.
+const SERVICE_PATHS: [&str; 9] = [
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "metadata.creationTimestamp",
+    "spec.type",
+    "spec.clusterIP",
+    "spec.clusterIPs",
+    "spec.ports",
+    "spec.healthCheckNodePort",
+];
+
+/// The repairs of what services take: whatever a crash or a failed write left behind.
+pub struct Repairs {
+    cluster_ips: ClusterIpRepair,
+    node_ports: NodePortRepair,
+}
+
+impl Repairs {
+    /// # Errors
+    /// A resource that they need is not served.
+    pub fn new(registry: &Arc<Registry>, ports: Arc<NodePorts>, clock: &Clock, hostname: &str) -> Result<Self> {
+        let store = |group: &str, resource: &str| {
+            let gvr = Gvr::new(group, "v1", resource);
+            registry.get(&gvr).ok_or_else(|| Status::internal(format!("{resource} are not served")))
+        };
+        let events = |controller| EventRecorder::new(RegistryCreator::new(registry.clone()), controller, hostname, clock.clone());
+        let cluster_ips = ClusterIpRepair::new(
+            store("", "services")?,
+            store("networking.k8s.io", "ipaddresses")?,
+            store("networking.k8s.io", "servicecidrs")?,
+            events("ipallocator-repair-controller"),
+            clock.clone(),
+        );
+        let node_ports = NodePortRepair::new(store("", "services")?, ports, events("portallocator-repair-controller"));
+        Ok(Self { cluster_ips, node_ports })
+    }
+
+    /// The first pass over the node ports: none is handed out before.
+    pub async fn check_node_ports(&mut self) {
+        if let Err(status) = self.node_ports.run_once().await {
+            tracing::error!("checking the node ports: {}", status.message);
+        }
+    }
+
+    /// The first pass over the cluster IPs.
+    pub async fn check_cluster_ips(&mut self) {
+        if let Err(status) = self.cluster_ips.run_once().await {
+            tracing::error!("checking the cluster IPs: {}", status.message);
+        }
+    }
+
+    /// Goes on until the server stops.
+    pub async fn run(self, shutdown: Shutdown) {
+        let Self { cluster_ips, mut node_ports } = self;
+        let ips = async {
+            let mut wait = INTERVAL;
+            while pause(wait, &shutdown).await {
+                wait = guarded("the repair of cluster IPs", cluster_ips.run_once()).await.flatten().unwrap_or(INTERVAL).min(INTERVAL);
+            }
+        };
+        let ports = async {
+            while pause(INTERVAL, &shutdown).await {
+                guarded("the repair of node ports", node_ports.run_once()).await;
+            }
+        };
+        futures::join!(ips, ports);
+    }
+}
+
+/// Waits; false where the server stops meanwhile.
+async fn pause(time: Duration, shutdown: &Shutdown) -> bool {
+    tokio::select! {
+        () = tokio::time::sleep(time) => true,
+        () = shutdown.stopped() => false,
+    }
+}
+
+/// What a pass comes to. Neither an error nor a panic keeps the next one from coming.
+async fn guarded<T>(what: &str, pass: impl Future<Output = Result<T>>) -> Option<T> {
+    match supervise::caught(what, pass).await {
+        Ok(Ok(done)) => Some(done),
+        Ok(Err(status)) => {
+            tracing::error!("{what}: {}", status.message);
+            None
+        }
+        Err(_) => None,
+    }
+}
+
+/// All services as they are now, with what the repairs read of them.
+async fn services(store: &Store) -> Result<Vec<Object>> {
+    let part = Projection::new(store.resource.storage_ty(), SERVICE_PATHS.into_iter().chain(["spec.externalTrafficPolicy"]));
+    let mut services = Vec::new();
+    for stored in store.list("", &ListOptions::default()).await?.items {
+        services.push(store.decode_part(&*stored?, &part)?);
+        if services.len() % READS_PER_TURN == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(services)
+}
+
+#[cfg(test)]
+mod tests;
