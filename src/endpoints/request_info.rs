@@ -114,8 +114,8 @@ impl RequestInfo {
         if namespaced {
             return self.namespace.is_empty() && !self.url_name().is_empty();
         }
-        let is_namespace = self.group.is_empty() && self.resource == "namespaces" && !self.inside_namespace;
-        !self.namespace.is_empty() && !is_namespace
+        let is_namespace = self.group.is_empty() && self.resource == "namespaces";
+        self.inside_namespace || !self.namespace.is_empty() && !is_namespace
     }
 
     /// The name in the URL: unlike [`RequestInfo::name`] never one from a selector.
@@ -174,6 +174,8 @@ mod tests {
             ("/api/v1/namespaces/a/namespaces/b/status", false, true),
             ("/api/v1/watch/namespaces/a/namespaces/b", false, true),
             ("/api/v1/namespaces/a/nodes/n", false, true),
+            ("/api/v1/namespaces//nodes/n", false, true),
+            ("/api/v1/namespaces//namespaces/a", false, true),
             ("/api/v1/nodes/n", false, false),
             // Custom resources may have the name, not the exception.
             ("/apis/example.com/v1/namespaces/a", false, true),

@@ -497,3 +497,126 @@ async fn all_addresses_of_a_pod_are_a_field_without_a_value() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_look_may_not_reach_into_pods() {
+    both(&[], async |server| {
+        account(server).await;
+        create(server, PODS, &json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})).await;
+        let rbac = "/apis/rbac.authorization.k8s.io/v1";
+        for (role, verbs) in [("looks", json!(["get"])), ("reaches", json!(["get", "create"]))] {
+            let rule = json!({"apiGroups": [""], "resources": ["pods/exec", "pods/attach", "pods/portforward"], "verbs": verbs});
+            create(server, &format!("{rbac}/clusterroles"), &json!({"metadata": {"name": role}, "rules": [rule]})).await;
+            let subject = json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": role});
+            let role_ref = json!({"kind": "ClusterRole", "apiGroup": "rbac.authorization.k8s.io", "name": role});
+            let binding = json!({"metadata": {"name": role}, "subjects": [subject], "roleRef": role_ref});
+            create(server, &format!("{rbac}/clusterrolebindings"), &binding).await;
+        }
+        for subresource in ["exec", "attach", "portforward"] {
+            let path = format!("{PODS}/p/{subresource}?container=c&command=id");
+            let by = |user: &'static str| {
+                let request = ask("GET", &path).header("Impersonate-User", user);
+                request.header("Connection", "Upgrade").header("Upgrade", "websocket")
+            };
+            let mut status = 0;
+            for _ in 0..1000 {
+                status = by("reaches").status(server).await;
+                if status != 403 {
+                    break;
+                }
+            }
+            assert_eq!(status, 400, "{subresource}: there is no node to reach");
+            assert_eq!(by("looks").status(server).await, 403, "{subresource}");
+        }
+    })
+    .await;
+}
+
+/// An authority and a certificate by it for a client.
+struct Proxy {
+    folder: tempfile::TempDir,
+    certificate: String,
+    key: String,
+}
+
+impl Proxy {
+    fn new() -> Self {
+        let mut authority = CertificateParams::default();
+        authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let authority_key = KeyPair::generate().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("ca.crt"), authority.self_signed(&authority_key).unwrap().pem()).unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "front-proxy-client");
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &rcgen::Issuer::new(authority, authority_key)).unwrap();
+        Self { folder, certificate: certificate.pem(), key: key.serialize_pem() }
+    }
+
+    /// The same authority is trusted for clients, so that the proxy could be let in as itself.
+    fn flags(&self) -> Vec<String> {
+        let ca = self.folder.path().join("ca.crt").display().to_string();
+        let flag = |name: &str, value: &str| format!("--{name}={value}");
+        vec![
+            flag("client-ca-file", &ca),
+            flag("requestheader-client-ca-file", &ca),
+            flag("requestheader-allowed-names", "front-proxy-client"),
+            flag("requestheader-username-headers", "X-Remote-User"),
+            flag("requestheader-uid-headers", "X-Remote-Uid"),
+            flag("requestheader-group-headers", "X-Remote-Group"),
+            flag("requestheader-extra-headers-prefix", "X-Remote-Extra-"),
+        ]
+    }
+
+    /// The status of a GET of who is asking, and who that is.
+    async fn ask(&self, server: &TestServer, headers: &[(&str, &[u8])]) -> (u16, Value) {
+        use kube::client::ConfigExt;
+        let mut config = kube::Config::new(http::Uri::from_static("https://127.0.0.1"));
+        config.accept_invalid_certs = true;
+        config.auth_info.client_certificate_data = Some(BASE64_STANDARD.encode(&self.certificate));
+        config.auth_info.client_key_data = Some(BASE64_STANDARD.encode(&self.key).into());
+        let tls = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config.rustls_client_config().unwrap()));
+        let stream = tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
+        let stream = tls.connect("127.0.0.1".try_into().unwrap(), stream).await.unwrap();
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let mut request = http::Request::post(REVIEW).header("Host", "localhost").header("Content-Type", crate::JSON);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).to_string();
+        let answer = sender.send_request(request.body(http_body_util::Full::new(bytes::Bytes::from(body))).unwrap()).await.unwrap();
+        let status = answer.status().as_u16();
+        let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&body).unwrap_or_default())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_front_proxy_is_never_taken_for_whom_it_speaks_for() {
+    let proxy = Proxy::new();
+    let flags = proxy.flags();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    both(&flags, async |server| {
+        for name in ["alice", "jürgen"] {
+            let (status, answer) = proxy.ask(server, &[("X-Remote-User", name.as_bytes()), ("X-Remote-Group", b"devs")]).await;
+            assert_eq!((status, &answer["status"]["userInfo"]["username"]), (201, &json!(name)), "{answer}");
+        }
+        let (_, answer) = proxy.ask(server, &[("X-Remote-User", b"a"), ("X-Remote-User", b"b")]).await;
+        assert_eq!(answer["status"]["userInfo"]["username"], "a");
+        for header in ["X-Remote-User", "X-Remote-Uid", "X-Remote-Group", "X-Remote-Extra-A", "X-Remote-Extra-%ff"] {
+            let named = proxy.ask(server, &[("X-Remote-User", b"alice"), (header, b"\xff")]).await;
+            // The first name counts, so a second one is not looked at.
+            let want = if header == "X-Remote-User" { 201 } else { 401 };
+            assert_eq!(named.0, want, "{header}: {}", named.1);
+        }
+        assert_eq!(proxy.ask(server, &[("X-Remote-User", b"j\xfcrgen")]).await.0, 401);
+        // Who shows no certificate is nobody, whatever the headers say.
+        let forged = ask("POST", REVIEW).by("").header("X-Remote-User", "admin").header("X-Remote-Group", "system:masters");
+        assert_eq!(forged.json(&json!({})).status(server).await, 403);
+        let user = ask("POST", REVIEW).by(crate::support::USER).header("X-Remote-User", "admin").header("X-Remote-Group", "system:masters");
+        assert_eq!(name(user, server).await, "alice");
+    })
+    .await;
+}

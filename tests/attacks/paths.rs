@@ -50,6 +50,13 @@ async fn define(server: &TestServer, plural: &str, kind: &str, scope: &str) {
     let spec = json!({"group": "example.com", "scope": scope, "names": names, "versions": [version]});
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     create(server, path, &json!({"metadata": {"name": format!("{plural}.example.com")}, "spec": spec})).await;
+    let list = format!("/apis/example.com/v1/{plural}");
+    for _ in 0..1000 {
+        if ask("GET", &list).status(server).await == 200 {
+            return;
+        }
+    }
+    panic!("{plural} are not served");
 }
 
 #[tokio::test(flavor = "multi_thread")]

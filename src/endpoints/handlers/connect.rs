@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use http::{Response, StatusCode};
 
 use super::Exchange;
+use crate::auth::authz::{Attributes, Decision};
 use crate::endpoints::body::{self, Body};
 use crate::meta::field::{FieldError, go_quote};
 use crate::meta::options::Query;
@@ -25,6 +26,9 @@ const SCHEMES: [&str; 3] = ["", "http", "https"];
 pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
     let (info, query) = (&x.request.info, &x.request.query);
     let subresource = info.subresource.as_str();
+    if matches!((x.store.resource.gvr.resource.as_str(), subresource), ("pods", "exec" | "attach" | "portforward")) {
+        ensure_may_create(x).await?;
+    }
     match (x.store.resource.gvr.resource.as_str(), subresource) {
         ("pods", "proxy") => pod_address(x).await?,
         ("services", _) => service_address(x).await?,
@@ -53,6 +57,20 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
         }
     }
     Err(Status::unavailable(format!("the {subresource} subresource has no node to reach")))
+}
+
+/// Who reaches into a pod needs the right to create, whatever the method: WebSockets begin with a GET, and to read is not to run
+/// commands (`ensureAuthorizedForVerb`).
+async fn ensure_may_create(x: &Exchange<'_>) -> Result<()> {
+    let info = &x.request.info;
+    if info.verb == "create" {
+        return Ok(());
+    }
+    let asked = Attributes { verb: "create".to_owned(), ..x.request.attributes() };
+    match x.api.authorizer.authorize(&asked).await {
+        Decision::Allow(_) => Ok(()),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(Status::forbidden(&x.store.resource.gvr, &info.name, &reason)),
+    }
 }
 
 async fn find(x: &Exchange<'_>, name: &str) -> Result<Object> {
