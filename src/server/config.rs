@@ -26,134 +26,134 @@ pub const MAX_GOAWAY_CHANCE: f64 = 0.02;
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where the embedded store and self-made certificates are. It is not touched if neither is needed.
-    pub data_dir: PathBuf,
-    pub serving: Serving,
-    pub storage: StorageConfig,
-    pub authentication: Authentication,
-    pub service_accounts: ServiceAccounts,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) serving: Serving,
+    pub(crate) storage: StorageConfig,
+    pub(crate) authentication: Authentication,
+    pub(crate) service_accounts: ServiceAccounts,
     /// Asked in this order.
-    pub authorization: Vec<AuthorizationMode>,
-    pub admission: Admission,
-    pub services: Services,
-    pub requests: Requests,
-    pub shutdown: Shutdown,
+    pub(crate) authorization: Vec<AuthorizationMode>,
+    pub(crate) admission: Admission,
+    pub(crate) services: Services,
+    pub(crate) requests: Requests,
+    pub(crate) shutdown: Shutdown,
     /// Which API versions and resources are served.
-    pub apis: ApiEnablement,
-    pub feature_gates: FeatureGates,
+    pub(crate) apis: ApiEnablement,
+    pub(crate) feature_gates: FeatureGates,
     /// How long events are kept.
-    pub event_ttl: Duration,
-    pub allow_privileged: bool,
+    pub(crate) event_ttl: Duration,
+    pub(crate) allow_privileged: bool,
     /// Whether this server keeps itself among the endpoints of the kubernetes service.
-    pub reconcile_endpoints: bool,
+    pub(crate) reconcile_endpoints: bool,
     /// How many threads run tasks; `None` for one on each processor.
-    pub worker_threads: Option<usize>,
-    pub log: Log,
+    pub(crate) worker_threads: Option<usize>,
+    pub(crate) log: Log,
 }
 
 /// Addresses and TLS.
 #[derive(Clone, Debug)]
 pub struct Serving {
-    pub bind_address: IpAddr,
+    pub(crate) bind_address: IpAddr,
     /// The address for others; `None` to find one.
-    pub advertise_address: Option<IpAddr>,
+    pub(crate) advertise_address: Option<IpAddr>,
     /// 0 for any free port.
-    pub port: u16,
-    pub external_hostname: String,
+    pub(crate) port: u16,
+    pub(crate) external_hostname: String,
     /// Where a serving certificate is looked for or made without `tls`; `None` for `pki` in the data directory.
-    pub cert_dir: Option<PathBuf>,
-    pub tls: Option<CertFiles>,
-    pub sni: Vec<SniCert>,
+    pub(crate) cert_dir: Option<PathBuf>,
+    pub(crate) tls: Option<CertFiles>,
+    pub(crate) sni: Vec<SniCert>,
     /// IANA names; empty for all that are safe.
-    pub cipher_suites: Vec<String>,
+    pub(crate) cipher_suites: Vec<String>,
     /// TLS group numbers; empty for all that are safe.
-    pub curves: Vec<u16>,
-    pub tls13_only: bool,
-    pub http2: bool,
-    pub max_streams: u32,
-    pub reuse_port: bool,
+    pub(crate) curves: Vec<u16>,
+    pub(crate) tls13_only: bool,
+    pub(crate) http2: bool,
+    pub(crate) max_streams: u32,
+    pub(crate) reuse_port: bool,
 }
 
 /// A certificate chain and its key, as PEM files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertFiles {
-    pub cert: PathBuf,
-    pub key: PathBuf,
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 /// A certificate for some host names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SniCert {
-    pub files: CertFiles,
+    pub(crate) files: CertFiles,
     /// Empty for the names in the certificate.
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
 }
 
 /// Where objects are stored.
 #[derive(Clone, Debug)]
 pub struct StorageConfig {
     /// Empty for the embedded store.
-    pub etcd_servers: Vec<String>,
+    pub(crate) etcd_servers: Vec<String>,
     /// Other servers for some resources.
-    pub etcd_overrides: Vec<EtcdOverride>,
-    pub etcd_ca: Option<PathBuf>,
-    pub etcd_client: Option<CertFiles>,
+    pub(crate) etcd_overrides: Vec<EtcdOverride>,
+    pub(crate) etcd_ca: Option<PathBuf>,
+    pub(crate) etcd_client: Option<CertFiles>,
     /// What every key begins with, with one leading slash and none at the end: `/registry`.
-    pub prefix: String,
+    pub(crate) prefix: String,
     /// `None` for never.
-    pub compaction_interval: Option<Duration>,
+    pub(crate) compaction_interval: Option<Duration>,
     /// Whether reads and watches are served from memory.
-    pub watch_cache: bool,
+    pub(crate) watch_cache: bool,
     /// The resources (`deployments.apps`) for which they are not.
-    pub uncached: Vec<String>,
-    pub health_timeout: Duration,
-    pub ready_timeout: Duration,
-    pub start_timeout: Duration,
-    pub lease_reuse: Duration,
+    pub(crate) uncached: Vec<String>,
+    pub(crate) health_timeout: Duration,
+    pub(crate) ready_timeout: Duration,
+    pub(crate) start_timeout: Duration,
+    pub(crate) lease_reuse: Duration,
 }
 
 /// The etcd servers of one resource, or (`*`) of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdOverride {
-    pub group: String,
-    pub resource: String,
-    pub servers: Vec<String>,
+    pub(crate) group: String,
+    pub(crate) resource: String,
+    pub(crate) servers: Vec<String>,
 }
 
 /// Who may come in.
 #[derive(Clone, Debug)]
 pub struct Authentication {
-    pub anonymous: bool,
-    pub client_ca: Option<PathBuf>,
-    pub bootstrap_tokens: bool,
-    pub token_file: Option<PathBuf>,
-    pub request_header: RequestHeader,
+    pub(crate) anonymous: bool,
+    pub(crate) client_ca: Option<PathBuf>,
+    pub(crate) bootstrap_tokens: bool,
+    pub(crate) token_file: Option<PathBuf>,
+    pub(crate) request_header: RequestHeader,
     /// Empty for the issuers of service account tokens.
-    pub api_audiences: Vec<String>,
+    pub(crate) api_audiences: Vec<String>,
 }
 
 /// The front proxy whose headers name users. Without a `client_ca` there is none.
 #[derive(Clone, Debug, Default)]
 pub struct RequestHeader {
-    pub client_ca: Option<PathBuf>,
-    pub allowed_names: Vec<String>,
-    pub username_headers: Vec<String>,
-    pub uid_headers: Vec<String>,
-    pub group_headers: Vec<String>,
-    pub extra_prefixes: Vec<String>,
+    pub(crate) client_ca: Option<PathBuf>,
+    pub(crate) allowed_names: Vec<String>,
+    pub(crate) username_headers: Vec<String>,
+    pub(crate) uid_headers: Vec<String>,
+    pub(crate) group_headers: Vec<String>,
+    pub(crate) extra_prefixes: Vec<String>,
 }
 
 /// Service account tokens.
 #[derive(Clone, Debug)]
 pub struct ServiceAccounts {
     /// Never empty; the first one signs.
-    pub issuers: Vec<String>,
-    pub key_files: Vec<PathBuf>,
-    pub signing_key: Option<PathBuf>,
-    pub jwks_uri: String,
-    pub lookup: bool,
-    pub extend_expiration: bool,
+    pub(crate) issuers: Vec<String>,
+    pub(crate) key_files: Vec<PathBuf>,
+    pub(crate) signing_key: Option<PathBuf>,
+    pub(crate) jwks_uri: String,
+    pub(crate) lookup: bool,
+    pub(crate) extend_expiration: bool,
     /// `None` for no limit.
-    pub max_expiration: Option<Duration>,
+    pub(crate) max_expiration: Option<Duration>,
 }
 
 /// One authorizer.
@@ -168,10 +168,10 @@ pub enum AuthorizationMode {
 /// Admission plugins besides, and less than, the default ones.
 #[derive(Clone, Debug)]
 pub struct Admission {
-    pub enabled: Vec<String>,
-    pub disabled: Vec<String>,
-    pub not_ready_toleration_seconds: i64,
-    pub unreachable_toleration_seconds: i64,
+    pub(crate) enabled: Vec<String>,
+    pub(crate) disabled: Vec<String>,
+    pub(crate) not_ready_toleration_seconds: i64,
+    pub(crate) unreachable_toleration_seconds: i64,
 }
 
 impl Admission {
@@ -194,10 +194,10 @@ impl Admission {
 #[derive(Clone, Debug)]
 pub struct Services {
     /// One, or one of each family; the first is the primary one.
-    pub cluster_ip_ranges: Vec<IpNet>,
-    pub node_ports: RangeInclusive<u16>,
+    pub(crate) cluster_ip_ranges: Vec<IpNet>,
+    pub(crate) node_ports: RangeInclusive<u16>,
     /// The node port of the kubernetes service; 0 for none.
-    pub kubernetes_node_port: u16,
+    pub(crate) kubernetes_node_port: u16,
 }
 
 impl Services {
@@ -214,30 +214,30 @@ impl Services {
 /// Limits of requests.
 #[derive(Clone, Debug)]
 pub struct Requests {
-    pub max_in_flight: usize,
-    pub max_mutating_in_flight: usize,
-    pub timeout: Duration,
+    pub(crate) max_in_flight: usize,
+    pub(crate) max_mutating_in_flight: usize,
+    pub(crate) timeout: Duration,
     /// How long a watch lasts at least.
-    pub min_watch: Duration,
+    pub(crate) min_watch: Duration,
     /// How likely an HTTP/2 client is told, with an answer, to use another connection from then on.
-    pub goaway_chance: f64,
+    pub(crate) goaway_chance: f64,
 }
 
 /// How the server ends.
 #[derive(Clone, Debug)]
 pub struct Shutdown {
     /// How long it goes on serving, not ready.
-    pub delay: Duration,
+    pub(crate) delay: Duration,
     /// How long it waits for watches.
-    pub watch_grace: Duration,
+    pub(crate) watch_grace: Duration,
 }
 
 /// What is logged.
 #[derive(Clone, Debug)]
 pub struct Log {
     /// klog's levels: 0 to 10.
-    pub verbosity: i64,
-    pub json: bool,
+    pub(crate) verbosity: i64,
+    pub(crate) json: bool,
 }
 
 impl Config {

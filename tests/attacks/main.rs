@@ -4,6 +4,7 @@
 
 mod connections;
 mod files;
+mod flags;
 mod honesty;
 mod identity;
 mod overload;

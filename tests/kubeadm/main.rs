@@ -15,6 +15,7 @@ use http_body_util::Full;
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use keelson::codec::yaml;
 use keelson::meta::Value;
+use keelson::server::Config;
 use keelson::server::flags::{self, Command};
 use kube::Api;
 use support::etcd::Etcd;
@@ -110,20 +111,37 @@ fn what_people_add_is_obeyed_or_told() {
         Ok(other) => panic!("{other:?}"),
         Err(why) => vec![why.to_string()],
     };
-    let obeyed = [
-        "--feature-gates=WatchList=true,APIServerIdentity=true",
-        "--runtime-config=api/all=true",
-        "--anonymous-auth=true",
+    // Each makes another configuration than the manifest alone; `tests/attacks/flags.rs` looks at what servers do with it.
+    let config = |extra: &[&str]| match parse(extra) {
+        Ok(Command::Run(flags)) => Config::from_flags(&flags).map(|config| format!("{config:?}")),
+        other => panic!("{extra:?}: {other:?}"),
+    };
+    let plain = config(&[]).expect("the manifest alone");
+    for obeyed in [
+        "--feature-gates=APIResponseCompression=false",
+        "--runtime-config=batch/v1/cronjobs=false",
+        "--anonymous-auth=false",
         "--event-ttl=2h",
         "--service-node-port-range=30000-31000",
-        "--tls-min-version=VersionTLS12",
+        "--tls-min-version=VersionTLS13",
         "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
         "--max-requests-inflight=800",
         "--goaway-chance=0.001",
         "--etcd-compaction-interval=10m",
+        "--enable-admission-plugins=AlwaysPullImages",
         "--v=2",
-    ];
-    assert!(told(&obeyed).is_empty(), "{:?}", told(&obeyed));
+    ] {
+        assert!(told(&[obeyed]).is_empty(), "{obeyed}: {:?}", told(&[obeyed]));
+        assert_ne!(config(&[obeyed]).expect(obeyed), plain, "{obeyed} changes nothing");
+    }
+    for (refused, why) in [
+        ("--runtime-config=api/all=true", "alpha and beta versions are not implemented"),
+        ("--feature-gates=HPAScaleToZero=true", "HPAScaleToZero=true is not supported"),
+        ("--enable-admission-plugins=PodSecurity", "the plugin is not implemented"),
+    ] {
+        let said = config(&[refused]).expect_err(refused).to_string();
+        assert!(said.contains(why), "{refused}: {said}");
+    }
     let idle = ["--audit-log-maxage=30", "--audit-log-maxsize=100", "--kubelet-certificate-authority=/ca", "--profiling=false"];
     let idle_names = ["audit-log-maxage", "audit-log-maxsize", "kubelet-certificate-authority", "profiling"];
     assert_eq!(told(&idle), idle_names);

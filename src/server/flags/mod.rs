@@ -1,5 +1,7 @@
 //! The command line: the flags of kube-apiserver, parsed as Go's pflag does.
 
+#[cfg(test)]
+mod coverage;
 mod gates;
 mod table;
 mod values;
@@ -370,6 +372,7 @@ mod tests {
     fn help_and_version_win_over_the_rest() {
         let parse = |arg: &str| parse([arg.to_owned()]);
         assert!(matches!(parse("-h"), Ok(Command::Help)));
+        assert!(matches!(parse("--help"), Ok(Command::Help)));
         assert!(matches!(parse("--version"), Ok(Command::Version)));
         assert!(matches!(parse("--version=false"), Ok(Command::Run(_))));
         assert!(Help.to_string().contains("--service-cluster-ip-range text"));

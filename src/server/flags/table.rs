@@ -26,6 +26,7 @@ const NO_PEERS: &str = "requests are not proxied between API servers of differen
 const NO_KUBELET: &str = "no requests are sent to kubelets";
 const NO_PROXY: &str = "no requests are proxied to aggregated API servers";
 const NO_BUFFER: &str = "log lines are written at once";
+const NO_ALPHA_LOGGING: &str = "LoggingAlphaOptions is off: every line goes to stderr at once";
 const NO_ELECTION: &str = "leaders are not elected by the server (CoordinatedLeaderElection is off)";
 
 /// The flags in the groups of `--help`.
@@ -65,7 +66,7 @@ const GENERIC: &[Flag] = &[
     used(Text, "external-hostname", "", "the host name in URLs that lead back to this server, such as those of OpenID discovery"),
     used(List, "feature-gates", "", "name=true|false pairs"),
     used(Number, "goaway-chance", "0", "how likely a request has its HTTP/2 client open another connection, for balance; at most 0.02"),
-    idle(Duration, "livez-grace-period", "0s", "the server is live as soon as it listens"),
+    idle(Duration, "livez-grace-period", "0s", "nothing starts after the server listens that /livez would wait for"),
     used(Int, "max-mutating-requests-inflight", "200", "how many mutating requests are served at once; others get 429. 0 for no limit"),
     used(Int, "max-requests-inflight", "400", "how many non-mutating requests are served at once; others get 429. 0 for no limit"),
     refused(List, "min-compatibility-version", "", "only v1.36 can be served"),
@@ -159,7 +160,7 @@ const AUDITING: &[Flag] = &[
 ];
 
 const FEATURES: &[Flag] = &[
-    idle(Switch, "contention-profiling", "false", "there is no Go runtime to profile"),
+    refused(Switch, "contention-profiling", "false", "there is no Go runtime to profile"),
     refused(Text, "debug-socket-path", "", "there is no debugging socket"),
     idle(
         Switch,
@@ -167,7 +168,7 @@ const FEATURES: &[Flag] = &[
         "true",
         "there are no priority levels: in any case the --max-*-inflight flags limit requests",
     ),
-    idle(Switch, "profiling", "true", "there is no Go runtime to profile"),
+    idle(Switch, "profiling", "true", "there is no Go runtime to profile: /debug/pprof is not served in any case"),
 ];
 
 const AUTHENTICATION: &[Flag] = &[
@@ -210,7 +211,12 @@ const AUTHENTICATION: &[Flag] = &[
 
 const AUTHORIZATION: &[Flag] = &[
     refused(Text, "authorization-config", "", "structured authorization configuration is not implemented"),
-    used(List, "authorization-mode", "Node,RBAC", "the authorizers to ask, in order: Node, RBAC, AlwaysAllow, AlwaysDeny"),
+    used(
+        List,
+        "authorization-mode",
+        "Node,RBAC",
+        "the authorizers to ask, in order: Node, RBAC, AlwaysAllow, AlwaysDeny (kube-apiserver's default: AlwaysAllow)",
+    ),
     refused(Text, "authorization-policy-file", "", "ABAC is not implemented"),
     idle(Duration, "authorization-webhook-cache-authorized-ttl", "5m0s", "it tunes a webhook that is not configured"),
     idle(Duration, "authorization-webhook-cache-unauthorized-ttl", "30s", "it tunes a webhook that is not configured"),
@@ -233,21 +239,21 @@ const ADMISSION: &[Flag] = &[
 ];
 
 const METRICS: &[Flag] = &[
-    idle(Map, "allow-metric-labels", "", "labels of metrics are bounded already"),
-    idle(Text, "allow-metric-labels-manifest", "", "labels of metrics are bounded already"),
-    idle(List, "disabled-metrics", "", "metrics cannot be switched off"),
+    refused(Map, "allow-metric-labels", "", "labels of metrics cannot be restricted"),
+    refused(Text, "allow-metric-labels-manifest", "", "labels of metrics cannot be restricted"),
+    refused(List, "disabled-metrics", "", "metrics cannot be switched off"),
     idle(Text, "show-hidden-metrics-for-version", "", "no metric is hidden"),
 ];
 
 const LOGS: &[Flag] = &[
     idle(Duration, "log-flush-frequency", "5s", NO_BUFFER),
-    idle(Text, "log-json-info-buffer-size", "0", NO_BUFFER),
-    idle(Switch, "log-json-split-stream", "false", "everything is logged to stderr"),
-    idle(Text, "log-text-info-buffer-size", "0", NO_BUFFER),
-    idle(Switch, "log-text-split-stream", "false", "everything is logged to stderr"),
+    refused(Text, "log-json-info-buffer-size", "0", NO_ALPHA_LOGGING),
+    refused(Switch, "log-json-split-stream", "false", NO_ALPHA_LOGGING),
+    refused(Text, "log-text-info-buffer-size", "0", NO_ALPHA_LOGGING),
+    refused(Switch, "log-text-split-stream", "false", NO_ALPHA_LOGGING),
     used(Text, "logging-format", "text", "text or json"),
     used(Int, "v", "0", "how much to log: 0 for what matters, 3 for a line for each request, 4 for debugging"),
-    idle(Text, "vmodule", "", "Go source files do not exist here"),
+    idle(Text, "vmodule", "", "it names Go source files, and there are none that could match"),
 ];
 
 const TRACES: &[Flag] = &[refused(Text, "tracing-config-file", "", "traces are not exported")];
@@ -269,9 +275,9 @@ const MISC: &[Flag] = &[
     idle(Duration, "kubelet-timeout", "5s", NO_KUBELET),
     used(Int, "kubernetes-service-node-port", "0", "the node port of the kubernetes service; 0 for none"),
     refused(Int, "max-connection-bytes-per-sec", "0", "connections are not throttled"),
-    idle(Text, "peer-advertise-ip", "", NO_PEERS),
-    idle(Text, "peer-advertise-port", "", NO_PEERS),
-    idle(Text, "peer-ca-file", "", NO_PEERS),
+    refused(Text, "peer-advertise-ip", "", NO_PEERS),
+    refused(Text, "peer-advertise-port", "", NO_PEERS),
+    refused(Text, "peer-ca-file", "", NO_PEERS),
     idle(Text, "proxy-client-cert-file", "", NO_PROXY),
     idle(Text, "proxy-client-key-file", "", NO_PROXY),
     refused(Text, "service-account-signing-endpoint", "", "external signers are not implemented"),

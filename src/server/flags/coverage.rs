@@ -1,0 +1,156 @@
+//! Which test shows that a flag is obeyed: each flag that the table says has an effect is here, with a test that fails without it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Command, Effect, FlagError, all, parse};
+use crate::server::Config;
+
+/// Servers are started with the flag.
+const WIRE: &str = "tests/attacks/flags.rs";
+const CONNECTIONS: &str = "tests/attacks/connections.rs";
+const OVERLOAD: &str = "tests/attacks/overload.rs";
+const HONESTY: &str = "tests/attacks/honesty.rs";
+/// Every flag of the manifest is passed, and what it means is seen.
+const MANIFEST: &str = "tests/kubeadm/main.rs";
+const STARTS: &str = "the_manifest_starts_a_server_that_its_probes_find_well";
+const PEERS: &str = "tests/peers.rs";
+/// The typed value is checked here; that somebody reads it, the compiler checks (fields of [`Config`] that nobody reads are dead code).
+const HERE: &str = "src/server/flags/coverage.rs";
+const TYPED: &str = "values_that_only_take_time_to_see_are_in_the_configuration";
+
+/// Flag, file, test.
+#[rustfmt::skip]
+const TESTS: &[(&str, &str, &str)] = &[
+    ("advertise-address", PEERS, "servers_are_endpoints_while_they_live"),
+    ("allow-privileged", HONESTY, "privileged_containers_need_the_flag"),
+    ("anonymous-auth", WIRE, "who_comes_in_and_who_may"),
+    ("api-audiences", WIRE, "tokens_of_service_accounts_are_as_the_flags_say"),
+    ("authorization-mode", WIRE, "who_comes_in_and_who_may"),
+    ("bind-address", WIRE, "a_port_is_shared_if_the_flag_says_so"),
+    ("cert-dir", WIRE, "a_port_is_shared_if_the_flag_says_so"),
+    ("client-ca-file", MANIFEST, STARTS),
+    ("data-dir", "tests/durability.rs", "a_second_server_on_the_same_folder_is_refused"),
+    ("default-not-ready-toleration-seconds", WIRE, "new_pods_are_as_the_flags_say"),
+    ("default-unreachable-toleration-seconds", WIRE, "new_pods_are_as_the_flags_say"),
+    ("disable-admission-plugins", WIRE, "new_pods_are_as_the_flags_say"),
+    ("disable-http2-serving", WIRE, "tls_is_as_the_flags_say"),
+    ("enable-admission-plugins", HONESTY, "a_plugin_that_is_asked_for_runs"),
+    ("enable-bootstrap-token-auth", WIRE, "who_comes_in_and_who_may"),
+    ("endpoint-reconciler-type", PEERS, "servers_are_endpoints_while_they_live"),
+    ("etcd-cafile", MANIFEST, STARTS),
+    ("etcd-certfile", MANIFEST, STARTS),
+    ("etcd-compaction-interval", WIRE, "events_and_history_end_when_the_flags_say"),
+    ("etcd-healthcheck-timeout", HERE, TYPED),
+    ("etcd-keyfile", MANIFEST, STARTS),
+    ("etcd-prefix", PEERS, "events_are_in_an_etcd_of_their_own"),
+    ("etcd-readycheck-timeout", HERE, TYPED),
+    ("etcd-servers", MANIFEST, STARTS),
+    ("etcd-servers-overrides", PEERS, "events_are_in_an_etcd_of_their_own"),
+    ("event-ttl", WIRE, "events_and_history_end_when_the_flags_say"),
+    ("external-hostname", WIRE, "tokens_of_service_accounts_are_as_the_flags_say"),
+    ("feature-gates", WIRE, "an_answer_is_compressed_unless_its_gate_is_off"),
+    ("goaway-chance", CONNECTIONS, "goaway_chance_moves_clients"),
+    ("help", "src/server/flags/mod.rs", "help_and_version_win_over_the_rest"),
+    ("http2-max-streams-per-connection", WIRE, "tls_is_as_the_flags_say"),
+    ("kubernetes-service-node-port", WIRE, "services_are_where_the_flags_say"),
+    ("lease-reuse-duration-seconds", HERE, TYPED),
+    ("logging-format", WIRE, "what_is_logged_and_how_is_as_the_flags_say"),
+    ("max-mutating-requests-inflight", OVERLOAD, "writes_beyond_the_limit_are_turned_away"),
+    ("max-requests-inflight", OVERLOAD, "reads_beyond_the_limit_are_turned_away"),
+    ("min-request-timeout", WIRE, "events_and_history_end_when_the_flags_say"),
+    ("permit-port-sharing", WIRE, "a_port_is_shared_if_the_flag_says_so"),
+    ("request-timeout", OVERLOAD, "a_body_that_does_not_come_is_not_waited_for"),
+    ("requestheader-allowed-names", MANIFEST, STARTS),
+    ("requestheader-client-ca-file", MANIFEST, STARTS),
+    ("requestheader-extra-headers-prefix", HERE, TYPED),
+    ("requestheader-group-headers", MANIFEST, STARTS),
+    ("requestheader-uid-headers", HERE, TYPED),
+    ("requestheader-username-headers", MANIFEST, STARTS),
+    ("runtime-config", HONESTY, "what_the_runtime_config_switches_off_is_nowhere"),
+    ("secure-port", WIRE, "a_port_is_shared_if_the_flag_says_so"),
+    ("service-account-extend-token-expiration", WIRE, "tokens_of_service_accounts_are_as_the_flags_say"),
+    ("service-account-issuer", WIRE, "tokens_of_service_accounts_are_as_the_flags_say"),
+    ("service-account-jwks-uri", WIRE, "tokens_of_service_accounts_are_as_the_flags_say"),
+    ("service-account-key-file", MANIFEST, STARTS),
+    ("service-account-lookup", HERE, TYPED),
+    ("service-account-max-token-expiration", WIRE, "tokens_of_service_accounts_are_as_the_flags_say"),
+    ("service-account-signing-key-file", MANIFEST, STARTS),
+    ("service-cluster-ip-range", WIRE, "services_are_where_the_flags_say"),
+    ("service-node-port-range", WIRE, "services_are_where_the_flags_say"),
+    ("shutdown-delay-duration", WIRE, "a_server_serves_on_for_as_long_as_the_flag_says"),
+    ("shutdown-watch-termination-grace-period", CONNECTIONS, "watches_end_when_the_server_does"),
+    ("storage-initialization-timeout", WIRE, "a_store_that_does_not_come_is_waited_for_as_long_as_the_flag_says"),
+    ("tls-cert-file", MANIFEST, STARTS),
+    ("tls-cipher-suites", WIRE, "tls_is_as_the_flags_say"),
+    ("tls-curve-preferences", WIRE, "tls_is_as_the_flags_say"),
+    ("tls-min-version", WIRE, "tls_is_as_the_flags_say"),
+    ("tls-private-key-file", MANIFEST, STARTS),
+    ("tls-sni-cert-key", WIRE, "tls_is_as_the_flags_say"),
+    ("token-auth-file", WIRE, "who_comes_in_and_who_may"),
+    ("v", WIRE, "what_is_logged_and_how_is_as_the_flags_say"),
+    ("version", "src/server/flags/mod.rs", "help_and_version_win_over_the_rest"),
+    ("watch-cache", WIRE, "events_and_history_end_when_the_flags_say"),
+    ("watch-cache-sizes", HERE, TYPED),
+    ("worker-threads", HERE, TYPED),
+];
+
+fn read(file: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap_or_else(|why| panic!("{file}: {why}"))
+}
+
+#[test]
+fn every_flag_with_an_effect_has_a_test_that_sees_it() {
+    let used: BTreeSet<&str> = all().filter(|flag| flag.effect == Effect::Used).map(|flag| flag.name).collect();
+    let tested: BTreeSet<&str> = TESTS.iter().map(|(flag, ..)| *flag).collect();
+    let untested: Vec<_> = used.difference(&tested).collect();
+    assert!(untested.is_empty(), "no test shows that these are obeyed: {untested:?}");
+    let without_effect: Vec<_> = tested.difference(&used).collect();
+    assert!(without_effect.is_empty(), "these have no effect, says the table: {without_effect:?}");
+    for (flag, file, test) in TESTS {
+        let text = read(file);
+        assert!(text.contains(&format!("fn {test}(")), "{flag}: there is no {test} in {file}");
+        let named = [format!("--{flag}="), format!("--{flag}\"")];
+        let shared = if *file == MANIFEST { read("tests/kubeadm/kube-apiserver.yaml") } else { read("tests/support/mod.rs") };
+        assert!(named.iter().any(|name| text.contains(name) || shared.contains(name)), "{file} does not pass --{flag}");
+    }
+}
+
+#[test]
+fn what_has_no_effect_or_is_refused_says_why() {
+    for flag in all() {
+        assert!(!flag.text.is_empty(), "{}", flag.name);
+    }
+}
+
+fn config(args: &[&str]) -> Result<Config, FlagError> {
+    match parse(args.iter().map(ToString::to_string))? {
+        Command::Run(flags) => Config::from_flags(&flags),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn values_that_only_take_time_to_see_are_in_the_configuration() {
+    let given = config(&[
+        "--etcd-healthcheck-timeout=3s",
+        "--etcd-readycheck-timeout=4s",
+        "--lease-reuse-duration-seconds=5",
+        "--requestheader-extra-headers-prefix=X-Extra-",
+        "--requestheader-uid-headers=X-Uid",
+        "--service-account-lookup=false",
+        "--watch-cache-sizes=pods#0,deployments.apps#0,secrets#100",
+        "--worker-threads=2",
+    ])
+    .expect("understood");
+    let seconds = Duration::from_secs;
+    assert_eq!((given.storage.health_timeout, given.storage.ready_timeout), (seconds(3), seconds(4)));
+    assert_eq!(given.storage.lease_reuse, seconds(5));
+    assert_eq!(given.authentication.request_header.extra_prefixes, ["X-Extra-"]);
+    assert_eq!(given.authentication.request_header.uid_headers, ["X-Uid"]);
+    assert!(!given.service_accounts.lookup);
+    assert_eq!(given.storage.uncached, ["pods", "deployments.apps"]);
+    assert_eq!(given.worker_threads, Some(2));
+}
