@@ -40,6 +40,15 @@ pub fn aside<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
+/// The size in bytes from which the bodies and objects of requests are large: what is done with them may take milliseconds, and is
+/// done [`aside`].
+pub const LARGE_BYTES: usize = 64 * 1024;
+
+/// Does something [`aside`] if what it works on is large, else right here.
+pub fn aside_if<T>(large: bool, work: impl FnOnce() -> T) -> T {
+    if large { aside(work) } else { work() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -150,6 +150,8 @@ fn accept_params(params: &[(&str, &str)], media: MediaType, purpose: Purpose) ->
     };
     let form = match (kind?, purpose) {
         (_, Purpose::Fixed) | ("Table", Purpose::Fleeting) => return None,
+        // Tables are text (apiserver `RequestScope.AllowsMediaTypeTransform`).
+        ("Table", _) if media == MediaType::Protobuf => return None,
         ("Table", _) => Form::Table(version),
         ("PartialObjectMetadata", Purpose::List | Purpose::Deleted) => Form::Misfit("PartialObjectMetadata"),
         ("PartialObjectMetadata", _) => Form::Metadata(version),
@@ -210,6 +212,12 @@ mod tests {
             ("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", Purpose::Watch, "application/json Metadata(\"v1\")"),
             ("application/json;as=Table;g=meta.k8s.io;v=v1", Purpose::Fleeting, "406"),
             ("application/json;as=Table;g=meta.k8s.io;v=v9", Purpose::Object, "406"),
+            ("application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1", Purpose::List, "406"),
+            (
+                "application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1,application/vnd.kubernetes.protobuf",
+                Purpose::List,
+                "application/vnd.kubernetes.protobuf Object",
+            ),
             ("application/json;g=x", Purpose::Object, "406"),
             ("application/*", Purpose::Object, "406"),
             ("text/html", Purpose::Object, "406"),

@@ -1,5 +1,7 @@
 //! The strategy of CustomResourceDefinitions themselves (apiextensions `registry/customresourcedefinition`).
 
+use std::collections::HashSet;
+
 use super::definition::{CLEANUP, Condition, TERMINATING};
 use super::props::Props;
 use super::{formats, validate};
@@ -120,10 +122,10 @@ fn add_stored_version(object: &mut Object) {
 }
 
 fn unrecognized_formats(object: &Object) -> Vec<String> {
-    let mut found = Vec::new();
+    let (mut found, mut known) = (Vec::new(), HashSet::new());
     for schema in object.array_at("/spec/versions").iter().filter_map(|one| one.pointer("/schema/openAPIV3Schema")) {
         Props::read(schema).any(&mut |one| {
-            if !one.format.is_empty() && !formats::is_recognized(&one.format, &one.kind) && !found.contains(&one.format) {
+            if !one.format.is_empty() && !formats::is_recognized(&one.format, &one.kind) && known.insert(one.format.clone()) {
                 found.push(one.format.clone());
             }
             false

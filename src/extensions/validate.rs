@@ -3,6 +3,8 @@
 //! Upstream looks at an internal form in which everything that all versions share stands at the top: the paths of errors are
 //! those of that form.
 
+use std::collections::HashSet;
+
 use crate::meta::Value;
 
 use super::definition::{ESTABLISHED, is_true};
@@ -122,13 +124,15 @@ fn stored_versions(errors: &mut ErrorList, object: &Object) {
         return;
     }
     let versions = object.array_at("/spec/versions");
+    let names: HashSet<&str> = versions.iter().map(|one| one.str("name")).collect();
+    let stored_names: HashSet<&str> = stored.iter().filter_map(Value::as_str).collect();
     for version in versions.iter().filter(|one| one.flag("storage")) {
-        if !stored.iter().any(|one| one.as_str() == Some(version.str("name"))) {
+        if !stored_names.contains(version.str("name")) && !errors.is_full() {
             errors.push(FieldError::invalid(&path, stored, format!("must have the storage version {}", version.str("name"))));
         }
     }
     for (index, name) in stored.iter().enumerate().filter_map(|(index, one)| Some((index, one.as_str()?))) {
-        if !versions.iter().any(|one| one.str("name") == name) {
+        if !names.contains(name) {
             let why = format!(
                 "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage \
                  migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"

@@ -2,6 +2,8 @@
 //! (apimachinery `util/managedfields`).
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
 use std::sync::LazyLock;
 
 use jiff::Timestamp;
@@ -62,7 +64,7 @@ impl Operation {
 }
 
 /// What tells entries apart. An applier has one entry whatever its version; an updater one for each version.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ManagerId<'a> {
     pub name: Cow<'a, str>,
     pub operation: Operation,
@@ -122,9 +124,16 @@ impl<'a> Managed<'a> {
     /// # Errors
     /// What is wrong with the first broken entry.
     pub fn decode(list: Option<&'a Value>) -> Result<Self, String> {
-        let mut managed = Self::default();
+        let (mut managed, mut places) = (Self::default(), HashMap::new());
         for (index, entry) in list.and_then(Value::as_array).into_iter().flatten().enumerate() {
-            managed.put(decode_entry(index, entry)?);
+            let entry = decode_entry(index, entry)?;
+            match places.entry(entry.id.clone()) {
+                Slot::Occupied(slot) => managed.entries[*slot.get()] = entry,
+                Slot::Vacant(slot) => {
+                    slot.insert(managed.entries.len());
+                    managed.entries.push(entry);
+                }
+            }
         }
         Ok(managed)
     }
@@ -161,52 +170,49 @@ impl<'a> Managed<'a> {
 
     /// Merges the oldest entries of updates, by version, until there are no more than allowed.
     fn cap(&mut self) {
-        let updates = self.entries.iter().filter(|entry| entry.id.operation == Operation::Update);
-        let mut oldest: Vec<(i64, String, ManagerId)> =
-            updates.map(|entry| (entry.seconds(), entry.id.identifier(), entry.id.clone())).collect();
+        let updates = self.entries.iter().enumerate().filter(|(_, entry)| entry.id.operation == Operation::Update);
+        let mut oldest: Vec<(i64, String, usize)> = updates.map(|(place, entry)| (entry.seconds(), entry.id.identifier(), place)).collect();
         let mut left = oldest.len();
         if left <= MAX_UPDATE_MANAGERS {
             return;
         }
         oldest.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
-        let mut first_of_version: Vec<(Cow<'a, str>, ManagerId<'a>)> = Vec::new();
-        for (_, _, id) in oldest {
+        let mut places: HashMap<ManagerId<'a>, usize> =
+            self.entries.iter().enumerate().map(|(place, entry)| (entry.id.clone(), place)).collect();
+        let mut merged = vec![false; self.entries.len()];
+        let mut first_of_version: HashMap<Cow<'a, str>, usize> = HashMap::new();
+        for (_, _, place) in oldest {
             if left <= MAX_UPDATE_MANAGERS {
-                return;
+                break;
             }
-            let Some(version) = self.get(&id).map(|entry| entry.api_version.clone()) else { continue };
-            match first_of_version.iter().find(|(seen, _)| *seen == version) {
-                None => first_of_version.push((version, id)),
-                Some((_, first)) => {
-                    self.merge_into_bucket(&id, &first.clone(), version);
-                    left -= 1;
-                }
+            let version = self.entries[place].api_version.clone();
+            let Some(&first) = first_of_version.get(&version) else {
+                first_of_version.insert(version, place);
+                continue;
+            };
+            left -= 1;
+            // The oldest of a version becomes its bucket, if there is none yet.
+            let id = ManagerId {
+                name: Cow::Borrowed(ANCIENT_CHANGES),
+                operation: Operation::Update,
+                api_version: version,
+                subresource: Cow::Borrowed(""),
+            };
+            let bucket = *places.entry(id.clone()).or_insert_with(|| {
+                self.entries[first].id = id;
+                first
+            });
+            if bucket != place {
+                let Entry { set, time, .. } = &mut self.entries[place];
+                let (set, time) = (std::mem::take(set), time.take());
+                merged[place] = true;
+                let bucket = &mut self.entries[bucket];
+                bucket.set.add(set);
+                bucket.time = time;
             }
         }
-    }
-
-    /// Moves the entry `id` into the bucket of its version. `first`, the oldest of that version, becomes the bucket.
-    fn merge_into_bucket(&mut self, id: &ManagerId<'a>, first: &ManagerId<'a>, version: Cow<'a, str>) {
-        let bucket = ManagerId {
-            name: Cow::Borrowed(ANCIENT_CHANGES),
-            operation: Operation::Update,
-            api_version: version,
-            subresource: Cow::Borrowed(""),
-        };
-        if self.get(&bucket).is_none()
-            && let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == *first)
-        {
-            entry.id = bucket.clone();
-        }
-        if *id == bucket {
-            return;
-        }
-        let Some(at) = self.entries.iter().position(|entry| entry.id == *id) else { return };
-        let merged = self.entries.remove(at);
-        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == bucket) {
-            entry.set.add(merged.set);
-            entry.time = merged.time;
-        }
+        let mut merged = merged.into_iter();
+        self.entries.retain(|_| !merged.next().unwrap_or_default());
     }
 }
 

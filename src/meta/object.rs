@@ -166,6 +166,11 @@ impl Object {
     }
 
     /// Labels in their stored order; `None` where there are none.
+    /// Whether its JSON has more than about so many bytes. It costs a look at no more than that.
+    pub fn is_larger_than(&self, bytes: usize) -> bool {
+        exceeds(&self.0, bytes).is_none()
+    }
+
     pub fn labels(&self) -> Option<&Map> {
         self.metadata().and_then(|meta| meta.get("labels")).and_then(Value::as_object)
     }
@@ -221,9 +226,32 @@ pub fn map_at<'a>(value: &'a Value, path: &str) -> Option<&'a Map> {
     value_at(value, path).and_then(Value::as_object)
 }
 
+/// What is left of `bytes` after the members of a map; `None` where they take more.
+fn exceeds(map: &Map, bytes: usize) -> Option<usize> {
+    if let Some(text) = map.text() {
+        return bytes.checked_sub(text.len());
+    }
+    map.iter().try_fold(bytes, |left, (key, value)| exceeds_in(value, left.checked_sub(key.len() + 4)?))
+}
+
+fn exceeds_in(value: &Value, bytes: usize) -> Option<usize> {
+    match value {
+        Value::Object(map) => exceeds(map, bytes),
+        Value::Array(items) => items.iter().try_fold(bytes, |left, item| exceeds_in(item, left.checked_sub(1)?)),
+        Value::String(text) => bytes.checked_sub(text.len() + 2),
+        Value::Null | Value::Bool(_) | Value::Number(_) => bytes.checked_sub(4),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_told_without_looking_at_everything() {
+        let object = Object::from_value(crate::meta::json!({"a": ["x".repeat(100), {"b": 1}]})).expect("an object");
+        assert_eq!([90, 110, 130].map(|bytes| object.is_larger_than(bytes)), [true, true, false]);
+    }
     use crate::meta::json;
 
     #[test]

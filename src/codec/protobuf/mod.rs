@@ -39,6 +39,9 @@ pub struct Envelope<'a> {
 /// # Errors
 /// Bytes that do not begin with [`MAGIC`] or are no `runtime.Unknown`.
 pub fn unwrap(bytes: &[u8]) -> Result<Envelope<'_>, DecodeError> {
+    if bytes.is_empty() || bytes == MAGIC {
+        return Err(DecodeError::new(if bytes.is_empty() { "empty data" } else { "empty body" }));
+    }
     let Some(unknown) = bytes.strip_prefix(MAGIC) else {
         return Err(DecodeError::new("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"));
     };

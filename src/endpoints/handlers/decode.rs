@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::header;
 
+use crate::base::aside::{LARGE_BYTES, aside_if};
 use crate::codec::{self, Decoded, json, yaml};
 use crate::meta::options::FieldValidation;
 use crate::meta::status::Result;
@@ -30,23 +31,25 @@ impl Exchange<'_> {
     /// Decodes the body as the kind of the resource, defaults it and brings it to the storage version.
     pub fn decode_main(&self, body: &Bytes, validation: FieldValidation) -> Result<Object> {
         let resource = &self.store.resource;
-        let mut object = match self.custom() {
-            Some(custom) => self.decode_custom(body, custom, validation)?,
-            None => self.decode_as(body, &resource.gvk, resource.ty(), validation)?.object,
-        };
-        self.store.to_storage(&mut object);
-        Ok(object)
+        aside_if(body.len() > LARGE_BYTES, || {
+            let mut object = match self.custom() {
+                Some(custom) => self.decode_custom(body, custom, validation)?,
+                None => self.decode_as(body, &resource.gvk, resource.ty(), validation)?.object,
+            };
+            self.store.to_storage(&mut object);
+            Ok(object)
+        })
     }
 
     /// Decodes the body as `gvk`, whose schema is `ty`.
     pub fn decode_as(&self, body: &Bytes, gvk: &Gvk, ty: TypeRef<'_>, validation: FieldValidation) -> Result<Body> {
         let media = negotiate::input(&self.request.header(header::CONTENT_TYPE))?;
         let expected = Expected { gvk, ty, schema: &self.store.resource.schema };
-        let (decoded, gvk) = match media {
-            MediaType::Protobuf => expected.protobuf(body)?,
-            MediaType::Json => expected.json(body)?,
-            MediaType::Yaml => expected.yaml(body)?,
-        };
+        let (decoded, gvk) = aside_if(body.len() > LARGE_BYTES, || match media {
+            MediaType::Protobuf => expected.protobuf(body),
+            MediaType::Json => expected.json(body),
+            MediaType::Yaml => expected.yaml(body),
+        })?;
         self.report(&decoded.issues, &gvk, &expected.gvk.kind, validation)?;
         let mut object = decoded.object;
         object.insert("kind", gvk.kind.clone().into());

@@ -28,6 +28,7 @@ use http_body_util::{BodyExt, Limited};
 
 use crate::admission::{Attributes, Operation};
 use crate::auth::authz::{self, escalation};
+use crate::base::aside::{LARGE_BYTES, aside_if};
 use crate::merge::managers;
 use crate::meta::status::Result;
 use crate::meta::{ErrorList, Gvk, Gvr, Object, Status};
@@ -253,7 +254,9 @@ impl<'a> Exchange<'a> {
     }
 
     pub fn answer(&self, code: u16, shown: Shown) -> Result<Response<Body>> {
-        Ok(respond::bytes(code, self.output, self.view()?.object_bytes(shown)?))
+        let view = self.view()?;
+        let large = matches!(&shown, Shown::Stored(stored) if stored.value.len() > LARGE_BYTES);
+        Ok(respond::bytes(code, self.output, aside_if(large, || view.object_bytes(shown))?))
     }
 
     /// A Status as the answer of something that worked.
@@ -268,7 +271,7 @@ impl<'a> Exchange<'a> {
 
     /// Records who set which field.
     pub fn track(&self, live: Option<&Object>, object: &mut Object, sub: Subresource, manager: &str) {
-        self.store.track(live, object, sub, manager);
+        aside_if(object.is_larger_than(LARGE_BYTES), || self.store.track(live, object, sub, manager));
     }
 
     /// Who writes a kind that is no resource of its own (Scale, TokenRequest).

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use http::{Response, header};
 use http_body::Body as HttpBody;
 
+use crate::base::aside::{LARGE_BYTES, aside_if};
 use crate::codec::conform::{Rules, conform};
 use crate::codec::{self, MAX_ISSUES, unstructured};
 use crate::merge::apply::{not_convertible, not_decodable};
@@ -107,11 +108,12 @@ impl Updater for Patch<'_> {
     async fn updated(&self, live: Option<&Object>) -> Result<Object> {
         let x = self.x;
         let name = x.request.info.url_name();
+        let large = self.body.len() > LARGE_BYTES || live.is_some_and(|live| live.is_larger_than(LARGE_BYTES));
         let mut object = match (self.kind, live) {
-            (PatchType::Apply, live) => self.apply_configuration(live)?,
+            (PatchType::Apply, live) => aside_if(large, || self.apply_configuration(live))?,
             (_, None) => return Err(Status::not_found(&x.store.resource.gvr, name)),
             (_, Some(live)) => {
-                let mut object = self.apply(live)?;
+                let mut object = aside_if(large, || self.apply(live))?;
                 x.track(Some(live), &mut object, self.sub, &x.manager(&self.options.field_manager));
                 object
             }

@@ -1,9 +1,10 @@
 //! Create: names, system fields, strategy, validation, one conditional write.
 
+use crate::base::aside::{LARGE_BYTES, aside_if};
 use crate::base::random;
 use crate::meta::options::parse_uint;
 use crate::meta::status::Result;
-use crate::meta::{Object, Status};
+use crate::meta::{ErrorList, Object, Status};
 use crate::registry::strategy::Subresource;
 use crate::storage::{Stored, Txn};
 
@@ -52,12 +53,13 @@ impl Store {
     }
 
     async fn create_reserved(&self, ctx: &WriteContext<'_>, object: &mut Object, gate: &dyn Gate) -> std::result::Result<Stored, Failure> {
+        let large = object.is_larger_than(LARGE_BYTES);
         self.before_create(ctx, object, gate).await?;
         gate.validate(Some(&mut *object), None).await?;
         let key = self.key(ctx.namespace, object.name())?;
         // What is no number at all is passed over.
         let versioned = parse_uint(object.resource_version()).is_ok_and(|version| version > 0);
-        let value = self.encode(object)?;
+        let value = aside_if(large, || self.encode(object))?;
         if ctx.dry_run {
             let found = self.storage.get(&key).await.map_err(|error| self.fault(error, "create"))?;
             if let Some(stored) = found {
@@ -86,11 +88,29 @@ impl Store {
 
     /// Everything between the decoded object and admission's last word (apiserver `rest.BeforeCreate`).
     pub(super) async fn before_create(&self, ctx: &WriteContext<'_>, object: &mut Object, gate: &dyn Gate) -> Result<()> {
+        let large = object.is_larger_than(LARGE_BYTES);
+        let mut errors = aside_if(large, || self.prepare_create(ctx, object));
+        errors.extend(gate.field_errors(Subresource::Main, object, None).await);
+        let strategy = &self.resource.strategy;
+        aside_if(large, || {
+            errors.extend(strategy.validate(&self.context(ctx), object));
+            if !errors.is_empty() {
+                return Err(self.invalid(object, errors));
+            }
+            for warning in strategy.warnings(object, None) {
+                ctx.warnings.add(warning);
+            }
+            self.restore_shape(object);
+            Ok(())
+        })
+    }
+
+    /// Lets the strategy prepare a new object, and checks its metadata.
+    fn prepare_create(&self, ctx: &WriteContext<'_>, object: &mut Object) -> ErrorList {
         let strategy = &self.resource.strategy;
         if !self.resource.decl.namespaced {
             object.set_meta_str("namespace", "");
         }
-        let context = self.context(ctx);
         for warning in strategy.warnings_before_create(object) {
             ctx.warnings.add(warning);
         }
@@ -100,18 +120,8 @@ impl Store {
         if strategy.has_status() && !strategy.keeps_status_on_create() {
             object.shift_remove("status");
         }
-        strategy.prepare_for_create(&context, object);
-        let mut errors = self.meta_rules().validate(object);
-        errors.extend(gate.field_errors(Subresource::Main, object, None).await);
-        errors.extend(strategy.validate(&context, object));
-        if !errors.is_empty() {
-            return Err(self.invalid(object, errors));
-        }
-        for warning in strategy.warnings(object, None) {
-            ctx.warnings.add(warning);
-        }
-        self.restore_shape(object);
-        Ok(())
+        strategy.prepare_for_create(&self.context(ctx), object);
+        self.meta_rules().validate(object)
     }
 
     fn already_exists(&self, object: &Object, standing: Option<Stored>) -> Status {

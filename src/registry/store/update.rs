@@ -1,11 +1,12 @@
 //! Update: read, change, compare, write if nothing moved; again if it did (apiserver `Store.Update`, `GuaranteedUpdate`).
 
-use crate::meta::{Key, Value};
+use crate::base::aside::{LARGE_BYTES, aside_if};
+use crate::meta::Value;
 
 use crate::merge::managers;
 use crate::meta::options::parse_uint;
 use crate::meta::status::Result;
-use crate::meta::{FieldError, Gvk, Object, Path, Status};
+use crate::meta::{ErrorList, FieldError, Gvk, Object, Path, Status};
 use crate::registry::strategy::Subresource;
 use crate::storage::{Stored, Txn};
 
@@ -108,10 +109,11 @@ impl Store {
         key: &str,
         write: Put,
     ) -> std::result::Result<Attempt, Failure> {
+        let large = object.is_larger_than(LARGE_BYTES);
         self.before_create(ctx, object, gate).await?;
         gate.authorize_create().await?;
         gate.validate(Some(&mut *object), None).await?;
-        let value = self.encode(object)?;
+        let value = aside_if(large, || self.encode(object))?;
         let (value, revision) = if ctx.dry_run {
             (value, 0)
         } else {
@@ -135,7 +137,7 @@ impl Store {
         gate: &dyn Gate,
         stored: Stored,
     ) -> Result<Attempt> {
-        let old = self.tree(&stored)?;
+        let old = aside_if(stored.value.len() > LARGE_BYTES, || self.tree(&stored))?;
         if let Some(uid) = updater.uid().filter(|uid| *uid != old.uid()) {
             return Err(self.uid_mismatch(&stored.key, target.name, uid, old.uid()));
         }
@@ -177,13 +179,14 @@ impl Store {
         stored: Stored,
         write: Put,
     ) -> std::result::Result<Attempt, Failure> {
+        let large = stored.value.len() > LARGE_BYTES || object.is_larger_than(LARGE_BYTES);
         self.before_update(ctx, sub, (object, old), gate).await?;
         managers::keep_times(old, object);
         gate.validate(Some(&mut *object), Some(old)).await?;
         if should_delete(object, old) && !self.resource.strategy.blocks_deletion(object) {
             return Ok(self.delete_emptied(ctx, object, stored).await?);
         }
-        let value = self.encode(object)?;
+        let value = aside_if(large, || self.encode(object))?;
         let same = value == stored.value || ctx.dry_run;
         let (value, revision) = if same {
             (value, stored.mod_revision)
@@ -249,8 +252,28 @@ impl Store {
         (object, old): (&mut Object, &Object),
         gate: &dyn Gate,
     ) -> Result<()> {
+        let large = object.is_larger_than(LARGE_BYTES);
+        let mut errors = aside_if(large, || self.prepare_update(ctx, sub, object, old));
+        errors.extend(gate.field_errors(sub, object, Some(old)).await);
         let strategy = &self.resource.strategy;
-        let context = self.context(ctx);
+        aside_if(large, || {
+            errors.extend(strategy.validate_update(&self.context(ctx), sub, object, old));
+            if !errors.is_empty() {
+                return Err(self.invalid(object, errors));
+            }
+            if is_main(sub) || sub == Subresource::Other("scale") {
+                for warning in strategy.warnings(object, Some(old)) {
+                    ctx.warnings.add(warning);
+                }
+            }
+            self.restore_shape(object);
+            Ok(())
+        })
+    }
+
+    /// Lets the strategy prepare an update, and checks the metadata.
+    fn prepare_update(&self, ctx: &WriteContext<'_>, sub: Subresource<'_>, object: &mut Object, old: &Object) -> ErrorList {
+        let strategy = &self.resource.strategy;
         if !self.resource.decl.namespaced {
             object.set_meta_str("namespace", "");
         }
@@ -262,7 +285,7 @@ impl Store {
                 Subresource::Other(_) => {}
             }
         }
-        strategy.prepare_for_update(&context, sub, object, old);
+        strategy.prepare_for_update(&self.context(ctx), sub, object, old);
         let counts = !matches!(sub, Subresource::Status | Subresource::Other("binding"));
         if strategy.has_generation() && counts && object.generation() == old.generation() {
             bump_generation(object, old, strategy.has_status());
@@ -279,19 +302,7 @@ impl Store {
             copy_meta(object, old, "deletionGracePeriodSeconds");
         }
         let again = is_main(sub) && strategy.revalidates_meta();
-        let mut errors = self.meta_rules().validate_update(object, old, again);
-        errors.extend(gate.field_errors(sub, object, Some(old)).await);
-        errors.extend(strategy.validate_update(&context, sub, object, old));
-        if !errors.is_empty() {
-            return Err(self.invalid(object, errors));
-        }
-        if is_main(sub) || sub == Subresource::Other("scale") {
-            for warning in strategy.warnings(object, Some(old)) {
-                ctx.warnings.add(warning);
-            }
-        }
-        self.restore_shape(object);
-        Ok(())
+        self.meta_rules().validate_update(object, old, again)
     }
 }
 
@@ -325,11 +336,7 @@ fn copy_section(object: &mut Object, old: &Object, key: &str) {
 
 /// A status update changes status and nothing else but the metadata that every write may change.
 fn keep_all_but_status(object: &mut Object, old: &Object) {
-    let stale: Vec<Key> =
-        object.keys().filter(|key| !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion")).cloned().collect();
-    for key in stale {
-        object.shift_remove(&key);
-    }
+    object.0.retain(|key, _| matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion"));
     for (key, value) in old.iter().filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion")) {
         object.insert(key.clone(), Value::clone(value));
     }

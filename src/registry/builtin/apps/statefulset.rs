@@ -1,6 +1,7 @@
 //! StatefulSets: pods with names and claims of their own.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use super::rollout::{amount, check_at_most_all, check_count_or_percent};
 use super::workload::{check_labels_match, check_runs_forever, check_selector, collisions_only_grow, is_empty_selector, status_counts};
@@ -194,9 +195,10 @@ fn template_with_claims(spec: &Map) -> Cow<'_, Map> {
     pod.shift_remove("hostname");
     if !claims.is_empty() {
         let names: Vec<&str> = claims.iter().map(|claim| claim.map("metadata").map_or("", |metadata| metadata.str("name"))).collect();
+        let known: HashSet<&str> = names.iter().copied().collect();
         let mut volumes: Vec<Value> =
             names.iter().map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}})).collect();
-        volumes.extend(pod.list("volumes").iter().filter(|volume| !names.contains(&volume.str("name"))).cloned());
+        volumes.extend(pod.list("volumes").iter().filter(|volume| !known.contains(volume.str("name"))).cloned());
         pod.insert("volumes", volumes.into());
     }
     Cow::Owned(template)

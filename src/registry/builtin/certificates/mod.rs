@@ -2,7 +2,7 @@
 
 mod pem;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -210,7 +210,7 @@ fn check_conditions(errors: &mut ErrorList, path: &Path, object: &Object, old: O
     let before = || old.into_iter().flat_map(|old| old.array_at("/status/conditions")).map(|condition| condition.str("type"));
     let both = APPROVAL.iter().all(|kind| before().any(|one| one == *kind));
     let (had_repeats, had_empty) = (repeats(before()), before().any(str::is_empty));
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (index, condition) in object.array_at("/status/conditions").iter().enumerate() {
         let item = path.index(index);
         let (kind, status) = (condition.str("type"), condition.str("status"));
@@ -228,13 +228,13 @@ fn check_conditions(errors: &mut ErrorList, path: &Path, object: &Object, old: O
             "Denied" => "Approved",
             _ => "",
         };
-        if !both && !opposite.is_empty() && seen.contains(&opposite) {
+        if !both && !opposite.is_empty() && seen.contains(opposite) {
             errors.push(FieldError::invalid(path, kind, "Approved and Denied conditions are mutually exclusive"));
         }
-        if seen.contains(&kind) && !had_repeats {
+        if seen.contains(kind) && !had_repeats {
             errors.push(FieldError::duplicate(&item.child("type"), kind));
         }
-        seen.push(kind);
+        seen.insert(kind);
     }
 }
 

@@ -1,5 +1,7 @@
 //! NetworkPolicies (`pkg/apis/networking/validation`, ValidateNetworkPolicy).
 
+use std::collections::HashSet;
+
 use super::strings::cidr_warnings;
 use crate::meta::names::{self, network_address, parse_cidr_sloppy};
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json};
@@ -16,7 +18,7 @@ const RULES: [(&str, &str); 2] = [("ingress", "from"), ("egress", "to")];
 #[derive(Default)]
 struct Leniency<'a> {
     selectors: SelectorOptions,
-    cidrs: Vec<&'a str>,
+    cidrs: HashSet<&'a str>,
 }
 
 pub struct NetworkPolicies;
@@ -165,7 +167,7 @@ fn check_block(errors: &mut ErrorList, path: &Path, block: &Map, leniency: &Leni
         return;
     }
     let mut check = |path: &Path, cidr: &str| {
-        if !leniency.cidrs.contains(&cidr) {
+        if !leniency.cidrs.contains(cidr) {
             invalid_each(errors, path, cidr, names::legacy_cidr(cidr));
         }
     };
@@ -173,7 +175,7 @@ fn check_block(errors: &mut ErrorList, path: &Path, block: &Map, leniency: &Leni
     let Some((address, length)) = parse_cidr_sloppy(cidr) else { return };
     for (index, except) in block.list("except").iter().enumerate() {
         let (except, path) = (except.as_str().unwrap_or(""), path.child("except").index(index));
-        if !leniency.cidrs.contains(&except) {
+        if !leniency.cidrs.contains(except) {
             invalid_each(errors, &path, except, names::legacy_cidr(except));
         }
         let Some((inner, inner_length)) = parse_cidr_sloppy(except) else { continue };

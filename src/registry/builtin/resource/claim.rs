@@ -239,6 +239,9 @@ fn check_constraint(errors: &mut ErrorList, path: &Path, constraint: &Value, req
 fn check_names(errors: &mut ErrorList, path: &Path, names: &[Value], requests: &[Value]) {
     check_size(errors, path, names, REQUESTS_MAX);
     for (index, name) in names.iter().enumerate() {
+        if errors.is_full() {
+            return;
+        }
         check_name(errors, &path.index(index), name.as_str().unwrap_or(""), requests);
     }
     check_unique(errors, path, names.iter().map(|name| name.as_str().unwrap_or("")));
@@ -280,7 +283,7 @@ fn check_status(errors: &mut ErrorList, object: &Object, old: &Object) {
         let known = old.array_at("/status/reservedFor");
         if allocation.is_none() {
             errors.push(FieldError::forbidden(&users_path, "may not be specified when `allocated` is not set"));
-        } else if object.deletion_timestamp().is_some() && users.iter().any(|user| !known.contains(user)) {
+        } else if object.deletion_timestamp().is_some() && users.len() <= USERS_MAX && users.iter().any(|user| !known.contains(user)) {
             let detail = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set";
             errors.push(FieldError::forbidden(&users_path, detail));
         }

@@ -1,5 +1,7 @@
 //! Where pods want to be: near which nodes and which other pods.
 
+use std::collections::{HashMap, HashSet};
+
 use super::PodOptions;
 use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
 use crate::registry::validation::{Fields, SelectorOptions, invalid_each, validate_label_selector};
@@ -146,16 +148,18 @@ pub fn check_label_keys(errors: &mut ErrorList, path: &Path, matching: &[Value],
         }
     }
     if let Some(selector) = selector {
-        let mut seen: Vec<&str> = selector.entries("matchLabels").map(|(key, _)| key.as_str()).collect();
+        let last: HashMap<&str, usize> = matching.iter().enumerate().filter_map(|(index, one)| Some((one.as_str()?, index))).collect();
+        let mut seen: HashSet<&str> = selector.entries("matchLabels").map(|(key, _)| key.as_str()).collect();
         for requirement in selector.list("matchExpressions") {
             let key = requirement.str("key");
-            if let (Some(index), true) = (matching.iter().rposition(|one| one.as_str() == Some(key)), seen.contains(&key)) {
+            if let (Some(index), true) = (last.get(key).copied(), seen.contains(key)) {
                 errors.push(FieldError::invalid(&path.index(index), key, "exists in both matchLabelKeys and labelSelector"));
             }
-            seen.push(key);
+            seen.insert(key);
         }
     }
-    for (index, key) in matching.iter().enumerate().filter(|(_, key)| mismatching.contains(key)) {
+    let excluded: HashSet<Option<&str>> = mismatching.iter().map(Value::as_str).collect();
+    for (index, key) in matching.iter().enumerate().filter(|(_, key)| excluded.contains(&key.as_str())) {
         let path = path.child("matchLabelKeys").index(index);
         errors.push(FieldError::invalid(&path, key.clone(), "exists in both matchLabelKeys and mismatchLabelKeys"));
     }

@@ -26,6 +26,7 @@ mod warnings;
 mod windows;
 
 use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
 
 pub use affinity::check_node_selector;
 pub use containers::PROTOCOLS;
@@ -215,11 +216,11 @@ fn check_pod(object: &Object, options: &PodOptions) -> ErrorList {
 fn prepare_status(object: &mut Object, old: &Object) {
     let qos = old.str_at("/status/qosClass");
     let observed = old.i64_at("/status/observedGeneration").unwrap_or(0);
-    let mut earlier: Vec<(&str, i64)> = old
-        .array_at("/status/conditions")
-        .iter()
-        .map(|condition| (condition.str("type"), condition.int("observedGeneration").unwrap_or(0)))
-        .collect();
+    // Of conditions of one type, the first stands for the first.
+    let mut earlier: HashMap<&str, VecDeque<i64>> = HashMap::new();
+    for condition in old.array_at("/status/conditions") {
+        earlier.entry(condition.str("type")).or_default().push_back(condition.int("observedGeneration").unwrap_or(0));
+    }
     let status = object.section_mut("status");
     if status.str("qosClass").is_empty() && !qos.is_empty() {
         status.insert("qosClass", qos.into());
@@ -228,8 +229,7 @@ fn prepare_status(object: &mut Object, old: &Object) {
         status.insert("observedGeneration", observed.into());
     }
     for condition in parts(status, "conditions") {
-        let Some(at) = earlier.iter().position(|(kind, _)| *kind == condition.str("type")) else { continue };
-        let (_, generation) = earlier.remove(at);
+        let Some(generation) = earlier.get_mut(condition.str("type")).and_then(VecDeque::pop_front) else { continue };
         if condition.int("observedGeneration").unwrap_or(0) == 0 && generation != 0 {
             condition.insert("observedGeneration", generation.into());
         }

@@ -15,6 +15,7 @@ pub fn check_mounts(errors: &mut ErrorList, path: &Path, container: &Map, pod: &
     let (mounts, devices) = (container.list("volumeMounts"), container.list("volumeDevices"));
     let list = path.child("volumeMounts");
     let mut taken = HashSet::new();
+    let (device_names, device_paths) = (texts(devices, "name"), texts(devices, "devicePath"));
     for (index, mount) in mounts.iter().enumerate() {
         check_mount(errors, &list, index, mount, container, pod);
         let target = mount.str("mountPath");
@@ -22,16 +23,21 @@ pub fn check_mounts(errors: &mut ErrorList, path: &Path, container: &Map, pod: &
         if !taken.insert(target) {
             errors.push(FieldError::invalid(&item().child("mountPath"), target, "must be unique"));
         }
-        if devices.iter().any(|device| device.str("name") == mount.str("name")) {
+        if device_names.contains(mount.str("name")) {
             errors.push(FieldError::invalid(&item().child("name"), mount.str("name"), "must not already exist in volumeDevices"));
         }
-        if devices.iter().any(|device| device.str("devicePath") == target) {
+        if device_paths.contains(target) {
             let detail = "must not already exist as a path in volumeDevices";
             errors.push(FieldError::invalid(&item().child("mountPath"), target, detail));
         }
         check_mount_options(errors, &list, index, mount, container);
     }
     check_devices(errors, &path.child("volumeDevices"), mounts, devices, pod);
+}
+
+/// The texts that items have under a key.
+fn texts<'a>(items: &'a [Value], key: &str) -> HashSet<&'a str> {
+    items.iter().map(|item| item.str(key)).collect()
 }
 
 fn check_mount(errors: &mut ErrorList, list: &Path, index: usize, mount: &Value, _container: &Map, pod: &PodScope) {
@@ -89,6 +95,7 @@ fn check_mount_options(errors: &mut ErrorList, list: &Path, index: usize, mount:
 fn check_devices(errors: &mut ErrorList, list: &Path, mounts: &[Value], devices: &[Value], pod: &PodScope) {
     let mut names = HashSet::new();
     let mut paths = HashSet::new();
+    let (mount_names, mount_paths) = (texts(mounts, "name"), texts(mounts, "mountPath"));
     for (index, device) in devices.iter().enumerate() {
         let (name, target) = (device.str("name"), device.str("devicePath"));
         let (name_path, target_path) = (list.index(index).child("name"), list.index(index).child("devicePath"));
@@ -117,10 +124,10 @@ fn check_devices(errors: &mut ErrorList, list: &Path, mounts: &[Value], devices:
         } else {
             paths.insert(target);
         }
-        if mounts.iter().any(|mount| mount.str("name") == name) {
+        if mount_names.contains(name) {
             errors.push(FieldError::invalid(&name_path, name, "must not already exist in volumeMounts"));
         }
-        if mounts.iter().any(|mount| mount.str("mountPath") == target) {
+        if mount_paths.contains(target) {
             errors.push(FieldError::invalid(&target_path, target, "must not already exist as a path in volumeMounts"));
         }
         if !name.is_empty() {

@@ -1,5 +1,7 @@
 //! The status of a pod, as kubelets report it.
 
+use std::collections::{HashMap, HashSet};
+
 use super::security::check_linux_user;
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each};
@@ -78,6 +80,11 @@ pub fn check_status(errors: &mut ErrorList, object: &Object, old: &Object) {
     }
 }
 
+/// Items by a text in them, of several with the same the first.
+fn first_by<'a>(items: &'a [Value], key: &str) -> HashMap<&'a str, &'a Value> {
+    items.iter().rev().map(|item| (item.str(key), item)).collect()
+}
+
 /// A container that ended does not run again, unless it was to restart.
 fn check_transitions(errors: &mut ErrorList, path: &Path, key: &str, new: &[Value], old: &[Value], spec: &Map) {
     let containers = match key {
@@ -85,13 +92,14 @@ fn check_transitions(errors: &mut ErrorList, path: &Path, key: &str, new: &[Valu
         "initContainerStatuses" => spec.list("initContainers"),
         _ => &[],
     };
+    let (statuses, containers) = (first_by(new, "name"), first_by(containers, "name"));
     for (index, was) in old.iter().enumerate() {
         let Some(ended) = was.pointer("/state/terminated").filter(|state| state.is_object()) else { continue };
-        let Some(now) = new.iter().find(|now| now.str("name") == was.str("name")) else { continue };
+        let Some(now) = statuses.get(was.str("name")) else { continue };
         if now.pointer("/state/terminated").is_some_and(Value::is_object) {
             continue;
         }
-        let container = containers.iter().find(|container| container.str("name") == was.str("name"));
+        let container = containers.get(was.str("name"));
         let code = ended.int("exitCode").unwrap_or(0);
         if !container.is_some_and(|container| may_restart(container, spec, code)) {
             errors.push(FieldError::forbidden(&path.index(index).child("state"), "may not be transitioned to non-terminated state"));
@@ -117,18 +125,17 @@ fn may_restart(container: &Value, spec: &Map, code: i64) -> bool {
 }
 
 fn check_claims(errors: &mut ErrorList, path: &Path, status: &Map, object: &Object) {
-    let mut seen = Vec::new();
+    let known = first_by(object.array_at("/spec/resourceClaims"), "name");
+    let mut seen = HashSet::new();
     for (index, claim) in status.list("resourceClaimStatuses").iter().enumerate() {
         let path = path.index(index);
         let name = claim.str("name");
-        if !object.array_at("/spec/resourceClaims").iter().any(|one| one.str("name") == name) {
+        if !known.contains_key(name) {
             let detail = "must match the name of an entry in `spec.resourceClaims`";
             errors.push(FieldError::invalid(&path.child("name"), name, detail));
         }
-        if seen.contains(&name) {
+        if !seen.insert(name) {
             errors.push(FieldError::duplicate(&path.child("name"), name));
-        } else {
-            seen.push(name);
         }
         if let Some(name) = claim.opt_str("resourceClaimName") {
             invalid_each(errors, &path.child("resourceClaimName"), name, names::dns1123_subdomain(name));
@@ -145,9 +152,10 @@ fn check_addresses(errors: &mut ErrorList, path: &Path, status: &Map, old: &Map)
         {
             errors.push(FieldError::invalid(&path.index(0).child("ip"), first.str("ip"), "must be equal to `hostIP`"));
         }
+        let before = first_by(old.list(key), "ip");
         for (index, address) in addresses.iter().enumerate() {
             let ip = address.str("ip");
-            if !old.list(key).iter().any(|was| was.str("ip") == ip) {
+            if !before.contains_key(ip) {
                 invalid_each(errors, &path.index(index), ip, names::legacy_ip(ip));
             }
         }

@@ -1,5 +1,7 @@
 //! What may change of a pod.
 
+use std::collections::HashSet;
+
 use super::annotations::{MIRROR, check_annotations, check_annotations_kept};
 use super::containers::check_image_spaces;
 use super::level::qos_class;
@@ -47,10 +49,10 @@ pub fn check_update(ctx: &Context, object: &Object, old: &Object) -> ErrorList {
     }
     check_added_tolerations(&mut errors, &path.child("tolerations"), new_spec.list("tolerations"), old_spec.list("tolerations"));
     let gates_path = path.child("schedulingGates");
-    let had = |name: &str| old_spec.list("schedulingGates").iter().any(|gate| gate.str("name") == name);
+    let gates: HashSet<&str> = old_spec.list("schedulingGates").iter().map(|gate| gate.str("name")).collect();
     for (index, gate) in new_spec.list("schedulingGates").iter().enumerate() {
         let name = gate.str("name");
-        if !had(name) {
+        if !gates.contains(name) {
             let detail = format!("only deletion is allowed, but found new scheduling gate '{name}'");
             errors.push(FieldError::forbidden(&gates_path.index(index).child("name"), detail));
         }
@@ -105,9 +107,11 @@ fn check_added_tolerations(errors: &mut ErrorList, path: &Path, new: &[Value], o
     let but_seconds = |toleration: &Value| {
         let mut toleration = toleration.as_object().cloned().unwrap_or_default();
         toleration.shift_remove("tolerationSeconds");
-        toleration
+        toleration.sort_keys();
+        Value::Object(toleration).to_string()
     };
-    let kept = old.iter().all(|old| new.iter().any(|new| new == old || but_seconds(new) == but_seconds(old)));
+    let known: HashSet<String> = new.iter().map(but_seconds).collect();
+    let kept = old.iter().all(|old| known.contains(&but_seconds(old)));
     if kept {
         check_tolerations(errors, path, new);
     } else {
