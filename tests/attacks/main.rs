@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod bodies;
 mod connections;
 mod files;
 mod flags;
