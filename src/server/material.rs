@@ -58,6 +58,17 @@ impl NamedFile {
         }
     }
 
+    /// Whether it can be read but once, as a pipe can: then what was read at the start is all there is.
+    pub fn is_pipe(&self) -> bool {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::FileTypeExt;
+            std::fs::metadata(&self.path).is_ok_and(|found| found.file_type().is_fifo() || found.file_type().is_socket())
+        }
+        #[cfg(not(unix))]
+        false
+    }
+
     /// That something is wrong with its content.
     pub fn error(&self, why: impl ToString) -> CertError {
         CertError::Content { file: self.clone(), why: why.to_string() }

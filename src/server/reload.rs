@@ -57,6 +57,9 @@ impl Source {
 
     /// Applies what the files hold if it is not what they held before.
     fn check(&mut self) {
+        if self.files.iter().any(NamedFile::is_pipe) {
+            return;
+        }
         let materials = match self.files.iter().map(NamedFile::read).collect::<Result<Vec<_>, _>>() {
             Ok(materials) => materials,
             Err(why) => {
@@ -454,6 +457,23 @@ mod tests {
         fs::write(world.path("tokens.csv"), "three\n").expect("written");
         world.reloader.check();
         assert!(world.knows("two").await);
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_pipe_is_read_once() {
+        let mut world = world(|folder| {
+            let (pipe, text) = (folder.join("tokens.pipe"), "one,alice,u1\n");
+            let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+            assert!(made.is_ok_and(|status| status.success()), "mkfifo");
+            let writer = pipe.clone();
+            std::thread::spawn(move || fs::write(writer, text));
+            vec![format!("--token-auth-file={}", pipe.display())]
+        });
+        assert!(world.knows("one").await);
+        // Nobody writes any more: reading would wait for ever.
+        world.reloader.check();
+        assert!(world.knows("one").await);
     }
 
     #[tokio::test]
