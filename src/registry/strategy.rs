@@ -127,6 +127,11 @@ pub trait Strategy: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// What to say in Warning headers of an update of the status.
+    fn status_warnings(&self, _object: &Object) -> Vec<String> {
+        Vec::new()
+    }
+
     /// PUT (and apply) of a name that does not exist creates it.
     fn allow_create_on_update(&self) -> bool {
         false

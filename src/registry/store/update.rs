@@ -261,11 +261,12 @@ impl Store {
             if !errors.is_empty() {
                 return Err(self.invalid(object, errors));
             }
-            if is_main(sub) || sub == Subresource::Other("scale") {
-                for warning in strategy.warnings(object, Some(old)) {
-                    ctx.warnings.add(warning);
-                }
-            }
+            let warnings = match sub {
+                Subresource::Main | Subresource::Other("scale") => strategy.warnings(object, Some(old)),
+                Subresource::Status => strategy.status_warnings(object),
+                Subresource::Other(_) => Vec::new(),
+            };
+            warnings.into_iter().for_each(|warning| ctx.warnings.add(warning));
             self.restore_shape(object);
             Ok(())
         })

@@ -8,6 +8,7 @@ pub mod node_ports;
 pub mod ports;
 pub mod ranges;
 mod validation;
+mod warnings;
 
 use crate::meta::{ErrorList, Map, Object, Value, json};
 use crate::registry::validation::Fields;
@@ -50,7 +51,11 @@ impl Strategy for Service {
     }
 
     fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {
-        warnings(object)
+        warnings::of_service(object)
+    }
+
+    fn status_warnings(&self, object: &Object) -> Vec<String> {
+        warnings::of_status(object)
     }
 }
 
@@ -196,38 +201,4 @@ fn drop_type_dependent_fields(service: &mut Object, old: &Object) {
     if kind(service) != "LoadBalancer" {
         service.section_mut("status").insert("loadBalancer", json!({}));
     }
-}
-
-/// What upstream warns of (`pkg/api/service/warnings.go`).
-fn warnings(service: &Object) -> Vec<String> {
-    let mut out = Vec::new();
-    if service.annotations().is_some_and(|all| all.contains_key("service.kubernetes.io/topology-aware-hints")) {
-        let [old, new] = ["topology-aware-hints", "topology-mode"].map(|name| format!("service.kubernetes.io/{name}"));
-        out.push(format!("annotation {old} is deprecated, please use {new} instead"));
-    }
-    let (spec, external_name) = (spec(service), kind(service) == "ExternalName");
-    let external_ips = !spec.list("externalIPs").is_empty();
-    if kind(service) == "ClusterIP" && spec.str("clusterIP") == "None" {
-        if !spec.str("loadBalancerIP").is_empty() {
-            out.push("spec.loadBalancerIP is ignored for headless services".to_owned());
-        }
-        if external_ips {
-            out.push("spec.externalIPs is ignored for headless services".to_owned());
-        }
-        if spec.str("sessionAffinity") != "None" {
-            out.push("spec.SessionAffinity is ignored for headless services".to_owned());
-        }
-    } else if external_ips && !external_name {
-        out.push("spec.externalIPs is deprecated and may no longer be implemented in some clusters".to_owned());
-    }
-    if external_name && external_ips {
-        out.push(r#"spec.externalIPs is ignored when spec.type is "ExternalName""#.to_owned());
-    }
-    if !external_name && !spec.str("externalName").is_empty() {
-        out.push(r#"spec.externalName is ignored when spec.type is not "ExternalName""#.to_owned());
-    }
-    if spec.opt_str("trafficDistribution") == Some("PreferClose") {
-        out.push(r#"spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone""#.to_owned());
-    }
-    out
 }
