@@ -90,6 +90,13 @@ impl Subject {
         }
     }
 
+    /// What the request is counted as, without what its headers say.
+    fn counted(&self, registry: &Registry) -> Counted {
+        let query = Query::parse(self.uri.query().unwrap_or(""));
+        let info = RequestInfo::new(&self.method, self.uri.path(), &query);
+        Counted::of(&info, &http::HeaderMap::new(), &query, registry)
+    }
+
     fn log(&self, panic: &Panic) {
         let Panic { message, location, backtrace } = panic;
         tracing::error!(
@@ -135,6 +142,7 @@ impl Handler for Chain {
         let served = panics::guard(self.serve(request, info, query, connection, &guard, &subject, received)).await;
         let answer = served.unwrap_or_else(|panic| {
             subject.log(&panic);
+            requests::aborted(&subject.counted(&self.api.registry).labels());
             respond::text(500, "This request caused apiserver to panic. Look in the logs for details.\n").into()
         });
         guard.give_room_back();
@@ -316,9 +324,12 @@ pub struct Counted {
 
 impl Counted {
     fn new(request: &Request, registry: &Registry) -> Self {
-        let info = &request.info;
+        Self::of(&request.info, &request.headers, &request.query, registry)
+    }
+
+    fn of(info: &RequestInfo, headers: &http::HeaderMap, query: &Query, registry: &Registry) -> Self {
         let gvr = Gvr::new(&info.group, &info.version, &info.resource);
-        let verb = counted_verb(info, &request.headers);
+        let verb = counted_verb(info, headers);
         let Some(store) = registry.served(&gvr).filter(|_| info.is_resource) else {
             return Self { verb, gvr: Gvr::default(), subresource: String::new(), scope: "", dry_run: false };
         };
@@ -329,7 +340,7 @@ impl Counted {
             (true, true) => "cluster",
         };
         let subresource = if known { info.subresource.clone() } else { String::new() };
-        Self { verb, gvr, subresource, scope, dry_run: request.query.get("dryRun").is_some() }
+        Self { verb, gvr, subresource, scope, dry_run: query.get("dryRun").is_some() }
     }
 
     pub fn labels(&self) -> requests::Labels<'_> {

@@ -333,10 +333,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
 mod tests {
     use super::*;
     use crate::auth::authn::x509::CaBundle;
+    use crate::auth::authz::{Attributes, Authorizer, Decision};
     use crate::endpoints::body::full;
+    use crate::meta::tree::STACK_BYTES;
     use crate::server::certs::{self, ServingCert};
     use crate::server::config::Config;
     use crate::server::flags::{Command, parse};
+    use crate::server::run::{Prepared, prepare};
     use crate::server::tls;
     use rustls_pki_types::pem::PemObject;
     use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -605,5 +608,44 @@ mod tests {
         assert!(rest(&mut first).await.is_empty());
         let answer = get(others.last_mut().expect("one"), "").await;
         assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    }
+
+    /// An authorizer with a bug.
+    struct Panics;
+
+    #[async_trait]
+    impl Authorizer for Panics {
+        async fn authorize(&self, attributes: &Attributes) -> Decision {
+            panic!("of {}", attributes.verb)
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_panic_is_answered_and_counted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let args = ["--secure-port=0".to_owned(), "--bind-address=127.0.0.1".to_owned(), format!("--data-dir={}", folder.path().display())];
+        let Ok(Command::Run(flags)) = parse(args) else { panic!("flags") };
+        let (config, shutdown) = (Config::from_flags(&flags).expect("a configuration"), Shutdown::new());
+        // Trees are walked on a stack that is larger than this thread's.
+        let prepared = std::thread::Builder::new().stack_size(STACK_BYTES).spawn({
+            let (runtime, shutdown) = (tokio::runtime::Handle::current(), shutdown.clone());
+            move || runtime.block_on(prepare(config, &shutdown))
+        });
+        let prepared = tokio::task::spawn_blocking(|| prepared.expect("a thread").join()).await.expect("a thread").expect("a thread");
+        let Prepared { listener, mut chain, .. } = prepared.expect("a server");
+        chain.authorizer = Arc::new(Panics);
+        let address = listener.address().expect("an address");
+        let serving = tokio::spawn(listener.serve(Arc::new(chain), shutdown.clone(), Duration::from_secs(20)));
+        for _ in 0..2 {
+            let mut stream = connect(address, &rustls::version::TLS13, None).await.expect("a connection");
+            let answer = get(&mut stream, "Audit-ID: panicked\r\n").await.to_lowercase();
+            assert!(answer.starts_with("http/1.1 500 ") && answer.contains("audit-id: panicked"), "{answer}");
+            assert!(answer.ends_with("this request caused apiserver to panic. look in the logs for details.\n"), "{answer}");
+        }
+        let metrics = crate::telemetry::metrics::render();
+        let aborts = r#"apiserver_request_aborts_total{verb="GET",group="",version="",resource="",subresource="",scope=""} 2"#;
+        assert!(metrics.contains(aborts), "{metrics}");
+        shutdown.drain();
+        serving.await.expect("an end");
     }
 }

@@ -173,14 +173,14 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
 }
 
 /// A server that is about to serve.
-struct Prepared {
-    listener: Listener,
-    chain: Chain,
-    keeper: Keeper,
+pub(super) struct Prepared {
+    pub listener: Listener,
+    pub chain: Chain,
+    pub keeper: Keeper,
 }
 
 /// Opens the store, binds the address and puts the handler together.
-async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepared, RunError> {
+pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepared, RunError> {
     let (config, clock, hangup) = (Arc::new(config), Clock::system(), Hangup::listen());
     data_dir::secure(&config.data_dir);
     // The store comes first: it is what a second server on the same directory fails on.
