@@ -22,7 +22,15 @@ fn run(name: &str, target: fn(&[u8])) -> usize {
 
 #[test]
 fn every_target_holds_over_its_seeds() {
-    let all = [("apply", targets::apply as fn(&[u8])), ("fields_v1", targets::fields_v1), ("strategic_patch", targets::strategic_patch)];
+    let all = [
+        ("apply", targets::apply as fn(&[u8])),
+        ("fields_v1", targets::fields_v1),
+        ("strategic_patch", targets::strategic_patch),
+        ("yaml_text", targets::yaml_text),
+        ("json_pod", targets::json_pod),
+        ("protobuf_pod", targets::protobuf_pod),
+        ("selectors", targets::selectors),
+    ];
     for (name, target) in all {
         assert!(run(name, target) > 300, "{name} has too few seeds");
     }

@@ -3,11 +3,13 @@
 
 use jiff::Timestamp;
 use keelson::codec::conform::{Rules, conform};
-use keelson::codec::{json, yaml};
+use keelson::codec::{json, protobuf, yaml};
 use keelson::merge::patch::strategic;
 use keelson::merge::set::Set;
 use keelson::merge::{self, OneVersion, Ty, Writer};
-use keelson::meta::{Gvk, Value};
+use keelson::meta::selector::fields::FieldSelector;
+use keelson::meta::selector::labels::LabelSelector;
+use keelson::meta::{Gvk, Object, Value, json as tree};
 use keelson::schema;
 
 /// Bodies of applies: YAML or JSON. Every one is answered; what is applied by force can be applied again and changes nothing.
@@ -46,4 +48,46 @@ pub fn strategic_patch(bytes: &[u8]) {
     let once = Value::Object(live.clone()).to_string();
     assert!(conform(&mut live, ty, Rules::Json), "what is in form stays so");
     assert_eq!(Value::Object(live).to_string(), once);
+}
+
+/// YAML: whatever reads is written and read back the same.
+pub fn yaml_text(bytes: &[u8]) {
+    let Ok((value, _)) = yaml::to_value(bytes) else { return };
+    let written = yaml::encode(&value);
+    let (again, issues) = yaml::to_value(&written).expect("what was written reads");
+    assert_eq!((again, issues), (value, Vec::new()));
+}
+
+/// Pods in JSON: what decodes is written as protobuf and JSON, and both read back the same.
+pub fn json_pod(bytes: &[u8]) {
+    let ty = schema::builtin().get(&Gvk::new("", "v1", "Pod")).expect("a built-in kind");
+    let Ok(decoded) = json::decode(bytes, ty) else { return };
+    let again = json::decode(&json::encode(&decoded.object), ty).expect("what was written reads");
+    assert_eq!((&again.object, again.issues.len()), (&decoded.object, 0));
+    protobuf_pod(&protobuf::wrap("v1", "Pod", &protobuf::encode(&decoded.object, ty)));
+}
+
+/// Pods in protobuf: what decodes is written, and then comes to the same however often it is read.
+pub fn protobuf_pod(bytes: &[u8]) {
+    let ty = schema::builtin().get(&Gvk::new("", "v1", "Pod")).expect("a built-in kind");
+    let Ok(envelope) = protobuf::unwrap(bytes) else { return };
+    let Ok(object) = protobuf::decode(envelope.raw, ty) else { return };
+    let written = protobuf::encode(&object, ty);
+    let again = protobuf::decode(&written, ty).expect("what was written reads");
+    assert_eq!(protobuf::encode(&again, ty), written);
+}
+
+/// Label and field selectors: every text is answered, and many requirements come to what they come to one by one.
+pub fn selectors(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let _ = FieldSelector::parse(text).map(|selector| selector.matches(|field| field.to_owned().into()));
+    let Ok(selector) = LabelSelector::parse(text) else { return };
+    for labels in [tree!({}), tree!({"a": "1", "b": ""}), tree!({"a": "x", "c": "7"})] {
+        let object = Object::from_value(tree!({"metadata": {}})).map(|mut object| {
+            object.metadata_mut().insert("labels", labels);
+            object
+        });
+        let object = object.expect("an object");
+        assert_eq!(selector.selects(&object), selector.matches(object.labels()), "{text}");
+    }
 }

@@ -1,0 +1,4 @@
+//! YAML.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| keelson_fuzz::yaml_text(bytes));
