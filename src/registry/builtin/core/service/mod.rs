@@ -202,3 +202,6 @@ fn drop_type_dependent_fields(service: &mut Object, old: &Object) {
         service.section_mut("status").insert("loadBalancer", json!({}));
     }
 }
+
+#[cfg(test)]
+mod tests;
