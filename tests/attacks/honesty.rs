@@ -488,3 +488,30 @@ async fn what_cannot_be_served_or_changed_cannot_be_asked_for() {
         assert!(log.contains(said), "{flag}: {log}");
     }
 }
+
+/// Fields whose gates are off are dropped before anybody acts on them, and kept where an older server stored them.
+#[tokio::test]
+async fn fields_of_gates_that_are_off_are_not_stored() {
+    let (_folder, server) = embedded(&[]).await;
+    account(&server).await;
+    let sources = json!([{"serviceAccountToken": {"path": "t"}}, {"podCertificate": {"keyType": "ED25519", "signerName": "a.example/b", "credentialBundlePath": "c"}}]);
+    let container = json!({"name": "c", "image": "i", "lifecycle": {"stopSignal": "SIGUSR1"}});
+    let spec = json!({
+        "os": {"name": "linux"}, "containers": [container], "schedulingGroup": {"podGroupName": "g"},
+        "volumes": [{"name": "v", "projected": {"sources": sources}}],
+    });
+    let selector = json!({"matchLabels": {"a": "b"}});
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"},
+        "spec": {"selector": selector, "template": {"metadata": {"labels": {"a": "b"}}, "spec": spec}}});
+    let made = [
+        (ask("POST", "/apis/apps/v1/namespaces/default/deployments").json(&deployment).answer(&server).await, "/spec/template/spec"),
+        (ask("POST", PODS).json(&pod("x", spec)).answer(&server).await, "/spec"),
+    ];
+    for ((status, object), path) in &made {
+        assert_eq!(*status, 201, "{object}");
+        let spec = object.pointer(path).unwrap();
+        assert_eq!((&spec["containers"][0]["lifecycle"], &spec["schedulingGroup"]), (&Value::Null, &Value::Null));
+        let projected = &spec["volumes"][0]["projected"]["sources"];
+        assert!(projected[0]["serviceAccountToken"].is_object() && projected[1]["podCertificate"].is_null(), "{projected}");
+    }
+}

@@ -174,6 +174,10 @@ impl Strategy for Row {
         self.facts.returns_deleted
     }
 
+    fn pod_spec(&self) -> Option<&'static str> {
+        self.code.pod_spec()
+    }
+
     fn blocks_deletion(&self, object: &Object) -> bool {
         self.code.blocks_deletion(object)
     }

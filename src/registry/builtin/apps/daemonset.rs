@@ -16,6 +16,10 @@ const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 pub struct DaemonSets;
 
 impl Strategy for DaemonSets {
+    fn pod_spec(&self) -> Option<&'static str> {
+        Some("/spec/template/spec")
+    }
+
     fn default(&self, object: &mut Object) {
         let spec = object.section_mut("spec");
         let strategy = part_or_new(spec, "updateStrategy");

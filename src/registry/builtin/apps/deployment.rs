@@ -11,6 +11,10 @@ use crate::registry::{Context, Strategy, Subresource};
 pub struct Deployments;
 
 impl Strategy for Deployments {
+    fn pod_spec(&self) -> Option<&'static str> {
+        Some("/spec/template/spec")
+    }
+
     fn default(&self, object: &mut Object) {
         let spec = object.section_mut("spec");
         if spec.is_shared() {

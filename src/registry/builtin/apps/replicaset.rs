@@ -12,6 +12,10 @@ use crate::registry::{Context, Strategy, Subresource};
 pub struct ReplicaSets;
 
 impl Strategy for ReplicaSets {
+    fn pod_spec(&self) -> Option<&'static str> {
+        Some("/spec/template/spec")
+    }
+
     fn default(&self, object: &mut Object) {
         let spec = object.section_mut("spec");
         if spec.is_shared() {

@@ -26,6 +26,10 @@ const MUTABLE: [&str; 7] = [
 pub struct StatefulSets;
 
 impl Strategy for StatefulSets {
+    fn pod_spec(&self) -> Option<&'static str> {
+        Some("/spec/template/spec")
+    }
+
     fn default(&self, object: &mut Object) {
         let spec = object.section_mut("spec");
         if spec.is_shared() {

@@ -18,6 +18,10 @@ const ZONE_PART_MAX: usize = 14;
 pub struct CronJobs;
 
 impl Strategy for CronJobs {
+    fn pod_spec(&self) -> Option<&'static str> {
+        Some("/spec/jobTemplate/spec/template/spec")
+    }
+
     fn default(&self, object: &mut Object) {
         let spec = object.section_mut("spec");
         fill_text(spec, "concurrencyPolicy", "Allow");

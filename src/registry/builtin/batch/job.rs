@@ -27,6 +27,10 @@ const LEGACY_JOB_NAME: &str = "job-name";
 pub struct Jobs;
 
 impl Strategy for Jobs {
+    fn pod_spec(&self) -> Option<&'static str> {
+        Some("/spec/template/spec")
+    }
+
     fn default(&self, object: &mut Object) {
         let spec = object.section_mut("spec");
         if spec.field("completions").is_none() && spec.field("parallelism").is_none() {

@@ -34,6 +34,7 @@ impl Strategy for Claims {
     fn prepare_for_create(&self, _ctx: &Context, object: &mut Object) {
         object.insert("status", json!({}));
         let spec = object.section_mut("spec");
+        drop_distant_source(spec, None);
         drop_foreign_source(spec, None);
         mirror_sources(spec);
     }
@@ -41,6 +42,7 @@ impl Strategy for Claims {
     fn prepare_for_update(&self, _ctx: &Context, sub: Subresource, object: &mut Object, old: &Object) {
         if sub == Subresource::Main {
             let spec = object.section_mut("spec");
+            drop_distant_source(spec, old.map("spec"));
             drop_foreign_source(spec, old.map("spec"));
             mirror_sources(spec);
         }
@@ -97,6 +99,14 @@ pub fn default_claim(claim: &mut Map) {
 
 fn source_is_known(source: &Map) -> bool {
     matches!((source.str("apiGroup"), source.str("kind")), ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot"))
+}
+
+/// A source in another namespace needs the gate CrossNamespaceVolumeDataSource, which is off: it is dropped, unless there is one already.
+fn drop_distant_source(spec: &mut Map, old: Option<&Map>) {
+    let distant = spec.map("dataSourceRef").is_some_and(|source| !source.str("namespace").is_empty());
+    if distant && old.is_none_or(|old| old.field("dataSourceRef").is_none()) {
+        spec.shift_remove("dataSourceRef");
+    }
 }
 
 /// `dataSource` holds claims and snapshots only; anything else is dropped, unless it is there already.

@@ -11,6 +11,10 @@ use crate::registry::{Context, Strategy, Subresource};
 pub struct PodTemplates;
 
 impl Strategy for PodTemplates {
+    fn pod_spec(&self) -> Option<&'static str> {
+        Some("/template/spec")
+    }
+
     fn default(&self, object: &mut Object) {
         default_template(part_or_new(object, "template"));
     }

@@ -10,6 +10,10 @@ use crate::registry::{Context, Strategy, Subresource};
 pub struct ReplicationControllers;
 
 impl Strategy for ReplicationControllers {
+    fn pod_spec(&self) -> Option<&'static str> {
+        Some("/spec/template/spec")
+    }
+
     fn default(&self, object: &mut Object) {
         let spec = object.section_mut("spec");
         fill(spec, "replicas", 1);

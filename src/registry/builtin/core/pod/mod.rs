@@ -5,6 +5,7 @@ mod annotations;
 mod containers;
 mod defaults;
 mod env;
+mod gated;
 mod image;
 mod level;
 mod mounts;
@@ -31,6 +32,7 @@ use std::collections::{HashMap, VecDeque};
 pub use affinity::check_node_selector;
 pub use containers::PROTOCOLS;
 pub use defaults::{default_pod, default_template};
+pub use gated::drop_gated_fields;
 pub use options::PodOptions;
 pub use projected::check_signer_name;
 pub use scheduling::{EFFECTS, check_tolerations};
@@ -63,6 +65,10 @@ fn sync_ips(object: &mut Object) {
 }
 
 impl Strategy for Pods {
+    fn pod_spec(&self) -> Option<&'static str> {
+        Some("/spec")
+    }
+
     fn default(&self, object: &mut Object) {
         default_pod(object);
         sync_ips(object);
@@ -97,7 +103,10 @@ impl Strategy for Pods {
     fn prepare_for_update(&self, _ctx: &Context, sub: Subresource, object: &mut Object, old: &Object) {
         match sub {
             Subresource::Main => {}
-            Subresource::Status => prepare_status(object, old),
+            Subresource::Status => {
+                prepare_status(object, old);
+                gated::drop_gated_status(object, old);
+            }
             Subresource::Other("ephemeralcontainers") => keep_all_but_ephemeral_containers(object, old),
             Subresource::Other("resize") => keep_all_but_resources(object, old),
             Subresource::Other(_) => {}
