@@ -162,15 +162,7 @@ impl Extensions {
             self.stores.close(&store);
         }
         self.registry.replace_custom(&resources, Vec::new());
-        let mut gone = self.gone.lock();
-        gone.push_back(name.to_owned());
-        if gone.len() > GONE_DEFINITIONS
-            && let Some(oldest) = gone.pop_front()
-            && known.get(&oldest).is_some_and(|one| one.object.is_none())
-        {
-            known.remove(&oldest);
-        }
-        drop(gone);
+        remember_gone(&mut known, &mut self.gone.lock(), name);
         drop(known);
         self.enqueue_group(last.str_at("/spec/group"), name);
     }
@@ -366,6 +358,17 @@ impl Extensions {
     }
 }
 
+/// Remembers that a definition went, and forgets the one that went first where they are too many.
+fn remember_gone(known: &mut HashMap<String, Known>, gone: &mut VecDeque<String>, name: &str) {
+    gone.push_back(name.to_owned());
+    if gone.len() > GONE_DEFINITIONS
+        && let Some(oldest) = gone.pop_front()
+        && known.get(&oldest).is_some_and(|one| one.object.is_none())
+    {
+        known.remove(&oldest);
+    }
+}
+
 /// Whether two states of a definition serve the same.
 fn serves_the_same(a: &Object, b: &Object) -> bool {
     let same = |path: &str| a.at(path) == b.at(path);
@@ -428,5 +431,36 @@ impl<F: Fn(&mut Object, &str) + Send + Sync> Updater for StatusChange<'_, F> {
         (self.change)(&mut object, &self.now);
         self.store.track(live, &mut object, Subresource::Status, MANAGER);
         Ok(object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definitions_that_went_are_forgotten_in_the_end() {
+        let (mut known, mut gone) = (HashMap::new(), VecDeque::new());
+        let there = Known { revision: 1, object: Some(Arc::default()), resources: Vec::new() };
+        known.insert("made-again".to_owned(), there);
+        remember_gone(&mut known, &mut gone, "made-again");
+        for number in 0..3 * GONE_DEFINITIONS {
+            let name = number.to_string();
+            known.insert(name.clone(), Known { revision: 1, object: None, resources: Vec::new() });
+            remember_gone(&mut known, &mut gone, &name);
+        }
+        assert_eq!((known.len(), gone.len()), (GONE_DEFINITIONS + 1, GONE_DEFINITIONS));
+        assert!(known.contains_key("made-again"), "it is there");
+    }
+
+    #[tokio::test]
+    async fn a_name_waits_once_however_often_it_is_named() {
+        let queue = Queue::default();
+        for name in ["a", "b", "a", "a"] {
+            queue.push(name.to_owned());
+        }
+        assert_eq!((queue.pop().await, queue.names.lock().0.len()), ("a".to_owned(), 1));
+        queue.push("a".to_owned());
+        assert_eq!((queue.pop().await, queue.pop().await), ("b".to_owned(), "a".to_owned()));
     }
 }

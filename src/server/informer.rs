@@ -142,3 +142,86 @@ async fn changes(store: &Arc<Store>, follower: &dyn Follower, part: Option<&Proj
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::base::clock::Clock;
+    use crate::registry::store::Trees;
+    use crate::registry::{Resource, builtin};
+    use crate::storage::Storage;
+    use crate::storage::embedded::Embedded;
+
+    /// The names of what there is.
+    #[derive(Default)]
+    struct Names {
+        known: Mutex<BTreeSet<String>>,
+        panicked: Mutex<bool>,
+    }
+
+    impl Follower for Names {
+        fn replace(&self, objects: &[Object]) {
+            *self.known.lock() = objects.iter().map(|object| object.name().to_owned()).collect();
+        }
+
+        fn upsert(&self, object: &Object) {
+            if object.name() == "fatal" {
+                *self.panicked.lock() = true;
+                panic!("an object that nobody expected");
+            }
+            self.known.lock().insert(object.name().to_owned());
+        }
+
+        fn remove(&self, object: &Object) {
+            assert_eq!(object.namespace(), "default");
+            self.known.lock().remove(object.name());
+        }
+    }
+
+    impl Names {
+        async fn become_known(&self, names: &[&str]) {
+            while !self.known.lock().iter().eq(names) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_does_not_exist_and_a_panic_is_not_the_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let storage: Arc<dyn Storage> = Arc::new(Embedded::open(folder.path()).expect("a store"));
+        let decl = crate::schema::builtin().resources.iter().find(|decl| decl.resource == "configmaps").expect("a resource");
+        let resource = Arc::new(Resource::builtin(decl, builtin::strategy("", "configmaps")));
+        let store = Arc::new(Store::new(resource, storage.clone(), Trees::default(), Clock::system(), "/registry"));
+        let put = async |name: &str, readable: bool| {
+            let object = format!(r#"{{"metadata":{{"name":"{name}","namespace":"default"}}}}"#);
+            let (key, value) = (format!("/registry/configmaps/default/{name}"), if readable { object } else { "garbage".to_owned() });
+            let at = storage.get(&key).await.expect("read").map_or(0, |stored| stored.mod_revision);
+            storage.update(&key, value.into(), at, None).await.expect("written");
+        };
+        put("a", true).await;
+        put("b", false).await;
+        let (informers, names) = (Informers::default(), Arc::<Names>::default());
+        informers.follow(store, names.clone()).await.expect("it is listed");
+        names.become_known(&["a"]).await;
+        put("c", false).await;
+        put("d", true).await;
+        names.become_known(&["a", "d"]).await;
+        put("a", false).await;
+        names.become_known(&["d"]).await;
+        put("b", true).await;
+        names.become_known(&["b", "d"]).await;
+        assert_eq!(informers.in_step(), Ok(()));
+        put("fatal", true).await;
+        while !*names.panicked.lock() {
+            tokio::task::yield_now().await;
+        }
+        assert!(informers.in_step().is_err_and(|why| why.contains("an object that nobody expected")));
+        names.become_known(&["b", "d", "fatal"]).await;
+        put("e", true).await;
+        names.become_known(&["b", "d", "e", "fatal"]).await;
+        assert_eq!(informers.in_step(), Ok(()));
+    }
+}

@@ -154,8 +154,10 @@ async fn keys_share_leases() {
 
 #[tokio::test]
 async fn without_etcd_every_call_fails_in_time() {
-    // Bound, then closed: nobody listens there.
-    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    // Bound, so that nobody else takes it, and not listened at.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = socket.local_addr().unwrap().port();
     let endpoints = vec![format!("http://127.0.0.1:{port}")];
     let short = Duration::from_secs(2);
     let config = Config { endpoints, request_timeout: short, health_timeout: short, ..Config::default() };

@@ -359,3 +359,66 @@ fn watch_status(store: &Store, error: StorageError) -> Status {
         other => store.fault(other, "watch"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use futures::future::join_all;
+
+    use super::*;
+    use crate::base::clock::Clock;
+    use crate::cacher::Feed;
+    use crate::meta::selector::fields::FieldSelector;
+    use crate::registry::store::Trees;
+    use crate::registry::{Resource, builtin};
+    use crate::storage::Storage;
+    use crate::storage::embedded::Embedded;
+
+    /// Objects that a selector does not take. Looking at one takes longer than a microsecond.
+    const OTHERS: usize = 20_000;
+
+    /// A list and a watch that look for one object among many let others run meanwhile.
+    #[tokio::test]
+    async fn others_run_while_a_selector_looks_for_what_it_takes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let storage: Arc<dyn Storage> = Arc::new(Embedded::open(folder.path()).expect("a store"));
+        let feed = Feed::start(storage.clone(), "/registry/");
+        let decl = crate::schema::builtin().resources.iter().find(|decl| decl.resource == "configmaps").expect("a resource");
+        let resource = Arc::new(Resource::builtin(decl, builtin::strategy("", "configmaps")));
+        let store = Arc::new(Store::new(resource, storage.clone(), Trees::default(), Clock::system(), "/registry").cached(Some(&feed)));
+        while feed.ready().is_err() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let create = async |name: String| {
+            let object = format!(r#"{{"metadata":{{"name":"{name}","namespace":"default"}}}}"#);
+            storage.create(&format!("/registry/configmaps/default/{name}"), object.into(), None).await.expect("written");
+        };
+        join_all((0..OTHERS).map(|number| create(number.to_string()))).await;
+        create("wanted".to_owned()).await;
+        let selector = FieldSelector::exactly("metadata.name", "wanted");
+        let options = ListOptions { field_selector: selector, resource_version: "1".to_owned(), ..ListOptions::default() };
+        let turns = Arc::new(AtomicUsize::new(0));
+        let counted = turns.clone();
+        let other = tokio::spawn(async move {
+            loop {
+                counted.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        });
+        // Of all namespaces: nothing finds it but looking.
+        let now = ListOptions { resource_version: String::new(), ..options.clone() };
+        store.list("", &now).await.expect("listed");
+        turns.store(0, Ordering::Relaxed);
+        let known = ListOptions { resource_version: "0".to_owned(), ..options.clone() };
+        assert_eq!(store.list("", &known).await.expect("listed").items.count(), 1);
+        assert!(turns.swap(0, Ordering::Relaxed) > 1, "nobody else ran while it was listed");
+        let mut events = store.watch("", &options).await.expect("watched");
+        turns.store(0, Ordering::Relaxed);
+        let event = events.next().await.expect("an event").expect("no error");
+        assert!(event.stored.is_some_and(|stored| stored.key.ends_with("/wanted")));
+        assert!(turns.load(Ordering::Relaxed) > 1, "nobody else ran while it was looked for");
+        other.abort();
+    }
+}
