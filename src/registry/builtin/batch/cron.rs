@@ -153,6 +153,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn time_zones_come_with_the_program() {
+        assert!(jiff::tz::TimeZoneDatabase::bundled().get("Europe/Berlin").is_ok());
+    }
+
+    #[test]
     fn schedules() {
         let cases = [
             ("*/5 * * * *", None),
