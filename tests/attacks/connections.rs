@@ -240,27 +240,17 @@ async fn a_second_signal_ends_the_process_at_once() {
     assert!(!server.process().ends().await, "it did not end in peace");
 }
 
-/// An address that takes connections and never answers.
-fn silent_etcd() -> (std::net::TcpListener, String) {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    (listener, url)
-}
-
 #[tokio::test]
 async fn a_server_that_waits_for_its_store_can_be_ended() {
-    let (folder, (_listener, url)) = (tempfile::tempdir().unwrap(), silent_etcd());
-    let port = free_port();
-    let mut process = TestServer::spawn(folder.path(), Store::Etcd(&url), port);
-    // Anything that it logs, it logs when it has begun to wait.
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    while !process.log().contains("waiting for etcd") {
-        assert!(tokio::time::Instant::now() < deadline, "{}", process.log());
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let folder = tempfile::tempdir().unwrap();
+    // It takes connections, and never answers.
+    let silent = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let mut process = TestServer::spawn(folder.path(), Store::Etcd(&url), free_port());
+    let asked = tokio::time::timeout(PATIENCE, silent.accept()).await;
+    let _connection = asked.unwrap_or_else(|_| panic!("{}", process.log())).unwrap();
     process.terminate();
     assert!(process.ends().await, "{}", process.log());
-    drop(folder);
 }
 
 /// How many reads an etcd has served.
