@@ -147,14 +147,14 @@ fn custom(c: &mut Criterion) {
         "filled": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "string", "default": "y".repeat(10_000)}}}},
         "maps": {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "integer"}}}}},
     }});
-    let version = tree!({"name": "v1", "served": true, "storage": true});
+    let mut version = tree!({"name": "v1", "served": true, "storage": true});
     let mut definition = tree!({"metadata": {"name": "widgets.example.com", "uid": "u"}, "spec": {"group": "example.com", "scope": "Namespaced",
         "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"}, "versions": []},
         "status": {"conditions": [{"type": "Established", "status": "True"}, {"type": "NamesAccepted", "status": "True"}]}});
-    let mut version = version;
     version["schema"] = tree!({"openAPIV3Schema": {"type": "object"}});
     version["schema"]["openAPIV3Schema"]["properties"] = Value::from_iter([("spec", spec)]);
     definition["spec"]["versions"] = Value::Array(vec![version]);
+    definition["status"]["acceptedNames"] = definition["spec"]["names"].clone();
     let resources = resources(&Definition::read(&Object::from_value(definition).expect("an object")));
     let resource = resources.first().expect("a version is served");
     let kind = resource.custom.as_deref().expect("it is custom");
