@@ -10,12 +10,12 @@ use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use futures::StreamExt;
 use futures::future::join_all;
-use keelson::cacher::{Cacher, Cursor, Feed, Interest};
-use keelson::codec::{json, protobuf};
-use keelson::meta::Gvk;
-use keelson::meta::selector::labels::LabelSelector;
-use keelson::schema;
-use keelson::storage::{ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchEvent, WatchStream};
+use keelson::internals::cacher::{Cacher, Cursor, Feed, Interest};
+use keelson::internals::codec::{json, protobuf};
+use keelson::internals::meta::Gvk;
+use keelson::internals::meta::LabelSelector;
+use keelson::internals::schema;
+use keelson::internals::storage::{ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchEvent, WatchStream};
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -139,7 +139,7 @@ fn changes(c: &mut Criterion) {
     let mut one = stage.cacher.follow(now, Interest::Everything).expect("a filled cache");
     c.bench_function("snapshot: 512 changes among 10 000 objects", |b| {
         b.iter(|| {
-            let last = (0..BATCH).map(|_| stage.change()).last().unwrap_or(0);
+            let last = (0..BATCH).fold(0, |_, _| stage.change());
             runtime.block_on(told(&mut one, last));
         });
     });

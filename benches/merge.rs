@@ -2,10 +2,10 @@
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use jiff::Timestamp;
-use keelson::merge::set::Set;
-use keelson::merge::{OneVersion, Ty, Writer, apply, patch, update};
-use keelson::meta::{Gvk, Map, Object, Value, json};
-use keelson::schema;
+use keelson::internals::merge::Set;
+use keelson::internals::merge::{OneVersion, Ty, Writer, apply, patch, update};
+use keelson::internals::meta::{Gvk, Map, Object, Value, json};
+use keelson::internals::schema;
 
 fn writer<'a>(manager: &'a str, api_version: &'a str, subresource: &'a str, gvk: &Gvk) -> Writer<'a> {
     let ty = schema::builtin().get(gvk).expect("a built-in kind");

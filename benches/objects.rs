@@ -3,13 +3,13 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use keelson::codec::{json, protobuf};
-use keelson::merge::patch::strategic;
-use keelson::meta::selector::FieldReader;
-use keelson::meta::{Gvk, Gvr, json};
-use keelson::registry::printers;
-use keelson::registry::table::{Format, IncludeObject, Rows, write_partial_of};
-use keelson::schema::{TypeRef, builtin};
+use keelson::internals::codec::{json, protobuf};
+use keelson::internals::merge::patch::strategic;
+use keelson::internals::meta::FieldReader;
+use keelson::internals::meta::{Gvk, Gvr, json};
+use keelson::internals::registry::for_resource;
+use keelson::internals::registry::{Format, IncludeObject, Rows, write_partial_of};
+use keelson::internals::schema::{TypeRef, builtin};
 
 const POD: &str = include_str!("pod.json");
 
@@ -69,7 +69,7 @@ fn rows(c: &mut Criterion) {
     let object = json::decode(POD.as_bytes(), ty).expect("a pod").object;
     let stored = protobuf::encode(&object, ty);
     let now = jiff::Timestamp::from_second(1_800_000_000).expect("a time");
-    let printer = printers::for_resource("", "pods");
+    let printer = for_resource("", "pods");
     let format = Format { printer, api_version: "meta.k8s.io/v1", include: IncludeObject::Metadata, now };
     let rows = Rows::new(format, &Gvr::new("", "v1", "pods"), ty);
     let mut out = Vec::new();

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use jiff::Timestamp;
-use keelson::auth::User;
-use keelson::auth::authz::rule::{Rule, uncovered};
-use keelson::codec::{json, protobuf, yaml};
-use keelson::extensions::definition::Definition;
-use keelson::extensions::resources;
-use keelson::merge::patch::{json as json_patch, merge, strategic};
-use keelson::meta::selector::fields::FieldSelector;
-use keelson::meta::selector::labels::LabelSelector;
-use keelson::meta::{Gvk, Map, Object, Status, Value, json as tree};
-use keelson::registry::builtin::strategy;
-use keelson::registry::strategy::{Context, Strategy};
-use keelson::schema::{self, TypeRef};
+use keelson::internals::auth::User;
+use keelson::internals::auth::{Rule, uncovered};
+use keelson::internals::codec::{json, protobuf, yaml};
+use keelson::internals::extensions::Definition;
+use keelson::internals::extensions::resources;
+use keelson::internals::merge::patch::{json as json_patch, merge, strategic};
+use keelson::internals::meta::FieldSelector;
+use keelson::internals::meta::LabelSelector;
+use keelson::internals::meta::{Gvk, Map, Object, Status, Value, json as tree};
+use keelson::internals::registry::strategy;
+use keelson::internals::registry::{Context, Strategy};
+use keelson::internals::schema::{self, TypeRef};
 
 /// The largest body that a server takes.
 const BODY_BYTES: usize = 3 * 1024 * 1024;
@@ -85,7 +85,7 @@ fn bodies(c: &mut Criterion) {
 fn patches(c: &mut Criterion) {
     let list = fill(|_| "1".to_owned());
     let mut operations = vec![tree!({"op": "add", "path": "/x", "value": []})];
-    operations[0]["value"] = value(&format!("[{}]", &list[..BODY_BYTES / 2 | 1]));
+    operations[0]["value"] = value(&format!("[{}]", &list[..(BODY_BYTES / 2) | 1]));
     operations.extend((1..json_patch::MAX_OPERATIONS).map(|_| tree!({"op": "add", "path": "/x/0", "value": 1})));
     let operations = Value::Array(operations);
     let apply = |operations: Value| json_patch::apply(&mut tree!({}), json_patch::operations(operations)?);

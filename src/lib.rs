@@ -2,18 +2,81 @@
 //!
 //! A module may use those above it, never those below (`tests/tidy.rs` checks it). ARCHITECTURE.md is the map.
 
-pub mod base;
-pub mod telemetry;
-pub mod meta;
-pub mod schema;
-pub mod codec;
-pub mod merge;
-pub mod storage;
-pub mod cacher;
-pub mod auth;
-pub mod admission;
-pub mod registry;
-pub mod extensions;
-pub mod discovery;
-pub mod endpoints;
-pub mod server;
+mod base;
+mod telemetry;
+mod meta;
+mod schema;
+mod codec;
+mod merge;
+mod storage;
+mod cacher;
+mod auth;
+mod admission;
+mod registry;
+mod extensions;
+mod discovery;
+mod endpoints;
+mod server;
+
+pub use server::main;
+
+/// The items that tests, benchmarks and fuzz targets outside the crate use. They are no interface: any version may change them.
+#[doc(hidden)]
+pub mod internals {
+    pub mod auth {
+        pub use crate::auth::User;
+        pub use crate::auth::authz::rule::{Rule, uncovered};
+    }
+    pub mod base {
+        pub use crate::base::clock::Clock;
+    }
+    pub mod cacher {
+        pub use crate::cacher::{Cacher, Change, Cursor, Ended, Feed, Interest, Limits, Snapshot, Term};
+    }
+    pub mod codec {
+        pub use crate::codec::conform::{Rules, conform};
+        pub mod json {
+            pub use crate::codec::json::{Reader, decode, encode, parse};
+        }
+        pub mod protobuf {
+            pub use crate::codec::protobuf::{Message, Revised, decode, encode, metadata_to_json, to_json, unwrap, wrap};
+        }
+        pub mod yaml {
+            pub use crate::codec::yaml::{encode, to_value};
+        }
+    }
+    pub mod extensions {
+        pub use crate::extensions::definition::Definition;
+        pub use crate::extensions::resources;
+    }
+    pub mod merge {
+        pub use crate::merge::set::Set;
+        pub use crate::merge::{OneVersion, Ty, Writer, apply, patch, update};
+    }
+    pub mod meta {
+        pub use crate::meta::selector::FieldReader;
+        pub use crate::meta::selector::fields::FieldSelector;
+        pub use crate::meta::selector::labels::LabelSelector;
+        pub use crate::meta::{Gvk, Gvr, Map, Object, Status, Value, json};
+    }
+    pub mod registry {
+        pub use crate::registry::builtin::strategy;
+        pub use crate::registry::printers::for_resource;
+        pub use crate::registry::strategy::{Context, Strategy};
+        pub use crate::registry::table::{Format, IncludeObject, Rows, write_partial_of};
+    }
+    pub mod schema {
+        pub use crate::schema::{TypeRef, builtin};
+    }
+    pub mod server {
+        pub use crate::server::{Checked, check};
+    }
+    pub mod storage {
+        pub use crate::storage::compaction::Compactor;
+        pub use crate::storage::embedded::Embedded;
+        pub use crate::storage::etcd3::{Config, Etcd3};
+        pub use crate::storage::{
+            ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchEvent, WatchStream, after,
+        };
+    }
+}

@@ -6,5 +6,5 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    keelson::server::main(std::env::args().skip(1))
+    keelson::main(std::env::args().skip(1))
 }

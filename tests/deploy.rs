@@ -3,8 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use keelson::server::Config;
-use keelson::server::flags::{Command, parse};
+use keelson::internals::server::check;
 
 /// The flags that a manifest passes: list items that begin with two dashes. Template expressions become a value.
 fn flags(path: &str) -> Vec<String> {
@@ -25,8 +24,6 @@ fn manifests_pass_flags_that_are_understood() {
     for (path, least) in [("deploy/kubeadm/kube-apiserver.yaml", 27), ("helm/keelson/templates/statefulset.yaml", 16)] {
         let flags = flags(path);
         assert!(flags.len() >= least, "{path}: {flags:?}");
-        let command = parse(flags).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let Command::Run(flags) = command else { panic!("{path}: {command:?}") };
-        Config::from_flags(&flags).unwrap_or_else(|error| panic!("{path}: {error}"));
+        check(flags).unwrap_or_else(|error| panic!("{path}: {error}"));
     }
 }

@@ -2,15 +2,11 @@
 //! the seeds.
 
 use jiff::Timestamp;
-use keelson::codec::conform::{Rules, conform};
-use keelson::codec::{json, protobuf, yaml};
-use keelson::merge::patch::strategic;
-use keelson::merge::set::Set;
-use keelson::merge::{self, OneVersion, Ty, Writer};
-use keelson::meta::selector::fields::FieldSelector;
-use keelson::meta::selector::labels::LabelSelector;
-use keelson::meta::{Gvk, Object, Value, json as tree};
-use keelson::schema;
+use keelson::internals::codec::{Rules, conform, json, protobuf, yaml};
+use keelson::internals::merge::patch::strategic;
+use keelson::internals::merge::{self, OneVersion, Set, Ty, Writer};
+use keelson::internals::meta::{FieldSelector, Gvk, LabelSelector, Object, Value, json as value};
+use keelson::internals::schema;
 
 /// Bodies of applies: YAML or JSON. Every one is answered; what is applied by force can be applied again and changes nothing.
 pub fn apply(bytes: &[u8]) {
@@ -82,8 +78,8 @@ pub fn selectors(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let _ = FieldSelector::parse(text).map(|selector| selector.matches(|field| field.to_owned().into()));
     let Ok(selector) = LabelSelector::parse(text) else { return };
-    for labels in [tree!({}), tree!({"a": "1", "b": ""}), tree!({"a": "x", "c": "7"})] {
-        let object = Object::from_value(tree!({"metadata": {}})).map(|mut object| {
+    for labels in [value!({}), value!({"a": "1", "b": ""}), value!({"a": "x", "c": "7"})] {
+        let object = Object::from_value(value!({"metadata": {}})).map(|mut object| {
             object.metadata_mut().insert("labels", labels);
             object
         });

@@ -66,8 +66,6 @@ pub struct Attributes<'a> {
     pub old: Option<&'a Object>,
     pub user: &'a User,
     pub dry_run: bool,
-    /// The CreateOptions, UpdateOptions or DeleteOptions.
-    pub options: Option<&'a Object>,
 }
 
 impl Attributes<'_> {

@@ -15,7 +15,7 @@ fn namespaces() -> Gvr {
 
 /// Whether the request is in a namespace, and not about one.
 fn is_namespaced(attributes: &Attributes<'_>) -> bool {
-    !attributes.namespace.is_empty() && !(attributes.gvk.group.is_empty() && attributes.gvk.kind == "Namespace")
+    !attributes.namespace.is_empty() && (!attributes.gvk.group.is_empty() || attributes.gvk.kind != "Namespace")
 }
 
 /// Makes the namespace of a new object where there is none.

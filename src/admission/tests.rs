@@ -92,7 +92,6 @@ impl Request {
             old: self.old.as_ref(),
             user: &self.user,
             dry_run: false,
-            options: None,
         };
         let mut result = chain.admit(&mut attributes).await;
         if result.is_ok() {

@@ -19,7 +19,7 @@ impl Budget {
     /// Counts a step. Whether it is time to let others run; then the next slice begins.
     pub fn is_spent(&mut self) -> bool {
         self.steps += 1;
-        if self.steps % STEPS != 0 {
+        if !self.steps.is_multiple_of(STEPS) {
             return false;
         }
         let now = Instant::now();

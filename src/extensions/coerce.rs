@@ -292,7 +292,7 @@ impl Defaults {
     /// A default, if there is room for it.
     fn take(&mut self, given: &Value) -> Option<Value> {
         let bytes = shown_bytes(given, MAX_DEFAULTED_BYTES);
-        self.left = self.left.checked_sub(bytes).unwrap_or_default();
+        self.left = self.left.saturating_sub(bytes);
         (self.left > 0).then(|| given.clone())
     }
 

@@ -9,7 +9,7 @@ use crate::meta::{ErrorList, FieldError, Map, Path, Value};
 /// Checks every default of a structural schema.
 pub fn validate(path: &Path, schema: &Props, pruned: bool) -> ErrorList {
     let mut errors = ErrorList::new();
-    let root = schema.clone().as_resource();
+    let root = schema.clone().into_resource();
     check(&mut errors, path, &root, &Around { root: &root, steps: Vec::new() }, false, pruned);
     errors
 }

@@ -156,7 +156,7 @@ impl Props {
 
     /// Reads the node again as the root of a resource: embedded, whatever it says.
     #[must_use]
-    pub fn as_resource(mut self) -> Self {
+    pub fn into_resource(mut self) -> Self {
         self.embedded = true;
         self
     }

@@ -13,8 +13,8 @@ pub mod topology;
 pub mod typed;
 pub mod validate;
 
-pub use apply::{ApplyError, apply};
-pub use managers::{OneVersion, Versions, Writer, keep_times, manager_name, update};
+pub use apply::apply;
+pub use managers::{OneVersion, Versions, Writer, update};
 pub use topology::Ty;
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use super::managers::{Managed, OneVersion, Writer};
-use super::{Ty, apply, keep_times, patch, update};
+use super::managers::{Managed, OneVersion, Writer, keep_times};
+use super::{Ty, apply, patch, update};
 use crate::meta::{Gvk, Map, Object, Value, json};
 use crate::schema::{self, Field, Kind, ListType, MapType, Schema, Type, TypeId, TypeRef};
 

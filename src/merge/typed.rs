@@ -123,11 +123,6 @@ pub(super) fn check_scalar(scalar: Scalar, value: Option<&Value>, prefix: &str) 
     }
 }
 
-/// The fields that `value` sets.
-pub fn field_set<'a>(ty: Ty<'a>, value: &'a Value) -> Result<Set<'a>> {
-    fields_of(Some(ty), value).map(|(_, set)| set)
-}
-
 /// The fields that an object sets.
 ///
 /// # Errors
@@ -202,20 +197,11 @@ pub struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    pub fn is_same(&self) -> bool {
-        self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
-    }
-
     /// Puts each of the three sets through `filter`.
     #[must_use]
     pub fn filtered(self, filter: impl Fn(Set<'a>) -> Set<'a>) -> Self {
         Self { added: filter(self.added), modified: filter(self.modified), removed: filter(self.removed) }
     }
-}
-
-/// Compares two values of one type by its topology.
-pub fn compare<'a>(ty: Ty<'a>, old: &'a Value, new: &'a Value) -> Result<Comparison<'a>> {
-    compare_below(Some(ty), Some(old), Some(new)).map(|found| found.below.finish())
 }
 
 /// Compares two maps as values of `ty`, for callers that hold no [`Value`].

@@ -36,15 +36,10 @@ const LABEL_KEY: &str = "must consist of alphanumeric characters, '-', '_' or '.
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and \
      end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is \
      '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-const C_IDENTIFIER: &str = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric \
-     characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')";
 const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for \
      validation is '[0-9]+%')";
 const HEADER_NAME: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for \
      validation is '[-A-Za-z0-9]+')";
-const ENV_NAME: &str = "a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or '.', and must not \
-     start with a digit (e.g. 'my.env-name',  or 'MY_ENV.NAME',  or 'MyEnvName1', regex used for validation is \
-     '[-._a-zA-Z][-._a-zA-Z0-9]*')";
 const RELAXED_ENV_NAME: &str = "a valid environment variable name must consist only of printable ASCII characters other than '='";
 const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  \
      or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
@@ -200,13 +195,6 @@ pub fn path_segment_prefix(value: &str) -> Problems {
     ["/", "%"].iter().filter(|bad| value.contains(**bad)).map(|bad| format!("may not contain '{bad}'")).collect()
 }
 
-/// An identifier of C, of any length.
-pub fn c_identifier(value: &str) -> Problems {
-    let word = |c: u8| c.is_ascii_alphanumeric() || c == b'_';
-    let well_formed = value.bytes().all(word) && value.bytes().next().is_some_and(|c| !c.is_ascii_digit());
-    problems(value, usize::MAX, well_formed, C_IDENTIFIER)
-}
-
 /// A port from 1 to 65535.
 pub fn port_number(port: i64) -> Problems {
     in_range(port, 1, 65535)
@@ -253,15 +241,6 @@ pub fn percent(value: &str) -> Problems {
 pub fn http_header_name(value: &str) -> Problems {
     let well_formed = !value.is_empty() && value.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-');
     problems(value, usize::MAX, well_formed, HEADER_NAME)
-}
-
-/// The name of an environment variable, in the strict form that may come from a source.
-pub fn env_var_name(value: &str) -> Problems {
-    let rest = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_');
-    let well_formed = value.bytes().all(rest) && value.bytes().next().is_some_and(|c| !c.is_ascii_digit());
-    let mut out = problems(value, usize::MAX, well_formed, ENV_NAME);
-    out.extend(parent_directory(value));
-    out
 }
 
 /// The name of an environment variable as containers may have it: printable ASCII without `=`.
@@ -447,10 +426,6 @@ mod tests {
         fine(config_map_key, &[".a", "a.b_c-D"]);
         wrong(config_map_key, &["", ".", "..", "..a", "a/b"]);
         assert_eq!(config_map_key("..").len(), 1);
-        fine(c_identifier, &["a", "_1", "A9_"]);
-        wrong(c_identifier, &["", "1a", "a-b"]);
-        fine(env_var_name, &["a.b-c_D"]);
-        wrong(env_var_name, &["", "1", "a b", ".."]);
         fine(relaxed_env_var_name, &["1 !"]);
         wrong(relaxed_env_var_name, &["", "a=b", "é", "\n"]);
         fine(path_segment_name, &["", "a:b", "..."]);

@@ -21,8 +21,6 @@ pub enum Format {
 pub enum QuantityError {
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
     Format,
-    #[error("unable to parse numeric part of quantity")]
-    Numeric,
     #[error("unable to parse quantity's suffix")]
     Suffix,
 }
@@ -55,11 +53,6 @@ impl Quantity {
         Self { mantissa: value.into(), scale: 0, format }
     }
 
-    /// `value` thousandths.
-    pub fn from_milli(value: i64, format: Format) -> Self {
-        Self { mantissa: value.into(), scale: MILLI, format }
-    }
-
     /// Reads a quantity. White space around it is not accepted here.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         Ok(parse(text)?.0)
@@ -76,10 +69,6 @@ impl Quantity {
             (_, true) => Cow::Borrowed(text),
             (quantity, false) => Cow::Owned(quantity.to_string()),
         })
-    }
-
-    pub fn format(&self) -> Format {
-        self.format
     }
 
     pub fn is_zero(&self) -> bool {

@@ -244,28 +244,6 @@ fn quote(text: &str) -> String {
     out
 }
 
-/// A duration for people, as the AGE column shows it (apimachinery `util/duration` HumanDuration): `5s`, `3m10s`, `2d4h`.
-pub fn human(seconds: i64) -> String {
-    let (minutes, hours) = (seconds / 60, seconds / 3600);
-    let with = |big: i64, unit: char, small: i64, small_unit: char| match small {
-        0 => format!("{big}{unit}"),
-        _ => format!("{big}{unit}{small}{small_unit}"),
-    };
-    match seconds {
-        ..-1 => "<invalid>".to_owned(),
-        -1 => "0s".to_owned(),
-        0..120 => format!("{seconds}s"),
-        _ if minutes < 10 => with(minutes, 'm', seconds % 60, 's'),
-        _ if minutes < 180 => format!("{minutes}m"),
-        _ if hours < 8 => with(hours, 'h', minutes % 60, 'm'),
-        _ if hours < 48 => format!("{hours}h"),
-        _ if hours < 24 * 8 => with(hours / 24, 'd', hours % 24, 'h'),
-        _ if hours < 24 * 365 * 2 => format!("{}d", hours / 24),
-        _ if hours < 24 * 365 * 8 => with(hours / 24 / 365, 'y', hours / 24 % 365, 'd'),
-        _ => format!("{}y", hours / 24 / 365),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -313,29 +291,6 @@ mod tests {
         ];
         for (got, want) in table {
             assert_eq!(got, want);
-        }
-    }
-
-    #[test]
-    fn durations_are_rounded_for_people() {
-        let table = [
-            (-5, "<invalid>"),
-            (-1, "0s"),
-            (0, "0s"),
-            (119, "119s"),
-            (120, "2m"),
-            (190, "3m10s"),
-            (3600, "60m"),
-            (3 * 3600, "3h"),
-            (7 * 3600 + 60, "7h1m"),
-            (30 * 3600, "30h"),
-            (52 * 3600, "2d4h"),
-            (20 * 86_400, "20d"),
-            (800 * 86_400, "2y70d"),
-            (4000 * 86_400, "10y"),
-        ];
-        for (seconds, want) in table {
-            assert_eq!(human(seconds), want);
         }
     }
 }

@@ -112,9 +112,4 @@ impl Registry {
     pub fn decls(&self) -> impl Iterator<Item = &ResourceDecl> {
         self.stores.values().filter(|store| self.is_served(&store.resource.gvr)).map(|store| &store.resource.decl)
     }
-
-    /// Every store of a built-in resource, in no order.
-    pub fn stores(&self) -> impl Iterator<Item = &Arc<Store>> {
-        self.stores.values()
-    }
 }

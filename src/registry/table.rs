@@ -221,6 +221,7 @@ impl<'a> TableWriter<'a> {
 }
 
 /// A Table of a few objects as JSON bytes, in the printer's order.
+#[cfg(test)]
 pub fn table(format: Format, meta: ListMeta, headers: bool, objects: &[&Object]) -> Vec<u8> {
     let mut writer = TableWriter::new(format, meta, headers);
     let mut objects = objects.to_vec();
@@ -315,23 +316,6 @@ fn open_partial(out: &mut Vec<u8>, api_version: &str) {
     out.extend_from_slice(b",\"metadata\":");
 }
 
-/// A list cut down to metadata, as JSON: `PartialObjectMetadataList` of `api_version`. Empty, its items are null.
-pub fn partial_list<'a>(api_version: &str, meta: ListMeta, objects: impl IntoIterator<Item = &'a Object>) -> Vec<u8> {
-    let mut out = b"{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":".to_vec();
-    write_text(&mut out, api_version);
-    out.extend_from_slice(b",\"metadata\":");
-    json::encode_value(&list_meta(meta), &mut out);
-    out.extend_from_slice(b",\"items\":");
-    let mut empty = true;
-    for object in objects {
-        out.push(if empty { b'[' } else { b',' });
-        empty = false;
-        write_partial(&mut out, object, api_version);
-    }
-    out.extend_from_slice(if empty { b"null}" } else { b"]}" });
-    out
-}
-
 fn ends_initial_events(object: &Object) -> bool {
     object.annotations().is_some_and(|annotations| annotations.contains_key(INITIAL_EVENTS_END))
 }
@@ -415,19 +399,6 @@ mod tests {
         };
         let table: Value = serde_json::from_slice(&table(format, ListMeta::default(), true, &[])).expect("JSON");
         assert_eq!(table["rows"], Value::Null);
-    }
-
-    #[test]
-    fn a_list_of_metadata_says_what_each_item_is() {
-        let map = object(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data": {"k": "v"}}));
-        let render = |objects: &[Object]| {
-            let list = partial_list("meta.k8s.io/v1", ListMeta { resource_version: "7", ..ListMeta::default() }, objects);
-            serde_json::from_slice::<Value>(&list).expect("JSON")
-        };
-        let partial = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "a"}});
-        let list = |items: Value| json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": "7"}, "items": items});
-        assert_eq!(render(&[map.clone(), map]), list(json!([partial, partial])));
-        assert_eq!(render(&[]), list(Value::Null));
     }
 
     #[test]

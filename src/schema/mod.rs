@@ -10,4 +10,4 @@ pub use graph::{
     Field, GroupVersionDecl, Kind, ListType, MapType, PatchStrategy, Presence, ResourceDecl, Schema, SchemaAlternative, SubresourceDecl,
     Type, TypeId, TypeRef,
 };
-pub use wire::{Arity, Prepared, Shape, WireField, WireType};
+pub use wire::{Arity, Shape, WireField, WireType};

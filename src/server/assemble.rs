@@ -81,6 +81,9 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper, Authentication), 
     let readable: Arc<dyn Objects> = objects.clone();
     let admission = admission::chain(&readable, &authorizer, &settings, |plugin, by_default| config.admission.runs(plugin, by_default));
     tracing::info!("admission plugins, in this order: {}", admission.names().join(", "));
+    for (plugin, why) in config.admission.inert() {
+        tracing::info!("admission plugin {plugin} has nothing to do here: {why}");
+    }
     for (plugin, what) in config.admission.absent() {
         tracing::warn!("admission plugin {plugin} is on in kube-apiserver and absent here: {what}");
     }

@@ -14,7 +14,7 @@ use rustls_pki_types::pem::PemObject;
 
 use super::config::{CertFiles, Config, RequestHeader};
 use super::data_dir;
-pub use super::material::{CertError, Material, NamedFile, Pair, ServingCert};
+pub use super::material::{CertError, Material, NamedFile, Pair};
 use crate::auth::MASTERS;
 use crate::base::files::write_whole;
 
@@ -49,8 +49,6 @@ pub struct Identity {
     pub signing_key: Option<Material>,
     /// The keys that verify service account tokens, each file possibly with several keys.
     pub public_keys: Vec<Material>,
-    /// The certificate to show to aggregated API servers.
-    pub proxy_client: Option<Pair>,
     /// Present where the server made its own client authority.
     pub admin: Option<Admin>,
 }
@@ -117,11 +115,11 @@ pub fn prepare(config: &Config, advertise: IpAddr, now: Timestamp) -> Result<Ide
         }
     };
     let admin = if own_client_ca { Some(admin(&config.data_dir, &pki, serving_ca, now)?) } else { None };
-    let (request_header, proxy_client) = front_proxy(config, &pki, own_client_ca, now)?;
+    let request_header = front_proxy(config, &pki, own_client_ca, now)?;
     let token_file = config.authentication.token_file.as_deref();
     let token_file = token_file.map(|path| NamedFile::of_flag("token-auth-file", path).read()).transpose()?;
     let (signing_key, public_keys) = service_account_keys(config, &pki)?;
-    Ok(Identity { serving, client_ca, request_header, token_file, signing_key, public_keys, proxy_client, admin })
+    Ok(Identity { serving, client_ca, request_header, token_file, signing_key, public_keys, admin })
 }
 
 /// Makes those of the server's own certificates anew whose end is near, or that are gone; what the flags name is left alone. Returns what
@@ -225,18 +223,18 @@ fn admin(folder: &Path, pki: &Path, serving_ca: String, now: Timestamp) -> Resul
     Ok(Admin { path: folder.join(data_dir::KUBECONFIG), ca: serving_ca, cert, key })
 }
 
-type FrontProxy = (Option<(RequestHeader, Material)>, Option<Pair>);
+type FrontProxy = Option<(RequestHeader, Material)>;
 
 /// The front proxy of the flags; one of its own for a server that makes its own client authority.
 fn front_proxy(config: &Config, pki: &Path, own: bool, now: Timestamp) -> Result<FrontProxy, CertError> {
     let given = &config.authentication.request_header;
     if let Some(path) = &given.client_ca {
-        return Ok((Some((given.clone(), NamedFile::of_flag("requestheader-client-ca-file", path).read()?)), None));
+        return Ok(Some((given.clone(), NamedFile::of_flag("requestheader-client-ca-file", path).read()?)));
     }
     if !own {
-        return Ok((None, None));
+        return Ok(None);
     }
-    let files = client_pair(pki, ["front-proxy-ca", FRONT_PROXY_CA_NAME], "front-proxy-client", FRONT_PROXY_NAME, &[], now)?;
+    client_pair(pki, ["front-proxy-ca", FRONT_PROXY_CA_NAME], "front-proxy-client", FRONT_PROXY_NAME, &[], now)?;
     let ca = pki.join("front-proxy-ca.crt");
     let header = RequestHeader {
         client_ca: Some(ca.clone()),
@@ -246,7 +244,7 @@ fn front_proxy(config: &Config, pki: &Path, own: bool, now: Timestamp) -> Result
         group_headers: vec!["X-Remote-Group".to_owned()],
         extra_prefixes: vec!["X-Remote-Extra-".to_owned()],
     };
-    Ok((Some((header, NamedFile::own(ca).read()?)), Some(Pair::read(&files, None)?)))
+    Ok(Some((header, NamedFile::own(ca).read()?)))
 }
 
 /// The key that signs, if there is one, and those that verify.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::api_enablement::ApiEnablement;
-use super::flags::{FeatureGates, FlagError, Flags, split_list};
+use super::flags::{Command, FeatureGates, FlagError, Flags, parse, split_list};
 use crate::admission::plugins::{self, Support};
 
 /// The issuer of service account tokens where none is given.
@@ -188,6 +188,14 @@ impl Admission {
             _ => None,
         })
     }
+
+    /// The plugins that are named and have nothing to do here, each with the reason.
+    pub fn inert(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        plugins::PLUGINS.iter().filter_map(|plugin| match plugin.support {
+            Support::Inert(why) if self.runs(plugin.name, false) => Some((plugin.name, why)),
+            _ => None,
+        })
+    }
 }
 
 /// The addresses and ports of services.
@@ -238,6 +246,25 @@ pub struct Log {
     /// klog's levels: 0 to 10.
     pub(crate) verbosity: i64,
     pub(crate) json: bool,
+}
+
+/// What a command line asks of a server.
+#[derive(Debug)]
+pub struct Checked {
+    /// The configuration in Rust's debugging syntax: equal texts are equal configurations.
+    pub configuration: String,
+    /// The flags that are given and have no effect.
+    pub without_effect: Vec<String>,
+}
+
+/// Checks a command line (without the program's name) as a start does, before any file is read.
+///
+/// # Errors
+/// A flag is unknown or refused, values are wrong or contradict each other, or the command line asks for help or the version.
+pub fn check(args: impl IntoIterator<Item = String>) -> Result<Checked, FlagError> {
+    let Command::Run(flags) = parse(args)? else { return Err(FlagError::new("no server is to be started")) };
+    let configuration = format!("{:?}", Config::from_flags(&flags)?);
+    Ok(Checked { configuration, without_effect: flags.without_effect().map(|(name, _)| name.to_owned()).collect() })
 }
 
 impl Config {

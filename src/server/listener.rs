@@ -93,6 +93,7 @@ impl Listener {
     }
 
     /// With other limits than those that the process has.
+    #[cfg(test)]
     pub fn within(self, limits: Limits) -> Self {
         Self { limits, ..self }
     }
@@ -336,9 +337,10 @@ mod tests {
     use crate::auth::authz::{Attributes, Authorizer, Decision};
     use crate::endpoints::body::full;
     use crate::meta::tree::STACK_BYTES;
-    use crate::server::certs::{self, ServingCert};
+    use crate::server::certs;
     use crate::server::config::Config;
     use crate::server::flags::{Command, parse};
+    use crate::server::material::ServingCert;
     use crate::server::run::{Prepared, prepare};
     use crate::server::tls;
     use rustls_pki_types::pem::PemObject;

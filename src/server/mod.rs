@@ -35,5 +35,5 @@ pub mod shutdown;
 pub mod tls;
 mod tokens;
 
-pub use config::Config;
-pub use run::{main, run};
+pub use config::{Checked, check};
+pub use run::main;

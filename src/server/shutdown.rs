@@ -29,6 +29,7 @@ impl Shutdown {
     }
 
     /// Step two: no more connections; watches should end. Implies step one.
+    #[cfg(test)]
     pub fn drain(&self) {
         self.drain_within(Duration::ZERO, 0);
     }

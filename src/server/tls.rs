@@ -44,6 +44,7 @@ pub enum TlsError {
 ///
 /// # Errors
 /// Certificates that cannot be read or do not match their keys; unknown cipher suites or curves.
+#[cfg(test)]
 pub fn server_config(serving: &Serving, default: &Pair) -> Result<ServerConfig, TlsError> {
     Ok(set_up(serving, default)?.0)
 }

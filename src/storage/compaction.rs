@@ -3,18 +3,14 @@
 //! The protocol is kube-apiserver's (`apiserver/pkg/storage/etcd3/compact.go`), so that both can run on one etcd: who manages to
 //! write the common key, which nobody wrote since its last turn, compacts to where the store stood then.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 
 use super::{Result, Revision, Storage, StorageError, Txn};
 
-/// The time between turns (`--etcd-compaction-interval`'s default). At least so much history is kept.
-pub const INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// The key that the servers share. It is not under any prefix of the API.
 const KEY: &str = "compact_rev_key";
 
-/// One server's part in it. It has no timer: the server calls [`Compactor::turn`] each [`INTERVAL`].
+/// One server's part in it. It has no timer: the server calls [`Compactor::turn`] each `--etcd-compaction-interval`.
 #[derive(Debug, Default)]
 pub struct Compactor {
     /// The mod revision of the key at the last turn; 0 if there was none.

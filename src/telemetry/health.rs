@@ -131,6 +131,7 @@ impl Health {
     }
 
     /// Whether all checks of an endpoint (`livez`, `readyz`, `healthz`) pass.
+    #[cfg(test)]
     pub async fn passes(&self, endpoint: &str) -> bool {
         self.answer(endpoint, "").await.is_some_and(|answer| answer.status == 200)
     }

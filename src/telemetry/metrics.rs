@@ -161,6 +161,7 @@ impl Gauge {
     }
 
     /// Adds `by`, which may be negative.
+    #[cfg(test)]
     pub fn add(&'static self, values: &[&str], by: i64) {
         self.0.register(self);
         self.0.with(values, AtomicU64::default, |cell| {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use keelson::storage::Storage;
-use keelson::storage::embedded::Embedded;
+use keelson::internals::storage::Embedded;
+use keelson::internals::storage::Storage;
 use serde_json::{Value, json};
 
 use super::support::etcd::Etcd;

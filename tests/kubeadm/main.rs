@@ -13,10 +13,9 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
 use k8s_openapi::api::core::v1::{Endpoints, Service};
-use keelson::codec::yaml;
-use keelson::meta::Value;
-use keelson::server::Config;
-use keelson::server::flags::{self, Command};
+use keelson::internals::codec::yaml;
+use keelson::internals::meta::Value;
+use keelson::internals::server::check;
 use kube::Api;
 use support::etcd::Etcd;
 use support::{TestServer, free_port, http as client};
@@ -98,24 +97,20 @@ async fn the_manifest_starts_a_server_that_its_probes_find_well() {
 #[test]
 fn what_people_add_is_obeyed_or_told() {
     let root = Path::new("/etc/kubernetes");
-    let parse = |extra: &[&str]| {
+    let checked = |extra: &[&str]| {
         let mut args = command(&manifest(root, 6443, "https://127.0.0.1:2379"));
         args.extend(extra.iter().map(ToString::to_string));
-        flags::parse(args.into_iter().skip(1))
+        check(args.into_iter().skip(1))
     };
-    let told = |extra: &[&str]| match parse(extra) {
-        Ok(Command::Run(flags)) => {
+    let told = |extra: &[&str]| match checked(extra) {
+        Ok(checked) => {
             let names: Vec<String> = extra.iter().map(|arg| arg[2..].split('=').next().expect("a name").to_owned()).collect();
-            flags.without_effect().map(|(name, _)| name.to_owned()).filter(|name| names.contains(name)).collect()
+            checked.without_effect.into_iter().filter(|name| names.contains(name)).collect()
         }
-        Ok(other) => panic!("{other:?}"),
         Err(why) => vec![why.to_string()],
     };
     // Each makes another configuration than the manifest alone; `tests/attacks/flags.rs` looks at what servers do with it.
-    let config = |extra: &[&str]| match parse(extra) {
-        Ok(Command::Run(flags)) => Config::from_flags(&flags).map(|config| format!("{config:?}")),
-        other => panic!("{extra:?}: {other:?}"),
-    };
+    let config = |extra: &[&str]| checked(extra).map(|checked| checked.configuration);
     let plain = config(&[]).expect("the manifest alone");
     for obeyed in [
         "--feature-gates=APIResponseCompression=false",

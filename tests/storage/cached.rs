@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
-use keelson::cacher::{Cacher, Change, Cursor, Ended, Feed, Interest, Snapshot};
-use keelson::storage::{ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchEvent, WatchStream};
+use keelson::internals::cacher::{Cacher, Change, Cursor, Ended, Feed, Interest, Snapshot};
+use keelson::internals::storage::{ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchEvent, WatchStream};
 use tokio::sync::watch;
 
 pub struct Cached {

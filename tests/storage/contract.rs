@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::join_all;
-use keelson::storage::compaction::Compactor;
-use keelson::storage::{ListRequest, StorageError, Stored, Txn, WatchEvent, after};
+use keelson::internals::storage::Compactor;
+use keelson::internals::storage::{ListRequest, StorageError, Stored, Txn, WatchEvent, after};
 
 use super::{Backend, bytes, compacted, done, events, next, revision};
 

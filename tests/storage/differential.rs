@@ -3,7 +3,7 @@
 
 use futures::StreamExt;
 use futures::future::join_all;
-use keelson::storage::{ListRequest, Result, Revision, Storage, StorageError, WatchEvent};
+use keelson::internals::storage::{ListRequest, Result, Revision, Storage, StorageError, WatchEvent};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 

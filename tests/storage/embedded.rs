@@ -9,9 +9,9 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::join_all;
 use jiff::Timestamp;
-use keelson::base::clock::Clock;
-use keelson::storage::embedded::Embedded;
-use keelson::storage::{ListRequest, Storage, StorageError, WatchEvent};
+use keelson::internals::base::Clock;
+use keelson::internals::storage::Embedded;
+use keelson::internals::storage::{ListRequest, Storage, StorageError, WatchEvent};
 
 use super::{bytes, compacted, done, events, next, revision};
 

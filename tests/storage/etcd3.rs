@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Client, PutOptions, Txn as Transaction, TxnOp};
-use keelson::storage::etcd3::{Config, Etcd3};
-use keelson::storage::{Storage, StorageError, WatchEvent};
+use keelson::internals::storage::{Config, Etcd3};
+use keelson::internals::storage::{Storage, StorageError, WatchEvent};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 

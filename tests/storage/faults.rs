@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use etcd_client::Client;
 use futures::StreamExt;
-use keelson::storage::etcd3::{Config, Etcd3};
-use keelson::storage::{ListRequest, Revision, Storage, StorageError, Txn, WatchEvent, WatchStream};
+use keelson::internals::storage::{Config, Etcd3};
+use keelson::internals::storage::{ListRequest, Revision, Storage, StorageError, Txn, WatchEvent, WatchStream};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 

@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
 use futures::StreamExt;
-use keelson::storage::embedded::Embedded;
-use keelson::storage::etcd3::{Config, Etcd3};
-use keelson::storage::{ListRequest, Result, Revision, Storage, StorageError, Txn, WatchEvent, WatchStream};
+use keelson::internals::storage::Embedded;
+use keelson::internals::storage::{Config, Etcd3};
+use keelson::internals::storage::{ListRequest, Result, Revision, Storage, StorageError, Txn, WatchEvent, WatchStream};
 
 use crate::etcd::Etcd;
 
@@ -101,8 +101,9 @@ impl Backend {
     pub fn tell(&self, event: &WatchEvent) -> String {
         let text = |value: &Bytes| String::from_utf8_lossy(value).into_owned();
         let name = |key: &str| key.strip_prefix(&self.prefix).expect("a key of this test").to_owned();
-        let was =
-            |previous: &Option<keelson::storage::Stored>| previous.as_ref().map_or(String::new(), |p| format!(" (was {})", text(&p.value)));
+        let was = |previous: &Option<keelson::internals::storage::Stored>| {
+            previous.as_ref().map_or(String::new(), |p| format!(" (was {})", text(&p.value)))
+        };
         match event {
             WatchEvent::Put { current, previous } => format!("put {}={}{}", name(&current.key), text(&current.value), was(previous)),
             WatchEvent::Delete { key, previous, .. } => format!("delete {}{}", name(key), was(previous)),

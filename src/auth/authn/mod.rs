@@ -65,6 +65,7 @@ impl Peer {
     }
 
     /// The certificates shown, the peer's own first.
+    #[cfg(test)]
     pub fn certificates(&self) -> &[CertificateDer<'static>] {
         &self.certificates
     }

@@ -16,10 +16,6 @@ use crate::meta::{Gvr, Map, Object, Value, json};
 
 /// The issuer of the tokens that are kept in secrets.
 pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
-/// A pod's token that is asked for this long is in fact made for a year, and warned of instead of refused meanwhile.
-pub const WARN_ONLY_SECONDS: i64 = 60 * 60 + 7;
-/// How long such a token really lasts.
-pub const EXTENDED_SECONDS: i64 = 24 * 365 * 60 * 60;
 
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";

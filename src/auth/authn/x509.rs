@@ -349,7 +349,7 @@ fn is_printable(byte: u8) -> bool {
 /// UCS-2, less a terminator.
 fn bmp_text(bytes: &[u8]) -> Option<String> {
     let bytes = bytes.strip_suffix(&[0, 0]).unwrap_or(bytes);
-    if bytes.len() % 2 != 0 {
+    if !bytes.len().is_multiple_of(2) {
         return None;
     }
     let units = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));

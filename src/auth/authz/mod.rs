@@ -15,7 +15,6 @@ use crate::meta::field::go_quote;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Status};
 
-pub use node::{NodeAuthorizer, NodeGraph};
 pub use rbac::RbacStore;
 pub use rule::Rule;
 
@@ -42,8 +41,6 @@ pub struct Attributes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     Allow(String),
-    /// Final: no later authorizer is asked.
-    Deny(String),
     NoOpinion(String),
 }
 
@@ -178,7 +175,7 @@ pub fn forbidden(attributes: &Attributes, reason: &str) -> Status {
 pub async fn demand(authorizer: &dyn Authorizer, attributes: &Attributes) -> Result<()> {
     match authorizer.authorize(attributes).await {
         Decision::Allow(_) => Ok(()),
-        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(forbidden(attributes, &reason)),
+        Decision::NoOpinion(reason) => Err(forbidden(attributes, &reason)),
     }
 }
 

@@ -12,8 +12,8 @@ mod wire;
 pub use decode::{decode, decode_part};
 pub use encode::encode;
 pub use projection::Projection;
-pub use reader::{Message, text_at};
-pub use splice::{ListMeta, Revised, item_len, list_head, list_tail, write_item};
+pub use reader::Message;
+pub use splice::{ListMeta, Revised, list_head, list_tail};
 pub use transcode::{metadata_to_json, to_json};
 
 use super::DecodeError;

@@ -133,16 +133,6 @@ pub fn list_tail(out: &mut Vec<u8>) {
     close_envelope(out);
 }
 
-/// The length of a message of `length` bytes as an item of a list.
-pub fn item_len(length: usize) -> usize {
-    field_len(length)
-}
-
-/// Appends a message as an item of a list.
-pub fn write_item(message: &[u8], out: &mut Vec<u8>) {
-    put_bytes(ITEMS, message, out);
-}
-
 pub(super) fn open_envelope(api_version: &str, kind: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(MAGIC);
     put_message(1, out, |out| {

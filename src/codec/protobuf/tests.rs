@@ -215,9 +215,6 @@ fn lists_are_written_item_by_item() {
             assert!(got == want, "{count} items");
         }
     }
-    let mut item = Vec::new();
-    write_item(&[1; 300], &mut item);
-    assert_eq!(item.len(), item_len(300));
 }
 
 #[test]
@@ -488,7 +485,7 @@ proptest! {
         let mut paths = Vec::new();
         scalar_paths(&tree.clone().into(), "", &mut paths);
         // Raw JSON has no type: its scalars are out of reach.
-        for path in paths.iter().filter(|path| tree.text_at(path).is_empty() || text_at(&bytes, ty, path).is_some()) {
+        for path in paths.iter().filter(|path| tree.text_at(path).is_empty() || super::reader::text_at(&bytes, ty, path).is_some()) {
             prop_assert_eq!(message.text_at(path), tree.text_at(path), "{}", path);
         }
     }

@@ -69,7 +69,7 @@ async fn ensure_may_create(x: &Exchange<'_>) -> Result<()> {
     let asked = Attributes { verb: "create".to_owned(), ..x.request.attributes() };
     match x.api.authorizer.authorize(&asked).await {
         Decision::Allow(_) => Ok(()),
-        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(Status::forbidden(&x.store.resource.gvr, &info.name, &reason)),
+        Decision::NoOpinion(reason) => Err(Status::forbidden(&x.store.resource.gvr, &info.name, &reason)),
     }
 }
 

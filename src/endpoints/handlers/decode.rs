@@ -23,8 +23,6 @@ const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
 #[derive(Debug)]
 pub struct Body {
     pub object: Object,
-    /// The apiVersion and kind that the body names, completed from the URL.
-    pub gvk: Gvk,
 }
 
 impl Exchange<'_> {
@@ -54,7 +52,7 @@ impl Exchange<'_> {
         let mut object = decoded.object;
         object.insert("kind", gvk.kind.clone().into());
         object.insert("apiVersion", gvk.api_version().into());
-        Ok(Body { object, gvk })
+        Ok(Body { object })
     }
 
     /// Unknown and duplicate fields: an error, warnings, or nothing.

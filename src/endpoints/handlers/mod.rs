@@ -339,7 +339,6 @@ impl<'a> Exchange<'a> {
             old: None,
             user: &self.request.user,
             dry_run,
-            options: None,
         }
     }
 

@@ -8,10 +8,9 @@ mod map;
 mod serde;
 mod value;
 
-pub use entry::Entry;
 pub use key::Key;
 pub use map::Map;
-pub use value::{Index, Value};
+pub use value::Value;
 
 /// The stack that a thread needs to walk trees that are as deep as JSON may be (`codec::MAX_TREE_DEPTH`): walks are recursive.
 /// The deepest take 1 KiB a level, and 5 KiB in builds without optimisation. What no walk has touched takes no memory.
@@ -20,7 +19,7 @@ pub const STACK_BYTES: usize = 128 << 20;
 /// A [`Value`](crate::meta::Value) written as JSON, with expressions in the places of values.
 #[macro_export]
 macro_rules! json {
-    ($($json:tt)+) => { $crate::meta::Value::from(::serde_json::json!($($json)+)) };
+    ($($json:tt)+) => { $crate::internals::meta::Value::from(::serde_json::json!($($json)+)) };
 }
 
 pub use crate::json;

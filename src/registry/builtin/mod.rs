@@ -29,7 +29,7 @@ use crate::registry::Strategy;
 
 pub use admissionregistration::{check_service as check_webhook_service, check_url as check_webhook_url};
 
-pub use facts::{Facts, META_OF_STATUS, NoCode, PLAIN, Row, WITH_STATUS, WORKLOAD, keep_meta};
+pub use facts::{META_OF_STATUS, NoCode, PLAIN, Row, keep_meta};
 
 /// The strategy of a built-in resource, whatever its version; the plain one for a resource without a row of its own.
 pub fn strategy(group: &str, resource: &str) -> &'static dyn Strategy {

@@ -39,12 +39,10 @@ use reservation::Failure;
 use unreadable::Logged;
 
 pub use complete::{Completing, Incomplete};
-pub use delete::Deleted;
-pub use items::Items;
 pub use read::{Page, Selection};
 pub use trees::{KnownKeys, Trees};
 pub use unreadable::unreadable;
-pub use update::{Target, Updated};
+pub use update::Target;
 pub use watch::{Event, EventKind, Events};
 
 /// Seconds after which a client should try again when storage could not be reached.

@@ -14,8 +14,8 @@ use futures::future::try_join_all;
 use ipnet::IpNet;
 use jiff::Timestamp;
 
-pub use api_services::{api_service, priority, remove_unserved};
-pub use cluster::{IDENTITY_LEASE_SECONDS, NAMESPACES, endpoints, identity, identity_lease, service_address};
+pub use api_services::{api_service, remove_unserved};
+pub use cluster::{endpoints, identity_lease, service_address};
 pub use rbac::node_rules;
 
 use crate::meta::status::Result;

@@ -96,7 +96,7 @@ fn a_fresh_server_makes_what_kube_apiserver_makes() {
                 leases 1, namespaces 4, priorityclasses 2, prioritylevelconfigurations 8, rolebindings 7, roles 7, \
                 services 1";
     assert_eq!(counts.join(", "), want);
-    assert_eq!(identity("vm"), "apiserver-wlv32tlttr4jl3gtroqexyxapa");
+    assert_eq!(cluster::identity("vm"), "apiserver-wlv32tlttr4jl3gtroqexyxapa");
     let (_, lease) = identity_lease(&params());
     assert_eq!(lease.str_at("/spec/renewTime"), "2026-01-02T03:04:05.678901Z");
 }

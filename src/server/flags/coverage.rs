@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::{Command, Effect, FlagError, all, parse};
-use crate::server::Config;
+use crate::server::config::Config;
 
 /// Servers are started with the flag.
 const WIRE: &str = "tests/attacks/flags.rs";

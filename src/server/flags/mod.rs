@@ -43,7 +43,7 @@ impl Kind {
 pub enum Effect {
     Used,
     /// Accepted; changes nothing that a client could see.
-    NoEffect,
+    Ignored,
     /// An error with anything but its default.
     Refused,
 }
@@ -219,12 +219,7 @@ impl Flags {
 
     /// The flags that were given without an effect, each with the reason, to be logged.
     pub fn without_effect(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        self.given().filter(|(flag, _)| flag.effect == Effect::NoEffect).map(|(flag, _)| (flag.name, flag.text))
-    }
-
-    /// Whether the flag was given at all.
-    pub fn has(&self, name: &str) -> bool {
-        self.0.contains_key(name)
+        self.given().filter(|(flag, _)| flag.effect == Effect::Ignored).map(|(flag, _)| (flag.name, flag.text))
     }
 
     fn raw(&self, name: &str) -> &[String] {
@@ -262,12 +257,6 @@ impl Flags {
             values => values.iter().flat_map(|value| split_list(value)).collect(),
         }
     }
-
-    /// The pairs of a map flag; a later one wins.
-    pub fn map(&self, name: &str) -> BTreeMap<String, String> {
-        let pairs = self.list(name);
-        pairs.iter().filter_map(|pair| pair.split_once('=')).map(|(key, value)| (key.trim().into(), value.trim().into())).collect()
-    }
 }
 
 /// The text of `--help`.
@@ -286,7 +275,7 @@ impl fmt::Display for Help {
                 };
                 let text = match flag.effect {
                     Effect::Used => flag.text.to_owned(),
-                    Effect::NoEffect => format!("[no effect] {}", flag.text),
+                    Effect::Ignored => format!("[no effect] {}", flag.text),
                     Effect::Refused => format!("[refused] {}", flag.text),
                 };
                 let default = match flag.default {

@@ -9,7 +9,7 @@ const fn used(kind: Kind, name: &'static str, default: &'static str, help: &'sta
 
 /// A flag that is accepted and changes nothing that a client could see; `why` says why.
 const fn idle(kind: Kind, name: &'static str, default: &'static str, why: &'static str) -> Flag {
-    Flag { name, kind, default, effect: Effect::NoEffect, text: why }
+    Flag { name, kind, default, effect: Effect::Ignored, text: why }
 }
 
 /// A flag that is refused with anything but its default, since the server would otherwise not do what it was told to.

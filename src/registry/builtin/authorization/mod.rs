@@ -91,10 +91,7 @@ async fn answer(mut object: Object, review: Review, user: User, authorizer: &dyn
     let decision = authorizer.authorize(&asked(&object, user)).await;
     let mut status = Map::new();
     status.insert("allowed", matches!(decision, Decision::Allow(_)).into());
-    if matches!(decision, Decision::Deny(_)) {
-        status.insert("denied", true.into());
-    }
-    let (Decision::Allow(reason) | Decision::Deny(reason) | Decision::NoOpinion(reason)) = decision;
+    let (Decision::Allow(reason) | Decision::NoOpinion(reason)) = decision;
     if !reason.is_empty() {
         status.insert("reason", reason.into());
     }

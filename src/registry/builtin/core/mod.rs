@@ -22,7 +22,7 @@ mod volume;
 
 pub use claim::{Claims, claim_warnings, default_claim, validate_claim_spec};
 pub use configmap::ConfigMaps;
-pub use endpoints::{Endpoints, endpoint_problems};
+pub use endpoints::Endpoints;
 pub use event::Events;
 pub use limitrange::LimitRanges;
 pub use namespace::Namespaces;

@@ -34,7 +34,7 @@ pub fn drop_gated_fields(object: &mut Object, old: Option<&Object>, path: &str) 
         let Some(projected) = part(volume, "projected") else { continue };
         for source in parts(projected, "sources") {
             for key in &dropped {
-                source.shift_remove(*key);
+                source.shift_remove(key);
             }
         }
     }
