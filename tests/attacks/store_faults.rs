@@ -229,7 +229,13 @@ async fn an_etcd_that_was_restored_is_noticed() {
     .expect("the watch ends");
     let last: Value = serde_json::from_slice(told.split(|byte| *byte == b'\n').rfind(|line| !line.is_empty()).unwrap()).unwrap();
     assert_eq!((&last["type"], &last["object"]["code"]), (&json!("ERROR"), &json!(410)), "{last}");
-    eventually("it is ready", async || get(&server, "/readyz").await == 200).await;
+    let mut verbose = ask("GET", "/readyz?verbose").send(&server).await;
+    let end = Instant::now() + NOTICED;
+    while verbose.status != 200 {
+        assert!(Instant::now() < end, "it is not ready: {}", String::from_utf8_lossy(&verbose.body));
+        tokio::time::sleep(LOOK).await;
+        verbose = ask("GET", "/readyz?verbose").send(&server).await;
+    }
     for path in ["/api/v1/namespaces/team", "/api/v1/namespaces/team?resourceVersion=0"] {
         assert_eq!(ask("GET", path).status(&server).await, 404, "{path}");
     }
