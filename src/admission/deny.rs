@@ -2,8 +2,10 @@
 //! (`plugin/pkg/admission/{deny,network/denyserviceexternalips}`).
 
 use async_trait::async_trait;
+use std::collections::HashSet;
 
 use super::{Attributes, Operation, Plugin};
+use crate::meta::Value;
 use crate::meta::status::Result;
 
 /// Refuses every write.
@@ -48,7 +50,8 @@ impl Plugin for DenyServiceExternalIPs {
     async fn validate(&self, attributes: &Attributes<'_>) -> Result<()> {
         let Some(service) = attributes.object() else { return Ok(()) };
         let had = attributes.old.map_or(&[][..], |old| old.array_at("/spec/externalIPs"));
-        match service.array_at("/spec/externalIPs").iter().all(|address| had.contains(address)) {
+        let had: HashSet<&str> = had.iter().filter_map(Value::as_str).collect();
+        match service.array_at("/spec/externalIPs").iter().all(|address| address.as_str().is_some_and(|address| had.contains(address))) {
             true => Ok(()),
             false => Err(attributes.forbidden("Use of external IPs is denied by admission control")),
         }

@@ -1,5 +1,6 @@
 //! ServiceAccount: who a pod runs as, and the token it gets for that (`plugin/pkg/admission/serviceaccount`).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -111,8 +112,9 @@ fn secret_problem(pod: &Object, account: &Object, ephemeral: bool) -> Option<Str
     if !matches!(strict, Some("1" | "t" | "T" | "TRUE" | "true" | "True")) {
         return None;
     }
-    let listed = |path: &str, name: &str| account.array_at(path).iter().any(|one| str_at(one, "/name") == name);
-    let refused = |name: &str| !name.is_empty() && !listed("/secrets", name);
+    let listed = |path: &str| -> HashSet<&str> { account.array_at(path).iter().map(|one| str_at(one, "/name")).collect() };
+    let (secrets, pull_secrets) = (listed("/secrets"), listed("/imagePullSecrets"));
+    let refused = |name: &str| !name.is_empty() && !secrets.contains(name);
     let why = format!("is not allowed because service account {} does not reference that", account.name());
     let kinds: &[(&str, &str)] = match ephemeral {
         true => &[("/spec/ephemeralContainers", "ephemeral container")],
@@ -144,7 +146,7 @@ fn secret_problem(pod: &Object, account: &Object, ephemeral: bool) -> Option<Str
         return None;
     }
     let pulls = pod.array_at("/spec/imagePullSecrets").iter().map(|one| str_at(one, "/name"));
-    let (index, name) = pulls.enumerate().find(|(_, name)| !listed("/imagePullSecrets", name))?;
+    let (index, name) = pulls.enumerate().find(|(_, name)| !pull_secrets.contains(name))?;
     Some(format!("imagePullSecrets[{index}].name=\"{name}\" {why} imagePullSecret"))
 }
 

@@ -3,6 +3,7 @@
 use crate::meta::Value;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use std::collections::HashSet;
 use x509_parser::pem::Pem;
 
 use crate::meta::names;
@@ -78,9 +79,10 @@ fn review_versions(errors: &mut ErrorList, versions: &[Value], require_recognize
         errors.push(FieldError::required(path, ""));
         return;
     }
+    let mut seen = HashSet::new();
     for (index, version) in versions.iter().enumerate() {
         let (place, name) = (path.index(index), version.as_str().unwrap_or(""));
-        if versions[..index].contains(version) {
+        if !seen.insert(name) {
             errors.push(FieldError::invalid(&place, name, "duplicate version"));
             continue;
         }

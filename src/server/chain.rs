@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use http::{HeaderName, HeaderValue, Method, Response, Uri, header};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 
 use crate::auth::authn::oidc;
 use crate::auth::authn::{self, Authenticator, Credentials};
+use crate::auth::authz::node::NODES;
 use crate::auth::authz::{self, Authorizer};
-use crate::auth::{ANONYMOUS, User};
+use crate::auth::{ANONYMOUS, MASTERS, User};
 use crate::base::random;
 use crate::endpoints::body::{self, Body};
 use crate::endpoints::negotiate::{self, Output};
@@ -30,7 +32,7 @@ use super::impersonation::Impersonation;
 use super::in_flight::{self, InFlight};
 use super::listener::Handler;
 use super::request_body::{BoundedBody, Room};
-use super::request_guard::{Held, RequestGuard, ResponseBody};
+use super::request_guard::{Held, RequestGuard, ResponseBody, SLICE};
 use super::request_log::{self, RequestLog};
 use crate::telemetry::panics::{self, Panic};
 use crate::telemetry::{self, health::Health, log, requests};
@@ -39,6 +41,8 @@ use crate::telemetry::{self, health::Health, log, requests};
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// How the media types of server-side apply begin.
 const APPLY_MEDIA_PREFIX: &str = "application/apply-patch+";
+/// The components of a control plane, besides administrators and nodes.
+const ESSENTIAL_USERS: [&str; 2] = ["system:kube-controller-manager", "system:kube-scheduler"];
 /// The longest that a user's name is logged, in bytes.
 const MAX_LOGGED_NAME: usize = 256;
 
@@ -147,6 +151,9 @@ impl Handler for Chain {
         });
         guard.give_room_back();
         let (mut parts, body) = answer.response.into_parts();
+        if body.size_hint().exact().is_some_and(|bytes| bytes <= SLICE as u64) {
+            guard.give_place_back();
+        }
         parts.headers.insert(AUDIT_ID, subject.audit_id);
         let mut held = Held::new(guard);
         if long_running && (parts.status.is_success() || parts.status.is_informational()) {
@@ -195,7 +202,7 @@ impl Chain {
             Err(_) => return self.too_late(&Counted::new(&request, &self.api.registry), output).into(),
         };
         let begun = Instant::now();
-        let body = self.room.body(body, guard.clone());
+        let body = self.room.body(body, guard.clone(), is_essential(&request.user));
         let work = self.dispatch(request, body, parts.uri.query().unwrap_or(""));
         let response = if long_running {
             work.await
@@ -310,6 +317,11 @@ impl Chain {
             None => respond::page_not_found(),
         }
     }
+}
+
+/// Whether the cluster stands still without this user: bodies of its requests have room of their own.
+fn is_essential(user: &User) -> bool {
+    user.groups.iter().any(|group| matches!(group.as_str(), MASTERS | NODES)) || ESSENTIAL_USERS.contains(&user.name.as_str())
 }
 
 /// A request as it is counted. What is not served is counted without its names, which are the client's.

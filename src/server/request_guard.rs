@@ -3,7 +3,6 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,26 +22,33 @@ use crate::telemetry::metrics::Raised;
 use crate::telemetry::requests;
 
 /// What is handed to the connection at once of a body that is whole: the rest waits here, where it has a deadline.
-const SLICE: usize = 64 * 1024;
+pub const SLICE: usize = 64 * 1024;
 
 /// What a request holds. Whoever works on a request keeps it, also after its client has gone.
 #[derive(Debug)]
 pub struct RequestGuard {
     connection: Arc<Life>,
-    permit: OnceLock<Permit>,
+    permit: Mutex<Option<Permit>>,
     room: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 impl RequestGuard {
     pub fn new(connection: Arc<Life>) -> Arc<Self> {
         connection.request_began();
-        Arc::new(Self { connection, permit: OnceLock::new(), room: Mutex::default() })
+        Arc::new(Self { connection, permit: Mutex::default(), room: Mutex::default() })
     }
 
     /// Keeps a place among the requests in flight.
     pub fn hold(&self, permit: Permit) {
-        // There is one for each request.
-        let _ = self.permit.set(permit);
+        *self.permit.lock() = Some(permit);
+    }
+
+    /// Gives the place back before the answer has been read, if nobody works on the request any more. A client may take its time to read
+    /// even a refusal; what it holds meanwhile is a short answer and no more.
+    pub fn give_place_back(self: &Arc<Self>) {
+        if Arc::strong_count(self) == 1 {
+            *self.permit.lock() = None;
+        }
     }
 
     /// Keeps room for the body of the request.

@@ -52,9 +52,14 @@ pub struct Http2 {
 
 impl Http2 {
     pub async fn to(server: &TestServer) -> Self {
+        Self::with_window(server, WINDOW).await
+    }
+
+    /// A client that takes so many bytes of each answer before it is read.
+    pub async fn with_window(server: &TestServer, window: u32) -> Self {
         let stream = TokioIo::new(connect_http2(server.port()).await);
         let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
-            .initial_stream_window_size(WINDOW)
+            .initial_stream_window_size(window)
             .initial_connection_window_size(WINDOW * 100)
             .handshake(stream)
             .await

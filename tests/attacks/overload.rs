@@ -92,6 +92,19 @@ async fn reads_beyond_the_limit_are_turned_away() {
     .await;
 }
 
+/// Without credentials that are good for anything, too, a client could otherwise keep everybody else out.
+#[tokio::test]
+async fn a_refusal_that_nobody_reads_keeps_no_place() {
+    let (_folder, server) = server(&["--max-requests-inflight=1"]).await;
+    let (mut client, mut unread) = (Http2::with_window(&server, 0).await, Vec::new());
+    for _ in 0..3 {
+        let answer = client.get("/api/v1/secrets", USER).await.unwrap();
+        assert_eq!(answer.status(), 403);
+        unread.push(answer);
+    }
+    assert_eq!(ask("GET", "/version").by(USER).status(&server).await, 200);
+}
+
 /// A POST of which the body is not sent, once the server reads it.
 async fn begun_post(server: &TestServer, token: &str, len: usize) -> impl AsyncReadExt + AsyncWriteExt + Unpin {
     let mut stream = wire::connect(server.port()).await.unwrap();

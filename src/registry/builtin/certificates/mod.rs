@@ -183,7 +183,8 @@ fn check(errors: &mut ErrorList, object: &Object, old: Option<&Object>) {
         }
     }
     if !repeats(before.iter().map(String::as_str)) {
-        for (index, usage) in asked.iter().enumerate().filter(|(index, usage)| asked[..*index].contains(usage)) {
+        let mut seen = HashSet::new();
+        for (index, usage) in asked.iter().enumerate().filter(|(_, usage)| !seen.insert(*usage)) {
             errors.push(FieldError::duplicate(&path.child("usages").index(index), usage.as_str()));
         }
     }

@@ -3,6 +3,7 @@
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::validation::{Fields, invalid_each, invalid_number, one_of, required_segment};
 use crate::registry::{Context, Strategy, Subresource};
+use std::collections::HashSet;
 
 /// How the class was told before there was a field for it.
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
@@ -193,11 +194,11 @@ fn check_service(errors: &mut ErrorList, path: &Path, service: &Value) {
 fn check_status(object: &Object, old: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let path = Path::new("status").child("loadBalancer").child("ingress");
-    let known = |ip: &str| old.array_at("/status/loadBalancer/ingress").iter().any(|one| one.str("ip") == ip);
+    let known: HashSet<&str> = old.array_at("/status/loadBalancer/ingress").iter().map(|one| one.str("ip")).collect();
     for (index, entry) in object.array_at("/status/loadBalancer/ingress").iter().enumerate() {
         let path = path.index(index);
         let (ip, host) = (entry.str("ip"), entry.str("hostname"));
-        if !ip.is_empty() && !known(ip) {
+        if !ip.is_empty() && !known.contains(ip) {
             invalid_each(&mut errors, &path.child("ip"), ip, names::legacy_ip(ip));
         }
         if !host.is_empty() {

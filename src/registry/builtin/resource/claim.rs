@@ -238,6 +238,8 @@ fn check_constraint(errors: &mut ErrorList, path: &Path, constraint: &Value, req
 /// Names of requests, or of alternatives of one.
 fn check_names(errors: &mut ErrorList, path: &Path, names: &[Value], requests: &[Value]) {
     check_size(errors, path, names, REQUESTS_MAX);
+    // Nobody needs to know of more than may be there.
+    let names = &names[..names.len().min(REQUESTS_MAX)];
     for (index, name) in names.iter().enumerate() {
         if errors.is_full() {
             return;

@@ -1,6 +1,6 @@
 //! What a service must satisfy, new and changed (`ValidateService*` in `pkg/apis/core/validation`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::{externally_accessible, headless, kind, needs_health_check_port, spec};
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
@@ -322,9 +322,10 @@ fn check_kept(service: &Object, old: &Object, key: &str, unset: &str, second: &s
 }
 
 fn check_external_ips(service: &Object, old: Option<&Object>, path: &Path, errors: &mut ErrorList) {
+    let before: HashSet<&str> = old.into_iter().flat_map(|old| spec(old).list("externalIPs")).filter_map(Value::as_str).collect();
     for (index, ip) in spec(service).list("externalIPs").iter().enumerate() {
         let (path, text) = (path.index(index), ip.as_str().unwrap_or(""));
-        let kept = old.is_some_and(|old| spec(old).list("externalIPs").contains(ip));
+        let kept = before.contains(text);
         let problems = if kept { Vec::new() } else { names::legacy_ip(text).into_iter().collect() };
         if !problems.is_empty() {
             errors.extend(problems.into_iter().map(|problem| FieldError::invalid(&path, text, problem)));
