@@ -247,7 +247,11 @@ async fn serve_http1(
         },
         () = shutdown.drained() => serving.as_mut().graceful_shutdown(),
     }
-    poll_fn(|cx| bound.poll(serving.as_mut(), cx)).await.unwrap_or(Ok(()))
+    tokio::select! {
+        ended = poll_fn(|cx| bound.poll(serving.as_mut(), cx)) => ended.unwrap_or(Ok(())),
+        // Also where a header has begun to come, and does not go on.
+        () = life.finished() => Ok(()),
+    }
 }
 
 async fn serve_http2(
@@ -536,8 +540,10 @@ mod tests {
     #[tokio::test]
     async fn it_ends_when_told_to() {
         let server = start().await;
-        // An idle connection does not hold it up.
+        // Neither an idle connection holds it up, nor one whose header does not go on.
         let mut idle = connect(server.address, &rustls::version::TLS13, None).await.expect("a connection");
+        let mut begun = connect(server.address, &rustls::version::TLS13, None).await.expect("a connection");
+        begun.write_all(b"GET / HTTP/1.1\r\nHost: x").await.expect("sent");
         server.shutdown.drain();
         server.task.await.expect("an end");
         assert!(TcpStream::connect(server.address).await.is_err());

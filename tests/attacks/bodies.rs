@@ -199,6 +199,31 @@ async fn lists_of_pods_are_compared_by_sets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn lists_of_other_kinds_are_compared_by_sets() {
+    alone(async |server| {
+        let usages = list(300_000, |number| format!("\"u{number}\""));
+        let request = format!(
+            r#"{{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequest","metadata":{{"name":"r"}},
+                "spec":{{"signerName":"example.com/s","request":"AA==","usages":[{usages}]}}}}"#
+        );
+        expect("usages", &[422], ask("POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests").body(JSON, request), server).await;
+        let service = |addresses: &str| {
+            format!(
+                r#"{{"apiVersion":"v1","kind":"Service","metadata":{{"name":"s"}},
+                    "spec":{{"ports":[{{"port":80}}],"externalIPs":[{addresses}]}}}}"#
+            )
+        };
+        let services = "/api/v1/namespaces/default/services";
+        let before = list(100_000, |_| "\"1.1.1.1\"".to_owned());
+        assert_eq!(ask("POST", services).body(JSON, service(&before)).status(server).await, 201);
+        let after = list(200_000, |_| "\"1.1.1.2\"".to_owned());
+        let update = ask("PUT", "/api/v1/namespaces/default/services/s?dryRun=All").body(JSON, service(&after));
+        expect("external addresses", &[200, 422, 500], update, server).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn patches_move_within_bounds() {
     alone(async |server| {
         let created = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
