@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OnceCell, watch};
 use tokio::task::yield_now;
@@ -64,6 +65,8 @@ impl Reached {
     pub fn go_back(&self, revision: Revision) {
         self.oldest.store(0, Ordering::Release);
         self.revision.send_replace(revision);
+        // What a reader heard before is settled with this.
+        let _ = self.back.notified().now_or_never();
     }
 
     /// Waits until a reader has heard that the store is not as far as it was.

@@ -29,7 +29,9 @@ const RETRY_SECONDS: &str = "1";
 
 /// Whether a request is a watch or stream: it has no deadline, and no place among the requests in flight.
 pub fn is_long_running(info: &RequestInfo) -> bool {
-    LONG_RUNNING_VERBS.contains(&info.verb.as_str()) || info.is_resource && LONG_RUNNING_SUBRESOURCES.contains(&info.subresource.as_str())
+    // The verb of any other path is the method, which may be of any name.
+    let lasts = LONG_RUNNING_VERBS.contains(&info.verb.as_str()) || LONG_RUNNING_SUBRESOURCES.contains(&info.subresource.as_str());
+    info.is_resource && lasts
 }
 
 /// One kind of requests.
@@ -156,6 +158,8 @@ mod tests {
         for uri in ["/livez", "/readyz/ping"] {
             assert!(all.admit(&info(Method::GET, uri), &user).is_ok(), "{uri}");
         }
+        let method = Method::from_bytes(b"WATCH").expect("a method");
+        assert!(all.admit(&info(method, "/version"), &user).is_err());
         for uri in ["/readyzy", "/logs/watch", "/api/v1/namespaces/a/pods/log"] {
             assert!(all.admit(&info(Method::GET, uri), &user).is_err(), "{uri}");
         }
