@@ -1,8 +1,9 @@
 //! Plugins that only say no: AlwaysDeny to everything, DenyServiceExternalIPs to new external addresses of services
 //! (`plugin/pkg/admission/{deny,network/denyserviceexternalips}`).
 
-use async_trait::async_trait;
 use std::collections::HashSet;
+
+use async_trait::async_trait;
 
 use super::{Attributes, Operation, Plugin};
 use crate::meta::Value;

@@ -1,9 +1,10 @@
 //! What `spec.conversion` of a definition must look like.
 
+use std::collections::HashSet;
+
 use crate::meta::Value;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use std::collections::HashSet;
 use x509_parser::pem::Pem;
 
 use crate::meta::names;

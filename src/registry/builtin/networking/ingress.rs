@@ -1,9 +1,10 @@
 //! Ingresses (`pkg/apis/networking/validation`, ValidateIngress).
 
+use std::collections::HashSet;
+
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::validation::{Fields, invalid_each, invalid_number, one_of, required_segment};
 use crate::registry::{Context, Strategy, Subresource};
-use std::collections::HashSet;
 
 /// How the class was told before there was a field for it.
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
