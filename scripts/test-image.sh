@@ -9,11 +9,16 @@ if [ "$(id -u)" != 0 ]; then exec buildah unshare "$0"; fi
 
 work=$(mktemp -d)
 server='' helper=''
+# Keeps the exit status: how what is killed here ends (etcd: 143) is no result of the test.
 finish() {
-  [ -n "$helper" ] && kill "$helper" 2>/dev/null && wait "$helper" 2>/dev/null
-  [ -n "$server" ] && kill "$server" 2>/dev/null && wait "$server" 2>/dev/null
-  [ -n "${container:-}" ] && buildah rm "$container" >/dev/null 2>&1
+  local status=$? process
+  for process in $helper $server; do
+    kill "$process" 2>/dev/null || true
+    wait "$process" 2>/dev/null || true
+  done
+  [ -z "${container:-}" ] || buildah rm "$container" >/dev/null 2>&1 || true
   rm -rf "$work"
+  exit "$status"
 }
 trap finish EXIT
 fail() {
