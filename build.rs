@@ -12,7 +12,10 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     collect(Path::new("proto"), &mut files)?;
     files.sort();
     let mut compiler = protox::Compiler::new(["proto"])?;
-    compiler.include_imports(false).include_source_info(false).open_files(files)?;
+    compiler
+        .include_imports(false)
+        .include_source_info(false)
+        .open_files(files)?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let descriptors = compiler.encode_file_descriptor_set();
     fs::write(out.join("api.binpb"), &descriptors)?;
@@ -24,7 +27,10 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
         let path = entry?.path();
         if path.is_dir() {
             collect(&path, files)?;
-        } else if path.extension().is_some_and(|extension| extension == "proto") {
+        } else if path
+            .extension()
+            .is_some_and(|extension| extension == "proto")
+        {
             files.push(path);
         }
     }

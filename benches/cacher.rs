@@ -1,4 +1,5 @@
-//! What the watch cache costs: taking changes into its snapshot, telling them to those who follow, and selecting objects.
+//! What the watch cache costs: taking changes into its snapshot, telling them to those who follow,
+//! and selecting objects.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -15,7 +16,10 @@ use keelson::internals::codec::{json, protobuf};
 use keelson::internals::meta::Gvk;
 use keelson::internals::meta::LabelSelector;
 use keelson::internals::schema;
-use keelson::internals::storage::{ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchEvent, WatchStream};
+use keelson::internals::storage::{
+    ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchEvent,
+    WatchStream,
+};
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -40,7 +44,12 @@ fn scripted<T>() -> Result<T> {
 
 impl Script {
     fn stored(&self, number: i64, revision: Revision) -> Stored {
-        Stored { key: format!("{PREFIX}ns/pod-{number:06}"), value: self.value.clone(), create_revision: 1, mod_revision: revision }
+        Stored {
+            key: format!("{PREFIX}ns/pod-{number:06}"),
+            value: self.value.clone(),
+            create_revision: 1,
+            mod_revision: revision,
+        }
     }
 }
 
@@ -56,7 +65,12 @@ impl Storage for Script {
 
     async fn list(&self, _: ListRequest) -> Result<ListPage> {
         let items = (0..OBJECTS).map(|number| self.stored(number, 1)).collect();
-        Ok(ListPage { items, revision: 1, more: false, count: OBJECTS })
+        Ok(ListPage {
+            items,
+            revision: 1,
+            more: false,
+            count: OBJECTS,
+        })
     }
 
     async fn create(&self, _: &str, _: Bytes, _: Option<Duration>) -> Result<Txn> {
@@ -72,7 +86,9 @@ impl Storage for Script {
     }
 
     async fn watch(&self, _: &str, _: Revision) -> Result<WatchStream> {
-        let Some(mut changes) = self.changes.lock().take() else { return scripted() };
+        let Some(mut changes) = self.changes.lock().take() else {
+            return scripted();
+        };
         Ok(futures::stream::poll_fn(move |context| changes.poll_recv(context)).boxed())
     }
 
@@ -106,20 +122,32 @@ impl Stage {
     async fn set() -> Self {
         let (tell, changes) = mpsc::unbounded_channel();
         let value = Bytes::from_static(&[0; 2048]);
-        let script = Arc::new(Script { value, revision: AtomicI64::new(1), changes: Mutex::new(Some(changes)) });
+        let script = Arc::new(Script {
+            value,
+            revision: AtomicI64::new(1),
+            changes: Mutex::new(Some(changes)),
+        });
         let feed = Feed::start(script.clone(), "/registry");
         let cacher = feed.cacher(PREFIX, None);
         while cacher.any().is_none() {
             tokio::task::yield_now().await;
         }
-        Self { script, tell, cacher, _feed: feed }
+        Self {
+            script,
+            tell,
+            cacher,
+            _feed: feed,
+        }
     }
 
     /// Tells the next change; answers its revision.
     fn change(&self) -> Revision {
         let revision = self.script.revision.fetch_add(1, Ordering::Relaxed) + 1;
         let number = revision.wrapping_mul(7919) % OBJECTS;
-        let (current, previous) = (self.script.stored(number, revision), Some(self.script.stored(number, 1)));
+        let (current, previous) = (
+            self.script.stored(number, revision),
+            Some(self.script.stored(number, 1)),
+        );
         // The feed lives as long as this.
         let _ = self.tell.send(Ok(WatchEvent::Put { current, previous }));
         revision
@@ -136,7 +164,10 @@ fn changes(c: &mut Criterion) {
     let runtime = Runtime::new().expect("a runtime");
     let stage = runtime.block_on(Stage::set());
     let now = stage.script.revision.load(Ordering::Relaxed);
-    let mut one = stage.cacher.follow(now, Interest::Everything).expect("a filled cache");
+    let mut one = stage
+        .cacher
+        .follow(now, Interest::Everything)
+        .expect("a filled cache");
     c.bench_function("snapshot: 512 changes among 10 000 objects", |b| {
         b.iter(|| {
             let last = (0..BATCH).fold(0, |_, _| stage.change());
@@ -145,23 +176,37 @@ fn changes(c: &mut Criterion) {
     });
     drop(one);
     let now = stage.script.revision.load(Ordering::Relaxed);
-    let mut many: Vec<Cursor> = (0..FOLLOWERS).map(|_| stage.cacher.follow(now, Interest::Everything).expect("a filled cache")).collect();
+    let mut many: Vec<Cursor> = (0..FOLLOWERS)
+        .map(|_| {
+            stage
+                .cacher
+                .follow(now, Interest::Everything)
+                .expect("a filled cache")
+        })
+        .collect();
     c.bench_function("ring: one change to 1000 cursors", |b| {
         b.iter(|| {
             let revision = stage.change();
-            runtime.block_on(join_all(many.iter_mut().map(|cursor| told(cursor, revision))));
+            runtime.block_on(join_all(
+                many.iter_mut().map(|cursor| told(cursor, revision)),
+            ));
         });
     });
 }
 
 fn selectors(c: &mut Criterion) {
-    let ty = schema::builtin().get(&Gvk::new("", "v1", "Pod")).expect("the type of pods");
+    let ty = schema::builtin()
+        .get(&Gvk::new("", "v1", "Pod"))
+        .expect("the type of pods");
     let stored = protobuf::encode(&json::decode(POD.as_bytes(), ty).expect("a pod").object, ty);
     for text in ["tier=none", "tier in (none,other),!gone"] {
         let selector = LabelSelector::parse(text).expect("a selector");
         c.bench_function(&format!("selector {text} of a stored pod"), |b| {
             b.iter(|| {
-                let message = protobuf::Message { bytes: black_box(&stored), ty };
+                let message = protobuf::Message {
+                    bytes: black_box(&stored),
+                    ty,
+                };
                 selector.selects(&message)
             });
         });

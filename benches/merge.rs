@@ -1,4 +1,5 @@
-//! What field management and patches cost, in microseconds: the part of a write that is neither codec nor storage.
+//! What field management and patches cost, in microseconds: the part of a write that is neither
+//! codec nor storage.
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use jiff::Timestamp;
@@ -7,10 +8,23 @@ use keelson::internals::merge::{OneVersion, Ty, Writer, apply, patch, update};
 use keelson::internals::meta::{Gvk, Map, Object, Value, json};
 use keelson::internals::schema;
 
-fn writer<'a>(manager: &'a str, api_version: &'a str, subresource: &'a str, gvk: &Gvk) -> Writer<'a> {
+fn writer<'a>(
+    manager: &'a str,
+    api_version: &'a str,
+    subresource: &'a str,
+    gvk: &Gvk,
+) -> Writer<'a> {
     let ty = schema::builtin().get(gvk).expect("a built-in kind");
     let now = Timestamp::from_second(1_700_000_000).expect("a time");
-    Writer { manager, api_version, subresource, now, reset_fields: &["/status"], ty: Ty::from(ty), versions: &OneVersion }
+    Writer {
+        manager,
+        api_version,
+        subresource,
+        now,
+        reset_fields: &["/status"],
+        ty: Ty::from(ty),
+        versions: &OneVersion,
+    }
 }
 
 fn object(value: Value) -> Object {
@@ -22,7 +36,9 @@ fn map(value: Value) -> Map {
 }
 
 fn container(name: &str) -> Value {
-    let env: Vec<Value> = (0..8).map(|index| json!({"name": format!("VAR_{index}"), "value": "x"})).collect();
+    let env: Vec<Value> = (0..8)
+        .map(|index| json!({"name": format!("VAR_{index}"), "value": "x"}))
+        .collect();
     json!({
         "name": name, "image": "registry.example/app:1.0", "env": env, "imagePullPolicy": "IfNotPresent",
         "ports": [{"containerPort": 8080, "name": "http", "protocol": "TCP"}, {"containerPort": 9090, "name": "metrics", "protocol": "TCP"}],
@@ -57,9 +73,19 @@ fn shared_deployment(gvk: &Gvk) -> Object {
     let first = writer("one", "apps/v1", "", gvk);
     let mut live = apply(None, &map(deployment(1)), gvk, &first, false).expect("applied");
     live.set_meta_str("uid", "1");
-    for (manager, labels) in [("two", json!({"team": "a"})), ("three", json!({"cost": "b"}))] {
+    for (manager, labels) in [
+        ("two", json!({"team": "a"})),
+        ("three", json!({"cost": "b"})),
+    ] {
         let config = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "labels": labels}});
-        live = apply(Some(&live), &map(config), gvk, &writer(manager, "apps/v1", "", gvk), false).expect("applied");
+        live = apply(
+            Some(&live),
+            &map(config),
+            gvk,
+            &writer(manager, "apps/v1", "", gvk),
+            false,
+        )
+        .expect("applied");
     }
     live
 }
@@ -70,36 +96,62 @@ fn applies(criterion: &mut Criterion) {
     let one = writer("one", "apps/v1", "", &gvk);
     let (same, changed) = (map(deployment(1)), map(deployment(2)));
     let mut without = changed.clone();
-    if let Some(Value::Object(labels)) = without.get_mut("metadata").and_then(|meta| meta.get_mut("labels")) {
+    if let Some(Value::Object(labels)) = without
+        .get_mut("metadata")
+        .and_then(|meta| meta.get_mut("labels"))
+    {
         labels.shift_remove("tier");
     }
-    for (name, config) in [("that changes nothing", same), ("of another value", changed), ("that gives a field up", without)] {
-        criterion.bench_function(&format!("apply of a Deployment with three managers, {name}"), |bencher| {
-            bencher.iter(|| apply(Some(&live), &config, &gvk, &one, false).expect("applied"));
-        });
+    for (name, config) in [
+        ("that changes nothing", same),
+        ("of another value", changed),
+        ("that gives a field up", without),
+    ] {
+        criterion.bench_function(
+            &format!("apply of a Deployment with three managers, {name}"),
+            |bencher| {
+                bencher.iter(|| apply(Some(&live), &config, &gvk, &one, false).expect("applied"));
+            },
+        );
     }
 }
 
 fn updates(criterion: &mut Criterion) {
     let gvk = Gvk::new("", "v1", "Pod");
     let kubelet = writer("kubelet", "v1", "", &gvk);
-    let pod = object(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "uid": "1"}, "spec": pod_spec(), "status": {}}));
+    let pod = object(
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "uid": "1"}, "spec": pod_spec(), "status": {}}),
+    );
     criterion.bench_function("create of a Pod", |bencher| {
-        bencher.iter_batched(|| pod.clone(), |mut new| update(None, &mut new, &kubelet), BatchSize::SmallInput);
+        bencher.iter_batched(
+            || pod.clone(),
+            |mut new| update(None, &mut new, &kubelet),
+            BatchSize::SmallInput,
+        );
     });
     let mut live = pod.clone();
     update(None, &mut live, &kubelet);
     let mut changed = live.clone();
-    changed.metadata_mut().insert("labels".to_owned(), json!({"a": "b"}));
+    changed
+        .metadata_mut()
+        .insert("labels".to_owned(), json!({"a": "b"}));
     criterion.bench_function("update of a Pod's labels", |bencher| {
-        bencher.iter_batched(|| changed.clone(), |mut new| update(Some(&live), &mut new, &kubelet), BatchSize::SmallInput);
+        bencher.iter_batched(
+            || changed.clone(),
+            |mut new| update(Some(&live), &mut new, &kubelet),
+            BatchSize::SmallInput,
+        );
     });
 }
 
 fn patches(criterion: &mut Criterion) {
-    let ty = schema::builtin().get(&Gvk::new("", "v1", "Pod")).expect("a built-in kind");
+    let ty = schema::builtin()
+        .get(&Gvk::new("", "v1", "Pod"))
+        .expect("a built-in kind");
     let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "lastTransitionTime": "2024-01-01T00:00:00Z"});
-    let conditions: Vec<Value> = ["PodScheduled", "Initialized", "ContainersReady", "Ready"].map(|kind| condition(kind, "False")).into();
+    let conditions: Vec<Value> = ["PodScheduled", "Initialized", "ContainersReady", "Ready"]
+        .map(|kind| condition(kind, "False"))
+        .into();
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": pod_spec(),
         "status": {"phase": "Pending", "conditions": conditions},
@@ -128,12 +180,17 @@ fn patches(criterion: &mut Criterion) {
 /// What is recorded of every manager, as it is stored.
 fn field_sets(criterion: &mut Criterion) {
     let live = shared_deployment(&Gvk::new("apps", "v1", "Deployment"));
-    let fields = live.at("/metadata/managedFields/0/fieldsV1").expect("an entry").clone();
+    let fields = live
+        .at("/metadata/managedFields/0/fieldsV1")
+        .expect("an entry")
+        .clone();
     criterion.bench_function("FieldsV1 of a Deployment, decoded", |bencher| {
         bencher.iter(|| Set::decode(&fields).expect("a set"));
     });
     let set = Set::decode(&fields).expect("a set");
-    criterion.bench_function("FieldsV1 of a Deployment, encoded", |bencher| bencher.iter(|| set.encode()));
+    criterion.bench_function("FieldsV1 of a Deployment, encoded", |bencher| {
+        bencher.iter(|| set.encode())
+    });
 }
 
 criterion_group!(benches, field_sets, applies, updates, patches);

@@ -1,4 +1,5 @@
-//! What one object costs on its way: decode, encode, transcode, patch, and the record of who set what. The object is a pod.
+//! What one object costs on its way: decode, encode, transcode, patch, and the record of who set
+//! what. The object is a pod.
 
 use std::hint::black_box;
 
@@ -14,17 +15,27 @@ use keelson::internals::schema::{TypeRef, builtin};
 const POD: &str = include_str!("pod.json");
 
 fn pod() -> TypeRef<'static> {
-    builtin().get(&Gvk::new("", "v1", "Pod")).expect("the type of pods")
+    builtin()
+        .get(&Gvk::new("", "v1", "Pod"))
+        .expect("the type of pods")
 }
 
 fn codec(c: &mut Criterion) {
     let ty = pod();
     let object = json::decode(POD.as_bytes(), ty).expect("a pod").object;
     let stored = protobuf::encode(&object, ty);
-    c.bench_function("decode json", |b| b.iter(|| json::decode(black_box(POD.as_bytes()), ty)));
-    c.bench_function("encode json", |b| b.iter(|| json::encode(black_box(&object))));
-    c.bench_function("encode protobuf", |b| b.iter(|| protobuf::encode(black_box(&object), ty)));
-    c.bench_function("decode protobuf", |b| b.iter(|| protobuf::decode(black_box(&stored), ty)));
+    c.bench_function("decode json", |b| {
+        b.iter(|| json::decode(black_box(POD.as_bytes()), ty))
+    });
+    c.bench_function("encode json", |b| {
+        b.iter(|| json::encode(black_box(&object)))
+    });
+    c.bench_function("encode protobuf", |b| {
+        b.iter(|| protobuf::encode(black_box(&object), ty))
+    });
+    c.bench_function("decode protobuf", |b| {
+        b.iter(|| protobuf::decode(black_box(&stored), ty))
+    });
     let mut out = Vec::new();
     c.bench_function("protobuf to json", |b| {
         b.iter(|| {
@@ -46,8 +57,12 @@ fn rendering(c: &mut Criterion) {
             protobuf::metadata_to_json(black_box(&stored), ty, Some(7), &mut out)
         })
     });
-    let revised = |bytes| protobuf::Revised::new(protobuf::Message { bytes, ty }, Some(7)).expect("as Go writes it");
-    c.bench_function("protobuf item length", |b| b.iter(|| revised(black_box(&stored)).item_len()));
+    let revised = |bytes| {
+        protobuf::Revised::new(protobuf::Message { bytes, ty }, Some(7)).expect("as Go writes it")
+    };
+    c.bench_function("protobuf item length", |b| {
+        b.iter(|| revised(black_box(&stored)).item_len())
+    });
     c.bench_function("protobuf item", |b| {
         b.iter(|| {
             out.clear();
@@ -70,15 +85,25 @@ fn rows(c: &mut Criterion) {
     let stored = protobuf::encode(&object, ty);
     let now = jiff::Timestamp::from_second(1_800_000_000).expect("a time");
     let printer = for_resource("", "pods");
-    let format = Format { printer, api_version: "meta.k8s.io/v1", include: IncludeObject::Metadata, now };
+    let format = Format {
+        printer,
+        api_version: "meta.k8s.io/v1",
+        include: IncludeObject::Metadata,
+        now,
+    };
     let rows = Rows::new(format, &Gvr::new("", "v1", "pods"), ty);
     let mut out = Vec::new();
     c.bench_function("table row", |b| {
         b.iter(|| {
             out.clear();
-            let message = protobuf::Message { bytes: black_box(&stored), ty };
+            let message = protobuf::Message {
+                bytes: black_box(&stored),
+                ty,
+            };
             let cells = rows.cells(message)?;
-            format.row_with(&cells, &mut out, |out| write_partial_of(out, message, Some(7), format.api_version))
+            format.row_with(&cells, &mut out, |out| {
+                write_partial_of(out, message, Some(7), format.api_version)
+            })
         })
     });
     c.bench_function("table row by tree", |b| {
@@ -98,10 +123,30 @@ fn scalars(c: &mut Criterion) {
     let stored = protobuf::encode(&object, ty);
     let text = json::encode(&object);
     let message = |bytes| protobuf::Message { bytes, ty };
-    c.bench_function("protobuf scalar", |b| b.iter(|| message(black_box(&stored)).text_at("spec.nodeName").len()));
-    c.bench_function("protobuf label", |b| b.iter(|| message(black_box(&stored)).label("tier").map(|value| value.len())));
-    c.bench_function("json scalar", |b| b.iter(|| json::Reader::new(black_box(&text)).text_at("spec.nodeName").len()));
-    c.bench_function("json label", |b| b.iter(|| json::Reader::new(black_box(&text)).label("tier").map(|value| value.len())));
+    c.bench_function("protobuf scalar", |b| {
+        b.iter(|| message(black_box(&stored)).text_at("spec.nodeName").len())
+    });
+    c.bench_function("protobuf label", |b| {
+        b.iter(|| {
+            message(black_box(&stored))
+                .label("tier")
+                .map(|value| value.len())
+        })
+    });
+    c.bench_function("json scalar", |b| {
+        b.iter(|| {
+            json::Reader::new(black_box(&text))
+                .text_at("spec.nodeName")
+                .len()
+        })
+    });
+    c.bench_function("json label", |b| {
+        b.iter(|| {
+            json::Reader::new(black_box(&text))
+                .label("tier")
+                .map(|value| value.len())
+        })
+    });
 }
 
 fn patches(c: &mut Criterion) {

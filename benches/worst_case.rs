@@ -1,5 +1,6 @@
-//! What the worst bodies cost that a client may send, at the limit of 3 MB: the bounds of ARCHITECTURE.md, in figures. None may take
-//! long: while one is worked on, its processor does nothing else.
+//! What the worst bodies cost that a client may send, at the limit of 3 MB: the bounds of
+//! ARCHITECTURE.md, in figures. None may take long: while one is worked on, its processor does
+//! nothing else.
 
 use std::time::Duration;
 
@@ -39,7 +40,9 @@ fn fill(item: impl Fn(usize) -> String) -> String {
 }
 
 fn ty(api_version: &str, kind: &str) -> TypeRef<'static> {
-    schema::builtin().get(&Gvk::from_api_version(api_version, kind)).expect("a built-in kind")
+    schema::builtin()
+        .get(&Gvk::from_api_version(api_version, kind))
+        .expect("a built-in kind")
 }
 
 fn value(text: &str) -> Value {
@@ -51,25 +54,54 @@ fn map(text: &str) -> Map {
 }
 
 fn with_context<T>(work: impl FnOnce(&Context<'_>) -> T) -> T {
-    let user = User { name: "bench".to_owned(), ..User::default() };
-    work(&Context { now: Timestamp::UNIX_EPOCH, user: &user, allow_privileged: true })
+    let user = User {
+        name: "bench".to_owned(),
+        ..User::default()
+    };
+    work(&Context {
+        now: Timestamp::UNIX_EPOCH,
+        user: &user,
+        allow_privileged: true,
+    })
 }
 
 fn bodies(c: &mut Criterion) {
     let long = "a".repeat(BODY_BYTES / 2);
     let texts = format!("{{\"x\":[&a \"{long}\"{}]}}", ",*a".repeat(BODY_BYTES / 6));
-    c.bench_function("yaml: aliases of a long text", |b| b.iter(|| yaml::to_value(texts.as_bytes()).map(drop)));
-    let nodes = format!("a: &a [{}]\nb: [{}]\n", vec!["x"; 1_000].join(","), vec!["*a"; BODY_BYTES / 4].join(","));
-    c.bench_function("yaml: aliases of a list", |b| b.iter(|| yaml::to_value(nodes.as_bytes()).map(drop)));
+    c.bench_function("yaml: aliases of a long text", |b| {
+        b.iter(|| yaml::to_value(texts.as_bytes()).map(drop))
+    });
+    let nodes = format!(
+        "a: &a [{}]\nb: [{}]\n",
+        vec!["x"; 1_000].join(","),
+        vec!["*a"; BODY_BYTES / 4].join(",")
+    );
+    c.bench_function("yaml: aliases of a list", |b| {
+        b.iter(|| yaml::to_value(nodes.as_bytes()).map(drop))
+    });
     let flow = format!("[{}]", fill(|_| "a".to_owned()));
-    c.bench_function("yaml: short items", |b| b.iter(|| yaml::to_value(flow.as_bytes()).map(drop)));
+    c.bench_function("yaml: short items", |b| {
+        b.iter(|| yaml::to_value(flow.as_bytes()).map(drop))
+    });
     let items = format!("[{}]", fill(|_| "{}".to_owned()));
-    c.bench_function("json: empty objects", |b| b.iter(|| json::parse(items.as_bytes()).map(drop)));
+    c.bench_function("json: empty objects", |b| {
+        b.iter(|| json::parse(items.as_bytes()).map(drop))
+    });
     let pod = ty("v1", "Pod");
-    let containers = format!("{{\"spec\":{{\"containers\":[{}]}}}}", fill(|_| "{}".to_owned()));
-    c.bench_function("json: empty containers", |b| b.iter(|| json::decode(containers.as_bytes(), pod).map(drop)));
-    let unknown = format!("{{\"spec\":{{{}}}}}", fill(|number| format!("\"u{number}\":1")));
-    c.bench_function("json: unknown fields", |b| b.iter(|| json::decode(unknown.as_bytes(), pod).map(drop)));
+    let containers = format!(
+        "{{\"spec\":{{\"containers\":[{}]}}}}",
+        fill(|_| "{}".to_owned())
+    );
+    c.bench_function("json: empty containers", |b| {
+        b.iter(|| json::decode(containers.as_bytes(), pod).map(drop))
+    });
+    let unknown = format!(
+        "{{\"spec\":{{{}}}}}",
+        fill(|number| format!("\"u{number}\":1"))
+    );
+    c.bench_function("json: unknown fields", |b| {
+        b.iter(|| json::decode(unknown.as_bytes(), pod).map(drop))
+    });
     let spec = [0x12, 0x00].repeat(BODY_BYTES / 2 - 16);
     let mut raw = vec![0x12];
     let mut length = spec.len();
@@ -79,21 +111,32 @@ fn bodies(c: &mut Criterion) {
     }
     raw.push(length as u8);
     raw.extend(spec);
-    c.bench_function("protobuf: empty containers", |b| b.iter(|| protobuf::decode(&raw, pod).map(drop)));
+    c.bench_function("protobuf: empty containers", |b| {
+        b.iter(|| protobuf::decode(&raw, pod).map(drop))
+    });
 }
 
 fn patches(c: &mut Criterion) {
     let list = fill(|_| "1".to_owned());
     let mut operations = vec![tree!({"op": "add", "path": "/x", "value": []})];
     operations[0]["value"] = value(&format!("[{}]", &list[..(BODY_BYTES / 2) | 1]));
-    operations.extend((1..json_patch::MAX_OPERATIONS).map(|_| tree!({"op": "add", "path": "/x/0", "value": 1})));
+    operations.extend(
+        (1..json_patch::MAX_OPERATIONS).map(|_| tree!({"op": "add", "path": "/x/0", "value": 1})),
+    );
     let operations = Value::Array(operations);
-    let apply = |operations: Value| json_patch::apply(&mut tree!({}), json_patch::operations(operations)?);
+    let apply =
+        |operations: Value| json_patch::apply(&mut tree!({}), json_patch::operations(operations)?);
     c.bench_function("JSON patch: insertions at the start of a list", |b| {
         b.iter_batched(|| operations.clone(), apply, BatchSize::PerIteration);
     });
-    let document = value(&format!("{{{}}}", fill(|number| format!("\"k{number}\":1"))));
-    let nulls = value(&format!("{{{}}}", fill(|number| format!("\"k{number}\":null"))));
+    let document = value(&format!(
+        "{{{}}}",
+        fill(|number| format!("\"k{number}\":1"))
+    ));
+    let nulls = value(&format!(
+        "{{{}}}",
+        fill(|number| format!("\"k{number}\":null"))
+    ));
     c.bench_function("merge patch: nulls", |b| {
         b.iter_batched(
             || (document.clone(), nulls.clone()),
@@ -101,9 +144,15 @@ fn patches(c: &mut Criterion) {
             BatchSize::PerIteration,
         );
     });
-    let env = |items: &str| map(&format!("{{\"spec\":{{\"containers\":[{{\"name\":\"c\",\"env\":[{items}]}}]}}}}"));
+    let env = |items: &str| {
+        map(&format!(
+            "{{\"spec\":{{\"containers\":[{{\"name\":\"c\",\"env\":[{items}]}}]}}}}"
+        ))
+    };
     let live = env(&fill(|number| format!("{{\"name\":\"V{number}\"}}")));
-    let deletes = env(&fill(|number| format!("{{\"$patch\":\"delete\",\"name\":\"V{number}\"}}")));
+    let deletes = env(&fill(|number| {
+        format!("{{\"$patch\":\"delete\",\"name\":\"V{number}\"}}")
+    }));
     c.bench_function("strategic merge patch: deleted items", |b| {
         b.iter_batched(
             || (live.clone(), deletes.clone()),
@@ -118,23 +167,69 @@ fn check(strategy: &dyn Strategy, object: &Object) -> (Status, usize) {
     let mut object = object.clone();
     strategy.default(&mut object);
     let errors = with_context(|context| strategy.validate(context, &object));
-    (Status::invalid(&Gvk::new("", "v1", "X"), "x", errors), strategy.warnings(&object, None).len())
+    (
+        Status::invalid(&Gvk::new("", "v1", "X"), "x", errors),
+        strategy.warnings(&object, None).len(),
+    )
 }
 
 fn validation(c: &mut Criterion) {
     let pods = strategy("", "pods");
     let pod = |spec: &str| {
-        let text = format!("{{\"metadata\":{{\"name\":\"p\",\"namespace\":\"n\"}},\"spec\":{spec}}}");
-        json::decode(text.as_bytes(), ty("v1", "Pod")).expect("a pod").object
+        let text =
+            format!("{{\"metadata\":{{\"name\":\"p\",\"namespace\":\"n\"}},\"spec\":{spec}}}");
+        json::decode(text.as_bytes(), ty("v1", "Pod"))
+            .expect("a pod")
+            .object
     };
-    let container = |rest: &str| pod(&format!("{{\"containers\":[{{\"name\":\"c\",\"image\":\"i\",{rest}}}]}}"));
+    let container = |rest: &str| {
+        pod(&format!(
+            "{{\"containers\":[{{\"name\":\"c\",\"image\":\"i\",{rest}}}]}}"
+        ))
+    };
     let cases = [
-        ("equal ports", container(&format!("\"ports\":[{}]", fill(|_| "{\"containerPort\":80}".to_owned())))),
-        ("ports of the host", container(&format!("\"ports\":[{}]", fill(|at| format!("{{\"containerPort\":80,\"hostPort\":{at}}}"))))),
-        ("variables", container(&format!("\"env\":[{}]", fill(|_| "{\"name\":\"A\"}".to_owned())))),
-        ("mounts", container(&format!("\"volumeMounts\":[{}]", fill(|at| format!("{{\"name\":\"m{at}\",\"mountPath\":\"/{at}\"}}"))))),
-        ("claims", container(&format!("\"resources\":{{\"claims\":[{}]}}", fill(|at| format!("{{\"name\":\"c{at}\"}}"))))),
-        ("tolerations", pod(&format!("{{\"tolerations\":[{}]}}", fill(|at| format!("{{\"key\":\"k{at}\",\"operator\":\"x\"}}"))))),
+        (
+            "equal ports",
+            container(&format!(
+                "\"ports\":[{}]",
+                fill(|_| "{\"containerPort\":80}".to_owned())
+            )),
+        ),
+        (
+            "ports of the host",
+            container(&format!(
+                "\"ports\":[{}]",
+                fill(|at| format!("{{\"containerPort\":80,\"hostPort\":{at}}}"))
+            )),
+        ),
+        (
+            "variables",
+            container(&format!(
+                "\"env\":[{}]",
+                fill(|_| "{\"name\":\"A\"}".to_owned())
+            )),
+        ),
+        (
+            "mounts",
+            container(&format!(
+                "\"volumeMounts\":[{}]",
+                fill(|at| format!("{{\"name\":\"m{at}\",\"mountPath\":\"/{at}\"}}"))
+            )),
+        ),
+        (
+            "claims",
+            container(&format!(
+                "\"resources\":{{\"claims\":[{}]}}",
+                fill(|at| format!("{{\"name\":\"c{at}\"}}"))
+            )),
+        ),
+        (
+            "tolerations",
+            pod(&format!(
+                "{{\"tolerations\":[{}]}}",
+                fill(|at| format!("{{\"key\":\"k{at}\",\"operator\":\"x\"}}"))
+            )),
+        ),
     ];
     for (name, pod) in &cases {
         c.bench_function(&format!("pod: {name}"), |b| b.iter(|| check(pods, pod)));
@@ -155,20 +250,39 @@ fn custom(c: &mut Criterion) {
     version["schema"]["openAPIV3Schema"]["properties"] = Value::from_iter([("spec", spec)]);
     definition["spec"]["versions"] = Value::Array(vec![version]);
     definition["status"]["acceptedNames"] = definition["spec"]["names"].clone();
-    let resources = resources(&Definition::read(&Object::from_value(definition).expect("an object")));
+    let resources = resources(&Definition::read(
+        &Object::from_value(definition).expect("an object"),
+    ));
     let resource = resources.first().expect("a version is served");
     let kind = resource.custom.as_deref().expect("it is custom");
     let widget = |spec: String| {
-        let text = format!("{{\"apiVersion\":\"example.com/v1\",\"kind\":\"Widget\",\"metadata\":{{\"name\":\"w\"}},\"spec\":{spec}}}");
+        let text = format!(
+            "{{\"apiVersion\":\"example.com/v1\",\"kind\":\"Widget\",\"metadata\":{{\"name\":\"w\"}},\"spec\":{spec}}}"
+        );
         Object::from_value(value(&text)).expect("an object")
     };
     let half = "k".repeat(BODY_BYTES / 2);
     let below = fill(|_| "{\"b\":1}".to_owned());
     let cases = [
-        ("unknown fields", widget(format!("{{{}}}", fill(|number| format!("\"u{number}\":1"))))),
-        ("wrong types", widget(format!("{{\"numbers\":[{}]}}", fill(|_| "\"\"".to_owned())))),
-        ("defaults", widget(format!("{{\"filled\":[{}]}}", fill(|_| "{}".to_owned())))),
-        ("below a long key", widget(format!("{{\"maps\":{{\"{half}\":[{}]}}}}", &below[..below.len() / 2 / 8 * 8 + 7]))),
+        (
+            "unknown fields",
+            widget(format!("{{{}}}", fill(|number| format!("\"u{number}\":1")))),
+        ),
+        (
+            "wrong types",
+            widget(format!("{{\"numbers\":[{}]}}", fill(|_| "\"\"".to_owned()))),
+        ),
+        (
+            "defaults",
+            widget(format!("{{\"filled\":[{}]}}", fill(|_| "{}".to_owned()))),
+        ),
+        (
+            "below a long key",
+            widget(format!(
+                "{{\"maps\":{{\"{half}\":[{}]}}}}",
+                &below[..below.len() / 2 / 8 * 8 + 7]
+            )),
+        ),
     ];
     for (name, object) in &cases {
         c.bench_function(&format!("custom object: {name}"), |b| {
@@ -182,23 +296,53 @@ fn custom(c: &mut Criterion) {
 }
 
 fn queries(c: &mut Criterion) {
-    let text = (0..20_000).map(|number| format!("!k{number}")).collect::<Vec<_>>().join(",");
+    let text = (0..20_000)
+        .map(|number| format!("!k{number}"))
+        .collect::<Vec<_>>()
+        .join(",");
     let selector = LabelSelector::parse(&text).expect("a selector");
     let labels = tree!({"metadata": {"name": "p", "labels": {"app": "web", "tier": "front", "pod-template-hash": "abc"}}});
-    let pod = json::decode(labels.to_string().as_bytes(), ty("v1", "Pod")).expect("a pod").object;
+    let pod = json::decode(labels.to_string().as_bytes(), ty("v1", "Pod"))
+        .expect("a pod")
+        .object;
     let stored = protobuf::encode(&pod, ty("v1", "Pod"));
-    let message = protobuf::Message { bytes: &stored, ty: ty("v1", "Pod") };
-    c.bench_function("selector: read 20000 requirements", |b| b.iter(|| LabelSelector::parse(&text).map(drop)));
-    c.bench_function("selector: 20000 requirements of one object", |b| b.iter(|| selector.selects(&message)));
-    let fields = (0..5_000).map(|number| format!("metadata.name!={number}")).collect::<Vec<_>>().join(",");
+    let message = protobuf::Message {
+        bytes: &stored,
+        ty: ty("v1", "Pod"),
+    };
+    c.bench_function("selector: read 20000 requirements", |b| {
+        b.iter(|| LabelSelector::parse(&text).map(drop))
+    });
+    c.bench_function("selector: 20000 requirements of one object", |b| {
+        b.iter(|| selector.selects(&message))
+    });
+    let fields = (0..5_000)
+        .map(|number| format!("metadata.name!={number}"))
+        .collect::<Vec<_>>()
+        .join(",");
     let fields = FieldSelector::parse(&fields).expect("a selector");
-    c.bench_function("selector: 5000 terms of one object", |b| b.iter(|| fields.matches(|_| "p".into())));
-    let names = |letter: char, count: usize| (0..count).map(|number| format!("{letter}{number}")).collect::<Vec<_>>();
-    let rule = |count| Rule { verbs: names('v', count), api_groups: names('g', count), resources: names('r', count), ..Rule::default() };
+    c.bench_function("selector: 5000 terms of one object", |b| {
+        b.iter(|| fields.matches(|_| "p".into()))
+    });
+    let names = |letter: char, count: usize| {
+        (0..count)
+            .map(|number| format!("{letter}{number}"))
+            .collect::<Vec<_>>()
+    };
+    let rule = |count| Rule {
+        verbs: names('v', count),
+        api_groups: names('g', count),
+        resources: names('r', count),
+        ..Rule::default()
+    };
     let (wide, held) = (rule(2_000), vec![rule(45); 10]);
-    c.bench_function("role: too wide to be taken apart", |b| b.iter(|| uncovered(&held, std::slice::from_ref(&wide))));
+    c.bench_function("role: too wide to be taken apart", |b| {
+        b.iter(|| uncovered(&held, std::slice::from_ref(&wide)))
+    });
     let most = rule(46);
-    c.bench_function("role: just not too wide", |b| b.iter(|| uncovered(&held, std::slice::from_ref(&most))));
+    c.bench_function("role: just not too wide", |b| {
+        b.iter(|| uncovered(&held, std::slice::from_ref(&most)))
+    });
 }
 
 criterion_group! {

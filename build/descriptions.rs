@@ -1,4 +1,5 @@
-//! Takes the descriptions of types and fields out of the source of `k8s-openapi`, whose doc comments are those of the API.
+//! Takes the descriptions of types and fields out of the source of `k8s-openapi`, whose doc
+//! comments are those of the API.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -14,20 +15,31 @@ use serde_json::{Value, json};
 /// The folder of the crate for the version of the API that is served.
 const FOLDER: &str = "src/v1_36";
 
-/// Writes `descriptions.json.gz`: for each OpenAPI name the type's text and its fields' texts. Tells the crate a
-/// fingerprint of this and of `descriptors`, which together make up the OpenAPI documents.
+/// Writes `descriptions.json.gz`: for each OpenAPI name the type's text and its fields' texts.
+/// Tells the crate a fingerprint of this and of `descriptors`, which together make up the OpenAPI
+/// documents.
 pub fn write(out: &Path, descriptors: &[u8]) -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build/descriptions.rs");
     println!("cargo:rerun-if-changed=Cargo.lock");
-    let types = source().and_then(|folder| types(&folder.join(FOLDER))).unwrap_or_else(|error| {
-        println!("cargo:warning=the API is served without descriptions, `cargo fetch` helps: {error}");
-        BTreeMap::new()
-    });
+    let types = source()
+        .and_then(|folder| types(&folder.join(FOLDER)))
+        .unwrap_or_else(|error| {
+            println!(
+                "cargo:warning=the API is served without descriptions, `cargo fetch` helps: {error}"
+            );
+            BTreeMap::new()
+        });
     let table = serde_json::to_vec(&types)?;
     let mut hasher = DefaultHasher::new();
     (&table, descriptors).hash(&mut hasher);
-    println!("cargo:rustc-env=KEELSON_API_FINGERPRINT={:016x}", hasher.finish());
-    let mut encoder = GzEncoder::new(fs::File::create(out.join("descriptions.json.gz"))?, Compression::best());
+    println!(
+        "cargo:rustc-env=KEELSON_API_FINGERPRINT={:016x}",
+        hasher.finish()
+    );
+    let mut encoder = GzEncoder::new(
+        fs::File::create(out.join("descriptions.json.gz"))?,
+        Compression::best(),
+    );
     io::Write::write_all(&mut encoder, &table)?;
     encoder.finish()?;
     Ok(())
@@ -40,15 +52,21 @@ fn types(folder: &Path) -> Result<BTreeMap<String, Value>, Box<dyn Error>> {
     for file in files {
         types.extend(read(&fs::read_to_string(file)?));
     }
-    if types.is_empty() { Err("k8s-openapi has no types where they are expected".into()) } else { Ok(types) }
+    if types.is_empty() {
+        Err("k8s-openapi has no types where they are expected".into())
+    } else {
+        Ok(types)
+    }
 }
 
-/// Where cargo keeps the source of k8s-openapi, which is a dependency of the tests: nothing of it is compiled here. A
-/// build that has not fetched the dependencies of the tests lets cargo do so.
+/// Where cargo keeps the source of k8s-openapi, which is a dependency of the tests: nothing of it
+/// is compiled here. A build that has not fetched the dependencies of the tests lets cargo do so.
 fn source() -> Result<PathBuf, Box<dyn Error>> {
     let metadata = metadata(&["--offline"]).or_else(|_| metadata(&["--locked"]))?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
-    let manifest = packages.filter(|one| one["name"] == "k8s-openapi").find_map(|one| one["manifest_path"].as_str());
+    let manifest = packages
+        .filter(|one| one["name"] == "k8s-openapi")
+        .find_map(|one| one["manifest_path"].as_str());
     let folder = manifest.and_then(|path| Path::new(path).parent());
     Ok(folder.ok_or("cargo does not know k8s-openapi")?.to_owned())
 }
@@ -56,7 +74,11 @@ fn source() -> Result<PathBuf, Box<dyn Error>> {
 fn metadata(options: &[&str]) -> Result<Value, Box<dyn Error>> {
     let manifest = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("Cargo.toml");
     let mut cargo = Command::new(env::var("CARGO")?);
-    let answer = cargo.args(["metadata", "--format-version", "1", "--manifest-path"]).arg(manifest).args(options).output()?;
+    let answer = cargo
+        .args(["metadata", "--format-version", "1", "--manifest-path"])
+        .arg(manifest)
+        .args(options)
+        .output()?;
     if !answer.status.success() {
         return Err(String::from_utf8_lossy(&answer.stderr).into());
     }
@@ -75,13 +97,20 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// The type that a source file is about. A file says in its first comment which definition it is made from; doc comments
-/// stand before `pub struct` (or `enum`) and before each field; the names in JSON stand in its deserializer.
+/// The type that a source file is about. A file says in its first comment which definition it is
+/// made from; doc comments stand before `pub struct` (or `enum`) and before each field; the names
+/// in JSON stand in its deserializer.
 fn read(text: &str) -> Option<(String, Value)> {
-    let name = text.lines().find_map(|line| line.strip_prefix("// Generated from definition "))?;
+    let name = text
+        .lines()
+        .find_map(|line| line.strip_prefix("// Generated from definition "))?;
     let json_names: BTreeMap<&str, &str> = text
         .lines()
-        .filter_map(|line| line.trim().strip_prefix('"')?.split_once("\" => Field::Key_"))
+        .filter_map(|line| {
+            line.trim()
+                .strip_prefix('"')?
+                .split_once("\" => Field::Key_")
+        })
         .map(|(json, key)| (key.trim_end_matches(','), json))
         .collect();
     let mut about = None;
@@ -106,7 +135,9 @@ fn read(text: &str) -> Option<(String, Value)> {
             }
         } else if line == "}" {
             break;
-        } else if let Some((field, _)) = line.strip_prefix("pub ").and_then(|field| field.split_once(':'))
+        } else if let Some((field, _)) = line
+            .strip_prefix("pub ")
+            .and_then(|field| field.split_once(':'))
             && let Some(json) = json_names.get(field.trim_start_matches("r#"))
             && !text.is_empty()
         {

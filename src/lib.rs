@@ -1,6 +1,8 @@
-//! Keelson, a drop-in replacement for kube-apiserver. This file knows only the module list, in reading order.
+//! Keelson, a drop-in replacement for kube-apiserver. This file knows only the module list, in
+//! reading order.
 //!
-//! A module may use those above it, never those below (`tests/tidy.rs` checks it). ARCHITECTURE.md is the map.
+//! A module may use those above it, never those below (`tests/tidy.rs` checks it). ARCHITECTURE.md
+//! is the map.
 
 mod base;
 mod telemetry;
@@ -20,7 +22,8 @@ mod server;
 
 pub use server::main;
 
-/// The items that tests, benchmarks and fuzz targets outside the crate use. They are no interface: any version may change them.
+/// The items that tests, benchmarks and fuzz targets outside the crate use. They are no interface:
+/// any version may change them.
 #[doc(hidden)]
 pub mod internals {
     pub mod auth {
@@ -31,7 +34,9 @@ pub mod internals {
         pub use crate::base::clock::Clock;
     }
     pub mod cacher {
-        pub use crate::cacher::{Cacher, Change, Cursor, Ended, Feed, Interest, Limits, Snapshot, Term};
+        pub use crate::cacher::{
+            Cacher, Change, Cursor, Ended, Feed, Interest, Limits, Snapshot, Term,
+        };
     }
     pub mod codec {
         pub use crate::codec::conform::{Rules, conform};
@@ -39,7 +44,9 @@ pub mod internals {
             pub use crate::codec::json::{Reader, decode, encode, parse};
         }
         pub mod protobuf {
-            pub use crate::codec::protobuf::{Message, Revised, decode, encode, metadata_to_json, to_json, unwrap, wrap};
+            pub use crate::codec::protobuf::{
+                Message, Revised, decode, encode, metadata_to_json, to_json, unwrap, wrap,
+            };
         }
         pub mod yaml {
             pub use crate::codec::yaml::{encode, to_value};
@@ -76,7 +83,8 @@ pub mod internals {
         pub use crate::storage::embedded::Embedded;
         pub use crate::storage::etcd3::{Config, Etcd3};
         pub use crate::storage::{
-            ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchEvent, WatchStream, after,
+            ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn,
+            WatchEvent, WatchStream, after,
         };
     }
 }

@@ -1,4 +1,5 @@
-//! Bodies that nest as deep as JSON may, and deeper, through every way to write: answered as upstream answers them, and the server lives.
+//! Bodies that nest as deep as JSON may, and deeper, through every way to write: answered as
+//! upstream answers them, and the server lives.
 
 #![allow(clippy::unwrap_used)]
 
@@ -35,12 +36,28 @@ const DEFINITION: &str = r#"{"apiVersion": "apiextensions.k8s.io/v1", "kind": "C
         "typed": {"type": "object", "properties": {"a": {"type": "string"}}}}}}}]}}"#;
 
 /// The status and the text of an answer.
-async fn call(server: &TestServer, method: &str, path: &str, kind: &str, body: &str) -> (u16, String) {
-    let request = Request::builder().method(method).uri(path).header("Host", "localhost").header("Content-Type", kind);
+async fn call(
+    server: &TestServer,
+    method: &str,
+    path: &str,
+    kind: &str,
+    body: &str,
+) -> (u16, String) {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("Host", "localhost")
+        .header("Content-Type", kind);
     let body = Full::new(Bytes::from(body.to_owned()));
-    let request = request.header("Authorization", format!("Bearer {ADMIN}")).body(body).unwrap();
+    let request = request
+        .header("Authorization", format!("Bearer {ADMIN}"))
+        .body(body)
+        .unwrap();
     let answer = wire::call(server.port(), request, PATIENCE).await.unwrap();
-    (answer.status, String::from_utf8(answer.body.to_vec()).unwrap())
+    (
+        answer.status,
+        String::from_utf8(answer.body.to_vec()).unwrap(),
+    )
 }
 
 fn maps(levels: usize) -> String {
@@ -52,19 +69,41 @@ fn lists(levels: usize) -> String {
 }
 
 fn config_map(field: &str, value: &str) -> String {
-    format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"deep"}},"{field}":{value}}}"#)
+    format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"deep"}},"{field}":{value}}}"#
+    )
 }
 
 fn thing(field: &str, value: &str) -> String {
-    format!(r#"{{"apiVersion":"deep.example.com/v1","kind":"Thing","metadata":{{"name":"deep"}},"{field}":{{"d":{value}}}}}"#)
+    format!(
+        r#"{{"apiVersion":"deep.example.com/v1","kind":"Thing","metadata":{{"name":"deep"}},"{field}":{{"d":{value}}}}}"#
+    )
 }
 
 /// A server with the definition and an object of each kind.
 async fn prepared() -> TestServer {
     let server = TestServer::start().await;
-    assert_eq!(call(&server, "POST", DEFINITIONS, JSON, DEFINITION).await.0, 201);
-    assert_eq!(call(&server, "POST", MAPS, JSON, &config_map("data", r#"{"k":"v"}"#)).await.0, 201);
-    while call(&server, "POST", THINGS, JSON, &thing("spec", "1")).await.0 != 201 {}
+    assert_eq!(
+        call(&server, "POST", DEFINITIONS, JSON, DEFINITION).await.0,
+        201
+    );
+    assert_eq!(
+        call(
+            &server,
+            "POST",
+            MAPS,
+            JSON,
+            &config_map("data", r#"{"k":"v"}"#)
+        )
+        .await
+        .0,
+        201
+    );
+    while call(&server, "POST", THINGS, JSON, &thing("spec", "1"))
+        .await
+        .0
+        != 201
+    {}
     server
 }
 
@@ -75,28 +114,112 @@ async fn what_json_can_hold_is_kept_patched_and_pruned() {
     for deep in [maps(FITTING), lists(FITTING)] {
         let applied = |name: &str| format!("{object}?fieldManager={name}&force=true");
         let table = [
-            ("PATCH", object.clone(), MERGE, format!(r#"{{"spec":{{"d":{deep}}}}}"#), 200),
-            ("PATCH", object.clone(), JSON_PATCH, format!(r#"[{{"op":"add","path":"/spec/e","value":{deep}}}]"#), 200),
+            (
+                "PATCH",
+                object.clone(),
+                MERGE,
+                format!(r#"{{"spec":{{"d":{deep}}}}}"#),
+                200,
+            ),
+            (
+                "PATCH",
+                object.clone(),
+                JSON_PATCH,
+                format!(r#"[{{"op":"add","path":"/spec/e","value":{deep}}}]"#),
+                200,
+            ),
             ("PATCH", applied("one"), APPLY, thing("spec", &deep), 200),
-            ("PATCH", applied("two"), APPLY, thing("spec", &deep.replace('1', "2")), 200),
+            (
+                "PATCH",
+                applied("two"),
+                APPLY,
+                thing("spec", &deep.replace('1', "2")),
+                200,
+            ),
             ("PATCH", applied("one"), APPLY, thing("spec", "1"), 200),
-            ("PATCH", object.clone(), MERGE, format!(r#"{{"spec":null,"typed":{{"d":{deep}}}}}"#), 200),
-            ("PATCH", object.clone(), MERGE, format!(r#"{{"typed":{{"a":{deep}}}}}"#), 422),
+            (
+                "PATCH",
+                object.clone(),
+                MERGE,
+                format!(r#"{{"spec":null,"typed":{{"d":{deep}}}}}"#),
+                200,
+            ),
+            (
+                "PATCH",
+                object.clone(),
+                MERGE,
+                format!(r#"{{"typed":{{"a":{deep}}}}}"#),
+                422,
+            ),
             ("PATCH", applied("one"), APPLY, thing("typed", &deep), 500),
-            ("POST", format!("{THINGS}?dryRun=All"), YAML, thing("spec", &deep).replace("\"name\":\"deep\"", "\"name\":\"other\""), 201),
-            ("PATCH", map.clone(), MERGE, format!(r#"{{"spec":{deep}}}"#), 200),
-            ("PATCH", map.clone(), MERGE, format!(r#"{{"data":{{"d":{deep}}}}}"#), 422),
-            ("PATCH", map.clone(), STRATEGIC, format!(r#"{{"spec":{deep}}}"#), 200),
-            ("PATCH", map.clone(), STRATEGIC, format!(r#"{{"data":{{"d":{deep}}}}}"#), 422),
-            ("PATCH", map.clone(), JSON_PATCH, format!(r#"[{{"op":"add","path":"/spec","value":{deep}}}]"#), 200),
-            ("PATCH", format!("{map}?fieldManager=m"), APPLY, config_map("data", &deep), 500),
-            ("PATCH", format!("{map}?fieldManager=m"), APPLY, config_map("spec", &deep), 500),
+            (
+                "POST",
+                format!("{THINGS}?dryRun=All"),
+                YAML,
+                thing("spec", &deep).replace("\"name\":\"deep\"", "\"name\":\"other\""),
+                201,
+            ),
+            (
+                "PATCH",
+                map.clone(),
+                MERGE,
+                format!(r#"{{"spec":{deep}}}"#),
+                200,
+            ),
+            (
+                "PATCH",
+                map.clone(),
+                MERGE,
+                format!(r#"{{"data":{{"d":{deep}}}}}"#),
+                422,
+            ),
+            (
+                "PATCH",
+                map.clone(),
+                STRATEGIC,
+                format!(r#"{{"spec":{deep}}}"#),
+                200,
+            ),
+            (
+                "PATCH",
+                map.clone(),
+                STRATEGIC,
+                format!(r#"{{"data":{{"d":{deep}}}}}"#),
+                422,
+            ),
+            (
+                "PATCH",
+                map.clone(),
+                JSON_PATCH,
+                format!(r#"[{{"op":"add","path":"/spec","value":{deep}}}]"#),
+                200,
+            ),
+            (
+                "PATCH",
+                format!("{map}?fieldManager=m"),
+                APPLY,
+                config_map("data", &deep),
+                500,
+            ),
+            (
+                "PATCH",
+                format!("{map}?fieldManager=m"),
+                APPLY,
+                config_map("spec", &deep),
+                500,
+            ),
             ("PUT", map.clone(), JSON, config_map("spec", &deep), 200),
             ("PUT", map.clone(), YAML, config_map("data", &deep), 400),
         ];
         for (method, path, kind, body, want) in table {
             let (status, text) = call(&server, method, &path, kind, &body).await;
-            assert_eq!(status, want, "{method} {path} {kind} {}: {}", &body[..100], &text[..text.len().min(500)]);
+            assert_eq!(
+                status,
+                want,
+                "{method} {path} {kind} {}: {}",
+                &body[..100],
+                &text[..text.len().min(500)]
+            );
         }
         for path in [THINGS, MAPS] {
             assert_eq!(call(&server, "GET", path, JSON, "").await.0, 200);
@@ -112,20 +235,78 @@ async fn what_json_cannot_hold_is_refused_with_gos_words() {
         let decoder = format!("invalid character '{open}' exceeded max depth");
         let yaml = "exceeded max depth of 10000".to_owned();
         let table = [
-            ("POST", THINGS.to_owned(), JSON, thing("spec", &deep), &decoder),
-            ("PATCH", object.clone(), MERGE, format!(r#"{{"spec":{deep}}}"#), &decoder),
-            ("PATCH", object.clone(), JSON_PATCH, format!(r#"[{{"op":"add","path":"/spec","value":{deep}}}]"#), &decoder),
-            ("PATCH", format!("{object}?fieldManager=m"), APPLY, thing("spec", &deep), &yaml),
-            ("POST", MAPS.to_owned(), JSON, config_map("data", &deep), &decoder),
-            ("POST", MAPS.to_owned(), YAML, config_map("data", &deep), &yaml),
-            ("PATCH", map.clone(), MERGE, format!(r#"{{"data":{deep}}}"#), &decoder),
-            ("PATCH", map.clone(), STRATEGIC, format!(r#"{{"data":{deep}}}"#), &decoder),
-            ("PATCH", format!("{map}?fieldManager=m"), APPLY, config_map("data", &deep), &yaml),
+            (
+                "POST",
+                THINGS.to_owned(),
+                JSON,
+                thing("spec", &deep),
+                &decoder,
+            ),
+            (
+                "PATCH",
+                object.clone(),
+                MERGE,
+                format!(r#"{{"spec":{deep}}}"#),
+                &decoder,
+            ),
+            (
+                "PATCH",
+                object.clone(),
+                JSON_PATCH,
+                format!(r#"[{{"op":"add","path":"/spec","value":{deep}}}]"#),
+                &decoder,
+            ),
+            (
+                "PATCH",
+                format!("{object}?fieldManager=m"),
+                APPLY,
+                thing("spec", &deep),
+                &yaml,
+            ),
+            (
+                "POST",
+                MAPS.to_owned(),
+                JSON,
+                config_map("data", &deep),
+                &decoder,
+            ),
+            (
+                "POST",
+                MAPS.to_owned(),
+                YAML,
+                config_map("data", &deep),
+                &yaml,
+            ),
+            (
+                "PATCH",
+                map.clone(),
+                MERGE,
+                format!(r#"{{"data":{deep}}}"#),
+                &decoder,
+            ),
+            (
+                "PATCH",
+                map.clone(),
+                STRATEGIC,
+                format!(r#"{{"data":{deep}}}"#),
+                &decoder,
+            ),
+            (
+                "PATCH",
+                format!("{map}?fieldManager=m"),
+                APPLY,
+                config_map("data", &deep),
+                &yaml,
+            ),
         ];
         for (method, path, kind, body, want) in table {
             let (status, text) = call(&server, method, &path, kind, &body).await;
             assert_eq!(status, 400, "{method} {path} {kind}");
-            assert!(text.contains(want.as_str()), "{method} {path} {kind}: {}", &text[..text.len().min(500)]);
+            assert!(
+                text.contains(want.as_str()),
+                "{method} {path} {kind}: {}",
+                &text[..text.len().min(500)]
+            );
         }
     }
 }
@@ -137,6 +318,14 @@ async fn what_only_its_managers_make_too_deep_is_not_stored() {
     let body = thing("spec", &maps(9_996)).replace("\"name\":\"deep\"", "\"name\":\"other\"");
     let (status, text) = call(&server, "POST", THINGS, JSON, &body).await;
     assert_eq!(status, 500);
-    assert!(text.contains("invalid character '{' exceeded max depth"), "{text}");
-    assert_eq!(call(&server, "GET", &format!("{THINGS}/other"), JSON, "").await.0, 404);
+    assert!(
+        text.contains("invalid character '{' exceeded max depth"),
+        "{text}"
+    );
+    assert_eq!(
+        call(&server, "GET", &format!("{THINGS}/other"), JSON, "")
+            .await
+            .0,
+        404
+    );
 }

@@ -1,4 +1,5 @@
-//! The fuzz targets over their seeds, and over every beginning of each: that they compile and hold is known without a fuzzer.
+//! The fuzz targets over their seeds, and over every beginning of each: that they compile and hold
+//! is known without a fuzzer.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +9,9 @@ mod targets;
 
 /// Runs a target over its seeds; answers how many inputs that were.
 fn run(name: &str, target: fn(&[u8])) -> usize {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(name);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fuzz/seeds")
+        .join(name);
     let mut inputs = 0;
     for entry in fs::read_dir(folder).expect("a folder of seeds") {
         let seed = fs::read(entry.expect("an entry").path()).expect("a seed");

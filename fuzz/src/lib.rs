@@ -1,5 +1,5 @@
-//! The bodies of the fuzz targets: each takes any bytes and panics where what must hold does not. `tests/fuzz.rs` runs them over
-//! the seeds.
+//! The bodies of the fuzz targets: each takes any bytes and panics where what must hold does not.
+//! `tests/fuzz.rs` runs them over the seeds.
 
 use jiff::Timestamp;
 use keelson::internals::codec::{Rules, conform, json, protobuf, yaml};
@@ -8,47 +8,79 @@ use keelson::internals::merge::{self, OneVersion, Set, Ty, Writer};
 use keelson::internals::meta::{FieldSelector, Gvk, LabelSelector, Object, Value, json as value};
 use keelson::internals::schema;
 
-/// Bodies of applies: YAML or JSON. Every one is answered; what is applied by force can be applied again and changes nothing.
+/// Bodies of applies: YAML or JSON. Every one is answered; what is applied by force can be applied
+/// again and changes nothing.
 pub fn apply(bytes: &[u8]) {
-    let Ok((Value::Object(mut config), _)) = yaml::to_value(bytes) else { return };
+    let Ok((Value::Object(mut config), _)) = yaml::to_value(bytes) else {
+        return;
+    };
     config.insert("apiVersion".to_owned(), "apps/v1".into());
     config.insert("kind".to_owned(), "Deployment".into());
     let gvk = Gvk::new("apps", "v1", "Deployment");
     let ty = Ty::from(schema::builtin().get(&gvk).expect("a built-in kind"));
     let now = Timestamp::UNIX_EPOCH;
-    let writer =
-        Writer { manager: "fuzz", api_version: "apps/v1", subresource: "", now, reset_fields: &["/status"], ty, versions: &OneVersion };
-    let Ok(once) = merge::apply(None, &config, &gvk, &writer, true) else { return };
-    let twice = merge::apply(Some(&once), &config, &gvk, &writer, true).expect("what was applied once applies again");
+    let writer = Writer {
+        manager: "fuzz",
+        api_version: "apps/v1",
+        subresource: "",
+        now,
+        reset_fields: &["/status"],
+        ty,
+        versions: &OneVersion,
+    };
+    let Ok(once) = merge::apply(None, &config, &gvk, &writer, true) else {
+        return;
+    };
+    let twice = merge::apply(Some(&once), &config, &gvk, &writer, true)
+        .expect("what was applied once applies again");
     assert_eq!(once, twice);
 }
 
 /// Field sets: whatever reads as one is written and read back the same.
 pub fn fields_v1(bytes: &[u8]) {
-    let Ok((fields, _)) = json::parse(bytes) else { return };
-    let Ok(set) = Set::decode(&fields) else { return };
+    let Ok((fields, _)) = json::parse(bytes) else {
+        return;
+    };
+    let Ok(set) = Set::decode(&fields) else {
+        return;
+    };
     let written = Value::Object(set.encode());
     let again = Set::decode(&written).expect("what was written reads");
     assert_eq!(Value::Object(again.encode()), written);
 }
 
-/// Strategic merge patches: a patch and what it is applied to, on a line each. Every one is answered, and what comes out of
-/// a patch that fits its type is in form.
+/// Strategic merge patches: a patch and what it is applied to, on a line each. Every one is
+/// answered, and what comes out of a patch that fits its type is in form.
 pub fn strategic_patch(bytes: &[u8]) {
-    let mut parts = bytes.splitn(2, |&byte| byte == b'\n').map(|part| json::parse(part).map(|(value, _)| value));
-    let (Some(Ok(Value::Object(patch))), Some(Ok(Value::Object(mut live)))) = (parts.next(), parts.next()) else { return };
-    let ty = schema::builtin().get(&Gvk::new("apps", "v1", "Deployment")).expect("a built-in kind");
-    if strategic::apply(&mut live, patch, ty).is_err() || !conform(&mut live, ty, Rules::Unstructured) {
+    let mut parts = bytes
+        .splitn(2, |&byte| byte == b'\n')
+        .map(|part| json::parse(part).map(|(value, _)| value));
+    let (Some(Ok(Value::Object(patch))), Some(Ok(Value::Object(mut live)))) =
+        (parts.next(), parts.next())
+    else {
+        return;
+    };
+    let ty = schema::builtin()
+        .get(&Gvk::new("apps", "v1", "Deployment"))
+        .expect("a built-in kind");
+    if strategic::apply(&mut live, patch, ty).is_err()
+        || !conform(&mut live, ty, Rules::Unstructured)
+    {
         return;
     }
     let once = Value::Object(live.clone()).to_string();
-    assert!(conform(&mut live, ty, Rules::Json), "what is in form stays so");
+    assert!(
+        conform(&mut live, ty, Rules::Json),
+        "what is in form stays so"
+    );
     assert_eq!(Value::Object(live).to_string(), once);
 }
 
 /// YAML: whatever reads is written and read back the same.
 pub fn yaml_text(bytes: &[u8]) {
-    let Ok((value, _)) = yaml::to_value(bytes) else { return };
+    let Ok((value, _)) = yaml::to_value(bytes) else {
+        return;
+    };
     let written = yaml::encode(&value);
     let (again, issues) = yaml::to_value(&written).expect("what was written reads");
     assert_eq!((again, issues), (value, Vec::new()));
@@ -56,34 +88,62 @@ pub fn yaml_text(bytes: &[u8]) {
 
 /// Pods in JSON: what decodes is written as protobuf and JSON, and both read back the same.
 pub fn json_pod(bytes: &[u8]) {
-    let ty = schema::builtin().get(&Gvk::new("", "v1", "Pod")).expect("a built-in kind");
-    let Ok(decoded) = json::decode(bytes, ty) else { return };
+    let ty = schema::builtin()
+        .get(&Gvk::new("", "v1", "Pod"))
+        .expect("a built-in kind");
+    let Ok(decoded) = json::decode(bytes, ty) else {
+        return;
+    };
     let again = json::decode(&json::encode(&decoded.object), ty).expect("what was written reads");
     assert_eq!((&again.object, again.issues.len()), (&decoded.object, 0));
-    protobuf_pod(&protobuf::wrap("v1", "Pod", &protobuf::encode(&decoded.object, ty)));
+    protobuf_pod(&protobuf::wrap(
+        "v1",
+        "Pod",
+        &protobuf::encode(&decoded.object, ty),
+    ));
 }
 
 /// Pods in protobuf: what decodes is written, and then comes to the same however often it is read.
 pub fn protobuf_pod(bytes: &[u8]) {
-    let ty = schema::builtin().get(&Gvk::new("", "v1", "Pod")).expect("a built-in kind");
-    let Ok(envelope) = protobuf::unwrap(bytes) else { return };
-    let Ok(object) = protobuf::decode(envelope.raw, ty) else { return };
+    let ty = schema::builtin()
+        .get(&Gvk::new("", "v1", "Pod"))
+        .expect("a built-in kind");
+    let Ok(envelope) = protobuf::unwrap(bytes) else {
+        return;
+    };
+    let Ok(object) = protobuf::decode(envelope.raw, ty) else {
+        return;
+    };
     let written = protobuf::encode(&object, ty);
     let again = protobuf::decode(&written, ty).expect("what was written reads");
     assert_eq!(protobuf::encode(&again, ty), written);
 }
 
-/// Label and field selectors: every text is answered, and many requirements come to what they come to one by one.
+/// Label and field selectors: every text is answered, and many requirements come to what they come
+/// to one by one.
 pub fn selectors(bytes: &[u8]) {
-    let Ok(text) = str::from_utf8(bytes) else { return };
-    let _ = FieldSelector::parse(text).map(|selector| selector.matches(|field| field.to_owned().into()));
-    let Ok(selector) = LabelSelector::parse(text) else { return };
-    for labels in [value!({}), value!({"a": "1", "b": ""}), value!({"a": "x", "c": "7"})] {
+    let Ok(text) = str::from_utf8(bytes) else {
+        return;
+    };
+    let _ = FieldSelector::parse(text)
+        .map(|selector| selector.matches(|field| field.to_owned().into()));
+    let Ok(selector) = LabelSelector::parse(text) else {
+        return;
+    };
+    for labels in [
+        value!({}),
+        value!({"a": "1", "b": ""}),
+        value!({"a": "x", "c": "7"}),
+    ] {
         let object = Object::from_value(value!({"metadata": {}})).map(|mut object| {
             object.metadata_mut().insert("labels", labels);
             object
         });
         let object = object.expect("an object");
-        assert_eq!(selector.selects(&object), selector.matches(object.labels()), "{text}");
+        assert_eq!(
+            selector.selects(&object),
+            selector.matches(object.labels()),
+            "{text}"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Certificate signing requests: who may approve and sign for which signer, and what nobody may ask for
-//! (`plugin/pkg/admission/certificates`).
+//! Certificate signing requests: who may approve and sign for which signer, and what nobody may ask
+//! for (`plugin/pkg/admission/certificates`).
 
 use std::sync::Arc;
 
@@ -41,10 +41,15 @@ pub async fn may(authorizer: &dyn Authorizer, user: &User, verb: &str, signer: &
 
 async fn check(authorizer: &dyn Authorizer, attributes: &Attributes<'_>, verb: &str) -> Result<()> {
     // The signer that counts is the stored one, whatever the update says.
-    let signer = attributes.old.map_or("", |old| old.str_at("/spec/signerName"));
+    let signer = attributes
+        .old
+        .map_or("", |old| old.str_at("/spec/signerName"));
     match may(authorizer, attributes.user, verb, signer).await {
         true => Ok(()),
-        false => Err(attributes.forbidden(&format!("user not permitted to {verb} requests with signerName {}", go_quote(signer)))),
+        false => Err(attributes.forbidden(&format!(
+            "user not permitted to {verb} requests with signerName {}",
+            go_quote(signer)
+        ))),
     }
 }
 
@@ -102,7 +107,11 @@ pub struct CertificateSubjectRestriction;
 
 /// Whom a CertificateSigningRequest is for; an error says what is wrong with it.
 pub(super) fn subject(object: &Object) -> std::result::Result<Subject, String> {
-    certificate_request::subject(&STANDARD.decode(object.str_at("/spec/request")).unwrap_or_default())
+    certificate_request::subject(
+        &STANDARD
+            .decode(object.str_at("/spec/request"))
+            .unwrap_or_default(),
+    )
 }
 
 #[async_trait]
@@ -112,18 +121,23 @@ impl Plugin for CertificateSubjectRestriction {
     }
 
     fn handles(&self, attributes: &Attributes<'_>) -> bool {
-        attributes.operation == Operation::Create && attributes.is(GROUP, "certificatesigningrequests")
+        attributes.operation == Operation::Create
+            && attributes.is(GROUP, "certificatesigningrequests")
     }
 
     async fn validate(&self, attributes: &Attributes<'_>) -> Result<()> {
-        let Some(request) = attributes.object() else { return Ok(()) };
+        let Some(request) = attributes.object() else {
+            return Ok(());
+        };
         if request.str_at("/spec/signerName") != CLIENT_SIGNER {
             return Ok(());
         }
         match subject(request) {
             Err(why) => Err(attributes.forbidden(&format!("failed to parse CSR: {why}"))),
             Ok(subject) if subject.organizations.iter().any(|group| group == MASTERS) => {
-                Err(attributes.forbidden(&format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed")))
+                Err(attributes.forbidden(&format!(
+                    "use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed"
+                )))
             }
             Ok(_) => Ok(()),
         }

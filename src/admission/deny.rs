@@ -1,5 +1,5 @@
-//! Plugins that only say no: AlwaysDeny to everything, DenyServiceExternalIPs to new external addresses of services
-//! (`plugin/pkg/admission/{deny,network/denyserviceexternalips}`).
+//! Plugins that only say no: AlwaysDeny to everything, DenyServiceExternalIPs to new external
+//! addresses of services (`plugin/pkg/admission/{deny,network/denyserviceexternalips}`).
 
 use std::collections::HashSet;
 
@@ -45,16 +45,27 @@ impl Plugin for DenyServiceExternalIPs {
     }
 
     fn handles(&self, attributes: &Attributes<'_>) -> bool {
-        matches!(attributes.operation, Operation::Create | Operation::Update) && attributes.is("", "services")
+        matches!(attributes.operation, Operation::Create | Operation::Update)
+            && attributes.is("", "services")
     }
 
     async fn validate(&self, attributes: &Attributes<'_>) -> Result<()> {
-        let Some(service) = attributes.object() else { return Ok(()) };
-        let had = attributes.old.map_or(&[][..], |old| old.array_at("/spec/externalIPs"));
+        let Some(service) = attributes.object() else {
+            return Ok(());
+        };
+        let had = attributes
+            .old
+            .map_or(&[][..], |old| old.array_at("/spec/externalIPs"));
         let had: HashSet<&str> = had.iter().filter_map(Value::as_str).collect();
-        match service.array_at("/spec/externalIPs").iter().all(|address| address.as_str().is_some_and(|address| had.contains(address))) {
+        match service.array_at("/spec/externalIPs").iter().all(|address| {
+            address
+                .as_str()
+                .is_some_and(|address| had.contains(address))
+        }) {
             true => Ok(()),
-            false => Err(attributes.forbidden("Use of external IPs is denied by admission control")),
+            false => {
+                Err(attributes.forbidden("Use of external IPs is denied by admission control"))
+            }
         }
     }
 }

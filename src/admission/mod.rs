@@ -1,4 +1,5 @@
-//! Admission: what may change or refuse a decoded request before it is stored (apiserver `pkg/admission`).
+//! Admission: what may change or refuse a decoded request before it is stored (apiserver
+//! `pkg/admission`).
 
 mod certificates;
 mod deny;
@@ -89,25 +90,35 @@ impl Attributes<'_> {
         self.object.as_deref_mut()
     }
 
-    /// The 403 of a plugin that refuses the request. The name is that of the request or the object; a name that the
-    /// server is still to make is told by its prefix.
+    /// The 403 of a plugin that refuses the request. The name is that of the request or the object;
+    /// a name that the server is still to make is told by its prefix.
     pub fn forbidden(&self, why: &str) -> Status {
         let object = self.object();
-        let names = [self.name, object.map_or("", |object| object.name()), object.map_or("", |object| object.generate_name()), "Unknown"];
-        let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
+        let names = [
+            self.name,
+            object.map_or("", |object| object.name()),
+            object.map_or("", |object| object.generate_name()),
+            "Unknown",
+        ];
+        let name = names
+            .into_iter()
+            .find(|name| !name.is_empty())
+            .unwrap_or_default();
         Status::forbidden(self.gvr, name, why)
     }
 }
 
-/// Reads other objects for the plugins as this server knows them: with every write of its own, and with those of other servers as soon as
-/// its watch has told of them. What is not known is looked for in the store.
+/// Reads other objects for the plugins as this server knows them: with every write of its own, and
+/// with those of other servers as soon as its watch has told of them. What is not known is looked
+/// for in the store.
 #[async_trait]
 pub trait Objects: Send + Sync {
-    /// The object, or `None` where there is none. `namespace` is empty for resources of the cluster.
+    /// The object, or `None` where there is none. `namespace` is empty for resources of the
+    /// cluster.
     async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Arc<Object>>>;
 
-    /// Every object of the namespace, or of the cluster where `namespace` is empty, by key. Stored ones that cannot be read are left out
-    /// and logged.
+    /// Every object of the namespace, or of the cluster where `namespace` is empty, by key. Stored
+    /// ones that cannot be read are left out and logged.
     async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Arc<Object>>>;
 
     /// Creates an object as the server itself, with no regard to admission.
@@ -115,15 +126,24 @@ pub trait Objects: Send + Sync {
     /// # Errors
     /// 409 if it exists.
     async fn create(&self, gvr: &Gvr, object: Object) -> Result<()> {
-        Err(Status::internal(format!("{} {} cannot be created here", gvr.group_resource(), object.name())))
+        Err(Status::internal(format!(
+            "{} {} cannot be created here",
+            gvr.group_resource(),
+            object.name()
+        )))
     }
 
-    /// Writes the status of an object that one of the calls above returned, as a PUT of its status subresource would.
+    /// Writes the status of an object that one of the calls above returned, as a PUT of its status
+    /// subresource would.
     ///
     /// # Errors
     /// 409 if it has changed since, 404 if it is gone.
     async fn update_status(&self, gvr: &Gvr, object: Object) -> Result<()> {
-        Err(Status::internal(format!("the status of {} {} cannot be written here", gvr.group_resource(), object.name())))
+        Err(Status::internal(format!(
+            "the status of {} {} cannot be written here",
+            gvr.group_resource(),
+            object.name()
+        )))
     }
 }
 
@@ -133,7 +153,8 @@ pub trait Plugin: Send + Sync {
     /// The name in `--enable-admission-plugins`.
     fn name(&self) -> &'static str;
 
-    /// Whether the plugin cares about this request; cheap, so that most plugins cost most requests nothing.
+    /// Whether the plugin cares about this request; cheap, so that most plugins cost most requests
+    /// nothing.
     fn handles(&self, attributes: &Attributes<'_>) -> bool;
 
     /// Changes the object, or refuses the request.
@@ -163,7 +184,8 @@ impl Chain {
         self.plugins.iter().map(|plugin| plugin.name()).collect()
     }
 
-    /// Lets every plugin change the object; the first refusal ends it. Before the strategy prepares and validates.
+    /// Lets every plugin change the object; the first refusal ends it. Before the strategy prepares
+    /// and validates.
     pub async fn admit(&self, attributes: &mut Attributes<'_>) -> Result<()> {
         for plugin in &self.plugins {
             if plugin.handles(attributes) {
@@ -173,7 +195,8 @@ impl Chain {
         Ok(())
     }
 
-    /// Lets every plugin check the final object; the first refusal ends it. After the strategy validated.
+    /// Lets every plugin check the final object; the first refusal ends it. After the strategy
+    /// validated.
     pub async fn validate(&self, attributes: &Attributes<'_>) -> Result<()> {
         for plugin in &self.plugins {
             if plugin.handles(attributes) {
@@ -195,20 +218,30 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { not_ready_toleration_seconds: 300, unreachable_toleration_seconds: 300 }
+        Self {
+            not_ready_toleration_seconds: 300,
+            unreachable_toleration_seconds: 300,
+        }
     }
 }
 
-/// The plugins of the server in the order in which they run: those of the [`plugins::PLUGINS`] that have code here and that `runs` says
-/// yes to, given the name and whether it runs where no flag names it.
+/// The plugins of the server in the order in which they run: those of the [`plugins::PLUGINS`] that
+/// have code here and that `runs` says yes to, given the name and whether it runs where no flag
+/// names it.
 pub fn chain(
     objects: &Arc<dyn Objects>,
     authorizer: &Arc<dyn Authorizer>,
     settings: &Settings,
     runs: impl Fn(&str, bool) -> bool,
 ) -> Chain {
-    let parts = Parts { objects, authorizer, settings };
-    let chosen = PLUGINS.iter().filter(|plugin| runs(plugin.name, plugin.by_default));
+    let parts = Parts {
+        objects,
+        authorizer,
+        settings,
+    };
+    let chosen = PLUGINS
+        .iter()
+        .filter(|plugin| runs(plugin.name, plugin.by_default));
     let built = chosen.filter_map(|plugin| match plugin.support {
         Support::Runs(build) => Some(build(&parts)),
         Support::Inert(_) | Support::Missing(_) => None,

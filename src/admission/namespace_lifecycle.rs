@@ -1,5 +1,5 @@
-//! NamespaceLifecycle: nothing is made in a namespace that is missing or going, and some namespaces stay
-//! (apiserver `admission/plugin/namespace/lifecycle`).
+//! NamespaceLifecycle: nothing is made in a namespace that is missing or going, and some namespaces
+//! stay (apiserver `admission/plugin/namespace/lifecycle`).
 
 use std::sync::Arc;
 
@@ -33,7 +33,11 @@ impl Plugin for NamespaceLifecycle {
     async fn admit(&self, attributes: &mut Attributes<'_>) -> Result<()> {
         if attributes.operation == Operation::Delete {
             return match IMMORTAL.contains(&attributes.name) {
-                true => Err(Status::forbidden(attributes.gvr, attributes.name, "this namespace may not be deleted")),
+                true => Err(Status::forbidden(
+                    attributes.gvr,
+                    attributes.name,
+                    "this namespace may not be deleted",
+                )),
                 false => Ok(()),
             };
         }
@@ -42,8 +46,12 @@ impl Plugin for NamespaceLifecycle {
         let Some(namespace) = self.0.get(&namespaces, "", name).await? else {
             return Err(Status::not_found(&namespaces, name));
         };
-        if attributes.operation == Operation::Create && namespace.str_at("/status/phase") == "Terminating" {
-            let why = format!("unable to create new content in namespace {name} because it is being terminated");
+        if attributes.operation == Operation::Create
+            && namespace.str_at("/status/phase") == "Terminating"
+        {
+            let why = format!(
+                "unable to create new content in namespace {name} because it is being terminated"
+            );
             let mut status = attributes.forbidden(&why);
             status.details_mut().causes.push(Cause {
                 reason: "NamespaceTerminating".to_owned(),

@@ -1,5 +1,6 @@
-//! What a namespace must be before something is written into it: NamespaceAutoProvision makes it, NamespaceExists demands it
-//! (`plugin/pkg/admission/namespace`). NamespaceLifecycle, which is on by default, is next door.
+//! What a namespace must be before something is written into it: NamespaceAutoProvision makes it,
+//! NamespaceExists demands it (`plugin/pkg/admission/namespace`). NamespaceLifecycle, which is on
+//! by default, is next door.
 
 use std::sync::Arc;
 
@@ -15,7 +16,8 @@ fn namespaces() -> Gvr {
 
 /// Whether the request is in a namespace, and not about one.
 fn is_namespaced(attributes: &Attributes<'_>) -> bool {
-    !attributes.namespace.is_empty() && (!attributes.gvk.group.is_empty() || attributes.gvk.kind != "Namespace")
+    !attributes.namespace.is_empty()
+        && (!attributes.gvk.group.is_empty() || attributes.gvk.kind != "Namespace")
 }
 
 /// Makes the namespace of a new object where there is none.
@@ -28,16 +30,31 @@ impl Plugin for NamespaceAutoProvision {
     }
 
     fn handles(&self, attributes: &Attributes<'_>) -> bool {
-        attributes.operation == Operation::Create && !attributes.dry_run && is_namespaced(attributes)
+        attributes.operation == Operation::Create
+            && !attributes.dry_run
+            && is_namespaced(attributes)
     }
 
     async fn admit(&self, attributes: &mut Attributes<'_>) -> Result<()> {
         let refused = |why: Status| attributes.forbidden(&why.message);
-        if self.0.get(&namespaces(), "", attributes.namespace).await.map_err(refused)?.is_some() {
+        if self
+            .0
+            .get(&namespaces(), "", attributes.namespace)
+            .await
+            .map_err(refused)?
+            .is_some()
+        {
             return Ok(());
         }
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": attributes.namespace}});
-        match self.0.create(&namespaces(), Object::from_value(namespace).unwrap_or_default()).await {
+        match self
+            .0
+            .create(
+                &namespaces(),
+                Object::from_value(namespace).unwrap_or_default(),
+            )
+            .await
+        {
             Err(why) if why.reason != "AlreadyExists" => Err(refused(why)),
             _ => Ok(()),
         }

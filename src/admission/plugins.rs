@@ -1,11 +1,13 @@
-//! Every admission plugin that kube-apiserver v1.36 knows, in the order in which they run (`pkg/kubeapiserver/options/plugins.go`),
-//! and what this server does with each. There is no other list.
+//! Every admission plugin that kube-apiserver v1.36 knows, in the order in which they run
+//! (`pkg/kubeapiserver/options/plugins.go`), and what this server does with each. There is no other
+//! list.
 
 use std::sync::Arc;
 
 use super::{
-    Objects, Plugin, Settings, certificates, deny, ingress_class, limit_ranger, namespace_lifecycle, namespaces, node_restriction, pods,
-    priority, quota, runtime_class, service_account, storage, taints,
+    Objects, Plugin, Settings, certificates, deny, ingress_class, limit_ranger,
+    namespace_lifecycle, namespaces, node_restriction, pods, priority, quota, runtime_class,
+    service_account, storage, taints,
 };
 use crate::auth::authz::Authorizer;
 
@@ -21,10 +23,11 @@ pub struct Parts<'a> {
 pub enum Support {
     /// Runs it.
     Runs(fn(&Parts<'_>) -> Box<dyn Plugin>),
-    /// Has no code for it, and needs none: upstream's never changes or refuses anything that can be asked of this server. The text says why.
+    /// Has no code for it, and needs none: upstream's never changes or refuses anything that can be
+    /// asked of this server. The text says why.
     Inert(&'static str),
-    /// Cannot run it. Naming it is an error; where it is on by default, the log says at start that it is absent. The text says what
-    /// is therefore not enforced.
+    /// Cannot run it. Naming it is an error; where it is on by default, the log says at start that
+    /// it is absent. The text says what is therefore not enforced.
     Missing(&'static str),
 }
 
@@ -37,11 +40,19 @@ pub struct Entry {
 }
 
 const fn default(name: &'static str, support: Support) -> Entry {
-    Entry { name, by_default: true, support }
+    Entry {
+        name,
+        by_default: true,
+        support,
+    }
 }
 
 const fn optional(name: &'static str, support: Support) -> Entry {
-    Entry { name, by_default: false, support }
+    Entry {
+        name,
+        by_default: false,
+        support,
+    }
 }
 
 /// The plugin of that name.
@@ -99,7 +110,8 @@ pub const PLUGINS: &[Entry] = &[
     optional("AlwaysDeny", Runs(|_| Box::new(deny::AlwaysDeny))),
 ];
 
-const NO_WORKLOADS: &str = "workloads and pod groups are not served (GenericWorkload and WorkloadWithJob are off)";
+const NO_WORKLOADS: &str =
+    "workloads and pod groups are not served (GenericWorkload and WorkloadWithJob are off)";
 
 #[cfg(test)]
 mod tests {
@@ -110,18 +122,32 @@ mod tests {
 
     #[async_trait::async_trait]
     impl Objects for Nothing {
-        async fn get(&self, _: &crate::meta::Gvr, _: &str, _: &str) -> crate::meta::status::Result<Option<Arc<crate::meta::Object>>> {
+        async fn get(
+            &self,
+            _: &crate::meta::Gvr,
+            _: &str,
+            _: &str,
+        ) -> crate::meta::status::Result<Option<Arc<crate::meta::Object>>> {
             Ok(None)
         }
-        async fn list(&self, _: &crate::meta::Gvr, _: &str) -> crate::meta::status::Result<Vec<Arc<crate::meta::Object>>> {
+        async fn list(
+            &self,
+            _: &crate::meta::Gvr,
+            _: &str,
+        ) -> crate::meta::status::Result<Vec<Arc<crate::meta::Object>>> {
             Ok(Vec::new())
         }
     }
 
     #[test]
     fn every_plugin_is_listed_once_under_the_name_that_it_has() {
-        let (objects, authorizer): (Arc<dyn Objects>, Arc<dyn Authorizer>) = (Arc::new(Nothing), Arc::new(AlwaysDeny));
-        let parts = Parts { objects: &objects, authorizer: &authorizer, settings: &Settings::default() };
+        let (objects, authorizer): (Arc<dyn Objects>, Arc<dyn Authorizer>) =
+            (Arc::new(Nothing), Arc::new(AlwaysDeny));
+        let parts = Parts {
+            objects: &objects,
+            authorizer: &authorizer,
+            settings: &Settings::default(),
+        };
         let mut names = std::collections::BTreeSet::new();
         for plugin in PLUGINS {
             assert!(names.insert(plugin.name), "{} comes twice", plugin.name);
@@ -130,6 +156,9 @@ mod tests {
             }
         }
         assert_eq!(PLUGINS.len(), 41);
-        assert_eq!(PLUGINS.iter().filter(|plugin| plugin.by_default).count(), 27);
+        assert_eq!(
+            PLUGINS.iter().filter(|plugin| plugin.by_default).count(),
+            27
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Plugins that pods may be given on request: AlwaysPullImages, ExtendedResourceToleration, LimitPodHardAntiAffinityTopology
-//! (`plugin/pkg/admission`).
+//! Plugins that pods may be given on request: AlwaysPullImages, ExtendedResourceToleration,
+//! LimitPodHardAntiAffinityTopology (`plugin/pkg/admission`).
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -16,7 +16,8 @@ const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContain
 const ALWAYS: &str = "Always";
 
 fn writes_pod(attributes: &Attributes<'_>) -> bool {
-    matches!(attributes.operation, Operation::Create | Operation::Update) && attributes.is("", "pods")
+    matches!(attributes.operation, Operation::Create | Operation::Update)
+        && attributes.is("", "pods")
 }
 
 /// The containers of a pod with their paths.
@@ -24,17 +25,23 @@ fn containers(pod: &Object) -> impl Iterator<Item = (Path, &Value)> {
     CONTAINERS.into_iter().flat_map(|list| {
         let path = Path::new("spec").child(list);
         let found = pod.array_at(&format!("/spec/{list}"));
-        found.iter().enumerate().map(move |(at, container)| (path.index(at), container))
+        found
+            .iter()
+            .enumerate()
+            .map(move |(at, container)| (path.index(at), container))
     })
 }
 
-/// Has images pulled each time that a container starts, so that only who may pull an image can run it.
+/// Has images pulled each time that a container starts, so that only who may pull an image can run
+/// it.
 pub struct AlwaysPullImages;
 
 impl AlwaysPullImages {
     /// Whether an update brings an image that no container had.
     fn has_new_image(new: &Object, old: &Object) -> bool {
-        let known: HashSet<&str> = containers(old).map(|(_, container)| str_at(container, "/image")).collect();
+        let known: HashSet<&str> = containers(old)
+            .map(|(_, container)| str_at(container, "/image"))
+            .collect();
         containers(new).any(|(_, container)| !known.contains(str_at(container, "/image")))
     }
 
@@ -57,15 +64,22 @@ impl Plugin for AlwaysPullImages {
     }
 
     async fn admit(&self, attributes: &mut Attributes<'_>) -> Result<()> {
-        let Some(pod) = attributes.object_mut() else { return Ok(()) };
+        let Some(pod) = attributes.object_mut() else {
+            return Ok(());
+        };
         for list in CONTAINERS {
-            let Some(Value::Array(containers)) = pod.at_mut(&format!("/spec/{list}")) else { continue };
+            let Some(Value::Array(containers)) = pod.at_mut(&format!("/spec/{list}")) else {
+                continue;
+            };
             for container in containers.iter_mut().filter_map(Value::as_object_mut) {
                 container.insert("imagePullPolicy", ALWAYS.into());
             }
         }
         if let Some(Value::Array(volumes)) = pod.at_mut("/spec/volumes") {
-            for image in volumes.iter_mut().filter_map(|volume| volume.get_mut("image")?.as_object_mut()) {
+            for image in volumes
+                .iter_mut()
+                .filter_map(|volume| volume.get_mut("image")?.as_object_mut())
+            {
                 image.insert("pullPolicy", ALWAYS.into());
             }
         }
@@ -73,7 +87,9 @@ impl Plugin for AlwaysPullImages {
     }
 
     async fn validate(&self, attributes: &Attributes<'_>) -> Result<()> {
-        let Some(pod) = attributes.object() else { return Ok(()) };
+        let Some(pod) = attributes.object() else {
+            return Ok(());
+        };
         let mut wrong = Vec::new();
         let mut check = |path: Path, policy: &str| {
             if policy != ALWAYS {
@@ -82,18 +98,32 @@ impl Plugin for AlwaysPullImages {
             }
         };
         for (path, container) in containers(pod) {
-            check(path.child("imagePullPolicy"), str_at(container, "/imagePullPolicy"));
+            check(
+                path.child("imagePullPolicy"),
+                str_at(container, "/imagePullPolicy"),
+            );
         }
         for (at, volume) in pod.array_at("/spec/volumes").iter().enumerate() {
             if map_at(volume, "/image").is_some() {
-                check(Path::new("spec").child("volumes").index(at).child("image").child("pullPolicy"), str_at(volume, "/image/pullPolicy"));
+                check(
+                    Path::new("spec")
+                        .child("volumes")
+                        .index(at)
+                        .child("image")
+                        .child("pullPolicy"),
+                    str_at(volume, "/image/pullPolicy"),
+                );
             }
         }
         // Upstream gives a list of errors, which is no Status: clients get a 500 with their texts.
         match wrong.as_slice() {
             [] => Ok(()),
             [one] => Err(Status::failure(500, "", one.clone())),
-            several => Err(Status::failure(500, "", format!("[{}]", several.join(", ")))),
+            several => Err(Status::failure(
+                500,
+                "",
+                format!("[{}]", several.join(", ")),
+            )),
         }
     }
 }
@@ -104,7 +134,9 @@ pub struct ExtendedResourceToleration;
 /// Whether a resource belongs to a domain that is not Kubernetes' own (`IsExtendedResourceName`).
 fn is_extended(name: &str) -> bool {
     let native = !name.contains('/') || name.contains("kubernetes.io/");
-    !native && !name.starts_with("requests.") && qualified_name(&format!("requests.{name}")).is_empty()
+    !native
+        && !name.starts_with("requests.")
+        && qualified_name(&format!("requests.{name}")).is_empty()
 }
 
 #[async_trait]
@@ -118,15 +150,30 @@ impl Plugin for ExtendedResourceToleration {
     }
 
     async fn admit(&self, attributes: &mut Attributes<'_>) -> Result<()> {
-        let Some(pod) = attributes.object_mut() else { return Ok(()) };
-        let lists = pod.array_at("/spec/containers").iter().chain(pod.array_at("/spec/initContainers"));
-        let requests = lists.flat_map(|container| map_at(container, "/resources/requests").into_iter().flatten());
-        let resources: BTreeSet<String> = requests.map(|(name, _)| name.to_string()).filter(|name| is_extended(name)).collect();
+        let Some(pod) = attributes.object_mut() else {
+            return Ok(());
+        };
+        let lists = pod
+            .array_at("/spec/containers")
+            .iter()
+            .chain(pod.array_at("/spec/initContainers"));
+        let requests = lists.flat_map(|container| {
+            map_at(container, "/resources/requests")
+                .into_iter()
+                .flatten()
+        });
+        let resources: BTreeSet<String> = requests
+            .map(|(name, _)| name.to_string())
+            .filter(|name| is_extended(name))
+            .collect();
         for resource in resources {
             let wanted = json!({"key": resource, "operator": "Exists", "effect": "NoSchedule"});
             let tolerations = list_mut(pod.section_mut("spec"), "tolerations");
-            let same =
-                |one: &Value| ["/key", "/operator", "/effect", "/value"].iter().all(|path| str_at(one, path) == str_at(&wanted, path));
+            let same = |one: &Value| {
+                ["/key", "/operator", "/effect", "/value"]
+                    .iter()
+                    .all(|path| str_at(one, path) == str_at(&wanted, path))
+            };
             let mut found = false;
             for toleration in tolerations.iter_mut().filter(|one| same(one)) {
                 toleration.clone_from(&wanted);
@@ -140,7 +187,8 @@ impl Plugin for ExtendedResourceToleration {
     }
 }
 
-/// Refuses pods that keep others off more than a node: off a zone, or whatever a label of nodes spans.
+/// Refuses pods that keep others off more than a node: off a zone, or whatever a label of nodes
+/// spans.
 pub struct LimitPodHardAntiAffinityTopology;
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -156,13 +204,22 @@ impl Plugin for LimitPodHardAntiAffinityTopology {
     }
 
     async fn validate(&self, attributes: &Attributes<'_>) -> Result<()> {
-        let Some(pod) = attributes.object() else { return Ok(()) };
-        let terms = pod.array_at("/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution");
-        match terms.iter().map(|term| str_at(term, "/topologyKey")).find(|key| *key != HOSTNAME) {
+        let Some(pod) = attributes.object() else {
+            return Ok(());
+        };
+        let terms = pod.array_at(
+            "/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution",
+        );
+        match terms
+            .iter()
+            .map(|term| str_at(term, "/topologyKey"))
+            .find(|key| *key != HOSTNAME)
+        {
             None => Ok(()),
             Some(key) => {
-                let why =
-                    format!("affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key {HOSTNAME} is allowed");
+                let why = format!(
+                    "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key {HOSTNAME} is allowed"
+                );
                 Err(Status::forbidden(attributes.gvr, pod.name(), &why))
             }
         }

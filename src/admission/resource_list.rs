@@ -13,30 +13,43 @@ pub type ResourceList = BTreeMap<String, Quantity>;
 /// The amounts at a JSON pointer below `value`; what is no quantity is left out.
 pub fn read(value: &Value, path: &str) -> ResourceList {
     let entries = map_at(value, path).into_iter().flatten();
-    entries.filter_map(|(name, amount)| Some((name.to_string(), Quantity::parse(amount.as_str()?).ok()?))).collect()
+    entries
+        .filter_map(|(name, amount)| {
+            Some((name.to_string(), Quantity::parse(amount.as_str()?).ok()?))
+        })
+        .collect()
 }
 
 /// The amounts as JSON.
 pub fn to_value(list: &ResourceList) -> Value {
-    Value::Object(list.iter().map(|(name, amount)| (name.clone(), amount.to_string().into())).collect())
+    Value::Object(
+        list.iter()
+            .map(|(name, amount)| (name.clone(), amount.to_string().into()))
+            .collect(),
+    )
 }
 
 /// Adds each amount of `more`.
 pub fn add(list: &mut ResourceList, more: &ResourceList) {
     for (name, amount) in more {
-        list.entry(name.clone()).and_modify(|sum| sum.add(amount)).or_insert(*amount);
+        list.entry(name.clone())
+            .and_modify(|sum| sum.add(amount))
+            .or_insert(*amount);
     }
 }
 
 /// Raises each amount to that of `other`.
 fn raise(list: &mut ResourceList, other: &ResourceList) {
     for (name, amount) in other {
-        list.entry(name.clone()).and_modify(|most| *most = (*most).max(*amount)).or_insert(*amount);
+        list.entry(name.clone())
+            .and_modify(|most| *most = (*most).max(*amount))
+            .or_insert(*amount);
     }
 }
 
-/// What the pod asks for under `/resources/requests` or `/resources/limits` of its containers: the sum over those that
-/// run together, or what an init container needs before them where that is more. Amounts for the pod as a whole win.
+/// What the pod asks for under `/resources/requests` or `/resources/limits` of its containers: the
+/// sum over those that run together, or what an init container needs before them where that is
+/// more. Amounts for the pod as a whole win.
 pub fn of_pod(pod: &Object, which: &str) -> ResourceList {
     let path = format!("/resources/{which}");
     let mut sum = ResourceList::new();
@@ -59,7 +72,11 @@ pub fn of_pod(pod: &Object, which: &str) -> ResourceList {
     }
     raise(&mut sum, &init);
     if let Some(spec) = pod.get("spec") {
-        sum.extend(read(spec, &path).into_iter().filter(|(name, _)| for_whole_pod(name)));
+        sum.extend(
+            read(spec, &path)
+                .into_iter()
+                .filter(|(name, _)| for_whole_pod(name)),
+        );
     }
     sum
 }
@@ -71,13 +88,26 @@ fn for_whole_pod(name: &str) -> bool {
 
 /// What running the pod costs beyond its containers.
 pub fn overhead(pod: &Object) -> ResourceList {
-    pod.get("spec").map(|spec| read(spec, "/overhead")).unwrap_or_default()
+    pod.get("spec")
+        .map(|spec| read(spec, "/overhead"))
+        .unwrap_or_default()
 }
 
 /// Whether a container asks for any processor or memory.
 pub fn asks_for_compute(pod: &Object) -> bool {
-    let containers = ["/spec/initContainers", "/spec/containers"].into_iter().flat_map(|path| pod.array_at(path));
-    let lists = containers.flat_map(|container| ["/resources/requests", "/resources/limits"].map(|path| read(container, path)));
-    let whole = pod.get("spec").into_iter().flat_map(|spec| ["/resources/requests", "/resources/limits"].map(|path| read(spec, path)));
-    lists.chain(whole).any(|list| ["cpu", "memory"].iter().any(|name| list.get(*name).is_some_and(|amount| !amount.is_zero())))
+    let containers = ["/spec/initContainers", "/spec/containers"]
+        .into_iter()
+        .flat_map(|path| pod.array_at(path));
+    let lists = containers.flat_map(|container| {
+        ["/resources/requests", "/resources/limits"].map(|path| read(container, path))
+    });
+    let whole = pod
+        .get("spec")
+        .into_iter()
+        .flat_map(|spec| ["/resources/requests", "/resources/limits"].map(|path| read(spec, path)));
+    lists.chain(whole).any(|list| {
+        ["cpu", "memory"]
+            .iter()
+            .any(|name| list.get(*name).is_some_and(|amount| !amount.is_zero()))
+    })
 }

@@ -1,4 +1,5 @@
-//! RuntimeClass: its overhead and scheduling constraints become the pod's (`plugin/pkg/admission/runtimeclass`).
+//! RuntimeClass: its overhead and scheduling constraints become the pod's
+//! (`plugin/pkg/admission/runtimeclass`).
 
 use std::sync::Arc;
 
@@ -17,10 +18,20 @@ const MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass'
 
 impl RuntimeClass {
     async fn class(&self, attributes: &Attributes<'_>) -> Result<Option<Arc<Object>>> {
-        let name = attributes.object().and_then(|pod| pod.at("/spec/runtimeClassName")).and_then(Value::as_str);
+        let name = attributes
+            .object()
+            .and_then(|pod| pod.at("/spec/runtimeClassName"))
+            .and_then(Value::as_str);
         let Some(name) = name else { return Ok(None) };
-        match self.0.get(&Gvr::new("node.k8s.io", "v1", "runtimeclasses"), "", name).await? {
-            None => Err(attributes.forbidden(&format!("pod rejected: RuntimeClass {} not found", go_quote(name)))),
+        match self
+            .0
+            .get(&Gvr::new("node.k8s.io", "v1", "runtimeclasses"), "", name)
+            .await?
+        {
+            None => Err(attributes.forbidden(&format!(
+                "pod rejected: RuntimeClass {} not found",
+                go_quote(name)
+            ))),
             found => Ok(found),
         }
     }
@@ -28,26 +39,47 @@ impl RuntimeClass {
 
 /// A map that is there and not empty.
 fn filled<'a>(object: &'a Object, path: &str) -> Option<&'a Value> {
-    object.at(path).filter(|value| value.as_object().is_some_and(|map| !map.is_empty()))
+    object
+        .at(path)
+        .filter(|value| value.as_object().is_some_and(|map| !map.is_empty()))
 }
 
 fn set_node_selector(attributes: &mut Attributes<'_>, class: &Object) -> Result<()> {
-    let Some(wanted) = class.at("/scheduling/nodeSelector").and_then(Value::as_object) else { return Ok(()) };
+    let Some(wanted) = class
+        .at("/scheduling/nodeSelector")
+        .and_then(Value::as_object)
+    else {
+        return Ok(());
+    };
     for (key, value) in wanted {
-        let given = attributes.object().and_then(|pod| pod.at("/spec/nodeSelector")).and_then(|map| map.get(key));
+        let given = attributes
+            .object()
+            .and_then(|pod| pod.at("/spec/nodeSelector"))
+            .and_then(|map| map.get(key));
         if let (Some(given), Some(wanted)) = (given.and_then(Value::as_str), value.as_str())
             && given != wanted
         {
-            let why = format!("conflict: runtimeClass.scheduling.nodeSelector[{key}] = {wanted}; pod.spec.nodeSelector[{key}] = {given}");
+            let why = format!(
+                "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {wanted}; pod.spec.nodeSelector[{key}] = {given}"
+            );
             return Err(attributes.forbidden(&why));
         }
     }
-    let Some(pod) = attributes.object_mut() else { return Ok(()) };
-    let slot = pod.section_mut("spec").entry("nodeSelector").or_insert(Value::Null);
+    let Some(pod) = attributes.object_mut() else {
+        return Ok(());
+    };
+    let slot = pod
+        .section_mut("spec")
+        .entry("nodeSelector")
+        .or_insert(Value::Null);
     match slot.as_object_mut() {
         None => *slot = Value::Object(wanted.clone()),
         Some(map) => {
-            map.extend(wanted.iter().map(|(key, value)| (key.clone(), value.clone())));
+            map.extend(
+                wanted
+                    .iter()
+                    .map(|(key, value)| (key.clone(), value.clone())),
+            );
             map.sort_keys();
         }
     }
@@ -59,7 +91,11 @@ fn tolerates_all(one: &Value, other: &Value) -> bool {
     if one == other {
         return true;
     }
-    let (key, operator, effect) = (str_at(one, "/key"), str_at(one, "/operator"), str_at(one, "/effect"));
+    let (key, operator, effect) = (
+        str_at(one, "/key"),
+        str_at(one, "/operator"),
+        str_at(one, "/effect"),
+    );
     if key != str_at(other, "/key") && !(key.is_empty() && operator == "Exists") {
         return false;
     }
@@ -74,7 +110,10 @@ fn tolerates_all(one: &Value, other: &Value) -> bool {
         return false;
     }
     match operator {
-        "" | "Equal" => str_at(other, "/operator") == "Equal" && str_at(one, "/value") == str_at(other, "/value"),
+        "" | "Equal" => {
+            str_at(other, "/operator") == "Equal"
+                && str_at(one, "/value") == str_at(other, "/value")
+        }
         "Exists" => true,
         _ => false,
     }
@@ -93,7 +132,9 @@ fn merge_tolerations(mut all: Vec<Value>, more: &[Value]) -> Vec<Value> {
     let mut merged: Vec<Value> = Vec::with_capacity(all.len());
     for (index, toleration) in all.iter().enumerate() {
         let before = merged.iter().any(|kept| tolerates_all(kept, toleration));
-        let after = all[index + 1..].iter().any(|later| later != toleration && tolerates_all(later, toleration));
+        let after = all[index + 1..]
+            .iter()
+            .any(|later| later != toleration && tolerates_all(later, toleration));
         if !before && !after {
             merged.push(toleration.clone());
         }
@@ -112,10 +153,14 @@ impl Plugin for RuntimeClass {
     }
 
     async fn admit(&self, attributes: &mut Attributes<'_>) -> Result<()> {
-        let Some(class) = self.class(attributes).await? else { return Ok(()) };
+        let Some(class) = self.class(attributes).await? else {
+            return Ok(());
+        };
         if class.get("overhead").is_some_and(Value::is_object) {
             let overhead = class.at("/overhead/podFixed");
-            let given = attributes.object().and_then(|pod| filled(pod, "/spec/overhead"));
+            let given = attributes
+                .object()
+                .and_then(|pod| filled(pod, "/spec/overhead"));
             if given.is_some() && given != overhead {
                 return Err(attributes.forbidden(MISMATCH));
             }
@@ -127,7 +172,10 @@ impl Plugin for RuntimeClass {
             set_node_selector(attributes, &class)?;
             if let Some(pod) = attributes.object_mut() {
                 let tolerations = list_mut(pod.section_mut("spec"), "tolerations");
-                *tolerations = merge_tolerations(std::mem::take(tolerations), class.array_at("/scheduling/tolerations"));
+                *tolerations = merge_tolerations(
+                    std::mem::take(tolerations),
+                    class.array_at("/scheduling/tolerations"),
+                );
                 if tolerations.is_empty() {
                     pod.section_mut("spec").shift_remove("tolerations");
                 }
@@ -138,7 +186,9 @@ impl Plugin for RuntimeClass {
 
     async fn validate(&self, attributes: &Attributes<'_>) -> Result<()> {
         let class = self.class(attributes).await?;
-        let given = attributes.object().and_then(|pod| filled(pod, "/spec/overhead"));
+        let given = attributes
+            .object()
+            .and_then(|pod| filled(pod, "/spec/overhead"));
         match class.filter(|class| class.get("overhead").is_some_and(Value::is_object)) {
             Some(class) if given != filled(&class, "/overhead/podFixed") => Err(attributes.forbidden(MISMATCH)),
             None if given.is_some() => {

@@ -21,7 +21,10 @@ fn classes() -> Gvr {
 
 /// The class that a claim asks for, by annotation or field; `None` where it leaves the choice.
 fn class_of(claim: &Object) -> Option<&str> {
-    let annotated = claim.annotations().and_then(|all| all.get(CLASS_ANNOTATION)).and_then(Value::as_str);
+    let annotated = claim
+        .annotations()
+        .and_then(|all| all.get(CLASS_ANNOTATION))
+        .and_then(Value::as_str);
     annotated.or_else(|| claim.at("/spec/storageClassName").and_then(Value::as_str))
 }
 
@@ -38,13 +41,20 @@ impl Plugin for DefaultStorageClass {
     }
 
     async fn admit(&self, attributes: &mut Attributes<'_>) -> Result<()> {
-        let Some(claim) = attributes.object_mut() else { return Ok(()) };
+        let Some(claim) = attributes.object_mut() else {
+            return Ok(());
+        };
         if class_of(claim).is_some() {
             return Ok(());
         }
-        const MARKS: [&str; 2] = ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
+        const MARKS: [&str; 2] = [
+            "storageclass.kubernetes.io/is-default-class",
+            "storageclass.beta.kubernetes.io/is-default-class",
+        ];
         if let Some(class) = newest_default(self.0.list(&classes(), "").await?, &MARKS) {
-            claim.section_mut("spec").insert("storageClassName", class.name().into());
+            claim
+                .section_mut("spec")
+                .insert("storageClassName", class.name().into());
         }
         Ok(())
     }
@@ -55,7 +65,10 @@ pub struct StorageObjectInUseProtection;
 
 impl StorageObjectInUseProtection {
     fn finalizer(attributes: &Attributes<'_>) -> Option<&'static str> {
-        match (attributes.gvr.group.as_str(), attributes.gvr.resource.as_str()) {
+        match (
+            attributes.gvr.group.as_str(),
+            attributes.gvr.resource.as_str(),
+        ) {
             ("", "persistentvolumes") => Some("kubernetes.io/pv-protection"),
             ("", "persistentvolumeclaims") => Some("kubernetes.io/pvc-protection"),
             ("storage.k8s.io", "volumeattributesclasses") => Some("kubernetes.io/vac-protection"),
@@ -71,7 +84,9 @@ impl Plugin for StorageObjectInUseProtection {
     }
 
     fn handles(&self, attributes: &Attributes<'_>) -> bool {
-        attributes.operation == Operation::Create && attributes.subresource.is_empty() && Self::finalizer(attributes).is_some()
+        attributes.operation == Operation::Create
+            && attributes.subresource.is_empty()
+            && Self::finalizer(attributes).is_some()
     }
 
     async fn admit(&self, attributes: &mut Attributes<'_>) -> Result<()> {
@@ -99,8 +114,12 @@ impl Plugin for PersistentVolumeClaimResize {
     }
 
     async fn validate(&self, attributes: &Attributes<'_>) -> Result<()> {
-        let (Some(claim), Some(old)) = (attributes.object(), attributes.old) else { return Ok(()) };
-        let size = |claim: &Object| Quantity::parse(claim.str_at("/spec/resources/requests/storage")).unwrap_or_default();
+        let (Some(claim), Some(old)) = (attributes.object(), attributes.old) else {
+            return Ok(());
+        };
+        let size = |claim: &Object| {
+            Quantity::parse(claim.str_at("/spec/resources/requests/storage")).unwrap_or_default()
+        };
         if size(claim) <= size(old) {
             return Ok(());
         }
@@ -108,7 +127,9 @@ impl Plugin for PersistentVolumeClaimResize {
             return Err(attributes.forbidden("Only bound persistent volume claims can be expanded"));
         }
         let class = match (class_of(claim), class_of(old)) {
-            (Some(new), Some(before)) if new == before && !new.is_empty() => self.0.get(&classes(), "", new).await?,
+            (Some(new), Some(before)) if new == before && !new.is_empty() => {
+                self.0.get(&classes(), "", new).await?
+            }
             _ => None,
         };
         match class.is_some_and(|class| class.bool_at("/allowVolumeExpansion")) {

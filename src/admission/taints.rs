@@ -1,4 +1,5 @@
-//! Taints and tolerations that everything gets: DefaultTolerationSeconds for pods, TaintNodesByCondition for nodes.
+//! Taints and tolerations that everything gets: DefaultTolerationSeconds for pods,
+//! TaintNodesByCondition for nodes.
 
 use async_trait::async_trait;
 
@@ -23,7 +24,10 @@ pub struct DefaultTolerationSeconds([(&'static str, i64); 2]);
 
 impl DefaultTolerationSeconds {
     pub fn new(settings: &Settings) -> Self {
-        Self([(NOT_READY, settings.not_ready_toleration_seconds), (UNREACHABLE, settings.unreachable_toleration_seconds)])
+        Self([
+            (NOT_READY, settings.not_ready_toleration_seconds),
+            (UNREACHABLE, settings.unreachable_toleration_seconds),
+        ])
     }
 }
 
@@ -34,11 +38,14 @@ impl Plugin for DefaultTolerationSeconds {
     }
 
     fn handles(&self, attributes: &Attributes<'_>) -> bool {
-        matches!(attributes.operation, Operation::Create | Operation::Update) && attributes.is("", "pods")
+        matches!(attributes.operation, Operation::Create | Operation::Update)
+            && attributes.is("", "pods")
     }
 
     async fn admit(&self, attributes: &mut Attributes<'_>) -> Result<()> {
-        let Some(pod) = attributes.object_mut() else { return Ok(()) };
+        let Some(pod) = attributes.object_mut() else {
+            return Ok(());
+        };
         for (taint, seconds) in self.0 {
             let tolerated = pod.array_at("/spec/tolerations").iter().any(|toleration| {
                 let (key, effect) = (str_at(toleration, "/key"), str_at(toleration, "/effect"));
@@ -67,10 +74,15 @@ impl Plugin for TaintNodesByCondition {
     }
 
     async fn admit(&self, attributes: &mut Attributes<'_>) -> Result<()> {
-        let Some(node) = attributes.object_mut() else { return Ok(()) };
-        let same = |taint: &Value| str_at(taint, "/key") == NOT_READY && str_at(taint, "/effect") == "NoSchedule";
+        let Some(node) = attributes.object_mut() else {
+            return Ok(());
+        };
+        let same = |taint: &Value| {
+            str_at(taint, "/key") == NOT_READY && str_at(taint, "/effect") == "NoSchedule"
+        };
         if !node.array_at("/spec/taints").iter().any(same) {
-            list_mut(node.section_mut("spec"), "taints").push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
+            list_mut(node.section_mut("spec"), "taints")
+                .push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
         }
         Ok(())
     }

@@ -15,17 +15,27 @@ struct Memory(Mutex<HashMap<(String, String, String), Arc<Object>>>);
 #[async_trait]
 impl Objects for Memory {
     async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Arc<Object>>> {
-        Ok(self.0.lock().get(&(gvr.resource.clone(), namespace.to_owned(), name.to_owned())).cloned())
+        Ok(self
+            .0
+            .lock()
+            .get(&(gvr.resource.clone(), namespace.to_owned(), name.to_owned()))
+            .cloned())
     }
 
     async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Arc<Object>>> {
         let all = self.0.lock();
-        let found = all.iter().filter(|((resource, of, _), _)| *resource == gvr.resource && (namespace.is_empty() || of == namespace));
+        let found = all.iter().filter(|((resource, of, _), _)| {
+            *resource == gvr.resource && (namespace.is_empty() || of == namespace)
+        });
         Ok(found.map(|(_, object)| object.clone()).collect())
     }
 
     async fn update_status(&self, gvr: &Gvr, object: Object) -> Result<()> {
-        let key = (gvr.resource.clone(), object.namespace().to_owned(), object.name().to_owned());
+        let key = (
+            gvr.resource.clone(),
+            object.namespace().to_owned(),
+            object.name().to_owned(),
+        );
         self.0.lock().insert(key, Arc::new(object));
         Ok(())
     }
@@ -38,7 +48,14 @@ fn object(value: Value) -> Object {
 fn memory(objects: Vec<(&str, Value)>) -> Arc<dyn Objects> {
     let keyed = objects.into_iter().map(|(resource, value)| {
         let object = object(value);
-        ((resource.to_owned(), object.namespace().to_owned(), object.name().to_owned()), Arc::new(object))
+        (
+            (
+                resource.to_owned(),
+                object.namespace().to_owned(),
+                object.name().to_owned(),
+            ),
+            Arc::new(object),
+        )
     });
     Arc::new(Memory(Mutex::new(keyed.collect())))
 }
@@ -74,12 +91,16 @@ impl Request {
         }
     }
 
-    /// Runs the default chain over it: the object as admitted, or the message and causes of the refusal.
+    /// Runs the default chain over it: the object as admitted, or the message and causes of the
+    /// refusal.
     async fn run(mut self, objects: &Arc<dyn Objects>) -> std::result::Result<Value, String> {
         let authorizer: Arc<dyn Authorizer> = Arc::new(AlwaysDeny);
-        let chain = chain(objects, &authorizer, &Settings::default(), |name, by_default| {
-            by_default || name == "NodeRestriction" || self.also == name
-        });
+        let chain = chain(
+            objects,
+            &authorizer,
+            &Settings::default(),
+            |name, by_default| by_default || name == "NodeRestriction" || self.also == name,
+        );
         let gvk = Gvk::default();
         let mut attributes = Attributes {
             operation: self.operation,
@@ -105,26 +126,54 @@ impl Request {
 }
 
 fn namespace(name: &str, phase: &str) -> (&'static str, Value) {
-    ("namespaces", json!({"metadata": {"name": name}, "status": {"phase": phase}}))
+    (
+        "namespaces",
+        json!({"metadata": {"name": name}, "status": {"phase": phase}}),
+    )
 }
 
 #[tokio::test]
 async fn nothing_is_made_in_a_namespace_that_is_missing_or_going() {
-    let objects = memory(vec![namespace("a", "Active"), namespace("t", "Terminating")]);
+    let objects = memory(vec![
+        namespace("a", "Active"),
+        namespace("t", "Terminating"),
+    ]);
     let map = |name: &str| json!({"metadata": {"name": name}});
     let create = |namespace| Request::create("", "configmaps", namespace, map("x"));
     assert!(create("a").run(&objects).await.is_ok());
-    assert_eq!(create("none").run(&objects).await, Err(r#"namespaces "none" not found"#.to_owned()));
+    assert_eq!(
+        create("none").run(&objects).await,
+        Err(r#"namespaces "none" not found"#.to_owned())
+    );
     let why = r#"configmaps "x" is forbidden: unable to create new content in namespace t because it is being terminated"#;
     assert_eq!(create("t").run(&objects).await, Err(why.to_owned()));
-    let update = Request { operation: Operation::Update, ..create("t") };
+    let update = Request {
+        operation: Operation::Update,
+        ..create("t")
+    };
     assert!(update.run(&objects).await.is_ok());
-    let review = Request::create("authorization.k8s.io", "localsubjectaccessreviews", "none", map(""));
+    let review = Request::create(
+        "authorization.k8s.io",
+        "localsubjectaccessreviews",
+        "none",
+        map(""),
+    );
     assert!(review.run(&objects).await.is_ok());
-    for (name, deletable) in [("default", false), ("kube-system", false), ("kube-public", false), ("kube-node-lease", true)] {
-        let delete = Request { operation: Operation::Delete, ..Request::create("", "namespaces", "", map(name)) };
+    for (name, deletable) in [
+        ("default", false),
+        ("kube-system", false),
+        ("kube-public", false),
+        ("kube-node-lease", true),
+    ] {
+        let delete = Request {
+            operation: Operation::Delete,
+            ..Request::create("", "namespaces", "", map(name))
+        };
         let want = format!("namespaces {name:?} is forbidden: this namespace may not be deleted");
-        assert_eq!(delete.run(&objects).await.err(), (!deletable).then_some(want));
+        assert_eq!(
+            delete.run(&objects).await.err(),
+            (!deletable).then_some(want)
+        );
     }
 }
 
@@ -132,22 +181,50 @@ async fn nothing_is_made_in_a_namespace_that_is_missing_or_going() {
 async fn a_plain_pod_gets_its_account_token_priority_and_tolerations() {
     let account = json!({"metadata": {"name": "default", "namespace": "a"}, "imagePullSecrets": [{"name": "pull"}]});
     let objects = memory(vec![namespace("a", "Active"), ("serviceaccounts", account)]);
-    let taken = json!([{"name": "mine", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]);
+    let taken =
+        json!([{"name": "mine", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]);
     let containers = json!([{"name": "c"}, {"name": "d", "volumeMounts": taken}]);
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": containers}});
-    let pod = Request::create("", "pods", "a", pod).run(&objects).await.expect("admitted");
+    let pod = Request::create("", "pods", "a", pod)
+        .run(&objects)
+        .await
+        .expect("admitted");
     let spec = &pod["spec"];
-    assert_eq!((&spec["serviceAccountName"], &spec["serviceAccount"]), (&json!("default"), &json!("default")));
+    assert_eq!(
+        (&spec["serviceAccountName"], &spec["serviceAccount"]),
+        (&json!("default"), &json!("default"))
+    );
     assert_eq!(spec["imagePullSecrets"], json!([{"name": "pull"}]));
-    assert_eq!((&spec["priority"], &spec["preemptionPolicy"]), (&json!(0), &json!("PreemptLowerPriority")));
+    assert_eq!(
+        (&spec["priority"], &spec["preemptionPolicy"]),
+        (&json!(0), &json!("PreemptLowerPriority"))
+    );
     let volume = spec["volumes"][0]["name"].as_str().expect("a volume");
-    assert!(volume.starts_with("kube-api-access-") && volume.len() == "kube-api-access-xxxxx".len());
-    assert_eq!(spec["volumes"][0]["projected"]["sources"].as_array().map(Vec::len), Some(3));
+    assert!(
+        volume.starts_with("kube-api-access-") && volume.len() == "kube-api-access-xxxxx".len()
+    );
+    assert_eq!(
+        spec["volumes"][0]["projected"]["sources"]
+            .as_array()
+            .map(Vec::len),
+        Some(3)
+    );
     let mount = json!([{"name": volume, "readOnly": true, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]);
     assert_eq!(spec["containers"][0]["volumeMounts"], mount);
-    assert_eq!(spec["containers"][1]["volumeMounts"].as_array().map(Vec::len), Some(1));
+    assert_eq!(
+        spec["containers"][1]["volumeMounts"]
+            .as_array()
+            .map(Vec::len),
+        Some(1)
+    );
     let toleration = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
-    assert_eq!(spec["tolerations"], json!([toleration("node.kubernetes.io/not-ready"), toleration("node.kubernetes.io/unreachable")]));
+    assert_eq!(
+        spec["tolerations"],
+        json!([
+            toleration("node.kubernetes.io/not-ready"),
+            toleration("node.kubernetes.io/unreachable")
+        ])
+    );
 }
 
 #[tokio::test]
@@ -209,7 +286,11 @@ async fn pods_are_refused_in_the_words_of_kube_apiserver() {
         }
         let pod = json!({"metadata": {"name": "p"}, "spec": spec});
         let got = Request::create("", "pods", "a", pod).run(&objects).await;
-        assert_eq!(got.err(), want.map(|why| format!(r#"pods "p" is forbidden: {why}"#)), "{spec}");
+        assert_eq!(
+            got.err(),
+            want.map(|why| format!(r#"pods "p" is forbidden: {why}"#)),
+            "{spec}"
+        );
     }
 }
 
@@ -220,20 +301,61 @@ async fn defaults_come_from_the_newest_default_class() {
     let ingress = "ingressclass.kubernetes.io/is-default-class";
     let objects = memory(vec![
         namespace("a", "Active"),
-        ("storageclasses", class("old", "2026-01-01T00:00:00Z", storage)),
-        ("storageclasses", class("new", "2026-01-02T00:00:00Z", storage)),
-        ("ingressclasses", class("b", "2026-01-01T00:00:00Z", ingress)),
-        ("ingressclasses", class("a", "2026-01-01T00:00:00Z", ingress)),
+        (
+            "storageclasses",
+            class("old", "2026-01-01T00:00:00Z", storage),
+        ),
+        (
+            "storageclasses",
+            class("new", "2026-01-02T00:00:00Z", storage),
+        ),
+        (
+            "ingressclasses",
+            class("b", "2026-01-01T00:00:00Z", ingress),
+        ),
+        (
+            "ingressclasses",
+            class("a", "2026-01-01T00:00:00Z", ingress),
+        ),
     ]);
-    let claim = |spec: Value| Request::create("", "persistentvolumeclaims", "a", json!({"metadata": {"name": "c"}, "spec": spec}));
+    let claim = |spec: Value| {
+        Request::create(
+            "",
+            "persistentvolumeclaims",
+            "a",
+            json!({"metadata": {"name": "c"}, "spec": spec}),
+        )
+    };
     let admitted = claim(json!({})).run(&objects).await.expect("admitted");
     assert_eq!(admitted["spec"]["storageClassName"], "new");
-    assert_eq!(admitted["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
-    assert_eq!(claim(json!({"storageClassName": ""})).run(&objects).await.expect("admitted")["spec"]["storageClassName"], "");
-    let made = Request::create("networking.k8s.io", "ingresses", "a", json!({"metadata": {"name": "i"}})).run(&objects).await;
+    assert_eq!(
+        admitted["metadata"]["finalizers"],
+        json!(["kubernetes.io/pvc-protection"])
+    );
+    assert_eq!(
+        claim(json!({"storageClassName": ""}))
+            .run(&objects)
+            .await
+            .expect("admitted")["spec"]["storageClassName"],
+        ""
+    );
+    let made = Request::create(
+        "networking.k8s.io",
+        "ingresses",
+        "a",
+        json!({"metadata": {"name": "i"}}),
+    )
+    .run(&objects)
+    .await;
     assert_eq!(made.expect("admitted")["spec"]["ingressClassName"], "a");
-    let node = Request::create("", "nodes", "", json!({"metadata": {"name": "n"}})).run(&objects).await.expect("admitted");
-    assert_eq!(node["spec"]["taints"], json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]));
+    let node = Request::create("", "nodes", "", json!({"metadata": {"name": "n"}}))
+        .run(&objects)
+        .await
+        .expect("admitted");
+    assert_eq!(
+        node["spec"]["taints"],
+        json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}])
+    );
 }
 
 #[tokio::test]
@@ -244,7 +366,12 @@ async fn signers_are_for_those_who_may_use_them() {
         subresource: "approval",
         operation: Operation::Update,
         old: Some(object(request())),
-        ..Request::create("certificates.k8s.io", "certificatesigningrequests", "", request())
+        ..Request::create(
+            "certificates.k8s.io",
+            "certificatesigningrequests",
+            "",
+            request(),
+        )
     };
     let why = r#"certificatesigningrequests.certificates.k8s.io "c" is forbidden: user not permitted to approve requests with signerName "x.io/y""#;
     assert_eq!(approval.run(&objects).await, Err(why.to_owned()));
@@ -260,53 +387,98 @@ async fn limit_ranges_fill_in_and_bound_what_containers_ask_for() {
     let claim = json!({"type": "PersistentVolumeClaim", "max": {"storage": "5Gi"}, "min": {"storage": "1Gi"}});
     let range = json!({"metadata": {"name": "l", "namespace": "a"}, "spec": {"limits": [container, pod, claim]}});
     let account = json!({"metadata": {"name": "default", "namespace": "a"}, "automountServiceAccountToken": false});
-    let objects = memory(vec![namespace("a", "Active"), ("limitranges", range), ("serviceaccounts", account)]);
+    let objects = memory(vec![
+        namespace("a", "Active"),
+        ("limitranges", range),
+        ("serviceaccounts", account),
+    ]);
     let both = |cpu: &str, limit: &str| json!({"requests": {"cpu": cpu, "memory": "1Gi"}, "limits": {"cpu": limit, "memory": "1Gi"}});
-    let (least, most) = ("minimum cpu usage per Container is 100m", "maximum cpu usage per Container is 1");
-    let (ratio, whole) = ("cpu max limit to request ratio per Container is 2", "maximum cpu usage per Pod is 1500m");
+    let (least, most) = (
+        "minimum cpu usage per Container is 100m",
+        "maximum cpu usage per Container is 1",
+    );
+    let (ratio, whole) = (
+        "cpu max limit to request ratio per Container is 2",
+        "maximum cpu usage per Pod is 1500m",
+    );
     let cases = [
         (vec![json!({})], None),
-        (vec![both("50m", "50m")], Some(format!("{least}, but request is 50m"))),
-        (vec![both("100m", "1")], Some(format!("{ratio}, but provided ratio is 10.000000"))),
+        (
+            vec![both("50m", "50m")],
+            Some(format!("{least}, but request is 50m")),
+        ),
+        (
+            vec![both("100m", "1")],
+            Some(format!("{ratio}, but provided ratio is 10.000000")),
+        ),
         (
             vec![both("50m", "2")],
             Some(format!(
                 "[{least}, but request is 50m, {most}, but limit is 2, {ratio}, but provided ratio is 40.000000, {whole}, but limit is 2]"
             )),
         ),
-        (vec![both("1", "1"), both("1", "1")], Some(format!("{whole}, but limit is 2"))),
+        (
+            vec![both("1", "1"), both("1", "1")],
+            Some(format!("{whole}, but limit is 2")),
+        ),
     ];
     for (resources, want) in cases {
-        let containers: Vec<Value> = resources.iter().map(|resources| json!({"name": "c", "resources": resources})).collect();
+        let containers: Vec<Value> = resources
+            .iter()
+            .map(|resources| json!({"name": "c", "resources": resources}))
+            .collect();
         let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": containers}});
         let got = Request::create("", "pods", "a", pod).run(&objects).await;
-        assert_eq!(got.as_ref().err(), want.map(|why| format!(r#"pods "p" is forbidden: {why}"#)).as_ref(), "{resources:?}");
+        assert_eq!(
+            got.as_ref().err(),
+            want.map(|why| format!(r#"pods "p" is forbidden: {why}"#))
+                .as_ref(),
+            "{resources:?}"
+        );
         if let Ok(pod) = got {
             let note = "LimitRanger plugin set: cpu, memory request for container c; cpu, memory limit for container c";
-            assert_eq!(pod["metadata"]["annotations"]["kubernetes.io/limit-ranger"], note);
+            assert_eq!(
+                pod["metadata"]["annotations"]["kubernetes.io/limit-ranger"],
+                note
+            );
             assert_eq!(pod["spec"]["containers"][0]["resources"], both("1", "1"));
         }
     }
     let claim = |size: &str| json!({"metadata": {"name": "c"}, "spec": {"resources": {"requests": {"storage": size}}}});
-    let got = Request::create("", "persistentvolumeclaims", "a", claim("10Gi")).run(&objects).await;
+    let got = Request::create("", "persistentvolumeclaims", "a", claim("10Gi"))
+        .run(&objects)
+        .await;
     let why = r#"persistentvolumeclaims "c" is forbidden: maximum storage usage per PersistentVolumeClaim is 5Gi, but request is 10Gi"#;
     assert_eq!(got, Err(why.to_owned()));
     let grow = Request {
         operation: Operation::Update,
-        old: Some(object(json!({"spec": {"resources": {"requests": {"storage": "1Gi"}}}, "status": {"phase": "Bound"}}))),
+        old: Some(object(
+            json!({"spec": {"resources": {"requests": {"storage": "1Gi"}}}, "status": {"phase": "Bound"}}),
+        )),
         ..Request::create("", "persistentvolumeclaims", "a", claim("2Gi"))
     };
-    assert!(grow.run(&objects).await.is_err_and(|why| why.ends_with("the storageclass that provisions the pvc must support resize")));
+    assert!(grow.run(&objects).await.is_err_and(|why| {
+        why.ends_with("the storageclass that provisions the pvc must support resize")
+    }));
 }
 
 #[tokio::test]
 async fn quotas_bound_and_book_what_a_namespace_uses() {
     let hard = json!({"count/configmaps": "2", "secrets": "1", "requests.cpu": "1", "limits.memory": "1Gi", "pods": "3", "services.nodeports": "1",
         "requests.storage": "3Gi", "gold.storageclass.storage.k8s.io/requests.storage": "1Gi"});
-    let used: Value = hard.as_object().expect("a map").keys().map(|name| (name.clone(), json!("0"))).collect();
+    let used: Value = hard
+        .as_object()
+        .expect("a map")
+        .keys()
+        .map(|name| (name.clone(), json!("0")))
+        .collect();
     let quota = json!({"metadata": {"name": "q", "namespace": "a"}, "status": {"hard": hard, "used": used}});
     let account = json!({"metadata": {"name": "default", "namespace": "a"}, "automountServiceAccountToken": false});
-    let objects = memory(vec![namespace("a", "Active"), ("resourcequotas", quota), ("serviceaccounts", account)]);
+    let objects = memory(vec![
+        namespace("a", "Active"),
+        ("resourcequotas", quota),
+        ("serviceaccounts", account),
+    ]);
     let pod = |cpu: &str, memory: &str| json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}, "limits": {"memory": memory}}}]}});
     let claim = |class: &str, size: &str| json!({"spec": {"storageClassName": class, "resources": {"requests": {"storage": size}}}});
     let gold = "gold.storageclass.storage.k8s.io/requests.storage";
@@ -330,10 +502,19 @@ async fn quotas_bound_and_book_what_a_namespace_uses() {
     ];
     for (resource, mut value, want) in steps {
         value["metadata"] = json!({"name": "x"});
-        let got = Request::create("", resource, "a", value).run(&objects).await;
-        assert_eq!(got.err(), want.map(|why| format!("{resource} \"x\" is forbidden: {why}")));
+        let got = Request::create("", resource, "a", value)
+            .run(&objects)
+            .await;
+        assert_eq!(
+            got.err(),
+            want.map(|why| format!("{resource} \"x\" is forbidden: {why}"))
+        );
     }
-    let quota = objects.get(&Gvr::new("", "v1", "resourcequotas"), "a", "q").await.expect("read").expect("there");
+    let quota = objects
+        .get(&Gvr::new("", "v1", "resourcequotas"), "a", "q")
+        .await
+        .expect("read")
+        .expect("there");
     let want = json!({"count/configmaps": "2", "secrets": "1", "requests.cpu": "1", "limits.memory": "1Gi", "pods": "2", "services.nodeports": "0",
         "requests.storage": "1Gi", "gold.storageclass.storage.k8s.io/requests.storage": "1Gi"});
     assert_eq!(quota.at("/status/used"), Some(&want));
@@ -343,12 +524,27 @@ async fn quotas_bound_and_book_what_a_namespace_uses() {
 async fn kubelets_change_their_own_nodes_and_mirror_pods_only() {
     let stored = json!({"metadata": {"name": "n", "uid": "u"}});
     let objects = memory(vec![namespace("a", "Active"), ("nodes", stored.clone())]);
-    let kubelet = || User { name: "system:node:n".to_owned(), groups: vec!["system:nodes".to_owned()], ..User::default() };
+    let kubelet = || User {
+        name: "system:node:n".to_owned(),
+        groups: vec!["system:nodes".to_owned()],
+        ..User::default()
+    };
     let node = |name: &str, labels: Value| json!({"metadata": {"name": name, "labels": labels}});
     let foreign = json!({"node-restriction.kubernetes.io/x": "", "kubernetes.io/custom": "v", "a.k8s.io/b": "c", "foo": "bar", "node.kubernetes.io/x": "y"});
     let cases = [
-        (Operation::Create, node("n", json!({"kubernetes.io/hostname": "h", "kubelet.kubernetes.io/x": "y"})), None),
-        (Operation::Create, node("m", json!({})), Some(r#"node "n" is not allowed to modify node "m""#)),
+        (
+            Operation::Create,
+            node(
+                "n",
+                json!({"kubernetes.io/hostname": "h", "kubelet.kubernetes.io/x": "y"}),
+            ),
+            None,
+        ),
+        (
+            Operation::Create,
+            node("m", json!({})),
+            Some(r#"node "n" is not allowed to modify node "m""#),
+        ),
         (
             Operation::Create,
             node("n", foreign),
@@ -357,7 +553,11 @@ async fn kubelets_change_their_own_nodes_and_mirror_pods_only() {
             ),
         ),
         (Operation::Update, node("n", json!({"mine": "x"})), None),
-        (Operation::Update, node("n", json!({"k8s.io/zz": "2"})), Some("is not allowed to modify labels: k8s.io/zz")),
+        (
+            Operation::Update,
+            node("n", json!({"k8s.io/zz": "2"})),
+            Some("is not allowed to modify labels: k8s.io/zz"),
+        ),
         (
             Operation::Update,
             json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}),
@@ -366,12 +566,22 @@ async fn kubelets_change_their_own_nodes_and_mirror_pods_only() {
     ];
     for (operation, value, want) in cases {
         let old = (operation == Operation::Update).then(|| object(stored.clone()));
-        let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let request = Request { operation, old, user: kubelet(), ..Request::create("", "nodes", "", value) };
-        assert_eq!(request.run(&objects).await.err(), want.map(|why| format!("nodes {name:?} is forbidden: {why}")));
+        let name = value["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let request = Request {
+            operation,
+            old,
+            user: kubelet(),
+            ..Request::create("", "nodes", "", value)
+        };
+        assert_eq!(
+            request.run(&objects).await.err(),
+            want.map(|why| format!("nodes {name:?} is forbidden: {why}"))
+        );
     }
-    let owner =
-        |uid: &str, controller: bool| json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": uid, "controller": controller});
+    let owner = |uid: &str, controller: bool| json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": uid, "controller": controller});
     let pod = |owners: Value, spec: Value| json!({"metadata": {"name": "p", "annotations": {"kubernetes.io/config.mirror": "x"}, "ownerReferences": owners}, "spec": spec});
     let own = || json!({"nodeName": "n"});
     let mapped = json!({"nodeName": "n", "volumes": [{"name": "v", "configMap": {"name": "m"}}]});
@@ -381,14 +591,34 @@ async fn kubelets_change_their_own_nodes_and_mirror_pods_only() {
             pod(json!([owner("u", true)]), json!({"nodeName": "other"})),
             Some(r#"node "n" can only create pods with spec.nodeName set to itself"#),
         ),
-        (pod(json!([]), own()), Some(r#"node "n" can only create pods with an owner reference set to itself"#)),
-        (pod(json!([owner("x", true)]), own()), Some("node n UID mismatch: expected x got u")),
-        (pod(json!([owner("u", false)]), own()), Some(r#"node "n" can only create pods with a controller owner reference set to itself"#)),
-        (pod(json!([owner("u", true)]), mapped), Some(r#"node "n" can not create pods that reference configmaps"#)),
+        (
+            pod(json!([]), own()),
+            Some(r#"node "n" can only create pods with an owner reference set to itself"#),
+        ),
+        (
+            pod(json!([owner("x", true)]), own()),
+            Some("node n UID mismatch: expected x got u"),
+        ),
+        (
+            pod(json!([owner("u", false)]), own()),
+            Some(
+                r#"node "n" can only create pods with a controller owner reference set to itself"#,
+            ),
+        ),
+        (
+            pod(json!([owner("u", true)]), mapped),
+            Some(r#"node "n" can not create pods that reference configmaps"#),
+        ),
     ];
     for (value, want) in cases {
-        let request = Request { user: kubelet(), ..Request::create("", "pods", "a", value) };
-        assert_eq!(request.run(&objects).await.err(), want.map(|why| format!(r#"pods "p" is forbidden: {why}"#)));
+        let request = Request {
+            user: kubelet(),
+            ..Request::create("", "pods", "a", value)
+        };
+        assert_eq!(
+            request.run(&objects).await.err(),
+            want.map(|why| format!(r#"pods "p" is forbidden: {why}"#))
+        );
     }
 }
 
@@ -406,17 +636,34 @@ async fn images_are_pulled_always_where_one_is_new() {
         also: "AlwaysPullImages",
         ..Request::create("", "pods", "a", pod(image))
     };
-    let policy = |pod: Value| pod["spec"]["containers"][0]["imagePullPolicy"].as_str().map(str::to_owned);
-    assert_eq!(policy(update("i:1").run(&objects).await.expect("admitted")).as_deref(), Some("Never"));
-    assert_eq!(policy(update("i:2").run(&objects).await.expect("admitted")).as_deref(), Some("Always"));
-    let scale = Request { subresource: "status", ..update("i:2") };
-    assert_eq!(policy(scale.run(&objects).await.expect("admitted")).as_deref(), Some("Never"));
+    let policy = |pod: Value| {
+        pod["spec"]["containers"][0]["imagePullPolicy"]
+            .as_str()
+            .map(str::to_owned)
+    };
+    assert_eq!(
+        policy(update("i:1").run(&objects).await.expect("admitted")).as_deref(),
+        Some("Never")
+    );
+    assert_eq!(
+        policy(update("i:2").run(&objects).await.expect("admitted")).as_deref(),
+        Some("Always")
+    );
+    let scale = Request {
+        subresource: "status",
+        ..update("i:2")
+    };
+    assert_eq!(
+        policy(scale.run(&objects).await.expect("admitted")).as_deref(),
+        Some("Never")
+    );
 }
 
 #[tokio::test]
 async fn external_addresses_that_a_service_has_stay() {
     let objects = memory(vec![namespace("a", "Active")]);
-    let service = |addresses: Value| json!({"metadata": {"name": "s"}, "spec": {"externalIPs": addresses}});
+    let service =
+        |addresses: Value| json!({"metadata": {"name": "s"}, "spec": {"externalIPs": addresses}});
     let update = |addresses: Value| Request {
         operation: Operation::Update,
         old: Some(object(service(json!(["192.0.2.1", "192.0.2.2"])))),
@@ -425,8 +672,14 @@ async fn external_addresses_that_a_service_has_stay() {
     };
     assert!(update(json!(["192.0.2.2"])).run(&objects).await.is_ok());
     assert!(update(json!([])).run(&objects).await.is_ok());
-    let why = r#"services "s" is forbidden: Use of external IPs is denied by admission control"#.to_owned();
-    assert_eq!(update(json!(["192.0.2.1", "192.0.2.3"])).run(&objects).await, Err(why));
+    let why = r#"services "s" is forbidden: Use of external IPs is denied by admission control"#
+        .to_owned();
+    assert_eq!(
+        update(json!(["192.0.2.1", "192.0.2.3"]))
+            .run(&objects)
+            .await,
+        Err(why)
+    );
 }
 
 #[tokio::test]
@@ -444,7 +697,14 @@ async fn an_extended_resource_is_tolerated_once() {
         ..Request::create("", "pods", "a", pod)
     };
     let pod = request.run(&objects).await.expect("admitted");
-    let found: Vec<&Value> =
-        pod["spec"]["tolerations"].as_array().expect("a list").iter().filter(|one| one["effect"] == "NoSchedule").collect();
-    assert_eq!(found, [&json!({"key": "example.com/gpu", "operator": "Exists", "effect": "NoSchedule"})]);
+    let found: Vec<&Value> = pod["spec"]["tolerations"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|one| one["effect"] == "NoSchedule")
+        .collect();
+    assert_eq!(
+        found,
+        [&json!({"key": "example.com/gpu", "operator": "Exists", "effect": "NoSchedule"})]
+    );
 }

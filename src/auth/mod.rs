@@ -26,12 +26,23 @@ pub const MASTERS: &str = "system:masters";
 /// Where authentication looks up secrets, service accounts, pods and nodes.
 #[async_trait::async_trait]
 pub trait ObjectSource: Send + Sync {
-    /// The object, or `None` if there is none (or the store cannot say). `namespace` is empty for cluster-wide kinds.
-    async fn get(&self, gvr: &crate::meta::Gvr, namespace: &str, name: &str) -> Option<crate::meta::Object>;
+    /// The object, or `None` if there is none (or the store cannot say). `namespace` is empty for
+    /// cluster-wide kinds.
+    async fn get(
+        &self,
+        gvr: &crate::meta::Gvr,
+        namespace: &str,
+        name: &str,
+    ) -> Option<crate::meta::Object>;
 
-    /// The object as far as this server knows, without asking the store: for names that anybody may make up. `None` also until the
-    /// caches are filled.
-    async fn known(&self, gvr: &crate::meta::Gvr, namespace: &str, name: &str) -> Option<crate::meta::Object> {
+    /// The object as far as this server knows, without asking the store: for names that anybody may
+    /// make up. `None` also until the caches are filled.
+    async fn known(
+        &self,
+        gvr: &crate::meta::Gvr,
+        namespace: &str,
+        name: &str,
+    ) -> Option<crate::meta::Object> {
         self.get(gvr, namespace, name).await
     }
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
-/// How many threads may do so at once, besides those that run tasks; more do it where they stand, and hold up other tasks. Each needs
-/// what it makes in memory.
+/// How many threads may do so at once, besides those that run tasks; more do it where they stand,
+/// and hold up other tasks. Each needs what it makes in memory.
 const MAX_ASIDE: usize = 16;
 
 /// Those that do.
@@ -17,7 +17,9 @@ struct Place(&'static AtomicUsize);
 
 impl Place {
     fn take(all: &'static AtomicUsize) -> Option<Self> {
-        let taken = all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| (taken < MAX_ASIDE).then_some(taken + 1));
+        let taken = all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
+            (taken < MAX_ASIDE).then_some(taken + 1)
+        });
         taken.ok().map(|_| Self(all))
     }
 }
@@ -28,8 +30,9 @@ impl Drop for Place {
     }
 }
 
-/// Does something that takes long where it stands, while another thread takes over the other tasks of this one. It costs waking that
-/// thread. Where there are no threads to take over, as in most tests, or no tasks at all, it is just done.
+/// Does something that takes long where it stands, while another thread takes over the other tasks
+/// of this one. It costs waking that thread. Where there are no threads to take over, as in most
+/// tests, or no tasks at all, it is just done.
 pub fn aside<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => match Place::take(&ASIDE) {
@@ -40,8 +43,8 @@ pub fn aside<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// The size in bytes from which the bodies and objects of requests are large: what is done with them may take milliseconds, and is
-/// done [`aside`].
+/// The size in bytes from which the bodies and objects of requests are large: what is done with
+/// them may take milliseconds, and is done [`aside`].
 pub const LARGE_BYTES: usize = 64 * 1024;
 
 /// Does something [`aside`] if what it works on is large, else right here.
@@ -72,7 +75,9 @@ mod tests {
     #[test]
     fn places_are_bounded_and_given_back() {
         static ALL: AtomicUsize = AtomicUsize::new(0);
-        let places: Vec<_> = (0..2 * MAX_ASIDE).map_while(|_| Place::take(&ALL)).collect();
+        let places: Vec<_> = (0..2 * MAX_ASIDE)
+            .map_while(|_| Place::take(&ALL))
+            .collect();
         assert_eq!(places.len(), MAX_ASIDE);
         drop(places);
         assert!(Place::take(&ALL).is_some());

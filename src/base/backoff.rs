@@ -1,4 +1,5 @@
-//! Pauses between attempts: each longer than the one before, up to a limit, and never quite the same for two who wait.
+//! Pauses between attempts: each longer than the one before, up to a limit, and never quite the
+//! same for two who wait.
 
 use std::time::Duration;
 
@@ -15,10 +16,15 @@ pub struct Backoff {
 impl Backoff {
     /// Pauses from about `first` on, each twice as long as the one before, up to about `longest`.
     pub const fn new(first: Duration, longest: Duration) -> Self {
-        Self { first, longest, next: first }
+        Self {
+            first,
+            longest,
+            next: first,
+        }
     }
 
-    /// The next pause: at least three quarters of what it would be without chance, and never longer.
+    /// The next pause: at least three quarters of what it would be without chance, and never
+    /// longer.
     pub fn pause(&mut self) -> Duration {
         let pause = self.next.min(self.longest);
         self.next = pause.saturating_mul(2).min(self.longest);
@@ -41,7 +47,10 @@ mod tests {
         let mut backoff = Backoff::new(seconds(1), seconds(5));
         for whole in [1, 2, 4, 5, 5] {
             let pause = backoff.pause();
-            assert!(pause <= seconds(whole) && pause >= seconds(whole).mul_f64(0.75), "{pause:?} of {whole} s");
+            assert!(
+                pause <= seconds(whole) && pause >= seconds(whole).mul_f64(0.75),
+                "{pause:?} of {whole} s"
+            );
         }
         backoff.reset();
         assert!(backoff.pause() <= seconds(1));

@@ -1,4 +1,5 @@
-//! How long one task may compute before others have their turn. One thread runs many tasks, and none of them is interrupted.
+//! How long one task may compute before others have their turn. One thread runs many tasks, and
+//! none of them is interrupted.
 
 use std::time::{Duration, Instant};
 

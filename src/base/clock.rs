@@ -24,7 +24,8 @@ impl Clock {
     pub fn now(&self) -> Timestamp {
         match &self.0 {
             None => Timestamp::now(),
-            Some(micros) => Timestamp::from_microsecond(micros.load(Ordering::Relaxed)).unwrap_or(Timestamp::UNIX_EPOCH),
+            Some(micros) => Timestamp::from_microsecond(micros.load(Ordering::Relaxed))
+                .unwrap_or(Timestamp::UNIX_EPOCH),
         }
     }
 

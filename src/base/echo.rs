@@ -1,8 +1,8 @@
 //! Tasks that wake themselves for nothing.
 //!
-//! An HTTP/2 stream that claims room to send is told that it has got some, and so wakes the task that claims it. With thousands of
-//! watches that would run each of them twice for every event. Here a task does not hear what it said to itself before it looked
-//! at everything again.
+//! An HTTP/2 stream that claims room to send is told that it has got some, and so wakes the task
+//! that claims it. With thousands of watches that would run each of them twice for every event.
+//! Here a task does not hear what it said to itself before it looked at everything again.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -77,8 +77,9 @@ impl<F: Future> Future for Muffled<F> {
             Some(known) if known.0.0.will_wake(cx.waker()) => known,
             unknown => {
                 let ear = Arc::new(Ear(cx.waker().clone()));
-                // Those who keep a clone must know it again. A waker that was made of an `Arc` and its clones have different
-                // tables, but not a clone and what is cloned of that, unless the compiler sees through it and makes another.
+                // Those who keep a clone must know it again. A waker that was made of an `Arc` and
+                // its clones have different tables, but not a clone and what is cloned of that,
+                // unless the compiler sees through it and makes another.
                 let waker = black_box(Waker::from(ear.clone())).clone();
                 unknown.insert((ear, waker))
             }
@@ -94,8 +95,8 @@ impl<F: Future> Future for Muffled<F> {
     }
 }
 
-/// Says that the task that runs here now looks at all that it could have been woken for, or has just done so. What it woke itself for
-/// before is then no reason to run it again.
+/// Says that the task that runs here now looks at all that it could have been woken for, or has
+/// just done so. What it woke itself for before is then no reason to run it again.
 pub fn looking() {
     RUNNING.set((RUNNING.get().0, false));
 }
@@ -124,7 +125,11 @@ mod tests {
             turn(cx);
             Poll::<()>::Pending
         })));
-        assert!(task.as_mut().poll(&mut Context::from_waker(&waker(count.clone()))).is_pending());
+        assert!(
+            task.as_mut()
+                .poll(&mut Context::from_waker(&waker(count.clone())))
+                .is_pending()
+        );
         count.0.load(Ordering::Relaxed)
     }
 
@@ -153,12 +158,19 @@ mod tests {
     fn a_kept_waker_is_known_again() {
         let (mut kept, mut known) = (None::<Waker>, Vec::new());
         let mut task = Muffled::new(poll_fn(|cx| {
-            known.extend(kept.replace(cx.waker().clone()).map(|kept| kept.will_wake(cx.waker())));
+            known.extend(
+                kept.replace(cx.waker().clone())
+                    .map(|kept| kept.will_wake(cx.waker())),
+            );
             Poll::<()>::Pending
         }));
         let outer = waker(Arc::new(Count::default()));
         for _ in 0..3 {
-            assert!(pin!(&mut task).poll(&mut Context::from_waker(&outer)).is_pending());
+            assert!(
+                pin!(&mut task)
+                    .poll(&mut Context::from_waker(&outer))
+                    .is_pending()
+            );
         }
         drop(task);
         assert_eq!(known, [true, true]);
@@ -170,7 +182,9 @@ mod tests {
         assert_eq!(
             wakes(|cx| {
                 let waker = cx.waker().clone();
-                std::thread::spawn(move || waker.wake()).join().expect("it ends");
+                std::thread::spawn(move || waker.wake())
+                    .join()
+                    .expect("it ends");
                 looking();
                 kept = Some(cx.waker().clone());
             }),

@@ -17,7 +17,8 @@ const PRIVATE_FOLDER: u32 = 0o700;
 #[cfg(unix)]
 const OTHERS: u32 = 0o077;
 
-/// Makes a folder, and those above it that are missing, for its owner alone. One that exists keeps its mode.
+/// Makes a folder, and those above it that are missing, for its owner alone. One that exists keeps
+/// its mode.
 ///
 /// # Errors
 /// The system's.
@@ -29,8 +30,8 @@ pub fn create_private_folder(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-/// Opens a file to read and write it, and makes it if it is missing. It is its owner's alone, whatever it was before; where it belongs
-/// to somebody else its mode stays.
+/// Opens a file to read and write it, and makes it if it is missing. It is its owner's alone,
+/// whatever it was before; where it belongs to somebody else its mode stays.
 ///
 /// # Errors
 /// The system's.
@@ -44,8 +45,8 @@ pub fn open_private(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Writes a file whole or not at all, and its folder if that is missing. A `secret` one can be read by its owner alone, at no moment by
-/// others.
+/// Writes a file whole or not at all, and its folder if that is missing. A `secret` one can be read
+/// by its owner alone, at no moment by others.
 ///
 /// # Errors
 /// The system's.
@@ -62,7 +63,10 @@ pub fn write_whole(path: &Path, content: &[u8], secret: bool) -> io::Result<()> 
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, if secret { PRIVATE_FILE } else { PUBLIC_FILE });
+    std::os::unix::fs::OpenOptionsExt::mode(
+        &mut options,
+        if secret { PRIVATE_FILE } else { PUBLIC_FILE },
+    );
     #[cfg(not(unix))]
     let _ = secret;
     let mut file = options.open(&fresh)?;
@@ -71,31 +75,44 @@ pub fn write_whole(path: &Path, content: &[u8], secret: bool) -> io::Result<()> 
     std::fs::rename(&fresh, path)
 }
 
-/// Takes the rights of the group and of others away from a file or folder that exists. Links are left alone: what they lead to belongs
-/// to whoever made it. A failure is logged: a volume may belong to another user and still be fit for use.
+/// Takes the rights of the group and of others away from a file or folder that exists. Links are
+/// left alone: what they lead to belongs to whoever made it. A failure is logged: a volume may
+/// belong to another user and still be fit for use.
 pub fn narrow(path: &Path) {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        let Ok(found) = std::fs::symlink_metadata(path) else { return };
+        let Ok(found) = std::fs::symlink_metadata(path) else {
+            return;
+        };
         let mode = found.permissions().mode();
         if found.is_symlink() || mode & OTHERS == 0 {
             return;
         }
         let narrowed = std::fs::Permissions::from_mode(mode & 0o7777 & !OTHERS);
         match std::fs::set_permissions(path, narrowed) {
-            Ok(()) => tracing::warn!("{} had mode {:04o}; its owner alone may use it now", path.display(), mode & 0o7777),
-            Err(error) => tracing::warn!("others may use {}, which has mode {:04o}: {error}", path.display(), mode & 0o7777),
+            Ok(()) => tracing::warn!(
+                "{} had mode {:04o}; its owner alone may use it now",
+                path.display(),
+                mode & 0o7777
+            ),
+            Err(error) => tracing::warn!(
+                "others may use {}, which has mode {:04o}: {error}",
+                path.display(),
+                mode & 0o7777
+            ),
         }
     }
     #[cfg(not(unix))]
     let _ = path;
 }
 
-/// [`narrow`] for a folder that is the program's own: one that is empty, or has one of the entries `known` in it. Somebody else's
-/// folder, such as `/tmp`, keeps its mode.
+/// [`narrow`] for a folder that is the program's own: one that is empty, or has one of the entries
+/// `known` in it. Somebody else's folder, such as `/tmp`, keeps its mode.
 pub fn narrow_own_folder(folder: &Path, known: &[&str]) {
-    let Ok(mut entries) = std::fs::read_dir(folder) else { return };
+    let Ok(mut entries) = std::fs::read_dir(folder) else {
+        return;
+    };
     if entries.next().is_none() || known.iter().any(|name| folder.join(name).exists()) {
         narrow(folder);
     }
@@ -109,7 +126,11 @@ mod tests {
     use super::*;
 
     fn mode(path: &Path) -> u32 {
-        std::fs::metadata(path).expect("it is there").permissions().mode() & 0o7777
+        std::fs::metadata(path)
+            .expect("it is there")
+            .permissions()
+            .mode()
+            & 0o7777
     }
 
     fn with_mode(path: PathBuf, mode: u32) -> PathBuf {
@@ -120,13 +141,19 @@ mod tests {
     #[test]
     fn secrets_are_never_wider_than_their_owner_also_where_a_write_was_interrupted() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (key, cert) = (folder.path().join("pki/a.key"), folder.path().join("pki/a.crt"));
+        let (key, cert) = (
+            folder.path().join("pki/a.key"),
+            folder.path().join("pki/a.crt"),
+        );
         create_private_folder(&folder.path().join("pki")).expect("made");
         std::fs::write(folder.path().join("pki/a.new"), "left").expect("written");
         with_mode(folder.path().join("pki/a.new"), 0o666);
         write_whole(&key, b"secret", true).expect("written");
         write_whole(&cert, b"public", false).expect("written");
-        assert_eq!((mode(&folder.path().join("pki")), mode(&key)), (0o700, 0o600));
+        assert_eq!(
+            (mode(&folder.path().join("pki")), mode(&key)),
+            (0o700, 0o600)
+        );
         assert_eq!(std::fs::read(&key).expect("read"), b"secret");
         assert_eq!(mode(&cert) & 0o600, 0o600);
         assert!(!folder.path().join("pki/a.new").exists());

@@ -1,5 +1,5 @@
-//! Ground that knows nothing of Kubernetes: the clock, random names, private files, regular expressions, what tasks wait for, what takes
-//! them long, and what becomes of them when they fail.
+//! Ground that knows nothing of Kubernetes: the clock, random names, private files, regular
+//! expressions, what tasks wait for, what takes them long, and what becomes of them when they fail.
 
 pub mod aside;
 pub mod backoff;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-/// A moment that everyone can wait for. Clones share it. Whether it has come is cheap to ask, even for thousands at once: the token
-/// would take a lock to tell.
+/// A moment that everyone can wait for. Clones share it. Whether it has come is cheap to ask, even
+/// for thousands at once: the token would take a lock to tell.
 #[derive(Clone, Debug, Default)]
 pub struct Moment {
     has_come: Arc<AtomicBool>,
@@ -19,7 +19,10 @@ pub struct Moment {
 impl Moment {
     /// It is here, and what it starts is to begin within so much time.
     pub fn come_within(&self, spread: Duration) {
-        self.spread.store(u64::try_from(spread.as_millis()).unwrap_or(u64::MAX), Ordering::Release);
+        self.spread.store(
+            u64::try_from(spread.as_millis()).unwrap_or(u64::MAX),
+            Ordering::Release,
+        );
         self.come();
     }
 

@@ -11,14 +11,20 @@ const SIZE_LIMIT: usize = 16 << 20;
 /// Go's text for the most frequent mistakes, else that of the `regex` crate in the same form.
 pub fn compile(pattern: &str) -> Result<Regex, String> {
     let translated = translate(pattern)?;
-    RegexBuilder::new(&translated).size_limit(SIZE_LIMIT).build().map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => mistake("expression too large", pattern),
-        other => {
-            let text = other.to_string();
-            let last = text.lines().last().unwrap_or_default();
-            format!("error parsing regexp: {}", last.trim_start_matches("error: "))
-        }
-    })
+    RegexBuilder::new(&translated)
+        .size_limit(SIZE_LIMIT)
+        .build()
+        .map_err(|error| match error {
+            regex::Error::CompiledTooBig(_) => mistake("expression too large", pattern),
+            other => {
+                let text = other.to_string();
+                let last = text.lines().last().unwrap_or_default();
+                format!(
+                    "error parsing regexp: {}",
+                    last.trim_start_matches("error: ")
+                )
+            }
+        })
 }
 
 fn mistake(what: &str, shown: &str) -> String {
@@ -27,8 +33,14 @@ fn mistake(what: &str, shown: &str) -> String {
 
 /// Writes a Go pattern in the syntax of the `regex` crate.
 fn translate(pattern: &str) -> Result<String, String> {
-    let mut translator =
-        Translator { pattern, at: 0, out: String::with_capacity(pattern.len() + 16), depth: 0, atom: false, repeated: None };
+    let mut translator = Translator {
+        pattern,
+        at: 0,
+        out: String::with_capacity(pattern.len() + 16),
+        depth: 0,
+        atom: false,
+        repeated: None,
+    };
     while let Some(c) = translator.next() {
         translator.step(c)?;
     }
@@ -94,7 +106,11 @@ impl<'a> Translator<'a> {
 
     fn quantifier(&mut self, c: char) -> Result<(), String> {
         let start = self.at - 1;
-        let end = if c == '{' { start + self.with(c).find('}').unwrap_or(0) + 1 } else { self.at };
+        let end = if c == '{' {
+            start + self.with(c).find('}').unwrap_or(0) + 1
+        } else {
+            self.at
+        };
         let shown = &self.pattern[start..end];
         if !self.atom {
             return Err(mistake("missing argument to repetition operator", shown));
@@ -103,7 +119,10 @@ impl<'a> Translator<'a> {
             let before = &self.pattern[from..start];
             let lazy = c == '?' && (before.len() == 1 || !before.ends_with('?'));
             if !lazy {
-                return Err(mistake("invalid nested repetition operator", &self.pattern[from..end]));
+                return Err(mistake(
+                    "invalid nested repetition operator",
+                    &self.pattern[from..end],
+                ));
             }
         }
         self.out.push_str(shown);
@@ -140,7 +159,9 @@ impl<'a> Translator<'a> {
         let start = self.at;
         loop {
             let rest = self.rest();
-            let Some(c) = self.next() else { return Err(mistake("missing closing ]", whole)) };
+            let Some(c) = self.next() else {
+                return Err(mistake("missing closing ]", whole));
+            };
             let named = rest.strip_prefix("[:").and_then(|name| name.find(":]"));
             match (c, named) {
                 ('\\', _) => self.escape(true)?,
@@ -163,14 +184,19 @@ impl<'a> Translator<'a> {
     /// What stands in braces behind `\p` or `\x`, as it is.
     fn braces(&mut self) {
         if self.rest().starts_with('{') {
-            let end = self.rest().find('}').map_or(self.rest().len(), |end| end + 1);
+            let end = self
+                .rest()
+                .find('}')
+                .map_or(self.rest().len(), |end| end + 1);
             self.out.push_str(&self.rest()[..end]);
             self.at += end;
         }
     }
 
     fn escape(&mut self, in_class: bool) -> Result<(), String> {
-        let Some(next) = self.next() else { return Err(mistake("trailing backslash at end of expression", "")) };
+        let Some(next) = self.next() else {
+            return Err(mistake("trailing backslash at end of expression", ""));
+        };
         let class = |negated: bool, inner: &str| match (in_class, negated) {
             (true, false) => inner.to_owned(),
             (_, negated) => format!("[{}{inner}]", if negated { "^" } else { "" }),
@@ -198,13 +224,22 @@ impl<'a> Translator<'a> {
 fn group_is_known(text: &str) -> bool {
     let rest = &text["(?".len()..];
     let flags = rest.split([':', ')']).next().unwrap_or_default();
-    let named = rest.strip_prefix("P<").or_else(|| rest.strip_prefix('<').filter(|rest| !rest.starts_with(['=', '!'])));
-    named.is_some() || (flags.len() < rest.len() && flags.chars().all(|c| matches!(c, 'i' | 'm' | 's' | 'U' | '-')))
+    let named = rest.strip_prefix("P<").or_else(|| {
+        rest.strip_prefix('<')
+            .filter(|rest| !rest.starts_with(['=', '!']))
+    });
+    named.is_some()
+        || (flags.len() < rest.len()
+            && flags
+                .chars()
+                .all(|c| matches!(c, 'i' | 'm' | 's' | 'U' | '-')))
 }
 
 /// Whether a brace begins a count such as `{1,3}`, rather than standing for itself.
 fn is_repetition(text: &str) -> bool {
-    let Some((inner, _)) = text[1..].split_once('}') else { return false };
+    let Some((inner, _)) = text[1..].split_once('}') else {
+        return false;
+    };
     let (low, high) = inner.split_once(',').unwrap_or((inner, ""));
     let digits = |text: &str| text.bytes().all(|c| c.is_ascii_digit());
     !low.is_empty() && digits(low) && digits(high)
@@ -229,7 +264,11 @@ mod tests {
             ("(?i)^ab$", "AB", true),
         ];
         for (pattern, text, want) in cases {
-            assert_eq!(compile(pattern).map(|regex| regex.is_match(text)), Ok(want), "{pattern}");
+            assert_eq!(
+                compile(pattern).map(|regex| regex.is_match(text)),
+                Ok(want),
+                "{pattern}"
+            );
         }
     }
 
@@ -245,7 +284,10 @@ mod tests {
             ("\\y", "invalid escape sequence: `\\y`"),
         ];
         for (pattern, want) in cases {
-            assert_eq!(compile(pattern).expect_err("a mistake"), format!("error parsing regexp: {want}"));
+            assert_eq!(
+                compile(pattern).expect_err("a mistake"),
+                format!("error parsing regexp: {want}")
+            );
         }
     }
 }

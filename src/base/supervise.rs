@@ -1,5 +1,5 @@
-//! Background work that must go on: a panic in it is caught and logged, and a failure that lasts is logged when it begins, when its
-//! cause changes and when it is over.
+//! Background work that must go on: a panic in it is caught and logged, and a failure that lasts is
+//! logged when it begins, when its cause changes and when it is over.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -7,12 +7,16 @@ use std::panic::AssertUnwindSafe;
 use futures::FutureExt;
 use parking_lot::Mutex;
 
-/// Runs a part of a task that begins it anew after a panic. What the work changes must be put right by whoever begins anew.
+/// Runs a part of a task that begins it anew after a panic. What the work changes must be put right
+/// by whoever begins anew.
 ///
 /// # Errors
 /// The message of the panic, which has been logged with the name of the task.
 pub async fn caught<T>(task: &str, work: impl Future<Output = T>) -> Result<T, String> {
-    AssertUnwindSafe(work).catch_unwind().await.map_err(|panic| panicked(task, panic.as_ref()))
+    AssertUnwindSafe(work)
+        .catch_unwind()
+        .await
+        .map_err(|panic| panicked(task, panic.as_ref()))
 }
 
 /// [`caught`] for work that waits for nothing.
@@ -24,7 +28,10 @@ pub fn caught_now<T>(task: &str, work: impl FnOnce() -> T) -> Result<T, String> 
 }
 
 fn panicked(task: &str, panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     let why = text.unwrap_or("no message");
     tracing::error!(task, "a background task panicked and begins anew: {why}");
     format!("{task} panicked: {why}")
@@ -44,7 +51,10 @@ pub struct Condition {
 impl Condition {
     /// `what` fails, or works again, is what the log will say.
     pub fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), causes: Mutex::default() }
+        Self {
+            what: what.into(),
+            causes: Mutex::default(),
+        }
     }
 
     /// It does not work. Logged where it did before, and for another cause than those before.
@@ -73,7 +83,10 @@ impl Condition {
 
     /// What does not work and why; `None` where it works.
     pub fn failure(&self) -> Option<String> {
-        self.causes.lock().last().map(|cause| format!("{}: {cause}", self.what))
+        self.causes
+            .lock()
+            .last()
+            .map(|cause| format!("{}: {cause}", self.what))
     }
 }
 
@@ -85,8 +98,14 @@ mod tests {
     async fn a_panic_is_told_and_others_go_on() {
         assert_eq!(caught("counting", async { 7 }).await, Ok(7));
         let text = "of the second kind".to_owned();
-        assert_eq!(caught("counting", async { panic!("too far") }).await, Err::<(), _>("counting panicked: too far".to_owned()));
-        assert_eq!(caught_now("counting", || panic!("{text}")), Err::<(), _>("counting panicked: of the second kind".to_owned()));
+        assert_eq!(
+            caught("counting", async { panic!("too far") }).await,
+            Err::<(), _>("counting panicked: too far".to_owned())
+        );
+        assert_eq!(
+            caught_now("counting", || panic!("{text}")),
+            Err::<(), _>("counting panicked: of the second kind".to_owned())
+        );
     }
 
     #[test]

@@ -30,7 +30,8 @@ impl Bell {
 
     /// Says where to go on, under the lock of those who ring.
     pub fn set_pending(&self, number: Option<u64>) {
-        self.pending.store(number.unwrap_or(NONE), Ordering::Release);
+        self.pending
+            .store(number.unwrap_or(NONE), Ordering::Release);
     }
 
     /// Wakes this task from now on, and no other.
@@ -69,16 +70,26 @@ impl Rung {
 pub struct Bells(HashMap<Interest, Slab<Arc<Bell>>>);
 
 impl Bells {
-    /// Hangs a bell up, for which the change `pending` waits already. Returns it and where it hangs.
+    /// Hangs a bell up, for which the change `pending` waits already. Returns it and where it
+    /// hangs.
     pub fn hang(&mut self, interest: &Interest, pending: Option<u64>) -> (Arc<Bell>, usize) {
-        let bell = Arc::new(Bell { waker: Mutex::default(), pending: AtomicU64::new(pending.unwrap_or(NONE)) });
-        let place = self.0.entry(interest.clone()).or_default().insert(bell.clone());
+        let bell = Arc::new(Bell {
+            waker: Mutex::default(),
+            pending: AtomicU64::new(pending.unwrap_or(NONE)),
+        });
+        let place = self
+            .0
+            .entry(interest.clone())
+            .or_default()
+            .insert(bell.clone());
         (bell, place)
     }
 
     /// Takes down what hangs there.
     pub fn take_down(&mut self, interest: &Interest, place: usize) {
-        let Some(bells) = self.0.get_mut(interest) else { return };
+        let Some(bells) = self.0.get_mut(interest) else {
+            return;
+        };
         bells.try_remove(place);
         if bells.is_empty() {
             self.0.remove(interest);
@@ -92,12 +103,25 @@ impl Bells {
 
     /// Remembers a change of this number for those with just this interest. They are to be rung.
     pub fn remember(&self, interest: &Interest, number: u64, rung: &mut Rung) {
-        let waiting = self.0.get(interest).into_iter().flatten().map(|(_, bell)| bell).filter(|bell| bell.remember(number));
+        let waiting = self
+            .0
+            .get(interest)
+            .into_iter()
+            .flatten()
+            .map(|(_, bell)| bell)
+            .filter(|bell| bell.remember(number));
         rung.0.extend(waiting.cloned());
     }
 
     /// Takes all bells down, to be rung for the last time.
     pub fn take_all_down(&mut self) -> Rung {
-        Rung(std::mem::take(&mut self.0).into_values().flatten().map(|(_, bell)| bell).filter(|bell| bell.remember(0)).collect())
+        Rung(
+            std::mem::take(&mut self.0)
+                .into_values()
+                .flatten()
+                .map(|(_, bell)| bell)
+                .filter(|bell| bell.remember(0))
+                .collect(),
+        )
     }
 }

@@ -1,4 +1,5 @@
-//! A place in the changes of one resource, for one who follows them. It holds nothing but its position.
+//! A place in the changes of one resource, for one who follows them. It holds nothing but its
+//! position.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -14,10 +15,11 @@ use super::ring::Change;
 /// Why a cursor ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// What it should tell next is forgotten: it began too far back or was too slow. It wanted what came after `wanted`;
-    /// `oldest` is the revision from which one can still begin.
+    /// What it should tell next is forgotten: it began too far back or was too slow. It wanted what
+    /// came after `wanted`; `oldest` is the revision from which one can still begin.
     Behind { wanted: Revision, oldest: Revision },
-    /// The store was restored to an earlier state: what was told up to `wanted` may never have happened now.
+    /// The store was restored to an earlier state: what was told up to `wanted` may never have
+    /// happened now.
     WentBack { wanted: Revision },
     /// The cache had to begin anew. A client may go on from where it is, with another cursor.
     Restarted,
@@ -81,20 +83,34 @@ impl Cursor {
 
     /// The next change that is there; none while there is none of interest.
     fn take(&mut self) -> Result<Option<Arc<Change>>, Ended> {
-        let Some(pending) = self.bell.pending() else { return Ok(None) };
+        let Some(pending) = self.bell.pending() else {
+            return Ok(None);
+        };
         // Bells are rung under the lock.
         let state = self.cacher.state.read();
         if state.generation != self.generation {
-            return Err(if state.went_back > self.generation { Ended::WentBack { wanted: self.told } } else { Ended::Restarted });
+            return Err(if state.went_back > self.generation {
+                Ended::WentBack { wanted: self.told }
+            } else {
+                Ended::Restarted
+            });
         }
         // What comes before does not concern it.
         self.position = self.position.max(pending);
         if self.position < state.ring.first() {
-            return Err(Ended::Behind { wanted: self.told, oldest: state.ring.complete_after() });
+            return Err(Ended::Behind {
+                wanted: self.told,
+                oldest: state.ring.complete_after(),
+            });
         }
         let mut changes = state.ring.from(self.position);
-        let next = changes.by_ref().inspect(|_| self.position += 1).find(|change| change.revision > self.after).cloned();
-        self.bell.set_pending((self.position < state.ring.end()).then_some(self.position));
+        let next = changes
+            .by_ref()
+            .inspect(|_| self.position += 1)
+            .find(|change| change.revision > self.after)
+            .cloned();
+        self.bell
+            .set_pending((self.position < state.ring.end()).then_some(self.position));
         if let Some(change) = &next {
             self.told = change.revision;
         }

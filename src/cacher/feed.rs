@@ -1,7 +1,8 @@
 //! One watch of a whole store, from which all of its caches are fed.
 //!
-//! One watch for all resources means one order of all changes: as soon as any of them is told, every cache is known to be that
-//! far, and a read that must see the latest state seldom has to ask the store twice.
+//! One watch for all resources means one order of all changes: as soon as any of them is told,
+//! every cache is known to be that far, and a read that must see the latest state seldom has to ask
+//! the store twice.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -19,7 +20,9 @@ use tokio::time::sleep;
 use crate::base::backoff::Backoff;
 use crate::base::budget::Budget;
 use crate::base::supervise::{Condition, caught};
-use crate::storage::{ListRequest, Result, Revision, Storage, StorageError, WatchEvent, WatchStream, after};
+use crate::storage::{
+    ListRequest, Result, Revision, Storage, StorageError, WatchEvent, WatchStream, after,
+};
 
 use super::Cacher;
 pub use super::freshness::Reached;
@@ -33,7 +36,8 @@ const BATCH: usize = 512;
 const FILLS_AT_ONCE: usize = 8;
 /// Objects read at once while a cache is filled.
 const FILL_PAGE: usize = 1000;
-/// The pause before a broken watch or a failed fill is tried again; doubles with each attempt that fails.
+/// The pause before a broken watch or a failed fill is tried again; doubles with each attempt that
+/// fails.
 const RETRY: Duration = Duration::from_millis(500);
 /// The longest pause before that.
 const RETRY_MAX: Duration = Duration::from_secs(5);
@@ -67,7 +71,10 @@ impl Feed {
 
     /// [`Feed::start`] with caches that keep so many changes.
     pub fn with_limits(storage: Arc<dyn Storage>, root: &str, limits: Limits) -> Self {
-        let (reached, wanted) = (Arc::new(Reached::new(storage.clone())), Arc::<Wanted>::default());
+        let (reached, wanted) = (
+            Arc::new(Reached::new(storage.clone())),
+            Arc::<Wanted>::default(),
+        );
         let follower = Follower {
             storage,
             root: root.to_owned(),
@@ -80,17 +87,27 @@ impl Feed {
             following: Condition::new("following the store for the watch cache"),
         };
         let task = tokio::spawn(follower.run()).abort_handle();
-        Self { reached, wanted, limits, task }
+        Self {
+            reached,
+            wanted,
+            limits,
+            task,
+        }
     }
 
-    /// The cache of the keys below `prefix`, which begins to fill if it is new. `index`: what its objects are found by; it
-    /// counts where the cache is made.
+    /// The cache of the keys below `prefix`, which begins to fill if it is new. `index`: what its
+    /// objects are found by; it counts where the cache is made.
     pub fn cacher(&self, prefix: &str, index: Option<IndexFn>) -> Arc<Cacher> {
         let mut cachers = self.wanted.cachers.lock();
         if let Some(cacher) = cachers.get(prefix) {
             return cacher.clone();
         }
-        let cacher = Arc::new(Cacher::new(prefix, index, self.limits, self.reached.clone()));
+        let cacher = Arc::new(Cacher::new(
+            prefix,
+            index,
+            self.limits,
+            self.reached.clone(),
+        ));
         cachers.insert(prefix.to_owned(), cacher.clone());
         self.wanted.changed.notify_one();
         cacher
@@ -103,8 +120,8 @@ impl Feed {
         }
     }
 
-    /// The store has forgotten what was before `revision`: the caches answer no exact reads from before it either, as another
-    /// server could not.
+    /// The store has forgotten what was before `revision`: the caches answer no exact reads from
+    /// before it either, as another server could not.
     pub fn compacted(&self, revision: Revision) {
         self.reached.compacted(revision);
     }
@@ -115,9 +132,15 @@ impl Feed {
             return Err("nobody follows the store any more".to_owned());
         }
         let cachers = self.wanted.cachers.lock();
-        let troubles: Vec<String> =
-            cachers.values().filter_map(|cacher| Some(format!("{}: {}", cacher.prefix(), cacher.ready().err()?))).collect();
-        if troubles.is_empty() { Ok(()) } else { Err(troubles.join("; ")) }
+        let troubles: Vec<String> = cachers
+            .values()
+            .filter_map(|cacher| Some(format!("{}: {}", cacher.prefix(), cacher.ready().err()?)))
+            .collect();
+        if troubles.is_empty() {
+            Ok(())
+        } else {
+            Err(troubles.join("; "))
+        }
     }
 }
 
@@ -150,13 +173,17 @@ impl Follower {
         let mut backoff = Backoff::new(RETRY, RETRY_MAX);
         loop {
             // A panic may have left a cache half changed; all of them begin anew.
-            let error = caught("watch-cache", self.serve(&mut backoff)).await.unwrap_or_else(StorageError::Internal);
+            let error = caught("watch-cache", self.serve(&mut backoff))
+                .await
+                .unwrap_or_else(StorageError::Internal);
             let why = error.to_string();
             self.following.fails(&why);
             self.fills.clear();
             self.held = None;
             let went_back = matches!(error, StorageError::WentBack { .. });
-            self.cachers.values().for_each(|cacher| cacher.restart(Some(&why), went_back));
+            self.cachers
+                .values()
+                .for_each(|cacher| cacher.restart(Some(&why), went_back));
             sleep(backoff.pause()).await;
         }
     }
@@ -177,8 +204,14 @@ impl Follower {
     async fn begin(&mut self) -> Result<WatchStream> {
         let now = self.storage.current_revision().await?;
         if now < self.reached.revision() {
-            tracing::warn!(was = self.reached.revision(), now, "the store has gone back: it was restored, and the watch caches begin anew");
-            self.cachers.values().for_each(|cacher| cacher.restart(None, true));
+            tracing::warn!(
+                was = self.reached.revision(),
+                now,
+                "the store has gone back: it was restored, and the watch caches begin anew"
+            );
+            self.cachers
+                .values()
+                .for_each(|cacher| cacher.restart(None, true));
             self.reached.go_back(now);
         }
         let changes = self.storage.follow(&self.root, now).await?;
@@ -208,7 +241,9 @@ impl Follower {
     fn adopt(&mut self) {
         let wanted = self.wanted.cachers.lock().clone();
         self.cachers.retain(|prefix, cacher| {
-            let kept = wanted.get(prefix).is_some_and(|wanted| Arc::ptr_eq(wanted, cacher));
+            let kept = wanted
+                .get(prefix)
+                .is_some_and(|wanted| Arc::ptr_eq(wanted, cacher));
             if !kept {
                 cacher.restart(None, false);
             }
@@ -216,14 +251,24 @@ impl Follower {
         });
         for (prefix, cacher) in wanted {
             if !self.cachers.contains_key(&prefix) {
-                self.fills.push(fill(self.storage.clone(), cacher.clone(), self.places.clone(), Backoff::new(RETRY, RETRY_MAX), false));
+                self.fills.push(fill(
+                    self.storage.clone(),
+                    cacher.clone(),
+                    self.places.clone(),
+                    Backoff::new(RETRY, RETRY_MAX),
+                    false,
+                ));
                 self.cachers.insert(prefix, cacher);
             }
         }
     }
 
     fn filled(&mut self, cacher: Arc<Cacher>, outcome: Result<Snapshot>, backoff: Backoff) {
-        if !self.cachers.get(cacher.prefix()).is_some_and(|known| Arc::ptr_eq(known, &cacher)) {
+        if !self
+            .cachers
+            .get(cacher.prefix())
+            .is_some_and(|known| Arc::ptr_eq(known, &cacher))
+        {
             return;
         }
         let why = match outcome.map(|snapshot| cacher.fill(snapshot)) {
@@ -232,9 +277,18 @@ impl Follower {
             Err(error) => error.to_string(),
         };
         if cacher.troubled(&why) {
-            tracing::warn!(prefix = cacher.prefix(), "a watch cache cannot be filled yet: {why}");
+            tracing::warn!(
+                prefix = cacher.prefix(),
+                "a watch cache cannot be filled yet: {why}"
+            );
         }
-        self.fills.push(fill(self.storage.clone(), cacher, self.places.clone(), backoff, true));
+        self.fills.push(fill(
+            self.storage.clone(),
+            cacher,
+            self.places.clone(),
+            backoff,
+            true,
+        ));
     }
 
     /// Hands each cache its changes, then tells how far that is.
@@ -244,10 +298,16 @@ impl Follower {
         for event in batch {
             reached = event.revision().max(reached);
             if let Some(cacher) = event.key().and_then(|key| self.cacher_of(key)) {
-                shares.entry(cacher.prefix()).or_insert_with(|| (cacher, Vec::new())).1.push(event);
+                shares
+                    .entry(cacher.prefix())
+                    .or_insert_with(|| (cacher, Vec::new()))
+                    .1
+                    .push(event);
             }
         }
-        shares.into_values().for_each(|(cacher, events)| cacher.apply(events));
+        shares
+            .into_values()
+            .for_each(|(cacher, events)| cacher.apply(events));
         self.reached.advance(reached);
     }
 
@@ -259,9 +319,13 @@ impl Follower {
     }
 }
 
-/// Waits for the next change and takes what else is there, up to the end of a revision. What has been told behind that, an event or an
-/// error, is `held` for the next call. Dropping the future loses nothing.
-async fn next_batch(changes: &mut WatchStream, held: &mut Option<Result<WatchEvent>>) -> Result<Vec<WatchEvent>> {
+/// Waits for the next change and takes what else is there, up to the end of a revision. What has
+/// been told behind that, an event or an error, is `held` for the next call. Dropping the future
+/// loses nothing.
+async fn next_batch(
+    changes: &mut WatchStream,
+    held: &mut Option<Result<WatchEvent>>,
+) -> Result<Vec<WatchEvent>> {
     let over = || StorageError::Unavailable("the watch of the store ended".into());
     let first = match held.take() {
         Some(held) => held,
@@ -271,7 +335,14 @@ async fn next_batch(changes: &mut WatchStream, held: &mut Option<Result<WatchEve
     // All events of one revision come together: where none is there, none is missing.
     while let Some(next) = changes.next().now_or_never() {
         match next.unwrap_or_else(|| Err(over())) {
-            Ok(event) if batch.len() < BATCH || batch.last().is_some_and(|last| last.revision() == event.revision()) => batch.push(event),
+            Ok(event)
+                if batch.len() < BATCH
+                    || batch
+                        .last()
+                        .is_some_and(|last| last.revision() == event.revision()) =>
+            {
+                batch.push(event)
+            }
             behind => {
                 *held = Some(behind);
                 break;
@@ -281,7 +352,8 @@ async fn next_batch(changes: &mut WatchStream, held: &mut Option<Result<WatchEve
     Ok(batch)
 }
 
-/// Reads what is below a prefix, a page at a time, all of it as of one revision. After a failure, not at once.
+/// Reads what is below a prefix, a page at a time, all of it as of one revision. After a failure,
+/// not at once.
 fn fill(
     storage: Arc<dyn Storage>,
     cacher: Arc<Cacher>,
@@ -305,7 +377,11 @@ fn fill(
 
 async fn read(storage: &dyn Storage, cacher: &Cacher) -> Result<Snapshot> {
     let (mut snapshot, mut budget) = (cacher.empty(), Budget::default());
-    let mut request = ListRequest { prefix: cacher.prefix().to_owned(), limit: FILL_PAGE, ..ListRequest::default() };
+    let mut request = ListRequest {
+        prefix: cacher.prefix().to_owned(),
+        limit: FILL_PAGE,
+        ..ListRequest::default()
+    };
     loop {
         let page = storage.list(request.clone()).await?;
         snapshot.revision = page.revision;
@@ -332,22 +408,33 @@ mod tests {
     use crate::storage::Stored;
 
     fn put(key: usize, revision: Revision) -> Result<WatchEvent> {
-        let current = Stored { key: format!("/{key}"), value: bytes::Bytes::new(), create_revision: 1, mod_revision: revision };
-        Ok(WatchEvent::Put { current, previous: None })
+        let current = Stored {
+            key: format!("/{key}"),
+            value: bytes::Bytes::new(),
+            create_revision: 1,
+            mod_revision: revision,
+        };
+        Ok(WatchEvent::Put {
+            current,
+            previous: None,
+        })
     }
 
     fn gone() -> StorageError {
         StorageError::Unavailable("gone".into())
     }
 
-    /// The lengths and last revisions of the batches that a watch comes in, and the error behind them.
+    /// The lengths and last revisions of the batches that a watch comes in, and the error behind
+    /// them.
     async fn batches(events: Vec<Result<WatchEvent>>) -> (Vec<(usize, Revision)>, StorageError) {
         let (mut changes, mut held, mut batches) = (stream::iter(events).boxed(), None, Vec::new());
         loop {
             match next_batch(&mut changes, &mut held).await {
                 Ok(batch) => {
                     let last = batch.last().expect("no batch is empty").revision();
-                    assert!(held.as_ref().is_none_or(|held| held.as_ref().is_ok_and(|held| held.revision() > last) || held.is_err()));
+                    assert!(held.as_ref().is_none_or(|held| {
+                        held.as_ref().is_ok_and(|held| held.revision() > last) || held.is_err()
+                    }));
                     batches.push((batch.len(), last));
                 }
                 Err(error) => return (batches, error),
@@ -359,23 +446,42 @@ mod tests {
     async fn a_batch_ends_with_a_revision_and_never_within_one() {
         // Many keys of one lease expire at one revision.
         let expired = |revision, count| (0..count).map(move |key| put(key, revision));
-        let events = expired(7, BATCH + 100).chain(expired(8, 1000)).chain(expired(9, 3)).chain([Err(gone())]).collect();
-        assert_eq!(batches(events).await, (vec![(BATCH + 100, 7), (1000, 8), (3, 9)], gone()));
-        let events = expired(7, 300).chain(expired(8, 300)).chain(expired(9, 300)).collect();
+        let events = expired(7, BATCH + 100)
+            .chain(expired(8, 1000))
+            .chain(expired(9, 3))
+            .chain([Err(gone())])
+            .collect();
+        assert_eq!(
+            batches(events).await,
+            (vec![(BATCH + 100, 7), (1000, 8), (3, 9)], gone())
+        );
+        let events = expired(7, 300)
+            .chain(expired(8, 300))
+            .chain(expired(9, 300))
+            .collect();
         let over = StorageError::Unavailable("the watch of the store ended".into());
-        assert_eq!(batches(events).await, (vec![(600, 8), (300, 9)], over), "a full batch ends with its revision");
+        assert_eq!(
+            batches(events).await,
+            (vec![(600, 8), (300, 9)], over),
+            "a full batch ends with its revision"
+        );
     }
 
     #[tokio::test]
     async fn an_error_behind_events_is_told_after_them() {
-        assert_eq!(batches(vec![put(1, 5), put(2, 6), Err(gone())]).await, (vec![(2, 6)], gone()));
+        assert_eq!(
+            batches(vec![put(1, 5), put(2, 6), Err(gone())]).await,
+            (vec![(2, 6)], gone())
+        );
     }
 
-    /// A panic while changes are taken in ends nothing for good, and nobody is told what is only half true.
+    /// A panic while changes are taken in ends nothing for good, and nobody is told what is only
+    /// half true.
     #[tokio::test]
     async fn caches_begin_anew_after_a_panic() {
         let folder = tempfile::tempdir().expect("a folder");
-        let storage: Arc<dyn Storage> = Arc::new(crate::storage::embedded::Embedded::open(folder.path()).expect("a store"));
+        let storage: Arc<dyn Storage> =
+            Arc::new(crate::storage::embedded::Embedded::open(folder.path()).expect("a store"));
         let feed = Feed::start(storage.clone(), "/");
         let (fatal, panicked) = (Arc::new(AtomicBool::new(true)), Arc::new(Notify::new()));
         let (is_fatal, tell) = (fatal.clone(), panicked.clone());
@@ -387,17 +493,30 @@ mod tests {
             true
         });
         let cacher = feed.cacher("/a/", Some(index));
-        storage.create("/a/first", bytes::Bytes::new(), None).await.expect("written");
-        storage.create("/a/fatal", bytes::Bytes::new(), None).await.expect("written");
+        storage
+            .create("/a/first", bytes::Bytes::new(), None)
+            .await
+            .expect("written");
+        storage
+            .create("/a/fatal", bytes::Bytes::new(), None)
+            .await
+            .expect("written");
         panicked.notified().await;
         // While it goes wrong again and again, it says so.
         panicked.notified().await;
-        assert!(feed.ready().expect_err("it is not").contains("an object that nobody expected"));
+        assert!(
+            feed.ready()
+                .expect_err("it is not")
+                .contains("an object that nobody expected")
+        );
         assert!(cacher.latest().await.is_none());
         fatal.store(false, Ordering::Release);
         while feed.ready().is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        assert_eq!(cacher.latest().await.expect("it is kept up to date").len(), 2);
+        assert_eq!(
+            cacher.latest().await.expect("it is kept up to date").len(),
+            2
+        );
     }
 }

@@ -14,7 +14,8 @@ use crate::storage::{Result, Revision, Storage, StorageError};
 
 /// How long a reader waits for a revision to come (apiserver `storage/cacher`: `blockTimeout`).
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long it waits by itself before the store is asked to tell how far it is: most often the change is on its way.
+/// How long it waits by itself before the store is asked to tell how far it is: most often the
+/// change is on its way.
 const BEFORE_ASKING: Duration = Duration::from_millis(1);
 /// How often the store is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
@@ -72,10 +73,13 @@ impl Reached {
     /// Waits until a reader has heard that the store is not as far as it was.
     pub async fn went_back(&self) -> StorageError {
         self.back.notified().await;
-        StorageError::WentBack { was: self.revision() }
+        StorageError::WentBack {
+            was: self.revision(),
+        }
     }
 
-    /// Whether a cache that is as far as the store says is true: the store tells reliably how far its watches are.
+    /// Whether a cache that is as far as the store says is true: the store tells reliably how far
+    /// its watches are.
     pub fn is_reliable(&self) -> bool {
         self.storage.tells_progress()
     }
@@ -89,7 +93,8 @@ impl Reached {
         });
     }
 
-    /// The store's revision, asked after the call began. All who come while one round trip is under way share the next.
+    /// The store's revision, asked after the call began. All who come while one round trip is under
+    /// way share the next.
     ///
     /// # Errors
     /// The store's; [`StorageError::WentBack`] where it is not as far as it was.
@@ -126,7 +131,12 @@ impl Reached {
         let end = Instant::now() + PATIENCE;
         let mut ask = Instant::now() + BEFORE_ASKING;
         loop {
-            let came = timeout_at(ask.min(end), reached.wait_for(|reached| *reached >= revision)).await.map(|outcome| outcome.is_ok());
+            let came = timeout_at(
+                ask.min(end),
+                reached.wait_for(|reached| *reached >= revision),
+            )
+            .await
+            .map(|outcome| outcome.is_ok());
             match came {
                 Ok(came) => return came,
                 Err(_) if Instant::now() >= end => return false,

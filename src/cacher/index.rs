@@ -11,7 +11,8 @@ use crate::storage::Stored;
 
 use super::snapshot::behind;
 
-/// Something that an object carries, as a hash: of the objects found by it, each has to be looked at.
+/// Something that an object carries, as a hash: of the objects found by it, each has to be looked
+/// at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(u64);
 
@@ -24,7 +25,8 @@ impl Term {
     }
 }
 
-/// Lists the terms of an object. Whether it can be read at all, as far as can be told without decoding it.
+/// Lists the terms of an object. Whether it can be read at all, as far as can be told without
+/// decoding it.
 pub type IndexFn = Arc<dyn Fn(&Stored, &mut Vec<Term>) -> bool + Send + Sync>;
 
 /// An object under one of its terms; in order of the term, then of the object's key.
@@ -37,8 +39,16 @@ struct Entry {
 impl Entry {
     /// Where the entries of `term` from `key` on begin.
     fn place(term: Term, key: &str) -> Self {
-        let stored = Stored { key: key.to_owned(), value: bytes::Bytes::new(), create_revision: 0, mod_revision: 0 };
-        Self { term, stored: Arc::new(stored) }
+        let stored = Stored {
+            key: key.to_owned(),
+            value: bytes::Bytes::new(),
+            create_revision: 0,
+            mod_revision: 0,
+        };
+        Self {
+            term,
+            stored: Arc::new(stored),
+        }
     }
 }
 
@@ -58,7 +68,9 @@ impl PartialOrd for Entry {
 
 impl Ord for Entry {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.term.cmp(&other.term).then_with(|| self.stored.key.cmp(&other.stored.key))
+        self.term
+            .cmp(&other.term)
+            .then_with(|| self.stored.key.cmp(&other.stored.key))
     }
 }
 
@@ -73,7 +85,10 @@ pub(super) struct Index {
 
 impl Index {
     pub fn new(terms_of: Option<IndexFn>) -> Self {
-        Self { terms_of, ..Self::default() }
+        Self {
+            terms_of,
+            ..Self::default()
+        }
     }
 
     /// An empty one that reads the same terms.
@@ -84,19 +99,31 @@ impl Index {
     /// The terms of an object, none without an index, and whether it can be read.
     fn terms(&self, stored: &Stored) -> (Vec<Term>, bool) {
         let mut terms = Vec::new();
-        let readable = self.terms_of.as_ref().is_none_or(|terms_of| terms_of(stored, &mut terms));
+        let readable = self
+            .terms_of
+            .as_ref()
+            .is_none_or(|terms_of| terms_of(stored, &mut terms));
         (terms, readable)
     }
 
     /// The first key below `prefix` of an object that cannot be read.
     pub fn unreadable(&self, prefix: &str) -> Option<&str> {
-        let first = self.unreadable.range::<_, str>((Bound::Included(prefix), Bound::Unbounded)).next()?;
+        let first = self
+            .unreadable
+            .range::<_, str>((Bound::Included(prefix), Bound::Unbounded))
+            .next()?;
         first.starts_with(prefix).then_some(first)
     }
 
-    /// Replaces an object (or nothing) by another (or nothing) with the same key. Gives the terms of either.
-    pub fn replace(&mut self, previous: Option<&Arc<Stored>>, current: Option<&Arc<Stored>>) -> Vec<Term> {
-        let (mut terms, readable) = current.map_or_else(|| (Vec::new(), true), |current| self.terms(current));
+    /// Replaces an object (or nothing) by another (or nothing) with the same key. Gives the terms
+    /// of either.
+    pub fn replace(
+        &mut self,
+        previous: Option<&Arc<Stored>>,
+        current: Option<&Arc<Stored>>,
+    ) -> Vec<Term> {
+        let (mut terms, readable) =
+            current.map_or_else(|| (Vec::new(), true), |current| self.terms(current));
         if let Some(previous) = previous.filter(|_| !self.unreadable.is_empty()) {
             self.unreadable.remove::<str>(&previous.key);
         }
@@ -105,14 +132,20 @@ impl Index {
                 self.unreadable.insert(current.key.as_str().into());
             }
             for &term in &terms {
-                self.entries.insert(Entry { term, stored: current.clone() });
+                self.entries.insert(Entry {
+                    term,
+                    stored: current.clone(),
+                });
             }
         }
         if let Some(previous) = previous {
             let (mut gone, _) = self.terms(previous);
             gone.retain(|term| !terms.contains(term));
             for &term in &gone {
-                self.entries.remove(&Entry { term, stored: previous.clone() });
+                self.entries.remove(&Entry {
+                    term,
+                    stored: previous.clone(),
+                });
             }
             terms.append(&mut gone);
         }
@@ -120,7 +153,12 @@ impl Index {
     }
 
     /// The objects with `term` below `prefix` from the key `start` on, in order.
-    pub fn range<'a>(&'a self, term: Term, prefix: &str, start: &str) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
+    pub fn range<'a>(
+        &'a self,
+        term: Term,
+        prefix: &str,
+        start: &str,
+    ) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
         let from = Entry::place(term, start.max(prefix));
         let end = match (behind(prefix), term.0.checked_add(1)) {
             (Some(end), _) => Bound::Excluded(Entry::place(term, &end)),
@@ -132,12 +170,16 @@ impl Index {
         range.into_iter().flatten().map(|entry| &entry.stored)
     }
 
-    /// The term that the fewest objects below `prefix` have: the one whose range ends first when all are walked in step.
+    /// The term that the fewest objects below `prefix` have: the one whose range ends first when
+    /// all are walked in step.
     pub fn rarest(&self, terms: &[Term], prefix: &str) -> Option<Term> {
         if let [] | [_] = terms {
             return terms.first().copied();
         }
-        let mut ranges: Vec<_> = terms.iter().map(|&term| (term, self.range(term, prefix, ""))).collect();
+        let mut ranges: Vec<_> = terms
+            .iter()
+            .map(|&term| (term, self.range(term, prefix, "")))
+            .collect();
         loop {
             for (term, range) in &mut ranges {
                 if range.next().is_none() {
@@ -153,13 +195,26 @@ mod tests {
     use super::*;
 
     fn stored(key: &str, revision: i64) -> Arc<Stored> {
-        Arc::new(Stored { key: key.to_owned(), value: bytes::Bytes::new(), create_revision: 1, mod_revision: revision })
+        Arc::new(Stored {
+            key: key.to_owned(),
+            value: bytes::Bytes::new(),
+            create_revision: 1,
+            mod_revision: revision,
+        })
     }
 
     /// The terms of an object in these tests: the letters of its name.
     fn letters() -> Index {
         Index::new(Some(Arc::new(|stored: &Stored, terms: &mut Vec<Term>| {
-            terms.extend(stored.key.rsplit('/').next().unwrap_or_default().chars().map(letter));
+            terms.extend(
+                stored
+                    .key
+                    .rsplit('/')
+                    .next()
+                    .unwrap_or_default()
+                    .chars()
+                    .map(letter),
+            );
             !stored.key.ends_with('!')
         })))
     }
@@ -175,16 +230,28 @@ mod tests {
             index.replace(None, Some(&stored(key, 1)));
         }
         let found = |index: &Index, term, prefix: &str, start: &str| {
-            index.range(letter(term), prefix, start).map(|s| s.key.clone()).collect::<Vec<_>>()
+            index
+                .range(letter(term), prefix, start)
+                .map(|s| s.key.clone())
+                .collect::<Vec<_>>()
         };
-        assert_eq!(found(&index, 'a', "", ""), ["/a/ab", "/a/abc", "/b/a", "/\u{10ffff}/a"]);
+        assert_eq!(
+            found(&index, 'a', "", ""),
+            ["/a/ab", "/a/abc", "/b/a", "/\u{10ffff}/a"]
+        );
         assert_eq!(found(&index, 'a', "/a/", ""), ["/a/ab", "/a/abc"]);
         assert_eq!(found(&index, 'a', "/a/", "/a/ab\0"), ["/a/abc"]);
         assert_eq!(found(&index, 'a', "/a/", "/b"), [""; 0]);
         assert_eq!(found(&index, 'c', "/\u{10ffff}", ""), [""; 0]);
         assert_eq!(found(&index, 'a', "/\u{10ffff}", ""), ["/\u{10ffff}/a"]);
-        assert_eq!(index.rarest(&[letter('a'), letter('b'), letter('c')], ""), Some(letter('c')));
-        assert_eq!(index.rarest(&[letter('a'), letter('b')], "/b/"), Some(letter('b')));
+        assert_eq!(
+            index.rarest(&[letter('a'), letter('b'), letter('c')], ""),
+            Some(letter('c'))
+        );
+        assert_eq!(
+            index.rarest(&[letter('a'), letter('b')], "/b/"),
+            Some(letter('b'))
+        );
         assert_eq!(index.rarest(&[], ""), None);
     }
 
@@ -194,9 +261,19 @@ mod tests {
         for key in ["/a/a", "/a/b!", "/b/c!"] {
             index.replace(None, Some(&stored(key, 1)));
         }
-        assert_eq!((index.unreadable(""), index.unreadable("/b/"), index.unreadable("/c/")), (Some("/a/b!"), Some("/b/c!"), None));
+        assert_eq!(
+            (
+                index.unreadable(""),
+                index.unreadable("/b/"),
+                index.unreadable("/c/")
+            ),
+            (Some("/a/b!"), Some("/b/c!"), None)
+        );
         index.replace(Some(&stored("/a/b!", 1)), None);
-        assert_eq!((index.unreadable("/a/"), index.unreadable("")), (None, Some("/b/c!")));
+        assert_eq!(
+            (index.unreadable("/a/"), index.unreadable("")),
+            (None, Some("/b/c!"))
+        );
     }
 
     #[test]
@@ -206,7 +283,13 @@ mod tests {
         index.replace(None, Some(&old));
         let new = stored("/a/ab", 2);
         index.replace(Some(&old), Some(&new));
-        assert_eq!(index.range(letter('a'), "", "").map(|s| s.mod_revision).collect::<Vec<_>>(), [2]);
+        assert_eq!(
+            index
+                .range(letter('a'), "", "")
+                .map(|s| s.mod_revision)
+                .collect::<Vec<_>>(),
+            [2]
+        );
         index.replace(Some(&new), None);
         assert!(index.entries.is_empty());
     }

@@ -1,11 +1,13 @@
-//! The watch cache: the present state of each resource and its latest changes, in memory. Knows [`Storage`], not which one, and
-//! keys and bytes, not objects.
+//! The watch cache: the present state of each resource and its latest changes, in memory. Knows
+//! [`Storage`], not which one, and keys and bytes, not objects.
 //!
-//! - [`Feed`]: one watch of a store, which keeps all of its [`Cacher`]s up to date and tells how far they have come.
+//! - [`Feed`]: one watch of a store, which keeps all of its [`Cacher`]s up to date and tells how
+//!   far they have come.
 //! - [`Cacher`]: one resource: a [`Snapshot`] that is cloned in no time, and a [`ring`] of changes.
 //! - [`Cursor`]: one who follows the changes. It costs its position in the ring and nothing else.
 //!
-//! What a snapshot cannot answer (a revision before the ring, a cache that is not filled) is for the store to answer.
+//! What a snapshot cannot answer (a revision before the ring, a cache that is not filled) is for
+//! the store to answer.
 
 mod bells;
 mod cursor;
@@ -36,7 +38,8 @@ use ring::Ring;
 
 /// Snapshots that are kept for the next page of a list, at most.
 const PAGED_SNAPSHOTS: usize = 16;
-/// Changes, and bytes of their values, that wait at most for a cache to be filled. Beyond that it has to be read again.
+/// Changes, and bytes of their values, that wait at most for a cache to be filled. Beyond that it
+/// has to be read again.
 const FILLING_CHANGES: usize = 100_000;
 const FILLING_BYTES: usize = 64 << 20;
 
@@ -53,7 +56,8 @@ pub struct Cacher {
 
 struct State {
     phase: Phase,
-    /// What stands now. Its revision is that of the last change (or of the list that it began with).
+    /// What stands now. Its revision is that of the last change (or of the list that it began
+    /// with).
     snapshot: Snapshot,
     ring: Ring,
     /// What happened up to this revision was in the list that the cache began with.
@@ -91,7 +95,8 @@ impl Waiting {
             WatchEvent::Progress(_) => 0,
         };
         self.bytes += events.iter().map(size).sum::<usize>();
-        self.overflown |= self.bytes > FILLING_BYTES || self.changes.len() + events.len() > FILLING_CHANGES;
+        self.overflown |=
+            self.bytes > FILLING_BYTES || self.changes.len() + events.len() > FILLING_CHANGES;
         if self.overflown {
             (self.changes, self.bytes) = (Vec::new(), 0);
         } else {
@@ -109,7 +114,10 @@ impl std::fmt::Debug for Cacher {
 impl Cacher {
     fn new(prefix: &str, index: Option<IndexFn>, limits: Limits, reached: Arc<Reached>) -> Self {
         let state = State {
-            phase: Phase::Filling { waiting: Waiting::default(), trouble: None },
+            phase: Phase::Filling {
+                waiting: Waiting::default(),
+                trouble: None,
+            },
             snapshot: Snapshot::new(index),
             ring: Ring::new(limits),
             floor: 0,
@@ -117,7 +125,13 @@ impl Cacher {
             went_back: 0,
             bells: Bells::default(),
         };
-        Self { prefix: prefix.to_owned(), state: RwLock::new(state), paged: Mutex::default(), reached, written: AtomicI64::new(0) }
+        Self {
+            prefix: prefix.to_owned(),
+            state: RwLock::new(state),
+            paged: Mutex::default(),
+            reached,
+            written: AtomicI64::new(0),
+        }
     }
 
     /// The keys it holds begin with this.
@@ -130,13 +144,16 @@ impl Cacher {
         match &self.state.read().phase {
             Phase::Ready => Ok(()),
             Phase::Filling { trouble: None, .. } => Err("not initialized yet".to_owned()),
-            Phase::Filling { trouble: Some(why), .. } => Err(why.clone()),
+            Phase::Filling {
+                trouble: Some(why), ..
+            } => Err(why.clone()),
         }
     }
 
     /// What is known now, however old that is. `None` until the cache is filled.
     pub fn any(&self) -> Option<Snapshot> {
-        // The feed tells how far it has come only after the cachers were told: what is read first holds.
+        // The feed tells how far it has come only after the cachers were told: what is read first
+        // holds.
         let reached = self.reached.revision();
         let state = self.state.read();
         let mut snapshot = matches!(state.phase, Phase::Ready).then(|| state.snapshot.clone())?;
@@ -144,19 +161,23 @@ impl Cacher {
         Some(snapshot)
     }
 
-    /// Everything as it is now: every write that was acknowledged before the call is in it. `None` where the cache cannot tell:
-    /// it is not filled, or the store does not say in time (or not reliably) how far it is.
+    /// Everything as it is now: every write that was acknowledged before the call is in it. `None`
+    /// where the cache cannot tell: it is not filled, or the store does not say in time (or not
+    /// reliably) how far it is.
     pub async fn latest(&self) -> Option<Snapshot> {
         self.ready().ok().filter(|()| self.reached.is_reliable())?;
         let revision = self.reached.latest().await.ok()?;
         self.reached.wait_for(revision).await.then(|| self.any())?
     }
 
-    /// Everything that this server knows: what it has seen, and every write that it made itself ([`Cacher::wrote`]). `None`
-    /// where that cannot be had.
+    /// Everything that this server knows: what it has seen, and every write that it made itself
+    /// ([`Cacher::wrote`]). `None` where that cannot be had.
     pub async fn known(&self) -> Option<Snapshot> {
         self.ready().ok()?;
-        self.reached.wait_for(self.written.load(Ordering::Acquire)).await.then(|| self.any())?
+        self.reached
+            .wait_for(self.written.load(Ordering::Acquire))
+            .await
+            .then(|| self.any())?
     }
 
     /// A write of this server below the prefix was done at `revision`.
@@ -164,8 +185,9 @@ impl Cacher {
         self.written.fetch_max(revision, Ordering::AcqRel);
     }
 
-    /// A state that is no older than `revision`, as soon as there is one. The error is the newest revision that can be had,
-    /// where it does not come in time; `None` inside where the cache is not filled.
+    /// A state that is no older than `revision`, as soon as there is one. The error is the newest
+    /// revision that can be had, where it does not come in time; `None` inside where the cache is
+    /// not filled.
     pub async fn not_older(&self, revision: Revision) -> Result<Option<Snapshot>, Revision> {
         if self.ready().is_err() {
             return Ok(None);
@@ -176,22 +198,34 @@ impl Cacher {
         }
     }
 
-    /// The state at exactly `revision`. `None` where that is before what the cache remembers, or has not come yet. It takes as long as
-    /// there are objects that have changed since, and others run meanwhile.
+    /// The state at exactly `revision`. `None` where that is before what the cache remembers, or
+    /// has not come yet. It takes as long as there are objects that have changed since, and others
+    /// run meanwhile.
     pub async fn at(&self, revision: Revision) -> Option<Snapshot> {
         if revision < self.reached.oldest() {
             return None;
         }
-        if let Some(snapshot) = self.paged.lock().iter().find(|snapshot| snapshot.revision == revision) {
+        if let Some(snapshot) = self
+            .paged
+            .lock()
+            .iter()
+            .find(|snapshot| snapshot.revision == revision)
+        {
             return Some(snapshot.clone());
         }
         let reached = self.reached.revision();
         let (mut snapshot, changes) = {
             let state = self.state.read();
-            if !matches!(state.phase, Phase::Ready) || revision > state.snapshot.revision.max(reached) {
+            if !matches!(state.phase, Phase::Ready)
+                || revision > state.snapshot.revision.max(reached)
+            {
                 return None;
             }
-            let changes: Vec<Arc<Change>> = state.ring.from(state.ring.position_after(revision)?).cloned().collect();
+            let changes: Vec<Arc<Change>> = state
+                .ring
+                .from(state.ring.position_after(revision)?)
+                .cloned()
+                .collect();
             (state.snapshot.clone(), changes)
         };
         // What the first change of an object found is what stood then.
@@ -224,14 +258,26 @@ impl Cacher {
             return Err(Ended::Restarted);
         }
         let Some(position) = state.ring.position_after(after) else {
-            return Err(Ended::Behind { wanted: after, oldest: state.ring.complete_after() });
+            return Err(Ended::Behind {
+                wanted: after,
+                oldest: state.ring.complete_after(),
+            });
         };
         // What happened since may concern it.
         let pending = (position < state.ring.end()).then_some(position);
         let (bell, place) = state.bells.hang(&interest, pending);
         let generation = state.generation;
         drop(state);
-        Ok(Cursor { cacher: self.clone(), position, after, told: after, generation, interest, bell, place })
+        Ok(Cursor {
+            cacher: self.clone(),
+            position,
+            after,
+            told: after,
+            generation,
+            interest,
+            bell,
+            place,
+        })
     }
 
     /// How far the feed has come: everything up to this revision has been told to those who follow.
@@ -247,9 +293,13 @@ impl Cacher {
             Phase::Filling { waiting, .. } => waiting.extend(events),
             Phase::Ready => {
                 let first = state.ring.end();
-                events.into_iter().for_each(|event| state.apply(event, &mut rung));
+                events
+                    .into_iter()
+                    .for_each(|event| state.apply(event, &mut rung));
                 if state.ring.end() > first {
-                    state.bells.remember(&Interest::Everything, first, &mut rung);
+                    state
+                        .bells
+                        .remember(&Interest::Everything, first, &mut rung);
                 }
             }
         }
@@ -264,7 +314,8 @@ impl Cacher {
         }
     }
 
-    /// Begins with the objects of a list. Not where changes since are missing: then it has to be read again.
+    /// Begins with the objects of a list. Not where changes since are missing: then it has to be
+    /// read again.
     fn fill(&self, filled: Snapshot) -> bool {
         let mut state = self.state.write();
         let state = &mut *state;
@@ -278,7 +329,9 @@ impl Cacher {
         state.floor = filled.revision;
         state.snapshot = filled;
         // Nobody follows what is not filled.
-        waiting.into_iter().for_each(|event| state.apply(event, &mut Rung::default()));
+        waiting
+            .into_iter()
+            .for_each(|event| state.apply(event, &mut Rung::default()));
         true
     }
 
@@ -290,16 +343,22 @@ impl Cacher {
     /// Says why it is not filled yet. Whether that is news.
     fn troubled(&self, why: &str) -> bool {
         let mut state = self.state.write();
-        let Phase::Filling { trouble, .. } = &mut state.phase else { return false };
+        let Phase::Filling { trouble, .. } = &mut state.phase else {
+            return false;
+        };
         let news = trouble.as_deref() != Some(why);
         *trouble = Some(why.to_owned());
         news
     }
 
-    /// Forgets everything and ends all who follow. `went_back`: the store was restored to an earlier state.
+    /// Forgets everything and ends all who follow. `went_back`: the store was restored to an
+    /// earlier state.
     fn restart(&self, why: Option<&str>, went_back: bool) {
         let mut state = self.state.write();
-        state.phase = Phase::Filling { waiting: Waiting::default(), trouble: why.map(str::to_owned) };
+        state.phase = Phase::Filling {
+            waiting: Waiting::default(),
+            trouble: why.map(str::to_owned),
+        };
         if went_back {
             state.went_back = state.generation + 1;
             self.written.store(0, Ordering::Release);
@@ -330,21 +389,28 @@ impl State {
                 None => return,
             },
         };
-        let change = Arc::new(Change { revision, current, previous });
+        let change = Arc::new(Change {
+            revision,
+            current,
+            previous,
+        });
         self.ring.push(change.clone());
         self.remember(change.key(), terms, rung);
         self.snapshot.revision = revision;
     }
 
-    /// Remembers the last change of the ring, one of `key` with `terms` before or after it, for those who follow changes like this
-    /// one, but not for those who follow all.
+    /// Remembers the last change of the ring, one of `key` with `terms` before or after it, for
+    /// those who follow changes like this one, but not for those who follow all.
     fn remember(&self, key: &str, terms: Vec<Term>, rung: &mut Rung) {
         if !self.bells.particular() {
             return;
         }
         let number = self.ring.end() - 1;
-        self.bells.remember(&Interest::Key(key.into()), number, rung);
-        terms.into_iter().for_each(|term| self.bells.remember(&Interest::Term(term), number, rung));
+        self.bells
+            .remember(&Interest::Key(key.into()), number, rung);
+        terms
+            .into_iter()
+            .for_each(|term| self.bells.remember(&Interest::Term(term), number, rung));
     }
 }
 
@@ -359,15 +425,31 @@ mod tests {
     use crate::storage::embedded::Embedded;
 
     fn put(key: usize, revision: Revision, value: &Bytes) -> WatchEvent {
-        let current = Stored { key: format!("/{key}"), value: value.clone(), create_revision: 1, mod_revision: revision };
-        WatchEvent::Put { current, previous: None }
+        let current = Stored {
+            key: format!("/{key}"),
+            value: value.clone(),
+            create_revision: 1,
+            mod_revision: revision,
+        };
+        WatchEvent::Put {
+            current,
+            previous: None,
+        }
     }
 
     /// A cache over a store that nobody uses, and the folder of that.
     fn cacher(index: Option<IndexFn>) -> (Arc<Cacher>, tempfile::TempDir) {
         let folder = tempfile::tempdir().expect("a folder");
         let storage = Arc::new(Embedded::open(folder.path()).expect("a store"));
-        (Arc::new(Cacher::new("/", index, Limits::default(), Arc::new(Reached::new(storage)))), folder)
+        (
+            Arc::new(Cacher::new(
+                "/",
+                index,
+                Limits::default(),
+                Arc::new(Reached::new(storage)),
+            )),
+            folder,
+        )
     }
 
     fn filled(index: Option<IndexFn>) -> (Arc<Cacher>, tempfile::TempDir) {
@@ -385,15 +467,26 @@ mod tests {
         cacher.apply((0..10).map(|n| put(n, n as Revision + 2, &value)).collect());
         // The list failed: the next one will have all of this.
         cacher.begin_filling();
-        assert!(matches!(&cacher.state.read().phase, Phase::Filling { waiting, .. } if waiting.changes.is_empty() && waiting.bytes == 0));
+        assert!(
+            matches!(&cacher.state.read().phase, Phase::Filling { waiting, .. } if waiting.changes.is_empty() && waiting.bytes == 0)
+        );
         for n in 0..2 * FILLING_BYTES / value.len() {
             cacher.apply(vec![put(n, n as Revision + 2, &value)]);
             let state = cacher.state.read();
-            let Phase::Filling { waiting, .. } = &state.phase else { panic!("filled by nobody") };
+            let Phase::Filling { waiting, .. } = &state.phase else {
+                panic!("filled by nobody")
+            };
             assert!(waiting.changes.len() * value.len() <= FILLING_BYTES);
         }
-        assert!(!cacher.fill(cacher.empty()), "changes behind the list are missing");
-        cacher.apply((0..=FILLING_CHANGES).map(|n| put(n, 200, &Bytes::new())).collect());
+        assert!(
+            !cacher.fill(cacher.empty()),
+            "changes behind the list are missing"
+        );
+        cacher.apply(
+            (0..=FILLING_CHANGES)
+                .map(|n| put(n, 200, &Bytes::new()))
+                .collect(),
+        );
         assert!(!cacher.fill(cacher.empty()), "too many are missing as well");
         cacher.begin_filling();
         assert!(cacher.fill(cacher.empty()) && cacher.ready().is_ok());
@@ -401,17 +494,26 @@ mod tests {
 
     #[tokio::test]
     async fn who_follows_a_store_that_was_restored_is_told_so() {
-        for (went_back, ended) in [(true, Ended::WentBack { wanted: 1 }), (false, Ended::Restarted)] {
+        for (went_back, ended) in [
+            (true, Ended::WentBack { wanted: 1 }),
+            (false, Ended::Restarted),
+        ] {
             let (cacher, _folder) = filled(None);
-            let mut cursor = cacher.follow(1, Interest::Everything).expect("it is filled");
+            let mut cursor = cacher
+                .follow(1, Interest::Everything)
+                .expect("it is filled");
             cacher.wrote(100);
             cacher.restart(None, went_back);
             assert_eq!(cursor.next().await.expect_err("it ends"), ended);
-            assert_eq!(cacher.written.load(Ordering::Acquire), if went_back { 0 } else { 100 });
+            assert_eq!(
+                cacher.written.load(Ordering::Acquire),
+                if went_back { 0 } else { 100 }
+            );
         }
     }
 
-    /// The rebuilding of an old state takes as long as there are changes to take back; other tasks do not wait for its end.
+    /// The rebuilding of an old state takes as long as there are changes to take back; other tasks
+    /// do not wait for its end.
     #[tokio::test]
     async fn others_run_while_an_old_state_is_made() {
         const CHANGES: usize = 2000;
@@ -421,7 +523,11 @@ mod tests {
             true
         });
         let (cacher, _folder) = filled(Some(slow));
-        cacher.apply((0..CHANGES).map(|n| put(n, n as Revision + 2, &Bytes::new())).collect());
+        cacher.apply(
+            (0..CHANGES)
+                .map(|n| put(n, n as Revision + 2, &Bytes::new()))
+                .collect(),
+        );
         let turns = Arc::new(AtomicI64::new(0));
         let counted = turns.clone();
         let other = tokio::spawn(async move {
@@ -432,7 +538,10 @@ mod tests {
         });
         let old = cacher.at(1).await.expect("the cache remembers all");
         assert!(old.is_empty() && old.revision == 1);
-        assert!(turns.load(Ordering::Relaxed) > 3, "nobody else ran: {turns:?}");
+        assert!(
+            turns.load(Ordering::Relaxed) > 3,
+            "nobody else ran: {turns:?}"
+        );
         other.abort();
     }
 }

@@ -15,7 +15,10 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { changes: 100_000, superseded_bytes: 12 << 20 }
+        Self {
+            changes: 100_000,
+            superseded_bytes: 12 << 20,
+        }
     }
 }
 
@@ -35,11 +38,16 @@ pub struct Change {
 impl Change {
     /// The key of the object.
     pub fn key(&self) -> &str {
-        self.current.as_ref().or(self.previous.as_ref()).map_or("", |stored| &stored.key)
+        self.current
+            .as_ref()
+            .or(self.previous.as_ref())
+            .map_or("", |stored| &stored.key)
     }
 
     fn superseded_bytes(&self) -> usize {
-        self.previous.as_ref().map_or(0, |stored| stored.value.len())
+        self.previous
+            .as_ref()
+            .map_or(0, |stored| stored.value.len())
     }
 }
 
@@ -57,7 +65,13 @@ pub struct Ring {
 
 impl Ring {
     pub fn new(limits: Limits) -> Self {
-        Self { limits, changes: VecDeque::new(), first: 0, complete_after: 0, superseded: 0 }
+        Self {
+            limits,
+            changes: VecDeque::new(),
+            first: 0,
+            complete_after: 0,
+            superseded: 0,
+        }
     }
 
     /// Forgets everything; what comes happened after `revision`. Numbers go on.
@@ -71,9 +85,16 @@ impl Ring {
     pub fn push(&mut self, change: Arc<Change>) {
         self.superseded += change.superseded_bytes();
         self.changes.push_back(change);
-        let Limits { changes, superseded_bytes } = self.limits;
-        while self.changes.len() > changes || (self.superseded > superseded_bytes && self.changes.len() > MIN_CHANGES) {
-            let Some(gone) = self.changes.pop_front() else { return };
+        let Limits {
+            changes,
+            superseded_bytes,
+        } = self.limits;
+        while self.changes.len() > changes
+            || (self.superseded > superseded_bytes && self.changes.len() > MIN_CHANGES)
+        {
+            let Some(gone) = self.changes.pop_front() else {
+                return;
+            };
             self.first += 1;
             self.superseded -= gone.superseded_bytes();
             self.complete_after = gone.revision;
@@ -97,12 +118,21 @@ impl Ring {
 
     /// The number of the first change after `revision`; `None` if changes after it are forgotten.
     pub fn position_after(&self, revision: Revision) -> Option<u64> {
-        (revision >= self.complete_after).then(|| self.first + self.changes.partition_point(|change| change.revision <= revision) as u64)
+        (revision >= self.complete_after).then(|| {
+            self.first
+                + self
+                    .changes
+                    .partition_point(|change| change.revision <= revision) as u64
+        })
     }
 
     /// The changes from the number `position` on.
     pub fn from(&self, position: u64) -> impl DoubleEndedIterator<Item = &Arc<Change>> {
-        self.changes.range(usize::try_from(position.saturating_sub(self.first)).unwrap_or(usize::MAX).min(self.changes.len())..)
+        self.changes.range(
+            usize::try_from(position.saturating_sub(self.first))
+                .unwrap_or(usize::MAX)
+                .min(self.changes.len())..,
+        )
     }
 }
 
@@ -111,28 +141,57 @@ mod tests {
     use super::*;
 
     fn change(revision: Revision, previous: usize) -> Arc<Change> {
-        let stored = |len| Arc::new(Stored { key: "/a".into(), value: vec![0; len].into(), create_revision: 1, mod_revision: revision });
-        Arc::new(Change { revision, current: Some(stored(1)), previous: (previous > 0).then(|| stored(previous)) })
+        let stored = |len| {
+            Arc::new(Stored {
+                key: "/a".into(),
+                value: vec![0; len].into(),
+                create_revision: 1,
+                mod_revision: revision,
+            })
+        };
+        Arc::new(Change {
+            revision,
+            current: Some(stored(1)),
+            previous: (previous > 0).then(|| stored(previous)),
+        })
     }
 
     #[test]
     fn it_forgets_the_oldest_when_what_is_superseded_grows_too_large() {
-        let limits = Limits { superseded_bytes: 100_000, ..Limits::default() };
+        let limits = Limits {
+            superseded_bytes: 100_000,
+            ..Limits::default()
+        };
         let mut ring = Ring::new(limits);
         ring.restart(10);
         for revision in 11..=211 {
             ring.push(change(revision, limits.superseded_bytes / 100));
         }
-        assert_eq!((ring.first(), ring.end(), ring.complete_after()), (101, 201, 111));
-        assert_eq!(ring.position_after(110), None, "what happened at 111 is forgotten");
+        assert_eq!(
+            (ring.first(), ring.end(), ring.complete_after()),
+            (101, 201, 111)
+        );
+        assert_eq!(
+            ring.position_after(110),
+            None,
+            "what happened at 111 is forgotten"
+        );
         assert_eq!(ring.position_after(111), Some(101));
         assert_eq!(ring.position_after(500), Some(201));
-        assert_eq!(ring.from(199).map(|change| change.revision).collect::<Vec<_>>(), [210, 211]);
+        assert_eq!(
+            ring.from(199)
+                .map(|change| change.revision)
+                .collect::<Vec<_>>(),
+            [210, 211]
+        );
     }
 
     #[test]
     fn new_objects_cost_nothing_and_large_ones_leave_some() {
-        let limits = Limits { superseded_bytes: 100_000, changes: 1000 };
+        let limits = Limits {
+            superseded_bytes: 100_000,
+            changes: 1000,
+        };
         let mut ring = Ring::new(limits);
         for revision in 1..=1001 {
             ring.push(change(revision, 0));

@@ -60,12 +60,18 @@ impl std::fmt::Debug for Snapshot {
 impl Snapshot {
     /// An empty state at revision 0.
     pub fn new(index: Option<IndexFn>) -> Self {
-        Self { index: Index::new(index), ..Self::default() }
+        Self {
+            index: Index::new(index),
+            ..Self::default()
+        }
     }
 
     /// An empty state at revision 0 with the same index.
     pub(super) fn emptied(&self) -> Self {
-        Self { index: self.index.emptied(), ..Self::default() }
+        Self {
+            index: self.index.emptied(),
+            ..Self::default()
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -80,13 +86,23 @@ impl Snapshot {
         self.items.get(key).map(|item| &item.0)
     }
 
-    /// The objects below `prefix` from the key `start` on (the prefix itself where it is empty), in order.
-    pub fn range<'a>(&'a self, prefix: &str, start: &str) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
+    /// The objects below `prefix` from the key `start` on (the prefix itself where it is empty), in
+    /// order.
+    pub fn range<'a>(
+        &'a self,
+        prefix: &str,
+        start: &str,
+    ) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
         below(&self.items, prefix, start)
     }
 
     /// Like [`Snapshot::range`], of the objects with that term alone. Nothing without an index.
-    pub fn range_of<'a>(&'a self, term: Term, prefix: &str, start: &str) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
+    pub fn range_of<'a>(
+        &'a self,
+        term: Term,
+        prefix: &str,
+        start: &str,
+    ) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
         self.index.range(term, prefix, start)
     }
 
@@ -100,7 +116,8 @@ impl Snapshot {
         self.index.rarest(terms, prefix)
     }
 
-    /// Adds or replaces an object; the one that was there before comes back, with the terms of either.
+    /// Adds or replaces an object; the one that was there before comes back, with the terms of
+    /// either.
     pub(super) fn put(&mut self, stored: Arc<Stored>) -> (Option<Arc<Stored>>, Vec<Term>) {
         let previous = self.items.insert(Item(stored.clone())).map(|item| item.0);
         let terms = self.index.replace(previous.as_ref(), Some(&stored));
@@ -123,13 +140,22 @@ impl Snapshot {
     }
 }
 
-/// The objects below `prefix` from the key `start` on. Keys are looked at where the stretch begins and ends, not between.
-fn below<'a>(items: &'a OrdSet<Item>, prefix: &str, start: &str) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
+/// The objects below `prefix` from the key `start` on. Keys are looked at where the stretch begins
+/// and ends, not between.
+fn below<'a>(
+    items: &'a OrdSet<Item>,
+    prefix: &str,
+    start: &str,
+) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
     let end = behind(prefix);
     let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
     let from = start.max(prefix);
     let empty = matches!(end, Bound::Excluded(end) if from >= end);
-    let range: (Bound<&str>, Bound<&str>) = if empty { (Bound::Included(""), Bound::Excluded("")) } else { (Bound::Included(from), end) };
+    let range: (Bound<&str>, Bound<&str>) = if empty {
+        (Bound::Included(""), Bound::Excluded(""))
+    } else {
+        (Bound::Included(from), end)
+    };
     items.range::<_, str>(range).map(|item| &item.0)
 }
 
@@ -152,11 +178,32 @@ mod tests {
     #[test]
     fn a_stretch_is_what_begins_with_the_prefix() {
         let mut snapshot = Snapshot::new(None);
-        for key in ["/a", "/a/", "/a/1", "/a/2", "/a0", "/b/1", "/\u{10ffff}", "/\u{10ffff}x", "/\u{d7ff}1"] {
-            let stored = Stored { key: key.to_owned(), value: bytes::Bytes::new(), create_revision: 1, mod_revision: 1 };
+        for key in [
+            "/a",
+            "/a/",
+            "/a/1",
+            "/a/2",
+            "/a0",
+            "/b/1",
+            "/\u{10ffff}",
+            "/\u{10ffff}x",
+            "/\u{d7ff}1",
+        ] {
+            let stored = Stored {
+                key: key.to_owned(),
+                value: bytes::Bytes::new(),
+                create_revision: 1,
+                mod_revision: 1,
+            };
             assert_eq!(snapshot.put(Arc::new(stored)), (None, Vec::new()));
         }
-        let range = |prefix: &str, start: &str| snapshot.range(prefix, start).map(|s| s.key.clone()).collect::<Vec<_>>().join(" ");
+        let range = |prefix: &str, start: &str| {
+            snapshot
+                .range(prefix, start)
+                .map(|s| s.key.clone())
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
         assert_eq!(range("/a/", ""), "/a/ /a/1 /a/2");
         assert_eq!(range("/a/", "/a/1\0"), "/a/2");
         assert_eq!(range("/a/", "/b"), "");

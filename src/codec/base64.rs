@@ -1,4 +1,5 @@
-//! The base64 of Go's `encoding/base64`: it skips line breaks, and its errors name the byte at which it stopped.
+//! The base64 of Go's `encoding/base64`: it skips line breaks, and its errors name the byte at
+//! which it stopped.
 
 use std::borrow::Cow;
 
@@ -10,7 +11,9 @@ pub(super) fn normalise(text: &str) -> Result<Cow<'_, str>, String> {
     // What decodes strictly is canonical already.
     match STANDARD.decode(text) {
         Ok(_) => Ok(Cow::Borrowed(text)),
-        Err(_) => slow(text.as_bytes(), STANDARD_ALPHABET).map(|bytes| Cow::Owned(STANDARD.encode(bytes))),
+        Err(_) => {
+            slow(text.as_bytes(), STANDARD_ALPHABET).map(|bytes| Cow::Owned(STANDARD.encode(bytes)))
+        }
     }
 }
 
@@ -39,7 +42,13 @@ pub(super) fn decode(text: &str) -> Vec<u8> {
 pub fn decode_url(text: &str) -> Result<Vec<u8>, String> {
     match URL_SAFE_NO_PAD.decode(text) {
         Ok(bytes) => Ok(bytes),
-        Err(_) => slow(text.as_bytes(), Alphabet { high: *b"-_", padded: false }),
+        Err(_) => slow(
+            text.as_bytes(),
+            Alphabet {
+                high: *b"-_",
+                padded: false,
+            },
+        ),
     }
 }
 
@@ -51,7 +60,10 @@ struct Alphabet {
     padded: bool,
 }
 
-const STANDARD_ALPHABET: Alphabet = Alphabet { high: *b"+/", padded: true };
+const STANDARD_ALPHABET: Alphabet = Alphabet {
+    high: *b"+/",
+    padded: true,
+};
 
 fn value(byte: u8, alphabet: Alphabet) -> Option<u32> {
     Some(u32::from(match byte {
@@ -133,7 +145,11 @@ mod tests {
             ("AQ=", Err("illegal base64 data at input byte 3")),
         ];
         for (text, want) in table {
-            assert_eq!(normalise(text).as_deref().map_err(String::as_str), want, "{text:?}");
+            assert_eq!(
+                normalise(text).as_deref().map_err(String::as_str),
+                want,
+                "{text:?}"
+            );
         }
     }
 }

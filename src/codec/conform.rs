@@ -1,4 +1,5 @@
-//! Trees that are nearly in the form of their type, as patches and applies leave them: put right in place, without a copy.
+//! Trees that are nearly in the form of their type, as patches and applies leave them: put right in
+//! place, without a copy.
 
 use super::{MAX_TREE_DEPTH, base64, json, shape};
 use crate::meta::quantity::Quantity;
@@ -10,18 +11,23 @@ use crate::schema::{Field, Kind, Presence, Schema, SchemaAlternative, TypeId, Ty
 pub enum Rules {
     /// `encoding/json`: an integer is written as one and fits its type.
     Json,
-    /// apimachinery's converter from unstructured objects: whole floats are integers, and an int32 keeps the lower half
-    /// of what is too large for it.
+    /// apimachinery's converter from unstructured objects: whole floats are integers, and an int32
+    /// keeps the lower half of what is too large for it.
     Unstructured,
 }
 
-/// Brings an object into the form of its type, as a round trip through the Go type would: nulls and what JSON does not
-/// show go, values are normalised, fields put in order.
+/// Brings an object into the form of its type, as a round trip through the Go type would: nulls and
+/// what JSON does not show go, values are normalised, fields put in order.
 ///
-/// False where a value does not fit its type or a field is unknown: the object is then in between, and
-/// [`super::from_value`] or [`super::unstructured::misfit`] says what is wrong with the original.
+/// False where a value does not fit its type or a field is unknown: the object is then in between,
+/// and [`super::from_value`] or [`super::unstructured::misfit`] says what is wrong with the
+/// original.
 pub fn conform(object: &mut Map, ty: TypeRef<'_>, rules: Rules) -> bool {
-    Walker { schema: ty.schema, rules }.message(object, ty.id, 0)
+    Walker {
+        schema: ty.schema,
+        rules,
+    }
+    .message(object, ty.id, 0)
 }
 
 #[derive(Clone, Copy)]
@@ -35,7 +41,11 @@ impl Walker<'_> {
         if depth > MAX_TREE_DEPTH {
             return false;
         }
-        let ty = TypeRef { schema: self.schema, id }.get();
+        let ty = TypeRef {
+            schema: self.schema,
+            id,
+        }
+        .get();
         let (mut next, mut in_place) = (0, true);
         for (key, value) in map.iter_mut() {
             let Some(index) = ty.index_from(next, key) else {
@@ -51,7 +61,10 @@ impl Walker<'_> {
             if !self.value(&field.kind, value, depth) {
                 return false;
             }
-            in_place &= index >= next && !field.embedded && stays(field, value) && !ty.fields[next..index].iter().any(shows_absence);
+            in_place &= index >= next
+                && !field.embedded
+                && stays(field, value)
+                && !ty.fields[next..index].iter().any(shows_absence);
             next = index + 1;
         }
         if !in_place || ty.fields.iter().skip(next).any(shows_absence) {
@@ -60,9 +73,14 @@ impl Walker<'_> {
         true
     }
 
-    /// Puts a map whose values are in form into the order of its type, with what JSON shows of absent fields.
+    /// Puts a map whose values are in form into the order of its type, with what JSON shows of
+    /// absent fields.
     fn rebuild(self, map: &mut Map, id: TypeId) {
-        let ty = TypeRef { schema: self.schema, id }.get();
+        let ty = TypeRef {
+            schema: self.schema,
+            id,
+        }
+        .get();
         let mut slots: Vec<Option<Value>> = vec![None; ty.fields.len()];
         let mut unknown = Vec::new();
         let mut next = 0;
@@ -92,17 +110,22 @@ impl Walker<'_> {
 
     fn value(self, kind: &Kind, value: &mut Value, depth: usize) -> bool {
         match (kind, &mut *value) {
-            (_, Value::Null) | (Kind::String | Kind::IntOrString, Value::String(_)) | (Kind::Bool, Value::Bool(_)) => true,
+            (_, Value::Null)
+            | (Kind::String | Kind::IntOrString, Value::String(_))
+            | (Kind::Bool, Value::Bool(_)) => true,
             (Kind::Raw | Kind::FieldsV1 | Kind::Any, _) => true,
             // A section as it was stored is in form.
             (_, Value::Object(map)) if depth == 0 && map.is_shared() => true,
             (Kind::Message(id), Value::Object(map)) => self.message(map, *id, depth + 1),
-            (Kind::List(item, _), Value::Array(items)) => items.iter_mut().all(|value| self.element(item, value, depth + 1)),
+            (Kind::List(item, _), Value::Array(items)) => items
+                .iter_mut()
+                .all(|value| self.element(item, value, depth + 1)),
             (Kind::Map(item, _), Value::Object(map)) => {
                 if !map.keys().is_sorted() {
                     map.sort_keys();
                 }
-                map.values_mut().all(|value| self.element(item, value, depth + 1))
+                map.values_mut()
+                    .all(|value| self.element(item, value, depth + 1))
             }
             (Kind::SchemaOr(alternative, id), _) => self.schema_or(*alternative, *id, value, depth),
             _ => self.scalar(kind, value),
@@ -119,15 +142,21 @@ impl Walker<'_> {
         true
     }
 
-    fn schema_or(self, alternative: SchemaAlternative, id: TypeId, value: &mut Value, depth: usize) -> bool {
+    fn schema_or(
+        self,
+        alternative: SchemaAlternative,
+        id: TypeId,
+        value: &mut Value,
+        depth: usize,
+    ) -> bool {
         match (alternative, value) {
             (_, Value::Object(map)) => self.message(map, id, depth + 1),
-            (SchemaAlternative::Array, Value::Array(items)) => {
-                items.iter_mut().all(|value| self.element(&Kind::Message(id), value, depth + 1))
-            }
-            (SchemaAlternative::StringArray, Value::Array(items)) => {
-                items.iter_mut().all(|value| self.element(&Kind::String, value, depth))
-            }
+            (SchemaAlternative::Array, Value::Array(items)) => items
+                .iter_mut()
+                .all(|value| self.element(&Kind::Message(id), value, depth + 1)),
+            (SchemaAlternative::StringArray, Value::Array(items)) => items
+                .iter_mut()
+                .all(|value| self.element(&Kind::String, value, depth)),
             (SchemaAlternative::Bool, Value::Bool(_)) => true,
             _ => false,
         }
@@ -135,10 +164,12 @@ impl Walker<'_> {
 
     fn scalar(self, kind: &Kind, value: &mut Value) -> bool {
         let normal = match (kind, &*value) {
-            (Kind::Int32 | Kind::Int64 | Kind::IntOrString, Value::Number(number)) => match self.integer(kind, number) {
-                Some(integer) => Value::from(integer),
-                None => return false,
-            },
+            (Kind::Int32 | Kind::Int64 | Kind::IntOrString, Value::Number(number)) => {
+                match self.integer(kind, number) {
+                    Some(integer) => Value::from(integer),
+                    None => return false,
+                }
+            }
             (Kind::Double, Value::Number(number)) => match number.as_f64() {
                 Some(float) => Value::from(float),
                 None => return false,
@@ -153,14 +184,18 @@ impl Walker<'_> {
                 Ok(normal) => Value::String(normal.into_owned()),
                 Err(_) => return false,
             },
-            (Kind::Quantity, Value::Number(_)) => match Quantity::normalise(&json::text_of(value)) {
-                Ok(normal) => Value::String(normal.into_owned()),
-                Err(_) => return false,
-            },
-            (Kind::Time | Kind::MicroTime, Value::String(text)) => match time_text(text, *kind == Kind::MicroTime) {
-                Some(normal) => normal,
-                None => return false,
-            },
+            (Kind::Quantity, Value::Number(_)) => {
+                match Quantity::normalise(&json::text_of(value)) {
+                    Ok(normal) => Value::String(normal.into_owned()),
+                    Err(_) => return false,
+                }
+            }
+            (Kind::Time | Kind::MicroTime, Value::String(text)) => {
+                match time_text(text, *kind == Kind::MicroTime) {
+                    Some(normal) => normal,
+                    None => return false,
+                }
+            }
             _ => return false,
         };
         *value = normal;
@@ -170,7 +205,12 @@ impl Walker<'_> {
     fn integer(self, kind: &Kind, number: &serde_json::Number) -> Option<i64> {
         let whole = |float: &f64| float.trunc() == *float;
         let lenient = self.rules == Rules::Unstructured;
-        let integer = number.as_i64().or_else(|| number.as_f64().filter(|float| lenient && whole(float)).map(|float| float as i64))?;
+        let integer = number.as_i64().or_else(|| {
+            number
+                .as_f64()
+                .filter(|float| lenient && whole(float))
+                .map(|float| float as i64)
+        })?;
         match kind {
             Kind::Int32 if lenient => Some(i64::from(integer as i32)),
             Kind::Int64 => Some(integer),
@@ -180,11 +220,20 @@ impl Walker<'_> {
 }
 
 fn time_text(text: &str, micro: bool) -> Option<Value> {
-    let time = if micro { time::parse_micro(text) } else { time::parse(text) }.ok()?;
+    let time = if micro {
+        time::parse_micro(text)
+    } else {
+        time::parse(text)
+    }
+    .ok()?;
     if time == time::ZERO {
         return Some(Value::Null);
     }
-    Some(Value::String(if micro { time::format_micro(time) } else { time::format(time.seconds) }))
+    Some(Value::String(if micro {
+        time::format_micro(time)
+    } else {
+        time::format(time.seconds)
+    }))
 }
 
 /// Whether JSON shows something of the field where it is absent.
@@ -214,13 +263,15 @@ mod tests {
     use crate::meta::{Gvk, json};
 
     fn ty(api_version: &str, kind: &str) -> TypeRef<'static> {
-        crate::schema::builtin().get(&Gvk::from_api_version(api_version, kind)).expect("a built-in kind")
+        crate::schema::builtin()
+            .get(&Gvk::from_api_version(api_version, kind))
+            .expect("a built-in kind")
     }
 
     fn deployments() -> Vec<Value> {
-        let container =
-            json!({"image": "i", "name": "c", "resources": {"limits": {"memory": "1.0Gi", "cpu": 2}}, "ports": [{"containerPort": 80}]});
-        let strategy = json!({"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 1}, "type": null});
+        let container = json!({"image": "i", "name": "c", "resources": {"limits": {"memory": "1.0Gi", "cpu": 2}}, "ports": [{"containerPort": 80}]});
+        let strategy =
+            json!({"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 1}, "type": null});
         vec![
             json!({}),
             json!({"metadata": {"labels": {"b": "1", "a": null}, "creationTimestamp": "2020-01-01T01:00:00+01:00"}}),
@@ -232,49 +283,115 @@ mod tests {
     #[test]
     fn trees_come_out_as_from_a_round_trip() {
         for value in deployments() {
-            let want = from_value(&value, ty("apps/v1", "Deployment")).expect("valid").object;
-            let Value::Object(mut object) = value.clone() else { panic!("an object") };
-            assert!(conform(&mut object, ty("apps/v1", "Deployment"), Rules::Json), "{value}");
-            assert_eq!(Value::Object(object).to_string(), Value::from(want).to_string(), "{value}");
+            let want = from_value(&value, ty("apps/v1", "Deployment"))
+                .expect("valid")
+                .object;
+            let Value::Object(mut object) = value.clone() else {
+                panic!("an object")
+            };
+            assert!(
+                conform(&mut object, ty("apps/v1", "Deployment"), Rules::Json),
+                "{value}"
+            );
+            assert_eq!(
+                Value::Object(object).to_string(),
+                Value::from(want).to_string(),
+                "{value}"
+            );
         }
     }
 
     #[test]
     fn what_is_odd_is_left_to_others() {
         for (value, why) in [
-            (json!({"spec": {"replicas": "1"}}), Some("unrecognized type: int32")),
-            (json!({"spec": {"replicas": 1.5}}), Some("cannot convert float64 to int32")),
-            (json!({"spec": {"template": []}}), Some("cannot restore struct from: slice")),
-            (json!({"spec": {"template": {"spec": {"containers": "x"}}}}), Some("cannot restore slice from string")),
-            (json!({"metadata": {"labels": 1}}), Some("cannot restore map from int64")),
-            (json!({"metadata": {"name": 1}}), Some("cannot convert int64 to string")),
+            (
+                json!({"spec": {"replicas": "1"}}),
+                Some("unrecognized type: int32"),
+            ),
+            (
+                json!({"spec": {"replicas": 1.5}}),
+                Some("cannot convert float64 to int32"),
+            ),
+            (
+                json!({"spec": {"template": []}}),
+                Some("cannot restore struct from: slice"),
+            ),
+            (
+                json!({"spec": {"template": {"spec": {"containers": "x"}}}}),
+                Some("cannot restore slice from string"),
+            ),
+            (
+                json!({"metadata": {"labels": 1}}),
+                Some("cannot restore map from int64"),
+            ),
+            (
+                json!({"metadata": {"name": 1}}),
+                Some("cannot convert int64 to string"),
+            ),
             (
                 json!({"spec": {"strategy": {"rollingUpdate": {"maxSurge": true}}}}),
                 Some("json: cannot unmarshal bool into Go value of type int32"),
             ),
             (json!({"spec": {"nonsense": 1}}), None),
         ] {
-            let Value::Object(object) = value.clone() else { panic!("an object") };
-            assert!(!conform(&mut object.clone(), ty("apps/v1", "Deployment"), Rules::Unstructured), "{value}");
-            assert_eq!(unstructured::misfit(&object, ty("apps/v1", "Deployment")).as_deref(), why, "{value}");
+            let Value::Object(object) = value.clone() else {
+                panic!("an object")
+            };
+            assert!(
+                !conform(
+                    &mut object.clone(),
+                    ty("apps/v1", "Deployment"),
+                    Rules::Unstructured
+                ),
+                "{value}"
+            );
+            assert_eq!(
+                unstructured::misfit(&object, ty("apps/v1", "Deployment")).as_deref(),
+                why,
+                "{value}"
+            );
         }
     }
 
     #[test]
     fn the_converter_is_generous_with_numbers() {
-        let Value::Object(mut object) = json!({"spec": {"replicas": 2.0, "minReadySeconds": 4294967297i64}}) else { panic!("an object") };
-        assert!(!conform(&mut object.clone(), ty("apps/v1", "Deployment"), Rules::Json));
-        assert!(conform(&mut object, ty("apps/v1", "Deployment"), Rules::Unstructured));
-        assert_eq!((object["spec"]["replicas"].as_i64(), object["spec"]["minReadySeconds"].as_i64()), (Some(2), Some(1)));
+        let Value::Object(mut object) =
+            json!({"spec": {"replicas": 2.0, "minReadySeconds": 4294967297i64}})
+        else {
+            panic!("an object")
+        };
+        assert!(!conform(
+            &mut object.clone(),
+            ty("apps/v1", "Deployment"),
+            Rules::Json
+        ));
+        assert!(conform(
+            &mut object,
+            ty("apps/v1", "Deployment"),
+            Rules::Unstructured
+        ));
+        assert_eq!(
+            (
+                object["spec"]["replicas"].as_i64(),
+                object["spec"]["minReadySeconds"].as_i64()
+            ),
+            (Some(2), Some(1))
+        );
     }
 
     #[test]
     fn unknown_fields_are_told_in_order() {
-        let Value::Object(object) = json!({"z": 1, "spec": {"template": {"spec": {"containers": [{"y": 1}, {"x": 1}]}}}}) else {
+        let Value::Object(object) =
+            json!({"z": 1, "spec": {"template": {"spec": {"containers": [{"y": 1}, {"x": 1}]}}}})
+        else {
             panic!("an object")
         };
         let found = unstructured::unknown_fields(&object, ty("apps/v1", "Deployment"));
-        let want = ["spec.template.spec.containers[0].y", "spec.template.spec.containers[1].x", "z"];
+        let want = [
+            "spec.template.spec.containers[0].y",
+            "spec.template.spec.containers[1].x",
+            "z",
+        ];
         assert_eq!(found, want.map(|path| format!("unknown field \"{path}\"")));
     }
 }

@@ -1,7 +1,8 @@
 //! Bytes to objects and back, driven by the schema: JSON, YAML, protobuf. No headers, no storage.
 //!
-//! An [`Object`] that comes from here has its fields in the order of the schema and holds exactly what JSON shows:
-//! zero values that Go omits are absent, those that it shows are there (null for a nil list, map or time).
+//! An [`Object`] that comes from here has its fields in the order of the schema and holds exactly
+//! what JSON shows: zero values that Go omits are absent, those that it shows are there (null for a
+//! nil list, map or time).
 
 pub mod base64;
 pub mod conform;
@@ -16,18 +17,20 @@ use std::borrow::Cow;
 use crate::meta::{Object, Value};
 use crate::schema::TypeRef;
 
-/// How deep the trees nest that the codec builds: as deep as JSON may. Threads that walk them need a stack of
-/// [`STACK_BYTES`](crate::meta::tree::STACK_BYTES).
+/// How deep the trees nest that the codec builds: as deep as JSON may. Threads that walk them need
+/// a stack of [`STACK_BYTES`](crate::meta::tree::STACK_BYTES).
 pub const MAX_TREE_DEPTH: usize = json::MAX_DEPTH;
 
 /// The most issues that are noted for one object (sigs.k8s.io/json).
 pub const MAX_ISSUES: usize = 100;
 
-/// The most bytes of paths that are put together to note issues of one object. Each path may be as long as half a body.
+/// The most bytes of paths that are put together to note issues of one object. Each path may be as
+/// long as half a body.
 const MAX_ISSUE_BYTES: usize = 1024 * 1024;
 
-/// The most fields that the messages of one object may have, those counted that JSON shows of what is absent; an empty message counts
-/// as two. A message may take one byte of protobuf and a kilobyte of memory. What a store takes (1.5 MiB) stays within it.
+/// The most fields that the messages of one object may have, those counted that JSON shows of what
+/// is absent; an empty message counts as two. A message may take one byte of protobuf and a
+/// kilobyte of memory. What a store takes (1.5 MiB) stays within it.
 const MAX_FIELDS: usize = 2_000_000;
 
 /// The error for more than [`MAX_FIELDS`].
@@ -39,8 +42,8 @@ fn too_many_fields() -> DecodeError {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Decoded {
     pub object: Object,
-    /// Upstream's texts in the order of the document: `unknown field "spec.foo"`, `duplicate field "metadata.name"`.
-    /// Each is said once.
+    /// Upstream's texts in the order of the document: `unknown field "spec.foo"`, `duplicate field
+    /// "metadata.name"`. Each is said once.
     pub issues: Vec<String>,
 }
 
@@ -63,8 +66,9 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Brings a tree (after a patch, from YAML) into the form of its type, as a round trip through the Go type would:
-/// unknown fields are dropped and noted, nulls dropped, values normalised, fields put in order.
+/// Brings a tree (after a patch, from YAML) into the form of its type, as a round trip through the
+/// Go type would: unknown fields are dropped and noted, nulls dropped, values normalised, fields
+/// put in order.
 pub fn from_value(value: &Value, ty: TypeRef) -> Result<Decoded, DecodeError> {
     let mut bytes = Vec::with_capacity(4096);
     json::encode_value(value, &mut bytes);

@@ -1,4 +1,5 @@
-//! What JSON shows of a value: which zero values stay, and what stands for a field that is not there.
+//! What JSON shows of a value: which zero values stay, and what stands for a field that is not
+//! there.
 
 use crate::meta::{Gvk, Map, Value};
 use crate::schema::{Field, Kind, Presence, Schema, TypeId, TypeRef};
@@ -22,7 +23,9 @@ pub(super) fn missing(field: &Field, schema: &Schema) -> Option<Value> {
     match field.presence {
         Presence::Always => Some(zero(&field.kind, schema)),
         Presence::Nullable => Some(Value::Null),
-        Presence::OmitEmpty if !field.filled.is_empty() => Some(Value::String(field.filled.clone())),
+        Presence::OmitEmpty if !field.filled.is_empty() => {
+            Some(Value::String(field.filled.clone()))
+        }
         Presence::OmitEmpty | Presence::Pointer => None,
     }
 }
@@ -38,9 +41,12 @@ pub(super) fn embedded_kind<'s>(field: &Field, schema: &'s Schema) -> Option<&'s
     }
 }
 
-/// Gives the items of an embedding list their kind and apiVersion, whatever they said of themselves.
+/// Gives the items of an embedding list their kind and apiVersion, whatever they said of
+/// themselves.
 fn embed(field: &Field, value: &mut Value, schema: &Schema) {
-    let (Some(gvk), Value::Array(items)) = (embedded_kind(field, schema), value) else { return };
+    let (Some(gvk), Value::Array(items)) = (embedded_kind(field, schema), value) else {
+        return;
+    };
     for item in items.iter_mut().filter_map(Value::as_object_mut) {
         item.shift_insert(0, "kind", gvk.kind.clone().into());
         item.shift_insert(1, "apiVersion", gvk.api_version().into());
@@ -64,7 +70,11 @@ pub(super) fn zero(kind: &Kind, schema: &Schema) -> Value {
 pub(super) fn empty(id: TypeId, schema: &Schema) -> Map {
     let ty = TypeRef { schema, id }.get();
     let mut out = Map::new();
-    for field in ty.fields.iter().filter(|field| !matches!(field.kind, Kind::Inline(_))) {
+    for field in ty
+        .fields
+        .iter()
+        .filter(|field| !matches!(field.kind, Kind::Inline(_)))
+    {
         if let Some(value) = missing(field, schema) {
             out.append(field.json.clone(), value);
         }

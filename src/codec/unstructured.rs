@@ -1,5 +1,5 @@
-//! Why a tree does not fit its Go type, in the words of apimachinery's converter from unstructured objects, which reads
-//! what an apply or a strategic merge patch came to.
+//! Why a tree does not fit its Go type, in the words of apimachinery's converter from unstructured
+//! objects, which reads what an apply or a strategic merge patch came to.
 
 use super::{MAX_ISSUE_BYTES, MAX_TREE_DEPTH, base64, json};
 use crate::meta::quantity::Quantity;
@@ -9,8 +9,8 @@ use crate::schema::{Kind, Schema, TypeId, TypeRef};
 /// The most unknown fields that are told of.
 const MAX_UNKNOWN: usize = 1_000;
 
-/// What is wrong with an object that [`super::conform`] has refused: the first value that does not fit, by the order of
-/// the Go struct's fields. `None` where all do.
+/// What is wrong with an object that [`super::conform`] has refused: the first value that does not
+/// fit, by the order of the Go struct's fields. `None` where all do.
 pub fn misfit(object: &Map, ty: TypeRef<'_>) -> Option<String> {
     Reader { schema: ty.schema }.message(object, ty.id, 0).err()
 }
@@ -54,9 +54,17 @@ fn collect_unknown(object: &Map, ty: TypeRef<'_>, path: &mut String, found: &mut
     }
 }
 
-fn collect_unknown_in(value: &Value, kind: &Kind, schema: &Schema, path: &mut String, found: &mut Unknown) {
+fn collect_unknown_in(
+    value: &Value,
+    kind: &Kind,
+    schema: &Schema,
+    path: &mut String,
+    found: &mut Unknown,
+) {
     match (kind, value) {
-        (Kind::Message(id), Value::Object(map)) => collect_unknown(map, TypeRef { schema, id: *id }, path, found),
+        (Kind::Message(id), Value::Object(map)) => {
+            collect_unknown(map, TypeRef { schema, id: *id }, path, found)
+        }
         (Kind::List(item, _), Value::Array(items)) => {
             for (index, value) in items.iter().enumerate() {
                 let length = path.len();
@@ -66,7 +74,9 @@ fn collect_unknown_in(value: &Value, kind: &Kind, schema: &Schema, path: &mut St
             }
         }
         // The converter does not say where in a map it is.
-        (Kind::Map(item, _), Value::Object(map)) => map.values().for_each(|value| collect_unknown_in(value, item, schema, path, found)),
+        (Kind::Map(item, _), Value::Object(map)) => map
+            .values()
+            .for_each(|value| collect_unknown_in(value, item, schema, path, found)),
         _ => {}
     }
 }
@@ -95,8 +105,16 @@ impl Reader<'_> {
         if depth > MAX_TREE_DEPTH {
             return Err("exceeded max depth".to_owned());
         }
-        let ty = TypeRef { schema: self.schema, id }.get();
-        for field in ty.fields.iter().filter(|field| !matches!(field.kind, Kind::Inline(_))) {
+        let ty = TypeRef {
+            schema: self.schema,
+            id,
+        }
+        .get();
+        for field in ty
+            .fields
+            .iter()
+            .filter(|field| !matches!(field.kind, Kind::Inline(_)))
+        {
             if let Some(value) = map.get(&field.json) {
                 self.value(&field.kind, value, &field.go_type, depth)?;
             }
@@ -106,34 +124,60 @@ impl Reader<'_> {
 
     /// `go` is the name of the Go type where it has one of its own.
     fn value(&self, kind: &Kind, value: &Value, go: &str, depth: usize) -> Result {
-        let item_type =
-            go.strip_prefix("[]").or_else(|| go.strip_prefix("map[").and_then(|rest| Some(rest.split_once(']')?.1))).unwrap_or("");
+        let item_type = go
+            .strip_prefix("[]")
+            .or_else(|| {
+                go.strip_prefix("map[")
+                    .and_then(|rest| Some(rest.split_once(']')?.1))
+            })
+            .unwrap_or("");
         match (kind, value) {
             (_, Value::Null) | (Kind::Raw | Kind::FieldsV1 | Kind::Any, _) => Ok(()),
             (Kind::Message(id), Value::Object(map)) => self.message(map, *id, depth + 1),
-            (Kind::Message(_), other) => Err(format!("cannot restore struct from: {}", kind_name(other))),
-            (Kind::List(item, _), Value::Array(items)) => items.iter().try_for_each(|value| self.value(item, value, item_type, depth + 1)),
-            (Kind::Bytes, Value::String(text)) => {
-                base64::normalise(text).map(drop).map_err(|why| format!("error decoding from json: {why}"))
+            (Kind::Message(_), other) => {
+                Err(format!("cannot restore struct from: {}", kind_name(other)))
             }
-            (Kind::List(..) | Kind::Bytes, other) => Err(format!("cannot restore slice from {}", kind_name(other))),
-            (Kind::Map(item, _), Value::Object(map)) => map.values().try_for_each(|value| self.value(item, value, item_type, depth + 1)),
+            (Kind::List(item, _), Value::Array(items)) => items
+                .iter()
+                .try_for_each(|value| self.value(item, value, item_type, depth + 1)),
+            (Kind::Bytes, Value::String(text)) => base64::normalise(text)
+                .map(drop)
+                .map_err(|why| format!("error decoding from json: {why}")),
+            (Kind::List(..) | Kind::Bytes, other) => {
+                Err(format!("cannot restore slice from {}", kind_name(other)))
+            }
+            (Kind::Map(item, _), Value::Object(map)) => map
+                .values()
+                .try_for_each(|value| self.value(item, value, item_type, depth + 1)),
             (Kind::Map(..), other) => Err(format!("cannot restore map from {}", kind_name(other))),
             _ => self.scalar(kind, value, go),
         }
     }
 
     fn scalar(&self, kind: &Kind, value: &Value, go: &str) -> Result {
-        let foreign = |ty: &str| Err(format!("json: cannot unmarshal {} into Go value of type {ty}", json_kind(value)));
+        let foreign = |ty: &str| {
+            Err(format!(
+                "json: cannot unmarshal {} into Go value of type {ty}",
+                json_kind(value)
+            ))
+        };
         match (kind, value) {
-            (Kind::String, Value::String(_)) | (Kind::Bool, Value::Bool(_)) | (Kind::IntOrString, Value::String(_)) => Ok(()),
+            (Kind::String, Value::String(_))
+            | (Kind::Bool, Value::Bool(_))
+            | (Kind::IntOrString, Value::String(_)) => Ok(()),
             (Kind::Double, Value::Number(_)) => Ok(()),
-            (Kind::Int32 | Kind::Int64, Value::Number(number)) => match number.as_f64().filter(|_| number.is_f64()) {
-                Some(float) if float.trunc() != float => Err(format!("cannot convert float64 to {}", go_type(kind, go))),
-                _ => Ok(()),
-            },
+            (Kind::Int32 | Kind::Int64, Value::Number(number)) => {
+                match number.as_f64().filter(|_| number.is_f64()) {
+                    Some(float) if float.trunc() != float => {
+                        Err(format!("cannot convert float64 to {}", go_type(kind, go)))
+                    }
+                    _ => Ok(()),
+                }
+            }
             // Go converts integers to strings, but the converter does not let it.
-            (Kind::String, Value::Number(number)) if !number.is_f64() => Err(format!("cannot convert int64 to {}", go_type(kind, go))),
+            (Kind::String, Value::Number(number)) if !number.is_f64() => {
+                Err(format!("cannot convert int64 to {}", go_type(kind, go)))
+            }
             (Kind::String, _) => Err("unrecognized type: string".to_owned()),
             (Kind::Bool, _) => Err("unrecognized type: bool".to_owned()),
             (Kind::Int32, _) => Err("unrecognized type: int32".to_owned()),
@@ -141,14 +185,20 @@ impl Reader<'_> {
             (Kind::Double, _) => Err("unrecognized type: float64".to_owned()),
             (Kind::IntOrString, Value::Number(_)) => {
                 let text = json::text_of(value);
-                let error = format!("json: cannot unmarshal number {text} into Go value of type int32");
+                let error =
+                    format!("json: cannot unmarshal number {text} into Go value of type int32");
                 text.parse::<i32>().map(drop).map_err(|_| error)
             }
             (Kind::IntOrString, _) => foreign("int32"),
             (Kind::Quantity, value) => {
                 let text = json::text_of(value);
-                let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(&text);
-                Quantity::normalise(text).map(drop).map_err(|error| error.to_string())
+                let text = text
+                    .strip_prefix('"')
+                    .and_then(|text| text.strip_suffix('"'))
+                    .unwrap_or(&text);
+                Quantity::normalise(text)
+                    .map(drop)
+                    .map_err(|error| error.to_string())
             }
             (Kind::Time, Value::String(text)) => time::parse(text).map(drop),
             (Kind::MicroTime, Value::String(text)) => time::parse_micro(text).map(drop),

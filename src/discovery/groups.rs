@@ -1,4 +1,5 @@
-//! The discovery objects: APIVersions, APIGroup(List), APIResourceList, and the aggregated APIGroupDiscoveryList.
+//! The discovery objects: APIVersions, APIGroup(List), APIResourceList, and the aggregated
+//! APIGroupDiscoveryList.
 
 use aws_lc_rs::digest;
 use base64::Engine;
@@ -21,15 +22,26 @@ pub struct Version<'a> {
     pub resources: Vec<&'a ResourceDecl>,
 }
 
-/// Collects resources into groups and versions. Groups and versions keep the order in which they first appear.
+/// Collects resources into groups and versions. Groups and versions keep the order in which they
+/// first appear.
 pub fn collect<'a>(resources: impl IntoIterator<Item = &'a ResourceDecl>) -> Vec<Group<'a>> {
     let mut groups: Vec<Group> = Vec::new();
     for resource in resources {
-        let group = find_or_push(&mut groups, |one| one.name == resource.group, || Group { name: &resource.group, versions: Vec::new() });
+        let group = find_or_push(
+            &mut groups,
+            |one| one.name == resource.group,
+            || Group {
+                name: &resource.group,
+                versions: Vec::new(),
+            },
+        );
         let version = find_or_push(
             &mut group.versions,
             |one| one.name == resource.version,
-            || Version { name: &resource.version, resources: Vec::new() },
+            || Version {
+                name: &resource.version,
+                resources: Vec::new(),
+            },
         );
         version.resources.push(resource);
     }
@@ -46,8 +58,11 @@ fn find_or_push<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, make: impl FnOnce
 
 /// `GET /api`. `server_address` is the host and port that clients reach this server at.
 pub fn api_versions(groups: &[Group], server_address: &str) -> Value {
-    let versions: Vec<&str> =
-        groups.iter().filter(|group| group.name.is_empty()).flat_map(|group| group.versions.iter().map(|version| version.name)).collect();
+    let versions: Vec<&str> = groups
+        .iter()
+        .filter(|group| group.name.is_empty())
+        .flat_map(|group| group.versions.iter().map(|version| version.name))
+        .collect();
     json!({
         "kind": "APIVersions",
         "versions": versions,
@@ -57,13 +72,20 @@ pub fn api_versions(groups: &[Group], server_address: &str) -> Value {
 
 /// `GET /apis`: the named groups.
 pub fn api_group_list(groups: &[Group]) -> Value {
-    let groups: Vec<Value> = groups.iter().filter(|group| !group.name.is_empty()).map(|group| Value::Object(group_body(group))).collect();
+    let groups: Vec<Value> = groups
+        .iter()
+        .filter(|group| !group.name.is_empty())
+        .map(|group| Value::Object(group_body(group)))
+        .collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// `GET /apis/GROUP`.
 pub fn api_group(group: &Group) -> Value {
-    let mut out = Map::from_iter([("kind".to_owned(), "APIGroup".into()), ("apiVersion".to_owned(), "v1".into())]);
+    let mut out = Map::from_iter([
+        ("kind".to_owned(), "APIGroup".into()),
+        ("apiVersion".to_owned(), "v1".into()),
+    ]);
     out.extend(group_body(group));
     Value::Object(out)
 }
@@ -93,7 +115,12 @@ pub fn api_resource_list(group: &str, version: &Version) -> Value {
     let mut resources = Vec::new();
     for resource in &version.resources {
         resources.push(api_resource(resource));
-        resources.extend(resource.subresources.iter().map(|sub| api_subresource(resource, sub)));
+        resources.extend(
+            resource
+                .subresources
+                .iter()
+                .map(|sub| api_subresource(resource, sub)),
+        );
     }
     out.insert("resources", resources.into());
     Value::Object(out)
@@ -140,17 +167,29 @@ fn storage_version_hash(resource: &ResourceDecl) -> String {
 
 /// The aggregated document: of `/api` the core group alone, of `/apis` the others.
 pub fn discovery_list(groups: &[Group], core: bool) -> Value {
-    let items: Vec<Value> = groups.iter().filter(|group| group.name.is_empty() == core).map(discovery_group).collect();
+    let items: Vec<Value> = groups
+        .iter()
+        .filter(|group| group.name.is_empty() == core)
+        .map(discovery_group)
+        .collect();
     json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
 }
 
 fn discovery_group(group: &Group) -> Value {
-    let metadata = if group.name.is_empty() { json!({}) } else { json!({"name": group.name}) };
+    let metadata = if group.name.is_empty() {
+        json!({})
+    } else {
+        json!({"name": group.name})
+    };
     let versions: Vec<Value> = group
         .versions
         .iter()
         .map(|version| {
-            let resources: Vec<Value> = version.resources.iter().map(|resource| discovery_resource(resource)).collect();
+            let resources: Vec<Value> = version
+                .resources
+                .iter()
+                .map(|resource| discovery_resource(resource))
+                .collect();
             json!({"version": version.name, "resources": resources, "freshness": "Current"})
         })
         .collect();
@@ -160,8 +199,22 @@ fn discovery_group(group: &Group) -> Value {
 fn discovery_resource(resource: &ResourceDecl) -> Value {
     let mut out = Map::new();
     out.insert("resource", resource.resource.as_str().into());
-    out.insert("responseKind", response_kind(&Gvk { kind: resource.kind.clone(), ..Gvk::default() }));
-    out.insert("scope", if resource.namespaced { "Namespaced" } else { "Cluster" }.into());
+    out.insert(
+        "responseKind",
+        response_kind(&Gvk {
+            kind: resource.kind.clone(),
+            ..Gvk::default()
+        }),
+    );
+    out.insert(
+        "scope",
+        if resource.namespaced {
+            "Namespaced"
+        } else {
+            "Cluster"
+        }
+        .into(),
+    );
     out.insert("singularResource", resource.singular.as_str().into());
     out.insert("verbs", resource.verbs.as_slice().into());
     put_list(&mut out, "shortNames", &resource.short_names);

@@ -1,4 +1,5 @@
-//! Discovery and OpenAPI documents, rendered from the resources that are served. Knows no store and no users.
+//! Discovery and OpenAPI documents, rendered from the resources that are served. Knows no store and
+//! no users.
 
 pub mod accept;
 mod groups;
@@ -46,76 +47,128 @@ struct Document {
 }
 
 impl Documents {
-    /// Renders the documents. Groups and versions are shown in the order in which their first resource comes: the
-    /// built-in ones in the order of [`crate::schema::Schema::resources`], then those of CRDs by group name.
+    /// Renders the documents. Groups and versions are shown in the order in which their first
+    /// resource comes: the built-in ones in the order of [`crate::schema::Schema::resources`], then
+    /// those of CRDs by group name.
     pub fn new<'a>(resources: impl IntoIterator<Item = &'a ResourceDecl>, about: &About) -> Self {
         let groups = groups::collect(resources);
         let mut by_path = HashMap::new();
         for group in &groups {
             for version in &group.versions {
                 let path = format!("{}/{}", group_path(group.name), version.name);
-                by_path.insert(path, Document::new(Endpoint::Route, &groups::api_resource_list(group.name, version)));
+                by_path.insert(
+                    path,
+                    Document::new(
+                        Endpoint::Route,
+                        &groups::api_resource_list(group.name, version),
+                    ),
+                );
             }
             if !group.name.is_empty() {
-                by_path.insert(group_path(group.name), Document::new(Endpoint::Plain, &groups::api_group(group)));
+                by_path.insert(
+                    group_path(group.name),
+                    Document::new(Endpoint::Plain, &groups::api_group(group)),
+                );
             }
         }
-        let core = Document::new(Endpoint::Route, &groups::api_versions(&groups, &about.server_address));
-        by_path.insert("/api".to_owned(), core.with_aggregated(&groups::discovery_list(&groups, true)));
+        let core = Document::new(
+            Endpoint::Route,
+            &groups::api_versions(&groups, &about.server_address),
+        );
+        by_path.insert(
+            "/api".to_owned(),
+            core.with_aggregated(&groups::discovery_list(&groups, true)),
+        );
         let named = Document::new(Endpoint::Plain, &groups::api_group_list(&groups));
-        by_path.insert("/apis".to_owned(), named.with_aggregated(&groups::discovery_list(&groups, false)));
-        by_path.insert("/version".to_owned(), Document::raw(Endpoint::JsonRoute, &version::info()));
+        by_path.insert(
+            "/apis".to_owned(),
+            named.with_aggregated(&groups::discovery_list(&groups, false)),
+        );
+        by_path.insert(
+            "/version".to_owned(),
+            Document::raw(Endpoint::JsonRoute, &version::info()),
+        );
         let index = index(&groups, about);
         by_path.insert("/".to_owned(), Document::raw(Endpoint::JsonAlways, &index));
-        by_path.insert("/index.html".to_owned(), Document::raw(Endpoint::JsonAlways, &index));
+        by_path.insert(
+            "/index.html".to_owned(),
+            Document::raw(Endpoint::JsonAlways, &index),
+        );
         Self { by_path }
     }
 
-    /// Answers a GET of `path` (with its query, undecoded); `None` where no document is meant. A version that a known
-    /// group does not have is an error of its own, as in the Go server; an unknown group is not.
-    pub fn answer(&self, path: &str, query: &str, headers: &HeaderMap) -> Option<Result<Response<Bytes>>> {
+    /// Answers a GET of `path` (with its query, undecoded); `None` where no document is meant. A
+    /// version that a known group does not have is an error of its own, as in the Go server; an
+    /// unknown group is not.
+    pub fn answer(
+        &self,
+        path: &str,
+        query: &str,
+        headers: &HeaderMap,
+    ) -> Option<Result<Response<Bytes>>> {
         let path = match path.strip_suffix('/') {
             Some(stem) if !stem.is_empty() => stem,
             _ => path,
         };
         match self.by_path.get(path) {
             Some(document) => Some(document.answer(query, headers)),
-            None => self.misses_version(path).then(|| Err(Status::no_such_path())),
+            None => self
+                .misses_version(path)
+                .then(|| Err(Status::no_such_path())),
         }
     }
 
     /// Whether `path` is `/api/X` or `/apis/GROUP/X` with a group that is served.
     fn misses_version(&self, path: &str) -> bool {
         path.rsplit_once('/').is_some_and(|(parent, version)| {
-            !version.is_empty() && parent != "/apis" && parent.starts_with("/api") && self.by_path.contains_key(parent) && {
-                let depth = parent.matches('/').count();
-                if parent.starts_with("/apis/") { depth == 2 } else { depth == 1 }
-            }
+            !version.is_empty()
+                && parent != "/apis"
+                && parent.starts_with("/api")
+                && self.by_path.contains_key(parent)
+                && {
+                    let depth = parent.matches('/').count();
+                    if parent.starts_with("/apis/") {
+                        depth == 2
+                    } else {
+                        depth == 1
+                    }
+                }
         })
     }
 }
 
 impl Document {
     fn new(endpoint: Endpoint, body: &Value) -> Self {
-        Self { endpoint, json: with_newline(body.to_string()), aggregated: None }
+        Self {
+            endpoint,
+            json: with_newline(body.to_string()),
+            aggregated: None,
+        }
     }
 
     /// A document that is always indented JSON.
     fn raw(endpoint: Endpoint, body: &Value) -> Self {
-        Self { endpoint, json: format!("{body:#}").into(), aggregated: None }
+        Self {
+            endpoint,
+            json: format!("{body:#}").into(),
+            aggregated: None,
+        }
     }
 
     fn with_aggregated(mut self, body: &Value) -> Self {
         let json = body.to_string();
         let etag = format!("\"{}\"", sha512_hex(json.as_bytes()));
         // Hexadecimal digits are always a valid header value.
-        self.aggregated = HeaderValue::from_str(&etag).ok().map(|etag| (with_newline(json), etag));
+        self.aggregated = HeaderValue::from_str(&etag)
+            .ok()
+            .map(|etag| (with_newline(json), etag));
         self
     }
 
     fn answer(&self, query: &str, headers: &HeaderMap) -> Result<Response<Bytes>> {
         let accept = header_str(headers, header::ACCEPT);
-        let Want { form, aggregated } = negotiate::negotiate(accept, self.endpoint, self.aggregated.is_some())?;
+        let Want { form, aggregated } =
+            negotiate::negotiate(accept, self.endpoint, self.aggregated.is_some())?;
         let mut response = Response::new(Bytes::new());
         let mut json = &self.json;
         if let (true, Some((body, etag))) = (aggregated, &self.aggregated) {
@@ -129,12 +182,15 @@ impl Document {
                 return Ok(response);
             }
         }
-        response.headers_mut().insert(header::CONTENT_TYPE, form.content_type(aggregated));
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, form.content_type(aggregated));
         *response.body_mut() = match form {
             Form::Json if self.endpoint.negotiates() && pretty(query, headers) => indented(json)?,
             Form::Json => json.clone(),
             Form::Yaml => yaml::encode(&parse(json)?).into(),
-            Form::Protobuf => protobuf::encode(json).ok_or_else(|| Status::internal("the document has no protobuf form"))?,
+            Form::Protobuf => protobuf::encode(json)
+                .ok_or_else(|| Status::internal("the document has no protobuf form"))?,
         };
         Ok(response)
     }
@@ -142,16 +198,34 @@ impl Document {
 
 /// The path of a group's documents; of the core group `/api`.
 fn group_path(group: &str) -> String {
-    if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") }
+    if group.is_empty() {
+        "/api".to_owned()
+    } else {
+        format!("/apis/{group}")
+    }
 }
 
 /// `GET /`: every path, sorted.
 fn index(groups: &[Group], about: &About) -> Value {
-    let mut paths: Vec<String> =
-        ["/api", "/apis", "/apis/", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"].map(str::to_owned).to_vec();
+    let mut paths: Vec<String> = [
+        "/api",
+        "/apis",
+        "/apis/",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/openapi/v3/",
+        "/version",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     for group in groups {
         let path = group_path(group.name);
-        paths.extend(group.versions.iter().map(|version| format!("{path}/{}", version.name)));
+        paths.extend(
+            group
+                .versions
+                .iter()
+                .map(|version| format!("{path}/{}", version.name)),
+        );
         paths.push(path);
     }
     paths.extend(about.paths.iter().cloned());
@@ -160,12 +234,20 @@ fn index(groups: &[Group], about: &About) -> Value {
     json!({ "paths": paths })
 }
 
-/// Whether the client wants indented JSON: `?pretty=true`, or a browser or command-line tool that says nothing else.
+/// Whether the client wants indented JSON: `?pretty=true`, or a browser or command-line tool that
+/// says nothing else.
 fn pretty(query: &str, headers: &HeaderMap) -> bool {
-    let asked = query.contains("pretty").then(|| form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "pretty")).flatten();
+    let asked = query
+        .contains("pretty")
+        .then(|| form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "pretty"))
+        .flatten();
     match asked {
-        Some((_, value)) if !value.is_empty() => matches!(&*value, "1" | "t" | "T" | "true" | "TRUE" | "True"),
-        _ => ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| header_str(headers, header::USER_AGENT).starts_with(prefix)),
+        Some((_, value)) if !value.is_empty() => {
+            matches!(&*value, "1" | "t" | "T" | "true" | "TRUE" | "True")
+        }
+        _ => ["curl", "Wget", "Mozilla/5.0"]
+            .iter()
+            .any(|prefix| header_str(headers, header::USER_AGENT).starts_with(prefix)),
     }
 }
 
@@ -179,7 +261,10 @@ fn parse(json: &Bytes) -> Result<Value> {
 
 /// The header's value, empty where it is absent or not text.
 fn header_str(headers: &HeaderMap, name: header::HeaderName) -> &str {
-    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
+    headers
+        .get(name)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or("")
 }
 
 fn with_newline(mut json: String) -> Bytes {
@@ -190,7 +275,10 @@ fn with_newline(mut json: String) -> Bytes {
 /// The SHA-512 of `bytes` in upper-case hexadecimal digits, as ETags and OpenAPI hashes have it.
 fn sha512_hex(bytes: &[u8]) -> String {
     let hash = digest::digest(&digest::SHA512, bytes);
-    hash.as_ref().iter().map(|byte| format!("{byte:02X}")).collect()
+    hash.as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02X}"))
+        .collect()
 }
 
 #[cfg(test)]

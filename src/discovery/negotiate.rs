@@ -1,4 +1,5 @@
-//! Which form of a document an Accept header asks for (apiserver `handlers/negotiation`, `discovery/aggregated`).
+//! Which form of a document an Accept header asks for (apiserver `handlers/negotiation`,
+//! `discovery/aggregated`).
 
 use http::HeaderValue;
 
@@ -7,9 +8,14 @@ use super::accept::{self, Clause};
 use crate::meta::Status;
 use crate::meta::status::Result;
 
-const PRODUCED: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+const PRODUCED: [&str; 3] = [
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+];
 
-/// How an endpoint looks at the Accept header. The differences are the Go server's, and clients see them in errors.
+/// How an endpoint looks at the Accept header. The differences are the Go server's, and clients see
+/// them in errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// Behind go-restful, which checks the media types before the handler does.
@@ -41,7 +47,9 @@ impl Form {
     pub fn content_type(self, aggregated: bool) -> HeaderValue {
         match (self, aggregated) {
             (Self::Json, false) => JSON,
-            (Self::Json, true) => HeaderValue::from_static("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
+            (Self::Json, true) => HeaderValue::from_static(
+                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            ),
             (Self::Yaml, _) => HeaderValue::from_static("application/yaml"),
             (Self::Protobuf, _) => HeaderValue::from_static("application/vnd.kubernetes.protobuf"),
         }
@@ -55,11 +63,16 @@ pub struct Want {
     pub aggregated: bool,
 }
 
-/// Chooses the form, or refuses with 406. Where there is an aggregated document, any clause that asks for it wins over
-/// those that ask for the plain one.
+/// Chooses the form, or refuses with 406. Where there is an aggregated document, any clause that
+/// asks for it wins over those that ask for the plain one.
 pub fn negotiate(accept: &str, endpoint: Endpoint, has_aggregated: bool) -> Result<Want> {
     let produced: &[&str] = match endpoint {
-        Endpoint::JsonAlways => return Ok(Want { form: Form::Json, aggregated: false }),
+        Endpoint::JsonAlways => {
+            return Ok(Want {
+                form: Form::Json,
+                aggregated: false,
+            });
+        }
         Endpoint::JsonRoute => &PRODUCED[..1],
         Endpoint::Route | Endpoint::Plain => &PRODUCED,
     };
@@ -67,19 +80,39 @@ pub fn negotiate(accept: &str, endpoint: Endpoint, has_aggregated: bool) -> Resu
         return Err(no_route(produced));
     }
     if accept.is_empty() || endpoint == Endpoint::JsonRoute {
-        return Ok(Want { form: Form::Json, aggregated: false });
+        return Ok(Want {
+            form: Form::Json,
+            aggregated: false,
+        });
     }
     let clauses = accept::parse(accept);
-    let aggregated = clauses.iter().filter(|clause| has_aggregated && asks_for_aggregated(clause)).find_map(form);
-    let plain = || clauses.iter().filter(|clause| !clause.converts()).find_map(form);
+    let aggregated = clauses
+        .iter()
+        .filter(|clause| has_aggregated && asks_for_aggregated(clause))
+        .find_map(form);
+    let plain = || {
+        clauses
+            .iter()
+            .filter(|clause| !clause.converts())
+            .find_map(form)
+    };
     match aggregated {
-        Some(Form::Json) => Ok(Want { form: Form::Json, aggregated: true }),
-        _ => plain().map(|form| Want { form, aggregated: false }).ok_or_else(not_acceptable),
+        Some(Form::Json) => Ok(Want {
+            form: Form::Json,
+            aggregated: true,
+        }),
+        _ => plain()
+            .map(|form| Want {
+                form,
+                aggregated: false,
+            })
+            .ok_or_else(not_acceptable),
     }
 }
 
 fn asks_for_aggregated(clause: &Clause) -> bool {
-    (clause.param("g"), clause.param("v"), clause.param("as")) == ("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList")
+    (clause.param("g"), clause.param("v"), clause.param("as"))
+        == ("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList")
 }
 
 fn form(clause: &Clause) -> Option<Form> {
@@ -87,7 +120,9 @@ fn form(clause: &Clause) -> Option<Form> {
     if !clause.param("sv").is_empty() || !matches!(stream, "" | "watch") {
         return None;
     }
-    let forms = PRODUCED.into_iter().zip([Form::Json, Form::Yaml, Form::Protobuf]);
+    let forms = PRODUCED
+        .into_iter()
+        .zip([Form::Json, Form::Yaml, Form::Protobuf]);
     // YAML cannot be streamed.
     forms
         .filter(|(_, form)| stream.is_empty() || *form != Form::Yaml)
@@ -96,12 +131,18 @@ fn form(clause: &Clause) -> Option<Form> {
 }
 
 fn not_acceptable() -> Status {
-    Status::not_acceptable(format!("only the following media types are accepted: {}", PRODUCED.join(", ")))
+    Status::not_acceptable(format!(
+        "only the following media types are accepted: {}",
+        PRODUCED.join(", ")
+    ))
 }
 
 /// The refusal in go-restful's words.
 fn no_route(produced: &[&str]) -> Status {
-    let mut status = Status::not_acceptable(format!("406: Not Acceptable\n\nAvailable representations: {}", produced.join(", ")));
+    let mut status = Status::not_acceptable(format!(
+        "406: Not Acceptable\n\nAvailable representations: {}",
+        produced.join(", ")
+    ));
     status.details_mut();
     status
 }

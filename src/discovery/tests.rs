@@ -23,22 +23,41 @@ fn resource(group: &str, version: &str, resource: &str, kind: &str) -> ResourceD
 }
 
 fn documents() -> Documents {
-    let binding =
-        ResourceDecl { storage_prefix: String::new(), verbs: vec!["create".to_owned()], ..resource("", "v1", "bindings", "Binding") };
+    let binding = ResourceDecl {
+        storage_prefix: String::new(),
+        verbs: vec!["create".to_owned()],
+        ..resource("", "v1", "bindings", "Binding")
+    };
     let deployment = ResourceDecl {
         short_names: vec!["deploy".to_owned()],
         categories: vec!["all".to_owned()],
         subresources: vec![
-            SubresourceDecl { name: "scale".to_owned(), kind: Gvk::new("autoscaling", "v1", "Scale"), verbs: vec!["get".to_owned()] },
-            SubresourceDecl { name: "status".to_owned(), kind: Gvk::new("", "", "Deployment"), verbs: vec!["get".to_owned()] },
+            SubresourceDecl {
+                name: "scale".to_owned(),
+                kind: Gvk::new("autoscaling", "v1", "Scale"),
+                verbs: vec!["get".to_owned()],
+            },
+            SubresourceDecl {
+                name: "status".to_owned(),
+                kind: Gvk::new("", "", "Deployment"),
+                verbs: vec!["get".to_owned()],
+            },
         ],
         ..resource("apps", "v1", "deployments", "Deployment")
     };
     let hpa = |version| ResourceDecl {
         storage_gvk: Some(Gvk::new("autoscaling", "v2", "HorizontalPodAutoscaler")),
-        ..resource("autoscaling", version, "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+        ..resource(
+            "autoscaling",
+            version,
+            "horizontalpodautoscalers",
+            "HorizontalPodAutoscaler",
+        )
     };
-    let about = About { server_address: "10.0.0.1:6444".to_owned(), paths: vec!["/healthz".to_owned()] };
+    let about = About {
+        server_address: "10.0.0.1:6444".to_owned(),
+        paths: vec!["/healthz".to_owned()],
+    };
     Documents::new(&[binding, deployment, hpa("v2"), hpa("v1")], &about)
 }
 
@@ -89,9 +108,20 @@ fn legacy_documents_are_as_recorded() {
     for (path, want) in checks {
         assert_eq!(get(path, "application/json"), want, "{path}");
     }
-    assert_eq!(get("/apis", "")["groups"][1], hpa, "the preferred version comes first");
-    assert_eq!(get("/apis/autoscaling", "")["preferredVersion"]["version"], "v2");
-    assert_eq!(get("/apis/autoscaling/v1", "")["resources"][0]["storageVersionHash"], "qwQve8ut294=", "the hash is of what is stored");
+    assert_eq!(
+        get("/apis", "")["groups"][1],
+        hpa,
+        "the preferred version comes first"
+    );
+    assert_eq!(
+        get("/apis/autoscaling", "")["preferredVersion"]["version"],
+        "v2"
+    );
+    assert_eq!(
+        get("/apis/autoscaling/v1", "")["resources"][0]["storageVersionHash"],
+        "qwQve8ut294=",
+        "the hash is of what is stored"
+    );
 }
 
 #[test]
@@ -100,10 +130,15 @@ fn aggregated_documents_are_as_recorded() {
     let binding = json!({"resource": "bindings", "responseKind": {"group": "", "version": "", "kind": "Binding"}, "scope": "Namespaced",
         "singularResource": "binding", "verbs": ["create"]});
     let items = json!([{"metadata": {}, "versions": [{"version": "v1", "resources": [binding], "freshness": "Current"}]}]);
-    assert_eq!(core, json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}));
-    let scale =
-        json!({"subresource": "scale", "responseKind": {"group": "autoscaling", "version": "v1", "kind": "Scale"}, "verbs": ["get"]});
-    assert_eq!(get("/apis", AGGREGATED)["items"][0]["versions"][0]["resources"][0]["subresources"][0], scale);
+    assert_eq!(
+        core,
+        json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
+    );
+    let scale = json!({"subresource": "scale", "responseKind": {"group": "autoscaling", "version": "v1", "kind": "Scale"}, "verbs": ["get"]});
+    assert_eq!(
+        get("/apis", AGGREGATED)["items"][0]["versions"][0]["resources"][0]["subresources"][0],
+        scale
+    );
 }
 
 #[test]
@@ -111,16 +146,37 @@ fn an_accept_header_chooses_the_form() {
     let kind = |path, accept: &str| get(path, accept)["kind"].clone();
     let beta = AGGREGATED.replace("v=v2", "v=v2beta1");
     let both = format!("application/json,{beta},{AGGREGATED}");
-    assert_eq!(kind("/api", &both), "APIGroupDiscoveryList", "the aggregated form wins wherever it is asked for");
-    assert_eq!(kind("/api", &format!("{AGGREGATED};profile=nopeer")), "APIGroupDiscoveryList");
-    assert_eq!(kind("/apis", &format!("{beta}, application/json")), "APIGroupList");
+    assert_eq!(
+        kind("/api", &both),
+        "APIGroupDiscoveryList",
+        "the aggregated form wins wherever it is asked for"
+    );
+    assert_eq!(
+        kind("/api", &format!("{AGGREGATED};profile=nopeer")),
+        "APIGroupDiscoveryList"
+    );
+    assert_eq!(
+        kind("/apis", &format!("{beta}, application/json")),
+        "APIGroupList"
+    );
     let refused = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
-    for (path, accept) in [("/api", beta.as_str()), ("/api/v1", AGGREGATED), ("/apis/apps", AGGREGATED), ("/apis", "text/html")] {
-        assert_eq!(get(path, accept), json!([406, refused, false]), "{path} {accept}");
+    for (path, accept) in [
+        ("/api", beta.as_str()),
+        ("/api/v1", AGGREGATED),
+        ("/apis/apps", AGGREGATED),
+        ("/apis", "text/html"),
+    ] {
+        assert_eq!(
+            get(path, accept),
+            json!([406, refused, false]),
+            "{path} {accept}"
+        );
     }
-    let routed =
-        "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf";
-    assert_eq!(get("/apis/apps/v1", "text/html"), json!([406, routed, true]));
+    let routed = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    assert_eq!(
+        get("/apis/apps/v1", "text/html"),
+        json!([406, routed, true])
+    );
     assert_eq!(get("/version", "*/*")["gitVersion"], version::GIT_VERSION);
     assert_eq!(get("/", "text/html")["paths"][0], "/api");
 }
@@ -128,20 +184,41 @@ fn an_accept_header_chooses_the_form() {
 #[test]
 fn documents_come_as_yaml_and_protobuf_too() {
     let documents = documents();
-    let answer = |accept| documents.answer("/api/v1", "", &headers(accept)).expect("a document").expect("an answer");
+    let answer = |accept| {
+        documents
+            .answer("/api/v1", "", &headers(accept))
+            .expect("a document")
+            .expect("an answer")
+    };
     let yaml = answer("application/yaml");
     let want = "groupVersion: v1\nkind: APIResourceList\nresources:\n- kind: Binding\n  name: bindings\n  namespaced: true\n  \
         singularName: binding\n  verbs:\n  - create\n";
-    assert_eq!((&yaml.headers()[CONTENT_TYPE], &yaml.body()[..]), (&HeaderValue::from_static("application/yaml"), want.as_bytes()));
+    assert_eq!(
+        (&yaml.headers()[CONTENT_TYPE], &yaml.body()[..]),
+        (
+            &HeaderValue::from_static("application/yaml"),
+            want.as_bytes()
+        )
+    );
     let protobuf = answer("application/vnd.kubernetes.protobuf");
-    assert_eq!(protobuf.headers()[CONTENT_TYPE], "application/vnd.kubernetes.protobuf");
+    assert_eq!(
+        protobuf.headers()[CONTENT_TYPE],
+        "application/vnd.kubernetes.protobuf"
+    );
     assert!(protobuf.body().starts_with(b"k8s\0"));
-    assert_eq!(answer("application/yaml;stream=watch, application/json;q=0.1").headers()[CONTENT_TYPE], JSON);
+    assert_eq!(
+        answer("application/yaml;stream=watch, application/json;q=0.1").headers()[CONTENT_TYPE],
+        JSON
+    );
 }
 
 #[test]
 fn unknown_versions_are_errors_and_unknown_groups_are_not_ours() {
-    let missing = json!([404, "the server could not find the requested resource", true]);
+    let missing = json!([
+        404,
+        "the server could not find the requested resource",
+        true
+    ]);
     for (path, want) in [
         ("/api/v2", &missing),
         ("/apis/apps/v2", &missing),
@@ -159,13 +236,21 @@ fn unknown_versions_are_errors_and_unknown_groups_are_not_ours() {
 #[test]
 fn an_unchanged_aggregated_document_is_not_sent_again() {
     let documents = documents();
-    let answer = |headers: &HeaderMap| documents.answer("/apis", "", headers).expect("a document").expect("an answer");
+    let answer = |headers: &HeaderMap| {
+        documents
+            .answer("/apis", "", headers)
+            .expect("a document")
+            .expect("an answer")
+    };
     let mut headers = headers(AGGREGATED);
     let first = answer(&headers);
     assert_eq!(first.headers()[CONTENT_TYPE], AGGREGATED);
     headers.insert(IF_NONE_MATCH, first.headers()[ETAG].clone());
     let second = answer(&headers);
-    assert_eq!((second.status(), second.body().len()), (StatusCode::NOT_MODIFIED, 0));
+    assert_eq!(
+        (second.status(), second.body().len()),
+        (StatusCode::NOT_MODIFIED, 0)
+    );
     headers.insert(IF_NONE_MATCH, HeaderValue::from_static("\"0\""));
     assert_eq!(answer(&headers).status(), StatusCode::OK);
 }
@@ -175,7 +260,10 @@ fn people_get_indented_json() {
     let documents = documents();
     let lines = |query: &str, agent: &'static str| {
         let headers = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(agent))]);
-        let answer = documents.answer("/apis", query, &headers).expect("a document").expect("an answer");
+        let answer = documents
+            .answer("/apis", query, &headers)
+            .expect("a document")
+            .expect("an answer");
         answer.body().iter().filter(|byte| **byte == b'\n').count()
     };
     assert_eq!(lines("", "kubectl/v1.36"), 1);

@@ -9,15 +9,21 @@ pub const MINOR: &str = "36";
 /// The oldest release it could stand in for.
 const MIN_COMPATIBILITY_MINOR: &str = "35";
 
-/// What the build was told through the environment (scripts/dist.sh does): a commit, whether anything was changed since, its date.
+/// What the build was told through the environment (scripts/dist.sh does): a commit, whether
+/// anything was changed since, its date.
 const GIT_COMMIT: Option<&str> = option_env!("KEELSON_GIT_COMMIT");
 const GIT_TREE_STATE: Option<&str> = option_env!("KEELSON_GIT_TREE_STATE");
 const BUILD_DATE: Option<&str> = option_env!("KEELSON_BUILD_DATE");
 
 /// The answer to `--version`. It begins as kube-apiserver's does.
 pub fn line() -> String {
-    let commit = GIT_COMMIT.map(|commit| format!(", commit {commit}")).unwrap_or_default();
-    format!("Kubernetes {GIT_VERSION} (Keelson {}{commit})", env!("CARGO_PKG_VERSION"))
+    let commit = GIT_COMMIT
+        .map(|commit| format!(", commit {commit}"))
+        .unwrap_or_default();
+    format!(
+        "Kubernetes {GIT_VERSION} (Keelson {}{commit})",
+        env!("CARGO_PKG_VERSION")
+    )
 }
 
 /// `version.Info`.

@@ -9,7 +9,9 @@ pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// A body that is all there.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+    Full::new(bytes.into())
+        .map_err(|never| match never {})
+        .boxed_unsync()
 }
 
 /// No body at all.

@@ -1,4 +1,5 @@
-//! Large answers are compressed for clients that take it (apiserver `responsewriters`: gzip, level 1, above 128 KiB).
+//! Large answers are compressed for clients that take it (apiserver `responsewriters`: gzip, level
+//! 1, above 128 KiB).
 
 use std::io::Write;
 
@@ -20,13 +21,22 @@ const CHUNK: usize = 16 * 1024;
 
 /// Whether a client takes gzip. As upstream reads the header: names alone, without quality values.
 pub fn accepted(headers: &HeaderMap) -> bool {
-    let values = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let values = headers
+        .get(ACCEPT_ENCODING)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     values.split(',').any(|coding| coding.trim() == "gzip")
 }
 
 /// The response, compressed if it is large.
 pub async fn compress(response: Response<Body>) -> Response<Body> {
-    if response.body().size_hint().exact().is_some_and(|len| len <= THRESHOLD as u64) || response.headers().contains_key(CONTENT_ENCODING) {
+    if response
+        .body()
+        .size_hint()
+        .exact()
+        .is_some_and(|len| len <= THRESHOLD as u64)
+        || response.headers().contains_key(CONTENT_ENCODING)
+    {
         return response;
     }
     let (mut parts, mut body) = response.into_parts();
@@ -34,15 +44,26 @@ pub async fn compress(response: Response<Body>) -> Response<Body> {
     while len <= THRESHOLD {
         let Some(frame) = body.frame().await else {
             // A body is not asked again once it has ended.
-            return Response::from_parts(parts, StreamBody::new(stream::iter(begun)).boxed_unsync());
+            return Response::from_parts(
+                parts,
+                StreamBody::new(stream::iter(begun)).boxed_unsync(),
+            );
         };
-        len += frame.as_ref().ok().and_then(Frame::data_ref).map_or(0, Bytes::len);
+        len += frame
+            .as_ref()
+            .ok()
+            .and_then(Frame::data_ref)
+            .map_or(0, Bytes::len);
         begun.push(frame);
     }
     let frames = stream::iter(begun).chain(BodyStream::new(body));
     parts.headers.remove(CONTENT_LENGTH);
-    parts.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    parts.headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+    parts
+        .headers
+        .insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    parts
+        .headers
+        .append(VARY, HeaderValue::from_static("Accept-Encoding"));
     Response::from_parts(parts, StreamBody::new(gzip(frames)).boxed_unsync())
 }
 
@@ -60,7 +81,9 @@ fn gzip(
                     Err(_) => Ok(None),
                 },
                 Some(Err(why)) => Err(why),
-                None => encoder.try_finish().map(|()| Some(std::mem::take(encoder.get_mut()))),
+                None => encoder
+                    .try_finish()
+                    .map(|()| Some(std::mem::take(encoder.get_mut()))),
             };
             match done {
                 Ok(None) => {}
@@ -83,19 +106,36 @@ mod tests {
     /// What a client sees of an answer in pieces of 10 000 bytes: the coding and the text.
     async fn seen(len: usize) -> (String, Vec<u8>) {
         let text = text(len);
-        let pieces: Vec<_> = text.chunks(10_000).map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece)))).collect();
+        let pieces: Vec<_> = text
+            .chunks(10_000)
+            .map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece))))
+            .collect();
         // Like the body of a list, it panics if it is asked after its end.
-        let frames = stream::unfold(pieces.into_iter(), |mut rest| async move { rest.next().map(|piece| (piece, rest)) });
+        let frames = stream::unfold(pieces.into_iter(), |mut rest| async move {
+            rest.next().map(|piece| (piece, rest))
+        });
         let response = compress(Response::new(StreamBody::new(frames).boxed_unsync())).await;
-        let coding = response.headers().get(CONTENT_ENCODING).map_or("", |coding| coding.to_str().expect("text")).to_owned();
+        let coding = response
+            .headers()
+            .get(CONTENT_ENCODING)
+            .map_or("", |coding| coding.to_str().expect("text"))
+            .to_owned();
         assert_eq!(response.headers().get(VARY).is_some(), !coding.is_empty());
-        let bytes = response.into_body().collect().await.expect("a body").to_bytes();
+        let bytes = response
+            .into_body()
+            .collect()
+            .await
+            .expect("a body")
+            .to_bytes();
         let mut out = Vec::new();
         match coding.as_str() {
             "" => out = bytes.to_vec(),
             _ => {
                 assert!(bytes.len() < len / 2, "{}", bytes.len());
-                GzDecoder::new(&bytes[..]).read_to_end(&mut out).map(drop).expect("gzip");
+                GzDecoder::new(&bytes[..])
+                    .read_to_end(&mut out)
+                    .map(drop)
+                    .expect("gzip");
             }
         }
         (coding, out)
@@ -107,7 +147,12 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_large_is_compressed_and_nothing_is_lost() {
-        for (len, coding) in [(0, ""), (THRESHOLD, ""), (THRESHOLD + 1, "gzip"), (3_000_000, "gzip")] {
+        for (len, coding) in [
+            (0, ""),
+            (THRESHOLD, ""),
+            (THRESHOLD + 1, "gzip"),
+            (3_000_000, "gzip"),
+        ] {
             let (got, out) = seen(len).await;
             assert_eq!((got.as_str(), out.len()), (coding, len));
             assert!(out == text(len), "{len}");
@@ -116,17 +161,33 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_that_breaks_off_breaks_off() {
-        let frames = [Ok(Frame::data(Bytes::from(vec![0; 2 * THRESHOLD]))), Err(std::io::Error::other("it broke"))];
-        let response = compress(Response::new(StreamBody::new(stream::iter(frames)).boxed_unsync())).await;
+        let frames = [
+            Ok(Frame::data(Bytes::from(vec![0; 2 * THRESHOLD]))),
+            Err(std::io::Error::other("it broke")),
+        ];
+        let response = compress(Response::new(
+            StreamBody::new(stream::iter(frames)).boxed_unsync(),
+        ))
+        .await;
         assert!(response.into_body().collect().await.is_err());
-        assert!(compress(Response::new(body::empty())).await.into_body().collect().await.is_ok());
+        assert!(
+            compress(Response::new(body::empty()))
+                .await
+                .into_body()
+                .collect()
+                .await
+                .is_ok()
+        );
     }
 
     #[test]
     fn clients_say_what_they_take() {
         let taken = |value: &str| {
             let mut headers = HeaderMap::new();
-            headers.insert(ACCEPT_ENCODING, HeaderValue::from_str(value).expect("a value"));
+            headers.insert(
+                ACCEPT_ENCODING,
+                HeaderValue::from_str(value).expect("a value"),
+            );
             accepted(&headers)
         };
         assert!(taken("gzip") && taken("br, gzip"));

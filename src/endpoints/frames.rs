@@ -1,4 +1,5 @@
-//! The frames of watch events, rendered once for all watchers that want the same: in bounded memory, for a while.
+//! The frames of watch events, rendered once for all watchers that want the same: in bounded
+//! memory, for a while.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,7 +15,8 @@ use super::negotiate::Output;
 
 /// Parts of the cache, each behind a lock of its own.
 const SHARDS: usize = 16;
-/// Frames that a part keeps. An event is rendered for its first watcher and taken by the others soon after.
+/// Frames that a part keeps. An event is rendered for its first watcher and taken by the others
+/// soon after.
 const MAX_FRAMES: usize = 32;
 /// Bytes that a part keeps, if that is more than one frame.
 const MAX_BYTES: usize = 1 << 20;
@@ -26,7 +28,14 @@ pub struct Looks(u64);
 impl Looks {
     pub fn new(gvr: &Gvr, output: Output) -> Self {
         let mut hasher = DefaultHasher::new();
-        (gvr, Output { pretty: false, ..output }).hash(&mut hasher);
+        (
+            gvr,
+            Output {
+                pretty: false,
+                ..output
+            },
+        )
+            .hash(&mut hasher);
         Self(hasher.finish())
     }
 }
@@ -63,8 +72,19 @@ struct Frame {
 
 impl Frame {
     fn key(&self) -> FrameKey<'_> {
-        let Self { revision, kind, looks, ref object, .. } = *self;
-        FrameKey { revision, kind, looks, object }
+        let Self {
+            revision,
+            kind,
+            looks,
+            ref object,
+            ..
+        } = *self;
+        FrameKey {
+            revision,
+            kind,
+            looks,
+            object,
+        }
     }
 }
 
@@ -72,17 +92,36 @@ impl FrameCache {
     /// The frame, if it was rendered of late.
     pub fn get(&self, key: FrameKey<'_>) -> Option<Bytes> {
         let shard = self.shard(key).lock();
-        shard.frames.iter().rev().find(|frame| frame.key() == key).map(|frame| frame.bytes.clone())
+        shard
+            .frames
+            .iter()
+            .rev()
+            .find(|frame| frame.key() == key)
+            .map(|frame| frame.bytes.clone())
     }
 
     /// Keeps a frame in place of the oldest ones.
     pub fn insert(&self, key: FrameKey<'_>, bytes: Bytes) {
-        let FrameKey { revision, kind, looks, object } = key;
+        let FrameKey {
+            revision,
+            kind,
+            looks,
+            object,
+        } = key;
         let mut shard = self.shard(key).lock();
         shard.bytes += bytes.len();
-        shard.frames.push_back(Frame { revision, kind, looks, object: object.into(), bytes });
-        while shard.frames.len() > MAX_FRAMES || (shard.bytes > MAX_BYTES && shard.frames.len() > 1) {
-            let Some(gone) = shard.frames.pop_front() else { return };
+        shard.frames.push_back(Frame {
+            revision,
+            kind,
+            looks,
+            object: object.into(),
+            bytes,
+        });
+        while shard.frames.len() > MAX_FRAMES || (shard.bytes > MAX_BYTES && shard.frames.len() > 1)
+        {
+            let Some(gone) = shard.frames.pop_front() else {
+                return;
+            };
             shard.bytes -= gone.bytes.len();
         }
     }
@@ -98,7 +137,12 @@ mod tests {
     use super::*;
 
     fn key(revision: Revision) -> FrameKey<'static> {
-        FrameKey { revision, kind: EventKind::Added, looks: Looks(1), object: "/a" }
+        FrameKey {
+            revision,
+            kind: EventKind::Added,
+            looks: Looks(1),
+            object: "/a",
+        }
     }
 
     #[test]
@@ -108,12 +152,29 @@ mod tests {
         for turn in 0..2 * frames {
             cache.insert(key(turn * shards), Bytes::from(turn.to_string()));
         }
-        let kept = (0..2 * frames).filter(|turn| cache.get(key(turn * shards)).is_some()).collect::<Vec<_>>();
+        let kept = (0..2 * frames)
+            .filter(|turn| cache.get(key(turn * shards)).is_some())
+            .collect::<Vec<_>>();
         assert_eq!(kept, (frames..2 * frames).collect::<Vec<_>>());
-        assert_eq!(cache.get(FrameKey { looks: Looks(2), ..key(frames * shards) }), None);
-        assert_eq!(cache.get(FrameKey { object: "/b", ..key(frames * shards) }), None);
+        assert_eq!(
+            cache.get(FrameKey {
+                looks: Looks(2),
+                ..key(frames * shards)
+            }),
+            None
+        );
+        assert_eq!(
+            cache.get(FrameKey {
+                object: "/b",
+                ..key(frames * shards)
+            }),
+            None
+        );
         cache.insert(key(0), Bytes::from(vec![0; 2 * MAX_BYTES]));
-        assert_eq!(cache.get(key(0)).map(|frame| frame.len()), Some(2 * MAX_BYTES));
+        assert_eq!(
+            cache.get(key(0)).map(|frame| frame.len()),
+            Some(2 * MAX_BYTES)
+        );
         assert_eq!(cache.get(key((2 * frames - 1) * shards)), None);
         assert_eq!(cache.shard(key(0)).lock().bytes, 2 * MAX_BYTES);
     }

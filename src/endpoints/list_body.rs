@@ -1,4 +1,5 @@
-//! The body of a list, rendered as the client takes it: nothing the size of the list is ever in memory.
+//! The body of a list, rendered as the client takes it: nothing the size of the list is ever in
+//! memory.
 
 use std::sync::Arc;
 
@@ -33,9 +34,22 @@ where
     I: Iterator<Item = Result<Arc<Stored>>> + Send + 'static,
     R: FnMut(&Arc<Stored>, &mut Vec<u8>) -> Result<()> + Send + 'static,
 {
-    let Outline { head, separator, tail, indented } = outline;
+    let Outline {
+        head,
+        separator,
+        tail,
+        indented,
+    } = outline;
     let indenter = indented.then(Indenter::default);
-    let mut rest = Rest { items, separator, tail, render, indenter, first: true, done: false };
+    let mut rest = Rest {
+        items,
+        separator,
+        tail,
+        render,
+        indenter,
+        first: true,
+        done: false,
+    };
     let mut first = head;
     first.reserve(CHUNK.min(first.len() + 4096));
     rest.chunk(&mut first)?;

@@ -1,4 +1,5 @@
-//! The bodies of lists: object after object wherever the form allows it, so that nothing the size of a list is in memory.
+//! The bodies of lists: object after object wherever the form allows it, so that nothing the size
+//! of a list is in memory.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -39,7 +40,13 @@ struct Lister {
 
 impl Lister {
     fn view(&self) -> View<'_> {
-        View { store: &self.store, rendered: &self.rendered, output: self.output, include: self.include, now: self.now }
+        View {
+            store: &self.store,
+            rendered: &self.rendered,
+            output: self.output,
+            include: self.include,
+            now: self.now,
+        }
     }
 }
 
@@ -53,35 +60,63 @@ impl View<'_> {
             Form::Object if json => self.json_list(&page),
             // Empty ones have no items or rows at all.
             Form::Metadata(version) if json && !empty => self.metadata_list(&page, version),
-            Form::Table(version) if json && !empty && self.rows_stand_alone(version) => self.table_list(&page, version),
+            Form::Table(version) if json && !empty && self.rows_stand_alone(version) => {
+                self.table_list(&page, version)
+            }
             _ => {
-                let protobuf = self.protobuf().map(|protobuf| protobuf.list(self.store, &page)).transpose()?.flatten();
+                let protobuf = self
+                    .protobuf()
+                    .map(|protobuf| protobuf.list(self.store, &page))
+                    .transpose()?
+                    .flatten();
                 protobuf.map_or_else(|| aside(|| self.tree_list(page)), Ok)
             }
         }
     }
 
-    /// Whether each row is made of one object, and shows the metadata that a list of metadata shows. What conversion adds to them
-    /// Tables do not show.
+    /// Whether each row is made of one object, and shows the metadata that a list of metadata
+    /// shows. What conversion adds to them Tables do not show.
     fn rows_stand_alone(&self, version: &str) -> bool {
         self.format(version).printer.order().is_none() && self.resource().conversion.is_none()
     }
 
     fn lister(&self) -> (Lister, Shelf) {
-        let View { output, include, now, .. } = *self;
-        let lister = Lister { store: self.store.clone(), rendered: self.rendered.clone(), output, include, now };
+        let View {
+            output,
+            include,
+            now,
+            ..
+        } = *self;
+        let lister = Lister {
+            store: self.store.clone(),
+            rendered: self.rendered.clone(),
+            output,
+            include,
+            now,
+        };
         (lister, Shelf::new(self.rendered.clone(), self.resource()))
     }
 
     /// A list in JSON that begins with `head`.
     fn outline(&self, head: Vec<u8>) -> Outline {
-        Outline { head, separator: b",", tail: JSON_TAIL.to_vec(), indented: self.indents() }
+        Outline {
+            head,
+            separator: b",",
+            tail: JSON_TAIL.to_vec(),
+            indented: self.indents(),
+        }
     }
 
     fn json_list(&self, page: &Page) -> Result<Body> {
-        let head = json_head(&self.list_kind(), &self.resource().gvk.api_version(), self.list_meta(page));
+        let head = json_head(
+            &self.list_kind(),
+            &self.resource().gvk.api_version(),
+            self.list_meta(page),
+        );
         let (lister, mut shelf) = self.lister();
-        let render = move |stored: &Arc<Stored>, out: &mut Vec<u8>| shelf.item(stored, out, |out| lister.view().item(stored, out));
+        let render = move |stored: &Arc<Stored>, out: &mut Vec<u8>| {
+            shelf.item(stored, out, |out| lister.view().item(stored, out))
+        };
         list_body::stream(self.outline(head), page.items.clone(), render)
     }
 
@@ -91,7 +126,11 @@ impl View<'_> {
         let (lister, mut shelf) = self.lister();
         let render = move |stored: &Arc<Stored>, out: &mut Vec<u8>| {
             let view = lister.view();
-            match shelf.metadata(stored, |out| view.metadata(stored, out))?.as_ref().and_then(ItemJson::metadata) {
+            match shelf
+                .metadata(stored, |out| view.metadata(stored, out))?
+                .as_ref()
+                .and_then(ItemJson::metadata)
+            {
                 Some(metadata) => table::write_partial_with(out, metadata, api_version),
                 None => view.partial(stored, api_version, out)?,
             }
@@ -105,8 +144,12 @@ impl View<'_> {
         let (mut head, revision) = (Vec::new(), page.revision.to_string());
         format.head(table_meta(page, &revision), true, &mut head);
         head.extend_from_slice(format.before_row(true));
-        let outline =
-            Outline { head, separator: format.before_row(false), tail: [format.tail(false), b"\n"].concat(), indented: self.indents() };
+        let outline = Outline {
+            head,
+            separator: format.before_row(false),
+            tail: [format.tail(false), b"\n"].concat(),
+            indented: self.indents(),
+        };
         let (rows, (lister, mut shelf)) = (self.rows(version), self.lister());
         let render = move |stored: &Arc<Stored>, out: &mut Vec<u8>| {
             let view = lister.view();
@@ -122,11 +165,18 @@ impl View<'_> {
         list_body::stream(outline, page.items.clone(), render)
     }
 
-    /// Appends the item of a list. Tells where its metadata lie, if they are as they are shown alone.
+    /// Appends the item of a list. Tells where its metadata lie, if they are as they are shown
+    /// alone.
     fn item(&self, stored: &Arc<Stored>, out: &mut Vec<u8>) -> Result<Range<usize>> {
         if let Some(message) = self.message(stored)? {
-            let metadata = protobuf::to_json(message.bytes, message.ty, "", "", stored.written_at(), out).map_err(unreadable)?;
-            return Ok(if table::shows_metadata(message.ty) { metadata } else { 0..0 });
+            let metadata =
+                protobuf::to_json(message.bytes, message.ty, "", "", stored.written_at(), out)
+                    .map_err(unreadable)?;
+            return Ok(if table::shows_metadata(message.ty) {
+                metadata
+            } else {
+                0..0
+            });
         }
         let object = self.tree(Shown::Stored(stored.clone()))?;
         let bare = matches!(table::bare_metadata(&object), Cow::Borrowed(_));
@@ -159,15 +209,25 @@ impl View<'_> {
     fn cells(&self, stored: &Arc<Stored>, rows: Option<&Rows>, version: &str) -> Result<Cells> {
         match (rows, self.message(stored)?) {
             (Some(rows), Some(message)) => rows.cells(message).map_err(unreadable),
-            _ => Ok(self.format(version).cells(&self.raw_tree(Shown::Stored(stored.clone()))?)),
+            _ => Ok(self
+                .format(version)
+                .cells(&self.raw_tree(Shown::Stored(stored.clone()))?)),
         }
     }
 
     /// Appends what a row shows of an object; `metadata` are its metadata, if they are at hand.
-    pub(super) fn row_object(&self, stored: &Arc<Stored>, metadata: Option<&[u8]>, version: &str, out: &mut Vec<u8>) -> Result<()> {
+    pub(super) fn row_object(
+        &self,
+        stored: &Arc<Stored>,
+        metadata: Option<&[u8]>,
+        version: &str,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         match (self.include, metadata) {
             (IncludeObject::None, _) => out.extend_from_slice(b"null"),
-            (IncludeObject::Metadata, Some(metadata)) => table::write_partial_with(out, metadata, meta_version(version)),
+            (IncludeObject::Metadata, Some(metadata)) => {
+                table::write_partial_with(out, metadata, meta_version(version))
+            }
             (IncludeObject::Metadata, None) => self.partial(stored, meta_version(version), out)?,
             (IncludeObject::Object, _) => self.whole(stored, out)?,
         }
@@ -175,9 +235,17 @@ impl View<'_> {
     }
 
     /// Appends an object cut down to its metadata.
-    pub(super) fn partial(&self, stored: &Arc<Stored>, api_version: &str, out: &mut Vec<u8>) -> Result<()> {
+    pub(super) fn partial(
+        &self,
+        stored: &Arc<Stored>,
+        api_version: &str,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         match self.message(stored)? {
-            Some(message) => table::write_partial_of(out, message, stored.written_at(), api_version).map_err(unreadable),
+            Some(message) => {
+                table::write_partial_of(out, message, stored.written_at(), api_version)
+                    .map_err(unreadable)
+            }
             None => {
                 table::write_partial(out, &self.tree(Shown::Stored(stored.clone()))?, api_version);
                 Ok(())
@@ -189,9 +257,16 @@ impl View<'_> {
     pub(super) fn whole(&self, stored: &Arc<Stored>, out: &mut Vec<u8>) -> Result<()> {
         let gvk = &self.resource().gvk;
         match self.message(stored)? {
-            Some(Message { bytes, ty }) => {
-                protobuf::to_json(bytes, ty, &gvk.api_version(), &gvk.kind, stored.written_at(), out).map(drop).map_err(unreadable)
-            }
+            Some(Message { bytes, ty }) => protobuf::to_json(
+                bytes,
+                ty,
+                &gvk.api_version(),
+                &gvk.kind,
+                stored.written_at(),
+                out,
+            )
+            .map(drop)
+            .map_err(unreadable),
             None => {
                 codec::json::encode_value(&self.tree(Shown::Stored(stored.clone()))?.into(), out);
                 Ok(())
@@ -201,7 +276,10 @@ impl View<'_> {
 
     /// [`View::whole`] of an object that is got, with the item that lists show.
     pub(super) fn shared(&self, stored: &Arc<Stored>, out: &mut Vec<u8>) -> Result<()> {
-        let got = |out: &mut Vec<u8>| self.rendered.got(self.resource(), stored, out, |out| self.item(stored, out));
+        let got = |out: &mut Vec<u8>| {
+            self.rendered
+                .got(self.resource(), stored, out, |out| self.item(stored, out))
+        };
         if self.items_have_types() {
             return got(out);
         }
@@ -227,7 +305,11 @@ impl View<'_> {
 
     /// The message of an object that is served as it is stored.
     fn message<'a>(&'a self, stored: &'a Stored) -> Result<Option<protobuf::Message<'a>>> {
-        if self.resource().stored_as_served() { self.store.message(stored) } else { Ok(None) }
+        if self.resource().stored_as_served() {
+            self.store.message(stored)
+        } else {
+            Ok(None)
+        }
     }
 
     /// An object as lists show it.
@@ -247,15 +329,29 @@ impl View<'_> {
             Form::Metadata(version) => {
                 let (mut items, api_version) = (Vec::new(), meta_version(version));
                 for stored in page.items {
-                    items.push(Value::from(partial_metadata(&self.tree(Shown::Stored(stored?))?, api_version)));
+                    items.push(Value::from(partial_metadata(
+                        &self.tree(Shown::Stored(stored?))?,
+                        api_version,
+                    )));
                 }
-                let items = if items.is_empty() { Value::Null } else { Value::Array(items) };
-                encode_fixed(&envelope(PARTIAL_LIST, api_version, list_meta, items), self.output)
+                let items = if items.is_empty() {
+                    Value::Null
+                } else {
+                    Value::Array(items)
+                };
+                encode_fixed(
+                    &envelope(PARTIAL_LIST, api_version, list_meta, items),
+                    self.output,
+                )
             }
             Form::Table(version) => {
                 let revision = page.revision.to_string();
                 let meta = table_meta(&page, &revision);
-                let objects: Result<Vec<Object>> = page.items.clone().map(|stored| self.raw_tree(Shown::Stored(stored?))).collect();
+                let objects: Result<Vec<Object>> = page
+                    .items
+                    .clone()
+                    .map(|stored| self.raw_tree(Shown::Stored(stored?)))
+                    .collect();
                 self.table_bytes(&objects?, meta, version, true)?
             }
         };
@@ -266,9 +362,16 @@ impl View<'_> {
     fn object_list(&self, page: Page, list_meta: Map) -> Result<Vec<u8>> {
         let mut items = Vec::new();
         for stored in page.items {
-            items.push(Value::from(self.without_type(self.tree(Shown::Stored(stored?))?)));
+            items.push(Value::from(
+                self.without_type(self.tree(Shown::Stored(stored?))?),
+            ));
         }
-        let list = envelope(&self.list_kind(), &self.resource().gvk.api_version(), list_meta, Value::Array(items));
+        let list = envelope(
+            &self.list_kind(),
+            &self.resource().gvk.api_version(),
+            list_meta,
+            Value::Array(items),
+        );
         Ok(match self.output.media {
             MediaType::Protobuf => respond::protobuf(&list, self.resource()),
             _ => encode_fixed(&list, self.output),
@@ -301,7 +404,11 @@ impl View<'_> {
 
 /// The metadata of a Table.
 fn table_meta<'a>(page: &'a Page, revision: &'a str) -> ListMeta<'a> {
-    ListMeta { resource_version: revision, continue_token: &page.continue_token, remaining_item_count: page.remaining }
+    ListMeta {
+        resource_version: revision,
+        continue_token: &page.continue_token,
+        remaining_item_count: page.remaining,
+    }
 }
 
 /// A list in JSON up to its first item; `]}` ends it.

@@ -53,7 +53,8 @@ pub struct Api {
     pub compresses: bool,
     /// When the server is about to end: watches end then.
     pub draining: Moment,
-    /// Tasks that may outlive the connection's own: writes, and those of WebSockets. A shutdown waits for them.
+    /// Tasks that may outlive the connection's own: writes, and those of WebSockets. A shutdown
+    /// waits for them.
     pub tasks: TaskTracker,
     /// The shortest time that a watch without a timeout of its own lasts, in seconds.
     pub min_request_timeout: u64,
@@ -75,9 +76,11 @@ pub struct Request {
     pub query: Query,
     pub headers: HeaderMap,
     pub user: User,
-    /// The connection itself, once the answer says that protocols are switched. For one handler to take.
+    /// The connection itself, once the answer says that protocols are switched. For one handler to
+    /// take.
     pub upgrade: Mutex<Option<OnUpgrade>>,
-    /// What it holds of the server's capacity. Work that goes on when the client has gone keeps the request, and so this.
+    /// What it holds of the server's capacity. Work that goes on when the client has gone keeps the
+    /// request, and so this.
     pub guard: Guard,
 }
 
@@ -87,7 +90,12 @@ pub type Guard = Option<Arc<dyn Any + Send + Sync>>;
 impl Request {
     /// A header as text, empty where absent. A repeated header is one, joined by commas.
     pub fn header(&self, name: http::header::HeaderName) -> String {
-        let values: Vec<&str> = self.headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
+        let values: Vec<&str> = self
+            .headers
+            .get_all(name)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .collect();
         values.join(",")
     }
 
@@ -109,17 +117,31 @@ impl Request {
         }
     }
 
-    /// The exact matches of the field selector, for authorizers that look at them. Not where the path begins with a verb: what selectors
-    /// do there depends on the path.
+    /// The exact matches of the field selector, for authorizers that look at them. Not where the
+    /// path begins with a verb: what selectors do there depends on the path.
     fn field_equals(&self) -> Vec<(String, String)> {
-        if self.info.watch_path || !matches!(self.info.verb.as_str(), "list" | "watch" | "deletecollection") {
+        if self.info.watch_path
+            || !matches!(
+                self.info.verb.as_str(),
+                "list" | "watch" | "deletecollection"
+            )
+        {
             return Vec::new();
         }
-        let selector = FieldSelector::parse(self.query.get("fieldSelector").unwrap_or("")).unwrap_or_default();
-        selector.terms.into_iter().filter(|term| !term.negated).map(|term| (term.field, term.value)).collect()
+        let selector =
+            FieldSelector::parse(self.query.get("fieldSelector").unwrap_or("")).unwrap_or_default();
+        selector
+            .terms
+            .into_iter()
+            .filter(|term| !term.negated)
+            .map(|term| (term.field, term.value))
+            .collect()
     }
 
     pub fn user_agent(&self) -> &str {
-        self.headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("")
+        self.headers
+            .get(http::header::USER_AGENT)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or("")
     }
 }

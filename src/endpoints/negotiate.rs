@@ -40,8 +40,8 @@ pub enum Form {
     Table(&'static str),
     /// PartialObjectMetadata (or its list), likewise.
     Metadata(&'static str),
-    /// This kind of metadata, which the answer cannot be: of one object where it is a list, or the other way round. What was asked for
-    /// is done all the same.
+    /// This kind of metadata, which the answer cannot be: of one object where it is a list, or the
+    /// other way round. What was asked for is done all the same.
     Misfit(&'static str),
 }
 
@@ -56,13 +56,18 @@ pub struct Output {
 
 impl Default for Output {
     fn default() -> Self {
-        Self { media: MediaType::Json, form: Form::Object, pretty: false }
+        Self {
+            media: MediaType::Json,
+            form: Form::Object,
+            pretty: false,
+        }
     }
 }
 
 const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 /// What events are told in.
-const STREAMED: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+const STREAMED: &str =
+    "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
 /// What the answer of a request is for: which transformations make sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,12 +83,25 @@ pub enum Purpose {
     Fixed,
 }
 
-/// Picks the representation of the answer, 406 where there is none. Objects themselves come in one of `media`.
-pub fn output(header: &str, user_agent: &str, query: &Query, purpose: Purpose, media: &[MediaType]) -> Result<Output> {
+/// Picks the representation of the answer, 406 where there is none. Objects themselves come in one
+/// of `media`.
+pub fn output(
+    header: &str,
+    user_agent: &str,
+    query: &Query,
+    purpose: Purpose,
+    media: &[MediaType],
+) -> Result<Output> {
     if !accept::route_produces(header, &MediaType::ALL.map(MediaType::name)) {
         let watched = matches!(purpose, Purpose::List | Purpose::Watch);
-        let produced = if watched { format!("{ACCEPTED}, {STREAMED}") } else { ACCEPTED.to_owned() };
-        let mut status = Status::not_acceptable(format!("406: Not Acceptable\n\nAvailable representations: {produced}"));
+        let produced = if watched {
+            format!("{ACCEPTED}, {STREAMED}")
+        } else {
+            ACCEPTED.to_owned()
+        };
+        let mut status = Status::not_acceptable(format!(
+            "406: Not Acceptable\n\nAvailable representations: {produced}"
+        ));
         status.details_mut();
         return Err(status);
     }
@@ -92,18 +110,29 @@ pub fn output(header: &str, user_agent: &str, query: &Query, purpose: Purpose, m
     Ok(output)
 }
 
-/// Refuses to tell events in a type that a stream cannot be made of: YAML documents cannot be told apart.
+/// Refuses to tell events in a type that a stream cannot be made of: YAML documents cannot be told
+/// apart.
 pub fn streamed(output: Output) -> Result<()> {
-    if output.media == MediaType::Yaml { Err(only(STREAMED)) } else { Ok(()) }
+    if output.media == MediaType::Yaml {
+        Err(only(STREAMED))
+    } else {
+        Ok(())
+    }
 }
 
 fn only(accepted: &str) -> Status {
-    Status::not_acceptable(format!("only the following media types are accepted: {accepted}"))
+    Status::not_acceptable(format!(
+        "only the following media types are accepted: {accepted}"
+    ))
 }
 
-/// The representation for an answer that must come in some form: indented JSON where the client accepts none.
+/// The representation for an answer that must come in some form: indented JSON where the client
+/// accepts none.
 pub fn output_or_json(header: &str, user_agent: &str, query: &Query) -> Output {
-    let raw = Output { pretty: true, ..Output::default() };
+    let raw = Output {
+        pretty: true,
+        ..Output::default()
+    };
     let mut output = pick(header, Purpose::Fixed, &MediaType::ALL).unwrap_or(raw);
     output.pretty |= wants_pretty(user_agent, query);
     output
@@ -141,7 +170,11 @@ fn accept_params(params: &[(&str, &str)], media: MediaType, purpose: Purpose) ->
         }
     }
     if !converts {
-        return Some(Output { media, form: Form::Object, pretty });
+        return Some(Output {
+            media,
+            form: Form::Object,
+            pretty,
+        });
     }
     let version = match (group, version) {
         ("meta.k8s.io", "v1") => "v1",
@@ -153,26 +186,41 @@ fn accept_params(params: &[(&str, &str)], media: MediaType, purpose: Purpose) ->
         // Tables are text (apiserver `RequestScope.AllowsMediaTypeTransform`).
         ("Table", _) if media == MediaType::Protobuf => return None,
         ("Table", _) => Form::Table(version),
-        ("PartialObjectMetadata", Purpose::List | Purpose::Deleted) => Form::Misfit("PartialObjectMetadata"),
+        ("PartialObjectMetadata", Purpose::List | Purpose::Deleted) => {
+            Form::Misfit("PartialObjectMetadata")
+        }
         ("PartialObjectMetadata", _) => Form::Metadata(version),
         ("PartialObjectMetadataList", Purpose::List | Purpose::Deleted) => Form::Metadata(version),
         ("PartialObjectMetadataList", _) => Form::Misfit("PartialObjectMetadataList"),
         _ => return None,
     };
-    Some(Output { media, form, pretty })
+    Some(Output {
+        media,
+        form,
+        pretty,
+    })
 }
 
 /// People get indentation: `?pretty` says so, or a user agent that people use.
 fn wants_pretty(user_agent: &str, query: &Query) -> bool {
     match query.get("pretty") {
-        Some(value) if !value.is_empty() => matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"),
-        _ => ["curl", "Wget", "Mozilla/5.0"].iter().any(|agent| user_agent.starts_with(agent)),
+        Some(value) if !value.is_empty() => {
+            matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True")
+        }
+        _ => ["curl", "Wget", "Mozilla/5.0"]
+            .iter()
+            .any(|agent| user_agent.starts_with(agent)),
     }
 }
 
 /// The type of a request's body: JSON where nothing is said, 415 for what cannot be read.
 pub fn input(content_type: &str) -> Result<MediaType> {
-    let name = content_type.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    let name = content_type
+        .split(';')
+        .next()
+        .unwrap_or("")
+        .trim()
+        .to_ascii_lowercase();
     if name.is_empty() {
         return Ok(MediaType::Json);
     }
@@ -181,7 +229,9 @@ pub fn input(content_type: &str) -> Result<MediaType> {
 
 /// 415 with the types that would do.
 pub fn unsupported(accepted: &str) -> Status {
-    Status::unsupported_media_type(format!("the body of the request was in an unknown format - accepted media types include: {accepted}"))
+    Status::unsupported_media_type(format!(
+        "the body of the request was in an unknown format - accepted media types include: {accepted}"
+    ))
 }
 
 #[cfg(test)]
@@ -189,7 +239,13 @@ mod tests {
     use super::*;
 
     fn read(accept: &str, purpose: Purpose) -> String {
-        match output(accept, "kubectl/v1.36", &Query::default(), purpose, &MediaType::ALL) {
+        match output(
+            accept,
+            "kubectl/v1.36",
+            &Query::default(),
+            purpose,
+            &MediaType::ALL,
+        ) {
             Ok(output) => format!("{} {:?}", output.media.name(), output.form),
             Err(status) => format!("{}", status.code),
         }
@@ -200,19 +256,51 @@ mod tests {
         let checks = [
             ("", Purpose::Object, "application/json Object"),
             ("*/*", Purpose::Object, "application/json Object"),
-            ("application/json;q=0.2, application/yaml;q=0.9", Purpose::Object, "application/yaml Object"),
-            ("application/vnd.kubernetes.protobuf,application/json", Purpose::List, "application/vnd.kubernetes.protobuf Object"),
-            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Purpose::List, "application/json Table(\"v1\")"),
-            ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Purpose::List, "application/json Metadata(\"v1\")"),
+            (
+                "application/json;q=0.2, application/yaml;q=0.9",
+                Purpose::Object,
+                "application/yaml Object",
+            ),
+            (
+                "application/vnd.kubernetes.protobuf,application/json",
+                Purpose::List,
+                "application/vnd.kubernetes.protobuf Object",
+            ),
+            (
+                "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+                Purpose::List,
+                "application/json Table(\"v1\")",
+            ),
+            (
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+                Purpose::List,
+                "application/json Metadata(\"v1\")",
+            ),
             (
                 "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
                 Purpose::List,
                 "application/json Misfit(\"PartialObjectMetadata\")",
             ),
-            ("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", Purpose::Watch, "application/json Metadata(\"v1\")"),
-            ("application/json;as=Table;g=meta.k8s.io;v=v1", Purpose::Fleeting, "406"),
-            ("application/json;as=Table;g=meta.k8s.io;v=v9", Purpose::Object, "406"),
-            ("application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1", Purpose::List, "406"),
+            (
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+                Purpose::Watch,
+                "application/json Metadata(\"v1\")",
+            ),
+            (
+                "application/json;as=Table;g=meta.k8s.io;v=v1",
+                Purpose::Fleeting,
+                "406",
+            ),
+            (
+                "application/json;as=Table;g=meta.k8s.io;v=v9",
+                Purpose::Object,
+                "406",
+            ),
+            (
+                "application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1",
+                Purpose::List,
+                "406",
+            ),
             (
                 "application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1,application/vnd.kubernetes.protobuf",
                 Purpose::List,
@@ -229,7 +317,10 @@ mod tests {
 
     #[test]
     fn unknown_bodies_are_refused() {
-        assert_eq!(input("application/json; charset=utf-8").map_err(|status| status.code), Ok(MediaType::Json));
+        assert_eq!(
+            input("application/json; charset=utf-8").map_err(|status| status.code),
+            Ok(MediaType::Json)
+        );
         assert_eq!(input("text/yaml").map_err(|status| status.code), Err(415));
     }
 }

@@ -1,4 +1,5 @@
-//! The JSON of stored objects, rendered once for all lists and gets that show them, in bounded memory.
+//! The JSON of stored objects, rendered once for all lists and gets that show them, in bounded
+//! memory.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
@@ -16,7 +17,8 @@ use crate::storage::{Revision, Stored};
 /// Bytes that are kept, about. What is asked for most often stays when there is more.
 const MAX_BYTES: u64 = 192 << 20;
 
-/// What was not asked for so long is dropped. What is at hand is not asked for: if it is in use it is rendered again.
+/// What was not asked for so long is dropped. What is at hand is not asked for: if it is in use it
+/// is rendered again.
 const MAX_IDLE: Duration = Duration::from_secs(300);
 
 /// What an object costs besides its JSON: the cells of its row, the books of the cache.
@@ -25,7 +27,8 @@ const OVERHEAD: usize = 512;
 /// What metadata come to mostly, so that they are not moved while they are written.
 const BARE_BYTES: usize = 2048;
 
-/// How many objects are found without asking the cache: as many as are kept, if they are of the usual size.
+/// How many objects are found without asking the cache: as many as are kept, if they are of the
+/// usual size.
 const AT_HAND: usize = 1 << 17;
 
 /// How many places for these are made at once.
@@ -45,7 +48,14 @@ impl ItemJson {
     fn new(json: Arc<[u8]>, whole: bool, metadata: Range<usize>) -> Self {
         // No object is so large that its metadata cannot be told.
         let (start, end) = (u32::try_from(metadata.start), u32::try_from(metadata.end));
-        Self { json, whole, metadata: start.ok().zip(end.ok()).map_or(0..0, |(start, end)| start..end) }
+        Self {
+            json,
+            whole,
+            metadata: start
+                .ok()
+                .zip(end.ok())
+                .map_or(0..0, |(start, end)| start..end),
+        }
     }
 
     /// The item of a list, if more than metadata was wanted before.
@@ -55,7 +65,9 @@ impl ItemJson {
 
     /// The JSON of the bare metadata, unless the item shows others.
     pub fn metadata(&self) -> Option<&[u8]> {
-        self.json.get(self.metadata.start as usize..self.metadata.end as usize).filter(|metadata| !metadata.is_empty())
+        self.json
+            .get(self.metadata.start as usize..self.metadata.end as usize)
+            .filter(|metadata| !metadata.is_empty())
     }
 }
 
@@ -85,8 +97,8 @@ impl Rendered {
     }
 }
 
-/// What is left of the cache to one list. What comes after as much as fits would only drive out what the next list begins with, so it
-/// is neither kept nor looked for.
+/// What is left of the cache to one list. What comes after as much as fits would only drive out
+/// what the next list begins with, so it is neither kept nor looked for.
 #[derive(Clone, Copy, Debug)]
 struct Share(u64);
 
@@ -118,11 +130,15 @@ pub struct Shelf {
 impl Shelf {
     /// For a list of this resource.
     pub fn new(cache: Arc<RenderedCache>, resource: &Resource) -> Self {
-        Self { cache, of: Served::new(resource), share: Share::default() }
+        Self {
+            cache,
+            of: Served::new(resource),
+            share: Share::default(),
+        }
     }
 
-    /// Appends the item of an object. `render` appends it if it is not there, and tells where in `out` its metadata lie, if they are as
-    /// they are shown alone.
+    /// Appends the item of an object. `render` appends it if it is not there, and tells where in
+    /// `out` its metadata lie, if they are as they are shown alone.
     ///
     /// # Errors
     /// Those of `render`.
@@ -141,18 +157,26 @@ impl Shelf {
         Ok(())
     }
 
-    /// The JSON of an object, at least its bare metadata, which `render` writes if nothing is kept; `None` where there is no room left
-    /// for that.
+    /// The JSON of an object, at least its bare metadata, which `render` writes if nothing is kept;
+    /// `None` where there is no room left for that.
     ///
     /// # Errors
     /// Those of `render`.
-    pub fn metadata(&mut self, stored: &Arc<Stored>, render: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<Option<ItemJson>> {
+    pub fn metadata(
+        &mut self,
+        stored: &Arc<Stored>,
+        render: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+    ) -> Result<Option<ItemJson>> {
         if !self.share.lasts() {
             return Ok(None);
         }
         let shown = match self.cache.shown(self.of, stored) {
             Some(shown) => shown,
-            None => self.cache.keep(self.of, stored, bare(render)?).shown.clone(),
+            None => self
+                .cache
+                .keep(self.of, stored, bare(render)?)
+                .shown
+                .clone(),
         };
         self.share.take(shown.json.len());
         Ok(Some(shown))
@@ -162,7 +186,11 @@ impl Shelf {
     ///
     /// # Errors
     /// Those of `render`.
-    pub fn row(&mut self, stored: &Arc<Stored>, render: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<Option<Arc<Rendered>>> {
+    pub fn row(
+        &mut self,
+        stored: &Arc<Stored>,
+        render: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+    ) -> Result<Option<Arc<Rendered>>> {
         if !self.share.lasts() {
             return Ok(None);
         }
@@ -194,7 +222,11 @@ impl Served {
     fn new(resource: &Resource) -> Self {
         let mut hasher = DefaultHasher::new();
         resource.gvr.hash(&mut hasher);
-        resource.custom.as_ref().map(|custom| custom.fingerprint()).hash(&mut hasher);
+        resource
+            .custom
+            .as_ref()
+            .map(|custom| custom.fingerprint())
+            .hash(&mut hasher);
         Self(hasher.finish())
     }
 
@@ -205,19 +237,22 @@ impl Served {
     }
 }
 
-/// Where what the cache gave last is found again. Its books of who asked for what take longer than copying an object does, so a
-/// list of many that are all there would mostly keep books. What the cache drops is gone from here.
+/// Where what the cache gave last is found again. Its books of who asked for what take longer than
+/// copying an object does, so a list of many that are all there would mostly keep books. What the
+/// cache drops is gone from here.
 #[derive(Debug, Default)]
 struct AtHand([OnceLock<Box<[Mutex<Place>]>>; AT_HAND / STRETCH]);
 
-/// What was put there last, as long as it is cached; or what was asked for last, and not kept yet. An object is known by where it is
-/// in memory, which is nobody else's place while it is remembered.
+/// What was put there last, as long as it is cached; or what was asked for last, and not kept yet.
+/// An object is known by where it is in memory, which is nobody else's place while it is
+/// remembered.
 #[derive(Debug, Default)]
 struct Place {
     of: u64,
     stored: Weak<Stored>,
     rendered: Weak<Rendered>,
-    /// What is shown of it lies here, too: most lists want nothing else, and each step to what is far away takes long.
+    /// What is shown of it lies here, too: most lists want nothing else, and each step to what is
+    /// far away takes long.
     json: Option<Weak<[u8]>>,
     whole: bool,
     metadata: Range<u32>,
@@ -225,9 +260,24 @@ struct Place {
 
 impl Place {
     fn new(of: Served, stored: &Arc<Stored>, rendered: &Arc<Rendered>) -> Self {
-        let ItemJson { json, whole, metadata } = &rendered.shown;
-        let (stored, rendered, json) = (Arc::downgrade(stored), Arc::downgrade(rendered), Arc::downgrade(json));
-        Self { of: of.0, stored, rendered, json: Some(json), whole: *whole, metadata: metadata.clone() }
+        let ItemJson {
+            json,
+            whole,
+            metadata,
+        } = &rendered.shown;
+        let (stored, rendered, json) = (
+            Arc::downgrade(stored),
+            Arc::downgrade(rendered),
+            Arc::downgrade(json),
+        );
+        Self {
+            of: of.0,
+            stored,
+            rendered,
+            json: Some(json),
+            whole: *whole,
+            metadata: metadata.clone(),
+        }
     }
 
     fn is_of(&self, of: Served, stored: &Arc<Stored>) -> bool {
@@ -235,19 +285,31 @@ impl Place {
     }
 
     fn shown(&self) -> Option<ItemJson> {
-        Some(ItemJson { json: self.json.as_ref()?.upgrade()?, whole: self.whole, metadata: self.metadata.clone() })
+        Some(ItemJson {
+            json: self.json.as_ref()?.upgrade()?,
+            whole: self.whole,
+            metadata: self.metadata.clone(),
+        })
     }
 }
 
 impl AtHand {
     fn get(&self, of: Served, stored: &Arc<Stored>) -> Option<Arc<Rendered>> {
         let there = self.place(stored);
-        if there.is_of(of, stored) { there.rendered.upgrade() } else { None }
+        if there.is_of(of, stored) {
+            there.rendered.upgrade()
+        } else {
+            None
+        }
     }
 
     fn shown(&self, of: Served, stored: &Arc<Stored>) -> Option<ItemJson> {
         let there = self.place(stored);
-        if there.is_of(of, stored) { there.shown() } else { None }
+        if there.is_of(of, stored) {
+            there.shown()
+        } else {
+            None
+        }
     }
 
     /// Notes that the object was asked for; whether it had been before.
@@ -255,7 +317,11 @@ impl AtHand {
         let mut there = self.place(stored);
         let before = there.is_of(of, stored);
         if !before {
-            *there = Place { of: of.0, stored: Arc::downgrade(stored), ..Place::default() };
+            *there = Place {
+                of: of.0,
+                stored: Arc::downgrade(stored),
+                ..Place::default()
+            };
         }
         before
     }
@@ -267,8 +333,11 @@ impl AtHand {
     /// Revisions that follow each other have places that do.
     fn place(&self, stored: &Stored) -> MutexGuard<'_, Place> {
         let number = stored.mod_revision.unsigned_abs() as usize % AT_HAND;
-        let stretch = self.0[number / STRETCH].get_or_init(|| (0..STRETCH).map(|_| Mutex::default()).collect());
-        stretch[number % STRETCH].lock().unwrap_or_else(PoisonError::into_inner)
+        let stretch = self.0[number / STRETCH]
+            .get_or_init(|| (0..STRETCH).map(|_| Mutex::default()).collect());
+        stretch[number % STRETCH]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -281,9 +350,18 @@ pub struct RenderedCache {
 
 impl Default for RenderedCache {
     fn default() -> Self {
-        let weigh = |_: &Key, rendered: &Arc<Rendered>| u32::try_from(rendered.shown.json.len() + OVERHEAD).unwrap_or(u32::MAX);
-        let all = Cache::builder().weigher(weigh).max_capacity(MAX_BYTES).time_to_idle(MAX_IDLE).build();
-        Self { all, at_hand: AtHand::default() }
+        let weigh = |_: &Key, rendered: &Arc<Rendered>| {
+            u32::try_from(rendered.shown.json.len() + OVERHEAD).unwrap_or(u32::MAX)
+        };
+        let all = Cache::builder()
+            .weigher(weigh)
+            .max_capacity(MAX_BYTES)
+            .time_to_idle(MAX_IDLE)
+            .build();
+        Self {
+            all,
+            at_hand: AtHand::default(),
+        }
     }
 }
 
@@ -291,7 +369,10 @@ impl RenderedCache {
     /// The object if it was rendered.
     fn get(&self, of: Served, stored: &Arc<Stored>) -> Option<Arc<Rendered>> {
         self.at_hand.get(of, stored).or_else(|| {
-            let found = self.all.get(&of.key(stored)).filter(|rendered| rendered.revision == stored.mod_revision)?;
+            let found = self
+                .all
+                .get(&of.key(stored))
+                .filter(|rendered| rendered.revision == stored.mod_revision)?;
             self.at_hand.put(of, stored, &found);
             Some(found)
         })
@@ -299,11 +380,14 @@ impl RenderedCache {
 
     /// What is shown of the object if it was rendered.
     fn shown(&self, of: Served, stored: &Arc<Stored>) -> Option<ItemJson> {
-        self.at_hand.shown(of, stored).or_else(|| self.get(of, stored).map(|rendered| rendered.shown.clone()))
+        self.at_hand
+            .shown(of, stored)
+            .or_else(|| self.get(of, stored).map(|rendered| rendered.shown.clone()))
     }
 
-    /// Appends the item of an object that is got alone, which `render` appends if it is not there. What is got once may never be got
-    /// again as it is now, so it is kept when that happens the second time.
+    /// Appends the item of an object that is got alone, which `render` appends if it is not there.
+    /// What is got once may never be got again as it is now, so it is kept when that happens the
+    /// second time.
     ///
     /// # Errors
     /// Those of `render`.
@@ -318,8 +402,8 @@ impl RenderedCache {
         self.item(of, stored, out, render, || self.at_hand.noted(of, stored))
     }
 
-    /// Appends the item of an object, which `render` appends if it is not there, telling where its metadata lie; then it is kept if
-    /// that is wanted.
+    /// Appends the item of an object, which `render` appends if it is not there, telling where its
+    /// metadata lie; then it is kept if that is wanted.
     fn item(
         &self,
         of: Served,
@@ -335,15 +419,27 @@ impl RenderedCache {
         let begun = out.len();
         let metadata = render(out)?;
         if wanted() {
-            let metadata = if metadata.is_empty() { 0..0 } else { metadata.start - begun..metadata.end - begun };
-            self.keep(of, stored, ItemJson::new(out[begun..].into(), true, metadata));
+            let metadata = if metadata.is_empty() {
+                0..0
+            } else {
+                metadata.start - begun..metadata.end - begun
+            };
+            self.keep(
+                of,
+                stored,
+                ItemJson::new(out[begun..].into(), true, metadata),
+            );
         }
         Ok(())
     }
 
     /// Keeps what was rendered in place of what was there of the object.
     fn keep(&self, of: Served, stored: &Arc<Stored>, shown: ItemJson) -> Arc<Rendered> {
-        let rendered = Arc::new(Rendered { revision: stored.mod_revision, shown, cells: OnceLock::new() });
+        let rendered = Arc::new(Rendered {
+            revision: stored.mod_revision,
+            shown,
+            cells: OnceLock::new(),
+        });
         self.all.insert(of.key(stored), rendered.clone());
         self.at_hand.put(of, stored, &rendered);
         rendered
@@ -372,21 +468,53 @@ mod tests {
     #[test]
     fn what_is_at_hand_is_what_the_cache_has() {
         let (at_hand, pods, others) = (AtHand::default(), Served(1), Served(2));
-        let stored = |mod_revision| Arc::new(Stored { key: "/a".to_owned(), value: Default::default(), create_revision: 1, mod_revision });
+        let stored = |mod_revision| {
+            Arc::new(Stored {
+                key: "/a".to_owned(),
+                value: Default::default(),
+                create_revision: 1,
+                mod_revision,
+            })
+        };
         let rendered = |revision| {
-            let shown = ItemJson { json: [].into(), whole: true, metadata: 0..0 };
-            Arc::new(Rendered { revision, shown, cells: OnceLock::new() })
+            let shown = ItemJson {
+                json: [].into(),
+                whole: true,
+                metadata: 0..0,
+            };
+            Arc::new(Rendered {
+                revision,
+                shown,
+                cells: OnceLock::new(),
+            })
         };
         let (near, far) = (stored(7), stored(7 + AT_HAND as Revision));
         let (one, other) = (rendered(near.mod_revision), rendered(far.mod_revision));
         assert!(at_hand.get(pods, &near).is_none());
         at_hand.put(pods, &near, &one);
-        assert!(at_hand.get(pods, &near).is_some_and(|found| Arc::ptr_eq(&found, &one)));
-        assert!(at_hand.get(others, &near).is_none(), "served as another resource");
-        assert!(at_hand.get(pods, &stored(7)).is_none(), "another object of that revision");
-        assert!(at_hand.get(pods, &far).is_none(), "another object with that place");
+        assert!(
+            at_hand
+                .get(pods, &near)
+                .is_some_and(|found| Arc::ptr_eq(&found, &one))
+        );
+        assert!(
+            at_hand.get(others, &near).is_none(),
+            "served as another resource"
+        );
+        assert!(
+            at_hand.get(pods, &stored(7)).is_none(),
+            "another object of that revision"
+        );
+        assert!(
+            at_hand.get(pods, &far).is_none(),
+            "another object with that place"
+        );
         at_hand.put(pods, &far, &other);
-        assert!(at_hand.get(pods, &far).is_some_and(|found| Arc::ptr_eq(&found, &other)));
+        assert!(
+            at_hand
+                .get(pods, &far)
+                .is_some_and(|found| Arc::ptr_eq(&found, &other))
+        );
         assert!(at_hand.get(pods, &near).is_none(), "its place was taken");
         drop(other);
         assert!(at_hand.get(pods, &far).is_none(), "it was dropped");
@@ -394,22 +522,42 @@ mod tests {
 
     /// A list of pods.
     fn shelf() -> Shelf {
-        let pods = crate::schema::builtin().resources.iter().find(|decl| decl.resource == "pods").expect("pods");
-        Shelf::new(Arc::default(), &Resource::builtin(pods, crate::registry::builtin::strategy("", "pods")))
+        let pods = crate::schema::builtin()
+            .resources
+            .iter()
+            .find(|decl| decl.resource == "pods")
+            .expect("pods");
+        Shelf::new(
+            Arc::default(),
+            &Resource::builtin(pods, crate::registry::builtin::strategy("", "pods")),
+        )
     }
 
     #[test]
     fn what_is_kept_is_what_was_rendered() {
-        let (mut shelf, stored) =
-            (shelf(), Arc::new(Stored { key: "/a".to_owned(), value: Default::default(), create_revision: 1, mod_revision: 7 }));
+        let (mut shelf, stored) = (
+            shelf(),
+            Arc::new(Stored {
+                key: "/a".to_owned(),
+                value: Default::default(),
+                create_revision: 1,
+                mod_revision: 7,
+            }),
+        );
         let nothing = |_: &mut Vec<u8>| -> Result<()> { panic!("it is there") };
         let bare = |out: &mut Vec<u8>| -> Result<()> {
             out.extend_from_slice(b"{1}");
             Ok(())
         };
-        let first = shelf.metadata(&stored, bare).expect("rendered").expect("there is room");
+        let first = shelf
+            .metadata(&stored, bare)
+            .expect("rendered")
+            .expect("there is room");
         assert!(first.metadata() == Some(b"{1}") && first.item().is_none());
-        let again = shelf.metadata(&stored, nothing).expect("rendered").expect("there is room");
+        let again = shelf
+            .metadata(&stored, nothing)
+            .expect("rendered")
+            .expect("there is room");
         assert!(Arc::ptr_eq(&first.json, &again.json));
 
         let mut shown = b"before ".to_vec();
@@ -418,34 +566,72 @@ mod tests {
             Ok(10..13)
         };
         shelf.item(&stored, &mut shown, render).expect("rendered");
-        shelf.item(&stored, &mut shown, |_| panic!("it is there")).expect("rendered");
-        assert_eq!(String::from_utf8_lossy(&shown), "before {m:{1},s:{}}{m:{1},s:{}}");
-        let kept = shelf.metadata(&stored, nothing).expect("rendered").expect("there is room");
-        assert!(kept.metadata() == Some(b"{1}") && kept.item().is_some(), "the whole takes the place of the part");
+        shelf
+            .item(&stored, &mut shown, |_| panic!("it is there"))
+            .expect("rendered");
+        assert_eq!(
+            String::from_utf8_lossy(&shown),
+            "before {m:{1},s:{}}{m:{1},s:{}}"
+        );
+        let kept = shelf
+            .metadata(&stored, nothing)
+            .expect("rendered")
+            .expect("there is room");
+        assert!(
+            kept.metadata() == Some(b"{1}") && kept.item().is_some(),
+            "the whole takes the place of the part"
+        );
 
-        let next = Arc::new(Stored { mod_revision: 8, ..Stored::clone(&stored) });
+        let next = Arc::new(Stored {
+            mod_revision: 8,
+            ..Stored::clone(&stored)
+        });
         let before = [Arc::downgrade(&first.json), Arc::downgrade(&kept.json)];
         drop((first, again, kept));
-        shelf.item(&next, &mut shown, |_| Ok(0..0)).expect("rendered");
+        shelf
+            .item(&next, &mut shown, |_| Ok(0..0))
+            .expect("rendered");
         shelf.cache.sweep();
-        assert!(before.iter().all(|before| before.upgrade().is_none()), "what it was before goes");
-        let kept = shelf.metadata(&next, nothing).expect("rendered").expect("there is room");
+        assert!(
+            before.iter().all(|before| before.upgrade().is_none()),
+            "what it was before goes"
+        );
+        let kept = shelf
+            .metadata(&next, nothing)
+            .expect("rendered")
+            .expect("there is room");
         assert_eq!(kept.metadata(), None, "the item shows others");
         assert!(
             shelf
-                .item(&Arc::new(Stored { key: "/b".to_owned(), ..Stored::clone(&stored) }), &mut shown, |_| Err(
-                    crate::meta::Status::internal("no")
-                ))
+                .item(
+                    &Arc::new(Stored {
+                        key: "/b".to_owned(),
+                        ..Stored::clone(&stored)
+                    }),
+                    &mut shown,
+                    |_| Err(crate::meta::Status::internal("no"))
+                )
                 .is_err()
         );
     }
 
     #[test]
     fn what_is_got_is_kept_the_second_time() {
-        let pods = crate::schema::builtin().resources.iter().find(|decl| decl.resource == "pods").expect("pods");
+        let pods = crate::schema::builtin()
+            .resources
+            .iter()
+            .find(|decl| decl.resource == "pods")
+            .expect("pods");
         let pods = Resource::builtin(pods, crate::registry::builtin::strategy("", "pods"));
         let cache = RenderedCache::default();
-        let stored = |key: &str| Arc::new(Stored { key: key.to_owned(), value: Default::default(), create_revision: 1, mod_revision: 7 });
+        let stored = |key: &str| {
+            Arc::new(Stored {
+                key: key.to_owned(),
+                value: Default::default(),
+                create_revision: 1,
+                mod_revision: 7,
+            })
+        };
         let rendered = |stored: &Arc<Stored>| {
             let (mut out, mut rendered) = (Vec::new(), false);
             let render = |out: &mut Vec<u8>| {
@@ -453,13 +639,22 @@ mod tests {
                 out.extend_from_slice(b"{}");
                 Ok(0..0)
             };
-            cache.got(&pods, stored, &mut out, render).expect("rendered");
+            cache
+                .got(&pods, stored, &mut out, render)
+                .expect("rendered");
             assert_eq!(out, b"{}");
             rendered
         };
         let (one, other) = (stored("/a"), stored("/b"));
-        assert_eq!([&one, &one, &one, &one].map(rendered), [true, true, false, false]);
-        assert_eq!([&other, &one, &other, &other, &other].map(rendered), [true, false, true, true, false], "they share a place");
+        assert_eq!(
+            [&one, &one, &one, &one].map(rendered),
+            [true, true, false, false]
+        );
+        assert_eq!(
+            [&other, &one, &other, &other, &other].map(rendered),
+            [true, false, true, true, false],
+            "they share a place"
+        );
         assert!(!rendered(&one), "the cache has it");
     }
 }

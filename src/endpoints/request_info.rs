@@ -19,7 +19,8 @@ pub struct RequestInfo {
     pub is_resource: bool,
     /// The decoded path.
     pub path: String,
-    /// get, list, watch, create, update, patch, delete, deletecollection; for other paths the lower-case HTTP method.
+    /// get, list, watch, create, update, patch, delete, deletecollection; for other paths the
+    /// lower-case HTTP method.
     pub verb: String,
     pub group: String,
     pub version: String,
@@ -31,17 +32,27 @@ pub struct RequestInfo {
     pub parts: Vec<String>,
     /// The path began with the deprecated `watch/`.
     pub watch_path: bool,
-    /// The resource stands behind `namespaces/NAME/` in the path. False for a namespace itself and its subresources, although
-    /// these have a `namespace`, too.
+    /// The resource stands behind `namespaces/NAME/` in the path. False for a namespace itself and
+    /// its subresources, although these have a `namespace`, too.
     pub inside_namespace: bool,
 }
 
 impl RequestInfo {
     pub fn new(method: &Method, raw_path: &str, query: &Query) -> Self {
-        let path = percent_decode_str(raw_path).decode_utf8_lossy().into_owned();
-        let mut info = Self { path, verb: method.as_str().to_ascii_lowercase(), ..Self::default() };
+        let path = percent_decode_str(raw_path)
+            .decode_utf8_lossy()
+            .into_owned();
+        let mut info = Self {
+            path,
+            verb: method.as_str().to_ascii_lowercase(),
+            ..Self::default()
+        };
         let trimmed = info.path.trim_matches('/').to_owned();
-        let parts: Vec<&str> = if trimmed.is_empty() { Vec::new() } else { trimmed.split('/').collect() };
+        let parts: Vec<&str> = if trimmed.is_empty() {
+            Vec::new()
+        } else {
+            trimmed.split('/').collect()
+        };
         let rest = match parts.as_slice() {
             ["api", version, rest @ ..] if !rest.is_empty() => {
                 info.version = (*version).to_owned();
@@ -100,16 +111,26 @@ impl RequestInfo {
             self.verb = "deletecollection".to_owned();
         }
         if self.verb == "get" {
-            self.verb = if query.flag("watch").unwrap_or(false) { "watch" } else { "list" }.to_owned();
-            let selector = FieldSelector::parse(query.get("fieldSelector").unwrap_or("")).unwrap_or_default();
-            if let Some(name) = selector.required("metadata.name").filter(|name| names::path_segment_name(name).is_empty()) {
+            self.verb = if query.flag("watch").unwrap_or(false) {
+                "watch"
+            } else {
+                "list"
+            }
+            .to_owned();
+            let selector =
+                FieldSelector::parse(query.get("fieldSelector").unwrap_or("")).unwrap_or_default();
+            if let Some(name) = selector
+                .required("metadata.name")
+                .filter(|name| names::path_segment_name(name).is_empty())
+            {
                 self.name = name.to_owned();
             }
         }
     }
 
-    /// Whether the path names a scope that a resource does not have: a resource of the cluster inside a namespace, or an object of a
-    /// namespace without one. Authorization has asked about the scope of the path, so nothing may be served in another.
+    /// Whether the path names a scope that a resource does not have: a resource of the cluster
+    /// inside a namespace, or an object of a namespace without one. Authorization has asked about
+    /// the scope of the path, so nothing may be served in another.
     pub fn is_misplaced(&self, namespaced: bool) -> bool {
         if namespaced {
             return self.namespace.is_empty() && !self.url_name().is_empty();
@@ -137,22 +158,64 @@ mod tests {
         }
         format!(
             "{} {}/{} {} ns={} name={} sub={}",
-            info.verb, info.group, info.version, info.resource, info.namespace, info.name, info.subresource
+            info.verb,
+            info.group,
+            info.version,
+            info.resource,
+            info.namespace,
+            info.name,
+            info.subresource
         )
     }
 
     #[test]
     fn paths_say_what_is_asked() {
         let checks = [
-            ("GET", "/api/v1/namespaces/a/pods/p/log", "get /v1 pods ns=a name=p sub=log"),
-            ("GET", "/api/v1/namespaces/a/pods", "list /v1 pods ns=a name= sub="),
-            ("GET", "/api/v1/pods?watch=1", "watch /v1 pods ns= name= sub="),
-            ("DELETE", "/apis/apps/v1/namespaces/a/deployments", "deletecollection apps/v1 deployments ns=a name= sub="),
-            ("PUT", "/api/v1/namespaces/a/finalize", "update /v1 namespaces ns=a name=a sub=finalize"),
-            ("GET", "/api/v1/namespaces/a", "get /v1 namespaces ns=a name=a sub="),
-            ("GET", "/api/v1/watch/namespaces/a/pods/p", "watch /v1 pods ns=a name=p sub="),
-            ("GET", "/api/v1/watch/namespaces/a/status", "watch /v1 namespaces ns=a name=a sub=status"),
-            ("GET", "/api/v1/proxy/namespaces/a/pods/p/x", "proxy /v1 pods ns=a name=p sub="),
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods/p/log",
+                "get /v1 pods ns=a name=p sub=log",
+            ),
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods",
+                "list /v1 pods ns=a name= sub=",
+            ),
+            (
+                "GET",
+                "/api/v1/pods?watch=1",
+                "watch /v1 pods ns= name= sub=",
+            ),
+            (
+                "DELETE",
+                "/apis/apps/v1/namespaces/a/deployments",
+                "deletecollection apps/v1 deployments ns=a name= sub=",
+            ),
+            (
+                "PUT",
+                "/api/v1/namespaces/a/finalize",
+                "update /v1 namespaces ns=a name=a sub=finalize",
+            ),
+            (
+                "GET",
+                "/api/v1/namespaces/a",
+                "get /v1 namespaces ns=a name=a sub=",
+            ),
+            (
+                "GET",
+                "/api/v1/watch/namespaces/a/pods/p",
+                "watch /v1 pods ns=a name=p sub=",
+            ),
+            (
+                "GET",
+                "/api/v1/watch/namespaces/a/status",
+                "watch /v1 namespaces ns=a name=a sub=status",
+            ),
+            (
+                "GET",
+                "/api/v1/proxy/namespaces/a/pods/p/x",
+                "proxy /v1 pods ns=a name=p sub=",
+            ),
             ("GET", "/apis/apps/v1", "get path /apis/apps/v1"),
             ("GET", "/healthz", "get path /healthz"),
         ];
@@ -163,7 +226,9 @@ mod tests {
 
     #[test]
     fn resources_are_found_in_their_own_scope_only() {
-        let misplaced = |uri: &str, namespaced: bool| RequestInfo::new(&Method::GET, uri, &Query::default()).is_misplaced(namespaced);
+        let misplaced = |uri: &str, namespaced: bool| {
+            RequestInfo::new(&Method::GET, uri, &Query::default()).is_misplaced(namespaced)
+        };
         for (uri, namespaced, want) in [
             ("/api/v1/namespaces", false, false),
             ("/api/v1/namespaces/a", false, false),

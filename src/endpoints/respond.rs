@@ -21,7 +21,8 @@ use super::negotiate::{Form, MediaType, Output};
 use super::protobuf::Protobuf;
 use super::rendered::RenderedCache;
 
-/// The longest a Warning header may get in all, in bytes (apiserver `endpoints/filters/warning.go`).
+/// The longest a Warning header may get in all, in bytes (apiserver
+/// `endpoints/filters/warning.go`).
 const WARNINGS_MAX_BYTES: usize = 4 * 1024;
 
 /// An object to answer with.
@@ -77,14 +78,19 @@ impl View<'_> {
         self.output.media == MediaType::Json && self.output.pretty
     }
 
-    /// The bytes of an object as it is stored. In JSON it is what lists show of it, rendered once for all who ask.
+    /// The bytes of an object as it is stored. In JSON it is what lists show of it, rendered once
+    /// for all who ask.
     pub fn stored_bytes(&self, stored: &Arc<Stored>) -> Result<Vec<u8>> {
         if self.output.form != Form::Object || self.output.media != MediaType::Json {
             return self.object_bytes(Shown::Stored(stored.clone()));
         }
         let mut out = Vec::with_capacity(stored.value.len() * 2);
         self.shared(stored, &mut out)?;
-        Ok(if self.indents() { codec::json::indent(&out) } else { out })
+        Ok(if self.indents() {
+            codec::json::indent(&out)
+        } else {
+            out
+        })
     }
 
     /// The bytes of one object.
@@ -95,7 +101,9 @@ impl View<'_> {
             Form::Table(version) => return self.table_of(shown, version, true),
             Form::Misfit(kind) => {
                 let gvk = match &shown {
-                    Shown::Fixed(object) => &Gvk::from_api_version(object.api_version(), object.kind()),
+                    Shown::Fixed(object) => {
+                        &Gvk::from_api_version(object.api_version(), object.kind())
+                    }
                     _ => &self.resource().gvk,
                 };
                 return Err(self.misfit(kind, "is not a list", gvk, ""));
@@ -108,9 +116,18 @@ impl View<'_> {
                     Some(api_version) => self.partial(stored, api_version, &mut out)?,
                     None => self.whole(stored, &mut out)?,
                 }
-                return Ok(if self.indents() { codec::json::indent(&out) } else { out });
+                return Ok(if self.indents() {
+                    codec::json::indent(&out)
+                } else {
+                    out
+                });
             }
-            if let Some(bytes) = self.protobuf().map(|protobuf| protobuf.object(self.store, stored)).transpose()?.flatten() {
+            if let Some(bytes) = self
+                .protobuf()
+                .map(|protobuf| protobuf.object(self.store, stored))
+                .transpose()?
+                .flatten()
+            {
                 return Ok(bytes);
             }
         }
@@ -121,15 +138,22 @@ impl View<'_> {
         })
     }
 
-    /// 406: the answer is not of the kind that was asked for. Clients are told the Go type that kube-apiserver has for it.
+    /// 406: the answer is not of the kind that was asked for. Clients are told the Go type that
+    /// kube-apiserver has for it.
     pub(super) fn misfit(&self, asked: &str, what: &str, gvk: &Gvk, suffix: &str) -> Status {
         let go = match (self.resource().custom.is_some(), gvk.group.as_str()) {
             (true, _) => format!("unstructured.Unstructured{suffix}"),
             (_, "" | "events.k8s.io") => format!("core.{}{suffix}", gvk.kind),
             (_, "internal.apiserver.k8s.io") => format!("apiserverinternal.{}{suffix}", gvk.kind),
-            (_, group) => format!("{}.{}{suffix}", group.split('.').next().unwrap_or(group), gvk.kind),
+            (_, group) => format!(
+                "{}.{}{suffix}",
+                group.split('.').next().unwrap_or(group),
+                gvk.kind
+            ),
         };
-        Status::not_acceptable(format!("you requested {asked}, but the requested object {what} (*{go})"))
+        Status::not_acceptable(format!(
+            "you requested {asked}, but the requested object {what} (*{go})"
+        ))
     }
 
     /// A Table of one object, with column definitions if `headers`.
@@ -138,17 +162,28 @@ impl View<'_> {
             && let Some(message) = self.store.message(stored)?
         {
             let (mut out, format) = (Vec::new(), rows.format());
-            let revision = stored.written_at().map(|at| at.to_string()).unwrap_or_default();
-            let meta = table::ListMeta { resource_version: &revision, ..table::ListMeta::default() };
+            let revision = stored
+                .written_at()
+                .map(|at| at.to_string())
+                .unwrap_or_default();
+            let meta = table::ListMeta {
+                resource_version: &revision,
+                ..table::ListMeta::default()
+            };
             format.head(meta, headers, &mut out);
             out.extend_from_slice(format.before_row(true));
             let cells = rows.cells(message).map_err(unreadable)?;
-            format.row_with(&cells, &mut out, |out| self.row_object(stored, None, version, out))?;
+            format.row_with(&cells, &mut out, |out| {
+                self.row_object(stored, None, version, out)
+            })?;
             out.extend_from_slice(format.tail(false));
             return Ok(self.reencode(out));
         }
         let object = self.raw_tree(shown)?;
-        let meta = table::ListMeta { resource_version: object.resource_version(), ..table::ListMeta::default() };
+        let meta = table::ListMeta {
+            resource_version: object.resource_version(),
+            ..table::ListMeta::default()
+        };
         self.table_bytes(std::slice::from_ref(&object), meta, version, headers)
     }
 
@@ -156,18 +191,35 @@ impl View<'_> {
     pub(super) fn rows(&self, version: &'static str) -> Option<table::Rows<'static>> {
         let (resource, gvr) = (self.resource(), &self.resource().gvr);
         let printer = printers::for_resource(&gvr.group, &gvr.resource);
-        if self.output.media != MediaType::Json || !resource.stored_as_served() || printer.order().is_some() {
+        if self.output.media != MediaType::Json
+            || !resource.stored_as_served()
+            || printer.order().is_some()
+        {
             return None;
         }
-        let format = Format { printer, api_version: meta_version(version), include: self.include, now: self.now };
+        let format = Format {
+            printer,
+            api_version: meta_version(version),
+            include: self.include,
+            now: self.now,
+        };
         Some(table::Rows::new(format, gvr, resource.storage_ty()))
     }
 
     /// How Tables of the resource are made.
     pub(super) fn format(&self, version: &str) -> Format<'_> {
         let gvr = &self.resource().gvr;
-        let printer = self.resource().strategy.printer().unwrap_or_else(|| printers::for_resource(&gvr.group, &gvr.resource));
-        Format { printer, api_version: meta_version(version), include: self.include, now: self.now }
+        let printer = self
+            .resource()
+            .strategy
+            .printer()
+            .unwrap_or_else(|| printers::for_resource(&gvr.group, &gvr.resource));
+        Format {
+            printer,
+            api_version: meta_version(version),
+            include: self.include,
+            now: self.now,
+        }
     }
 
     /// The way from stored bytes to protobuf without a tree, if there is one.
@@ -176,7 +228,13 @@ impl View<'_> {
     }
 
     /// A Table of objects of the storage version.
-    pub fn table_bytes(&self, objects: &[Object], meta: table::ListMeta, version: &str, headers: bool) -> Result<Vec<u8>> {
+    pub fn table_bytes(
+        &self,
+        objects: &[Object],
+        meta: table::ListMeta,
+        version: &str,
+        headers: bool,
+    ) -> Result<Vec<u8>> {
         let mut format = self.format(version);
         if let [scale] = objects
             && scale.kind() == "Scale"
@@ -189,8 +247,11 @@ impl View<'_> {
         }
         let mut writer = table::TableWriter::new(format, meta, headers);
         for object in order {
-            let convert = self.include == IncludeObject::Object && self.resource().conversion.is_some();
-            let served = convert.then(|| self.tree(Shown::Tree(object.clone()))).transpose()?;
+            let convert =
+                self.include == IncludeObject::Object && self.resource().conversion.is_some();
+            let served = convert
+                .then(|| self.tree(Shown::Tree(object.clone())))
+                .transpose()?;
             writer.row(object, served.as_ref());
         }
         Ok(self.reencode(writer.finish()))
@@ -199,9 +260,15 @@ impl View<'_> {
     /// Bytes that came as compact JSON, in the media type that was asked for.
     fn reencode(&self, json: Vec<u8>) -> Vec<u8> {
         if self.output.media == MediaType::Json {
-            return if self.output.pretty { codec::json::indent(&json) } else { json };
+            return if self.output.pretty {
+                codec::json::indent(&json)
+            } else {
+                json
+            };
         }
-        let object = codec::json::parse(&json).ok().and_then(|(value, _)| Object::from_value(value));
+        let object = codec::json::parse(&json)
+            .ok()
+            .and_then(|(value, _)| Object::from_value(value));
         encode_fixed(&object.unwrap_or_default(), self.output)
     }
 
@@ -215,7 +282,11 @@ impl View<'_> {
 }
 
 pub(super) fn meta_version(version: &str) -> &'static str {
-    if version == "v1" { "meta.k8s.io/v1" } else { "meta.k8s.io/v1beta1" }
+    if version == "v1" {
+        "meta.k8s.io/v1"
+    } else {
+        "meta.k8s.io/v1beta1"
+    }
 }
 
 /// An object without anything but its metadata.
@@ -237,8 +308,13 @@ fn encode_object(object: &Object, resource: &Resource, output: Output) -> Vec<u8
 
 pub(super) fn protobuf(object: &Object, resource: &Resource) -> Vec<u8> {
     let gvk = crate::meta::Gvk::from_api_version(object.api_version(), object.kind());
-    let ty = resource.schema.get(&gvk).or_else(|| crate::schema::builtin().get(&gvk));
-    let raw = ty.map(|ty| codec::protobuf::encode(object, ty)).unwrap_or_default();
+    let ty = resource
+        .schema
+        .get(&gvk)
+        .or_else(|| crate::schema::builtin().get(&gvk));
+    let raw = ty
+        .map(|ty| codec::protobuf::encode(object, ty))
+        .unwrap_or_default();
     codec::protobuf::wrap(object.api_version(), object.kind(), &raw)
 }
 
@@ -251,7 +327,11 @@ pub(super) fn encode_fixed(object: &Object, output: Output) -> Vec<u8> {
         MediaType::Protobuf => {
             let gvk = crate::meta::Gvk::from_api_version(object.api_version(), object.kind());
             match crate::schema::builtin().get(&gvk) {
-                Some(ty) => codec::protobuf::wrap(object.api_version(), object.kind(), &codec::protobuf::encode(object, ty)),
+                Some(ty) => codec::protobuf::wrap(
+                    object.api_version(),
+                    object.kind(),
+                    &codec::protobuf::encode(object, ty),
+                ),
                 None => codec::json::encode(object),
             }
         }
@@ -260,7 +340,13 @@ pub(super) fn encode_fixed(object: &Object, output: Output) -> Vec<u8> {
 
 /// A Status in its protobuf envelope.
 pub fn protobuf_status(status: &Object) -> Vec<u8> {
-    encode_fixed(status, Output { media: MediaType::Protobuf, ..Output::default() })
+    encode_fixed(
+        status,
+        Output {
+            media: MediaType::Protobuf,
+            ..Output::default()
+        },
+    )
 }
 
 /// A whole answer.
@@ -279,23 +365,35 @@ pub(super) fn end_line(bytes: &mut Vec<u8>, output: Output) {
 /// An answer with the headers that go with its representation.
 pub fn response(code: u16, output: Output, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
-    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(output.media.name()));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(VARY, HeaderValue::from_static("Accept"));
-    headers.insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    headers.insert(
+        http::header::CACHE_CONTROL,
+        HeaderValue::from_static("no-cache, private"),
+    );
     response
 }
 
 /// The one place where a Status becomes an answer.
 pub fn status(status: &Status, output: Output) -> Response<Body> {
     let object = Object::from_value(status.to_value()).unwrap_or_default();
-    let fixed = Output { form: Form::Object, ..output };
+    let fixed = Output {
+        form: Form::Object,
+        ..output
+    };
     let mut response = bytes(status.code, fixed, encode_fixed(&object, fixed));
-    let retry = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+    let retry = status
+        .details
+        .as_ref()
+        .map_or(0, |details| details.retry_after_seconds);
     if retry > 0 {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry));
+        response
+            .headers_mut()
+            .insert(RETRY_AFTER, HeaderValue::from(retry));
     }
     response
 }
@@ -304,7 +402,10 @@ pub fn status(status: &Status, output: Output) -> Response<Body> {
 pub fn add_warnings(response: &mut Response<Body>, warnings: Vec<String>) {
     let mut total = 0;
     for warning in warnings {
-        let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"").replace(['\n', '\r'], " ");
+        let quoted = warning
+            .replace('\\', "\\\\")
+            .replace('"', "\\\"")
+            .replace(['\n', '\r'], " ");
         total += quoted.len();
         if total > WARNINGS_MAX_BYTES {
             return;
@@ -318,9 +419,15 @@ pub fn add_warnings(response: &mut Response<Body>, warnings: Vec<String>) {
 /// A plain text.
 pub fn text(code: u16, message: &'static str) -> Response<Body> {
     let mut response = Response::new(body::full(message));
-    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    *response.status_mut() =
+        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
+    response
+        .headers_mut()
+        .insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 

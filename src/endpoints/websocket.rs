@@ -1,11 +1,15 @@
-//! A stream over WebSocket (RFC 6455), each frame of it a message (apiserver `handlers/watch.go`, `apimachinery/util/httpstream/wsstream`).
+//! A stream over WebSocket (RFC 6455), each frame of it a message (apiserver `handlers/watch.go`,
+//! `apimachinery/util/httpstream/wsstream`).
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{SinkExt, Stream, StreamExt};
 use http::header::SEC_WEBSOCKET_VERSION;
-use http::header::{CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::header::{
+    CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
+    SEC_WEBSOCKET_PROTOCOL, UPGRADE,
+};
 use http::{Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
@@ -32,11 +36,17 @@ const VERSION: &str = "13";
 
 /// Whether the client wants to speak WebSocket.
 pub fn wanted(request: &Request) -> bool {
-    let names = |header: HeaderName, value: &str| request.header(header).split(',').any(|one| one.trim().eq_ignore_ascii_case(value));
+    let names = |header: HeaderName, value: &str| {
+        request
+            .header(header)
+            .split(',')
+            .any(|one| one.trim().eq_ignore_ascii_case(value))
+    };
     names(CONNECTION, "upgrade") && names(UPGRADE, "websocket")
 }
 
-/// Switches protocols and sends each frame as a message, as text if `text`, until the frames or the client end.
+/// Switches protocols and sends each frame as a message, as text if `text`, until the frames or the
+/// client end.
 ///
 /// # Errors
 /// It is no handshake that this server knows.
@@ -48,8 +58,14 @@ pub fn stream(
 ) -> Result<Response<Body>> {
     let key = request.header(SEC_WEBSOCKET_KEY);
     let upgrade = request.upgrade.lock().take();
-    let (Some(upgrade), false, VERSION) = (upgrade, key.is_empty(), request.header(SEC_WEBSOCKET_VERSION).as_str()) else {
-        return Err(Status::bad_request("the request is no WebSocket handshake of version 13"));
+    let (Some(upgrade), false, VERSION) = (
+        upgrade,
+        key.is_empty(),
+        request.header(SEC_WEBSOCKET_VERSION).as_str(),
+    ) else {
+        return Err(Status::bad_request(
+            "the request is no WebSocket handshake of version 13",
+        ));
     };
     let guard = request.guard.clone();
     tasks.spawn(async move {
@@ -57,7 +73,9 @@ pub fn stream(
         match upgrade.await {
             Ok(io) => {
                 let config = WebSocketConfig::default().max_message_size(Some(MAX_CLIENT_MESSAGE));
-                let socket = WebSocketStream::from_raw_socket(TokioIo::new(io), Role::Server, Some(config)).await;
+                let socket =
+                    WebSocketStream::from_raw_socket(TokioIo::new(io), Role::Server, Some(config))
+                        .await;
                 send(socket, text, frames).await;
             }
             Err(why) => tracing::debug!("a connection could not be upgraded: {why}"),
@@ -71,7 +89,8 @@ pub fn stream(
     if let Ok(accept) = HeaderValue::from_str(&derive_accept_key(key.as_bytes())) {
         headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
     }
-    // The one protocol that is asked for is the one that is spoken: frames have the same form in all.
+    // The one protocol that is asked for is the one that is spoken: frames have the same form in
+    // all.
     let protocol = request.header(SEC_WEBSOCKET_PROTOCOL);
     if let Ok(protocol) = HeaderValue::from_str(&protocol)
         && !protocol.is_empty()
@@ -99,7 +118,8 @@ where
                     return;
                 }
             }
-            // What the client says is of no matter, only that it is there. Pings are answered by the socket.
+            // What the client says is of no matter, only that it is there. Pings are answered by
+            // the socket.
             said = socket.next() => if !matches!(said, Some(Ok(_))) {
                 return;
             },
@@ -120,16 +140,26 @@ mod tests {
     use super::*;
     use futures::stream;
 
-    async fn pair() -> (WebSocketStream<tokio::io::DuplexStream>, WebSocketStream<tokio::io::DuplexStream>) {
+    async fn pair() -> (
+        WebSocketStream<tokio::io::DuplexStream>,
+        WebSocketStream<tokio::io::DuplexStream>,
+    ) {
         let (near, far) = tokio::io::duplex(1024);
-        (WebSocketStream::from_raw_socket(near, Role::Server, None).await, WebSocketStream::from_raw_socket(far, Role::Client, None).await)
+        (
+            WebSocketStream::from_raw_socket(near, Role::Server, None).await,
+            WebSocketStream::from_raw_socket(far, Role::Client, None).await,
+        )
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_takes_nothing_is_left() {
         let (server, _client) = pair().await;
         let frames = stream::repeat_with(|| Bytes::from_static(&[7; 100]));
-        assert!(timeout(2 * SEND_TIMEOUT, send(server, false, frames)).await.is_ok());
+        assert!(
+            timeout(2 * SEND_TIMEOUT, send(server, false, frames))
+                .await
+                .is_ok()
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -143,6 +173,10 @@ mod tests {
         };
         tokio::join!(send(server, false, stream::empty()), listening);
         let (server, _client) = pair().await;
-        assert!(timeout(2 * CLOSE_TIMEOUT, send(server, false, stream::empty())).await.is_ok());
+        assert!(
+            timeout(2 * CLOSE_TIMEOUT, send(server, false, stream::empty()))
+                .await
+                .is_ok()
+        );
     }
 }

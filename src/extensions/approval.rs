@@ -18,24 +18,41 @@ enum Approval {
 
 fn is_protected(object: &Object) -> bool {
     let group = object.str_at("/spec/group");
-    ["k8s.io", "kubernetes.io"].iter().any(|domain| group == *domain || group.ends_with(&format!(".{domain}")))
+    ["k8s.io", "kubernetes.io"]
+        .iter()
+        .any(|domain| group == *domain || group.ends_with(&format!(".{domain}")))
 }
 
 fn annotation(object: &Object) -> &str {
-    object.annotations().and_then(|all| all.get(ANNOTATION)).and_then(|one| one.as_str()).unwrap_or("")
+    object
+        .annotations()
+        .and_then(|all| all.get(ANNOTATION))
+        .and_then(|one| one.as_str())
+        .unwrap_or("")
 }
 
 fn approval(object: &Object) -> (Approval, String) {
     const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
     let text = annotation(object);
-    let is_url = url::parse_request_uri(text).is_ok_and(|url| !url.host.is_empty() && !url.scheme.is_empty());
+    let is_url = url::parse_request_uri(text)
+        .is_ok_and(|url| !url.host.is_empty() && !url.scheme.is_empty());
     match text {
-        "" => (Approval::Missing, format!("protected groups must have approval annotation {ANNOTATION:?}, {SEE}")),
-        text if text.starts_with("unapproved") => (Approval::Bypassed, format!("not approved: {text:?}")),
+        "" => (
+            Approval::Missing,
+            format!("protected groups must have approval annotation {ANNOTATION:?}, {SEE}"),
+        ),
+        text if text.starts_with("unapproved") => {
+            (Approval::Bypassed, format!("not approved: {text:?}"))
+        }
         text if is_url => (Approval::Approved, format!("approved in {text}")),
         _ => {
             let why = "with either a URL or a reason starting with \"unapproved\"";
-            (Approval::Invalid, format!("protected groups must have approval annotation {ANNOTATION:?} {why}, {SEE}"))
+            (
+                Approval::Invalid,
+                format!(
+                    "protected groups must have approval annotation {ANNOTATION:?} {why}, {SEE}"
+                ),
+            )
         }
     }
 }

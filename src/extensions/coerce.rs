@@ -1,5 +1,6 @@
-//! Brings an object of a custom kind into the form of its schema: metadata in the form of ObjectMeta, unknown fields and
-//! nulls gone, defaults filled in (apiextensions `schema/{pruning,objectmeta,defaulting}`).
+//! Brings an object of a custom kind into the form of its schema: metadata in the form of
+//! ObjectMeta, unknown fields and nulls gone, defaults filled in (apiextensions
+//! `schema/{pruning,objectmeta,defaulting}`).
 
 use super::place::Place;
 use super::props::Props;
@@ -11,10 +12,12 @@ use crate::schema::{TypeRef, builtin};
 /// The fields that every resource has, whatever its schema says.
 pub const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// The most fields that are told of as lost, and about the most bytes of their paths: a body may have a million.
+/// The most fields that are told of as lost, and about the most bytes of their paths: a body may
+/// have a million.
 const MAX_LOST: usize = 1_000;
 const MAX_LOST_BYTES: usize = 256 * 1024;
-/// The most bytes of JSON that defaults may add to one object: many more than any store takes. What they would add beyond stays away.
+/// The most bytes of JSON that defaults may add to one object: many more than any store takes. What
+/// they would add beyond stays away.
 const MAX_DEFAULTED_BYTES: usize = 16 * 1024 * 1024;
 
 /// The paths of fields that an object lost.
@@ -42,7 +45,9 @@ impl Lost {
 
 /// The type of ObjectMeta.
 pub fn object_meta() -> TypeRef<'static> {
-    builtin().named("k8s.io.apimachinery.pkg.apis.meta.v1.ObjectMeta").expect("ObjectMeta is built in")
+    builtin()
+        .named("k8s.io.apimachinery.pkg.apis.meta.v1.ObjectMeta")
+        .expect("ObjectMeta is built in")
 }
 
 /// ObjectMeta in its form, and the names of fields that it does not have, relative to it.
@@ -55,7 +60,10 @@ pub fn read_meta(value: &Value) -> Result<(Value, Vec<String>), DecodeError> {
     if meta.get("creationTimestamp").is_some_and(Value::is_null) {
         meta.shift_remove("creationTimestamp");
     }
-    let unknown = decoded.issues.iter().filter_map(|issue| issue.strip_prefix("unknown field \"")?.strip_suffix('"'));
+    let unknown = decoded
+        .issues
+        .iter()
+        .filter_map(|issue| issue.strip_prefix("unknown field \"")?.strip_suffix('"'));
     Ok((Value::Object(meta), unknown.map(str::to_owned).collect()))
 }
 
@@ -83,8 +91,8 @@ pub struct Coercion<'a> {
 }
 
 impl Coercion<'_> {
-    /// Brings the object into form and returns the paths of what it lost, sorted in the groups in which upstream sorts
-    /// them.
+    /// Brings the object into form and returns the paths of what it lost, sorted in the groups in
+    /// which upstream sorts them.
     ///
     /// # Errors
     /// Metadata that is not in form: Go's text.
@@ -109,7 +117,14 @@ impl Coercion<'_> {
         }
         let mut dropped = Lost::default();
         if let Some(schema) = self.schema {
-            coerce_entries(&Place::NOWHERE, &mut object.0, schema, self.stored, &mut dropped).map_err(|error| error.to_string())?;
+            coerce_entries(
+                &Place::NOWHERE,
+                &mut object.0,
+                schema,
+                self.stored,
+                &mut dropped,
+            )
+            .map_err(|error| error.to_string())?;
         }
         lost.extend(dropped.sorted());
         if let Some(meta) = meta {
@@ -122,7 +137,9 @@ impl Coercion<'_> {
 /// Removes what the schema does not specify from a resource and notes the paths.
 pub fn prune_root(entries: &mut Map, schema: Option<&Props>, lost: &mut Lost) {
     match schema {
-        Some(schema) if schema.preserves() => walk_preserved(entries, schema, true, &Place::NOWHERE, lost),
+        Some(schema) if schema.preserves() => {
+            walk_preserved(entries, schema, true, &Place::NOWHERE, lost)
+        }
         schema => prune_entries(entries, schema, true, &Place::NOWHERE, lost),
     }
 }
@@ -131,13 +148,26 @@ pub fn prune_root(entries: &mut Map, schema: Option<&Props>, lost: &mut Lost) {
 pub fn prune(value: &mut Value, schema: Option<&Props>, path: &Place<'_>, lost: &mut Lost) {
     let preserved = schema.filter(|schema| schema.preserves());
     match (value, preserved) {
-        (Value::Object(entries), Some(schema)) => walk_preserved(entries, schema, schema.embedded, path, lost),
+        (Value::Object(entries), Some(schema)) => {
+            walk_preserved(entries, schema, schema.embedded, path, lost)
+        }
         (Value::Array(items), Some(schema)) => {
             for (index, item) in items.iter_mut().enumerate() {
-                skip(item, schema.items.as_deref(), &Place::Index(path, index), lost);
+                skip(
+                    item,
+                    schema.items.as_deref(),
+                    &Place::Index(path, index),
+                    lost,
+                );
             }
         }
-        (Value::Object(entries), None) => prune_entries(entries, schema, schema.is_some_and(|schema| schema.embedded), path, lost),
+        (Value::Object(entries), None) => prune_entries(
+            entries,
+            schema,
+            schema.is_some_and(|schema| schema.embedded),
+            path,
+            lost,
+        ),
         (Value::Array(items), None) => {
             let below = schema.and_then(|schema| schema.items.as_deref());
             for (index, item) in items.iter_mut().enumerate() {
@@ -148,7 +178,13 @@ pub fn prune(value: &mut Value, schema: Option<&Props>, path: &Place<'_>, lost: 
     }
 }
 
-fn prune_entries(entries: &mut Map, schema: Option<&Props>, embedded: bool, path: &Place<'_>, lost: &mut Lost) {
+fn prune_entries(
+    entries: &mut Map,
+    schema: Option<&Props>,
+    embedded: bool,
+    path: &Place<'_>,
+    lost: &mut Lost,
+) {
     entries.retain(|name, value| {
         let is_meta = META_FIELDS.contains(&name.as_str());
         if embedded && is_meta {
@@ -156,7 +192,10 @@ fn prune_entries(entries: &mut Map, schema: Option<&Props>, embedded: bool, path
         }
         let known = schema.and_then(|schema| match schema.properties.get(name.as_str()) {
             Some(property) => Some(Some(property)),
-            None => schema.additional.as_ref().map(|additional| additional.schema.as_deref()),
+            None => schema
+                .additional
+                .as_ref()
+                .map(|additional| additional.schema.as_deref()),
         });
         match known {
             Some(below) => {
@@ -174,7 +213,13 @@ fn prune_entries(entries: &mut Map, schema: Option<&Props>, embedded: bool, path
 }
 
 /// Where unknown fields are preserved, those that are specified are still pruned inside.
-fn walk_preserved(entries: &mut Map, schema: &Props, embedded: bool, path: &Place<'_>, lost: &mut Lost) {
+fn walk_preserved(
+    entries: &mut Map,
+    schema: &Props,
+    embedded: bool,
+    path: &Place<'_>,
+    lost: &mut Lost,
+) {
     for (name, value) in entries.iter_mut() {
         if embedded && META_FIELDS.contains(&name.as_str()) {
             continue;
@@ -182,7 +227,12 @@ fn walk_preserved(entries: &mut Map, schema: &Props, embedded: bool, path: &Plac
         if let Some(property) = schema.properties.get(name.as_str()) {
             prune(value, Some(property), &Place::Field(path, name), lost);
         } else if let Some(additional) = &schema.additional {
-            prune(value, additional.schema.as_deref(), &Place::Field(path, name), lost);
+            prune(
+                value,
+                additional.schema.as_deref(),
+                &Place::Field(path, name),
+                lost,
+            );
         }
     }
 }
@@ -193,7 +243,12 @@ fn skip(value: &mut Value, schema: Option<&Props>, path: &Place<'_>, lost: &mut 
         Value::Object(entries) => walk_preserved(entries, schema, schema.embedded, path, lost),
         Value::Array(items) => {
             for (index, item) in items.iter_mut().enumerate() {
-                skip(item, schema.items.as_deref(), &Place::Index(path, index), lost);
+                skip(
+                    item,
+                    schema.items.as_deref(),
+                    &Place::Index(path, index),
+                    lost,
+                );
             }
         }
         _ => {}
@@ -204,7 +259,8 @@ fn skip(value: &mut Value, schema: Option<&Props>, path: &Place<'_>, lost: &mut 
 pub fn prune_nulls(entries: &mut Map, schema: Option<&Props>) {
     entries.retain(|name, value| {
         let below = schema.and_then(|schema| schema.entry(name));
-        if value.is_null() && below.is_some_and(|below| !below.nullable && below.default.is_none()) {
+        if value.is_null() && below.is_some_and(|below| !below.nullable && below.default.is_none())
+        {
             return false;
         }
         prune_nulls_in(value, below);
@@ -217,7 +273,9 @@ fn prune_nulls_in(value: &mut Value, schema: Option<&Props>) {
         Value::Object(entries) => prune_nulls(entries, schema),
         Value::Array(items) => {
             let below = schema.and_then(|schema| schema.items.as_deref());
-            items.iter_mut().for_each(|item| prune_nulls_in(item, below));
+            items
+                .iter_mut()
+                .for_each(|item| prune_nulls_in(item, below));
         }
         _ => {}
     }
@@ -227,60 +285,105 @@ fn prune_nulls_in(value: &mut Value, schema: Option<&Props>) {
 ///
 /// # Errors
 /// What is wrong with them, unless that is to be dropped.
-pub fn coerce(path: &Place<'_>, value: &mut Value, schema: Option<&Props>, drop: bool, lost: &mut Lost) -> Result<(), FieldError> {
+pub fn coerce(
+    path: &Place<'_>,
+    value: &mut Value,
+    schema: Option<&Props>,
+    drop: bool,
+    lost: &mut Lost,
+) -> Result<(), FieldError> {
     let Some(schema) = schema else { return Ok(()) };
     match value {
         Value::Object(entries) => coerce_entries(path, entries, schema, drop, lost),
         Value::Array(items) => {
             let below = schema.items.as_deref();
-            items.iter_mut().enumerate().try_for_each(|(index, item)| coerce(&Place::Index(path, index), item, below, drop, lost))
+            items.iter_mut().enumerate().try_for_each(|(index, item)| {
+                coerce(&Place::Index(path, index), item, below, drop, lost)
+            })
         }
         _ => Ok(()),
     }
 }
 
-fn coerce_entries(path: &Place<'_>, entries: &mut Map, schema: &Props, drop: bool, lost: &mut Lost) -> Result<(), FieldError> {
+fn coerce_entries(
+    path: &Place<'_>,
+    entries: &mut Map,
+    schema: &Props,
+    drop: bool,
+    lost: &mut Lost,
+) -> Result<(), FieldError> {
     if schema.embedded {
         coerce_embedded(path, entries, drop, lost)?;
     }
     for (name, value) in entries.iter_mut() {
         match (schema.properties.get(name.as_str()), &schema.additional) {
-            (Some(property), _) => coerce(&Place::Field(path, name), value, Some(property), drop, lost)?,
-            (None, Some(additional)) => coerce(&Place::Key(path, name), value, additional.schema.as_deref(), drop, lost)?,
+            (Some(property), _) => {
+                coerce(&Place::Field(path, name), value, Some(property), drop, lost)?
+            }
+            (None, Some(additional)) => coerce(
+                &Place::Key(path, name),
+                value,
+                additional.schema.as_deref(),
+                drop,
+                lost,
+            )?,
             (None, None) => {}
         }
     }
     Ok(())
 }
 
-fn coerce_embedded(path: &Place<'_>, entries: &mut Map, drop: bool, lost: &mut Lost) -> Result<(), FieldError> {
+fn coerce_embedded(
+    path: &Place<'_>,
+    entries: &mut Map,
+    drop: bool,
+    lost: &mut Lost,
+) -> Result<(), FieldError> {
     for name in ["apiVersion", "kind"] {
         match entries.get(name) {
             Some(value) if !value.is_string() && drop => {
                 entries.shift_remove(name);
             }
             Some(value) if !value.is_string() => {
-                return Err(FieldError::invalid(&path.path().child(name), value.clone(), "must be a string"));
+                return Err(FieldError::invalid(
+                    &path.path().child(name),
+                    value.clone(),
+                    "must be a string",
+                ));
             }
             _ => {}
         }
     }
-    let Some(value) = entries.get("metadata") else { return Ok(()) };
+    let Some(value) = entries.get("metadata") else {
+        return Ok(());
+    };
     let meta = match read_meta(value) {
         Ok((meta, unknown)) => {
-            unknown.into_iter().for_each(|name| lost.add(format_args!("{}.{name}", Place::Field(path, "metadata"))));
+            unknown.into_iter().for_each(|name| {
+                lost.add(format_args!("{}.{name}", Place::Field(path, "metadata")))
+            });
             meta
         }
         Err(_) if drop => salvage_meta(value),
-        Err(why) => return Err(FieldError::invalid(&path.path().child("metadata"), value.clone(), why.0)),
+        Err(why) => {
+            return Err(FieldError::invalid(
+                &path.path().child("metadata"),
+                value.clone(),
+                why.0,
+            ));
+        }
     };
     entries.insert("metadata", meta);
     Ok(())
 }
 
-/// Fills in the defaults of the entries of an object, also for nulls that their schemas do not allow.
+/// Fills in the defaults of the entries of an object, also for nulls that their schemas do not
+/// allow.
 pub fn default_entries(entries: &mut Map, schema: &Props) {
-    Defaults { left: MAX_DEFAULTED_BYTES }.fill(entries, schema);
+    Defaults {
+        left: MAX_DEFAULTED_BYTES,
+    }
+    .fill(entries, schema);
 }
 
 /// How many bytes defaults may still add.
@@ -313,8 +416,16 @@ impl Defaults {
 
     fn fill(&mut self, entries: &mut Map, schema: &Props) {
         for name in &schema.defaulted {
-            let Some((property, given)) = schema.properties.get(name).and_then(|one| Some((one, one.default.as_ref()?))) else { continue };
-            if entries.get(name).is_none_or(|value| value.is_null() && !property.nullable)
+            let Some((property, given)) = schema
+                .properties
+                .get(name)
+                .and_then(|one| Some((one, one.default.as_ref()?)))
+            else {
+                continue;
+            };
+            if entries
+                .get(name)
+                .is_none_or(|value| value.is_null() && !property.nullable)
                 && let Some(given) = self.take(given)
             {
                 entries.insert(name.clone(), given);
@@ -333,7 +444,9 @@ impl Defaults {
 
     fn null(&mut self, value: &mut Value, schema: Option<&Props>) {
         if value.is_null()
-            && let Some(given) = schema.filter(|schema| !schema.nullable).and_then(|schema| schema.default.as_ref())
+            && let Some(given) = schema
+                .filter(|schema| !schema.nullable)
+                .and_then(|schema| schema.default.as_ref())
             && let Some(given) = self.take(given)
         {
             *value = given;
@@ -341,7 +454,8 @@ impl Defaults {
     }
 }
 
-/// Prunes the defaults themselves, by the whole schema that they stand in: what they may not set, they do not set.
+/// Prunes the defaults themselves, by the whole schema that they stand in: what they may not set,
+/// they do not set.
 pub fn prune_defaults(schema: &mut Props) {
     prune_defaults_below(schema, true);
 }
@@ -351,20 +465,29 @@ fn prune_defaults_below(schema: &mut Props, is_root: bool) {
         let mut lost = Lost::default();
         let embedded = schema.embedded || is_root;
         match (&mut given, schema.preserves()) {
-            (Value::Object(entries), false) => prune_entries(entries, Some(schema), embedded, &Place::NOWHERE, &mut lost),
+            (Value::Object(entries), false) => {
+                prune_entries(entries, Some(schema), embedded, &Place::NOWHERE, &mut lost)
+            }
             (value, _) => prune(value, Some(schema), &Place::NOWHERE, &mut lost),
         }
         // Metadata in a default is dropped where it is not in form, never refused.
         let _ = coerce(&Place::NOWHERE, &mut given, Some(schema), true, &mut lost);
         schema.default = Some(given);
     }
-    if let Some(additional) = schema.additional.as_mut().and_then(|one| one.schema.as_deref_mut()) {
+    if let Some(additional) = schema
+        .additional
+        .as_mut()
+        .and_then(|one| one.schema.as_deref_mut())
+    {
         prune_defaults_below(additional, false);
     }
     if let Some(items) = schema.items.as_deref_mut() {
         prune_defaults_below(items, false);
     }
-    schema.properties.values_mut().for_each(|property| prune_defaults_below(property, false));
+    schema
+        .properties
+        .values_mut()
+        .for_each(|property| prune_defaults_below(property, false));
 }
 
 #[cfg(test)]
@@ -373,12 +496,14 @@ mod tests {
     use crate::meta::json;
 
     fn schema() -> Props {
-        Props::read(&json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        Props::read(
+            &json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
             "a": {"type": "string", "default": "x"},
             "n": {"type": "string", "nullable": true, "default": "y"},
             "l": {"type": "array", "items": {"type": "object", "properties": {"k": {"type": "integer"}}}},
             "p": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"in": {"type": "object"}}},
-            "e": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}}}}))
+            "e": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}}}}),
+        )
     }
 
     #[test]
@@ -388,8 +513,22 @@ mod tests {
                 "e": {"kind": "P", "apiVersion": "v1", "metadata": {"name": "y", "bogus": 1}, "x": 1}}}))
         .expect("an object");
         let schema = schema();
-        let lost = Coercion { schema: Some(&schema), preserve: false, stored: false }.apply(&mut object).expect("in form");
-        let want = ["metadata.zz", "spec.l[0].z", "spec.l[1].z", "spec.p.in.z", "spec.zz", "top", "spec.e.metadata.bogus"];
+        let lost = Coercion {
+            schema: Some(&schema),
+            preserve: false,
+            stored: false,
+        }
+        .apply(&mut object)
+        .expect("in form");
+        let want = [
+            "metadata.zz",
+            "spec.l[0].z",
+            "spec.l[1].z",
+            "spec.p.in.z",
+            "spec.zz",
+            "top",
+            "spec.e.metadata.bogus",
+        ];
         assert_eq!(lost, want);
         default_entries(&mut object, &schema);
         let spec = json!({"a": "x", "n": null, "l": [{"k": 1}, {}], "p": {"q": 1, "in": {}},
@@ -402,17 +541,37 @@ mod tests {
         let schema = Props::read(&json!({"type": "object", "properties": {
             "m": {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "object"}}},
             "d": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "string", "default": "y".repeat(100_000)}}}}}}));
-        let unknown: Map = (0..100_000).map(|number| (format!("u{number}"), json!(1))).collect();
-        let long: Map = Map::from_iter([("k".repeat(100_000), Value::Array(vec![json!({"z": 1}); 20_000]))]);
+        let unknown: Map = (0..100_000)
+            .map(|number| (format!("u{number}"), json!(1)))
+            .collect();
+        let long: Map = Map::from_iter([(
+            "k".repeat(100_000),
+            Value::Array(vec![json!({"z": 1}); 20_000]),
+        )]);
         let empty = Value::Array(vec![json!({}); 100_000]);
         let mut object = Object(unknown);
         object.insert("m", Value::Object(long));
         object.insert("d", empty);
-        let lost = Coercion { schema: Some(&schema), preserve: false, stored: false }.apply(&mut object).expect("in form");
-        assert!(lost.len() <= MAX_LOST && lost.iter().map(String::len).sum::<usize>() < 2 * MAX_LOST_BYTES, "{} paths", lost.len());
+        let lost = Coercion {
+            schema: Some(&schema),
+            preserve: false,
+            stored: false,
+        }
+        .apply(&mut object)
+        .expect("in form");
+        assert!(
+            lost.len() <= MAX_LOST
+                && lost.iter().map(String::len).sum::<usize>() < 2 * MAX_LOST_BYTES,
+            "{} paths",
+            lost.len()
+        );
         default_entries(&mut object, &schema);
-        let filled =
-            object.get("d").and_then(Value::as_array).map_or(0, |items| items.iter().filter(|item| item.get("x").is_some()).count());
+        let filled = object
+            .get("d")
+            .and_then(Value::as_array)
+            .map_or(0, |items| {
+                items.iter().filter(|item| item.get("x").is_some()).count()
+            });
         assert_eq!(filled, MAX_DEFAULTED_BYTES / 100_002);
     }
 
@@ -421,9 +580,18 @@ mod tests {
         let wrong = json!({"kind": "K", "apiVersion": "g/v1", "metadata": {"name": "x", "labels": {"a": 1}}});
         let coerce = |stored| {
             let mut object = Object::from_value(wrong.clone()).expect("an object");
-            Coercion { schema: None, preserve: true, stored }.apply(&mut object).map(|_| object)
+            Coercion {
+                schema: None,
+                preserve: true,
+                stored,
+            }
+            .apply(&mut object)
+            .map(|_| object)
         };
         assert_eq!(coerce(false), Err("json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string".to_owned()));
-        assert_eq!(coerce(true).expect("dropped").get("metadata"), Some(&json!({"name": "x"})));
+        assert_eq!(
+            coerce(true).expect("dropped").get("metadata"),
+            Some(&json!({"name": "x"}))
+        );
     }
 }

@@ -1,8 +1,9 @@
-//! Watches over the definitions: their resources come into the registry and go out of it, their conditions are kept, and
-//! the objects of a definition go before it does.
+//! Watches over the definitions: their resources come into the registry and go out of it, their
+//! conditions are kept, and the objects of a definition go before it does.
 //!
-//! What this server writes itself it knows at once; what others write, by a watch. A request for a resource that is not
-//! known looks in storage first ([`Extensions::resolve`]), so that no server denies what another has established.
+//! What this server writes itself it knows at once; what others write, by a watch. A request for a
+//! resource that is not known looks in storage first ([`Extensions::resolve`]), so that no server
+//! denies what another has established.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -14,7 +15,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::approval;
-use super::definition::{CLEANUP, Condition, Definition, ESTABLISHED, NAMES_ACCEPTED, Names, TERMINATING, is_true};
+use super::definition::{
+    CLEANUP, Condition, Definition, ESTABLISHED, NAMES_ACCEPTED, Names, TERMINATING, is_true,
+};
 use super::kind;
 use super::naming::{self, Taken};
 use super::structural;
@@ -32,11 +35,13 @@ use crate::storage::Revision;
 
 /// The field manager of the conditions.
 const MANAGER: &str = "kube-apiserver";
-/// How long to wait before a definition that could not be seen to is looked at again; doubles with each failure.
+/// How long to wait before a definition that could not be seen to is looked at again; doubles with
+/// each failure.
 const RETRY: Duration = Duration::from_millis(500);
 /// The longest wait before that.
 const RETRY_MAX: Duration = Duration::from_secs(60);
-/// Definitions that are gone and still known, so that older news of them are told from newer ones. The oldest are forgotten.
+/// Definitions that are gone and still known, so that older news of them are told from newer ones.
+/// The oldest are forgotten.
 const GONE_DEFINITIONS: usize = 256;
 /// How often to look whether the objects of a definition are gone.
 const CLEANUP_POLL: Duration = Duration::from_secs(5);
@@ -76,7 +81,8 @@ struct Known {
     resources: Vec<Gvr>,
 }
 
-/// The names of definitions that are to be seen to, each once: there are never more than definitions.
+/// The names of definitions that are to be seen to, each once: there are never more than
+/// definitions.
 #[derive(Default)]
 struct Queue {
     names: Mutex<(VecDeque<String>, HashSet<String>)>,
@@ -115,8 +121,17 @@ impl std::fmt::Debug for Extensions {
 
 impl Extensions {
     /// `definitions` is the store of the CustomResourceDefinitions.
-    pub fn new(registry: Arc<Registry>, definitions: Arc<Store>, stores: Box<dyn CustomStores>, clock: Clock) -> Arc<Self> {
-        let user = User { name: "system:apiserver".to_owned(), groups: vec![MASTERS.to_owned()], ..User::default() };
+    pub fn new(
+        registry: Arc<Registry>,
+        definitions: Arc<Store>,
+        stores: Box<dyn CustomStores>,
+        clock: Clock,
+    ) -> Arc<Self> {
+        let user = User {
+            name: "system:apiserver".to_owned(),
+            groups: vec![MASTERS.to_owned()],
+            ..User::default()
+        };
         let extensions = Arc::new(Self {
             registry,
             definitions,
@@ -141,10 +156,25 @@ impl Extensions {
         if before.is_some_and(|before| before.revision >= revision) {
             return;
         }
-        let registered = before.map(|before| before.resources.clone()).unwrap_or_default();
-        let same = before.and_then(|before| before.object.as_ref()).is_some_and(|before| serves_the_same(before, object));
-        let resources = if same { registered } else { self.register(object, &registered) };
-        known.insert(name.clone(), Known { revision, object: Some(Arc::new(object.clone())), resources });
+        let registered = before
+            .map(|before| before.resources.clone())
+            .unwrap_or_default();
+        let same = before
+            .and_then(|before| before.object.as_ref())
+            .is_some_and(|before| serves_the_same(before, object));
+        let resources = if same {
+            registered
+        } else {
+            self.register(object, &registered)
+        };
+        known.insert(
+            name.clone(),
+            Known {
+                revision,
+                object: Some(Arc::new(object.clone())),
+                resources,
+            },
+        );
         drop(known);
         self.enqueue(name);
     }
@@ -153,12 +183,26 @@ impl Extensions {
     pub fn forget(&self, object: &Object) {
         let name = object.name();
         let mut known = self.known.lock();
-        let Some(before) = known.get_mut(name) else { return };
-        let Some(last) = before.object.as_ref().filter(|one| object.uid().is_empty() || one.uid() == object.uid()).cloned() else { return };
-        before.revision = before.revision.max(object.resource_version().parse().unwrap_or(0));
+        let Some(before) = known.get_mut(name) else {
+            return;
+        };
+        let Some(last) = before
+            .object
+            .as_ref()
+            .filter(|one| object.uid().is_empty() || one.uid() == object.uid())
+            .cloned()
+        else {
+            return;
+        };
+        before.revision = before
+            .revision
+            .max(object.resource_version().parse().unwrap_or(0));
         before.object = None;
         let resources = std::mem::take(&mut before.resources);
-        if let Some(store) = resources.first().and_then(|gvr| self.registry.custom().get(gvr).cloned()) {
+        if let Some(store) = resources
+            .first()
+            .and_then(|gvr| self.registry.custom().get(gvr).cloned())
+        {
             self.stores.close(&store);
         }
         self.registry.replace_custom(&resources, Vec::new());
@@ -172,7 +216,11 @@ impl Extensions {
         let gone: Vec<Arc<Object>> = {
             let known = self.known.lock();
             let there = |name: &str| objects.iter().any(|object| object.name() == name);
-            known.iter().filter(|(name, _)| !there(name)).filter_map(|(_, one)| one.object.clone()).collect()
+            known
+                .iter()
+                .filter(|(name, _)| !there(name))
+                .filter_map(|(_, one)| one.object.clone())
+                .collect()
         };
         gone.iter().for_each(|object| self.forget(object));
         objects.iter().for_each(|object| self.observe(object));
@@ -192,9 +240,14 @@ impl Extensions {
     /// Puts the resources of a definition into the registry, in the place of `old`.
     fn register(&self, object: &Object, old: &[Gvr]) -> Vec<Gvr> {
         let definition = Definition::read(object);
-        let stores: Vec<Arc<Store>> =
-            kind::resources(&definition).into_iter().map(|resource| Arc::new(self.stores.open(resource))).collect();
-        let resources = stores.iter().map(|store| store.resource.gvr.clone()).collect();
+        let stores: Vec<Arc<Store>> = kind::resources(&definition)
+            .into_iter()
+            .map(|resource| Arc::new(self.stores.open(resource)))
+            .collect();
+        let resources = stores
+            .iter()
+            .map(|store| store.resource.gvr.clone())
+            .collect();
         self.registry.replace_custom(old, stores);
         resources
     }
@@ -206,8 +259,13 @@ impl Extensions {
     /// Has the other definitions of a group looked at again: a name may have become free.
     fn enqueue_group(&self, group: &str, but: &str) {
         let known = self.known.lock();
-        let same_group =
-            known.iter().filter(|(name, one)| *name != but && one.object.as_ref().is_some_and(|one| one.str_at("/spec/group") == group));
+        let same_group = known.iter().filter(|(name, one)| {
+            *name != but
+                && one
+                    .object
+                    .as_ref()
+                    .is_some_and(|one| one.str_at("/spec/group") == group)
+        });
         same_group.for_each(|(name, _)| self.enqueue(name.clone()));
     }
 
@@ -215,13 +273,23 @@ impl Extensions {
         let mut failing: HashMap<String, Backoff> = HashMap::new();
         loop {
             let name = self.queue.pop().await;
-            let outcome = caught("custom-resource-definitions", self.sync(&name)).await.map_err(Status::internal).flatten();
+            let outcome = caught("custom-resource-definitions", self.sync(&name))
+                .await
+                .map_err(Status::internal)
+                .flatten();
             let Some(why) = outcome.err().filter(|why| !matches!(why.code, 404 | 409)) else {
                 failing.remove(&name);
                 continue;
             };
-            tracing::warn!(name, reason = why.message, "cannot see to a CustomResourceDefinition");
-            let pause = failing.entry(name.clone()).or_insert(Backoff::new(RETRY, RETRY_MAX)).pause();
+            tracing::warn!(
+                name,
+                reason = why.message,
+                "cannot see to a CustomResourceDefinition"
+            );
+            let pause = failing
+                .entry(name.clone())
+                .or_insert(Backoff::new(RETRY, RETRY_MAX))
+                .pause();
             let this = self.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(pause).await;
@@ -232,11 +300,15 @@ impl Extensions {
 
     /// Brings the status of a definition one step further. Each write brings it back here.
     async fn sync(self: &Arc<Self>, name: &str) -> Result<()> {
-        let Some(object) = self.definitions.find("", name).await? else { return Ok(()) };
+        let Some(object) = self.definitions.find("", name).await? else {
+            return Ok(());
+        };
         if let Some(verdict) = self.naming(&object) {
             let group = object.str_at("/spec/group").to_owned();
             self.write(name, |object, now| {
-                object.section_mut("status").insert("acceptedNames", verdict.names.write());
+                object
+                    .section_mut("status")
+                    .insert("acceptedNames", verdict.names.write());
                 verdict.accepted.set(object, now);
                 verdict.established.set(object, now);
             })
@@ -245,17 +317,28 @@ impl Extensions {
             return Ok(());
         }
         let conditions = [non_structural(&object), approval::condition(&object)];
-        if let Some(condition) = conditions.into_iter().flatten().find(|one| !one.is_said(&object)) {
-            return self.write(name, |object, now| condition.set(object, now)).await;
+        if let Some(condition) = conditions
+            .into_iter()
+            .flatten()
+            .find(|one| !one.is_said(&object))
+        {
+            return self
+                .write(name, |object, now| condition.set(object, now))
+                .await;
         }
         if is_true(&object, NAMES_ACCEPTED) && !is_true(&object, ESTABLISHED) {
             let condition = establishing(&object);
             if !condition.is_said(&object) {
-                return self.write(name, |object, now| condition.set(object, now)).await;
+                return self
+                    .write(name, |object, now| condition.set(object, now))
+                    .await;
             }
         }
         let held = object.finalizers().iter().any(|one| one == CLEANUP);
-        if held && object.deletion_timestamp().is_some() && self.cleaning.lock().insert(name.to_owned()) {
+        if held
+            && object.deletion_timestamp().is_some()
+            && self.cleaning.lock().insert(name.to_owned())
+        {
             tokio::spawn(self.clone().finalize(object));
         }
         Ok(())
@@ -271,9 +354,16 @@ impl Extensions {
         }
         let mut taken = Taken::default();
         let group = object.str_at("/spec/group");
-        for other in self.known.lock().values().filter_map(|one| one.object.as_ref()) {
+        for other in self
+            .known
+            .lock()
+            .values()
+            .filter_map(|one| one.object.as_ref())
+        {
             if other.str_at("/spec/group") == group {
-                taken.add(&Names::read(other.at("/status/acceptedNames").unwrap_or(&empty)));
+                taken.add(&Names::read(
+                    other.at("/status/acceptedNames").unwrap_or(&empty),
+                ));
             }
         }
         let verdict = naming::decide(object, &asked, &has, &taken);
@@ -281,49 +371,101 @@ impl Extensions {
     }
 
     fn context<'a>(&'a self, namespace: &'a str, warnings: &'a Warnings) -> WriteContext<'a> {
-        WriteContext { user: &self.user, namespace, dry_run: false, warnings }
+        WriteContext {
+            user: &self.user,
+            namespace,
+            dry_run: false,
+            warnings,
+        }
     }
 
     /// Changes a definition through its status subresource.
-    async fn write(&self, name: &str, change: impl Fn(&mut Object, &str) + Send + Sync) -> Result<()> {
+    async fn write(
+        &self,
+        name: &str,
+        change: impl Fn(&mut Object, &str) + Send + Sync,
+    ) -> Result<()> {
         let warnings = Warnings::default();
-        let target = Target { name, sub: Subresource::Status, force_create: false };
+        let target = Target {
+            name,
+            sub: Subresource::Status,
+            force_create: false,
+        };
         let now = time::format(self.clock.now().as_second());
-        let updater = StatusChange { store: &self.definitions, change, now };
-        self.definitions.update(&self.context("", &warnings), target, &updater, &OpenGate).await.map(drop)
+        let updater = StatusChange {
+            store: &self.definitions,
+            change,
+            now,
+        };
+        self.definitions
+            .update(&self.context("", &warnings), target, &updater, &OpenGate)
+            .await
+            .map(drop)
     }
 
     /// Deletes the objects of a definition and then lets it go.
     async fn finalize(self: Arc<Self>, object: Object) {
         let name = object.name().to_owned();
-        let outcome = caught("custom-resource-definitions", self.clean_up(&object)).await.map_err(Status::internal).flatten();
+        let outcome = caught("custom-resource-definitions", self.clean_up(&object))
+            .await
+            .map_err(Status::internal)
+            .flatten();
         self.cleaning.lock().remove(&name);
         if let Err(why) = outcome
             && !matches!(why.code, 404 | 409)
         {
-            tracing::warn!(name, reason = why.message, "cannot clean up after a CustomResourceDefinition");
+            tracing::warn!(
+                name,
+                reason = why.message,
+                "cannot clean up after a CustomResourceDefinition"
+            );
             tokio::time::sleep(RETRY).await;
             self.enqueue(name);
         }
     }
 
     async fn clean_up(&self, object: &Object) -> Result<()> {
-        let terminating = |status, reason: &str, message: &str| Condition::new(TERMINATING, status, reason, message);
-        let begun = terminating("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress");
-        self.write(object.name(), |object, now| begun.set(object, now)).await?;
+        let terminating = |status, reason: &str, message: &str| {
+            Condition::new(TERMINATING, status, reason, message)
+        };
+        let begun = terminating(
+            "True",
+            "InstanceDeletionInProgress",
+            "CustomResource deletion is in progress",
+        );
+        self.write(object.name(), |object, now| begun.set(object, now))
+            .await?;
         let ended = if is_true(object, ESTABLISHED) {
             if let Err(why) = self.delete_instances(object).await {
-                let failed = terminating("True", "InstanceDeletionFailed", &format!("could not issue all deletes: {}", why.message));
-                self.write(object.name(), |object, now| failed.set(object, now)).await?;
+                let failed = terminating(
+                    "True",
+                    "InstanceDeletionFailed",
+                    &format!("could not issue all deletes: {}", why.message),
+                );
+                self.write(object.name(), |object, now| failed.set(object, now))
+                    .await?;
                 return Err(why);
             }
-            terminating("False", "InstanceDeletionCompleted", "removed all instances")
+            terminating(
+                "False",
+                "InstanceDeletionCompleted",
+                "removed all instances",
+            )
         } else {
-            terminating("False", "NeverEstablished", "resource was never established")
+            terminating(
+                "False",
+                "NeverEstablished",
+                "resource was never established",
+            )
         };
         self.write(object.name(), |object, now| {
             ended.set(object, now);
-            let left: Vec<Value> = object.finalizers().iter().filter(|one| *one != CLEANUP).cloned().collect();
+            let left: Vec<Value> = object
+                .finalizers()
+                .iter()
+                .filter(|one| *one != CLEANUP)
+                .cloned()
+                .collect();
             object.metadata_mut().insert("finalizers", left.into());
         })
         .await
@@ -331,7 +473,9 @@ impl Extensions {
 
     /// Deletes every object of a definition and waits until there is none.
     async fn delete_instances(&self, object: &Object) -> Result<()> {
-        let Some(resource) = kind::storage_resource(&Definition::read(object)) else { return Ok(()) };
+        let Some(resource) = kind::storage_resource(&Definition::read(object)) else {
+            return Ok(());
+        };
         if self.registry.is_builtin(&resource.gvr) {
             return Ok(());
         }
@@ -343,18 +487,36 @@ impl Extensions {
             for stored in instances.iter().filter(|_| poll == 0) {
                 let instance = store.decode(stored)?;
                 let context = self.context(instance.namespace(), &warnings);
-                match store.delete(&context, instance.name(), &DeleteOptions::default(), &OpenGate).await {
+                match store
+                    .delete(
+                        &context,
+                        instance.name(),
+                        &DeleteOptions::default(),
+                        &OpenGate,
+                    )
+                    .await
+                {
                     Err(why) if why.code != 404 => return Err(why),
                     _ => {}
                 }
             }
-            let left = store.list("", &ListOptions { limit: 1, ..ListOptions::default() }).await?;
+            let left = store
+                .list(
+                    "",
+                    &ListOptions {
+                        limit: 1,
+                        ..ListOptions::default()
+                    },
+                )
+                .await?;
             if left.items.count() == 0 {
                 return Ok(());
             }
             tokio::time::sleep(CLEANUP_POLL).await;
         }
-        Err(Status::internal("could not confirm zero CustomResources remaining: timed out waiting for the condition"))
+        Err(Status::internal(
+            "could not confirm zero CustomResources remaining: timed out waiting for the condition",
+        ))
     }
 }
 
@@ -376,7 +538,9 @@ fn serves_the_same(a: &Object, b: &Object) -> bool {
     a.uid() == b.uid()
         && same("/spec")
         && same("/status/acceptedNames")
-        && conditions.iter().all(|kind| is_true(a, kind) == is_true(b, kind))
+        && conditions
+            .iter()
+            .all(|kind| is_true(a, kind) == is_true(b, kind))
 }
 
 /// The condition of schemas from before structural ones were required.
@@ -388,29 +552,61 @@ fn non_structural(object: &Object) -> Option<Condition> {
     }
     let versions = Path::new("spec").child("versions");
     for (index, version) in Definition::read(object).versions.iter().enumerate() {
-        let Some(schema) = &version.schema else { continue };
+        let Some(schema) = &version.schema else {
+            continue;
+        };
         if let Some(why) = structural::conversion_error(schema) {
-            let message = format!("failed to check validation schema for version {}: {why}", version.name);
-            return Some(Condition::new(NON_STRUCTURAL, "Unknown", "StructuralError", message));
+            let message = format!(
+                "failed to check validation schema for version {}: {why}",
+                version.name
+            );
+            return Some(Condition::new(
+                NON_STRUCTURAL,
+                "Unknown",
+                "StructuralError",
+                message,
+            ));
         }
-        let path = versions.index(index).child("schema").child("openAPIV3Schema");
-        wrong.extend(structural::validate(&path, schema).iter().map(ToString::to_string));
+        let path = versions
+            .index(index)
+            .child("schema")
+            .child("openAPIV3Schema");
+        wrong.extend(
+            structural::validate(&path, schema)
+                .iter()
+                .map(ToString::to_string),
+        );
     }
     let message = match wrong.as_slice() {
         [] => return None,
         [one] => one.clone(),
         many => format!("[{}]", many.join(", ")),
     };
-    Some(Condition::new(NON_STRUCTURAL, "True", "Violations", message))
+    Some(Condition::new(
+        NON_STRUCTURAL,
+        "True",
+        "Violations",
+        message,
+    ))
 }
 
 /// The condition of a definition whose names are accepted.
 fn establishing(object: &Object) -> Condition {
     let bundle = object.str_at("/spec/conversion/webhook/clientConfig/caBundle");
     if !bundle.is_empty() && !holds_certificates(bundle) {
-        return Condition::new(ESTABLISHED, "False", "InvalidCABundle", "The conversion webhook CABundle is invalid");
+        return Condition::new(
+            ESTABLISHED,
+            "False",
+            "InvalidCABundle",
+            "The conversion webhook CABundle is invalid",
+        );
     }
-    Condition::new(ESTABLISHED, "True", "InitialNamesAccepted", "the initial names have been accepted")
+    Condition::new(
+        ESTABLISHED,
+        "True",
+        "InitialNamesAccepted",
+        "the initial names have been accepted",
+    )
 }
 
 /// A change of a definition, made on whatever stands.
@@ -429,7 +625,8 @@ impl<F: Fn(&mut Object, &str) + Send + Sync> Updater for StatusChange<'_, F> {
     async fn updated(&self, live: Option<&Object>) -> Result<Object> {
         let mut object = live.cloned().unwrap_or_default();
         (self.change)(&mut object, &self.now);
-        self.store.track(live, &mut object, Subresource::Status, MANAGER);
+        self.store
+            .track(live, &mut object, Subresource::Status, MANAGER);
         Ok(object)
     }
 }
@@ -441,15 +638,29 @@ mod tests {
     #[test]
     fn definitions_that_went_are_forgotten_in_the_end() {
         let (mut known, mut gone) = (HashMap::new(), VecDeque::new());
-        let there = Known { revision: 1, object: Some(Arc::default()), resources: Vec::new() };
+        let there = Known {
+            revision: 1,
+            object: Some(Arc::default()),
+            resources: Vec::new(),
+        };
         known.insert("made-again".to_owned(), there);
         remember_gone(&mut known, &mut gone, "made-again");
         for number in 0..3 * GONE_DEFINITIONS {
             let name = number.to_string();
-            known.insert(name.clone(), Known { revision: 1, object: None, resources: Vec::new() });
+            known.insert(
+                name.clone(),
+                Known {
+                    revision: 1,
+                    object: None,
+                    resources: Vec::new(),
+                },
+            );
             remember_gone(&mut known, &mut gone, &name);
         }
-        assert_eq!((known.len(), gone.len()), (GONE_DEFINITIONS + 1, GONE_DEFINITIONS));
+        assert_eq!(
+            (known.len(), gone.len()),
+            (GONE_DEFINITIONS + 1, GONE_DEFINITIONS)
+        );
         assert!(known.contains_key("made-again"), "it is there");
     }
 
@@ -459,8 +670,14 @@ mod tests {
         for name in ["a", "b", "a", "a"] {
             queue.push(name.to_owned());
         }
-        assert_eq!((queue.pop().await, queue.names.lock().0.len()), ("a".to_owned(), 1));
+        assert_eq!(
+            (queue.pop().await, queue.names.lock().0.len()),
+            ("a".to_owned(), 1)
+        );
         queue.push("a".to_owned());
-        assert_eq!((queue.pop().await, queue.pop().await), ("b".to_owned(), "a".to_owned()));
+        assert_eq!(
+            (queue.pop().await, queue.pop().await),
+            ("b".to_owned(), "a".to_owned())
+        );
     }
 }

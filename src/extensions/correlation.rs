@@ -18,8 +18,13 @@ pub struct Correlation<'a> {
 impl<'a> Correlation<'a> {
     /// The entry `name` of both objects.
     pub fn key(self, name: &str) -> Option<Self> {
-        let (new, old) = (self.new.as_object()?.get(name)?, self.old.as_object()?.get(name)?);
-        self.schema.entry(name).map(|schema| Self { new, old, schema })
+        let (new, old) = (
+            self.new.as_object()?.get(name)?,
+            self.old.as_object()?.get(name)?,
+        );
+        self.schema
+            .entry(name)
+            .map(|schema| Self { new, old, schema })
     }
 
     /// The items of both lists, if they are told apart by their keys.
@@ -35,19 +40,33 @@ impl<'a> Correlation<'a> {
                 by_key.entry(key).or_insert(item);
             }
         }
-        Some(Items { new, by_key, keys, schema: self.schema.items.as_deref()? })
+        Some(Items {
+            new,
+            by_key,
+            keys,
+            schema: self.schema.items.as_deref()?,
+        })
     }
 
     /// Whether the value is what it was.
     pub fn unchanged(self) -> bool {
         match (self.new, self.old) {
             (Value::Array(new), Value::Array(old)) if self.schema.is_list_type("map") => {
-                let items = if new.len() == old.len() { self.items() } else { None };
+                let items = if new.len() == old.len() {
+                    self.items()
+                } else {
+                    None
+                };
                 new.is_empty() && old.is_empty()
-                    || items.is_some_and(|items| (0..new.len()).all(|index| items.get(index).is_some_and(Self::unchanged)))
+                    || items.is_some_and(|items| {
+                        (0..new.len()).all(|index| items.get(index).is_some_and(Self::unchanged))
+                    })
             }
             (Value::Object(new), Value::Object(old)) => {
-                new.len() == old.len() && new.keys().all(|name| self.key(name).is_some_and(Self::unchanged))
+                new.len() == old.len()
+                    && new
+                        .keys()
+                        .all(|name| self.key(name).is_some_and(Self::unchanged))
             }
             (new, old) => new == old,
         }
@@ -67,15 +86,22 @@ impl<'a> Items<'a> {
     pub fn get(&self, index: usize) -> Option<Correlation<'a>> {
         let new = self.new.get(index)?;
         let old = self.by_key.get(&key_text(new, self.keys)?)?;
-        Some(Correlation { new, old, schema: self.schema })
+        Some(Correlation {
+            new,
+            old,
+            schema: self.schema,
+        })
     }
 }
 
-/// The scalars that an item has under all of `keys`, as one text; `None` where one is missing or no scalar.
+/// The scalars that an item has under all of `keys`, as one text; `None` where one is missing or no
+/// scalar.
 fn key_text(item: &Value, keys: &[String]) -> Option<String> {
     let mut text = String::new();
     for key in keys {
-        let value = item.get(key).filter(|value| !value.is_object() && !value.is_array() && !value.is_null())?;
+        let value = item
+            .get(key)
+            .filter(|value| !value.is_object() && !value.is_array() && !value.is_null())?;
         text.push_str(&value.to_string());
         text.push(',');
     }

@@ -1,4 +1,5 @@
-//! The strategy of CustomResourceDefinitions themselves (apiextensions `registry/customresourcedefinition`).
+//! The strategy of CustomResourceDefinitions themselves (apiextensions
+//! `registry/customresourcedefinition`).
 
 use std::collections::HashSet;
 
@@ -28,9 +29,14 @@ impl Strategy for CustomResourceDefinitions {
             }
         }
         if object.at("/spec/conversion").is_none_or(Value::is_null) {
-            object.section_mut("spec").insert("conversion", json!({"strategy": "None"}));
+            object
+                .section_mut("spec")
+                .insert("conversion", json!({"strategy": "None"}));
         }
-        if let Some(service) = object.at_mut("/spec/conversion/webhook/clientConfig/service").and_then(Value::as_object_mut) {
+        if let Some(service) = object
+            .at_mut("/spec/conversion/webhook/clientConfig/service")
+            .and_then(Value::as_object_mut)
+        {
             service.entry("port").or_insert_with(|| SERVICE_PORT.into());
         }
         if object.array_at("/status/storedVersions").is_empty() {
@@ -39,8 +45,16 @@ impl Strategy for CustomResourceDefinitions {
     }
 
     fn name_problems(&self, object: &Object, name: &str) -> Problems {
-        let required = format!("{}.{}", object.str_at("/spec/names/plural"), object.str_at("/spec/group"));
-        if name == required { Vec::new() } else { vec!["must be spec.names.plural+\".\"+spec.group".to_owned()] }
+        let required = format!(
+            "{}.{}",
+            object.str_at("/spec/names/plural"),
+            object.str_at("/spec/group")
+        );
+        if name == required {
+            Vec::new()
+        } else {
+            vec!["must be spec.names.plural+\".\"+spec.group".to_owned()]
+        }
     }
 
     fn takes_any_finalizer(&self) -> bool {
@@ -59,7 +73,13 @@ impl Strategy for CustomResourceDefinitions {
         add_stored_version(object);
     }
 
-    fn prepare_for_update(&self, _ctx: &Context, sub: Subresource, object: &mut Object, _old: &Object) {
+    fn prepare_for_update(
+        &self,
+        _ctx: &Context,
+        sub: Subresource,
+        object: &mut Object,
+        _old: &Object,
+    ) {
         if sub == Subresource::Main {
             add_stored_version(object);
         }
@@ -69,14 +89,28 @@ impl Strategy for CustomResourceDefinitions {
         validate::create(object)
     }
 
-    fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
-        if sub == Subresource::Main { validate::update(object, old) } else { validate::update_status(object) }
+    fn validate_update(
+        &self,
+        _ctx: &Context,
+        sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
+        if sub == Subresource::Main {
+            validate::update(object, old)
+        } else {
+            validate::update_status(object)
+        }
     }
 
     fn warnings(&self, object: &Object, old: Option<&Object>) -> Vec<String> {
         let before = old.map(unrecognized_formats).unwrap_or_default();
-        let formats = unrecognized_formats(object).into_iter().filter(|format| !before.contains(format));
-        formats.map(|format| format!("unrecognized format {format:?}")).collect()
+        let formats = unrecognized_formats(object)
+            .into_iter()
+            .filter(|format| !before.contains(format));
+        formats
+            .map(|format| format!("unrecognized format {format:?}"))
+            .collect()
     }
 
     fn allow_unconditional_update(&self) -> bool {
@@ -101,8 +135,11 @@ impl Strategy for CustomResourceDefinitions {
         if !finalizers.iter().any(|one| one == CLEANUP) {
             finalizers.push(CLEANUP.into());
         }
-        object.metadata_mut().insert("finalizers", finalizers.into());
-        let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+        object
+            .metadata_mut()
+            .insert("finalizers", finalizers.into());
+        let message =
+            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
         Condition::new(TERMINATING, "True", "InstanceDeletionPending", message).set(object, now);
     }
 }
@@ -110,11 +147,24 @@ impl Strategy for CustomResourceDefinitions {
 /// Notes that objects may be stored in the storage version from now on.
 fn add_stored_version(object: &mut Object) {
     let versions = object.array_at("/spec/versions");
-    let Some(name) = versions.iter().find(|one| one.flag("storage")).map(|one| one.str("name").to_owned()) else { return };
-    if object.array_at("/status/storedVersions").iter().any(|one| one.as_str() == Some(&name)) {
+    let Some(name) = versions
+        .iter()
+        .find(|one| one.flag("storage"))
+        .map(|one| one.str("name").to_owned())
+    else {
+        return;
+    };
+    if object
+        .array_at("/status/storedVersions")
+        .iter()
+        .any(|one| one.as_str() == Some(&name))
+    {
         return;
     }
-    let slot = object.section_mut("status").entry("storedVersions").or_insert_with(|| Value::Array(Vec::new()));
+    let slot = object
+        .section_mut("status")
+        .entry("storedVersions")
+        .or_insert_with(|| Value::Array(Vec::new()));
     match slot {
         Value::Array(list) => list.push(name.into()),
         other => *other = json!([name]),
@@ -123,9 +173,16 @@ fn add_stored_version(object: &mut Object) {
 
 fn unrecognized_formats(object: &Object) -> Vec<String> {
     let (mut found, mut known) = (Vec::new(), HashSet::new());
-    for schema in object.array_at("/spec/versions").iter().filter_map(|one| one.pointer("/schema/openAPIV3Schema")) {
+    for schema in object
+        .array_at("/spec/versions")
+        .iter()
+        .filter_map(|one| one.pointer("/schema/openAPIV3Schema"))
+    {
         Props::read(schema).any(&mut |one| {
-            if !one.format.is_empty() && !formats::is_recognized(&one.format, &one.kind) && known.insert(one.format.clone()) {
+            if !one.format.is_empty()
+                && !formats::is_recognized(&one.format, &one.kind)
+                && known.insert(one.format.clone())
+            {
                 found.push(one.format.clone());
             }
             false

@@ -73,7 +73,13 @@ pub struct Version {
 
 impl Names {
     pub fn read(tree: &Value) -> Self {
-        let strings = |key: &str| tree.list(key).iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let strings = |key: &str| {
+            tree.list(key)
+                .iter()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect()
+        };
         Self {
             plural: tree.str("plural").to_owned(),
             singular: tree.str("singular").to_owned(),
@@ -84,11 +90,13 @@ impl Names {
         }
     }
 
-    /// The tree of the names, without those that are empty (but for plural and kind, which are always shown).
+    /// The tree of the names, without those that are empty (but for plural and kind, which are
+    /// always shown).
     pub fn write(&self) -> Value {
         let mut out = crate::meta::Map::new();
         let mut put = |key: &str, value: Value| {
-            let is_empty = value.as_str() == Some("") || value.as_array().is_some_and(Vec::is_empty);
+            let is_empty =
+                value.as_str() == Some("") || value.as_array().is_some_and(Vec::is_empty);
             if !is_empty || matches!(key, "plural" | "kind") {
                 out.insert(key.to_owned(), value);
             }
@@ -107,8 +115,15 @@ impl Definition {
     pub fn read(object: &Object) -> Self {
         let empty = Value::Null;
         let spec = object.get("spec").unwrap_or(&empty);
-        let (group, preserve) = (spec.str("group").to_owned(), spec.flag("preserveUnknownFields"));
-        let mut versions: Vec<Version> = spec.list("versions").iter().map(|one| Version::read(one, preserve)).collect();
+        let (group, preserve) = (
+            spec.str("group").to_owned(),
+            spec.flag("preserveUnknownFields"),
+        );
+        let mut versions: Vec<Version> = spec
+            .list("versions")
+            .iter()
+            .map(|one| Version::read(one, preserve))
+            .collect();
         let kind = str_at(spec, "/names/kind");
         warn_of_deprecated(&mut versions, spec.list("versions"), &group, kind);
         Self {
@@ -129,28 +144,45 @@ impl Definition {
 
     /// The version that objects are stored in.
     pub fn storage_version(&self) -> &str {
-        self.versions.iter().find(|version| version.storage).map_or("", |version| version.name.as_str())
+        self.versions
+            .iter()
+            .find(|version| version.storage)
+            .map_or("", |version| version.name.as_str())
     }
 
     /// Whether requests are answered: the names are accepted, or have been once.
     pub fn is_served(&self) -> bool {
         let names = &self.names;
-        let named = ![&names.plural, &names.singular, &names.kind, &names.list_kind].into_iter().any(String::is_empty);
+        let named = ![
+            &names.plural,
+            &names.singular,
+            &names.kind,
+            &names.list_kind,
+        ]
+        .into_iter()
+        .any(String::is_empty);
         (self.names_accepted || self.established) && named
     }
 }
 
 impl Version {
     fn read(tree: &Value, preserve: bool) -> Self {
-        let raw_schema = tree.pointer("/schema/openAPIV3Schema").filter(|one| one.is_object()).cloned();
+        let raw_schema = tree
+            .pointer("/schema/openAPIV3Schema")
+            .filter(|one| one.is_object())
+            .cloned();
         let mut schema = raw_schema.as_ref().map(Props::read);
-        let is_structural =
-            |schema: &Props| structural::conversion_error(schema).is_none() && structural::validate(&Path::default(), schema).is_empty();
+        let is_structural = |schema: &Props| {
+            structural::conversion_error(schema).is_none()
+                && structural::validate(&Path::default(), schema).is_empty()
+        };
         let structural = schema.as_ref().is_some_and(is_structural);
         if let (Some(schema), false) = (&mut schema, preserve) {
             coerce::prune_defaults(schema);
         }
-        let scale = tree.pointer("/subresources/scale").filter(|one| one.is_object());
+        let scale = tree
+            .pointer("/subresources/scale")
+            .filter(|one| one.is_object());
         Self {
             name: tree.str("name").to_owned(),
             served: tree.flag("served"),
@@ -159,38 +191,66 @@ impl Version {
             schema: schema.map(Arc::new),
             raw_schema,
             structural,
-            status: tree.pointer("/subresources/status").is_some_and(Value::is_object),
+            status: tree
+                .pointer("/subresources/status")
+                .is_some_and(Value::is_object),
             scale: scale.map(|one| ScalePaths {
                 spec_replicas: one.str("specReplicasPath").to_owned(),
                 status_replicas: one.str("statusReplicasPath").to_owned(),
-                label_selector: one.opt_str("labelSelectorPath").filter(|path| !path.is_empty()).map(str::to_owned),
+                label_selector: one
+                    .opt_str("labelSelectorPath")
+                    .filter(|path| !path.is_empty())
+                    .map(str::to_owned),
             }),
             columns: tree.list("additionalPrinterColumns").to_vec(),
-            selectable: tree.list("selectableFields").iter().map(|one| one.str("jsonPath").trim_start_matches('.').to_owned()).collect(),
+            selectable: tree
+                .list("selectableFields")
+                .iter()
+                .map(|one| one.str("jsonPath").trim_start_matches('.').to_owned())
+                .collect(),
         }
     }
 }
 
-/// Gives deprecated versions their warnings: their own, or one that names the newest version that is not.
+/// Gives deprecated versions their warnings: their own, or one that names the newest version that
+/// is not.
 fn warn_of_deprecated(versions: &mut [Version], trees: &[Value], group: &str, kind: &str) {
     let deprecated: Vec<bool> = trees.iter().map(|tree| tree.flag("deprecated")).collect();
-    let current: Vec<(String, bool)> =
-        versions.iter().zip(&deprecated).map(|(version, deprecated)| (version.name.clone(), version.served && !deprecated)).collect();
-    for ((version, tree), _) in versions.iter_mut().zip(trees).zip(&deprecated).filter(|(_, deprecated)| **deprecated) {
+    let current: Vec<(String, bool)> = versions
+        .iter()
+        .zip(&deprecated)
+        .map(|(version, deprecated)| (version.name.clone(), version.served && !deprecated))
+        .collect();
+    for ((version, tree), _) in versions
+        .iter_mut()
+        .zip(trees)
+        .zip(&deprecated)
+        .filter(|(_, deprecated)| **deprecated)
+    {
         let newer = |name: &&String| version::compare(&version.name, name).is_lt();
-        let best =
-            current.iter().filter(|(_, is_current)| *is_current).map(|(name, _)| name).filter(newer).max_by(|a, b| version::compare(a, b));
+        let best = current
+            .iter()
+            .filter(|(_, is_current)| *is_current)
+            .map(|(name, _)| name)
+            .filter(newer)
+            .max_by(|a, b| version::compare(a, b));
         let mut text = format!("{group}/{} {kind} is deprecated", version.name);
         if let Some(best) = best {
             text.push_str(&format!("; use {group}/{best} {kind}"));
         }
-        version.deprecation = Some(tree.opt_str("deprecationWarning").map_or(text, str::to_owned));
+        version.deprecation = Some(
+            tree.opt_str("deprecationWarning")
+                .map_or(text, str::to_owned),
+        );
     }
 }
 
 /// The condition of a type.
 pub fn condition<'a>(object: &'a Object, kind: &str) -> Option<&'a Value> {
-    object.array_at("/status/conditions").iter().find(|one| one.str("type") == kind)
+    object
+        .array_at("/status/conditions")
+        .iter()
+        .find(|one| one.str("type") == kind)
 }
 
 /// Whether a condition holds.
@@ -208,21 +268,37 @@ pub struct Condition {
 }
 
 impl Condition {
-    pub fn new(kind: &'static str, status: &'static str, reason: &str, message: impl Into<String>) -> Self {
-        Self { kind, status, reason: reason.to_owned(), message: message.into() }
+    pub fn new(
+        kind: &'static str,
+        status: &'static str,
+        reason: &str,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            kind,
+            status,
+            reason: reason.to_owned(),
+            message: message.into(),
+        }
     }
 
     /// Whether the object says the same already.
     pub fn is_said(&self, object: &Object) -> bool {
-        condition(object, self.kind)
-            .is_some_and(|one| one.str("status") == self.status && one.str("reason") == self.reason && one.str("message") == self.message)
+        condition(object, self.kind).is_some_and(|one| {
+            one.str("status") == self.status
+                && one.str("reason") == self.reason
+                && one.str("message") == self.message
+        })
     }
 
     /// Puts the condition into the status; its time changes with its status only.
     pub fn set(&self, object: &mut Object, now: &str) {
-        let before =
-            condition(object, self.kind).filter(|one| one.str("status") == self.status).map(|one| one.str("lastTransitionTime").to_owned());
-        let time = before.filter(|time| !time.is_empty()).unwrap_or_else(|| now.to_owned());
+        let before = condition(object, self.kind)
+            .filter(|one| one.str("status") == self.status)
+            .map(|one| one.str("lastTransitionTime").to_owned());
+        let time = before
+            .filter(|time| !time.is_empty())
+            .unwrap_or_else(|| now.to_owned());
         let value = crate::meta::json!({
             "type": self.kind,
             "status": self.status,
@@ -230,7 +306,10 @@ impl Condition {
             "reason": self.reason,
             "message": self.message,
         });
-        let slot = object.section_mut("status").entry("conditions").or_insert_with(|| Value::Array(Vec::new()));
+        let slot = object
+            .section_mut("status")
+            .entry("conditions")
+            .or_insert_with(|| Value::Array(Vec::new()));
         if !slot.is_array() {
             *slot = Value::Array(Vec::new());
         }

@@ -8,7 +8,8 @@ use crate::meta::{Key, Map, Value, names};
 use crate::registry::NameRule;
 use crate::registry::validation::validate_generic_meta;
 
-/// Checks every embedded resource below `entries`, and the object itself where its schema says that it is one.
+/// Checks every embedded resource below `entries`, and the object itself where its schema says that
+/// it is one.
 pub fn validate(place: &Place<'_>, entries: &Map, schema: &Props) -> ErrorList {
     let mut errors = ErrorList::new();
     check(&mut errors, place, entries, schema);
@@ -26,8 +27,18 @@ fn check(errors: &mut ErrorList, place: &Place<'_>, entries: &Map, schema: &Prop
     names.sort_unstable();
     for name in names {
         match (schema.properties.get(name.as_str()), &schema.additional) {
-            (Some(property), _) => below(errors, &Place::Field(place, name), &entries[name], Some(property)),
-            (None, Some(additional)) => below(errors, &Place::Key(place, name), &entries[name], additional.schema.as_deref()),
+            (Some(property), _) => below(
+                errors,
+                &Place::Field(place, name),
+                &entries[name],
+                Some(property),
+            ),
+            (None, Some(additional)) => below(
+                errors,
+                &Place::Key(place, name),
+                &entries[name],
+                additional.schema.as_deref(),
+            ),
             (None, None) => {}
         }
     }
@@ -39,7 +50,12 @@ fn below(errors: &mut ErrorList, place: &Place<'_>, value: &Value, schema: Optio
         Value::Object(entries) => check(errors, place, entries, schema),
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                below(errors, &Place::Index(place, index), item, schema.items.as_deref());
+                below(
+                    errors,
+                    &Place::Index(place, index),
+                    item,
+                    schema.items.as_deref(),
+                );
             }
         }
         _ => {}
@@ -56,30 +72,56 @@ fn resource(errors: &mut ErrorList, place: &Place<'_>, entries: &Map) {
     match entries.get("apiVersion") {
         None => {}
         Some(Value::String(version)) if version.is_empty() => {
-            errors.push(FieldError::invalid(&at("apiVersion"), "", "must not be empty"));
+            errors.push(FieldError::invalid(
+                &at("apiVersion"),
+                "",
+                "must not be empty",
+            ));
         }
         Some(Value::String(version)) if version.matches('/').count() > 1 => {
             let why = format!("unexpected GroupVersion string: {version}");
-            errors.push(FieldError::invalid(&at("apiVersion"), version.as_str(), why));
+            errors.push(FieldError::invalid(
+                &at("apiVersion"),
+                version.as_str(),
+                why,
+            ));
         }
         Some(Value::String(_)) => {}
-        Some(other) => errors.push(FieldError::invalid(&at("apiVersion"), other.clone(), "must be a string")),
+        Some(other) => errors.push(FieldError::invalid(
+            &at("apiVersion"),
+            other.clone(),
+            "must be a string",
+        )),
     }
     match entries.get("kind") {
         None => {}
-        Some(Value::String(kind)) if kind.is_empty() => errors.push(FieldError::invalid(&at("kind"), "", "must not be empty")),
+        Some(Value::String(kind)) if kind.is_empty() => {
+            errors.push(FieldError::invalid(&at("kind"), "", "must not be empty"))
+        }
         Some(Value::String(kind)) => {
             let problems = names::dns1035_label(&kind.to_lowercase());
             if !problems.is_empty() {
-                let why = format!("may have mixed case, but should otherwise match: {}", problems.join(","));
+                let why = format!(
+                    "may have mixed case, but should otherwise match: {}",
+                    problems.join(",")
+                );
                 errors.push(FieldError::invalid(&at("kind"), kind.as_str(), why));
             }
         }
-        Some(other) => errors.push(FieldError::invalid(&at("kind"), other.clone(), "must be a string")),
+        Some(other) => errors.push(FieldError::invalid(
+            &at("kind"),
+            other.clone(),
+            "must be a string",
+        )),
     }
-    match entries.get("metadata").map(|value| (value, read_meta(value))) {
+    match entries
+        .get("metadata")
+        .map(|value| (value, read_meta(value)))
+    {
         None => {}
-        Some((value, Err(why))) => errors.push(FieldError::invalid(&at("metadata"), value.clone(), why.0)),
+        Some((value, Err(why))) => {
+            errors.push(FieldError::invalid(&at("metadata"), value.clone(), why.0))
+        }
         Some((_, Ok((meta, _)))) => {
             let mut object = Object::default();
             object.insert("metadata", meta);
@@ -87,7 +129,9 @@ fn resource(errors: &mut ErrorList, place: &Place<'_>, entries: &Map) {
                 object.set_meta_str("name", "fakename");
             }
             let namespaced = !object.namespace().is_empty();
-            let check = |path: &Path| validate_generic_meta(&object, namespaced, NameRule::PathSegment, path);
+            let check = |path: &Path| {
+                validate_generic_meta(&object, namespaced, NameRule::PathSegment, path)
+            };
             if !check(&Path::default()).is_empty() {
                 errors.extend(check(&at("metadata")));
             }

@@ -1,4 +1,5 @@
-//! Paths to fields of a schema, as rules and selectable fields name them (apiextensions `schema/cel.ValidFieldPath`).
+//! Paths to fields of a schema, as rules and selectable fields name them (apiextensions
+//! `schema/cel.ValidFieldPath`).
 
 use super::props::Props;
 use crate::meta::Path;
@@ -24,17 +25,27 @@ pub fn follow<'a>(text: &str, schema: &'a Props, brackets: bool) -> Result<Found
             "[" if !brackets => return Err("array notation is not allowed".to_owned()),
             "[" => {
                 let quoted = tokens.next().ok_or_else(ended)?;
-                let inner = quoted.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')).filter(|_| quoted.len() >= 2);
-                let inner = inner.ok_or_else(|| format!("expected single quoted string but got {quoted}"))?;
+                let inner = quoted
+                    .strip_prefix('\'')
+                    .and_then(|text| text.strip_suffix('\''))
+                    .filter(|_| quoted.len() >= 2);
+                let inner = inner
+                    .ok_or_else(|| format!("expected single quoted string but got {quoted}"))?;
                 inner.replace("\\'", "'").replace("\\\\", "\\")
             }
             "." => tokens.next().ok_or_else(ended)?.to_owned(),
             other => return Err(format!("expected [ or . but got: {other}")),
         };
-        let Some(here) = present else { return Err("does not refer to a valid field".to_owned()) };
+        let Some(here) = present else {
+            return Err("does not refer to a valid field".to_owned());
+        };
         if !here.properties.is_empty() {
             path = path.child(&name);
-            present = Some(here.properties.get(&name).ok_or("does not refer to a valid field")?);
+            present = Some(
+                here.properties
+                    .get(&name)
+                    .ok_or("does not refer to a valid field")?,
+            );
         } else if here.additional.is_some() {
             path = path.key(&name);
             present = here.additional_schema();
@@ -52,7 +63,11 @@ pub fn follow<'a>(text: &str, schema: &'a Props, brackets: bool) -> Result<Found
             }
         }
     }
-    Ok(Found { path, root, schema: present })
+    Ok(Found {
+        path,
+        root,
+        schema: present,
+    })
 }
 
 /// Dots, brackets, quoted strings, and what is between them.
@@ -64,7 +79,9 @@ fn tokens(text: &str) -> Vec<String> {
             '.' | '[' | ']' => 1,
             '\'' => {
                 let bytes = rest.as_bytes();
-                (1..bytes.len()).find(|at| bytes[*at] == b'\'' && bytes[at - 1] != b'\\').map_or(rest.len(), |at| at + 1)
+                (1..bytes.len())
+                    .find(|at| bytes[*at] == b'\'' && bytes[at - 1] != b'\\')
+                    .map_or(rest.len(), |at| at + 1)
             }
             _ => rest.find(['.', '[', ']']).unwrap_or(rest.len()),
         };
@@ -81,10 +98,16 @@ mod tests {
 
     #[test]
     fn paths_lead_to_schemas() {
-        let schema = Props::read(&json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
-            "a.b": {"type": "string"}, "m": {"type": "object", "additionalProperties": {"type": "integer"}}}}}}));
+        let schema = Props::read(
+            &json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+            "a.b": {"type": "string"}, "m": {"type": "object", "additionalProperties": {"type": "integer"}}}}}}),
+        );
         let show = |text: &str, brackets| match follow(text, &schema, brackets) {
-            Ok(found) => format!("{} {}", found.path, found.schema.map_or("", |schema| &schema.kind)),
+            Ok(found) => format!(
+                "{} {}",
+                found.path,
+                found.schema.map_or("", |schema| &schema.kind)
+            ),
             Err(why) => why,
         };
         assert_eq!(show(".spec['a.b']", true), "spec.a.b string");

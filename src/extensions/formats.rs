@@ -12,12 +12,18 @@ type Check = fn(&str) -> bool;
 
 /// Every format of strings by its name without dashes.
 const FORMATS: [(&str, Check); 26] = [
-    ("bsonobjectid", |text| text.len() == 24 && text.bytes().all(|c| c.is_ascii_hexdigit())),
+    ("bsonobjectid", |text| {
+        text.len() == 24 && text.bytes().all(|c| c.is_ascii_hexdigit())
+    }),
     ("uri", is_request_uri),
     ("email", is_email),
     ("hostname", is_hostname),
-    ("ipv4", |text| names::parse_ip_sloppy(text).is_some() && text.contains('.')),
-    ("ipv6", |text| text.parse::<IpAddr>().is_ok() && text.contains(':')),
+    ("ipv4", |text| {
+        names::parse_ip_sloppy(text).is_some() && text.contains('.')
+    }),
+    ("ipv6", |text| {
+        text.parse::<IpAddr>().is_ok() && text.contains(':')
+    }),
     ("cidr", |text| names::parse_cidr_sloppy(text).is_some()),
     ("mac", is_mac),
     ("uuid", |text| UUID[0].is_match(text)),
@@ -42,12 +48,19 @@ const FORMATS: [(&str, Check); 26] = [
 
 fn find(format: &str) -> Option<Check> {
     let name = format.replace('-', "");
-    FORMATS.iter().find(|(known, _)| *known == name).map(|(_, check)| *check)
+    FORMATS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, check)| *check)
 }
 
 /// The format as far as it is checked for values of these types; empty where it is not.
 pub fn known<'a>(format: &'a str, types: &[&str]) -> &'a str {
-    if is_recognized(format, if let [one] = types { one } else { "" }) { format } else { "" }
+    if is_recognized(format, if let [one] = types { one } else { "" }) {
+        format
+    } else {
+        ""
+    }
 }
 
 /// Whether a format means something for a type. The empty format does not.
@@ -90,10 +103,19 @@ patterns! {
 }
 
 static UUID: LazyLock<[Regex; 4]> = LazyLock::new(|| {
-    let of = |third: &str, fourth: &str| pattern(&format!("(?i)^[0-9a-f]{{8}}-?[0-9a-f]{{4}}-?{third}-?{fourth}-?[0-9a-f]{{12}}$"));
+    let of = |third: &str, fourth: &str| {
+        pattern(&format!(
+            "(?i)^[0-9a-f]{{8}}-?[0-9a-f]{{4}}-?{third}-?{fourth}-?[0-9a-f]{{12}}$"
+        ))
+    };
     let any = "[0-9a-f]{4}";
     let variant = "[89ab][0-9a-f]{3}";
-    [of(any, any), of("3[0-9a-f]{3}", any), of("4[0-9a-f]{3}", variant), of("5[0-9a-f]{3}", variant)]
+    [
+        of(any, any),
+        of("3[0-9a-f]{3}", any),
+        of("4[0-9a-f]{3}", variant),
+        of("5[0-9a-f]{3}", variant),
+    ]
 });
 
 /// What Go's `url.ParseRequestURI` takes: an absolute URI or an absolute path.
@@ -101,7 +123,8 @@ fn is_request_uri(text: &str) -> bool {
     url::parse_request_uri(text).is_ok()
 }
 
-/// What Go's `mail.ParseAddress` takes, for addresses without comments: an address, alone or in angle brackets behind a name.
+/// What Go's `mail.ParseAddress` takes, for addresses without comments: an address, alone or in
+/// angle brackets behind a name.
 fn is_email(text: &str) -> bool {
     let text = text.trim_matches([' ', '\t']);
     let address = match text.strip_suffix('>') {
@@ -111,8 +134,13 @@ fn is_email(text: &str) -> bool {
             _ => return false,
         },
     };
-    let Some((local, domain)) = address.rsplit_once('@') else { return false };
-    let quoted = local.len() > 2 && local.starts_with('"') && local.ends_with('"') && !local[1..local.len() - 1].contains('"');
+    let Some((local, domain)) = address.rsplit_once('@') else {
+        return false;
+    };
+    let quoted = local.len() > 2
+        && local.starts_with('"')
+        && local.ends_with('"')
+        && !local[1..local.len() - 1].contains('"');
     (quoted || is_dot_atom(local)) && (is_dot_atom(domain) || is_domain_literal(domain))
 }
 
@@ -121,16 +149,22 @@ fn is_atom_char(c: char) -> bool {
 }
 
 fn is_dot_atom(text: &str) -> bool {
-    text.split('.').all(|atom| !atom.is_empty() && atom.chars().all(is_atom_char))
+    text.split('.')
+        .all(|atom| !atom.is_empty() && atom.chars().all(is_atom_char))
 }
 
 fn is_domain_literal(text: &str) -> bool {
-    text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).is_some_and(|text| text.parse::<IpAddr>().is_ok())
+    text.strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'))
+        .is_some_and(|text| text.parse::<IpAddr>().is_ok())
 }
 
 fn is_phrase(text: &str) -> bool {
     let quoted = text.len() >= 2 && text.starts_with('"') && text.ends_with('"');
-    quoted || text.chars().all(|c| is_atom_char(c) || c == ' ' || c == '.')
+    quoted
+        || text
+            .chars()
+            .all(|c| is_atom_char(c) || c == ' ' || c == '.')
 }
 
 /// A label, or labels and a top-level domain of letters.
@@ -139,13 +173,16 @@ fn is_hostname(text: &str) -> bool {
     let host_char = |c: char| c.is_ascii_alphanumeric() || is(&HOST_CHAR, c);
     let label = |label: &str| {
         let count = label.chars().count();
-        let ends = label.chars().next().is_some_and(host_char) && label.chars().next_back().is_some_and(host_char);
+        let ends = label.chars().next().is_some_and(host_char)
+            && label.chars().next_back().is_some_and(host_char);
         ends && count <= 63 && label.chars().all(|c| c == '-' || host_char(c))
     };
     let well_formed = match text.rsplit_once('.') {
         None => label(text) && !text.chars().skip(2).any(|c| c == '-'),
         Some((labels, top)) => {
-            let letters = top.chars().all(|c| c.is_ascii_alphabetic() || is(&LETTER, c));
+            let letters = top
+                .chars()
+                .all(|c| c.is_ascii_alphabetic() || is(&LETTER, c));
             labels.split('.').all(label) && letters && (2..=63).contains(&top.chars().count())
         }
     };
@@ -160,7 +197,10 @@ fn is_long_name(text: &str) -> bool {
 fn is_mac(text: &str) -> bool {
     let group = |separator: char, digits: usize, counts: &[usize]| {
         let parts: Vec<&str> = text.split(separator).collect();
-        counts.contains(&parts.len()) && parts.iter().all(|part| part.len() == digits && part.bytes().all(|c| c.is_ascii_hexdigit()))
+        counts.contains(&parts.len())
+            && parts
+                .iter()
+                .all(|part| part.len() == digits && part.bytes().all(|c| c.is_ascii_hexdigit()))
     };
     group(':', 2, &[6, 8, 20]) || group('-', 2, &[6, 8, 20]) || group('.', 4, &[3, 4, 10])
 }
@@ -170,13 +210,22 @@ fn digits_of(text: &str) -> Vec<u32> {
 }
 
 fn without_spaces_and_dashes(text: &str) -> String {
-    text.chars().filter(|c| !matches!(c, '\t' | '\n' | '\u{c}' | '\r' | ' ' | '-')).collect()
+    text.chars()
+        .filter(|c| !matches!(c, '\t' | '\n' | '\u{c}' | '\r' | ' ' | '-'))
+        .collect()
 }
 
 fn is_isbn10(text: &str) -> bool {
     let text = without_spaces_and_dashes(text);
-    let well_formed = text.len() == 10 && text.bytes().enumerate().all(|(at, c)| c.is_ascii_digit() || (at == 9 && c == b'X'));
-    let sum: u32 = (1..).zip(text.chars()).map(|(factor, c)| factor * c.to_digit(10).unwrap_or(10)).sum();
+    let well_formed = text.len() == 10
+        && text
+            .bytes()
+            .enumerate()
+            .all(|(at, c)| c.is_ascii_digit() || (at == 9 && c == b'X'));
+    let sum: u32 = (1..)
+        .zip(text.chars())
+        .map(|(factor, c)| factor * c.to_digit(10).unwrap_or(10))
+        .sum();
     well_formed && sum.is_multiple_of(11)
 }
 
@@ -186,29 +235,59 @@ fn is_isbn13(text: &str) -> bool {
     if text.len() != 13 || digits.len() != 13 {
         return false;
     }
-    let sum: u32 = digits[..12].iter().zip([1, 3].into_iter().cycle()).map(|(digit, factor)| digit * factor).sum();
+    let sum: u32 = digits[..12]
+        .iter()
+        .zip([1, 3].into_iter().cycle())
+        .map(|(digit, factor)| digit * factor)
+        .sum();
     digits[12] == (10 - sum % 10) % 10
 }
 
 fn is_credit_card(text: &str) -> bool {
     let digits = digits_of(text);
-    let text: String = digits.iter().filter_map(|digit| char::from_digit(*digit, 10)).collect();
-    let doubled = |digit: u32| if digit > 4 { digit * 2 % 10 + 1 } else { digit * 2 };
-    let sum: u32 = digits.iter().rev().enumerate().map(|(at, digit)| if at % 2 == 1 { doubled(*digit) } else { *digit }).sum();
+    let text: String = digits
+        .iter()
+        .filter_map(|digit| char::from_digit(*digit, 10))
+        .collect();
+    let doubled = |digit: u32| {
+        if digit > 4 {
+            digit * 2 % 10 + 1
+        } else {
+            digit * 2
+        }
+    };
+    let sum: u32 = digits
+        .iter()
+        .rev()
+        .enumerate()
+        .map(|(at, digit)| if at % 2 == 1 { doubled(*digit) } else { *digit })
+        .sum();
     CREDIT_CARD.is_match(&text) && sum.is_multiple_of(10)
 }
 
 /// `2006-01-02`, a day that there is.
 pub fn is_date(text: &str) -> bool {
-    let shape = text.len() == 10 && text.bytes().enumerate().all(|(at, c)| if at == 4 || at == 7 { c == b'-' } else { c.is_ascii_digit() });
+    let shape = text.len() == 10
+        && text.bytes().enumerate().all(|(at, c)| {
+            if at == 4 || at == 7 {
+                c == b'-'
+            } else {
+                c.is_ascii_digit()
+            }
+        });
     shape && text.parse::<jiff::civil::Date>().is_ok()
 }
 
 fn is_date_time(text: &str) -> bool {
     let lower = text.to_lowercase();
     let mut parts = lower.split('t');
-    let (Some(date), Some(time)) = (parts.next(), parts.next()) else { return false };
-    is_date(date) && TIME.captures(time).is_some_and(|found| &found[1] <= "23" && &found[2] <= "59" && &found[3] <= "59")
+    let (Some(date), Some(time)) = (parts.next(), parts.next()) else {
+        return false;
+    };
+    is_date(date)
+        && TIME
+            .captures(time)
+            .is_some_and(|found| &found[1] <= "23" && &found[2] <= "59" && &found[3] <= "59")
 }
 
 /// The units of Go's durations, with their nanoseconds.
@@ -260,12 +339,22 @@ pub fn parse_go_duration(text: &str) -> Option<i64> {
         if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
             return None;
         }
-        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let unit_end = tail
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(tail.len());
         let (unit, after) = tail.split_at(unit_end);
         let scale = i128::from(GO_UNITS.iter().find(|(name, _)| *name == unit)?.1);
-        let whole: i128 = if whole.is_empty() { 0 } else { whole.parse::<i64>().ok()?.into() };
+        let whole: i128 = if whole.is_empty() {
+            0
+        } else {
+            whole.parse::<i64>().ok()?.into()
+        };
         let digits: String = fraction.chars().take(18).collect();
-        let part = if digits.is_empty() { 0 } else { digits.parse::<i128>().ok()? * scale / 10_i128.pow(digits.len() as u32) };
+        let part = if digits.is_empty() {
+            0
+        } else {
+            digits.parse::<i128>().ok()? * scale / 10_i128.pow(digits.len() as u32)
+        };
         total += whole * scale + part;
         rest = after;
     }
@@ -280,7 +369,11 @@ fn parse_scala_duration(text: &str) -> Option<i64> {
         for (names, scale) in SCALA_UNITS {
             for (at, name) in names.iter().enumerate() {
                 if unit == *name || (at + 1 == names.len() && unit.starts_with(name)) {
-                    total = Some(total.unwrap_or(0_i64).wrapping_add(factor.wrapping_mul(scale)));
+                    total = Some(
+                        total
+                            .unwrap_or(0_i64)
+                            .wrapping_add(factor.wrapping_mul(scale)),
+                    );
                 }
             }
         }

@@ -8,7 +8,8 @@ use super::Extensions;
 use crate::meta::Object;
 use crate::registry::resource::Hooks;
 
-/// The hooks of the resource of definitions. They need the registry that holds it, so the controller comes later.
+/// The hooks of the resource of definitions. They need the registry that holds it, so the
+/// controller comes later.
 #[derive(Default)]
 pub struct DefinitionHooks(OnceLock<Arc<Extensions>>);
 

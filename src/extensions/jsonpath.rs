@@ -1,4 +1,5 @@
-//! JSON paths as printer columns have them (client-go `util/jsonpath`), and how their results are printed.
+//! JSON paths as printer columns have them (client-go `util/jsonpath`), and how their results are
+//! printed.
 
 use crate::meta::Value;
 
@@ -133,7 +134,11 @@ impl Parser<'_> {
                 return None;
             }
         }
-        if steps.len() == 1 { steps.pop() } else { Some(Step::Union(steps)) }
+        if steps.len() == 1 {
+            steps.pop()
+        } else {
+            Some(Step::Union(steps))
+        }
     }
 
     fn subscript(&mut self) -> Option<Step> {
@@ -143,21 +148,39 @@ impl Parser<'_> {
         let end = self.rest.find([']', ','])?;
         let text = self.rest[..end].trim();
         self.rest = &self.rest[end..];
-        let number = |text: &str| if text.is_empty() { Some(None) } else { text.parse::<i64>().ok().map(Some) };
+        let number = |text: &str| {
+            if text.is_empty() {
+                Some(None)
+            } else {
+                text.parse::<i64>().ok().map(Some)
+            }
+        };
         let parts: Vec<&str> = text.split(':').collect();
         match parts.as_slice() {
             [one] => {
                 let at = one.parse::<i64>().ok()?;
-                Some(Step::Slice(Some(at), if at == -1 { None } else { Some(at + 1) }, 1))
+                Some(Step::Slice(
+                    Some(at),
+                    if at == -1 { None } else { Some(at + 1) },
+                    1,
+                ))
             }
             [from, to] => Some(Step::Slice(number(from)?, number(to)?, 1)),
-            [from, to, step] => Some(Step::Slice(number(from)?, number(to)?, number(step)?.unwrap_or(1))),
+            [from, to, step] => Some(Step::Slice(
+                number(from)?,
+                number(to)?,
+                number(step)?.unwrap_or(1),
+            )),
             _ => None,
         }
     }
 
     fn quoted(&mut self) -> Option<String> {
-        let quote = self.rest.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
+        let quote = self
+            .rest
+            .chars()
+            .next()
+            .filter(|c| matches!(c, '\'' | '"'))?;
         let mut text = String::new();
         let mut chars = self.rest[1..].char_indices();
         while let Some((at, c)) = chars.next() {
@@ -179,10 +202,12 @@ impl Parser<'_> {
                 self.spaces();
                 let right = self.operand()?;
                 self.spaces();
-                return (self.eat(")") && self.eat("]")).then(|| Step::Filter(left, operator.to_owned(), right));
+                return (self.eat(")") && self.eat("]"))
+                    .then(|| Step::Filter(left, operator.to_owned(), right));
             }
         }
-        (self.eat(")") && self.eat("]")).then(|| Step::Filter(left, "exists".to_owned(), Operand::None))
+        (self.eat(")") && self.eat("]"))
+            .then(|| Step::Filter(left, "exists".to_owned(), Operand::None))
     }
 
     fn operand(&mut self) -> Option<Operand> {
@@ -200,7 +225,12 @@ impl Parser<'_> {
 }
 
 fn walk<'a>(steps: &[Step], start: Vec<&'a Value>) -> Vec<&'a Value> {
-    steps.iter().fold(start, |values, step| values.into_iter().flat_map(|value| advance(step, value)).collect())
+    steps.iter().fold(start, |values, step| {
+        values
+            .into_iter()
+            .flat_map(|value| advance(step, value))
+            .collect()
+    })
 }
 
 fn advance<'a>(step: &Step, value: &'a Value) -> Vec<&'a Value> {
@@ -210,9 +240,10 @@ fn advance<'a>(step: &Step, value: &'a Value) -> Vec<&'a Value> {
         (Step::Any, Value::Array(items)) => items.iter().collect(),
         (Step::Descend, value) => descend(value, 0),
         (Step::Slice(from, to, step), Value::Array(items)) => slice(items, *from, *to, *step),
-        (Step::Filter(left, operator, right), Value::Array(items)) => {
-            items.iter().filter(|item| holds(item, left, operator, right)).collect()
-        }
+        (Step::Filter(left, operator, right), Value::Array(items)) => items
+            .iter()
+            .filter(|item| holds(item, left, operator, right))
+            .collect(),
         (Step::Union(steps), value) => steps.iter().flat_map(|step| advance(step, value)).collect(),
         _ => Vec::new(),
     }
@@ -222,7 +253,9 @@ fn descend(value: &Value, depth: usize) -> Vec<&Value> {
     let mut out = vec![value];
     if depth < MAX_DEPTH {
         match value {
-            Value::Object(entries) => out.extend(entries.values().flat_map(|one| descend(one, depth + 1))),
+            Value::Object(entries) => {
+                out.extend(entries.values().flat_map(|one| descend(one, depth + 1)))
+            }
             Value::Array(items) => out.extend(items.iter().flat_map(|one| descend(one, depth + 1))),
             _ => {}
         }
@@ -233,15 +266,25 @@ fn descend(value: &Value, depth: usize) -> Vec<&Value> {
 fn slice(items: &[Value], from: Option<i64>, to: Option<i64>, step: i64) -> Vec<&Value> {
     let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
     let place = |at: i64| if at < 0 { at + length } else { at };
-    let (from, to) = (place(from.unwrap_or(0)).max(0), place(to.unwrap_or(length)).min(length));
+    let (from, to) = (
+        place(from.unwrap_or(0)).max(0),
+        place(to.unwrap_or(length)).min(length),
+    );
     let step = usize::try_from(step).unwrap_or(1).max(1);
     let range = usize::try_from(from).unwrap_or(0)..usize::try_from(to).unwrap_or(0);
-    items.get(range).unwrap_or_default().iter().step_by(step).collect()
+    items
+        .get(range)
+        .unwrap_or_default()
+        .iter()
+        .step_by(step)
+        .collect()
 }
 
 fn holds(item: &Value, left: &[Step], operator: &str, right: &Operand) -> bool {
     let found = walk(left, vec![item]);
-    let Some(left) = found.first() else { return false };
+    let Some(left) = found.first() else {
+        return false;
+    };
     let other = match right {
         Operand::None => return true,
         Operand::Literal(value) => Some(value),

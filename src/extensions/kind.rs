@@ -1,4 +1,5 @@
-//! A version of a custom kind: how its objects are read and stored, and the resource that serves it.
+//! A version of a custom kind: how its objects are read and stored, and the resource that serves
+//! it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +23,16 @@ use crate::registry::{Custom, Resource, StrategyHandle};
 use crate::schema::{ResourceDecl, Schema, SubresourceDecl};
 
 /// The verbs of a custom resource, as discovery lists them.
-const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+const VERBS: [&str; 8] = [
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "create",
+    "update",
+    "watch",
+];
 /// Those that are left while its definition is being deleted.
 const LAST_VERBS: [&str; 5] = ["delete", "deletecollection", "get", "list", "watch"];
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
@@ -64,27 +74,48 @@ pub fn resources(definition: &Definition) -> Vec<Resource> {
         return Vec::new();
     }
     let family = Arc::new(Family::new(definition));
-    definition.versions.iter().filter(|version| version.served).map(|version| resource(definition, version, &family)).collect()
+    definition
+        .versions
+        .iter()
+        .filter(|version| version.served)
+        .map(|version| resource(definition, version, &family))
+        .collect()
 }
 
 /// The resource of the version that objects are stored in, served or not.
 pub fn storage_resource(definition: &Definition) -> Option<Resource> {
     let version = definition.versions.iter().find(|version| version.storage)?;
-    Some(resource(definition, version, &Arc::new(Family::new(definition))))
+    Some(resource(
+        definition,
+        version,
+        &Arc::new(Family::new(definition)),
+    ))
 }
 
 impl Family {
     fn new(definition: &Definition) -> Self {
-        let gvk = |version: &Version| Gvk::new(&definition.group, &version.name, &definition.names.kind);
-        let types = definition.versions.iter().map(|one| (gvk(one), one.schema.as_deref().filter(|_| one.structural)));
+        let gvk =
+            |version: &Version| Gvk::new(&definition.group, &version.name, &definition.names.kind);
+        let types = definition
+            .versions
+            .iter()
+            .map(|one| (gvk(one), one.schema.as_deref().filter(|_| one.structural)));
         Self {
             group: definition.group.clone(),
             kind: definition.names.kind.clone(),
             preserve: definition.preserve,
             webhook: definition.webhook,
-            schemas: definition.versions.iter().map(|one| (one.name.clone(), one.schema.clone())).collect(),
+            schemas: definition
+                .versions
+                .iter()
+                .map(|one| (one.name.clone(), one.schema.clone()))
+                .collect(),
             types: Arc::new(topology::schema(types, definition.preserve)),
-            replicas: definition.versions.iter().map(|one| (gvk(one).api_version(), replicas_path(one))).collect(),
+            replicas: definition
+                .versions
+                .iter()
+                .map(|one| (gvk(one).api_version(), replicas_path(one)))
+                .collect(),
         }
     }
 
@@ -100,7 +131,12 @@ impl Family {
             Some(schema) => (schema, self.preserve),
             None => (None, true),
         };
-        Coercion { schema, preserve, stored }.apply(object)
+        Coercion {
+            schema,
+            preserve,
+            stored,
+        }
+        .apply(object)
     }
 
     /// Says whether an object of one version may become one of another by being called so.
@@ -112,7 +148,9 @@ impl Family {
             return Ok(());
         }
         let from = Gvk::from_api_version(from, &self.kind);
-        Err(format!("conversion webhook for {from} failed: this server does not call conversion webhooks"))
+        Err(format!(
+            "conversion webhook for {from} failed: this server does not call conversion webhooks"
+        ))
     }
 
     /// Fills in the defaults of the version that the object names.
@@ -133,8 +171,11 @@ impl Custom for CustomKind {
     fn decode(&self, bytes: &[u8]) -> status::Result<Object> {
         let damaged = |why: String| unreadable(DecodeError(why));
         let (value, _) = codec::json::parse(bytes).map_err(unreadable)?;
-        let mut object = Object::from_value(value).ok_or_else(|| damaged("the stored value is not an object".to_owned()))?;
-        self.family.check_conversion(object.api_version(), &self.api_version).map_err(unconverted)?;
+        let mut object = Object::from_value(value)
+            .ok_or_else(|| damaged("the stored value is not an object".to_owned()))?;
+        self.family
+            .check_conversion(object.api_version(), &self.api_version)
+            .map_err(unconverted)?;
         self.family.coerce(&mut object, true).map_err(damaged)?;
         self.family.default(&mut object);
         if object.api_version() != self.api_version {
@@ -150,11 +191,14 @@ impl Custom for CustomKind {
     }
 
     fn encode(&self, object: &Object) -> status::Result<Vec<u8>> {
-        self.family.check_conversion(&self.api_version, &self.storage_api_version).map_err(unconverted)?;
+        self.family
+            .check_conversion(&self.api_version, &self.storage_api_version)
+            .map_err(unconverted)?;
         let mut stored = object.clone();
         if self.storage_api_version != self.api_version {
             stored.insert("apiVersion", self.storage_api_version.as_str().into());
-            // The metadata is in form, so nothing can be wrong; fields that the storage version does not have go.
+            // The metadata is in form, so nothing can be wrong; fields that the storage version
+            // does not have go.
             let _ = self.family.coerce(&mut stored, true);
         }
         stored.sort();
@@ -168,7 +212,9 @@ impl Custom for CustomKind {
     }
 
     fn check_watch(&self) -> status::Result<()> {
-        self.family.check_conversion(&self.storage_api_version, &self.api_version).map_err(unconverted)
+        self.family
+            .check_conversion(&self.storage_api_version, &self.api_version)
+            .map_err(unconverted)
     }
 
     fn versions(&self) -> &dyn Versions {
@@ -210,10 +256,14 @@ impl Custom for CustomKind {
 
 impl Versions for CustomKind {
     fn type_of(&self, api_version: &str) -> Option<Ty<'_>> {
-        self.family.types.get(&Gvk::from_api_version(api_version, &self.gvk.kind)).map(Ty::from)
+        self.family
+            .types
+            .get(&Gvk::from_api_version(api_version, &self.gvk.kind))
+            .map(Ty::from)
     }
 
-    // Upstream knows of those of other versions in writes to status only (`customresource_handler.go`, getStatusResetFields).
+    // Upstream knows of those of other versions in writes to status only
+    // (`customresource_handler.go`, getStatusResetFields).
     fn resets_all(&self, subresource: &str) -> bool {
         subresource == "status"
     }
@@ -222,20 +272,31 @@ impl Versions for CustomKind {
         if self.type_of(api_version).is_none() {
             return Ok(None);
         }
-        self.family.check_conversion(object.get("apiVersion").and_then(Value::as_str).unwrap_or_default(), api_version)?;
+        self.family.check_conversion(
+            object
+                .get("apiVersion")
+                .and_then(Value::as_str)
+                .unwrap_or_default(),
+            api_version,
+        )?;
         let mut converted = object.clone();
         converted.insert("apiVersion", api_version.into());
         Ok(Some(converted))
     }
 }
 
-/// The Status for an object that would have to be converted by a webhook: as kube-apiserver's is where the webhook fails.
+/// The Status for an object that would have to be converted by a webhook: as kube-apiserver's is
+/// where the webhook fails.
 fn unconverted(why: String) -> Status {
     Status::failure(500, "", why)
 }
 
 fn replicas_path(version: &Version) -> Option<Vec<String>> {
-    version.scale.as_ref().map(|scale| scale::names(&scale.spec_replicas).map(str::to_owned).collect())
+    version.scale.as_ref().map(|scale| {
+        scale::names(&scale.spec_replicas)
+            .map(str::to_owned)
+            .collect()
+    })
 }
 
 fn resource(definition: &Definition, version: &Version, family: &Arc<Family>) -> Resource {
@@ -253,14 +314,21 @@ fn resource(definition: &Definition, version: &Version, family: &Arc<Family>) ->
         scale: version.scale.clone(),
         given: version.raw_schema.clone().filter(|_| version.structural),
         selectable: version.selectable.clone(),
-        fingerprint: format!("{} {} {:?} {}", definition.uid, definition.generation, names, definition.terminating),
+        fingerprint: format!(
+            "{} {} {:?} {}",
+            definition.uid, definition.generation, names, definition.terminating
+        ),
     };
     Resource {
         decl: declare(definition, version, storage_gvk),
         gvr: Gvr::new(&definition.group, &version.name, &names.plural),
         storage_gvk: gvk.clone(),
         versions: KindVersions::default(),
-        strategy: StrategyHandle::Shared(Arc::new(CustomStrategy::new(version, family.clone(), gvk.clone()))),
+        strategy: StrategyHandle::Shared(Arc::new(CustomStrategy::new(
+            version,
+            family.clone(),
+            gvk.clone(),
+        ))),
         gvk,
         schema: SchemaHandle::Shared(family.types.clone()),
         conversion: None,
@@ -272,15 +340,27 @@ fn resource(definition: &Definition, version: &Version, family: &Arc<Family>) ->
 
 fn declare(definition: &Definition, version: &Version, storage_gvk: Gvk) -> ResourceDecl {
     let names = &definition.names;
-    let texts = |list: &[&str]| list.iter().map(|one| (*one).to_owned()).collect::<Vec<String>>();
+    let texts = |list: &[&str]| {
+        list.iter()
+            .map(|one| (*one).to_owned())
+            .collect::<Vec<String>>()
+    };
     let mut subresources = Vec::new();
     if version.status {
         let kind = Gvk::new("", "", &names.kind);
-        subresources.push(SubresourceDecl { name: "status".to_owned(), kind, verbs: texts(&SUBRESOURCE_VERBS) });
+        subresources.push(SubresourceDecl {
+            name: "status".to_owned(),
+            kind,
+            verbs: texts(&SUBRESOURCE_VERBS),
+        });
     }
     if version.scale.is_some() {
         let kind = Gvk::new("autoscaling", "v1", "Scale");
-        subresources.push(SubresourceDecl { name: "scale".to_owned(), kind, verbs: texts(&SUBRESOURCE_VERBS) });
+        subresources.push(SubresourceDecl {
+            name: "scale".to_owned(),
+            kind,
+            verbs: texts(&SUBRESOURCE_VERBS),
+        });
     }
     ResourceDecl {
         group: definition.group.clone(),
@@ -289,7 +369,11 @@ fn declare(definition: &Definition, version: &Version, storage_gvk: Gvk) -> Reso
         singular: names.singular.clone(),
         kind: names.kind.clone(),
         namespaced: definition.namespaced,
-        verbs: texts(if definition.terminating { &LAST_VERBS } else { &VERBS }),
+        verbs: texts(if definition.terminating {
+            &LAST_VERBS
+        } else {
+            &VERBS
+        }),
         short_names: names.short_names.clone(),
         categories: names.categories.clone(),
         subresources,

@@ -1,4 +1,5 @@
-//! What `x-kubernetes-list-type` set and map promise: no item twice (apiextensions `schema/listtype`).
+//! What `x-kubernetes-list-type` set and map promise: no item twice (apiextensions
+//! `schema/listtype`).
 
 use std::collections::HashMap;
 
@@ -49,12 +50,22 @@ fn below(errors: &mut ErrorList, place: &Place<'_>, schema: &Props, value: &Valu
 }
 
 fn repeated_keys(errors: &mut ErrorList, place: &Place<'_>, keys: &[String], items: &[Value]) {
-    if let Some((index, item)) = items.iter().enumerate().find(|(_, item)| !item.is_object() && !item.is_null()) {
+    if let Some((index, item)) = items
+        .iter()
+        .enumerate()
+        .find(|(_, item)| !item.is_object() && !item.is_null())
+    {
         let what = "must be an object for an array of list-type map";
-        return errors.push(FieldError::invalid(&Place::Index(place, index).path(), item.clone(), what));
+        return errors.push(FieldError::invalid(
+            &Place::Index(place, index).path(),
+            item.clone(),
+            what,
+        ));
     }
     let key = |item: &Value| {
-        let given = keys.iter().filter_map(|key| item.get(key).map(|value| (key.clone(), value.clone())));
+        let given = keys
+            .iter()
+            .filter_map(|key| item.get(key).map(|value| (key.clone(), value.clone())));
         let mut key: Map = given.collect();
         key.sort_keys();
         Value::Object(key)
@@ -70,7 +81,10 @@ fn repeated(errors: &mut ErrorList, place: &Place<'_>, values: impl Iterator<Ite
         let count = seen.entry(value.to_string()).or_default();
         *count += 1;
         if *count == 2 && !errors.is_full() {
-            errors.push(FieldError::duplicate(&Place::Index(place, index).path(), value));
+            errors.push(FieldError::duplicate(
+                &Place::Index(place, index).path(),
+                value,
+            ));
         }
     }
 }
@@ -87,8 +101,18 @@ mod tests {
             "map": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["p", "k"],
                 "items": {"type": "object"}}}}));
         let value = json!({"set": ["a", "b", "a", "a"], "map": [{"k": "a", "p": 1}, {"p": 1, "k": "a", "v": 2}]});
-        let errors = validate(&Place::NOWHERE, &schema, value.as_object().expect("an object"));
+        let errors = validate(
+            &Place::NOWHERE,
+            &schema,
+            value.as_object().expect("an object"),
+        );
         let shown: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        assert_eq!(shown, [r#"map[1]: Duplicate value: {"k":"a","p":1}"#, r#"set[2]: Duplicate value: "a""#]);
+        assert_eq!(
+            shown,
+            [
+                r#"map[1]: Duplicate value: {"k":"a","p":1}"#,
+                r#"set[2]: Duplicate value: "a""#
+            ]
+        );
     }
 }

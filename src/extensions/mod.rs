@@ -1,5 +1,6 @@
-//! CustomResourceDefinitions: what they must look like, how their objects are read, checked and kept, and the watch over
-//! them that brings their resources into the registry and takes them out again.
+//! CustomResourceDefinitions: what they must look like, how their objects are read, checked and
+//! kept, and the watch over them that brings their resources into the registry and takes them out
+//! again.
 
 mod approval;
 mod coerce;

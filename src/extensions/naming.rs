@@ -1,4 +1,5 @@
-//! Which names a definition gets: those that no other of its group has (apiextensions `controller/status`).
+//! Which names a definition gets: those that no other of its group has (apiextensions
+//! `controller/status`).
 
 use std::collections::BTreeSet;
 
@@ -15,9 +16,11 @@ pub struct Taken {
 
 impl Taken {
     pub fn add(&mut self, names: &Names) {
-        self.resources.extend([names.plural.clone(), names.singular.clone()]);
+        self.resources
+            .extend([names.plural.clone(), names.singular.clone()]);
         self.resources.extend(names.short_names.iter().cloned());
-        self.kinds.extend([names.kind.clone(), names.list_kind.clone()]);
+        self.kinds
+            .extend([names.kind.clone(), names.list_kind.clone()]);
     }
 }
 
@@ -34,7 +37,11 @@ pub fn decide(object: &Object, asked: &Names, has: &Names, taken: &Taken) -> Ver
     let mut given = has.clone();
     let mut trouble: Option<(&str, String)> = None;
     let free = |name: &str, own: &str, used: &BTreeSet<String>| {
-        if name == own || !used.contains(name) { Ok(()) } else { Err(format!("{name:?} is already in use")) }
+        if name == own || !used.contains(name) {
+            Ok(())
+        } else {
+            Err(format!("{name:?} is already in use"))
+        }
     };
     match free(&asked.plural, &has.plural, &taken.resources) {
         Ok(()) => given.plural.clone_from(&asked.plural),
@@ -45,7 +52,10 @@ pub fn decide(object: &Object, asked: &Names, has: &Names, taken: &Taken) -> Ver
         Err(why) => trouble = Some(("SingularConflict", why)),
     }
     if asked.short_names != has.short_names {
-        let new = asked.short_names.iter().filter(|name| !has.short_names.contains(name));
+        let new = asked
+            .short_names
+            .iter()
+            .filter(|name| !has.short_names.contains(name));
         let mut wrong: Vec<String> = Vec::new();
         for why in new.filter_map(|name| free(name, "", &taken.resources).err()) {
             if !wrong.contains(&why) {
@@ -72,18 +82,41 @@ pub fn decide(object: &Object, asked: &Names, has: &Names, taken: &Taken) -> Ver
         None => Condition::new(NAMES_ACCEPTED, "True", "NoConflicts", "no conflicts found"),
     };
     let established = establishing(object, accepted.status == "True");
-    Verdict { names: given, accepted, established }
+    Verdict {
+        names: given,
+        accepted,
+        established,
+    }
 }
 
 /// What is said of whether the definition is served, before it is.
 fn establishing(object: &Object, accepted: bool) -> Condition {
     let before = condition(object, ESTABLISHED);
     if let Some(before) = before.filter(|one| one.str("status") == "True" || !accepted) {
-        let status = if before.str("status") == "True" { "True" } else { "False" };
-        return Condition::new(ESTABLISHED, status, before.str("reason"), before.str("message"));
+        let status = if before.str("status") == "True" {
+            "True"
+        } else {
+            "False"
+        };
+        return Condition::new(
+            ESTABLISHED,
+            status,
+            before.str("reason"),
+            before.str("message"),
+        );
     }
     match accepted {
-        true => Condition::new(ESTABLISHED, "False", "Installing", "the initial names have been accepted"),
-        false => Condition::new(ESTABLISHED, "False", "NotAccepted", "not all names are accepted"),
+        true => Condition::new(
+            ESTABLISHED,
+            "False",
+            "Installing",
+            "the initial names have been accepted",
+        ),
+        false => Condition::new(
+            ESTABLISHED,
+            "False",
+            "NotAccepted",
+            "not all names are accepted",
+        ),
     }
 }

@@ -1,4 +1,5 @@
-//! Limits on numbers, and numbers as Go prints them (kube-openapi `validation/validate`, go-openapi `swag`).
+//! Limits on numbers, and numbers as Go prints them (kube-openapi `validation/validate`, go-openapi
+//! `swag`).
 
 use serde_json::Number;
 
@@ -31,27 +32,62 @@ pub enum Problem {
 
 impl Limits<'_> {
     pub fn check(&self, number: &Number) -> Vec<Problem> {
-        let Values { maximum, minimum, multiple_of, exclusive_maximum, exclusive_minimum, .. } = self.values;
+        let Values {
+            maximum,
+            minimum,
+            multiple_of,
+            exclusive_maximum,
+            exclusive_minimum,
+            ..
+        } = self.values;
         let mut out = Vec::new();
         out.extend(self.range(number, "Checked"));
         if let Some(factor) = multiple_of {
-            out.extend(self.limit(number, *factor, "MultipleOf", |native| self.multiple(number, *factor, native)));
+            out.extend(self.limit(number, *factor, "MultipleOf", |native| {
+                self.multiple(number, *factor, native)
+            }));
         }
         if let Some(least) = minimum {
-            let (word, low) = if *exclusive_minimum { ("greater than", true) } else { ("greater than or equal to", false) };
-            let broken = |native| self.beyond(number, *least, native, |value, least| value < least || (low && value == least));
-            out.extend(self.limit(number, *least, "Minimum boundary", |native| self.exceeds(word, *least, native, number, broken(native))));
+            let (word, low) = if *exclusive_minimum {
+                ("greater than", true)
+            } else {
+                ("greater than or equal to", false)
+            };
+            let broken = |native| {
+                self.beyond(number, *least, native, |value, least| {
+                    value < least || (low && value == least)
+                })
+            };
+            out.extend(self.limit(number, *least, "Minimum boundary", |native| {
+                self.exceeds(word, *least, native, number, broken(native))
+            }));
         }
         if let Some(most) = maximum {
-            let (word, high) = if *exclusive_maximum { ("less than", true) } else { ("less than or equal to", false) };
-            let broken = |native| self.beyond(number, *most, native, |value, most| value > most || (high && value == most));
-            out.extend(self.limit(number, *most, "Maximum boundary", |native| self.exceeds(word, *most, native, number, broken(native))));
+            let (word, high) = if *exclusive_maximum {
+                ("less than", true)
+            } else {
+                ("less than or equal to", false)
+            };
+            let broken = |native| {
+                self.beyond(number, *most, native, |value, most| {
+                    value > most || (high && value == most)
+                })
+            };
+            out.extend(self.limit(number, *most, "Maximum boundary", |native| {
+                self.exceeds(word, *most, native, number, broken(native))
+            }));
         }
         out
     }
 
     /// Checks a limit, natively where it fits the type of the value.
-    fn limit(&self, number: &Number, limit: f64, what: &str, check: impl Fn(bool) -> Option<Problem>) -> Vec<Problem> {
+    fn limit(
+        &self,
+        number: &Number,
+        limit: f64,
+        what: &str,
+        check: impl Fn(bool) -> Option<Problem>,
+    ) -> Vec<Problem> {
         let misfit = Number::from_f64(limit).and_then(|limit| self.range(&limit, what));
         let native = misfit.is_none() && !number.is_f64();
         misfit.into_iter().chain(check(native)).collect()
@@ -67,18 +103,39 @@ impl Limits<'_> {
             ("number", _) => ("number", ""),
             _ => return None,
         };
-        let text = if number.is_f64() { plain(number.as_f64().unwrap_or(0.0)) } else { number.to_string() };
+        let text = if number.is_f64() {
+            plain(number.as_f64().unwrap_or(0.0))
+        } else {
+            number.to_string()
+        };
         let fits = match (kind, format) {
             ("integer", "int32") => text.parse::<i32>().is_ok(),
             ("integer", _) => text.parse::<i64>().is_ok(),
-            (_, "float") => number.as_f64().is_some_and(|value| (value as f32).is_finite()),
+            (_, "float") => number
+                .as_f64()
+                .is_some_and(|value| (value as f32).is_finite()),
             _ => true,
         };
-        let suffix = if format.is_empty() { " (default format)".to_owned() } else { format!(" with format {format}") };
-        (!fits).then(|| Problem::Range(format!("{what} value must be of type {kind}{suffix} in {}", self.path)))
+        let suffix = if format.is_empty() {
+            " (default format)".to_owned()
+        } else {
+            format!(" with format {format}")
+        };
+        (!fits).then(|| {
+            Problem::Range(format!(
+                "{what} value must be of type {kind}{suffix} in {}",
+                self.path
+            ))
+        })
     }
 
-    fn beyond(&self, number: &Number, limit: f64, native: bool, wrong: impl Fn(f64, f64) -> bool) -> bool {
+    fn beyond(
+        &self,
+        number: &Number,
+        limit: f64,
+        native: bool,
+        wrong: impl Fn(f64, f64) -> bool,
+    ) -> bool {
         match number.as_i64().filter(|_| native) {
             // Comparing as floats would lose the last digits of big integers.
             Some(value) if value.unsigned_abs() > MAX_JSON_INTEGER as u64 => {
@@ -90,25 +147,59 @@ impl Limits<'_> {
         }
     }
 
-    fn exceeds(&self, word: &str, limit: f64, native: bool, _number: &Number, broken: bool) -> Option<Problem> {
-        let limit = if native { (limit as i64).to_string() } else { go_float(limit) };
+    fn exceeds(
+        &self,
+        word: &str,
+        limit: f64,
+        native: bool,
+        _number: &Number,
+        broken: bool,
+    ) -> Option<Problem> {
+        let limit = if native {
+            (limit as i64).to_string()
+        } else {
+            go_float(limit)
+        };
         broken.then(|| Problem::Limit(format!("{} in body should be {word} {limit}", self.path)))
     }
 
     fn multiple(&self, number: &Number, factor: f64, native: bool) -> Option<Problem> {
-        let (positive, shown) = if native { ((factor as i64) > 0, (factor as i64).to_string()) } else { (factor > 0.0, go_float(factor)) };
+        let (positive, shown) = if native {
+            ((factor as i64) > 0, (factor as i64).to_string())
+        } else {
+            (factor > 0.0, go_float(factor))
+        };
         if !positive {
-            let value = if native { Value::from(factor as i64) } else { Value::from(factor) };
-            return Some(Problem::Factor(value, format!("factor MultipleOf declared for {} must be positive: {shown}", self.path)));
+            let value = if native {
+                Value::from(factor as i64)
+            } else {
+                Value::from(factor)
+            };
+            return Some(Problem::Factor(
+                value,
+                format!(
+                    "factor MultipleOf declared for {} must be positive: {shown}",
+                    self.path
+                ),
+            ));
         }
         let is_multiple = match number.as_i64().filter(|_| native) {
             Some(value) => value % (factor as i64) == 0,
             None => {
                 let value = number.as_f64().unwrap_or(0.0);
-                is_json_integer(if factor < 1.0 { 1.0 / factor * value } else { value / factor })
+                is_json_integer(if factor < 1.0 {
+                    1.0 / factor * value
+                } else {
+                    value / factor
+                })
             }
         };
-        (!is_multiple).then(|| Problem::Limit(format!("{} in body should be a multiple of {shown}", self.path)))
+        (!is_multiple).then(|| {
+            Problem::Limit(format!(
+                "{} in body should be a multiple of {shown}",
+                self.path
+            ))
+        })
     }
 }
 
@@ -129,7 +220,8 @@ pub fn is_json_integer(value: f64) -> bool {
     difference / (value.abs() + unsigned.abs()) < EPSILON
 }
 
-/// Whether a value is one of an enumeration: numbers are compared after Go's conversion to the type of the listed one.
+/// Whether a value is one of an enumeration: numbers are compared after Go's conversion to the type
+/// of the listed one.
 pub fn same_as_enumerated(value: &Value, listed: &Value) -> bool {
     match (value, listed) {
         (Value::Null, _) | (_, Value::Null) => false,
@@ -147,7 +239,11 @@ pub fn same_as_enumerated(value: &Value, listed: &Value) -> bool {
 /// A float as Go's `%v` prints it.
 pub fn go_float(value: f64) -> String {
     if value == 0.0 {
-        return if value.is_sign_negative() { "-0".to_owned() } else { "0".to_owned() };
+        return if value.is_sign_negative() {
+            "-0".to_owned()
+        } else {
+            "0".to_owned()
+        };
     }
     if !value.is_finite() {
         return if value.is_nan() {
@@ -183,20 +279,43 @@ mod tests {
     #[test]
     fn limits_read_as_clients_know_them() {
         let cases = [
-            (json!({"type": "integer", "minimum": 3}), json!(2), "x in body should be greater than or equal to 3"),
-            (json!({"type": "integer", "maximum": 10, "exclusiveMaximum": true}), json!(10), "x in body should be less than 10"),
-            (json!({"type": "number", "multipleOf": 0.1}), json!(0.35), "x in body should be a multiple of 0.1"),
+            (
+                json!({"type": "integer", "minimum": 3}),
+                json!(2),
+                "x in body should be greater than or equal to 3",
+            ),
+            (
+                json!({"type": "integer", "maximum": 10, "exclusiveMaximum": true}),
+                json!(10),
+                "x in body should be less than 10",
+            ),
+            (
+                json!({"type": "number", "multipleOf": 0.1}),
+                json!(0.35),
+                "x in body should be a multiple of 0.1",
+            ),
             (
                 json!({"type": "integer", "format": "int32"}),
                 json!(1_i64 << 40),
                 "Checked value must be of type integer with format int32 in x",
             ),
-            (json!({"type": "integer"}), json!(1.5), "Checked value must be of type integer (default format) in x"),
+            (
+                json!({"type": "integer"}),
+                json!(1.5),
+                "Checked value must be of type integer (default format) in x",
+            ),
         ];
         for (schema, value, want) in cases {
             let schema = Props::read(&schema);
-            let limits = Limits { values: &schema.values, types: &[&schema.kind], format: &schema.format, path: Place::Root("x") };
-            let Value::Number(number) = &value else { panic!("a number") };
+            let limits = Limits {
+                values: &schema.values,
+                types: &[&schema.kind],
+                format: &schema.format,
+                path: Place::Root("x"),
+            };
+            let Value::Number(number) = &value else {
+                panic!("a number")
+            };
             let found: Vec<String> = limits
                 .check(number)
                 .into_iter()
@@ -210,7 +329,14 @@ mod tests {
 
     #[test]
     fn floats_print_as_in_go() {
-        let cases = [(0.1, "0.1"), (1e21, "1e+21"), (1e20, "100000000000000000000"), (0.00001, "1e-05"), (-2.5, "-2.5"), (3.0, "3")];
+        let cases = [
+            (0.1, "0.1"),
+            (1e21, "1e+21"),
+            (1e20, "100000000000000000000"),
+            (0.00001, "1e-05"),
+            (-2.5, "-2.5"),
+            (3.0, "3"),
+        ];
         for (value, want) in cases {
             assert_eq!(go_float(value), want);
         }

@@ -1,4 +1,5 @@
-//! Where a value of a custom object is. Most values are in order: the text is only put together where something is to be told.
+//! Where a value of a custom object is. Most values are in order: the text is only put together
+//! where something is to be told.
 
 use std::fmt;
 
@@ -27,7 +28,10 @@ impl<'a> Place<'a> {
     fn above(&self) -> Option<&'a Place<'a>> {
         match self {
             Self::Root(_) => None,
-            Self::Field(above, _) | Self::Dotted(above, _) | Self::Key(above, _) | Self::Index(above, _) => Some(above),
+            Self::Field(above, _)
+            | Self::Dotted(above, _)
+            | Self::Key(above, _)
+            | Self::Index(above, _) => Some(above),
         }
     }
 
@@ -54,7 +58,8 @@ impl<'a> Place<'a> {
 
 impl fmt::Display for Place<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut steps: Vec<&Place<'_>> = std::iter::successors(Some(self), |place| place.above()).collect();
+        let mut steps: Vec<&Place<'_>> =
+            std::iter::successors(Some(self), |place| place.above()).collect();
         steps.reverse();
         let mut begun = false;
         for step in steps {
@@ -81,7 +86,15 @@ mod tests {
         let root = Place::NOWHERE;
         let spec = Field(&root, "spec");
         let (list, odd) = (Index(&spec, 3), Dotted(&root, "x"));
-        let shown = [root, spec, list, odd, Key(&list, "k"), Field(&Field(&root, ""), "a")].map(|place| place.to_string());
+        let shown = [
+            root,
+            spec,
+            list,
+            odd,
+            Key(&list, "k"),
+            Field(&Field(&root, ""), "a"),
+        ]
+        .map(|place| place.to_string());
         assert_eq!(shown, ["", "spec", "spec[3]", ".x", "spec[3][k]", "a"]);
         assert!(Field(&root, "").is_empty() && !odd.is_empty());
         assert_eq!(list.path(), Path::new("spec").index(3));

@@ -15,12 +15,17 @@ pub struct CustomPrinter {
 }
 
 impl CustomPrinter {
-    /// Columns as the definition gives them; from the first that cannot be read on they are left out.
+    /// Columns as the definition gives them; from the first that cannot be read on they are left
+    /// out.
     pub fn new(columns: &[Value]) -> Self {
         let age = [
             json!({"name": "Age", "type": "date", "description": "When the object was created", "jsonPath": ".metadata.creationTimestamp"}),
         ];
-        let given = if columns.is_empty() { &age[..] } else { columns };
+        let given = if columns.is_empty() {
+            &age[..]
+        } else {
+            columns
+        };
         let name = Column {
             name: Cow::Borrowed("Name"),
             kind: Cow::Borrowed("string"),
@@ -28,10 +33,15 @@ impl CustomPrinter {
             description: Cow::Borrowed("The name of the object, unique within its namespace"),
             priority: 0,
         };
-        let mut printer = Self { columns: vec![name], paths: Vec::new() };
+        let mut printer = Self {
+            columns: vec![name],
+            paths: Vec::new(),
+        };
         for column in given {
             let path = column.str("jsonPath");
-            let Some(compiled) = JsonPath::parse(path) else { break };
+            let Some(compiled) = JsonPath::parse(path) else {
+                break;
+            };
             let text = |key: &str| Cow::Owned(column.str(key).to_owned());
             let description = match column.str("description") {
                 "" => format!("The value at the JSON path {path}"),
@@ -43,7 +53,10 @@ impl CustomPrinter {
                 kind: text("type"),
                 format: text("format"),
                 description: Cow::Owned(description),
-                priority: column.int("priority").and_then(|priority| i32::try_from(priority).ok()).unwrap_or(0),
+                priority: column
+                    .int("priority")
+                    .and_then(|priority| i32::try_from(priority).ok())
+                    .unwrap_or(0),
             });
         }
         printer
@@ -58,11 +71,16 @@ impl TablePrinter for CustomPrinter {
     fn cells(&self, object: &Object) -> Vec<Cell> {
         let root = Value::Object(object.0.clone());
         let mut cells: Vec<Cell> = vec![object.name().into()];
-        cells.extend(self.paths.iter().zip(&self.columns[1..]).map(|(path, column)| match path.find(&root).first() {
-            None => Value::Null.into(),
-            Some(value) if column.kind == "string" => jsonpath::print(value).into(),
-            Some(value) => cell(&column.kind, value),
-        }));
+        cells.extend(
+            self.paths
+                .iter()
+                .zip(&self.columns[1..])
+                .map(|(path, column)| match path.find(&root).first() {
+                    None => Value::Null.into(),
+                    Some(value) if column.kind == "string" => jsonpath::print(value).into(),
+                    Some(value) => cell(&column.kind, value),
+                }),
+        );
         cells
     }
 
@@ -74,9 +92,10 @@ impl TablePrinter for CustomPrinter {
 /// A value as a column of a type shows it; null where it is of another type.
 fn cell(kind: &str, value: &Value) -> Cell {
     let value = match (kind, value) {
-        ("integer", Value::Number(number)) => {
-            number.as_i64().or_else(|| number.as_f64().map(|float| float as i64)).map_or(Value::Null, Value::from)
-        }
+        ("integer", Value::Number(number)) => number
+            .as_i64()
+            .or_else(|| number.as_f64().map(|float| float as i64))
+            .map_or(Value::Null, Value::from),
         ("number", Value::Number(number)) => number.as_f64().map_or(Value::Null, whole),
         ("boolean", Value::Bool(_)) => value.clone(),
         ("date", Value::String(text)) => match time::parse(text) {
@@ -90,5 +109,9 @@ fn cell(kind: &str, value: &Value) -> Cell {
 
 /// A number as Go's JSON writes a float: without a fraction where there is none.
 fn whole(value: f64) -> Value {
-    if value.fract() == 0.0 && value.abs() < 1e15 { Value::from(value as i64) } else { Value::from(value) }
+    if value.fract() == 0.0 && value.abs() < 1e15 {
+        Value::from(value as i64)
+    } else {
+        Value::from(value)
+    }
 }

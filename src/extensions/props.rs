@@ -1,5 +1,5 @@
-//! A schema of a CustomResourceDefinition (JSONSchemaProps), read from its tree into what validation, pruning and
-//! defaulting walk over.
+//! A schema of a CustomResourceDefinition (JSONSchemaProps), read from its tree into what
+//! validation, pruning and defaulting walk over.
 
 use std::collections::BTreeMap;
 
@@ -76,17 +76,29 @@ pub struct Additional {
     pub schema: Option<Box<Props>>,
 }
 
-/// The fields that are not supported, with their JSON names, in the order in which conversion looks at them.
-pub const UNSUPPORTED: [&str; 7] = ["id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions"];
+/// The fields that are not supported, with their JSON names, in the order in which conversion looks
+/// at them.
+pub const UNSUPPORTED: [&str; 7] = [
+    "id",
+    "$schema",
+    "$ref",
+    "patternProperties",
+    "dependencies",
+    "additionalItems",
+    "definitions",
+];
 
 impl Props {
-    /// Reads a schema. Values of wrong types count as absent: the codec has brought the tree into form before.
+    /// Reads a schema. Values of wrong types count as absent: the codec has brought the tree into
+    /// form before.
     pub fn read(tree: &Value) -> Self {
         let empty = Map::new();
         let tree = tree.as_object().unwrap_or(&empty);
         let nested = |key: &str| tree.list(key).iter().map(Self::read).collect();
-        let properties: BTreeMap<String, Self> =
-            tree.entries("properties").map(|(name, one)| (name.to_string(), Self::read(one))).collect();
+        let properties: BTreeMap<String, Self> = tree
+            .entries("properties")
+            .map(|(name, one)| (name.to_string(), Self::read(one)))
+            .collect();
         let (items, items_list) = match tree.field("items") {
             Some(one @ Value::Object(_)) => (Some(Box::new(Self::read(one))), false),
             Some(Value::Array(_)) => (None, true),
@@ -100,7 +112,11 @@ impl Props {
             nullable: tree.flag("nullable"),
             default: tree.field("default").cloned(),
             values: Values::read(tree),
-            defaulted: properties.iter().filter(|(_, one)| one.default.is_some()).map(|(name, _)| name.clone()).collect(),
+            defaulted: properties
+                .iter()
+                .filter(|(_, one)| one.default.is_some())
+                .map(|(name, _)| name.clone())
+                .collect(),
             properties,
             additional: tree.field("additionalProperties").map(Additional::read),
             items,
@@ -115,10 +131,21 @@ impl Props {
             list_type: tree.opt_str("x-kubernetes-list-type").map(str::to_owned),
             list_map_keys: strings(tree.list("x-kubernetes-list-map-keys")),
             map_type: tree.opt_str("x-kubernetes-map-type").map(str::to_owned),
-            rules: tree.list("x-kubernetes-validations").iter().map(Rule::read).collect(),
-            unsupported: UNSUPPORTED.into_iter().filter(|key| is_set(tree, key)).collect(),
+            rules: tree
+                .list("x-kubernetes-validations")
+                .iter()
+                .map(Rule::read)
+                .collect(),
+            unsupported: UNSUPPORTED
+                .into_iter()
+                .filter(|key| is_set(tree, key))
+                .collect(),
             elsewhere: elsewhere(tree),
-            raw: tree.iter().filter(|(key, _)| !BELOW.contains(&key.as_str())).map(|(key, one)| (key.clone(), one.clone())).collect(),
+            raw: tree
+                .iter()
+                .filter(|(key, _)| !BELOW.contains(&key.as_str()))
+                .map(|(key, one)| (key.clone(), one.clone()))
+                .collect(),
         }
     }
 
@@ -129,12 +156,18 @@ impl Props {
 
     /// The schema of the entry `name` of an object.
     pub fn entry(&self, name: &str) -> Option<&Self> {
-        self.properties.get(name).or_else(|| self.additional.as_ref().and_then(|one| one.schema.as_deref()))
+        self.properties.get(name).or_else(|| {
+            self.additional
+                .as_ref()
+                .and_then(|one| one.schema.as_deref())
+        })
     }
 
     /// The schema of additional properties.
     pub fn additional_schema(&self) -> Option<&Self> {
-        self.additional.as_ref().and_then(|one| one.schema.as_deref())
+        self.additional
+            .as_ref()
+            .and_then(|one| one.schema.as_deref())
     }
 
     pub fn is_list_type(&self, name: &str) -> bool {
@@ -150,8 +183,16 @@ impl Props {
     fn below(&self) -> impl Iterator<Item = &Self> {
         let items = self.items.as_deref().into_iter();
         let lists = self.all_of.iter().chain(&self.any_of).chain(&self.one_of);
-        let rest = self.not.as_deref().into_iter().chain(self.properties.values()).chain(self.additional_schema());
-        items.chain(lists).chain(rest).chain(self.elsewhere.iter().map(|(_, _, one)| one))
+        let rest = self
+            .not
+            .as_deref()
+            .into_iter()
+            .chain(self.properties.values())
+            .chain(self.additional_schema());
+        items
+            .chain(lists)
+            .chain(rest)
+            .chain(self.elsewhere.iter().map(|(_, _, one)| one))
     }
 
     /// Reads the node again as the root of a resource: embedded, whatever it says.
@@ -163,13 +204,28 @@ impl Props {
 }
 
 /// The fields that hold schemas.
-const BELOW: [&str; 8] = ["properties", "additionalProperties", "items", "allOf", "anyOf", "oneOf", "not", "x-kubernetes-validations"];
+const BELOW: [&str; 8] = [
+    "properties",
+    "additionalProperties",
+    "items",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "not",
+    "x-kubernetes-validations",
+];
 
 impl Additional {
     fn read(tree: &Value) -> Self {
         match tree {
-            Value::Bool(allows) => Self { allows: *allows, schema: None },
-            other => Self { allows: true, schema: Some(Box::new(Props::read(other))) },
+            Value::Bool(allows) => Self {
+                allows: *allows,
+                schema: None,
+            },
+            other => Self {
+                allows: true,
+                schema: Some(Box::new(Props::read(other))),
+            },
         }
     }
 }
@@ -200,7 +256,10 @@ impl Values {
 }
 
 fn strings(list: &[Value]) -> Vec<String> {
-    list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    list.iter()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect()
 }
 
 fn is_set(tree: &Map, key: &str) -> bool {
@@ -216,10 +275,21 @@ fn is_set(tree: &Map, key: &str) -> bool {
 fn elsewhere(tree: &Map) -> Vec<(String, Option<String>, Props)> {
     let mut out = Vec::new();
     for field in ["definitions", "patternProperties"] {
-        out.extend(tree.entries(field).map(|(key, one)| (field.to_owned(), Some(key.to_string()), Props::read(one))));
+        out.extend(
+            tree.entries(field)
+                .map(|(key, one)| (field.to_owned(), Some(key.to_string()), Props::read(one))),
+        );
     }
-    let schemas = tree.entries("dependencies").filter(|(_, one)| one.is_object());
-    out.extend(schemas.map(|(key, one)| ("dependencies".to_owned(), Some(key.to_string()), Props::read(one))));
+    let schemas = tree
+        .entries("dependencies")
+        .filter(|(_, one)| one.is_object());
+    out.extend(schemas.map(|(key, one)| {
+        (
+            "dependencies".to_owned(),
+            Some(key.to_string()),
+            Props::read(one),
+        )
+    }));
     if let Some(one @ Value::Object(_)) = tree.field("additionalItems") {
         out.push(("additionalItems".to_owned(), None, Props::read(one)));
     }

@@ -1,9 +1,11 @@
-//! The schema of a custom kind as OpenAPI documents publish it (apiextensions `controller/openapi/builder`).
+//! The schema of a custom kind as OpenAPI documents publish it (apiextensions
+//! `controller/openapi/builder`).
 
 use crate::meta::{Map, Value, json};
 use crate::registry::validation::Fields;
 
-/// Fields that are published as they are, unless they say nothing: empty texts and lists, and `false`.
+/// Fields that are published as they are, unless they say nothing: empty texts and lists, and
+/// `false`.
 const PLAIN: [&str; 28] = [
     "title",
     "description",
@@ -39,12 +41,18 @@ const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 const RULES: &str = "x-kubernetes-validations";
 const ALTERNATIVES: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 
-/// The root of a structural schema. None in OpenAPI v2 where objects may have any field: to kubectl, whoever lists some
-/// forbids the others.
+/// The root of a structural schema. None in OpenAPI v2 where objects may have any field: to
+/// kubectl, whoever lists some forbids the others.
 pub fn root(schema: &Value, preserve: bool, for_v2: bool) -> Option<Map> {
     let tree = schema.as_object()?;
     let open = preserve || tree.flag(PRESERVE);
-    (!(for_v2 && open)).then(|| if for_v2 { version2(tree) } else { version3(tree) })
+    (!(for_v2 && open)).then(|| {
+        if for_v2 {
+            version2(tree)
+        } else {
+            version3(tree)
+        }
+    })
 }
 
 fn plain(tree: &Map) -> Map {
@@ -54,9 +62,15 @@ fn plain(tree: &Map) -> Map {
         Value::Array(list) => list.is_empty(),
         _ => false,
     };
-    let kept = PLAIN.iter().filter_map(|key| Some(((*key).to_owned(), tree.get(key).filter(|one| !says_nothing(one))?.clone())));
+    let kept = PLAIN.iter().filter_map(|key| {
+        Some((
+            (*key).to_owned(),
+            tree.get(key).filter(|one| !says_nothing(one))?.clone(),
+        ))
+    });
     let rules = tree.list(RULES);
-    kept.chain((!rules.is_empty()).then(|| (RULES.to_owned(), rules.to_vec().into()))).collect()
+    kept.chain((!rules.is_empty()).then(|| (RULES.to_owned(), rules.to_vec().into())))
+        .collect()
 }
 
 /// The node with the schemas below it, each as `node` writes it.
@@ -64,8 +78,10 @@ fn nested(out: &mut Map, tree: &Map, node: fn(&Map) -> Map) {
     if let Some(Value::Object(items)) = tree.get("items") {
         out.insert("items", node(items).into());
     }
-    let properties: Map =
-        tree.entries("properties").filter_map(|(name, one)| Some((name.clone(), node(one.as_object()?).into()))).collect();
+    let properties: Map = tree
+        .entries("properties")
+        .filter_map(|(name, one)| Some((name.clone(), node(one.as_object()?).into())))
+        .collect();
     if !properties.is_empty() {
         out.insert("properties", properties.into());
     }
@@ -83,7 +99,12 @@ fn version3(tree: &Map) -> Map {
     }
     nested(&mut out, tree, version3);
     for key in ALTERNATIVES {
-        let list: Vec<Value> = tree.list(key).iter().filter_map(Value::as_object).map(|one| version3(one).into()).collect();
+        let list: Vec<Value> = tree
+            .list(key)
+            .iter()
+            .filter_map(Value::as_object)
+            .map(|one| version3(one).into())
+            .collect();
         if !list.is_empty() {
             out.insert(key.to_owned(), list.into());
         }
@@ -100,7 +121,10 @@ fn version3(tree: &Map) -> Map {
 /// Spells `x-kubernetes-int-or-string` out as alternatives, unless the schema does so already.
 fn unfold(out: &mut Map) {
     let both = json!([{"type": "integer"}, {"type": "string"}]);
-    let first = out.list("allOf").first().map(|one| one.list("anyOf").to_vec());
+    let first = out
+        .list("allOf")
+        .first()
+        .map(|one| one.list("anyOf").to_vec());
     if out.get("anyOf") == Some(&both) || first.as_deref() == both.as_array().map(Vec::as_slice) {
         return;
     }
@@ -127,13 +151,17 @@ fn version2(tree: &Map) -> Map {
         below.swap_remove("items");
         below.swap_remove("properties");
     }
-    if (out.str("type") == "array" && !below.contains_key("items")) || (open && out.str("type") == "object") {
+    if (out.str("type") == "array" && !below.contains_key("items"))
+        || (open && out.str("type") == "object")
+    {
         out.swap_remove("type");
     }
     let any_nullable = below.get("additionalProperties").is_some_and(nullable);
     if let Some(Value::Array(required)) = out.get_mut("required") {
         required.retain(|name| {
-            let property = name.as_str().and_then(|name| below.get("properties")?.get(name));
+            let property = name
+                .as_str()
+                .and_then(|name| below.get("properties")?.get(name));
             !any_nullable && !property.is_some_and(nullable)
         });
         if required.is_empty() {
@@ -183,15 +211,27 @@ mod tests {
         assert_eq!(of(json!({INT_OR_STRING: true})), Some(spelled.clone()));
         assert_eq!(of(spelled.clone()), Some(spelled));
         let other = json!({INT_OR_STRING: true, "anyOf": [{"pattern": "a"}]});
-        assert_eq!(of(other), Some(json!({INT_OR_STRING: true, "anyOf": [{"pattern": "a"}], "allOf": [{"anyOf": both}]})));
+        assert_eq!(
+            of(other),
+            Some(
+                json!({INT_OR_STRING: true, "anyOf": [{"pattern": "a"}], "allOf": [{"anyOf": both}]})
+            )
+        );
         let first = json!({INT_OR_STRING: true, "allOf": [{"anyOf": both}]});
-        assert_eq!(of(first.clone()), Some(json!({INT_OR_STRING: true, "allOf": [{"anyOf": both}]})));
-        assert_eq!(root(&first, false, true), Some(Map::from_iter([(INT_OR_STRING.to_owned(), true.into())])));
+        assert_eq!(
+            of(first.clone()),
+            Some(json!({INT_OR_STRING: true, "allOf": [{"anyOf": both}]}))
+        );
+        assert_eq!(
+            root(&first, false, true),
+            Some(Map::from_iter([(INT_OR_STRING.to_owned(), true.into())]))
+        );
     }
 
     #[test]
     fn version_2_forbids_nothing_that_may_be_there() {
-        let open = json!({"type": "object", PRESERVE: true, "properties": {"a": {"type": "string"}}});
+        let open =
+            json!({"type": "object", PRESERVE: true, "properties": {"a": {"type": "string"}}});
         assert_eq!(root(&open, false, true), None);
         assert_eq!(root(&json!({"type": "object"}), true, true), None);
         assert!(root(&open, true, false).is_some());

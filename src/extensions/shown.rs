@@ -1,4 +1,5 @@
-//! Parts of a definition as errors show them: upstream prints its internal types with all their fields.
+//! Parts of a definition as errors show them: upstream prints its internal types with all their
+//! fields.
 
 use super::rule::Rule;
 use crate::meta::{Map, Value, json};
@@ -6,7 +7,9 @@ use crate::registry::validation::Fields;
 
 /// `spec.versions`, without what all versions share.
 pub fn versions(list: Option<&Value>, hoisted: &super::validate::Hoisted) -> Value {
-    let Some(Value::Array(list)) = list else { return Value::Null };
+    let Some(Value::Array(list)) = list else {
+        return Value::Null;
+    };
     list.iter()
         .map(|one| {
             let unless = |hoisted: bool, value: Value| if hoisted { Value::Null } else { value };
@@ -60,7 +63,13 @@ fn columns(version: &Value) -> Value {
 
 fn selectable(version: &Value) -> Value {
     let list = version.list("selectableFields");
-    if list.is_empty() { Value::Null } else { list.iter().map(|one| json!({"JSONPath": one.str("jsonPath")})).collect() }
+    if list.is_empty() {
+        Value::Null
+    } else {
+        list.iter()
+            .map(|one| json!({"JSONPath": one.str("jsonPath")}))
+            .collect()
+    }
 }
 
 /// A JSONSchemaProps.
@@ -74,7 +83,11 @@ pub fn schema(tree: &Value) -> Value {
     };
     let map = |key: &str| match tree.map(key) {
         None => Value::Null,
-        Some(map) => Value::Object(map.iter().map(|(name, one)| (name.clone(), schema(one))).collect()),
+        Some(map) => Value::Object(
+            map.iter()
+                .map(|(name, one)| (name.clone(), schema(one)))
+                .collect(),
+        ),
     };
     let one = |key: &str| tree.field(key).map_or(Value::Null, schema);
     let or_bool = |key: &str| match tree.field(key) {
@@ -84,14 +97,18 @@ pub fn schema(tree: &Value) -> Value {
     };
     let items = match tree.field("items") {
         None => Value::Null,
-        Some(Value::Array(list)) => json!({"Schema": null, "JSONSchemas": list.iter().map(schema).collect::<Value>()}),
+        Some(Value::Array(list)) => {
+            json!({"Schema": null, "JSONSchemas": list.iter().map(schema).collect::<Value>()})
+        }
         Some(other) => json!({"Schema": schema(other), "JSONSchemas": null}),
     };
     let rules = match tree.list("x-kubernetes-validations") {
         [] => Value::Null,
         list => list.iter().map(|one| Rule::read(one).shown()).collect(),
     };
-    let docs = tree.field("externalDocs").map(|docs| json!({"Description": docs.str("description"), "URL": docs.str("url")}));
+    let docs = tree
+        .field("externalDocs")
+        .map(|docs| json!({"Description": docs.str("description"), "URL": docs.str("url")}));
     let fields: Vec<(&str, Value)> = vec![
         ("ID", text("id")),
         ("Schema", text("$schema")),
@@ -130,7 +147,10 @@ pub fn schema(tree: &Value) -> Value {
         ("Definitions", map("definitions")),
         ("ExternalDocs", docs.unwrap_or_default()),
         ("Example", any("example")),
-        ("XPreserveUnknownFields", any("x-kubernetes-preserve-unknown-fields")),
+        (
+            "XPreserveUnknownFields",
+            any("x-kubernetes-preserve-unknown-fields"),
+        ),
         ("XEmbeddedResource", flag("x-kubernetes-embedded-resource")),
         ("XIntOrString", flag("x-kubernetes-int-or-string")),
         ("XListMapKeys", any("x-kubernetes-list-map-keys")),
@@ -138,12 +158,25 @@ pub fn schema(tree: &Value) -> Value {
         ("XMapType", any("x-kubernetes-map-type")),
         ("XValidations", rules),
     ];
-    Value::Object(fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect::<Map>())
+    Value::Object(
+        fields
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect::<Map>(),
+    )
 }
 
 /// The fields of a schema that are set, by the names of the internal type, in its order.
 pub fn set_fields(tree: &Value) -> Vec<String> {
-    let Value::Object(fields) = schema(tree) else { return Vec::new() };
-    let is_zero = |value: &Value| value.is_null() || value == &Value::Bool(false) || value.as_str() == Some("");
-    fields.into_iter().filter(|(_, value)| !is_zero(value)).map(|(key, _)| key.into()).collect()
+    let Value::Object(fields) = schema(tree) else {
+        return Vec::new();
+    };
+    let is_zero = |value: &Value| {
+        value.is_null() || value == &Value::Bool(false) || value.as_str() == Some("")
+    };
+    fields
+        .into_iter()
+        .filter(|(_, value)| !is_zero(value))
+        .map(|(key, _)| key.into())
+        .collect()
 }

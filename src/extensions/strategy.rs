@@ -50,17 +50,27 @@ impl CustomStrategy {
     fn type_errors(&self, object: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
         if object.kind() != self.gvk.kind {
-            errors.push(FieldError::invalid(&Path::new("kind"), object.kind(), format!("must be {}", self.gvk.kind)));
+            errors.push(FieldError::invalid(
+                &Path::new("kind"),
+                object.kind(),
+                format!("must be {}", self.gvk.kind),
+            ));
         }
         let api_version = self.gvk.api_version();
         if object.api_version() != api_version {
-            errors.push(FieldError::invalid(&Path::new("apiVersion"), object.api_version(), format!("must be {api_version}")));
+            errors.push(FieldError::invalid(
+                &Path::new("apiVersion"),
+                object.api_version(),
+                format!("must be {api_version}"),
+            ));
         }
         errors
     }
 
     fn scale_errors(&self, object: &Object, with_spec: bool) -> ErrorList {
-        let Some(scale) = &self.scale else { return ErrorList::new() };
+        let Some(scale) = &self.scale else {
+            return ErrorList::new();
+        };
         let mut errors = ErrorList::new();
         if with_spec {
             replicas(&mut errors, object, &scale.spec_replicas);
@@ -74,9 +84,12 @@ impl CustomStrategy {
         errors
     }
 
-    /// What holds for the whole object, beyond values: embedded resources, and lists without repetition.
+    /// What holds for the whole object, beyond values: embedded resources, and lists without
+    /// repetition.
     fn structure_errors(&self, object: &Object, old: Option<&Object>) -> ErrorList {
-        let Some(schema) = self.schema.as_deref() else { return ErrorList::new() };
+        let Some(schema) = self.schema.as_deref() else {
+            return ErrorList::new();
+        };
         let mut errors = embedded::validate(&Place::NOWHERE, &object.0, schema);
         errors.extend(self.list_errors(object, old));
         errors
@@ -84,9 +97,15 @@ impl CustomStrategy {
 
     /// Repetitions, unless there were some before.
     fn list_errors(&self, object: &Object, old: Option<&Object>) -> ErrorList {
-        let Some(schema) = self.schema.as_deref() else { return ErrorList::new() };
+        let Some(schema) = self.schema.as_deref() else {
+            return ErrorList::new();
+        };
         let of = |object: &Object| lists::validate(&Place::NOWHERE, schema, &object.0);
-        if old.is_some_and(|old| !of(old).is_empty()) { ErrorList::new() } else { of(object) }
+        if old.is_some_and(|old| !of(old).is_empty()) {
+            ErrorList::new()
+        } else {
+            of(object)
+        }
     }
 }
 
@@ -107,7 +126,13 @@ impl Strategy for CustomStrategy {
         self.status
     }
 
-    fn prepare_for_update(&self, _ctx: &Context, sub: Subresource, object: &mut Object, old: &Object) {
+    fn prepare_for_update(
+        &self,
+        _ctx: &Context,
+        sub: Subresource,
+        object: &mut Object,
+        old: &Object,
+    ) {
         if sub != Subresource::Status {
             return;
         }
@@ -124,40 +149,79 @@ impl Strategy for CustomStrategy {
             return errors;
         }
         if let Some(schema) = &self.schema {
-            errors.extend(values::validate(schema, &Value::Object(object.0.clone()), None, &Path::default()));
+            errors.extend(values::validate(
+                schema,
+                &Value::Object(object.0.clone()),
+                None,
+                &Path::default(),
+            ));
         }
         errors.extend(self.scale_errors(object, true));
         errors.extend(self.structure_errors(object, None));
         errors
     }
 
-    fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        _ctx: &Context,
+        sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
         let mut errors = self.type_errors(object);
         if !errors.is_empty() {
             return errors;
         }
-        let (new_tree, old_tree) = (Value::Object(object.0.clone()), Value::Object(old.0.clone()));
+        let (new_tree, old_tree) = (
+            Value::Object(object.0.clone()),
+            Value::Object(old.0.clone()),
+        );
         let Some(schema) = self.schema.as_deref() else {
             return self.scale_errors(object, sub != Subresource::Status);
         };
-        let whole = Correlation { new: &new_tree, old: &old_tree, schema };
+        let whole = Correlation {
+            new: &new_tree,
+            old: &old_tree,
+            schema,
+        };
         if sub == Subresource::Status {
-            if let (Some(status), Some(below)) = (object.get("status"), schema.properties.get("status")) {
-                errors.extend(values::validate(below, status, whole.key("status"), &Path::new("status")));
+            if let (Some(status), Some(below)) =
+                (object.get("status"), schema.properties.get("status"))
+            {
+                errors.extend(values::validate(
+                    below,
+                    status,
+                    whole.key("status"),
+                    &Path::new("status"),
+                ));
             }
             errors.extend(self.scale_errors(object, false));
             errors.extend(self.list_errors(object, Some(old)));
             return errors;
         }
-        errors.extend(values::validate(schema, &new_tree, Some(whole), &Path::default()));
+        errors.extend(values::validate(
+            schema,
+            &new_tree,
+            Some(whole),
+            &Path::default(),
+        ));
         errors.extend(self.scale_errors(object, true));
         errors.extend(self.structure_errors(object, Some(old)));
         errors
     }
 
     fn warnings(&self, object: &Object, old: Option<&Object>) -> Vec<String> {
-        let before: HashSet<&str> = old.map_or(&[][..], Object::finalizers).iter().filter_map(Value::as_str).collect();
-        let added: BTreeSet<&str> = object.finalizers().iter().filter_map(Value::as_str).filter(|one| !before.contains(one)).collect();
+        let before: HashSet<&str> = old
+            .map_or(&[][..], Object::finalizers)
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
+        let added: BTreeSet<&str> = object
+            .finalizers()
+            .iter()
+            .filter_map(Value::as_str)
+            .filter(|one| !before.contains(one))
+            .collect();
         added.into_iter().flat_map(finalizer_warnings).collect()
     }
 
@@ -184,10 +248,16 @@ impl Strategy for CustomStrategy {
 
 fn finalizer_warnings(finalizer: &str) -> Vec<String> {
     let place = "metadata.finalizers";
-    let mut warnings: Vec<String> =
-        names::qualified_name(finalizer).into_iter().map(|why| format!("{place}: {finalizer:?}: {why}")).collect();
+    let mut warnings: Vec<String> = names::qualified_name(finalizer)
+        .into_iter()
+        .map(|why| format!("{place}: {finalizer:?}: {why}"))
+        .collect();
     if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
-        let what = if finalizer.contains('.') { " including a path (/)" } else { "" };
+        let what = if finalizer.contains('.') {
+            " including a path (/)"
+        } else {
+            ""
+        };
         warnings.push(format!(
             "{place}: {finalizer:?}: prefer a domain-qualified finalizer name{what} to avoid accidental conflicts with other finalizer writers"
         ));
@@ -199,9 +269,17 @@ fn replicas(errors: &mut ErrorList, object: &Object, path: &str) {
     let place = Path::new(path);
     match number_at(object, path).map(Option::unwrap_or_default) {
         Err(why) => errors.push(FieldError::invalid(&place, 0, why)),
-        Ok(count) if count < 0 => errors.push(FieldError::invalid(&place, count, "should be a non-negative integer")),
+        Ok(count) if count < 0 => errors.push(FieldError::invalid(
+            &place,
+            count,
+            "should be a non-negative integer",
+        )),
         Ok(count) if count > i64::from(i32::MAX) => {
-            errors.push(FieldError::invalid(&place, count, format!("should be less than or equal to {}", i32::MAX)));
+            errors.push(FieldError::invalid(
+                &place,
+                count,
+                format!("should be less than or equal to {}", i32::MAX),
+            ));
         }
         Ok(_) => {}
     }

@@ -1,5 +1,5 @@
-//! The types that field ownership sees in the schemas of a definition: its versions as one [`Schema`]
-//! (kube-openapi `schemaconv`).
+//! The types that field ownership sees in the schemas of a definition: its versions as one
+//! [`Schema`] (kube-openapi `schemaconv`).
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -9,8 +9,12 @@ use super::props::Props;
 use crate::meta::Gvk;
 use crate::schema::{Field, Kind, ListType, MapType, Schema, Type, TypeId, builtin};
 
-/// The schema of the versions of a kind. A version without a structural schema has values of any type.
-pub fn schema<'a>(versions: impl Iterator<Item = (Gvk, Option<&'a Props>)>, preserve: bool) -> Schema {
+/// The schema of the versions of a kind. A version without a structural schema has values of any
+/// type.
+pub fn schema<'a>(
+    versions: impl Iterator<Item = (Gvk, Option<&'a Props>)>,
+    preserve: bool,
+) -> Schema {
     let mut builder = Builder::default();
     let meta = builder.import(object_meta().id);
     for (gvk, props) in versions {
@@ -63,7 +67,9 @@ impl Builder {
             Kind::Message(id) => Kind::Message(self.import(*id)),
             Kind::Inline(id) => Kind::Inline(self.import(*id)),
             Kind::SchemaOr(alternative, id) => Kind::SchemaOr(*alternative, self.import(*id)),
-            Kind::List(item, relation) => Kind::List(Box::new(self.import_kind(item)), relation.clone()),
+            Kind::List(item, relation) => {
+                Kind::List(Box::new(self.import_kind(item)), relation.clone())
+            }
             Kind::Map(item, map_type) => Kind::Map(Box::new(self.import_kind(item)), *map_type),
             other => other.clone(),
         }
@@ -71,10 +77,20 @@ impl Builder {
 
     /// An object with fields. Where unknown fields are preserved they are so at every depth.
     fn structure(&mut self, props: &Props, preserve: bool) -> Type {
-        let mut ty = Type { preserve_unknown: preserve, map_type: map_type(props), ..Type::default() };
+        let mut ty = Type {
+            preserve_unknown: preserve,
+            map_type: map_type(props),
+            ..Type::default()
+        };
         for (name, property) in &props.properties {
             let kind = self.kind(property, preserve);
-            push(&mut ty, Field { default: property.default.clone(), ..Field::new(name, kind) });
+            push(
+                &mut ty,
+                Field {
+                    default: property.default.clone(),
+                    ..Field::new(name, kind)
+                },
+            );
         }
         ty
     }
@@ -84,7 +100,10 @@ impl Builder {
         match props.kind.as_str() {
             "object" => self.object(props, preserve),
             "array" => {
-                let item = props.items.as_deref().map_or(Kind::Raw, |items| self.kind(items, preserve));
+                let item = props
+                    .items
+                    .as_deref()
+                    .map_or(Kind::Raw, |items| self.kind(items, preserve));
                 let relation = match props.list_type.as_deref() {
                     Some("set") => ListType::Set,
                     Some("map") => ListType::Map(props.list_map_keys.clone()),
@@ -102,9 +121,15 @@ impl Builder {
     }
 
     fn object(&mut self, props: &Props, preserve: bool) -> Kind {
-        let additional = props.additional.as_ref().filter(|_| props.properties.is_empty() && !props.embedded);
+        let additional = props
+            .additional
+            .as_ref()
+            .filter(|_| props.properties.is_empty() && !props.embedded);
         if let Some(additional) = additional.filter(|one| one.allows) {
-            let item = additional.schema.as_deref().map_or(Kind::Any, |schema| self.kind(schema, preserve));
+            let item = additional
+                .schema
+                .as_deref()
+                .map_or(Kind::Any, |schema| self.kind(schema, preserve));
             return Kind::Map(Box::new(item), map_type(props));
         }
         let mut ty = self.structure(props, preserve);
@@ -117,12 +142,20 @@ impl Builder {
 }
 
 fn map_type(props: &Props) -> MapType {
-    if props.map_type.as_deref() == Some("atomic") { MapType::Atomic } else { MapType::Granular }
+    if props.map_type.as_deref() == Some("atomic") {
+        MapType::Atomic
+    } else {
+        MapType::Granular
+    }
 }
 
 /// Gives a resource its type and metadata, whatever its schema says of them.
 fn with_meta(ty: &mut Type, meta: TypeId) {
-    for (name, kind) in [("apiVersion", Kind::String), ("kind", Kind::String), ("metadata", Kind::Message(meta))] {
+    for (name, kind) in [
+        ("apiVersion", Kind::String),
+        ("kind", Kind::String),
+        ("metadata", Kind::Message(meta)),
+    ] {
         match ty.by_json.get(name) {
             Some(&index) => ty.fields[index] = Field::new(name, kind),
             None => push(ty, Field::new(name, kind)),

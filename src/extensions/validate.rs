@@ -1,7 +1,7 @@
 //! What a CustomResourceDefinition must look like (apiextensions `validation/validation.go`).
 //!
-//! Upstream looks at an internal form in which everything that all versions share stands at the top: the paths of errors are
-//! those of that form.
+//! Upstream looks at an internal form in which everything that all versions share stands at the
+//! top: the paths of errors are those of that form.
 
 use std::collections::HashSet;
 
@@ -22,7 +22,17 @@ const MAX_SELECTABLE_FIELDS: usize = 8;
 /// The longest deprecation warning, in bytes.
 const MAX_WARNING: usize = 256;
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
-const COLUMN_FORMATS: [&str; 9] = ["byte", "date", "date-time", "double", "float", "int32", "int64", "name", "password"];
+const COLUMN_FORMATS: [&str; 9] = [
+    "byte",
+    "date",
+    "date-time",
+    "double",
+    "float",
+    "int32",
+    "int64",
+    "name",
+    "password",
+];
 
 /// What all versions share.
 #[derive(Debug, Default)]
@@ -35,9 +45,14 @@ pub struct Hoisted {
 
 impl Hoisted {
     fn of(versions: &[Value]) -> Self {
-        let Some(first) = versions.first() else { return Self::default() };
+        let Some(first) = versions.first() else {
+            return Self::default();
+        };
         let shared = |key: &str| {
-            versions.iter().all(|one| one.field(key).is_some() == first.field(key).is_some() && same(one.field(key), first.field(key)))
+            versions.iter().all(|one| {
+                one.field(key).is_some() == first.field(key).is_some()
+                    && same(one.field(key), first.field(key))
+            })
         };
         Self {
             schema: shared("schema"),
@@ -75,11 +90,18 @@ pub fn create(object: &Object) -> ErrorList {
 /// Checks a changed definition.
 pub fn update(object: &Object, old: &Object) -> ErrorList {
     let old_versions = old.array_at("/spec/versions");
-    let schemas: Vec<Props> = old_versions.iter().filter_map(|one| one.pointer("/schema/openAPIV3Schema")).map(Props::read).collect();
+    let schemas: Vec<Props> = old_versions
+        .iter()
+        .filter_map(|one| one.pointer("/schema/openAPIV3Schema"))
+        .map(Props::read)
+        .collect();
     let established = is_true(old, ESTABLISHED);
     let old_reviews = old.array_at("/spec/conversion/webhook/conversionReviewVersions");
     let options = Options {
-        require_schema: old_versions.iter().all(|one| one.pointer("/schema/openAPIV3Schema").is_some_and(Value::is_object)),
+        require_schema: old_versions.iter().all(|one| {
+            one.pointer("/schema/openAPIV3Schema")
+                .is_some_and(Value::is_object)
+        }),
         immutable_names: established,
         require_recognized_review: old_reviews.is_empty() || has_recognized_version(old_reviews),
         allow_invalid_ca: !established || conversion::has_invalid_ca(old),
@@ -105,7 +127,11 @@ fn rest(object: &Object, old: Option<&Object>) -> ErrorList {
     let preserved = |object: &Object| object.bool_at("/spec/preserveUnknownFields");
     if preserved(object) && !old.is_some_and(preserved) {
         let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
-        errors.push(FieldError::invalid(&Path::new("spec").child("preserveUnknownFields"), true, why));
+        errors.push(FieldError::invalid(
+            &Path::new("spec").child("preserveUnknownFields"),
+            true,
+            why,
+        ));
     }
     errors
 }
@@ -120,7 +146,11 @@ fn stored_versions(errors: &mut ErrorList, object: &Object) {
     let path = Path::new("status").child("storedVersions");
     let stored = object.array_at("/status/storedVersions");
     if stored.is_empty() {
-        errors.push(FieldError::invalid(&path, Value::Null, "must have at least one stored version"));
+        errors.push(FieldError::invalid(
+            &path,
+            Value::Null,
+            "must have at least one stored version",
+        ));
         return;
     }
     let versions = object.array_at("/spec/versions");
@@ -128,10 +158,18 @@ fn stored_versions(errors: &mut ErrorList, object: &Object) {
     let stored_names: HashSet<&str> = stored.iter().filter_map(Value::as_str).collect();
     for version in versions.iter().filter(|one| one.flag("storage")) {
         if !stored_names.contains(version.str("name")) && !errors.is_full() {
-            errors.push(FieldError::invalid(&path, stored, format!("must have the storage version {}", version.str("name"))));
+            errors.push(FieldError::invalid(
+                &path,
+                stored,
+                format!("must have the storage version {}", version.str("name")),
+            ));
         }
     }
-    for (index, name) in stored.iter().enumerate().filter_map(|(index, one)| Some((index, one.as_str()?))) {
+    for (index, name) in stored
+        .iter()
+        .enumerate()
+        .filter_map(|(index, one)| Some((index, one.as_str()?)))
+    {
         if !names.contains(name) {
             let why = format!(
                 "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage \
@@ -149,16 +187,33 @@ fn spec(object: &Object, old: Option<&Object>, options: &Options) -> ErrorList {
     let versions = spec.list("versions");
     let hoisted = Hoisted::of(versions);
     group_and_scope(&mut errors, spec, &path);
-    let schemas: Vec<Option<Props>> =
-        versions.iter().map(|one| one.pointer("/schema/openAPIV3Schema").filter(|one| one.is_object()).map(Props::read)).collect();
+    let schemas: Vec<Option<Props>> = versions
+        .iter()
+        .map(|one| {
+            one.pointer("/schema/openAPIV3Schema")
+                .filter(|one| one.is_object())
+                .map(Props::read)
+        })
+        .collect();
     if options.require_schema || !spec.flag("preserveUnknownFields") {
-        required_schemas(&mut errors, versions, &hoisted, options.require_schema, &path);
+        required_schemas(
+            &mut errors,
+            versions,
+            &hoisted,
+            options.require_schema,
+            &path,
+        );
     }
     let mut rules = options.rules.clone();
     rules.tighten(&schemas, spec.flag("preserveUnknownFields"));
     for (index, version) in versions.iter().enumerate() {
         let place = path.child("versions").index(index);
-        invalid_joined(&mut errors, &place.child("name"), version.str("name"), names::dns1035_label(version.str("name")));
+        invalid_joined(
+            &mut errors,
+            &place.child("name"),
+            version.str("name"),
+            names::dns1035_label(version.str("name")),
+        );
         deprecation(&mut errors, version, &place.child("deprecationWarning"));
         if !hoisted.schema {
             let has_status = status_of(version);
@@ -172,13 +227,26 @@ fn spec(object: &Object, old: Option<&Object>, options: &Options) -> ErrorList {
             );
         }
         if !hoisted.subresources {
-            subresources(&mut errors, version.field("subresources"), &place.child("subresources"));
+            subresources(
+                &mut errors,
+                version.field("subresources"),
+                &place.child("subresources"),
+            );
         }
         if !hoisted.columns {
-            columns(&mut errors, version.list("additionalPrinterColumns"), &place.child("additionalPrinterColumns"));
+            columns(
+                &mut errors,
+                version.list("additionalPrinterColumns"),
+                &place.child("additionalPrinterColumns"),
+            );
         }
         if !hoisted.selectable {
-            selectable(&mut errors, version.list("selectableFields"), schemas[index].as_ref(), &place.child("selectableFields"));
+            selectable(
+                &mut errors,
+                version.list("selectableFields"),
+                schemas[index].as_ref(),
+                &place.child("selectableFields"),
+            );
         }
     }
     version_list(&mut errors, spec, &hoisted, &path);
@@ -188,19 +256,45 @@ fn spec(object: &Object, old: Option<&Object>, options: &Options) -> ErrorList {
         let any_status = versions.iter().any(status_of);
         let schema = schemas.first().and_then(Option::as_ref);
         let tree = first.and_then(|one| one.field("schema"));
-        validate_schema::validation(&mut errors, tree, schema, any_status, &rules, &path.child("validation"));
+        validate_schema::validation(
+            &mut errors,
+            tree,
+            schema,
+            any_status,
+            &rules,
+            &path.child("validation"),
+        );
     }
     if hoisted.subresources {
-        subresources(&mut errors, first.and_then(|one| one.field("subresources")), &path.child("subresources"));
+        subresources(
+            &mut errors,
+            first.and_then(|one| one.field("subresources")),
+            &path.child("subresources"),
+        );
     }
     if let Some(first) = first.filter(|_| hoisted.columns) {
-        columns(&mut errors, first.list("additionalPrinterColumns"), &path.child("additionalPrinterColumns"));
+        columns(
+            &mut errors,
+            first.list("additionalPrinterColumns"),
+            &path.child("additionalPrinterColumns"),
+        );
     }
     if let Some(first) = first.filter(|_| hoisted.selectable) {
-        selectable(&mut errors, first.list("selectableFields"), schemas.first().and_then(Option::as_ref), &path.child("selectableFields"));
+        selectable(
+            &mut errors,
+            first.list("selectableFields"),
+            schemas.first().and_then(Option::as_ref),
+            &path.child("selectableFields"),
+        );
     }
     let kept = options.allow_invalid_ca;
-    conversion::validate(&mut errors, spec, options.require_recognized_review, kept, &path.child("conversion"));
+    conversion::validate(
+        &mut errors,
+        spec,
+        options.require_recognized_review,
+        kept,
+        &path.child("conversion"),
+    );
     if let Some(old) = old {
         immutable_fields(&mut errors, object, old, options.immutable_names);
     }
@@ -208,7 +302,9 @@ fn spec(object: &Object, old: Option<&Object>, options: &Options) -> ErrorList {
 }
 
 fn status_of(version: &Value) -> bool {
-    version.pointer("/subresources/status").is_some_and(Value::is_object)
+    version
+        .pointer("/subresources/status")
+        .is_some_and(Value::is_object)
 }
 
 fn group_and_scope(errors: &mut ErrorList, spec: &Value, path: &Path) {
@@ -220,30 +316,60 @@ fn group_and_scope(errors: &mut ErrorList, spec: &Value, path: &Path) {
     } else if !problems.is_empty() {
         errors.push(FieldError::invalid(&place, group, problems.join(",")));
     } else if !group.contains('.') {
-        errors.push(FieldError::invalid(&place, group, "should be a domain with at least one dot"));
+        errors.push(FieldError::invalid(
+            &place,
+            group,
+            "should be a domain with at least one dot",
+        ));
     }
     match spec.str("scope") {
         "" => errors.push(FieldError::required(&path.child("scope"), "")),
         "Cluster" | "Namespaced" => {}
-        other => errors.push(FieldError::not_supported(&path.child("scope"), other, &["Cluster", "Namespaced"])),
+        other => errors.push(FieldError::not_supported(
+            &path.child("scope"),
+            other,
+            &["Cluster", "Namespaced"],
+        )),
     }
 }
 
-fn required_schemas(errors: &mut ErrorList, versions: &[Value], hoisted: &Hoisted, every: bool, path: &Path) {
-    let given = |one: &Value| one.pointer("/schema/openAPIV3Schema").is_some_and(Value::is_object);
+fn required_schemas(
+    errors: &mut ErrorList,
+    versions: &[Value],
+    hoisted: &Hoisted,
+    every: bool,
+    path: &Path,
+) {
+    let given = |one: &Value| {
+        one.pointer("/schema/openAPIV3Schema")
+            .is_some_and(Value::is_object)
+    };
     if hoisted.schema && versions.iter().all(given) {
         return;
     }
     for (index, version) in versions.iter().enumerate() {
         if !given(version) && (every || version.flag("served")) {
-            let place = path.child("versions").index(index).child("schema").child("openAPIV3Schema");
-            errors.push(FieldError::required(&place, if every { "" } else { "because otherwise all fields are pruned" }));
+            let place = path
+                .child("versions")
+                .index(index)
+                .child("schema")
+                .child("openAPIV3Schema");
+            errors.push(FieldError::required(
+                &place,
+                if every {
+                    ""
+                } else {
+                    "because otherwise all fields are pruned"
+                },
+            ));
         }
     }
 }
 
 fn deprecation(errors: &mut ErrorList, version: &Value, path: &Path) {
-    let Some(text) = version.opt_str("deprecationWarning") else { return };
+    let Some(text) = version.opt_str("deprecationWarning") else {
+        return;
+    };
     let mut problems = Vec::new();
     if !version.flag("deprecated") {
         problems.push("can only be set for deprecated versions".to_owned());
@@ -254,27 +380,52 @@ fn deprecation(errors: &mut ErrorList, version: &Value, path: &Path) {
         if text.is_empty() {
             problems.push("must not be an empty string".to_owned());
         }
-        if let Some((at, _)) = text.char_indices().find(|(_, c)| c.is_control() || (c.is_whitespace() && *c != ' ')) {
+        if let Some((at, _)) = text
+            .char_indices()
+            .find(|(_, c)| c.is_control() || (c.is_whitespace() && *c != ' '))
+        {
             problems.push(format!("must only contain printable UTF-8 characters; non-printable character found at index {at}"));
         }
     }
-    errors.extend(problems.into_iter().map(|why| FieldError::invalid(path, text, why)));
+    errors.extend(
+        problems
+            .into_iter()
+            .map(|why| FieldError::invalid(path, text, why)),
+    );
 }
 
 fn version_list(errors: &mut ErrorList, spec: &Value, hoisted: &Hoisted, path: &Path) {
     let versions = spec.list("versions");
     let place = path.child("versions");
     let shown = || shown::versions(spec.field("versions"), hoisted);
-    let names: std::collections::BTreeSet<&str> = versions.iter().map(|one| one.str("name")).collect();
+    let names: std::collections::BTreeSet<&str> =
+        versions.iter().map(|one| one.str("name")).collect();
     if names.len() != versions.len() {
-        errors.push(FieldError::invalid(&place, shown(), "must contain unique version names"));
+        errors.push(FieldError::invalid(
+            &place,
+            shown(),
+            "must contain unique version names",
+        ));
     }
     if versions.iter().filter(|one| one.flag("storage")).count() != 1 {
-        errors.push(FieldError::invalid(&place, shown(), "must have exactly one version marked as storage version"));
+        errors.push(FieldError::invalid(
+            &place,
+            shown(),
+            "must have exactly one version marked as storage version",
+        ));
     }
     // The internal form names the first version once more.
-    if let Some(first) = versions.first().map(|one| one.str("name")).filter(|name| !name.is_empty()) {
-        invalid_joined(errors, &path.child("version"), first, names::dns1035_label(first));
+    if let Some(first) = versions
+        .first()
+        .map(|one| one.str("name"))
+        .filter(|name| !name.is_empty())
+    {
+        invalid_joined(
+            errors,
+            &path.child("version"),
+            first,
+            names::dns1035_label(first),
+        );
     }
 }
 
@@ -290,25 +441,53 @@ fn required_names(errors: &mut ErrorList, spec: &Value, path: &Path) {
 }
 
 fn names_of(errors: &mut ErrorList, names: &Value, path: &Path) {
-    let unless_empty = |text: &str| if text.is_empty() { Vec::new() } else { names::dns1035_label(text) };
+    let unless_empty = |text: &str| {
+        if text.is_empty() {
+            Vec::new()
+        } else {
+            names::dns1035_label(text)
+        }
+    };
     for key in ["plural", "singular"] {
-        invalid_joined(errors, &path.child(key), names.str(key), unless_empty(names.str(key)));
+        invalid_joined(
+            errors,
+            &path.child(key),
+            names.str(key),
+            unless_empty(names.str(key)),
+        );
     }
     for key in ["kind", "listKind"] {
         let problems = unless_empty(&names.str(key).to_lowercase());
         if !problems.is_empty() {
-            let why = format!("may have mixed case, but should otherwise match: {}", problems.join(","));
+            let why = format!(
+                "may have mixed case, but should otherwise match: {}",
+                problems.join(",")
+            );
             errors.push(FieldError::invalid(&path.child(key), names.str(key), why));
         }
     }
     let each = |errors: &mut ErrorList, key: &str| {
-        for (index, name) in names.list(key).iter().enumerate().filter_map(|(index, one)| Some((index, one.as_str()?))) {
-            invalid_joined(errors, &path.child(key).index(index), name, names::dns1035_label(name));
+        for (index, name) in names
+            .list(key)
+            .iter()
+            .enumerate()
+            .filter_map(|(index, one)| Some((index, one.as_str()?)))
+        {
+            invalid_joined(
+                errors,
+                &path.child(key).index(index),
+                name,
+                names::dns1035_label(name),
+            );
         }
     };
     each(errors, "shortNames");
     if !names.str("kind").is_empty() && names.str("kind") == names.str("listKind") {
-        errors.push(FieldError::invalid(&path.child("listKind"), names.str("listKind"), "kind and listKind may not be the same"));
+        errors.push(FieldError::invalid(
+            &path.child("listKind"),
+            names.str("listKind"),
+            "kind and listKind may not be the same",
+        ));
     }
     each(errors, "categories");
 }
@@ -321,22 +500,46 @@ fn invalid_joined(errors: &mut ErrorList, path: &Path, value: &str, problems: Ve
 }
 
 fn subresources(errors: &mut ErrorList, tree: Option<&Value>, path: &Path) {
-    let Some(scale) = tree.and_then(|tree| tree.field("scale")) else { return };
-    for (key, section) in [("specReplicasPath", ".spec"), ("statusReplicasPath", ".status")] {
+    let Some(scale) = tree.and_then(|tree| tree.field("scale")) else {
+        return;
+    };
+    for (key, section) in [
+        ("specReplicasPath", ".spec"),
+        ("statusReplicasPath", ".status"),
+    ] {
         let (place, given) = (path.child(&format!("scale.{key}")), scale.str(key));
         if given.is_empty() {
             errors.push(FieldError::required(&place, ""));
         } else if !given.starts_with('.') {
-            errors.push(FieldError::invalid(&place, given, "must be a simple json path starting with ."));
+            errors.push(FieldError::invalid(
+                &place,
+                given,
+                "must be a simple json path starting with .",
+            ));
         } else if !given.starts_with(&format!("{section}.")) {
-            errors.push(FieldError::invalid(&place, given, format!("should be a json path under {section}")));
+            errors.push(FieldError::invalid(
+                &place,
+                given,
+                format!("should be a json path under {section}"),
+            ));
         }
     }
-    let (place, given) = (path.child("scale.labelSelectorPath"), scale.str("labelSelectorPath"));
+    let (place, given) = (
+        path.child("scale.labelSelectorPath"),
+        scale.str("labelSelectorPath"),
+    );
     if !given.is_empty() && !given.starts_with('.') {
-        errors.push(FieldError::invalid(&place, given, "must be a simple json path starting with ."));
+        errors.push(FieldError::invalid(
+            &place,
+            given,
+            "must be a simple json path starting with .",
+        ));
     } else if !given.is_empty() && !given.starts_with(".spec.") && !given.starts_with(".status.") {
-        errors.push(FieldError::invalid(&place, given, "should be a json path under either .spec or .status"));
+        errors.push(FieldError::invalid(
+            &place,
+            given,
+            "should be a json path under either .spec or .status",
+        ));
     }
 }
 
@@ -349,7 +552,9 @@ fn columns(errors: &mut ErrorList, columns: &[Value], path: &Path) {
         let types = format!("must be one of {}", COLUMN_TYPES.join(","));
         match column.str("type") {
             "" => errors.push(FieldError::required(&place.child("type"), types)),
-            kind if !COLUMN_TYPES.contains(&kind) => errors.push(FieldError::invalid(&place.child("type"), kind, types)),
+            kind if !COLUMN_TYPES.contains(&kind) => {
+                errors.push(FieldError::invalid(&place.child("type"), kind, types))
+            }
             _ => {}
         }
         let format = column.str("format");
@@ -361,7 +566,11 @@ fn columns(errors: &mut ErrorList, columns: &[Value], path: &Path) {
         if json_path.is_empty() {
             errors.push(FieldError::required(&place.child("JSONPath"), ""));
         } else if !json_path.starts_with('.') {
-            errors.push(FieldError::invalid(&place.child("JSONPath"), json_path, "must be a simple json path starting with ."));
+            errors.push(FieldError::invalid(
+                &place.child("JSONPath"),
+                json_path,
+                "must be a simple json path starting with .",
+            ));
         }
     }
 }
@@ -385,14 +594,25 @@ fn selectable(errors: &mut ErrorList, fields: &[Value], schema: Option<&Props>, 
         let found = match field_path::follow(text, schema, false) {
             Ok(found) => found,
             Err(why) => {
-                errors.push(FieldError::invalid(&place, text, format!("is an invalid path: {why}")));
+                errors.push(FieldError::invalid(
+                    &place,
+                    text,
+                    format!("is an invalid path: {why}"),
+                ));
                 continue;
             }
         };
         if found.root == "metadata" {
-            errors.push(FieldError::invalid(&place, text, "must not point to fields in metadata"));
+            errors.push(FieldError::invalid(
+                &place,
+                text,
+                "must not point to fields in metadata",
+            ));
         }
-        if !found.schema.is_some_and(|one| matches!(one.kind.as_str(), "string" | "boolean" | "integer")) {
+        if !found
+            .schema
+            .is_some_and(|one| matches!(one.kind.as_str(), "string" | "boolean" | "integer"))
+        {
             let why = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
             errors.push(FieldError::invalid(&place, text, why));
         }
@@ -401,14 +621,28 @@ fn selectable(errors: &mut ErrorList, fields: &[Value], schema: Option<&Props>, 
         }
     }
     if seen.len() > MAX_SELECTABLE_FIELDS {
-        errors.push(FieldError::too_many(path, seen.len(), MAX_SELECTABLE_FIELDS));
+        errors.push(FieldError::too_many(
+            path,
+            seen.len(),
+            MAX_SELECTABLE_FIELDS,
+        ));
     }
 }
 
 fn immutable_fields(errors: &mut ErrorList, object: &Object, old: &Object, names: bool) {
-    let fixed = [(names, "scope"), (names, "names.kind"), (true, "group"), (true, "names.plural")];
+    let fixed = [
+        (names, "scope"),
+        (names, "names.kind"),
+        (true, "group"),
+        (true, "names.plural"),
+    ];
     for (_, field) in fixed.into_iter().filter(|(is_fixed, _)| *is_fixed) {
         let pointer = format!("/spec/{}", field.replace('.', "/"));
-        immutable_text(errors, &Path::new("spec").child(field), object.str_at(&pointer), old.str_at(&pointer));
+        immutable_text(
+            errors,
+            &Path::new("spec").child(field),
+            object.str_at(&pointer),
+            old.str_at(&pointer),
+        );
     }
 }

@@ -17,7 +17,9 @@ const RECOGNIZED: [&str; 2] = ["v1", "v1beta1"];
 
 /// Whether one of the versions is known.
 pub fn has_recognized_version(versions: &[Value]) -> bool {
-    versions.iter().any(|one| one.as_str().is_some_and(|name| RECOGNIZED.contains(&name)))
+    versions
+        .iter()
+        .any(|one| one.as_str().is_some_and(|name| RECOGNIZED.contains(&name)))
 }
 
 /// Whether the definition has a CA bundle that holds no certificates.
@@ -28,24 +30,48 @@ pub fn has_invalid_ca(object: &Object) -> bool {
 
 /// Whether a bundle (PEM in base64) holds a certificate at least.
 pub fn holds_certificates(bundle: &str) -> bool {
-    let Ok(bytes) = BASE64_STANDARD.decode(bundle) else { return false };
-    Pem::iter_from_buffer(&bytes).filter_map(Result::ok).any(|block| block.label == "CERTIFICATE" && block.parse_x509().is_ok())
+    let Ok(bytes) = BASE64_STANDARD.decode(bundle) else {
+        return false;
+    };
+    Pem::iter_from_buffer(&bytes)
+        .filter_map(Result::ok)
+        .any(|block| block.label == "CERTIFICATE" && block.parse_x509().is_ok())
 }
 
 /// Checks how versions are converted.
-pub fn validate(errors: &mut ErrorList, spec: &Value, require_recognized: bool, allow_invalid_ca: bool, path: &Path) {
-    let Some(conversion) = spec.field("conversion") else { return };
+pub fn validate(
+    errors: &mut ErrorList,
+    spec: &Value,
+    require_recognized: bool,
+    allow_invalid_ca: bool,
+    path: &Path,
+) {
+    let Some(conversion) = spec.field("conversion") else {
+        return;
+    };
     let strategy = conversion.str("strategy");
     if strategy != "None" && spec.flag("preserveUnknownFields") {
-        errors.push(FieldError::invalid(&path.child("strategy"), strategy, "must be None if spec.preserveUnknownFields is true"));
+        errors.push(FieldError::invalid(
+            &path.child("strategy"),
+            strategy,
+            "must be None if spec.preserveUnknownFields is true",
+        ));
     }
     match strategy {
         "" => errors.push(FieldError::required(&path.child("strategy"), "")),
         "None" | "Webhook" => {}
-        other => errors.push(FieldError::not_supported(&path.child("strategy"), other, &["None", "Webhook"])),
+        other => errors.push(FieldError::not_supported(
+            &path.child("strategy"),
+            other,
+            &["None", "Webhook"],
+        )),
     }
-    let client = conversion.pointer("/webhook/clientConfig").filter(|one| !one.is_null());
-    let reviews = conversion.field("webhook").map_or(&[][..], |webhook| webhook.list("conversionReviewVersions"));
+    let client = conversion
+        .pointer("/webhook/clientConfig")
+        .filter(|one| !one.is_null());
+    let reviews = conversion
+        .field("webhook")
+        .map_or(&[][..], |webhook| webhook.list("conversionReviewVersions"));
     let place = path.child("webhookClientConfig");
     if strategy != "Webhook" {
         let why = "should not be set when strategy is not set to Webhook";
@@ -53,17 +79,30 @@ pub fn validate(errors: &mut ErrorList, spec: &Value, require_recognized: bool, 
             errors.push(FieldError::forbidden(&place, why));
         }
         if !reviews.is_empty() {
-            errors.push(FieldError::forbidden(&path.child("conversionReviewVersions"), why));
+            errors.push(FieldError::forbidden(
+                &path.child("conversionReviewVersions"),
+                why,
+            ));
         }
         return;
     }
     match client {
-        None => errors.push(FieldError::required(&place, "required when strategy is set to Webhook")),
+        None => errors.push(FieldError::required(
+            &place,
+            "required when strategy is set to Webhook",
+        )),
         Some(client) => {
             match (client.field("url"), client.field("service")) {
-                (Some(Value::String(url)), None) => check_webhook_url(errors, &place.child("url"), url),
-                (None, Some(Value::Object(service))) => check_webhook_service(errors, &place.child("service"), service),
-                _ => errors.push(FieldError::required(&place, "exactly one of url or service is required")),
+                (Some(Value::String(url)), None) => {
+                    check_webhook_url(errors, &place.child("url"), url)
+                }
+                (None, Some(Value::Object(service))) => {
+                    check_webhook_service(errors, &place.child("service"), service)
+                }
+                _ => errors.push(FieldError::required(
+                    &place,
+                    "exactly one of url or service is required",
+                )),
             }
             let bundle = client.str("caBundle");
             if !bundle.is_empty() && !allow_invalid_ca && !holds_certificates(bundle) {
@@ -72,10 +111,20 @@ pub fn validate(errors: &mut ErrorList, spec: &Value, require_recognized: bool, 
             }
         }
     }
-    review_versions(errors, reviews, require_recognized, &path.child("conversionReviewVersions"));
+    review_versions(
+        errors,
+        reviews,
+        require_recognized,
+        &path.child("conversionReviewVersions"),
+    );
 }
 
-fn review_versions(errors: &mut ErrorList, versions: &[Value], require_recognized: bool, path: &Path) {
+fn review_versions(
+    errors: &mut ErrorList,
+    versions: &[Value],
+    require_recognized: bool,
+    path: &Path,
+) {
     if versions.is_empty() {
         errors.push(FieldError::required(path, ""));
         return;
@@ -87,9 +136,17 @@ fn review_versions(errors: &mut ErrorList, versions: &[Value], require_recognize
             errors.push(FieldError::invalid(&place, name, "duplicate version"));
             continue;
         }
-        errors.extend(names::dns1035_label(name).into_iter().map(|why| FieldError::invalid(&place, name, why)));
+        errors.extend(
+            names::dns1035_label(name)
+                .into_iter()
+                .map(|why| FieldError::invalid(&place, name, why)),
+        );
     }
     if require_recognized && !has_recognized_version(versions) {
-        errors.push(FieldError::invalid(path, versions, format!("must include at least one of {}", RECOGNIZED.join(", "))));
+        errors.push(FieldError::invalid(
+            path,
+            versions,
+            format!("must include at least one of {}", RECOGNIZED.join(", ")),
+        ));
     }
 }

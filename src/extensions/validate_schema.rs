@@ -1,4 +1,5 @@
-//! What the schemas of a definition must look like, node by node (apiextensions `ValidateCustomResourceDefinitionOpenAPISchema`).
+//! What the schemas of a definition must look like, node by node (apiextensions
+//! `ValidateCustomResourceDefinitionOpenAPISchema`).
 
 use crate::meta::Value;
 
@@ -8,10 +9,16 @@ use crate::meta::{ErrorList, FieldError, Path};
 use crate::registry::validation::Fields;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
-const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
+const REASONS: [&str; 4] = [
+    "FieldValueDuplicate",
+    "FieldValueForbidden",
+    "FieldValueInvalid",
+    "FieldValueRequired",
+];
 const LIST_TYPES: [&str; 3] = ["atomic", "set", "map"];
 const MAP_TYPES: [&str; 2] = ["atomic", "granular"];
-/// What may stand at the root of a schema beside a status subresource, whose schema is taken out of it.
+/// What may stand at the root of a schema beside a status subresource, whose schema is taken out of
+/// it.
 const ALLOWED_AT_ROOT: [&str; 22] = [
     "Description",
     "Type",
@@ -49,18 +56,29 @@ pub struct SchemaRules {
 
 impl SchemaRules {
     pub fn strict() -> Self {
-        Self { valid_types: true, structural: true, pruned_defaults: true, atomic_sets: true, map_keys: true }
+        Self {
+            valid_types: true,
+            structural: true,
+            pruned_defaults: true,
+            atomic_sets: true,
+            map_keys: true,
+        }
     }
 
     /// The rules that all of these schemas satisfy.
     pub fn no_stricter_than(schemas: &[Props]) -> Self {
-        let all = |holds: &mut dyn FnMut(&Props) -> bool| !schemas.iter().any(|schema| schema.any(&mut |one| !holds(one)));
+        let all = |holds: &mut dyn FnMut(&Props) -> bool| {
+            !schemas
+                .iter()
+                .any(|schema| schema.any(&mut |one| !holds(one)))
+        };
         let root = Path::default();
         Self {
             valid_types: all(&mut |one| one.kind.is_empty() || TYPES.contains(&one.kind.as_str())),
-            structural: schemas
-                .iter()
-                .all(|one| structural::conversion_error(one).is_none() && structural::validate(&root, one).is_empty()),
+            structural: schemas.iter().all(|one| {
+                structural::conversion_error(one).is_none()
+                    && structural::validate(&root, one).is_empty()
+            }),
             pruned_defaults: schemas.iter().all(defaults::are_pruned),
             atomic_sets: all(&mut |one| set_problem(one, &root).is_none()),
             map_keys: all(&mut |one| map_key_problems(one, &root).is_empty()),
@@ -70,10 +88,19 @@ impl SchemaRules {
     /// Pruning, defaults and extensions of Kubernetes work on structural schemas only.
     pub fn tighten(&mut self, schemas: &[Option<Props>], preserve: bool) {
         let extended = |one: &Props| {
-            let lists = one.list_type.is_some() || !one.list_map_keys.is_empty() || !one.rules.is_empty();
-            one.default.is_some() || one.embedded || one.preserve_unknown.is_some() || one.int_or_string || lists
+            let lists =
+                one.list_type.is_some() || !one.list_map_keys.is_empty() || !one.rules.is_empty();
+            one.default.is_some()
+                || one.embedded
+                || one.preserve_unknown.is_some()
+                || one.int_or_string
+                || lists
         };
-        self.structural |= !preserve || schemas.iter().flatten().any(|schema| schema.any(&mut |one| extended(one)));
+        self.structural |= !preserve
+            || schemas
+                .iter()
+                .flatten()
+                .any(|schema| schema.any(&mut |one| extended(one)));
     }
 }
 
@@ -86,13 +113,19 @@ pub fn validation(
     rules: &SchemaRules,
     path: &Path,
 ) {
-    let (Some(tree), Some(schema)) = (tree.and_then(|tree| tree.field("openAPIV3Schema")), schema) else { return };
+    let (Some(tree), Some(schema)) = (tree.and_then(|tree| tree.field("openAPIV3Schema")), schema)
+    else {
+        return;
+    };
     let before = errors.len();
     if has_status {
         status_root(errors, tree, schema, path);
     }
     if schema.nullable {
-        errors.push(FieldError::forbidden(&path.child("openAPIV3Schema.nullable"), "nullable cannot be true at the root"));
+        errors.push(FieldError::forbidden(
+            &path.child("openAPIV3Schema.nullable"),
+            "nullable cannot be true at the root",
+        ));
     }
     let root = path.child("openAPIV3Schema");
     let mut late = None;
@@ -107,7 +140,11 @@ pub fn validation(
             errors.extend(found);
         }
     }
-    let walk = Walk { rules, defaults: None, in_meta: false };
+    let walk = Walk {
+        rules,
+        defaults: None,
+        in_meta: false,
+    };
     walk.schema(errors, schema, &root, true);
     if errors.len() == before {
         errors.extend(late);
@@ -120,7 +157,11 @@ fn status_root(errors: &mut ErrorList, tree: &Value, schema: &Props, path: &Path
         if field == "Type" {
             if schema.kind != "object" {
                 let why = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
-                errors.push(FieldError::invalid(&path.child("openAPIV3Schema.type"), schema.kind.as_str(), why));
+                errors.push(FieldError::invalid(
+                    &path.child("openAPIV3Schema.type"),
+                    schema.kind.as_str(),
+                    why,
+                ));
                 return;
             }
         } else if !ALLOWED_AT_ROOT.contains(&field.as_str()) {
@@ -128,7 +169,11 @@ fn status_root(errors: &mut ErrorList, tree: &Value, schema: &Props, path: &Path
                 "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
                 ALLOWED_AT_ROOT.join(" ")
             );
-            errors.push(FieldError::invalid(&path.child("openAPIV3Schema"), shown::schema(tree), why));
+            errors.push(FieldError::invalid(
+                &path.child("openAPIV3Schema"),
+                shown::schema(tree),
+                why,
+            ));
             return;
         }
     }
@@ -153,29 +198,59 @@ impl Walk<'_> {
     }
 
     fn fields(&self, errors: &mut ErrorList, schema: &Props, path: &Path) {
-        if self.rules.valid_types && !schema.kind.is_empty() && !TYPES.contains(&schema.kind.as_str()) {
-            errors.push(FieldError::not_supported(&path.child("type"), schema.kind.as_str(), &TYPES));
+        if self.rules.valid_types
+            && !schema.kind.is_empty()
+            && !TYPES.contains(&schema.kind.as_str())
+        {
+            errors.push(FieldError::not_supported(
+                &path.child("type"),
+                schema.kind.as_str(),
+                &TYPES,
+            ));
         }
         if let (Some(_), Some(why)) = (&schema.default, self.defaults) {
-            errors.push(FieldError::forbidden(&path.child("default"), format!("must not be set {why}")));
+            errors.push(FieldError::forbidden(
+                &path.child("default"),
+                format!("must not be set {why}"),
+            ));
         }
-        for field in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
+        for field in [
+            "id",
+            "additionalItems",
+            "patternProperties",
+            "definitions",
+            "dependencies",
+            "$ref",
+        ] {
             if schema.unsupported.contains(&field) {
-                errors.push(FieldError::forbidden(&path.child(field), format!("{field} is not supported")));
+                errors.push(FieldError::forbidden(
+                    &path.child(field),
+                    format!("{field} is not supported"),
+                ));
             }
         }
         if schema.kind == "null" {
-            errors.push(FieldError::forbidden(&path.child("type"), "type cannot be set to null, use nullable as an alternative"));
+            errors.push(FieldError::forbidden(
+                &path.child("type"),
+                "type cannot be set to null, use nullable as an alternative",
+            ));
         }
         if schema.items_list {
-            errors.push(FieldError::forbidden(&path.child("items"), "items must be a schema object and not an array"));
+            errors.push(FieldError::forbidden(
+                &path.child("items"),
+                "items must be a schema object and not an array",
+            ));
         }
         if self.in_meta && schema.embedded {
             let why = "must not be used inside of resource meta";
-            errors.push(FieldError::forbidden(&path.child("x-kubernetes-embedded-resource"), why));
+            errors.push(FieldError::forbidden(
+                &path.child("x-kubernetes-embedded-resource"),
+                why,
+            ));
         }
         if schema.values.unique_items {
-            let why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
+            let why =
+                "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
             errors.push(FieldError::forbidden(&path.child("uniqueItems"), why));
         }
     }
@@ -183,8 +258,12 @@ impl Walk<'_> {
     fn below(&self, errors: &mut ErrorList, schema: &Props, path: &Path, is_root: bool) {
         if let Some(additional) = &schema.additional {
             let place = path.child("additionalProperties");
-            if !schema.properties.is_empty() && (!additional.allows || additional.schema.is_some()) {
-                errors.push(FieldError::forbidden(&place, "additionalProperties and properties are mutual exclusive"));
+            if !schema.properties.is_empty() && (!additional.allows || additional.schema.is_some())
+            {
+                errors.push(FieldError::forbidden(
+                    &place,
+                    "additionalProperties and properties are mutual exclusive",
+                ));
             }
             let mut walk = *self;
             if self.in_meta {
@@ -213,7 +292,11 @@ impl Walk<'_> {
         if let Some(not) = &schema.not {
             self.schema(errors, not, &path.child("not"), false);
         }
-        for (list, name) in [(&schema.all_of, "allOf"), (&schema.one_of, "oneOf"), (&schema.any_of, "anyOf")] {
+        for (list, name) in [
+            (&schema.all_of, "allOf"),
+            (&schema.one_of, "oneOf"),
+            (&schema.any_of, "anyOf"),
+        ] {
             for (index, one) in list.iter().enumerate() {
                 self.schema(errors, one, &path.child(name).index(index), false);
             }
@@ -223,32 +306,65 @@ impl Walk<'_> {
         }
         for (field, key, one) in &schema.elsewhere {
             let place = path.child(field);
-            self.schema(errors, one, &key.as_ref().map_or_else(|| place.clone(), |key| place.key(key)), false);
+            self.schema(
+                errors,
+                one,
+                &key.as_ref()
+                    .map_or_else(|| place.clone(), |key| place.key(key)),
+                false,
+            );
         }
     }
 
     fn extensions(&self, errors: &mut ErrorList, schema: &Props, path: &Path) {
         if schema.preserve_unknown == Some(false) {
-            errors.push(FieldError::invalid(&path.child("x-kubernetes-preserve-unknown-fields"), false, "must be true or undefined"));
+            errors.push(FieldError::invalid(
+                &path.child("x-kubernetes-preserve-unknown-fields"),
+                false,
+                "must be true or undefined",
+            ));
         }
         if let Some(given) = &schema.map_type {
-            must_be(errors, schema, "object", "must be object if x-kubernetes-map-type is specified", path);
+            must_be(
+                errors,
+                schema,
+                "object",
+                "must be object if x-kubernetes-map-type is specified",
+                path,
+            );
             if !MAP_TYPES.contains(&given.as_str()) {
-                errors.push(FieldError::not_supported(&path.child("x-kubernetes-map-type"), given.as_str(), &MAP_TYPES));
+                errors.push(FieldError::not_supported(
+                    &path.child("x-kubernetes-map-type"),
+                    given.as_str(),
+                    &MAP_TYPES,
+                ));
             }
         }
         if let Some(given) = &schema.list_type {
             if schema.kind != "array" {
-                must_be(errors, schema, "array", "must be array if x-kubernetes-list-type is specified", path);
+                must_be(
+                    errors,
+                    schema,
+                    "array",
+                    "must be array if x-kubernetes-list-type is specified",
+                    path,
+                );
             } else if self.rules.atomic_sets {
                 errors.extend(set_problem(schema, path));
             }
             if !LIST_TYPES.contains(&given.as_str()) {
-                errors.push(FieldError::not_supported(&path.child("x-kubernetes-list-type"), given.as_str(), &LIST_TYPES));
+                errors.push(FieldError::not_supported(
+                    &path.child("x-kubernetes-list-type"),
+                    given.as_str(),
+                    &LIST_TYPES,
+                ));
             }
         }
         if !schema.list_map_keys.is_empty() && !schema.is_list_type("map") {
-            let (place, why) = (path.child("x-kubernetes-list-type"), "must be map if x-kubernetes-list-map-keys is non-empty");
+            let (place, why) = (
+                path.child("x-kubernetes-list-type"),
+                "must be map if x-kubernetes-list-map-keys is non-empty",
+            );
             errors.push(match &schema.list_type {
                 None => FieldError::required(&place, why),
                 Some(given) => FieldError::invalid(&place, given.as_str(), why),
@@ -273,16 +389,30 @@ fn must_be(errors: &mut ErrorList, schema: &Props, kind: &str, why: &str, path: 
 
 /// The items of a set are owned whole.
 fn set_problem(schema: &Props, path: &Path) -> Option<FieldError> {
-    let items = schema.items.as_deref().filter(|_| schema.is_list_type("set"))?;
+    let items = schema
+        .items
+        .as_deref()
+        .filter(|_| schema.is_list_type("set"))?;
     let why = "must be atomic as item of a list with x-kubernetes-list-type=set";
     let shown = items.list_type.as_deref().map_or(Value::Null, Value::from);
     match items.kind.as_str() {
-        "array" if items.list_type.as_deref().is_some_and(|given| given != "atomic") => {
-            Some(FieldError::invalid(&path.child("items").child("x-kubernetes-list-type"), shown, why))
+        "array"
+            if items
+                .list_type
+                .as_deref()
+                .is_some_and(|given| given != "atomic") =>
+        {
+            Some(FieldError::invalid(
+                &path.child("items").child("x-kubernetes-list-type"),
+                shown,
+                why,
+            ))
         }
-        "object" if items.map_type.as_deref() != Some("atomic") => {
-            Some(FieldError::invalid(&path.child("items").child("x-kubernetes-map-type"), shown, why))
-        }
+        "object" if items.map_type.as_deref() != Some("atomic") => Some(FieldError::invalid(
+            &path.child("items").child("x-kubernetes-map-type"),
+            shown,
+            why,
+        )),
         _ => None,
     }
 }
@@ -290,47 +420,82 @@ fn set_problem(schema: &Props, path: &Path) -> Option<FieldError> {
 fn list_map(errors: &mut ErrorList, schema: &Props, path: &Path) {
     let keys_path = path.child("x-kubernetes-list-map-keys");
     if schema.list_map_keys.is_empty() {
-        errors.push(FieldError::required(&keys_path, "must not be empty if x-kubernetes-list-type is map"));
+        errors.push(FieldError::required(
+            &keys_path,
+            "must not be empty if x-kubernetes-list-type is map",
+        ));
     }
     let Some(items) = schema.items.as_deref() else {
         if !schema.items_list {
-            errors.push(FieldError::required(&path.child("items"), "must have a schema if x-kubernetes-list-type is map"));
+            errors.push(FieldError::required(
+                &path.child("items"),
+                "must have a schema if x-kubernetes-list-type is map",
+            ));
         }
         return;
     };
     if items.kind != "object" {
         let why = "must be object if parent array's x-kubernetes-list-type is map";
-        errors.push(FieldError::invalid(&path.child("items").child("type"), items.kind.as_str(), why));
+        errors.push(FieldError::invalid(
+            &path.child("items").child("type"),
+            items.kind.as_str(),
+            why,
+        ));
         return;
     }
     let shown = || Value::from(schema.list_map_keys.as_slice());
     for (index, key) in schema.list_map_keys.iter().enumerate() {
         match items.properties.get(key) {
-            None => errors.push(FieldError::invalid(&keys_path, shown(), "entries must all be names of item properties")),
+            None => errors.push(FieldError::invalid(
+                &keys_path,
+                shown(),
+                "entries must all be names of item properties",
+            )),
             Some(property) if matches!(property.kind.as_str(), "array" | "object") => {
-                let place = path.child("items").child("properties").key(key).child("type");
+                let place = path
+                    .child("items")
+                    .child("properties")
+                    .key(key)
+                    .child("type");
                 let why = "must be a scalar type if parent array's x-kubernetes-list-type is map";
                 errors.push(FieldError::invalid(&place, items.kind.as_str(), why));
             }
             Some(_) => {}
         }
         if schema.list_map_keys[..index].contains(key) {
-            errors.push(FieldError::invalid(&keys_path, shown(), "must not contain duplicate entries"));
+            errors.push(FieldError::invalid(
+                &keys_path,
+                shown(),
+                "must not contain duplicate entries",
+            ));
         }
     }
 }
 
 /// Keys are there in every item, and items are there at all.
 fn map_key_problems(schema: &Props, path: &Path) -> ErrorList {
-    let Some(items) = schema.items.as_deref() else { return ErrorList::new() };
-    let Some(list_type) = schema.list_type.as_deref().filter(|given| matches!(*given, "set" | "map")) else { return ErrorList::new() };
+    let Some(items) = schema.items.as_deref() else {
+        return ErrorList::new();
+    };
+    let Some(list_type) = schema
+        .list_type
+        .as_deref()
+        .filter(|given| matches!(*given, "set" | "map"))
+    else {
+        return ErrorList::new();
+    };
     let mut errors = ErrorList::new();
     if items.nullable {
         let why = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
-        errors.push(FieldError::forbidden(&path.child("items").child("nullable"), why));
+        errors.push(FieldError::forbidden(
+            &path.child("items").child("nullable"),
+            why,
+        ));
     }
     for key in schema.list_map_keys.iter().filter(|_| list_type == "map") {
-        let Some(property) = items.properties.get(key) else { continue };
+        let Some(property) = items.properties.get(key) else {
+            continue;
+        };
         let place = path.child("items").child("properties").key(key);
         if !items.values.required.contains(key) && property.default.is_none() {
             let why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
@@ -351,11 +516,22 @@ fn rules(errors: &mut ErrorList, schema: &Props, path: &Path) {
         let place = path.child("x-kubernetes-validations").index(index);
         let (text, message) = (rule.rule.trim(), rule.message.trim());
         if text.is_empty() {
-            errors.push(FieldError::required(&place.child("rule"), "rule is not specified"));
+            errors.push(FieldError::required(
+                &place.child("rule"),
+                "rule is not specified",
+            ));
         } else if !rule.message.is_empty() && message.is_empty() {
-            errors.push(FieldError::invalid(&place.child("message"), rule.message.as_str(), "must be non-empty if specified"));
+            errors.push(FieldError::invalid(
+                &place.child("message"),
+                rule.message.as_str(),
+                "must be non-empty if specified",
+            ));
         } else if has_newline(message) {
-            errors.push(FieldError::invalid(&place.child("message"), rule.message.as_str(), "must not contain line breaks"));
+            errors.push(FieldError::invalid(
+                &place.child("message"),
+                rule.message.as_str(),
+                "must not contain line breaks",
+            ));
         } else if has_newline(text) && message.is_empty() {
             let why = "message must be specified if rule contains line breaks";
             errors.push(FieldError::required(&place.child("message"), why));
@@ -364,18 +540,34 @@ fn rules(errors: &mut ErrorList, schema: &Props, path: &Path) {
             let why = "messageExpression must be non-empty if specified";
             errors.push(FieldError::required(&place.child("messageExpression"), why));
         }
-        if let Some(reason) = rule.reason.as_deref().filter(|reason| !REASONS.contains(reason)) {
-            errors.push(FieldError::not_supported(&place.child("reason"), reason, &REASONS));
+        if let Some(reason) = rule
+            .reason
+            .as_deref()
+            .filter(|reason| !REASONS.contains(reason))
+        {
+            errors.push(FieldError::not_supported(
+                &place.child("reason"),
+                reason,
+                &REASONS,
+            ));
         }
         if !rule.field_path.is_empty() {
-            let mut refuse = |why: &str| errors.push(FieldError::invalid(&place.child("fieldPath"), rule.field_path.as_str(), why));
+            let mut refuse = |why: &str| {
+                errors.push(FieldError::invalid(
+                    &place.child("fieldPath"),
+                    rule.field_path.as_str(),
+                    why,
+                ))
+            };
             if rule.field_path.trim().is_empty() {
                 refuse("must be non-empty if specified");
             }
             if has_newline(&rule.field_path) {
                 refuse("must not contain line breaks");
             }
-            if structural::conversion_error(schema).is_none() && field_path::follow(&rule.field_path, schema, true).is_err() {
+            if structural::conversion_error(schema).is_none()
+                && field_path::follow(&rule.field_path, schema, true).is_err()
+            {
                 refuse("must be a valid path");
             }
         }

@@ -1,4 +1,5 @@
-//! Whether a value satisfies a schema, in the words of kube-openapi's validator (`validation/validate`).
+//! Whether a value satisfies a schema, in the words of kube-openapi's validator
+//! (`validation/validate`).
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -13,10 +14,22 @@ use super::props::{Props, Values};
 use crate::meta::field::{go_quote, shown_bytes};
 use crate::meta::{ErrorList, FieldError, Key, Path, Value};
 
-/// Checks `value` against `schema`. Where there was an old value, what did not change is not held against the new one.
-/// Paths start at `path`.
-pub fn validate(schema: &Props, value: &Value, old: Option<Correlation<'_>>, path: &Path) -> ErrorList {
-    Check { schema, path: Place::NOWHERE, old, ratchets: old.is_some() }.run(value).into_errors(path)
+/// Checks `value` against `schema`. Where there was an old value, what did not change is not held
+/// against the new one. Paths start at `path`.
+pub fn validate(
+    schema: &Props,
+    value: &Value,
+    old: Option<Correlation<'_>>,
+    path: &Path,
+) -> ErrorList {
+    Check {
+        schema,
+        path: Place::NOWHERE,
+        old,
+        ratchets: old.is_some(),
+    }
+    .run(value)
+    .into_errors(path)
 }
 
 /// What was found wrong in one place.
@@ -43,7 +56,8 @@ enum Kind {
     Nowhere,
 }
 
-/// The most violations that are told of one object, and about the most bytes of their texts: a body may have a million.
+/// The most violations that are told of one object, and about the most bytes of their texts: a body
+/// may have a million.
 const MAX_VIOLATIONS: usize = 1_000;
 const MAX_VIOLATION_BYTES: usize = 4 * 1024 * 1024;
 
@@ -59,7 +73,10 @@ struct Outcome {
 
 impl Outcome {
     fn matched() -> Self {
-        Self { matches: 1, ..Self::default() }
+        Self {
+            matches: 1,
+            ..Self::default()
+        }
     }
 
     fn one(violation: Violation) -> Self {
@@ -96,14 +113,21 @@ impl Outcome {
     }
 
     fn into_errors(self, base: &Path) -> ErrorList {
-        self.violations.into_iter().map(|one| one.into_error(base)).collect()
+        self.violations
+            .into_iter()
+            .map(|one| one.into_error(base))
+            .collect()
     }
 }
 
 impl Violation {
     /// About as many bytes as it takes.
     fn weight(&self) -> usize {
-        let listed = if let Kind::Enum(values) = &self.kind { values.iter().map(String::len).sum() } else { 0 };
+        let listed = if let Kind::Enum(values) = &self.kind {
+            values.iter().map(String::len).sum()
+        } else {
+            0
+        };
         self.name.len() + self.text.len() + listed + shown_bytes(&self.value, MAX_VIOLATION_BYTES)
     }
 
@@ -139,7 +163,8 @@ struct Check<'a, 'p> {
     schema: &'a Props,
     path: Place<'p>,
     old: Option<Correlation<'a>>,
-    /// This very check forgives what did not change (those of alternatives do not, those of children do).
+    /// This very check forgives what did not change (those of alternatives do not, those of
+    /// children do).
     ratchets: bool,
 }
 
@@ -149,11 +174,20 @@ impl<'a> Check<'a, '_> {
         if self.schema.int_or_string {
             return vec!["integer", "string"];
         }
-        if self.schema.kind.is_empty() { Vec::new() } else { vec![self.schema.kind.as_str()] }
+        if self.schema.kind.is_empty() {
+            Vec::new()
+        } else {
+            vec![self.schema.kind.as_str()]
+        }
     }
 
     fn violation(&self, kind: Kind, value: Value, text: String) -> Violation {
-        Violation { name: self.path.to_string(), text: text.into(), kind, value }
+        Violation {
+            name: self.path.to_string(),
+            text: text.into(),
+            kind,
+            value,
+        }
     }
 
     fn says(&self, what: impl std::fmt::Display) -> String {
@@ -167,7 +201,10 @@ impl<'a> Check<'a, '_> {
     fn run(&self, value: &Value) -> Outcome {
         let outcome = self.check(value);
         if !outcome.valid() && self.ratchets && self.old.is_some_and(|old| old.unchanged()) {
-            return Outcome { matches: outcome.matches, ..Outcome::default() };
+            return Outcome {
+                matches: outcome.matches,
+                ..Outcome::default()
+            };
         }
         outcome
     }
@@ -209,7 +246,10 @@ impl<'a> Check<'a, '_> {
     }
 
     fn wrong_type(&self, wanted: &str, found: &str) -> Outcome {
-        let text = self.says(format_args!("must be of type {wanted}: {}", go_quote(found)));
+        let text = self.says(format_args!(
+            "must be of type {wanted}: {}",
+            go_quote(found)
+        ));
         Outcome::one(self.violation(Kind::Type, found.into(), text))
     }
 
@@ -218,7 +258,9 @@ impl<'a> Check<'a, '_> {
         let format = formats::known(&self.schema.format, &types);
         let has = |name: &str| types.contains(&name);
         let (found, found_format) = match value {
-            Value::Null if !types.is_empty() && !has("null") && !self.schema.nullable => return self.wrong_type(&types.join(","), "null"),
+            Value::Null if !types.is_empty() && !has("null") && !self.schema.nullable => {
+                return self.wrong_type(&types.join(","), "null");
+            }
             Value::Null => return Outcome::matched(),
             Value::Bool(_) => ("boolean", ""),
             Value::String(_) => ("string", ""),
@@ -227,7 +269,9 @@ impl<'a> Check<'a, '_> {
             Value::Array(_) => ("array", ""),
             Value::Object(_) => ("object", ""),
         };
-        let whole = found == "number" && has("integer") && value.as_f64().is_some_and(numbers::is_json_integer);
+        let whole = found == "number"
+            && has("integer")
+            && value.as_f64().is_some_and(numbers::is_json_integer);
         let widened = found == "integer" && has("number");
         let textual = matches!(value, Value::String(_) | Value::Array(_));
         let (formatted, numeric) = (!format.is_empty(), has("number") || has("integer"));
@@ -238,12 +282,20 @@ impl<'a> Check<'a, '_> {
         if !numeric && formatted && textual {
             return Outcome::matched();
         }
-        if has(found) || whole || widened { Outcome::matched() } else { self.wrong_type(&types.join(","), found) }
+        if has(found) || whole || widened {
+            Outcome::matched()
+        } else {
+            self.wrong_type(&types.join(","), found)
+        }
     }
 
     fn of_enum(&self, value: &Value) -> Outcome {
         let allowed = &self.schema.values.enumeration;
-        if allowed.is_empty() || allowed.iter().any(|one| numbers::same_as_enumerated(value, one)) {
+        if allowed.is_empty()
+            || allowed
+                .iter()
+                .any(|one| numbers::same_as_enumerated(value, one))
+        {
             return Outcome::default();
         }
         let shown = allowed.iter().map(|one| match one {
@@ -255,7 +307,13 @@ impl<'a> Check<'a, '_> {
     }
 
     fn of_string(&self, text: &str) -> Outcome {
-        let Values { max_length, min_length, pattern, regex, .. } = &self.schema.values;
+        let Values {
+            max_length,
+            min_length,
+            pattern,
+            regex,
+            ..
+        } = &self.schema.values;
         let count = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
         if let Some(max) = max_length.filter(|max| count > *max) {
             let what = self.says(format_args!("should be at most {max} chars long"));
@@ -271,7 +329,9 @@ impl<'a> Check<'a, '_> {
                 Outcome::one(self.violation(Kind::Plain, text.into(), what))
             }
             Some(Err(why)) => {
-                let what = self.says(format_args!("should match '{pattern}, but pattern is invalid: {why}'"));
+                let what = self.says(format_args!(
+                    "should match '{pattern}, but pattern is invalid: {why}'"
+                ));
                 Outcome::one(self.violation(Kind::Plain, text.into(), what))
             }
             _ => Outcome::default(),
@@ -288,11 +348,18 @@ impl<'a> Check<'a, '_> {
 
     fn of_number(&self, number: &Number, format: &str) -> Outcome {
         let mut out = Outcome::default();
-        let limits = numbers::Limits { values: &self.schema.values, types: &self.types(), format, path: self.path };
+        let limits = numbers::Limits {
+            values: &self.schema.values,
+            types: &self.types(),
+            format,
+            path: self.path,
+        };
         for problem in limits.check(number) {
             out.add(match problem {
                 numbers::Problem::Range(text) => self.nowhere(text),
-                numbers::Problem::Limit(text) => self.violation(Kind::Plain, Value::Number(number.clone()), text),
+                numbers::Problem::Limit(text) => {
+                    self.violation(Kind::Plain, Value::Number(number.clone()), text)
+                }
                 numbers::Problem::Factor(factor, text) => self.violation(Kind::Plain, factor, text),
             });
         }
@@ -310,29 +377,55 @@ impl<'a> Check<'a, '_> {
                 }
                 let old = olds.as_ref().and_then(|olds| olds.get(index));
                 let path = Place::Index(&self.path, index);
-                out.merge(Check { schema, path, old, ratchets: old.is_some() }.run(item));
+                out.merge(
+                    Check {
+                        schema,
+                        path,
+                        old,
+                        ratchets: old.is_some(),
+                    }
+                    .run(item),
+                );
             }
         }
         let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
         let limits = &self.schema.values;
         if let Some(min) = limits.min_items.filter(|min| count < *min) {
-            out.add(self.violation(Kind::Plain, count.into(), self.says(format_args!("should have at least {min} items"))));
+            out.add(self.violation(
+                Kind::Plain,
+                count.into(),
+                self.says(format_args!("should have at least {min} items")),
+            ));
         }
         if let Some(max) = limits.max_items.filter(|max| count > *max) {
-            out.add(self.violation(Kind::TooMany(max), count.into(), self.says(format_args!("should have at most {max} items"))));
+            out.add(self.violation(
+                Kind::TooMany(max),
+                count.into(),
+                self.says(format_args!("should have at most {max} items")),
+            ));
         }
         if limits.unique_items && has_duplicates(items) {
-            out.add(self.violation(Kind::Plain, Value::Null, self.says("shouldn't contain duplicates")));
+            out.add(self.violation(
+                Kind::Plain,
+                Value::Null,
+                self.says("shouldn't contain duplicates"),
+            ));
         }
         out.matches += 1;
         out
     }
 
     fn child<'c>(&self, name: &str, schema: &'a Props, path: Place<'c>) -> Check<'a, 'c> {
-        // Changes of the version and kind at the root are not seen: both objects have been brought to the same.
+        // Changes of the version and kind at the root are not seen: both objects have been brought
+        // to the same.
         let meta = self.path.is_empty() && matches!(name, "apiVersion" | "kind");
         let old = self.old.filter(|_| !meta).and_then(|old| old.key(name));
-        Check { schema, path, old, ratchets: old.is_some() }
+        Check {
+            schema,
+            path,
+            old,
+            ratchets: old.is_some(),
+        }
     }
 
     fn of_object(&self, entries: &crate::meta::Map) -> Outcome {
@@ -340,14 +433,25 @@ impl<'a> Check<'a, '_> {
         let (schema, path) = (self.schema, &self.path);
         let count = i64::try_from(entries.len()).unwrap_or(i64::MAX);
         if let Some(min) = schema.values.min_properties.filter(|min| count < *min) {
-            out.add(self.violation(Kind::Plain, count.into(), self.says(format_args!("should have at least {min} properties"))));
+            out.add(self.violation(
+                Kind::Plain,
+                count.into(),
+                self.says(format_args!("should have at least {min} properties")),
+            ));
         }
         if let Some(max) = schema.values.max_properties.filter(|max| count > *max) {
-            out.add(self.violation(Kind::TooMany(max), count.into(), self.says(format_args!("should have at most {max} properties"))));
+            out.add(self.violation(
+                Kind::TooMany(max),
+                count.into(),
+                self.says(format_args!("should have at most {max} properties")),
+            ));
         }
         let mut names: Vec<&Key> = entries.keys().collect();
         names.sort_unstable();
-        for name in names.iter().filter(|name| !schema.properties.contains_key(name.as_str())) {
+        for name in names
+            .iter()
+            .filter(|name| !schema.properties.contains_key(name.as_str()))
+        {
             if out.is_full() {
                 break;
             }
@@ -358,7 +462,10 @@ impl<'a> Check<'a, '_> {
                 }
                 Some(additional) => {
                     if let Some(schema) = additional.schema.as_deref() {
-                        out.merge(self.child(name, schema, Place::Dotted(path, name)).run(&entries[name.as_str()]));
+                        out.merge(
+                            self.child(name, schema, Place::Dotted(path, name))
+                                .run(&entries[name.as_str()]),
+                        );
                     }
                 }
                 None => {}
@@ -368,22 +475,48 @@ impl<'a> Check<'a, '_> {
             if let Some(property) = schema.properties.get(name.as_str())
                 && !out.is_full()
             {
-                out.merge(self.child(name, property, Place::Field(path, name)).run(&entries[name.as_str()]));
+                out.merge(
+                    self.child(name, property, Place::Field(path, name))
+                        .run(&entries[name.as_str()]),
+                );
             }
         }
-        for name in schema.values.required.iter().filter(|name| !entries.contains_key(name.as_str())) {
+        for name in schema
+            .values
+            .required
+            .iter()
+            .filter(|name| !entries.contains_key(name.as_str()))
+        {
             if out.is_full() {
                 break;
             }
             let name = format!("{path}.{name}");
-            out.add(Violation { text: format!("{name} in body is required").into(), name, kind: Kind::Required, value: Value::Null });
+            out.add(Violation {
+                text: format!("{name} in body is required").into(),
+                name,
+                kind: Kind::Required,
+                value: Value::Null,
+            });
         }
         out
     }
 
-    /// Outcomes of the alternatives of `list`. They look at the same value, and forgive nothing themselves.
-    fn each<'b>(&'b self, list: &'b [Props], value: &'b Value) -> impl Iterator<Item = Outcome> + 'b {
-        list.iter().map(move |schema| Check { schema, path: self.path, old: self.old, ratchets: false }.run(value))
+    /// Outcomes of the alternatives of `list`. They look at the same value, and forgive nothing
+    /// themselves.
+    fn each<'b>(
+        &'b self,
+        list: &'b [Props],
+        value: &'b Value,
+    ) -> impl Iterator<Item = Outcome> + 'b {
+        list.iter().map(move |schema| {
+            Check {
+                schema,
+                path: self.path,
+                old: self.old,
+                ratchets: false,
+            }
+            .run(value)
+        })
     }
 
     fn of_alternatives(&self, value: &Value) -> Outcome {
@@ -392,7 +525,10 @@ impl<'a> Check<'a, '_> {
         if !self.schema.any_of.is_empty() {
             let (found, best) = self.at_least_one(&self.schema.any_of, value);
             if !found {
-                out.add(self.nowhere(format!("{} must validate at least one schema (anyOf)", quoted())));
+                out.add(self.nowhere(format!(
+                    "{} must validate at least one schema (anyOf)",
+                    quoted()
+                )));
             }
             out.merge(best);
         }
@@ -407,11 +543,16 @@ impl<'a> Check<'a, '_> {
             }
             if valid != self.schema.all_of.len() {
                 let none = if valid == 0 { ". None validated" } else { "" };
-                out.add(self.nowhere(format!("{} must validate all the schemas (allOf){none}", quoted())));
+                out.add(self.nowhere(format!(
+                    "{} must validate all the schemas (allOf){none}",
+                    quoted()
+                )));
             }
         }
         if let Some(not) = &self.schema.not
-            && self.each(std::slice::from_ref(not), value).all(|one| one.valid())
+            && self
+                .each(std::slice::from_ref(not), value)
+                .all(|one| one.valid())
         {
             out.add(self.nowhere(format!("{} must not validate the schema (not)", quoted())));
         }
@@ -447,8 +588,15 @@ impl<'a> Check<'a, '_> {
         if valid == 1 {
             return first.unwrap_or_default();
         }
-        let found = if valid == 0 { "Found none valid".to_owned() } else { format!("Found {valid} valid alternatives") };
-        let mut out = Outcome::one(self.nowhere(format!("{} must validate one and only one schema (oneOf). {found}", quoted())));
+        let found = if valid == 0 {
+            "Found none valid".to_owned()
+        } else {
+            format!("Found {valid} valid alternatives")
+        };
+        let mut out = Outcome::one(self.nowhere(format!(
+            "{} must validate one and only one schema (oneOf). {found}",
+            quoted()
+        )));
         if let Some(best) = best {
             out.merge(best);
         }

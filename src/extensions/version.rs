@@ -1,4 +1,5 @@
-//! The order of versions: v1 before v1beta1 before v1alpha1 before anything else (apimachinery `util/version`).
+//! The order of versions: v1 before v1beta1 before v1alpha1 before anything else (apimachinery
+//! `util/version`).
 
 use std::cmp::{Ordering, Reverse};
 
@@ -15,15 +16,25 @@ pub fn compare(a: &str, b: &str) -> Ordering {
 /// Stability, major and minor number of `v1`, `v1beta2`; `None` for other names.
 fn read(version: &str) -> Option<(u8, u32, u32)> {
     let rest = version.strip_prefix('v')?;
-    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    let number = |text: &str| if text.starts_with('0') { None } else { text.parse::<u32>().ok() };
+    let end = rest
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(rest.len());
+    let number = |text: &str| {
+        if text.starts_with('0') {
+            None
+        } else {
+            text.parse::<u32>().ok()
+        }
+    };
     let major = number(&rest[..end])?;
     let tail = &rest[end..];
     if tail.is_empty() {
         return Some((3, major, 0));
     }
-    let (stability, minor) =
-        tail.strip_prefix("beta").map(|minor| (2, minor)).or_else(|| tail.strip_prefix("alpha").map(|minor| (1, minor)))?;
+    let (stability, minor) = tail
+        .strip_prefix("beta")
+        .map(|minor| (2, minor))
+        .or_else(|| tail.strip_prefix("alpha").map(|minor| (1, minor)))?;
     Some((stability, major, number(minor)?))
 }
 
@@ -33,8 +44,15 @@ mod tests {
 
     #[test]
     fn stable_versions_come_first() {
-        let mut versions = ["foo", "v1alpha1", "v10", "v2", "v1beta2", "v1beta1", "v11beta1", "bar"];
+        let mut versions = [
+            "foo", "v1alpha1", "v10", "v2", "v1beta2", "v1beta1", "v11beta1", "bar",
+        ];
         versions.sort_by(|a, b| compare(b, a));
-        assert_eq!(versions, ["v10", "v2", "v11beta1", "v1beta2", "v1beta1", "v1alpha1", "bar", "foo"]);
+        assert_eq!(
+            versions,
+            [
+                "v10", "v2", "v11beta1", "v1beta2", "v1beta1", "v1alpha1", "bar", "foo"
+            ]
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Merging an applied configuration into an object by the topology of its type (structured-merge-diff `typed/merge.go`).
+//! Merging an applied configuration into an object by the topology of its type
+//! (structured-merge-diff `typed/merge.go`).
 
 use crate::meta::Value;
 
@@ -13,11 +14,17 @@ type Result<T> = std::result::Result<T, TypeErrors>;
 /// # Errors
 /// Where the two do not fit their type.
 pub fn combine(ty: Ty<'_>, object: &mut crate::meta::Map, config: &crate::meta::Map) -> Result<()> {
-    let Some(map) = ty.atom().map else { return Err(unknown_field()) };
+    let Some(map) = ty.atom().map else {
+        return Err(unknown_field());
+    };
     combine_entries(&map, object, config)
 }
 
-fn combine_entries(map: &Map, object: &mut crate::meta::Map, config: &crate::meta::Map) -> Result<()> {
+fn combine_entries(
+    map: &Map,
+    object: &mut crate::meta::Map,
+    config: &crate::meta::Map,
+) -> Result<()> {
     for (name, value) in config {
         let current = object.get_mut(name);
         let below = |errors: TypeErrors| errors.below(&PathElement::Field(name));
@@ -34,7 +41,10 @@ fn combine_entries(map: &Map, object: &mut crate::meta::Map, config: &crate::met
 }
 
 fn both_fit(scalar: Scalar, old: Option<&Value>, new: &Value) -> Result<()> {
-    match (check_scalar(scalar, old, "lhs: "), check_scalar(scalar, Some(new), "rhs: ")) {
+    match (
+        check_scalar(scalar, old, "lhs: "),
+        check_scalar(scalar, Some(new), "rhs: "),
+    ) {
         (Err(mut errors), Err(more)) => {
             errors.0.extend(more.0);
             Err(errors)
@@ -45,7 +55,9 @@ fn both_fit(scalar: Scalar, old: Option<&Value>, new: &Value) -> Result<()> {
 
 /// Puts a value where there was none. A list loses nothing: items that are there twice are refused.
 fn put_new(ty: Option<Ty<'_>>, slot: &mut Value, config: &Value) -> Result<()> {
-    let shape = ty.and_then(|ty| ty.atom().deduce(Some(config)).shape()).ok_or_else(unknown_field)?;
+    let shape = ty
+        .and_then(|ty| ty.atom().deduce(Some(config)).shape())
+        .ok_or_else(unknown_field)?;
     match (shape, config) {
         (Shape::List(list), Value::Array(items)) if !list.atomic() && !items.is_empty() => {
             let mut out = Vec::new();
@@ -65,7 +77,10 @@ fn put_new(ty: Option<Ty<'_>>, slot: &mut Value, config: &Value) -> Result<()> {
 /// Merges `config` into `current`, in the form that `config` has.
 fn combine_value(ty: Option<Ty<'_>>, current: &mut Value, config: &Value) -> Result<()> {
     let atom = ty.ok_or_else(unknown_field)?.atom();
-    let shape = atom.deduce(Some(config)).shape().ok_or_else(unknown_field)?;
+    let shape = atom
+        .deduce(Some(config))
+        .shape()
+        .ok_or_else(unknown_field)?;
     match (shape, config) {
         (Shape::Scalar(scalar), _) => {
             both_fit(scalar, Some(current), config)?;
@@ -75,7 +90,9 @@ fn combine_value(ty: Option<Ty<'_>>, current: &mut Value, config: &Value) -> Res
             let empty = current.as_array().is_none_or(Vec::is_empty);
             match config {
                 Value::Array(items) if !(list.atomic() || empty && items.is_empty()) => {
-                    let Value::Array(current) = fresh(current, Value::Array(Vec::new())) else { return Ok(()) };
+                    let Value::Array(current) = fresh(current, Value::Array(Vec::new())) else {
+                        return Ok(());
+                    };
                     combine_items(&list, current, items)?;
                 }
                 // Nothing in a list that is not there: what is there stays.
@@ -87,7 +104,11 @@ fn combine_value(ty: Option<Ty<'_>>, current: &mut Value, config: &Value) -> Res
             let empty = current.as_object().is_none_or(crate::meta::Map::is_empty);
             match config {
                 Value::Object(entries) if !(map.atomic || empty && entries.is_empty()) => {
-                    let Value::Object(current) = fresh(current, Value::Object(crate::meta::Map::new())) else { return Ok(()) };
+                    let Value::Object(current) =
+                        fresh(current, Value::Object(crate::meta::Map::new()))
+                    else {
+                        return Ok(());
+                    };
                     combine_entries(&map, current, entries)?;
                 }
                 _ if !map.atomic && !empty => {}
@@ -115,8 +136,8 @@ enum Match {
     Twice,
 }
 
-/// Merges the items of an associative list. They come in the order of the configuration, and those that only the
-/// object has keep their places between.
+/// Merges the items of an associative list. They come in the order of the configuration, and those
+/// that only the object has keep their places between.
 fn combine_items(list: &List, current: &mut Vec<Value>, config: &[Value]) -> Result<()> {
     let (old_in_new, new_in_old) = match_items(list, current, config)?;
     let mut old: Vec<Option<Value>> = std::mem::take(current).into_iter().map(Some).collect();
@@ -179,17 +200,31 @@ fn combine_items(list: &List, current: &mut Vec<Value>, config: &[Value]) -> Res
 }
 
 /// Where the object's items are in the configuration, and the other way around.
-fn match_items(list: &List, old: &[Value], new: &[Value]) -> Result<(Vec<Option<usize>>, Vec<Match>)> {
+fn match_items(
+    list: &List,
+    old: &[Value],
+    new: &[Value],
+) -> Result<(Vec<Option<usize>>, Vec<Match>)> {
     let (old_elements, new_elements) = (index(list, old)?, index(list, new)?);
     if let Some(pair) = new_elements.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-        return Err(TypeErrors::one(format!("duplicate entries for key {}", pair[0].0)));
+        return Err(TypeErrors::one(format!(
+            "duplicate entries for key {}",
+            pair[0].0
+        )));
     }
     let mut old_in_new = vec![None; old.len()];
     let mut new_in_old = vec![Match::Nowhere; new.len()];
     for same in old_elements.chunk_by(|a, b| a.0 == b.0) {
-        let Ok(found) = new_elements.binary_search_by(|(element, _)| element.cmp(&same[0].0)) else { continue };
+        let Ok(found) = new_elements.binary_search_by(|(element, _)| element.cmp(&same[0].0))
+        else {
+            continue;
+        };
         let at = new_elements[found].1;
-        new_in_old[at] = if same.len() > 1 { Match::Twice } else { Match::At(same[0].1) };
+        new_in_old[at] = if same.len() > 1 {
+            Match::Twice
+        } else {
+            Match::At(same[0].1)
+        };
         for (_, index) in same {
             old_in_new[*index] = Some(at);
         }
@@ -204,9 +239,15 @@ fn index<'a>(list: &'a List, items: &'a [Value]) -> Result<Vec<(PathElement<'a>,
     for (at, item) in items.iter().enumerate() {
         match list_element(list, item) {
             Ok(element) => out.push((element, at)),
-            Err(message) => errors.0.extend(TypeErrors::one(format!("element {at}: {message}")).0),
+            Err(message) => errors
+                .0
+                .extend(TypeErrors::one(format!("element {at}: {message}")).0),
         }
     }
     out.sort_by(|a, b| a.0.cmp(&b.0));
-    if errors.0.is_empty() { Ok(out) } else { Err(errors) }
+    if errors.0.is_empty() {
+        Ok(out)
+    } else {
+        Err(errors)
+    }
 }

@@ -1,4 +1,5 @@
-//! How Go prints values: numbers as `encoding/json` and `%v` write them, trees as `%v` and `%#v`, strings as jsoniter escapes them.
+//! How Go prints values: numbers as `encoding/json` and `%v` write them, trees as `%v` and `%#v`,
+//! strings as jsoniter escapes them.
 
 use serde_json::Number;
 
@@ -32,7 +33,9 @@ fn json_float(float: f64, out: &mut String) {
 fn exponent_form(float: f64, width: usize) -> String {
     let text = format!("{float:e}");
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |rest| ('-', rest));
+    let (sign, exponent) = exponent
+        .strip_prefix('-')
+        .map_or(('+', exponent), |rest| ('-', rest));
     format!("{digits}e{sign}{exponent:0>width$}")
 }
 
@@ -42,11 +45,19 @@ fn plain_float(float: f64) -> String {
         return "0".to_owned();
     }
     let text = format!("{float:e}");
-    let exponent: i32 = text.split_once('e').and_then(|(_, exponent)| exponent.parse().ok()).unwrap_or(0);
-    if (-4..6).contains(&exponent) { float.to_string() } else { exponent_form(float, 2) }
+    let exponent: i32 = text
+        .split_once('e')
+        .and_then(|(_, exponent)| exponent.parse().ok())
+        .unwrap_or(0);
+    if (-4..6).contains(&exponent) {
+        float.to_string()
+    } else {
+        exponent_form(float, 2)
+    }
 }
 
-/// A JSON string. With `html`, `<`, `>`, `&` are escaped as well, which jsoniter does for values and not for names.
+/// A JSON string. With `html`, `<`, `>`, `&` are escaped as well, which jsoniter does for values
+/// and not for names.
 pub fn json_string(text: &str, html: bool, out: &mut String) {
     out.push('"');
     for c in text.chars() {
@@ -56,7 +67,9 @@ pub fn json_string(text: &str, html: bool, out: &mut String) {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' if html => out.push_str(&format!("\\u{:04x}", c as u32)),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' if html => {
+                out.push_str(&format!("\\u{:04x}", c as u32))
+            }
             c if (c as u32) < 0x20 => out.push_str(&format!("\\u{:04x}", c as u32)),
             c => out.push(c),
         }
@@ -64,7 +77,8 @@ pub fn json_string(text: &str, html: bool, out: &mut String) {
     out.push('"');
 }
 
-/// Compact JSON as `encoding/json` writes it: numbers Go's way, HTML escaped, keys in order of their bytes.
+/// Compact JSON as `encoding/json` writes it: numbers Go's way, HTML escaped, keys in order of
+/// their bytes.
 pub fn json(value: &Value, out: &mut String) {
     match value {
         Value::Null => out.push_str("null"),
@@ -109,9 +123,15 @@ pub fn plain(value: &Value) -> String {
         Value::Bool(flag) => flag.to_string(),
         Value::Number(number) => plain_number(number),
         Value::String(text) => text.clone(),
-        Value::Array(items) => format!("[{}]", items.iter().map(plain).collect::<Vec<_>>().join(" ")),
+        Value::Array(items) => format!(
+            "[{}]",
+            items.iter().map(plain).collect::<Vec<_>>().join(" ")
+        ),
         Value::Object(map) => {
-            let entries: Vec<String> = sorted(map).into_iter().map(|(key, value)| format!("{key}:{}", plain(value))).collect();
+            let entries: Vec<String> = sorted(map)
+                .into_iter()
+                .map(|(key, value)| format!("{key}:{}", plain(value)))
+                .collect();
             format!("map[{}]", entries.join(" "))
         }
     }
@@ -133,9 +153,15 @@ pub fn syntax(value: &Value) -> String {
         Value::Bool(flag) => flag.to_string(),
         Value::Number(number) => plain_number(number),
         Value::String(text) => go_quote(text),
-        Value::Array(items) => format!("[]interface {{}}{{{}}}", items.iter().map(syntax).collect::<Vec<_>>().join(", ")),
+        Value::Array(items) => format!(
+            "[]interface {{}}{{{}}}",
+            items.iter().map(syntax).collect::<Vec<_>>().join(", ")
+        ),
         Value::Object(map) => {
-            let entries: Vec<String> = sorted(map).into_iter().map(|(key, value)| format!("{}:{}", go_quote(key), syntax(value))).collect();
+            let entries: Vec<String> = sorted(map)
+                .into_iter()
+                .map(|(key, value)| format!("{}:{}", go_quote(key), syntax(value)))
+                .collect();
             format!("map[string]interface {{}}{{{}}}", entries.join(", "))
         }
     }

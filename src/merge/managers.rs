@@ -27,18 +27,22 @@ const UNKNOWN_MANAGER: &str = "unknown";
 /// The longest manager name that is made of a User-Agent, in bytes.
 const MAX_MANAGER_NAME: usize = 128;
 
-/// The name under which a request's fields are recorded: the `fieldManager` option, or else the User-Agent up to its
-/// first slash, without what does not print and cut to 128 bytes.
+/// The name under which a request's fields are recorded: the `fieldManager` option, or else the
+/// User-Agent up to its first slash, without what does not print and cut to 128 bytes.
 pub fn manager_name<'a>(field_manager: &'a str, user_agent: &'a str) -> Cow<'a, str> {
     if !field_manager.is_empty() {
         return Cow::Borrowed(field_manager);
     }
     let product = user_agent.split('/').next().unwrap_or_default();
-    if product.len() <= MAX_MANAGER_NAME && product.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
+    if product.len() <= MAX_MANAGER_NAME && product.bytes().all(|byte| (0x20..0x7f).contains(&byte))
+    {
         return Cow::Borrowed(product);
     }
     let mut name = String::new();
-    for c in product.chars().filter(|&c| c == ' ' || !(c.is_control() || c.is_whitespace())) {
+    for c in product
+        .chars()
+        .filter(|&c| c == ' ' || !(c.is_control() || c.is_whitespace()))
+    {
         if name.len() + c.len_utf8() > MAX_MANAGER_NAME {
             break;
         }
@@ -63,7 +67,8 @@ impl Operation {
     }
 }
 
-/// What tells entries apart. An applier has one entry whatever its version; an updater one for each version.
+/// What tells entries apart. An applier has one entry whatever its version; an updater one for each
+/// version.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ManagerId<'a> {
     pub name: Cow<'a, str>,
@@ -108,7 +113,10 @@ pub struct Entry<'a> {
 
 impl Entry<'_> {
     fn seconds(&self) -> i64 {
-        self.time.as_deref().and_then(|time| time.parse::<Timestamp>().ok()).map_or(0, Timestamp::as_second)
+        self.time
+            .as_deref()
+            .and_then(|time| time.parse::<Timestamp>().ok())
+            .map_or(0, Timestamp::as_second)
     }
 }
 
@@ -125,7 +133,12 @@ impl<'a> Managed<'a> {
     /// What is wrong with the first broken entry.
     pub fn decode(list: Option<&'a Value>) -> Result<Self, String> {
         let (mut managed, mut places) = (Self::default(), HashMap::new());
-        for (index, entry) in list.and_then(Value::as_array).into_iter().flatten().enumerate() {
+        for (index, entry) in list
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .enumerate()
+        {
             let entry = decode_entry(index, entry)?;
             match places.entry(entry.id.clone()) {
                 Slot::Occupied(slot) => managed.entries[*slot.get()] = entry,
@@ -138,22 +151,39 @@ impl<'a> Managed<'a> {
         Ok(managed)
     }
 
-    /// The value of `metadata.managedFields`, in upstream's order; `None` where there are no entries.
+    /// The value of `metadata.managedFields`, in upstream's order; `None` where there are no
+    /// entries.
     pub fn encode(&self) -> Option<Value> {
         if self.entries.is_empty() {
             return None;
         }
-        let mut entries: Vec<(i64, &Entry)> = self.entries.iter().map(|entry| (entry.seconds(), entry)).collect();
+        let mut entries: Vec<(i64, &Entry)> = self
+            .entries
+            .iter()
+            .map(|entry| (entry.seconds(), entry))
+            .collect();
         entries.sort_by(|(a_seconds, a), (b_seconds, b)| {
-            (a.id.operation, a_seconds, &a.id.name, &a.api_version, &a.id.subresource).cmp(&(
-                b.id.operation,
-                b_seconds,
-                &b.id.name,
-                &b.api_version,
-                &b.id.subresource,
-            ))
+            (
+                a.id.operation,
+                a_seconds,
+                &a.id.name,
+                &a.api_version,
+                &a.id.subresource,
+            )
+                .cmp(&(
+                    b.id.operation,
+                    b_seconds,
+                    &b.id.name,
+                    &b.api_version,
+                    &b.id.subresource,
+                ))
         });
-        Some(Value::Array(entries.into_iter().map(|(_, entry)| encode_entry(entry)).collect()))
+        Some(Value::Array(
+            entries
+                .into_iter()
+                .map(|(_, entry)| encode_entry(entry))
+                .collect(),
+        ))
     }
 
     pub fn get(&self, id: &ManagerId) -> Option<&Entry<'a>> {
@@ -170,15 +200,25 @@ impl<'a> Managed<'a> {
 
     /// Merges the oldest entries of updates, by version, until there are no more than allowed.
     fn cap(&mut self) {
-        let updates = self.entries.iter().enumerate().filter(|(_, entry)| entry.id.operation == Operation::Update);
-        let mut oldest: Vec<(i64, String, usize)> = updates.map(|(place, entry)| (entry.seconds(), entry.id.identifier(), place)).collect();
+        let updates = self
+            .entries
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| entry.id.operation == Operation::Update);
+        let mut oldest: Vec<(i64, String, usize)> = updates
+            .map(|(place, entry)| (entry.seconds(), entry.id.identifier(), place))
+            .collect();
         let mut left = oldest.len();
         if left <= MAX_UPDATE_MANAGERS {
             return;
         }
         oldest.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
-        let mut places: HashMap<ManagerId<'a>, usize> =
-            self.entries.iter().enumerate().map(|(place, entry)| (entry.id.clone(), place)).collect();
+        let mut places: HashMap<ManagerId<'a>, usize> = self
+            .entries
+            .iter()
+            .enumerate()
+            .map(|(place, entry)| (entry.id.clone(), place))
+            .collect();
         let mut merged = vec![false; self.entries.len()];
         let mut first_of_version: HashMap<Cow<'a, str>, usize> = HashMap::new();
         for (_, _, place) in oldest {
@@ -229,8 +269,16 @@ fn decode_entry(index: usize, entry: &Value) -> Result<Entry<'_>, String> {
     }
     match text("fieldsType") {
         "FieldsV1" => {}
-        "" => return Err(format!("missing fieldsType in managed fields entry {index}")),
-        other => return Err(format!("invalid fieldsType {other:?} in managed fields entry {index}")),
+        "" => {
+            return Err(format!(
+                "missing fieldsType in managed fields entry {index}"
+            ));
+        }
+        other => {
+            return Err(format!(
+                "invalid fieldsType {other:?} in managed fields entry {index}"
+            ));
+        }
     }
     let set = match entry.get("fieldsV1") {
         None | Some(Value::Null) => Set::default(),
@@ -239,11 +287,21 @@ fn decode_entry(index: usize, entry: &Value) -> Result<Entry<'_>, String> {
     let id = ManagerId {
         name: text("manager").into(),
         operation,
-        api_version: if operation == Operation::Apply { "" } else { api_version }.into(),
+        api_version: if operation == Operation::Apply {
+            ""
+        } else {
+            api_version
+        }
+        .into(),
         subresource: text("subresource").into(),
     };
     let time = entry.get("time").and_then(Value::as_str).map(Cow::Borrowed);
-    Ok(Entry { id, api_version: api_version.into(), time, set })
+    Ok(Entry {
+        id,
+        api_version: api_version.into(),
+        time,
+        set,
+    })
 }
 
 fn encode_entry(entry: &Entry) -> Value {
@@ -267,15 +325,18 @@ fn encode_entry(entry: &Entry) -> Value {
 
 /// The other versions of a kind, for managers that wrote in one of them.
 pub trait Versions {
-    /// The type in `api_version`. `None` where the kind has no such version: its entries are dropped.
+    /// The type in `api_version`. `None` where the kind has no such version: its entries are
+    /// dropped.
     fn type_of(&self, api_version: &str) -> Option<Ty<'_>>;
 
-    /// Whether what a write to `subresource` sets back does not count in the versions that it does not speak, either.
+    /// Whether what a write to `subresource` sets back does not count in the versions that it does
+    /// not speak, either.
     fn resets_all(&self, _subresource: &str) -> bool {
         true
     }
 
-    /// An object of the writer's version as `api_version` shows it; `None` where there is no such version.
+    /// An object of the writer's version as `api_version` shows it; `None` where there is no such
+    /// version.
     ///
     /// # Errors
     /// Nobody can convert it.
@@ -317,9 +378,19 @@ pub struct Writer<'a> {
 impl<'a> Writer<'a> {
     pub(super) fn id(&self, operation: Operation) -> ManagerId<'a> {
         ManagerId {
-            name: if self.manager.is_empty() { UNKNOWN_MANAGER } else { self.manager }.into(),
+            name: if self.manager.is_empty() {
+                UNKNOWN_MANAGER
+            } else {
+                self.manager
+            }
+            .into(),
             operation,
-            api_version: if operation == Operation::Apply { "" } else { self.api_version }.into(),
+            api_version: if operation == Operation::Apply {
+                ""
+            } else {
+                self.api_version
+            }
+            .into(),
             subresource: self.subresource.into(),
         }
     }
@@ -353,7 +424,11 @@ impl<'a> ResetFields<'a> {
         }
         let mut exclude = Set::default();
         for path in paths {
-            let elements: Vec<_> = path.trim_start_matches('/').split('/').map(PathElement::Field).collect();
+            let elements: Vec<_> = path
+                .trim_start_matches('/')
+                .split('/')
+                .map(PathElement::Field)
+                .collect();
             exclude.insert(&elements);
         }
         Self::Exclude(exclude)
@@ -374,11 +449,13 @@ impl<'a> ResetFields<'a> {
     }
 }
 
-/// Records a create or update in `new.metadata.managedFields`. `live` is what was there before, `None` for a create.
+/// Records a create or update in `new.metadata.managedFields`. `live` is what was there before,
+/// `None` for a create.
 ///
-/// What the request says about managed fields counts first (it may set them, or reset them with `[]` or `[{}]`), then
-/// what the live object says; broken ones count as none. An object that is not tracked stays so. Where the objects do
-/// not fit their type, the managed fields are dropped rather than the request refused.
+/// What the request says about managed fields counts first (it may set them, or reset them with
+/// `[]` or `[{}]`), then what the live object says; broken ones count as none. An object that is
+/// not tracked stays so. Where the objects do not fit their type, the managed fields are dropped
+/// rather than the request refused.
 pub fn update(live: Option<&Object>, new: &mut Object, writer: &Writer<'_>) {
     let requested = new.metadata_mut().shift_remove("managedFields");
     let managed = starting_point(live, requested.as_ref(), writer.subresource);
@@ -393,15 +470,24 @@ pub fn update(live: Option<&Object>, new: &mut Object, writer: &Writer<'_>) {
             &blank
         }
     };
-    let encoded = updated(live, new, managed, writer).ok().and_then(|managed| managed.encode());
+    let encoded = updated(live, new, managed, writer)
+        .ok()
+        .and_then(|managed| managed.encode());
     if let Some(encoded) = encoded {
         new.metadata_mut().insert("managedFields", encoded);
     }
 }
 
 /// The managed fields to go on from.
-fn starting_point<'a>(live: Option<&'a Object>, requested: Option<&'a Value>, subresource: &str) -> Managed<'a> {
-    let of_live = || Managed::decode(live.and_then(|live| live.at("/metadata/managedFields"))).unwrap_or_default();
+fn starting_point<'a>(
+    live: Option<&'a Object>,
+    requested: Option<&'a Value>,
+    subresource: &str,
+) -> Managed<'a> {
+    let of_live = || {
+        Managed::decode(live.and_then(|live| live.at("/metadata/managedFields")))
+            .unwrap_or_default()
+    };
     if !subresource.is_empty() {
         return of_live();
     }
@@ -417,7 +503,9 @@ fn starting_point<'a>(live: Option<&'a Object>, requested: Option<&'a Value>, su
 fn is_reset(requested: &Value) -> bool {
     match requested.as_array().map(Vec::as_slice) {
         Some([]) => true,
-        Some([one]) => one.as_object().is_some_and(|entry| entry.values().all(is_zero)),
+        Some([one]) => one
+            .as_object()
+            .is_some_and(|entry| entry.values().all(is_zero)),
         _ => false,
     }
 }
@@ -427,7 +515,12 @@ fn is_zero(value: &Value) -> bool {
 }
 
 /// The entries after an update; owned by nobody else than `new` is what `new` changes.
-pub(super) fn updated<'a>(live: &'a Map, new: &'a Map, mut managed: Managed<'a>, writer: &Writer<'a>) -> Result<Managed<'a>, String> {
+pub(super) fn updated<'a>(
+    live: &'a Map,
+    new: &'a Map,
+    mut managed: Managed<'a>,
+    writer: &Writer<'a>,
+) -> Result<Managed<'a>, String> {
     reconcile_all(&mut managed, writer);
     let (changed, _) = take_from_others(live, new, &mut managed, writer, None)?;
     let mut set = changed.modified;
@@ -438,7 +531,12 @@ pub(super) fn updated<'a>(live: &'a Map, new: &'a Map, mut managed: Managed<'a>,
         if let Some(at) = managed.entries.iter().position(|entry| entry.id == id) {
             set.add(managed.entries.remove(at).set);
         }
-        managed.entries.push(Entry { id, api_version: writer.api_version.into(), time: Some(writer.time()), set });
+        managed.entries.push(Entry {
+            id,
+            api_version: writer.api_version.into(),
+            time: Some(writer.time()),
+            set,
+        });
     }
     managed.cap();
     Ok(managed)
@@ -446,8 +544,17 @@ pub(super) fn updated<'a>(live: &'a Map, new: &'a Map, mut managed: Managed<'a>,
 
 /// The fields that belong to the server or to nobody, and so to no manager.
 pub(super) static NEVER_OWNED: LazyLock<Set<'static>> = LazyLock::new(|| {
-    const OF_METADATA: [&str; 9] =
-        ["name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields", "resourceVersion"];
+    const OF_METADATA: [&str; 9] = [
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    ];
     let mut set = Set::default();
     for name in ["apiVersion", "kind", "metadata"] {
         set.insert(&[PathElement::Field(name)]);
@@ -462,7 +569,13 @@ pub(super) static NEVER_OWNED: LazyLock<Set<'static>> = LazyLock::new(|| {
 pub(super) fn reconcile_all(managed: &mut Managed, writer: &Writer) {
     managed.entries.retain_mut(|entry| {
         let own = entry.api_version == writer.api_version;
-        let Some(ty) = (if own { Some(writer.ty) } else { writer.versions.type_of(&entry.api_version) }) else { return false };
+        let Some(ty) = (if own {
+            Some(writer.ty)
+        } else {
+            writer.versions.type_of(&entry.api_version)
+        }) else {
+            return false;
+        };
         if let Some(set) = reconcile(&entry.set, ty) {
             entry.set = set;
         }
@@ -473,8 +586,9 @@ pub(super) fn reconcile_all(managed: &mut Managed, writer: &Writer) {
 /// Managers with the fields that they lose to new values.
 pub(super) type Conflicts<'a> = Vec<(ManagerId<'a>, Set<'a>)>;
 
-/// Takes the fields that `new` changes away from every entry but `own`. Returns what changed in the writer's version,
-/// and for each entry that lost a field to a new value which ones: the conflicts of an apply.
+/// Takes the fields that `new` changes away from every entry but `own`. Returns what changed in the
+/// writer's version, and for each entry that lost a field to a new value which ones: the conflicts
+/// of an apply.
 pub(super) fn take_from_others<'o, 'a>(
     live: &'o Map,
     new: &'o Map,
@@ -484,26 +598,52 @@ pub(super) fn take_from_others<'o, 'a>(
 ) -> Result<(Comparison<'o>, Conflicts<'a>), String> {
     let reset = ResetFields::of(writer.reset_fields);
     let incomparable = |errors: TypeErrors| format!("failed to compare objects: {errors}");
-    let changed = typed::compare_maps(writer.ty, live, new).map_err(incomparable)?.filtered(|set| reset.filter(set));
+    let changed = typed::compare_maps(writer.ty, live, new)
+        .map_err(incomparable)?
+        .filtered(|set| reset.filter(set));
     let mut conflicts = Vec::new();
     take(managed, writer.api_version, own, &changed, &mut conflicts);
 
-    let reset = if writer.versions.resets_all(writer.subresource) { reset } else { ResetFields::None };
-    let mut others: Vec<Cow<'a, str>> = managed.entries.iter().map(|entry| entry.api_version.clone()).collect();
+    let reset = if writer.versions.resets_all(writer.subresource) {
+        reset
+    } else {
+        ResetFields::None
+    };
+    let mut others: Vec<Cow<'a, str>> = managed
+        .entries
+        .iter()
+        .map(|entry| entry.api_version.clone())
+        .collect();
     others.retain(|version| version != writer.api_version);
     others.sort_unstable();
     others.dedup();
     for version in others {
-        let live = writer.versions.convert(live, &version).map_err(|why| format!("failed to convert old object: {why}"))?;
-        let new = writer.versions.convert(new, &version).map_err(|why| format!("failed to convert new object: {why}"))?;
-        match live.as_ref().zip(new.as_ref()).zip(writer.versions.type_of(&version)) {
+        let live = writer
+            .versions
+            .convert(live, &version)
+            .map_err(|why| format!("failed to convert old object: {why}"))?;
+        let new = writer
+            .versions
+            .convert(new, &version)
+            .map_err(|why| format!("failed to convert new object: {why}"))?;
+        match live
+            .as_ref()
+            .zip(new.as_ref())
+            .zip(writer.versions.type_of(&version))
+        {
             Some(((live, new), ty)) => {
-                validate_map(ty, live).map_err(|errors| format!("failed to convert old object: {errors}"))?;
-                validate_map(ty, new).map_err(|errors| format!("failed to convert new object: {errors}"))?;
-                let changed = typed::compare_maps(ty, live, new).map_err(incomparable)?.filtered(|set| reset.filter(set));
+                validate_map(ty, live)
+                    .map_err(|errors| format!("failed to convert old object: {errors}"))?;
+                validate_map(ty, new)
+                    .map_err(|errors| format!("failed to convert new object: {errors}"))?;
+                let changed = typed::compare_maps(ty, live, new)
+                    .map_err(incomparable)?
+                    .filtered(|set| reset.filter(set));
                 take(managed, &version, own, &changed, &mut conflicts);
             }
-            None => managed.entries.retain(|entry| entry.api_version != version || Some(&entry.id) == own),
+            None => managed
+                .entries
+                .retain(|entry| entry.api_version != version || Some(&entry.id) == own),
         }
     }
     managed.entries.retain(|entry| !entry.set.is_empty());
@@ -511,8 +651,18 @@ pub(super) fn take_from_others<'o, 'a>(
 }
 
 /// Takes what `changed` in `version` from the entries of that version.
-fn take<'a>(managed: &mut Managed<'a>, version: &str, own: Option<&ManagerId>, changed: &Comparison<'_>, conflicts: &mut Conflicts<'a>) {
-    for entry in managed.entries.iter_mut().filter(|entry| entry.api_version == version && Some(&entry.id) != own) {
+fn take<'a>(
+    managed: &mut Managed<'a>,
+    version: &str,
+    own: Option<&ManagerId>,
+    changed: &Comparison<'_>,
+    conflicts: &mut Conflicts<'a>,
+) {
+    for entry in managed
+        .entries
+        .iter_mut()
+        .filter(|entry| entry.api_version == version && Some(&entry.id) != own)
+    {
         let mut lost = entry.set.intersection(&changed.modified);
         lost.add(entry.set.intersection(&changed.added));
         if !lost.is_empty() {
@@ -523,8 +673,8 @@ fn take<'a>(managed: &mut Managed<'a>, version: &str, own: Option<&ManagerId>, c
     }
 }
 
-/// The object that a create is compared with: one of the kind with nothing set, as Go makes it, so that a zero value
-/// that JSON always shows is owned by nobody.
+/// The object that a create is compared with: one of the kind with nothing set, as Go makes it, so
+/// that a zero value that JSON always shows is owned by nobody.
 pub(super) fn blank_object(ty: Ty<'_>) -> Map {
     match ty {
         Ty::Struct(ty, _) => blank_struct(ty),
@@ -533,7 +683,11 @@ pub(super) fn blank_object(ty: Ty<'_>) -> Map {
 }
 
 fn blank_struct(ty: TypeRef<'_>) -> Map {
-    let fields = ty.get().fields.iter().filter(|field| !matches!(field.kind, Kind::Inline(_)));
+    let fields = ty
+        .get()
+        .fields
+        .iter()
+        .filter(|field| !matches!(field.kind, Kind::Inline(_)));
     let shown = fields.filter_map(|field| match field.presence {
         Presence::Always => Some((field.json.clone(), blank_value(ty, &field.kind))),
         Presence::Nullable => Some((field.json.clone(), Value::Null)),
@@ -553,28 +707,42 @@ fn blank_value(ty: TypeRef<'_>, kind: &Kind) -> Value {
     }
 }
 
-/// Gives the entries of `new` the times of `old` where the two objects differ in nothing else, so that a write that
-/// changes nothing is seen as such.
+/// Gives the entries of `new` the times of `old` where the two objects differ in nothing else, so
+/// that a write that changes nothing is seen as such.
 pub fn keep_times(old: &Object, new: &mut Object) {
-    let (Some(olds), Some(news)) = (entries(old), entries(new)) else { return };
+    let (Some(olds), Some(news)) = (entries(old), entries(new)) else {
+        return;
+    };
     // The sets come last: they are read only if all else is the same.
     if olds.len() != news.len()
         || !equal_but(old.metadata(), new.metadata(), "managedFields")
         || !equal_but(Some(&old.0), Some(&new.0), "metadata")
-        || !olds.iter().zip(news).all(|(a, b)| equal_but(a.as_object(), b.as_object(), "time"))
+        || !olds
+            .iter()
+            .zip(news)
+            .all(|(a, b)| equal_but(a.as_object(), b.as_object(), "time"))
     {
         return;
     }
-    let times: Vec<Option<Value>> = olds.iter().map(|entry| entry.get("time").cloned()).collect();
-    let Some(Value::Array(news)) = new.at_mut("/metadata/managedFields") else { return };
+    let times: Vec<Option<Value>> = olds
+        .iter()
+        .map(|entry| entry.get("time").cloned())
+        .collect();
+    let Some(Value::Array(news)) = new.at_mut("/metadata/managedFields") else {
+        return;
+    };
     for (entry, time) in news.iter_mut().zip(times) {
         match (entry.get_mut("time"), time) {
             (Some(slot), Some(time)) => *slot = time,
             (Some(_), None) => {
-                entry.as_object_mut().map(|entry| entry.shift_remove("time"));
+                entry
+                    .as_object_mut()
+                    .map(|entry| entry.shift_remove("time"));
             }
             (None, Some(time)) => {
-                entry.as_object_mut().map(|entry| entry.shift_insert(entry.len().min(3), "time".to_owned(), time));
+                entry
+                    .as_object_mut()
+                    .map(|entry| entry.shift_insert(entry.len().min(3), "time".to_owned(), time));
             }
             (None, None) => {}
         }
@@ -582,12 +750,19 @@ pub fn keep_times(old: &Object, new: &mut Object) {
 }
 
 fn entries(object: &Object) -> Option<&Vec<Value>> {
-    object.at("/metadata/managedFields").and_then(Value::as_array)
+    object
+        .at("/metadata/managedFields")
+        .and_then(Value::as_array)
 }
 
 /// Whether two maps are the same but for what is under `key`.
 pub(super) fn equal_but(a: Option<&Map>, b: Option<&Map>, key: &str) -> bool {
-    let (Some(a), Some(b)) = (a, b) else { return a.is_none() && b.is_none() };
+    let (Some(a), Some(b)) = (a, b) else {
+        return a.is_none() && b.is_none();
+    };
     let count = |map: &Map| map.len() - usize::from(map.contains_key(key));
-    count(a) == count(b) && a.iter().all(|(name, value)| name == key || b.get(name).is_some_and(|other| equal_values(value, other)))
+    count(a) == count(b)
+        && a.iter().all(|(name, value)| {
+            name == key || b.get(name).is_some_and(|other| equal_values(value, other))
+        })
 }

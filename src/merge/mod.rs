@@ -1,4 +1,5 @@
-//! Field ownership and patches: field sets, managed fields, apply, and the three kinds of patch. Pure functions.
+//! Field ownership and patches: field sets, managed fields, apply, and the three kinds of patch.
+//! Pure functions.
 
 pub mod apply;
 mod combine;

@@ -1,4 +1,5 @@
-//! The steps of a path to a field, their order and their spelling in FieldsV1 (structured-merge-diff `fieldpath`).
+//! The steps of a path to a field, their order and their spelling in FieldsV1
+//! (structured-merge-diff `fieldpath`).
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -11,13 +12,14 @@ use super::go;
 use crate::meta::field::go_quote;
 use crate::meta::{Key, Map, Value};
 
-/// One step from a value to a part of it. Names are borrowed from where they were read: the object, the managed
-/// fields, the schema.
+/// One step from a value to a part of it. Names are borrowed from where they were read: the object,
+/// the managed fields, the schema.
 #[derive(Clone, Debug)]
 pub enum PathElement<'a> {
     /// A field of a struct or an entry of a map.
     Field(&'a str),
-    /// The item of an associative list whose fields have these values, in order of the fields' names.
+    /// The item of an associative list whose fields have these values, in order of the fields'
+    /// names.
     Key(Arc<[KeyField<'a>]>),
     /// The item of a set.
     Value(Cow<'a, Value>),
@@ -39,7 +41,8 @@ impl<'a> PathElement<'a> {
         Self::Key(fields.into())
     }
 
-    /// Reads a key of FieldsV1. `Ok(None)` for a kind of element that is not known here, which readers pass over.
+    /// Reads a key of FieldsV1. `Ok(None)` for a kind of element that is not known here, which
+    /// readers pass over.
     pub fn parse(text: &'a str) -> Result<Option<Self>, String> {
         let &[kind, separator, ..] = text.as_bytes() else {
             return Err("key must be 2 characters long:".to_owned());
@@ -47,8 +50,14 @@ impl<'a> PathElement<'a> {
         if separator != b':' {
             return Err(format!("missing colon: {text}"));
         }
-        let Some(rest) = text.get(2..) else { return Ok(None) };
-        if kind == b'f' { Ok(Some(Self::Field(rest))) } else { PathElement::parse_item(kind, rest) }
+        let Some(rest) = text.get(2..) else {
+            return Ok(None);
+        };
+        if kind == b'f' {
+            Ok(Some(Self::Field(rest)))
+        } else {
+            PathElement::parse_item(kind, rest)
+        }
     }
 }
 
@@ -58,23 +67,37 @@ impl PathElement<'static> {
         match kind {
             b'v' => {
                 let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
-                let value = values.next().ok_or("unexpected end of input")?.map_err(|error| error.to_string())?;
+                let value = values
+                    .next()
+                    .ok_or("unexpected end of input")?
+                    .map_err(|error| error.to_string())?;
                 Ok(Some(Self::Value(Cow::Owned(as_read(value)))))
             }
             b'k' => {
-                let fields: Option<Map> = serde_json::from_str(rest).map_err(|error| error.to_string())?;
+                let fields: Option<Map> =
+                    serde_json::from_str(rest).map_err(|error| error.to_string())?;
                 let fields = fields.unwrap_or_default().into_iter();
-                Ok(Some(Self::key(fields.map(|(name, value)| (Cow::Owned(name.into()), Cow::Owned(as_read(value)))).collect())))
+                Ok(Some(Self::key(
+                    fields
+                        .map(|(name, value)| (Cow::Owned(name.into()), Cow::Owned(as_read(value))))
+                        .collect(),
+                )))
             }
-            b'i' => rest.parse().map(|index| Some(Self::Index(index))).map_err(|_| format!("parsing {rest:?}: invalid syntax")),
+            b'i' => rest
+                .parse()
+                .map(|index| Some(Self::Index(index)))
+                .map_err(|_| format!("parsing {rest:?}: invalid syntax")),
             _ => Ok(None),
         }
     }
 
-    /// [`PathElement::parse`] of a text that does not last. `None` for the name of a field, which has to.
+    /// [`PathElement::parse`] of a text that does not last. `None` for the name of a field, which
+    /// has to.
     pub fn parse_passing(text: &str) -> Option<Result<Option<Self>, String>> {
         match text.as_bytes() {
-            [b'v' | b'k' | b'i', b':', ..] => Some(Self::parse_item(text.as_bytes()[0], &text[2..])),
+            [b'v' | b'k' | b'i', b':', ..] => {
+                Some(Self::parse_item(text.as_bytes()[0], &text[2..]))
+            }
             _ => None,
         }
     }
@@ -126,10 +149,14 @@ impl<'a> PathElement<'a> {
     }
 }
 
-/// Numbers in FieldsV1 are read as floats, which shows in messages (`1e+06`) though not in comparisons.
+/// Numbers in FieldsV1 are read as floats, which shows in messages (`1e+06`) though not in
+/// comparisons.
 fn as_read(value: Value) -> Value {
     match &value {
-        Value::Number(number) => number.as_f64().and_then(Number::from_f64).map_or(value, Value::Number),
+        Value::Number(number) => number
+            .as_f64()
+            .and_then(Number::from_f64)
+            .map_or(value, Value::Number),
         _ => value,
     }
 }
@@ -176,7 +203,10 @@ pub fn compare_values(a: &Value, b: &Value) -> Ordering {
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
         (Value::Array(a), Value::Array(b)) => {
             let pairs = a.iter().zip(b);
-            pairs.map(|(a, b)| compare_values(a, b)).find(|order| order.is_ne()).unwrap_or_else(|| a.len().cmp(&b.len()))
+            pairs
+                .map(|(a, b)| compare_values(a, b))
+                .find(|order| order.is_ne())
+                .unwrap_or_else(|| a.len().cmp(&b.len()))
         }
         (Value::Object(a), Value::Object(b)) => compare_maps(a, b),
         _ => rank(a).cmp(&rank(b)),
@@ -197,7 +227,10 @@ fn rank(value: &Value) -> u8 {
 fn compare_numbers(a: &Number, b: &Number) -> Ordering {
     match (a.as_i64(), b.as_i64()) {
         (Some(a), Some(b)) => a.cmp(&b),
-        _ => a.as_f64().partial_cmp(&b.as_f64()).unwrap_or(Ordering::Equal),
+        _ => a
+            .as_f64()
+            .partial_cmp(&b.as_f64())
+            .unwrap_or(Ordering::Equal),
     }
 }
 
@@ -210,7 +243,9 @@ fn compare_maps(a: &Map, b: &Map) -> Ordering {
     let (left, right) = (ordered(a), ordered(b));
     for (x, y) in left.iter().zip(&right) {
         // A key that only one side has comes first there, which makes that side the greater one.
-        let order = y.cmp(x).then_with(|| compare_values(&a[x.as_str()], &b[y.as_str()]));
+        let order = y
+            .cmp(x)
+            .then_with(|| compare_values(&a[x.as_str()], &b[y.as_str()]));
         if order.is_ne() {
             return order;
         }
@@ -218,14 +253,23 @@ fn compare_maps(a: &Map, b: &Map) -> Ordering {
     left.len().cmp(&right.len())
 }
 
-/// Whether two values are the same: integers and floats by value, maps whatever the order of their keys.
+/// Whether two values are the same: integers and floats by value, maps whatever the order of their
+/// keys.
 pub fn equal_values(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || compare_numbers(a, b).is_eq(),
-        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal_values(a, b)),
-        (Value::Object(a), Value::Object(b)) if a.is_copy_of(b) || a.text().is_some_and(|text| b.text() == Some(text)) => true,
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal_values(a, b))
+        }
+        (Value::Object(a), Value::Object(b))
+            if a.is_copy_of(b) || a.text().is_some_and(|text| b.text() == Some(text)) =>
+        {
+            true
+        }
         (Value::Object(a), Value::Object(b)) => {
-            a.len() == b.len() && a.iter().all(|(key, value)| b.get(key).is_some_and(|other| equal_values(value, other)))
+            a.len() == b.len()
+                && a.iter()
+                    .all(|(key, value)| b.get(key).is_some_and(|other| equal_values(value, other)))
         }
         _ => a == b,
     }
@@ -256,8 +300,14 @@ fn readable(value: &Value) -> String {
         Value::Bool(flag) => flag.to_string(),
         Value::Number(number) => go::plain_number(number),
         Value::String(text) => go_quote(text),
-        Value::Array(items) => format!("[{}]", items.iter().map(readable).collect::<Vec<_>>().join(",")),
-        Value::Object(map) => map.iter().map(|(key, value)| format!("{key}={}", readable(value))).collect(),
+        Value::Array(items) => format!(
+            "[{}]",
+            items.iter().map(readable).collect::<Vec<_>>().join(",")
+        ),
+        Value::Object(map) => map
+            .iter()
+            .map(|(key, value)| format!("{key}={}", readable(value)))
+            .collect(),
     }
 }
 
@@ -277,7 +327,10 @@ mod tests {
             ("f:spec", ".spec"),
             ("f:", "."),
             ("f:a.b/c", ".a.b/c"),
-            (r#"k:{"containerPort":8080,"protocol":"TCP"}"#, r#"[containerPort=8080,protocol="TCP"]"#),
+            (
+                r#"k:{"containerPort":8080,"protocol":"TCP"}"#,
+                r#"[containerPort=8080,protocol="TCP"]"#,
+            ),
             (r#"v:"a<b""#, r#"[="a<b"]"#),
             ("v:true", "[=true]"),
             ("v:1000000", "[=1e+06]"),
@@ -285,22 +338,34 @@ mod tests {
         ] {
             let element = PathElement::parse(key).expect(key).expect(key);
             assert_eq!(element.to_string(), shown);
-            let spelled = if key.contains('<') { r#"v:"a\u003cb""# } else { key };
+            let spelled = if key.contains('<') {
+                r#"v:"a\u003cb""#
+            } else {
+                key
+            };
             assert_eq!(element.to_key(), spelled);
         }
     }
 
     #[test]
     fn key_fields_are_put_in_order() {
-        let element = PathElement::parse(r#"k:{"protocol":"TCP","port":1}"#).expect("a key").expect("a known kind");
+        let element = PathElement::parse(r#"k:{"protocol":"TCP","port":1}"#)
+            .expect("a key")
+            .expect("a known kind");
         assert_eq!(element.to_key(), r#"k:{"port":1,"protocol":"TCP"}"#);
     }
 
     #[test]
     fn what_is_broken_is_said_and_what_is_unknown_passed_over() {
-        for (key, want) in
-            [("", Err(())), ("f", Err(())), ("fx", Err(())), ("i:x", Err(())), ("v:", Err(())), ("k:[]", Err(())), ("x:y", Ok(None))]
-        {
+        for (key, want) in [
+            ("", Err(())),
+            ("f", Err(())),
+            ("fx", Err(())),
+            ("i:x", Err(())),
+            ("v:", Err(())),
+            ("k:[]", Err(())),
+            ("x:y", Ok(None)),
+        ] {
             assert_eq!(PathElement::parse(key).map_err(|_| ()), want, "{key}");
         }
     }
@@ -323,7 +388,10 @@ mod tests {
             "i:2",
             "i:10",
         ];
-        let elements: Vec<_> = keys.iter().map(|key| PathElement::parse(key).expect(key).expect(key)).collect();
+        let elements: Vec<_> = keys
+            .iter()
+            .map(|key| PathElement::parse(key).expect(key).expect(key))
+            .collect();
         assert!(elements.is_sorted());
         assert!(elements.windows(2).all(|pair| pair[0] != pair[1]));
     }

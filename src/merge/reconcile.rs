@@ -5,8 +5,9 @@ use super::path::PathElement;
 use super::set::{Node, Set};
 use super::topology::{Shape, Ty};
 
-/// Where a list or map that was owned by its parts is now owned whole, its parts give way to the whole. `None` where
-/// nothing changes. The other direction is not reconciled: parts of what was owned whole stay owned by nobody.
+/// Where a list or map that was owned by its parts is now owned whole, its parts give way to the
+/// whole. `None` where nothing changes. The other direction is not reconciled: parts of what was
+/// owned whole stay owned by nobody.
 pub fn reconcile<'a>(set: &Set<'a>, ty: Ty<'_>) -> Option<Set<'a>> {
     let mut now_whole = Set::default();
     collect(Some(ty), set, false, &mut Vec::new(), &mut now_whole);
@@ -19,18 +20,36 @@ pub fn reconcile<'a>(set: &Set<'a>, ty: Ty<'_>) -> Option<Set<'a>> {
     Some(out)
 }
 
-/// Finds the fields at and below `path` that are owned whole now. `whole` says whether the set already sees it so.
-fn collect<'a>(ty: Option<Ty<'_>>, set: &Set<'a>, whole: bool, path: &mut Vec<PathElement<'a>>, found: &mut Set<'a>) {
-    let Some(shape) = ty.and_then(|ty| ty.atom().shape()) else { return };
+/// Finds the fields at and below `path` that are owned whole now. `whole` says whether the set
+/// already sees it so.
+fn collect<'a>(
+    ty: Option<Ty<'_>>,
+    set: &Set<'a>,
+    whole: bool,
+    path: &mut Vec<PathElement<'a>>,
+    found: &mut Set<'a>,
+) {
+    let Some(shape) = ty.and_then(|ty| ty.atom().shape()) else {
+        return;
+    };
     let mut descend = |node: &Node<'a>, ty| {
         path.push(node.element.clone());
-        collect(Some(ty), &node.children, node.member && node.children.is_empty(), path, found);
+        collect(
+            Some(ty),
+            &node.children,
+            node.member && node.children.is_empty(),
+            path,
+            found,
+        );
         path.pop();
     };
     match shape {
         Shape::Scalar(_) => {}
         Shape::Map(map) if map.untyped() => {}
-        Shape::List(list) if !list.atomic() => set.nodes().iter().for_each(|node| descend(node, list.element)),
+        Shape::List(list) if !list.atomic() => set
+            .nodes()
+            .iter()
+            .for_each(|node| descend(node, list.element)),
         Shape::List(_) if whole => {}
         Shape::List(_) => found.insert(path),
         Shape::Map(map) if !map.atomic => {

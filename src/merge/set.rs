@@ -1,4 +1,5 @@
-//! Sets of fields as tries of path elements, and their FieldsV1 form (structured-merge-diff `fieldpath.Set`).
+//! Sets of fields as tries of path elements, and their FieldsV1 form (structured-merge-diff
+//! `fieldpath.Set`).
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -51,7 +52,8 @@ impl<'a> Set<'a> {
     }
 
     fn position(&self, element: &PathElement) -> Result<usize, usize> {
-        self.nodes.binary_search_by(|node| node.element.cmp(element))
+        self.nodes
+            .binary_search_by(|node| node.element.cmp(element))
     }
 
     pub fn get(&self, element: &PathElement) -> Option<&Node<'a>> {
@@ -62,7 +64,14 @@ impl<'a> Set<'a> {
     pub fn insert(&mut self, path: &[PathElement<'a>]) {
         let [first, rest @ ..] = path else { return };
         let at = self.position(first).unwrap_or_else(|at| {
-            self.nodes.insert(at, Node { element: first.clone(), member: false, children: Set::default() });
+            self.nodes.insert(
+                at,
+                Node {
+                    element: first.clone(),
+                    member: false,
+                    children: Set::default(),
+                },
+            );
             at
         });
         match rest {
@@ -120,7 +129,8 @@ impl<'a> Set<'a> {
         Set { nodes }
     }
 
-    /// Takes out the fields that are in `other`; what is below them stays unless it is in `other` as well.
+    /// Takes out the fields that are in `other`; what is below them stays unless it is in `other`
+    /// as well.
     pub fn subtract(&mut self, other: &Set) {
         self.take_out(other, false);
     }
@@ -136,8 +146,13 @@ impl<'a> Set<'a> {
         }
         let mut theirs = other.nodes.iter().peekable();
         self.nodes.retain_mut(|node| {
-            while theirs.next_if(|other| other.element < node.element).is_some() {}
-            let Some(same) = theirs.peek().filter(|other| other.element == node.element) else { return true };
+            while theirs
+                .next_if(|other| other.element < node.element)
+                .is_some()
+            {}
+            let Some(same) = theirs.peek().filter(|other| other.element == node.element) else {
+                return true;
+            };
             if same.member {
                 node.member = false;
                 if recursively {
@@ -149,12 +164,14 @@ impl<'a> Set<'a> {
         });
     }
 
-    /// The part of the set that is on the way to or below one of the paths; `*` in a path stands for any element.
+    /// The part of the set that is on the way to or below one of the paths; `*` in a path stands
+    /// for any element.
     #[must_use]
     pub fn only(mut self, paths: &[&[&str]]) -> Self {
         self.nodes.retain_mut(|node| {
             let matching = paths.iter().filter_map(|path| path.split_first());
-            let matching = matching.filter(|(first, _)| **first == "*" || node.element == PathElement::Field(first));
+            let matching = matching
+                .filter(|(first, _)| **first == "*" || node.element == PathElement::Field(first));
             let rests: Vec<&[&str]> = matching.map(|(_, rest)| rest).collect();
             if !rests.iter().any(|rest| rest.is_empty()) {
                 node.children = std::mem::take(&mut node.children).only(&rests);
@@ -164,12 +181,16 @@ impl<'a> Set<'a> {
         self
     }
 
-    /// The set with every declared struct field that has something below it as a member itself: what ownership of a
-    /// part says about the whole (upstream's `EnsureNamedFieldsAreMembers`).
+    /// The set with every declared struct field that has something below it as a member itself:
+    /// what ownership of a part says about the whole (upstream's `EnsureNamedFieldsAreMembers`).
     #[must_use]
     pub fn with_named_fields(mut self, ty: Option<Ty<'_>>) -> Self {
         let atom = ty.map(Ty::atom).unwrap_or_default();
-        for node in self.nodes.iter_mut().filter(|node| !node.children.is_empty()) {
+        for node in self
+            .nodes
+            .iter_mut()
+            .filter(|node| !node.children.is_empty())
+        {
             let below = match &node.element {
                 PathElement::Field(name) => {
                     let declared = atom.map.and_then(|map| map.declared(name));
@@ -192,7 +213,9 @@ impl<'a> Set<'a> {
             member: node.member && node.children.is_empty(),
             children: node.children.leaves(),
         });
-        Set { nodes: nodes.collect() }
+        Set {
+            nodes: nodes.collect(),
+        }
     }
 
     /// Every member, those of a level before those below it.
@@ -222,11 +245,18 @@ impl<'a> Set<'a> {
         }
         let mut out = Vec::with_capacity(ENCODED_BYTES);
         self.write(false, &mut String::new(), &mut out);
-        String::from_utf8(out).map(Map::unread).unwrap_or_else(|_| self.encode_map(false))
+        String::from_utf8(out)
+            .map(Map::unread)
+            .unwrap_or_else(|_| self.encode_map(false))
     }
 
     fn depth(&self) -> usize {
-        1 + self.nodes.iter().map(|node| node.children.depth()).max().unwrap_or(0)
+        1 + self
+            .nodes
+            .iter()
+            .map(|node| node.children.depth())
+            .max()
+            .unwrap_or(0)
     }
 
     /// Appends the FieldsV1 object as JSON. `key` is room to write keys in.
@@ -253,12 +283,16 @@ impl<'a> Set<'a> {
             out.insert(".", Value::Object(Map::new()));
         }
         for node in &self.nodes {
-            out.insert(node.element.to_key(), Value::Object(node.children.encode_map(node.member)));
+            out.insert(
+                node.element.to_key(),
+                Value::Object(node.children.encode_map(node.member)),
+            );
         }
         out
     }
 
-    /// Reads a FieldsV1 object. Elements of an unknown kind are passed over; anything else that is wrong is an error.
+    /// Reads a FieldsV1 object. Elements of an unknown kind are passed over; anything else that is
+    /// wrong is an error.
     pub fn decode(value: &'a Value) -> Result<Self, String> {
         let text = value.as_object().and_then(Map::text);
         let decoded = match text.map(|text| decode_text(&mut Lexer::new(text), MAX_DEPTH)) {
@@ -276,7 +310,10 @@ impl Node<'_> {
 }
 
 /// The nodes that both have, in order.
-fn common<'n, 'a, 'b>(left: &'n [Node<'a>], right: &'n [Node<'b>]) -> impl Iterator<Item = (&'n Node<'a>, &'n Node<'b>)> {
+fn common<'n, 'a, 'b>(
+    left: &'n [Node<'a>],
+    right: &'n [Node<'b>],
+) -> impl Iterator<Item = (&'n Node<'a>, &'n Node<'b>)> {
     let (mut i, mut j) = (0, 0);
     std::iter::from_fn(move || {
         while let (Some(a), Some(b)) = (left.get(i), right.get(j)) {
@@ -303,22 +340,37 @@ fn decode(value: &Value, depth: usize) -> Decoded<'_> {
     if depth == 0 {
         return Err("exceeded max depth".to_owned());
     }
-    let mut set = Set { nodes: Vec::with_capacity(map.len()) };
+    let mut set = Set {
+        nodes: Vec::with_capacity(map.len()),
+    };
     let mut itself = false;
     for (key, below) in map {
         if key == "." {
             itself = true;
             continue;
         }
-        let Some(element) = PathElement::parse(key)? else { continue };
+        let Some(element) = PathElement::parse(key)? else {
+            continue;
+        };
         let (children, member) = decode(below, depth - 1)?;
         // Most sets come in order.
         if set.nodes.last().is_none_or(|last| last.element < element) {
-            set.nodes.push(Node { element, member, children: children.unwrap_or_default() });
+            set.nodes.push(Node {
+                element,
+                member,
+                children: children.unwrap_or_default(),
+            });
             continue;
         }
         match set.position(&element) {
-            Err(at) => set.nodes.insert(at, Node { element, member, children: children.unwrap_or_default() }),
+            Err(at) => set.nodes.insert(
+                at,
+                Node {
+                    element,
+                    member,
+                    children: children.unwrap_or_default(),
+                },
+            ),
             Ok(at) => {
                 let node = &mut set.nodes[at];
                 node.member |= member;
@@ -326,7 +378,11 @@ fn decode(value: &Value, depth: usize) -> Decoded<'_> {
             }
         }
     }
-    Ok(if set.is_empty() { (None, true) } else { (Some(set), itself) })
+    Ok(if set.is_empty() {
+        (None, true)
+    } else {
+        (Some(set), itself)
+    })
 }
 
 /// [`decode`] of the text of a set in order, as nearly all are; `None` for any other.
@@ -352,9 +408,17 @@ fn decode_text<'a>(lexer: &mut Lexer<'a>, depth: usize) -> Option<Decoded<'a>> {
         if set.nodes.last().is_some_and(|last| last.element >= element) {
             return None;
         }
-        set.nodes.push(Node { element, member, children: children.unwrap_or_default() });
+        set.nodes.push(Node {
+            element,
+            member,
+            children: children.unwrap_or_default(),
+        });
     }
-    Some(Ok(if set.is_empty() { (None, true) } else { (Some(set), itself) }))
+    Some(Ok(if set.is_empty() {
+        (None, true)
+    } else {
+        (Some(set), itself)
+    }))
 }
 
 #[cfg(test)]
@@ -382,17 +446,29 @@ mod tests {
     #[test]
     fn what_is_stored_in_another_order_is_put_right() {
         let fields = json!({"f:b": {}, "f:a": {"f:y": {}, "f:x": null}, "x:unknown": {"f:z": {}}});
-        assert_eq!(serde_json::to_string(&set(&fields).encode()).expect("JSON"), r#"{"f:a":{"f:x":{},"f:y":{}},"f:b":{}}"#);
+        assert_eq!(
+            serde_json::to_string(&set(&fields).encode()).expect("JSON"),
+            r#"{"f:a":{"f:x":{},"f:y":{}},"f:b":{}}"#
+        );
     }
 
     #[test]
     fn broken_fields_are_refused() {
-        for fields in [json!({"f": {}}), json!({"f:a": "x"}), json!([]), json!({"f:a": {"k:x": {}}})] {
+        for fields in [
+            json!({"f": {}}),
+            json!({"f:a": "x"}),
+            json!([]),
+            json!({"f:a": {"k:x": {}}}),
+        ] {
             assert!(Set::decode(&fields).is_err(), "{fields}");
         }
         on_deep_stack(|| {
-            let deep = (1..MAX_DEPTH).fold(json!({}), |below, _| Value::from_iter([("f:a", below)]));
-            assert_eq!(Set::decode(&deep).map(|set| Value::Object(set.encode())), Ok(deep.clone()));
+            let deep =
+                (1..MAX_DEPTH).fold(json!({}), |below, _| Value::from_iter([("f:a", below)]));
+            assert_eq!(
+                Set::decode(&deep).map(|set| Value::Object(set.encode())),
+                Ok(deep.clone())
+            );
             assert!(Set::decode(&Value::from_iter([("f:a", deep)])).is_err());
         });
     }
@@ -406,14 +482,23 @@ mod tests {
         let mut sum = left.clone();
         sum.add(right.clone());
         assert_eq!(Value::Object(sum.encode()), both);
-        assert_eq!(Value::Object(left.intersection(&right).encode()), json!({"f:a": {"f:c": {}}, "f:d": {}}));
+        assert_eq!(
+            Value::Object(left.intersection(&right).encode()),
+            json!({"f:a": {"f:c": {}}, "f:d": {}})
+        );
         let mut rest = left.clone();
         rest.subtract(&right);
-        assert_eq!(Value::Object(rest.encode()), json!({"f:a": {".": {}, "f:b": {}}}));
+        assert_eq!(
+            Value::Object(rest.encode()),
+            json!({"f:a": {".": {}, "f:b": {}}})
+        );
         let mut rest = right;
         rest.subtract_recursively(&left);
         assert_eq!(Value::Object(rest.encode()), json!({}));
-        assert_eq!(Value::Object(left.leaves().encode()), json!({"f:a": {"f:b": {}, "f:c": {}}, "f:d": {}}));
+        assert_eq!(
+            Value::Object(left.leaves().encode()),
+            json!({"f:a": {"f:b": {}, "f:c": {}}, "f:d": {}})
+        );
     }
 
     prop_compose! {
@@ -429,8 +514,14 @@ mod tests {
 
     fn fields() -> impl Strategy<Value = Value> {
         Just(json!({})).prop_recursive(4, 32, 4, |inner| {
-            prop::collection::vec((prop_oneof![4 => element(), 1 => Just(".".to_owned())], inner), 0..4)
-                .prop_map(|entries| Value::Object(entries.into_iter().collect()))
+            prop::collection::vec(
+                (
+                    prop_oneof![4 => element(), 1 => Just(".".to_owned())],
+                    inner,
+                ),
+                0..4,
+            )
+            .prop_map(|entries| Value::Object(entries.into_iter().collect()))
         })
     }
 

@@ -34,7 +34,12 @@ enum Verb {
 }
 
 fn op(verb: Verb, manager: &'static str, body: Value) -> Op {
-    Op { verb, manager, subresource: "", body }
+    Op {
+        verb,
+        manager,
+        subresource: "",
+        body,
+    }
 }
 
 /// A kind to tell stories about: a built-in one, or a custom one.
@@ -46,14 +51,24 @@ struct Subject<'a> {
 }
 
 fn builtin<'a>(api_version: &'a str, kind: &'a str) -> Subject<'a> {
-    let ty = schema::builtin().get(&Gvk::from_api_version(api_version, kind)).expect("a built-in kind");
-    Subject { ty, api_version, kind }
+    let ty = schema::builtin()
+        .get(&Gvk::from_api_version(api_version, kind))
+        .expect("a built-in kind");
+    Subject {
+        ty,
+        api_version,
+        kind,
+    }
 }
 
 impl Subject<'_> {
     /// Writes `op` at `second` and returns the object after it, or the error.
     fn write(&self, live: Option<&Object>, op: &Op, second: i64) -> Result<Object, String> {
-        let reset: &[&str] = if op.subresource == "status" { &["/spec", "/metadata"] } else { &["/status"] };
+        let reset: &[&str] = if op.subresource == "status" {
+            &["/spec", "/metadata"]
+        } else {
+            &["/status"]
+        };
         let writer = Writer {
             manager: op.manager,
             api_version: self.api_version,
@@ -63,7 +78,9 @@ impl Subject<'_> {
             ty: Ty::from(self.ty),
             versions: &OneVersion,
         };
-        let Value::Object(mut body) = op.body.clone() else { panic!("bodies are objects") };
+        let Value::Object(mut body) = op.body.clone() else {
+            panic!("bodies are objects")
+        };
         let mut object = match op.verb {
             Verb::Create | Verb::Put => {
                 let mut new = self.named(&mut body);
@@ -80,7 +97,8 @@ impl Subject<'_> {
             Verb::Apply | Verb::Force => {
                 let config = self.named(&mut body);
                 let gvk = Gvk::from_api_version(self.api_version, self.kind);
-                apply(live, &config, &gvk, &writer, op.verb == Verb::Force).map_err(|error| error.to_string())?
+                apply(live, &config, &gvk, &writer, op.verb == Verb::Force)
+                    .map_err(|error| error.to_string())?
             }
         };
         object.set_meta_str("uid", "1");
@@ -133,11 +151,25 @@ fn told(object: &Object) -> String {
         shown.shift_remove("metadata");
     }
     let mut out = Value::from(shown).to_string();
-    for entry in Managed::decode(fields.as_ref()).expect("sound managed fields").entries {
+    for entry in Managed::decode(fields.as_ref())
+        .expect("sound managed fields")
+        .entries
+    {
         let second = entry.time.as_deref().map_or("-", |time| &time[17..19]);
-        let subresource = if entry.id.subresource.is_empty() { String::new() } else { format!(" /{}", entry.id.subresource) };
+        let subresource = if entry.id.subresource.is_empty() {
+            String::new()
+        } else {
+            format!(" /{}", entry.id.subresource)
+        };
         let paths: Vec<String> = entry.set.paths().iter().map(ToString::to_string).collect();
-        write!(out, "\n  {} {}{subresource} {second}: {}", entry.id.name, entry.id.operation.as_str(), paths.join(" ")).expect("a string");
+        write!(
+            out,
+            "\n  {} {}{subresource} {second}: {}",
+            entry.id.name,
+            entry.id.operation.as_str(),
+            paths.join(" ")
+        )
+        .expect("a string");
     }
     out
 }
@@ -147,40 +179,86 @@ fn field(json: &'static str, kind: Kind) -> Field {
 }
 
 fn add(schema: &mut Schema, fields: Vec<Field>, map_type: MapType) -> TypeId {
-    let by_json = fields.iter().enumerate().map(|(index, field)| (field.json.clone(), index)).collect();
-    schema.types.push(Type { fields, by_json, map_type, ..Type::default() });
+    let by_json = fields
+        .iter()
+        .enumerate()
+        .map(|(index, field)| (field.json.clone(), index))
+        .collect();
+    schema.types.push(Type {
+        fields,
+        by_json,
+        map_type,
+        ..Type::default()
+    });
     TypeId(schema.types.len() as u32 - 1)
 }
 
 /// A custom kind with every topology. With `whole`, its map, struct and list are atomic.
 fn widget_schema(whole: bool) -> (Schema, TypeId) {
     let mut schema = Schema::default();
-    let map_type = if whole { MapType::Atomic } else { MapType::Granular };
+    let map_type = if whole {
+        MapType::Atomic
+    } else {
+        MapType::Granular
+    };
     let text = || Box::new(Kind::String);
     let metadata = vec![
         field("name", Kind::String),
         field("uid", Kind::String),
         field("labels", Kind::Map(text(), MapType::Granular)),
-        field("managedFields", Kind::List(Box::new(Kind::Any), ListType::Atomic)),
+        field(
+            "managedFields",
+            Kind::List(Box::new(Kind::Any), ListType::Atomic),
+        ),
     ];
     let metadata = add(&mut schema, metadata, MapType::Granular);
     let mut protocol = field("protocol", Kind::String);
     protocol.default = Some("TCP".into());
-    let port = add(&mut schema, vec![field("port", Kind::Int64), protocol, field("name", Kind::String)], MapType::Granular);
-    let item = add(&mut schema, vec![field("name", Kind::String), field("value", Kind::String)], MapType::Granular);
-    let inner = add(&mut schema, vec![field("a", Kind::String), field("b", Kind::String)], map_type);
-    let items = if whole { ListType::Atomic } else { ListType::Map(vec!["name".to_owned()]) };
+    let port = add(
+        &mut schema,
+        vec![
+            field("port", Kind::Int64),
+            protocol,
+            field("name", Kind::String),
+        ],
+        MapType::Granular,
+    );
+    let item = add(
+        &mut schema,
+        vec![field("name", Kind::String), field("value", Kind::String)],
+        MapType::Granular,
+    );
+    let inner = add(
+        &mut schema,
+        vec![field("a", Kind::String), field("b", Kind::String)],
+        map_type,
+    );
+    let items = if whole {
+        ListType::Atomic
+    } else {
+        ListType::Map(vec!["name".to_owned()])
+    };
     let spec = vec![
         field("size", Kind::Int64),
         field("tags", Kind::List(text(), ListType::Set)),
-        field("ports", Kind::List(Box::new(Kind::Message(port)), ListType::Map(vec!["port".to_owned(), "protocol".to_owned()]))),
+        field(
+            "ports",
+            Kind::List(
+                Box::new(Kind::Message(port)),
+                ListType::Map(vec!["port".to_owned(), "protocol".to_owned()]),
+            ),
+        ),
         field("items", Kind::List(Box::new(Kind::Message(item)), items)),
         field("map", Kind::Map(text(), map_type)),
         field("struct", Kind::Message(inner)),
         field("any", Kind::Any),
     ];
     let spec = add(&mut schema, spec, MapType::Granular);
-    let status = add(&mut schema, vec![field("ready", Kind::Bool)], MapType::Granular);
+    let status = add(
+        &mut schema,
+        vec![field("ready", Kind::Bool)],
+        MapType::Granular,
+    );
     let root = vec![
         field("apiVersion", Kind::String),
         field("kind", Kind::String),
@@ -193,7 +271,11 @@ fn widget_schema(whole: bool) -> (Schema, TypeId) {
 }
 
 fn widget((schema, id): &(Schema, TypeId)) -> Subject<'_> {
-    Subject { ty: TypeRef { schema, id: *id }, api_version: "example.com/v1", kind: "Widget" }
+    Subject {
+        ty: TypeRef { schema, id: *id },
+        api_version: "example.com/v1",
+        kind: "Widget",
+    }
 }
 
 use Verb::*;
@@ -204,7 +286,11 @@ fn updates_own_what_they_change() {
         op(Create, "a", json!({"data": {"k": "1", "l": "1"}})),
         op(Put, "b", json!({"data": {"k": "2", "l": "1", "m": "1"}})),
         op(Put, "b", json!({"data": {"k": "2", "l": "1", "m": "1"}})),
-        op(Merge, "a", json!({"data": {"m": null}, "metadata": {"labels": {"x": "y"}}})),
+        op(
+            Merge,
+            "a",
+            json!({"data": {"m": null}, "metadata": {"labels": {"x": "y"}}}),
+        ),
         op(Merge, "c", json!({"data": null})),
         op(Merge, "", json!({"data": {}})),
     ];
@@ -233,20 +319,35 @@ fn updates_own_what_they_change() {
 
 #[test]
 fn resets_and_broken_fields() {
-    let entry =
-        json!({"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:k": {}}}});
+    let entry = json!({"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:k": {}}}});
     let mut broken = entry.clone();
     broken["fieldsV1"] = json!({"f:data": {"nonsense": {}}});
     let mut gone = entry.clone();
     gone["apiVersion"] = "v0".into();
     let ops = [
         op(Create, "a", json!({"data": {"k": "1"}})),
-        op(Put, "b", json!({"metadata": {"managedFields": [broken]}, "data": {"k": "1", "l": "1"}})),
-        op(Put, "b", json!({"metadata": {"managedFields": [entry, gone]}, "data": {"k": "1", "l": "2"}})),
-        op(Put, "b", json!({"metadata": {"managedFields": [{}]}, "data": {"k": "1", "l": "2"}})),
+        op(
+            Put,
+            "b",
+            json!({"metadata": {"managedFields": [broken]}, "data": {"k": "1", "l": "1"}}),
+        ),
+        op(
+            Put,
+            "b",
+            json!({"metadata": {"managedFields": [entry, gone]}, "data": {"k": "1", "l": "2"}}),
+        ),
+        op(
+            Put,
+            "b",
+            json!({"metadata": {"managedFields": [{}]}, "data": {"k": "1", "l": "2"}}),
+        ),
         op(Put, "b", json!({"data": {"k": "1", "l": "3"}})),
         op(Apply, "c", json!({"data": {"k": "1"}})),
-        op(Put, "d", json!({"metadata": {"managedFields": []}, "data": {"k": "4"}})),
+        op(
+            Put,
+            "d",
+            json!({"metadata": {"managedFields": []}, "data": {"k": "4"}}),
+        ),
     ];
     builtin("v1", "ConfigMap").check(
         &ops,
@@ -271,11 +372,26 @@ fn resets_and_broken_fields() {
 
 #[test]
 fn subresources_own_their_part() {
-    let status = |verb, manager, body| Op { subresource: "status", ..op(verb, manager, body) };
+    let status = |verb, manager, body| Op {
+        subresource: "status",
+        ..op(verb, manager, body)
+    };
     let ops = [
-        op(Create, "a", json!({"spec": {"size": 1}, "status": {"ready": true}})),
-        status(Merge, "b", json!({"status": {"ready": false}, "metadata": {"labels": {"x": "y"}}})),
-        status(Apply, "c", json!({"spec": {"size": 1}, "status": {"ready": false}})),
+        op(
+            Create,
+            "a",
+            json!({"spec": {"size": 1}, "status": {"ready": true}}),
+        ),
+        status(
+            Merge,
+            "b",
+            json!({"status": {"ready": false}, "metadata": {"labels": {"x": "y"}}}),
+        ),
+        status(
+            Apply,
+            "c",
+            json!({"spec": {"size": 1}, "status": {"ready": false}}),
+        ),
         op(Merge, "b", json!({"spec": {"size": 2}})),
     ];
     widget(&widget_schema(false)).check(
@@ -301,15 +417,31 @@ fn subresources_own_their_part() {
 
 #[test]
 fn too_many_updaters_are_merged() {
-    let managers = ["m00", "m01", "m02", "m03", "m04", "m05", "m06", "m07", "m08", "m09", "m10", "m11"];
+    let managers = [
+        "m00", "m01", "m02", "m03", "m04", "m05", "m06", "m07", "m08", "m09", "m10", "m11",
+    ];
     let subject = builtin("v1", "ConfigMap");
-    let mut live = subject.write(None, &op(Create, "m00", json!({"data": {"m00": "1"}})), 0).expect("made");
+    let mut live = subject
+        .write(None, &op(Create, "m00", json!({"data": {"m00": "1"}})), 0)
+        .expect("made");
     for (second, manager) in managers.into_iter().enumerate().skip(1) {
-        live = subject.write(Some(&live), &op(Merge, manager, json!({"data": {manager: "1"}})), second as i64).expect("patched");
+        live = subject
+            .write(
+                Some(&live),
+                &op(Merge, manager, json!({"data": {manager: "1"}})),
+                second as i64,
+            )
+            .expect("patched");
     }
     let told = told(&live);
     let owners: Vec<&str> = told.lines().skip(1).take(2).collect();
-    assert_eq!(owners, ["  ancient-changes Update 02: .data .data.m00 .data.m01 .data.m02", "  m03 Update 03: .data.m03"]);
+    assert_eq!(
+        owners,
+        [
+            "  ancient-changes Update 02: .data .data.m00 .data.m01 .data.m02",
+            "  m03 Update 03: .data.m03"
+        ]
+    );
     assert_eq!(told.lines().count(), 11);
 }
 
@@ -365,11 +497,31 @@ fn lists_merge_by_their_topology() {
             "a",
             json!({"spec": {"tags": ["x", "y"], "ports": [{"port": 80}, {"port": 80, "protocol": "UDP"}], "items": [{"name": "i"}]}}),
         ),
-        op(Apply, "b", json!({"spec": {"tags": ["z", "x"], "ports": [{"port": 81}, {"port": 80, "protocol": "TCP", "name": "web"}]}})),
-        op(Apply, "b", json!({"spec": {"tags": ["z"], "items": [{"name": "i", "value": "v"}, {"name": "j"}]}})),
-        op(Apply, "a", json!({"spec": {"items": [{"name": "j"}, {"name": "i"}]}})),
-        op(Apply, "a", json!({"spec": {"items": [{"name": "j"}, {"name": "j"}]}})),
-        op(Apply, "a", json!({"spec": {"ports": [{"name": "no-port"}], "items": [{"value": "no name"}]}})),
+        op(
+            Apply,
+            "b",
+            json!({"spec": {"tags": ["z", "x"], "ports": [{"port": 81}, {"port": 80, "protocol": "TCP", "name": "web"}]}}),
+        ),
+        op(
+            Apply,
+            "b",
+            json!({"spec": {"tags": ["z"], "items": [{"name": "i", "value": "v"}, {"name": "j"}]}}),
+        ),
+        op(
+            Apply,
+            "a",
+            json!({"spec": {"items": [{"name": "j"}, {"name": "i"}]}}),
+        ),
+        op(
+            Apply,
+            "a",
+            json!({"spec": {"items": [{"name": "j"}, {"name": "j"}]}}),
+        ),
+        op(
+            Apply,
+            "a",
+            json!({"spec": {"ports": [{"name": "no-port"}], "items": [{"value": "no name"}]}}),
+        ),
         op(Apply, "a", json!({"spec": {"tags": [{"name": "x"}]}})),
     ];
     widget(&widget_schema(false)).check(&ops, expect![[r#"
@@ -393,11 +545,31 @@ fn lists_merge_by_their_topology() {
 #[test]
 fn maps_structs_and_the_untyped() {
     let ops = [
-        op(Apply, "a", json!({"spec": {"map": {"a": "1"}, "struct": {"a": "1"}, "any": {"x": {"y": 1}, "l": [1]}}})),
-        op(Apply, "b", json!({"spec": {"map": {"b": "1"}, "struct": {"b": "1"}, "any": {"x": {"z": 1}}}})),
-        op(Apply, "a", json!({"spec": {"map": {}, "struct": null, "any": "scalar"}})),
-        op(Force, "a", json!({"spec": {"map": {}, "struct": {}, "any": "scalar"}})),
-        op(Apply, "b", json!({"spec": {"map": [], "size": "1", "bogus": 1}})),
+        op(
+            Apply,
+            "a",
+            json!({"spec": {"map": {"a": "1"}, "struct": {"a": "1"}, "any": {"x": {"y": 1}, "l": [1]}}}),
+        ),
+        op(
+            Apply,
+            "b",
+            json!({"spec": {"map": {"b": "1"}, "struct": {"b": "1"}, "any": {"x": {"z": 1}}}}),
+        ),
+        op(
+            Apply,
+            "a",
+            json!({"spec": {"map": {}, "struct": null, "any": "scalar"}}),
+        ),
+        op(
+            Force,
+            "a",
+            json!({"spec": {"map": {}, "struct": {}, "any": "scalar"}}),
+        ),
+        op(
+            Apply,
+            "b",
+            json!({"spec": {"map": [], "size": "1", "bogus": 1}}),
+        ),
     ];
     widget(&widget_schema(false)).check(
         &ops,
@@ -423,16 +595,27 @@ fn maps_structs_and_the_untyped() {
 
 #[test]
 fn topology_changes_are_reconciled() {
-    let config =
-        |value: &str| json!({"spec": {"map": {"a": value, "b": "1"}, "struct": {"a": value}, "items": [{"name": "i", "value": value}]}});
+    let config = |value: &str| json!({"spec": {"map": {"a": value, "b": "1"}, "struct": {"a": value}, "items": [{"name": "i", "value": value}]}});
     let (granular, atomic) = (widget_schema(false), widget_schema(true));
     let (granular, atomic) = (widget(&granular), widget(&atomic));
     let mut story = String::new();
     for (first, then) in [(granular, atomic), (atomic, granular)] {
-        let live = first.write(None, &op(Apply, "a", config("1")), 0).expect("applied");
-        let after = then.write(Some(&live), &op(Apply, "b", json!({"spec": {"map": {"a": "1"}}})), 1);
+        let live = first
+            .write(None, &op(Apply, "a", config("1")), 0)
+            .expect("applied");
+        let after = then.write(
+            Some(&live),
+            &op(Apply, "b", json!({"spec": {"map": {"a": "1"}}})),
+            1,
+        );
         writeln!(story, "{}", after.as_ref().map_or_else(Clone::clone, told)).expect("a string");
-        let live = then.write(Some(&live), &op(Merge, "u", json!({"spec": {"struct": {"b": "2"}}})), 1).expect("patched");
+        let live = then
+            .write(
+                Some(&live),
+                &op(Merge, "u", json!({"spec": {"struct": {"b": "2"}}})),
+                1,
+            )
+            .expect("patched");
         writeln!(story, "{}", told(&live)).expect("a string");
     }
     expect![[r#"
@@ -452,7 +635,9 @@ fn topology_changes_are_reconciled() {
 
 #[test]
 fn kubectl_goes_on_from_client_side_apply() {
-    let last = |value: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"k": value}}).to_string();
+    let last = |value: &str| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"k": value}}).to_string()
+    };
     let annotated = |value: &str| json!({"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": last(value)}}, "data": {"k": value}});
     let ops = [
         op(Create, "kubectl-client-side-apply", annotated("1")),
@@ -479,9 +664,17 @@ fn kubectl_goes_on_from_client_side_apply() {
 fn workloads() {
     let template = |image: &str| json!({"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": image, "ports": [{"containerPort": 80}]}]}});
     let ops = [
-        op(Apply, "a", json!({"spec": {"selector": {"matchLabels": {"app": "x"}}, "template": template("i:1"), "replicas": 1}})),
+        op(
+            Apply,
+            "a",
+            json!({"spec": {"selector": {"matchLabels": {"app": "x"}}, "template": template("i:1"), "replicas": 1}}),
+        ),
         op(Apply, "scaler", json!({"spec": {"replicas": 1}})),
-        op(Apply, "a", json!({"spec": {"selector": {"matchLabels": {"app": "x"}}, "template": template("i:2")}})),
+        op(
+            Apply,
+            "a",
+            json!({"spec": {"selector": {"matchLabels": {"app": "x"}}, "template": template("i:2")}}),
+        ),
         op(Apply, "scaler", json!({"spec": {"replicas": 3}})),
         op(
             Apply,
@@ -542,9 +735,18 @@ fn refused_configurations() {
     let gvk = Gvk::new("", "v1", "ConfigMap");
     for (config, want) in [
         (json!({}), "invalid object type: /, Kind="),
-        (json!({"apiVersion": "v1", "kind": "Secret"}), "invalid object type: /v1, Kind=Secret"),
-        (json!({"apiVersion": "a/b/c", "kind": "ConfigMap"}), "invalid object type: /, Kind="),
-        (json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"managedFields": []}}), "metadata.managedFields must be nil"),
+        (
+            json!({"apiVersion": "v1", "kind": "Secret"}),
+            "invalid object type: /v1, Kind=Secret",
+        ),
+        (
+            json!({"apiVersion": "a/b/c", "kind": "ConfigMap"}),
+            "invalid object type: /, Kind=",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"managedFields": []}}),
+            "metadata.managedFields must be nil",
+        ),
         (
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "n"}, "data": {"a": 1}}),
             "failed to create typed patch object (n/c; /v1, Kind=ConfigMap): .data.a: expected string, got &value.valueUnstructured{Value:1}",
@@ -558,8 +760,15 @@ fn refused_configurations() {
             "failed to create typed patch object (/; /v1, Kind=ConfigMap): .data: expected map, got &{[x]}",
         ),
     ] {
-        let Value::Object(config) = config else { panic!("an object") };
-        assert_eq!(apply(None, &config, &gvk, &writer, false).expect_err("refused").to_string(), want);
+        let Value::Object(config) = config else {
+            panic!("an object")
+        };
+        assert_eq!(
+            apply(None, &config, &gvk, &writer, false)
+                .expect_err("refused")
+                .to_string(),
+            want
+        );
     }
 }
 
@@ -567,26 +776,39 @@ fn config() -> impl Strategy<Value = Value> {
     let entries = |values: &'static str| prop::collection::btree_map("[a-c]", values, 0..3);
     let tags = prop::sample::subsequence(vec!["x", "y", "z"], 0..=3).prop_shuffle();
     let items = prop::sample::subsequence(vec!["i", "j", "k"], 0..=3).prop_shuffle();
-    (entries("[12]"), tags, items, "[12]", prop::option::of(1..3i64)).prop_map(|(map, tags, items, value, size)| {
-        let items: Vec<Value> = items.into_iter().map(|name| json!({"name": name, "value": value})).collect();
-        let mut spec = json!({"map": map});
-        if !tags.is_empty() {
-            spec["tags"] = json!(tags);
-        }
-        if !items.is_empty() {
-            spec["items"] = json!(items);
-        }
-        if let Some(size) = size {
-            spec["size"] = size.into();
-        }
-        json!({"spec": spec})
-    })
+    (
+        entries("[12]"),
+        tags,
+        items,
+        "[12]",
+        prop::option::of(1..3i64),
+    )
+        .prop_map(|(map, tags, items, value, size)| {
+            let items: Vec<Value> = items
+                .into_iter()
+                .map(|name| json!({"name": name, "value": value}))
+                .collect();
+            let mut spec = json!({"map": map});
+            if !tags.is_empty() {
+                spec["tags"] = json!(tags);
+            }
+            if !items.is_empty() {
+                spec["items"] = json!(items);
+            }
+            if let Some(size) = size {
+                spec["size"] = size.into();
+            }
+            json!({"spec": spec})
+        })
 }
 
 fn history() -> impl Strategy<Value = Vec<Op>> {
     let verb = prop::sample::select(vec![Put, Merge, Apply, Force]);
     let manager = prop::sample::select(vec!["a", "b", "c"]);
-    prop::collection::vec((verb, manager, config()).prop_map(|(verb, manager, body)| op(verb, manager, body)), 1..8)
+    prop::collection::vec(
+        (verb, manager, config()).prop_map(|(verb, manager, body)| op(verb, manager, body)),
+        1..8,
+    )
 }
 
 /// Any JSON, with names that mean something to a Deployment or to a patch.
@@ -634,14 +856,20 @@ fn anything() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(6, 48, 5, move |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::Array),
-            prop::collection::vec((name.clone(), inner), 0..5)
-                .prop_map(|entries| Value::Object(entries.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())),
+            prop::collection::vec((name.clone(), inner), 0..5).prop_map(|entries| Value::Object(
+                entries
+                    .into_iter()
+                    .map(|(name, value)| (name.to_owned(), value))
+                    .collect()
+            )),
         ]
     })
 }
 
 fn told_of(subject: &Subject, ops: &[Op]) -> Object {
-    let mut live = subject.write(None, &op(Create, "a", json!({"spec": {}})), 0).expect("made");
+    let mut live = subject
+        .write(None, &op(Create, "a", json!({"spec": {}})), 0)
+        .expect("made");
     for (second, op) in ops.iter().enumerate() {
         if let Ok(object) = subject.write(Some(&live), op, second as i64 % 60) {
             live = object;

@@ -1,5 +1,5 @@
-//! What field ownership sees in a type: whether values are scalars, lists or maps, and what in them is owned apart
-//! (kube-openapi `schemaconv`).
+//! What field ownership sees in a type: whether values are scalars, lists or maps, and what in them
+//! is owned apart (kube-openapi `schemaconv`).
 
 use crate::meta::Value;
 
@@ -86,21 +86,38 @@ impl<'s> Ty<'s> {
 
     /// The forms its values may take.
     pub fn atom(self) -> Atom<'s> {
-        let scalar = |scalar| Atom { scalar: Some(scalar), ..Atom::default() };
+        let scalar = |scalar| Atom {
+            scalar: Some(scalar),
+            ..Atom::default()
+        };
         match self {
             Self::Deduced => untyped(Ty::Deduced, false),
             Self::Atomic => untyped(Ty::Atomic, true),
-            Self::Struct(ty, over) => Atom { map: Some(Map::structure(ty, over)), ..Atom::default() },
+            Self::Struct(ty, over) => Atom {
+                map: Some(Map::structure(ty, over)),
+                ..Atom::default()
+            },
             Self::Of(schema, kind) => match kind {
                 Kind::Bool => scalar(Scalar::Boolean),
                 Kind::Int32 | Kind::Int64 | Kind::Double => scalar(Scalar::Numeric),
                 Kind::String | Kind::Bytes => scalar(Scalar::String),
-                Kind::List(element, relation) => {
-                    Atom { list: Some(List { element: Self::of(schema, element, None), relation }), ..Atom::default() }
-                }
+                Kind::List(element, relation) => Atom {
+                    list: Some(List {
+                        element: Self::of(schema, element, None),
+                        relation,
+                    }),
+                    ..Atom::default()
+                },
                 Kind::Map(element, map_type) => {
                     let element = Some(Self::of(schema, element, None));
-                    Atom { map: Some(Map { fields: None, element, atomic: *map_type == MapType::Atomic }), ..Atom::default() }
+                    Atom {
+                        map: Some(Map {
+                            fields: None,
+                            element,
+                            atomic: *map_type == MapType::Atomic,
+                        }),
+                        ..Atom::default()
+                    }
                 }
                 _ => scalar(Scalar::Untyped),
             },
@@ -112,8 +129,15 @@ impl<'s> Ty<'s> {
 fn untyped(entries: Ty<'static>, atomic: bool) -> Atom<'static> {
     Atom {
         scalar: Some(Scalar::Untyped),
-        list: Some(List { element: Ty::Atomic, relation: &ListType::Atomic }),
-        map: Some(Map { fields: None, element: Some(entries), atomic }),
+        list: Some(List {
+            element: Ty::Atomic,
+            relation: &ListType::Atomic,
+        }),
+        map: Some(Map {
+            fields: None,
+            element: Some(entries),
+            atomic,
+        }),
     }
 }
 
@@ -123,10 +147,19 @@ impl<'s> Atom<'s> {
     pub fn deduce(self, value: Option<&Value>) -> Self {
         match value {
             Some(Value::Bool(_) | Value::Number(_) | Value::String(_)) if self.scalar.is_some() => {
-                Self { scalar: self.scalar, ..Self::default() }
+                Self {
+                    scalar: self.scalar,
+                    ..Self::default()
+                }
             }
-            Some(Value::Array(_)) if self.list.is_some() => Self { list: self.list, ..Self::default() },
-            Some(Value::Object(_)) if self.map.is_some() => Self { map: self.map, ..Self::default() },
+            Some(Value::Array(_)) if self.list.is_some() => Self {
+                list: self.list,
+                ..Self::default()
+            },
+            Some(Value::Object(_)) if self.map.is_some() => Self {
+                map: self.map,
+                ..Self::default()
+            },
             _ => self,
         }
     }
@@ -134,12 +167,21 @@ impl<'s> Atom<'s> {
     /// The form to use: maps before scalars before lists.
     pub fn shape(self) -> Option<Shape<'s>> {
         let scalar = || self.scalar.map(Shape::Scalar);
-        self.map.map(Shape::Map).or_else(scalar).or_else(|| self.list.map(Shape::List))
+        self.map
+            .map(Shape::Map)
+            .or_else(scalar)
+            .or_else(|| self.list.map(Shape::List))
     }
 
     /// Whether two forms of one type are the same.
     pub fn same_forms(&self, other: &Self) -> bool {
-        let forms = |atom: &Self| (atom.scalar.is_some(), atom.list.is_some(), atom.map.is_some());
+        let forms = |atom: &Self| {
+            (
+                atom.scalar.is_some(),
+                atom.list.is_some(),
+                atom.map.is_some(),
+            )
+        };
         forms(self) == forms(other)
     }
 }
@@ -155,12 +197,19 @@ impl<'s> Map<'s> {
         let declared = ty.get();
         let free = declared.preserve_unknown || declared.fields.is_empty();
         let atomic = over.unwrap_or(declared.map_type) == MapType::Atomic;
-        Self { fields: Some(ty), element: free.then_some(Ty::Deduced), atomic }
+        Self {
+            fields: Some(ty),
+            element: free.then_some(Ty::Deduced),
+            atomic,
+        }
     }
 
     /// The type of the declared field `name`.
     pub fn declared(&self, name: &str) -> Option<Ty<'s>> {
-        self.fields.and_then(|ty| ty.field(name).map(|field| Ty::of(ty.schema, &field.kind, field.map_type)))
+        self.fields.and_then(|ty| {
+            ty.field(name)
+                .map(|field| Ty::of(ty.schema, &field.kind, field.map_type))
+        })
     }
 
     /// The type of the entry `name`, `None` where there may be no such entry.
@@ -168,15 +217,21 @@ impl<'s> Map<'s> {
         self.declared(name).or(self.element)
     }
 
-    /// What a missing key field of a list item stands for. A Go value that JSON always shows counts as its zero.
+    /// What a missing key field of a list item stands for. A Go value that JSON always shows counts
+    /// as its zero.
     pub fn key_default(&self, name: &str) -> Option<&'s Value> {
         let field = self.fields.and_then(|ty| ty.field(name))?;
-        field.default.as_ref().or_else(|| (field.presence == Presence::Always).then(|| zero_scalar(&field.kind)).flatten())
+        field.default.as_ref().or_else(|| {
+            (field.presence == Presence::Always)
+                .then(|| zero_scalar(&field.kind))
+                .flatten()
+        })
     }
 
     /// Whether this is a map of anything, whose topology is only known from values.
     pub fn untyped(&self) -> bool {
-        matches!(self.element, Some(Ty::Deduced)) && self.fields.is_none_or(|ty| ty.get().fields.is_empty())
+        matches!(self.element, Some(Ty::Deduced))
+            && self.fields.is_none_or(|ty| ty.get().fields.is_empty())
     }
 }
 

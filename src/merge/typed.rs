@@ -1,5 +1,5 @@
-//! Values under the topology of their type: which fields an object sets, what differs between two, taking items out
-//! (structured-merge-diff `typed`).
+//! Values under the topology of their type: which fields an object sets, what differs between two,
+//! taking items out (structured-merge-diff `typed`).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -26,7 +26,10 @@ pub struct TypeErrors(pub Vec<TypeError>);
 
 impl TypeErrors {
     pub fn one(message: impl Into<String>) -> Self {
-        Self(vec![TypeError { path: String::new(), message: message.into() }])
+        Self(vec![TypeError {
+            path: String::new(),
+            message: message.into(),
+        }])
     }
 
     /// The errors as seen from a step further up.
@@ -64,7 +67,8 @@ type Result<T> = std::result::Result<T, TypeErrors>;
 
 /// The form in which `ty` takes `value`.
 pub(super) fn shape<'s>(ty: Option<Ty<'s>>, value: Option<&Value>) -> Result<Shape<'s>> {
-    ty.and_then(|ty| ty.atom().deduce(value).shape()).ok_or_else(unknown_field)
+    ty.and_then(|ty| ty.atom().deduce(value).shape())
+        .ok_or_else(unknown_field)
 }
 
 pub(super) fn unknown_field() -> TypeErrors {
@@ -72,23 +76,38 @@ pub(super) fn unknown_field() -> TypeErrors {
 }
 
 /// How `item` is told apart from the other items of an associative list.
-pub(super) fn list_element<'a>(list: &List<'a>, item: &'a Value) -> std::result::Result<PathElement<'a>, String> {
+pub(super) fn list_element<'a>(
+    list: &List<'a>,
+    item: &'a Value,
+) -> std::result::Result<PathElement<'a>, String> {
     match list.relation {
         ListType::Atomic => Err("invalid indexing of non-associative list".to_owned()),
         ListType::Map(keys) => keyed_element(list, keys, item),
         ListType::Set => match item {
-            Value::Object(_) => Err("associative list without keys has an element that's a map type".to_owned()),
-            Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
-            Value::Null => Err("associative list without keys has an element that's an explicit null".to_owned()),
+            Value::Object(_) => {
+                Err("associative list without keys has an element that's a map type".to_owned())
+            }
+            Value::Array(_) => {
+                Err("not supported: associative list with lists as elements".to_owned())
+            }
+            Value::Null => Err(
+                "associative list without keys has an element that's an explicit null".to_owned(),
+            ),
             scalar => Ok(PathElement::Value(Cow::Borrowed(scalar))),
         },
     }
 }
 
-fn keyed_element<'a>(list: &List<'a>, keys: &'a [String], item: &'a Value) -> std::result::Result<PathElement<'a>, String> {
+fn keyed_element<'a>(
+    list: &List<'a>,
+    keys: &'a [String],
+    item: &'a Value,
+) -> std::result::Result<PathElement<'a>, String> {
     let item = match item {
         Value::Object(item) => item,
-        Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
+        Value::Null => {
+            return Err("associative list with keys may not have a null element".to_owned());
+        }
         _ => return Err("associative list with keys may not have non-map elements".to_owned()),
     };
     let mut fields = Vec::with_capacity(keys.len());
@@ -99,7 +118,10 @@ fn keyed_element<'a>(list: &List<'a>, keys: &'a [String], item: &'a Value) -> st
         }
     }
     if fields.is_empty() && !keys.is_empty() {
-        let quoted: Vec<String> = keys.iter().map(|key| crate::meta::field::go_quote(key)).collect();
+        let quoted: Vec<String> = keys
+            .iter()
+            .map(|key| crate::meta::field::go_quote(key))
+            .collect();
         return Err(format!(
             "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
             quoted.join(" ")
@@ -111,14 +133,25 @@ fn keyed_element<'a>(list: &List<'a>, keys: &'a [String], item: &'a Value) -> st
 /// Whether a scalar fits its type. Absent and null fit all.
 pub(super) fn check_scalar(scalar: Scalar, value: Option<&Value>, prefix: &str) -> Result<()> {
     let error = |what: String| Err(TypeErrors::one(format!("{prefix}{what}")));
-    let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(()) };
+    let Some(value) = value.filter(|value| !value.is_null()) else {
+        return Ok(());
+    };
     match scalar {
-        Scalar::Numeric if !value.is_number() => error(format!("expected numeric (int or float), got {}", go::type_name(value))),
-        Scalar::String if !value.is_string() => {
-            error(format!("expected string, got &value.valueUnstructured{{Value:{}}}", go::syntax(value)))
+        Scalar::Numeric if !value.is_number() => error(format!(
+            "expected numeric (int or float), got {}",
+            go::type_name(value)
+        )),
+        Scalar::String if !value.is_string() => error(format!(
+            "expected string, got &value.valueUnstructured{{Value:{}}}",
+            go::syntax(value)
+        )),
+        Scalar::Boolean if !value.is_boolean() => {
+            error(format!("expected boolean, got &{{{}}}", go::plain(value)))
         }
-        Scalar::Boolean if !value.is_boolean() => error(format!("expected boolean, got &{{{}}}", go::plain(value))),
-        Scalar::Untyped if value.is_array() || value.is_object() => error(format!("expected any scalar, got &{{{}}}", go::plain(value))),
+        Scalar::Untyped if value.is_array() || value.is_object() => error(format!(
+            "expected any scalar, got &{{{}}}",
+            go::plain(value)
+        )),
         _ => Ok(()),
     }
 }
@@ -128,7 +161,9 @@ pub(super) fn check_scalar(scalar: Scalar, value: Option<&Value>, prefix: &str) 
 /// # Errors
 /// Where the object does not fit its type.
 pub fn field_set_of_map<'a>(ty: Ty<'a>, object: &'a crate::meta::Map) -> Result<Set<'a>> {
-    let Some(map) = ty.atom().map else { return Err(unknown_field()) };
+    let Some(map) = ty.atom().map else {
+        return Err(unknown_field());
+    };
     map_fields(&map, object)
 }
 
@@ -139,8 +174,22 @@ fn fields_of<'a>(ty: Option<Ty<'a>>, value: &'a Value) -> Result<(bool, Set<'a>)
         Shape::Scalar(_) => Ok(LEAF),
         Shape::List(list) if list.atomic() => Ok(LEAF),
         Shape::Map(map) if map.atomic => Ok(LEAF),
-        Shape::List(list) => Ok((false, value.as_array().map(|items| list_fields(&list, items)).transpose()?.unwrap_or_default())),
-        Shape::Map(map) => Ok((false, value.as_object().map(|entries| map_fields(&map, entries)).transpose()?.unwrap_or_default())),
+        Shape::List(list) => Ok((
+            false,
+            value
+                .as_array()
+                .map(|items| list_fields(&list, items))
+                .transpose()?
+                .unwrap_or_default(),
+        )),
+        Shape::Map(map) => Ok((
+            false,
+            value
+                .as_object()
+                .map(|entries| map_fields(&map, entries))
+                .transpose()?
+                .unwrap_or_default(),
+        )),
     }
 }
 
@@ -151,31 +200,51 @@ fn map_fields<'a>(map: &Map<'a>, entries: &'a crate::meta::Map) -> Result<Set<'a
         let (leaf, children) = fields_of(declared.or(map.element), value)?;
         let empty = value.is_null() || value.as_object().is_some_and(crate::meta::Map::is_empty);
         let member = leaf || empty || declared.is_none();
-        nodes.push(Node { element: PathElement::Field(name), member, children });
+        nodes.push(Node {
+            element: PathElement::Field(name),
+            member,
+            children,
+        });
     }
     Ok(Set::from_nodes(nodes))
 }
 
-/// The items of an associative list as fields. Items that are there more than once count as one, whatever is in them.
+/// The items of an associative list as fields. Items that are there more than once count as one,
+/// whatever is in them.
 fn list_fields<'a>(list: &List<'a>, items: &'a [Value]) -> Result<Set<'a>> {
     let items = index_items(list, items)?;
     let mut nodes = Vec::with_capacity(items.len());
     for same in items.chunk_by(|a, b| a.0 == b.0) {
         let (element, item) = &same[0];
-        let children = if same.len() > 1 { Set::default() } else { fields_of(Some(list.element), item)?.1 };
-        nodes.push(Node { element: element.clone(), member: true, children });
+        let children = if same.len() > 1 {
+            Set::default()
+        } else {
+            fields_of(Some(list.element), item)?.1
+        };
+        nodes.push(Node {
+            element: element.clone(),
+            member: true,
+            children,
+        });
     }
     Ok(Set::from_nodes(nodes))
 }
 
-/// The items of an associative list in order of their elements; those with the same in their order in the list.
-fn index_items<'a>(list: &List<'a>, items: &'a [Value]) -> Result<Vec<(PathElement<'a>, &'a Value)>> {
+/// The items of an associative list in order of their elements; those with the same in their order
+/// in the list.
+fn index_items<'a>(
+    list: &List<'a>,
+    items: &'a [Value],
+) -> Result<Vec<(PathElement<'a>, &'a Value)>> {
     let mut indexed = Vec::with_capacity(items.len());
     let mut errors = TypeErrors::default();
     for (index, item) in items.iter().enumerate() {
         match list_element(list, item) {
             Ok(element) => indexed.push((element, item)),
-            Err(error) => errors.0.push(TypeError { path: String::new(), message: format!("element {index}: {error}") }),
+            Err(error) => errors.0.push(TypeError {
+                path: String::new(),
+                message: format!("element {index}: {error}"),
+            }),
         }
     }
     if !errors.0.is_empty() {
@@ -200,13 +269,23 @@ impl<'a> Comparison<'a> {
     /// Puts each of the three sets through `filter`.
     #[must_use]
     pub fn filtered(self, filter: impl Fn(Set<'a>) -> Set<'a>) -> Self {
-        Self { added: filter(self.added), modified: filter(self.modified), removed: filter(self.removed) }
+        Self {
+            added: filter(self.added),
+            modified: filter(self.modified),
+            removed: filter(self.removed),
+        }
     }
 }
 
 /// Compares two maps as values of `ty`, for callers that hold no [`Value`].
-pub fn compare_maps<'a>(ty: Ty<'a>, old: &'a crate::meta::Map, new: &'a crate::meta::Map) -> Result<Comparison<'a>> {
-    let Some(map) = ty.atom().map else { return Err(unknown_field()) };
+pub fn compare_maps<'a>(
+    ty: Ty<'a>,
+    old: &'a crate::meta::Map,
+    new: &'a crate::meta::Map,
+) -> Result<Comparison<'a>> {
+    let Some(map) = ty.atom().map else {
+        return Err(unknown_field());
+    };
     let mut below = Parts::default();
     compare_entries(&map, Some(old), Some(new), &mut below)?;
     Ok(below.finish())
@@ -237,7 +316,11 @@ struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     fn finish(self) -> Comparison<'a> {
-        Comparison { added: Set::from_nodes(self.added), modified: Set::from_nodes(self.modified), removed: Set::from_nodes(self.removed) }
+        Comparison {
+            added: Set::from_nodes(self.added),
+            modified: Set::from_nodes(self.modified),
+            removed: Set::from_nodes(self.removed),
+        }
     }
 
     /// Takes in what was found at `element`.
@@ -251,7 +334,11 @@ impl<'a> Parts<'a> {
         for (nodes, change, children) in all {
             let member = found.itself.contains(&change);
             if member || !children.is_empty() {
-                nodes.push(Node { element: element.clone(), member, children });
+                nodes.push(Node {
+                    element: element.clone(),
+                    member,
+                    children,
+                });
             }
         }
     }
@@ -259,7 +346,11 @@ impl<'a> Parts<'a> {
     fn mark(nodes: &mut Vec<Node<'a>>, element: &PathElement<'a>) {
         match nodes.last_mut().filter(|last| last.element == *element) {
             Some(last) => last.member = true,
-            None => nodes.push(Node { element: element.clone(), member: true, children: Set::default() }),
+            None => nodes.push(Node {
+                element: element.clone(),
+                member: true,
+                children: Set::default(),
+            }),
         }
     }
 }
@@ -274,8 +365,15 @@ fn leaf_change(old: Option<&Value>, new: Option<&Value>) -> Change {
 }
 
 /// Compares at least one value. Where the two take different forms, each is compared in its own.
-fn compare_below<'a>(ty: Option<Ty<'a>>, old: Option<&'a Value>, new: Option<&'a Value>) -> Result<Found<'a>> {
-    let mut found = Found { itself: [Change::None; 2], below: Parts::default() };
+fn compare_below<'a>(
+    ty: Option<Ty<'a>>,
+    old: Option<&'a Value>,
+    new: Option<&'a Value>,
+) -> Result<Found<'a>> {
+    let mut found = Found {
+        itself: [Change::None; 2],
+        below: Parts::default(),
+    };
     if let (Some(Value::Object(old)), Some(Value::Object(new))) = (old, new)
         && old.is_copy_of(new)
     {
@@ -288,7 +386,11 @@ fn compare_below<'a>(ty: Option<Ty<'a>>, old: Option<&'a Value>, new: Option<&'a
         let shape = before.shape().ok_or_else(unknown_field)?;
         found.itself[1] = compare_shape(shape, old, new, &mut found.below)?.unwrap_or(Change::None);
     }
-    let shape = if new.is_none() { before.shape() } else { after.shape() };
+    let shape = if new.is_none() {
+        before.shape()
+    } else {
+        after.shape()
+    };
     let leaf = compare_shape(shape.ok_or_else(unknown_field)?, old, new, &mut found.below)?;
     found.itself[0] = leaf.unwrap_or(match (old, new) {
         (None, _) => Change::Added,
@@ -299,11 +401,19 @@ fn compare_below<'a>(ty: Option<Ty<'a>>, old: Option<&'a Value>, new: Option<&'a
 }
 
 /// Compares in one form; `Some` where it is a leaf.
-fn compare_shape<'a>(shape: Shape<'a>, old: Option<&'a Value>, new: Option<&'a Value>, below: &mut Parts<'a>) -> Result<Option<Change>> {
+fn compare_shape<'a>(
+    shape: Shape<'a>,
+    old: Option<&'a Value>,
+    new: Option<&'a Value>,
+    below: &mut Parts<'a>,
+) -> Result<Option<Change>> {
     let leaf = || Ok(Some(leaf_change(old, new)));
     match shape {
         Shape::Scalar(scalar) => {
-            if let (Err(mut errors), Err(more)) = (check_scalar(scalar, old, "lhs: "), check_scalar(scalar, new, "rhs: ")) {
+            if let (Err(mut errors), Err(more)) = (
+                check_scalar(scalar, old, "lhs: "),
+                check_scalar(scalar, new, "rhs: "),
+            ) {
                 errors.0.extend(more.0);
                 return Err(errors);
             }
@@ -315,11 +425,23 @@ fn compare_shape<'a>(shape: Shape<'a>, old: Option<&'a Value>, new: Option<&'a V
             if list.atomic() || (old.is_none_or(Vec::is_empty) && new.is_none_or(Vec::is_empty)) {
                 return leaf();
             }
-            compare_items(&list, old.map_or(&[], Vec::as_slice), new.map_or(&[], Vec::as_slice), below).map(|()| None)
+            compare_items(
+                &list,
+                old.map_or(&[], Vec::as_slice),
+                new.map_or(&[], Vec::as_slice),
+                below,
+            )
+            .map(|()| None)
         }
         Shape::Map(map) => {
-            let (old, new) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
-            if map.atomic || (old.is_none_or(crate::meta::Map::is_empty) && new.is_none_or(crate::meta::Map::is_empty)) {
+            let (old, new) = (
+                old.and_then(Value::as_object),
+                new.and_then(Value::as_object),
+            );
+            if map.atomic
+                || (old.is_none_or(crate::meta::Map::is_empty)
+                    && new.is_none_or(crate::meta::Map::is_empty))
+            {
                 return leaf();
             }
             compare_entries(&map, old, new, below).map(|()| None)
@@ -335,35 +457,51 @@ fn compare_entries<'a>(
 ) -> Result<()> {
     let mut entry = |name: &'a Key, old: Option<&'a Value>, new: Option<&'a Value>| {
         let element = PathElement::Field(name);
-        let found = compare_below(map.type_of(name), old, new).map_err(|errors| errors.below(&element))?;
+        let found =
+            compare_below(map.type_of(name), old, new).map_err(|errors| errors.below(&element))?;
         below.take(&element, found);
         Ok(())
     };
     let mut matched = 0;
-    // Both are nearly always in the same order, so the next entry of the other is tried before it is looked up.
+    // Both are nearly always in the same order, so the next entry of the other is tried before it
+    // is looked up.
     let mut ahead = new.into_iter().flatten().peekable();
     for (name, value) in old.into_iter().flatten() {
-        let same = ahead.next_if(|(other, _)| *other == name).map(|(_, value)| value);
+        let same = ahead
+            .next_if(|(other, _)| *other == name)
+            .map(|(_, value)| value);
         let other = same.or_else(|| new.and_then(|new| new.get(name)));
         matched += usize::from(other.is_some());
         entry(name, Some(value), other)?;
     }
     if new.is_some_and(|new| new.len() > matched) {
-        for (name, value) in new.into_iter().flatten().filter(|(name, _)| old.is_none_or(|old| !old.contains_key(name))) {
+        for (name, value) in new
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| old.is_none_or(|old| !old.contains_key(name)))
+        {
             entry(name, None, Some(value))?;
         }
     }
     Ok(())
 }
 
-fn compare_items<'a>(list: &List<'a>, old: &'a [Value], new: &'a [Value], below: &mut Parts<'a>) -> Result<()> {
+fn compare_items<'a>(
+    list: &List<'a>,
+    old: &'a [Value],
+    new: &'a [Value],
+    below: &mut Parts<'a>,
+) -> Result<()> {
     let (old, new) = (index_items(list, old)?, index_items(list, new)?);
     let mut olds = old.chunk_by(|a, b| a.0 == b.0).peekable();
     let mut news = new.chunk_by(|a, b| a.0 == b.0).peekable();
     loop {
         let (old, new): (&[_], &[_]) = match (olds.peek(), news.peek()) {
             (None, None) => return Ok(()),
-            (Some(a), Some(b)) if a[0].0 == b[0].0 => (olds.next().unwrap_or_default(), news.next().unwrap_or_default()),
+            (Some(a), Some(b)) if a[0].0 == b[0].0 => (
+                olds.next().unwrap_or_default(),
+                news.next().unwrap_or_default(),
+            ),
             (Some(a), Some(b)) if a[0].0 > b[0].0 => (&[], news.next().unwrap_or_default()),
             (None, _) => (&[], news.next().unwrap_or_default()),
             _ => (olds.next().unwrap_or_default(), &[]),
@@ -372,24 +510,29 @@ fn compare_items<'a>(list: &List<'a>, old: &'a [Value], new: &'a [Value], below:
     }
 }
 
-/// Compares the items that have one element. Where there is more than one on a side, they count as one leaf there.
+/// Compares the items that have one element. Where there is more than one on a side, they count as
+/// one leaf there.
 fn compare_same_items<'a>(
     list: &List<'a>,
     old: &[(PathElement<'a>, &'a Value)],
     new: &[(PathElement<'a>, &'a Value)],
     below: &mut Parts<'a>,
 ) -> Result<()> {
-    let Some((element, _)) = old.first().or(new.first()) else { return Ok(()) };
+    let Some((element, _)) = old.first().or(new.first()) else {
+        return Ok(());
+    };
     let item = |same: &[(PathElement<'a>, &'a Value)]| same.first().map(|(_, value)| *value);
     let mut compare = |old, new| {
-        let found = compare_below(Some(list.element), old, new).map_err(|errors| errors.below(element))?;
+        let found =
+            compare_below(Some(list.element), old, new).map_err(|errors| errors.below(element))?;
         below.take(element, found);
         Ok(())
     };
     match (old.len(), new.len()) {
         (0 | 1, 0 | 1) => compare(item(old), item(new))?,
         (2.., 2..) => {
-            let same = old.len() == new.len() && old.iter().zip(new).all(|(a, b)| equal_values(a.1, b.1));
+            let same =
+                old.len() == new.len() && old.iter().zip(new).all(|(a, b)| equal_values(a.1, b.1));
             if !same {
                 Parts::mark(&mut below.modified, element);
             }
@@ -410,14 +553,18 @@ fn compare_same_items<'a>(
     Ok(())
 }
 
-/// Takes the fields of `items` out of `value`, and all that is below them. Containers stay, empty where all went;
-/// one that is owned whole is emptied when something below it is named.
+/// Takes the fields of `items` out of `value`, and all that is below them. Containers stay, empty
+/// where all went; one that is owned whole is emptied when something below it is named.
 pub fn remove_items(ty: Option<Ty<'_>>, value: &mut Value, items: &Set) {
-    let Ok(shape) = shape(ty, Some(value)) else { return empty(value) };
+    let Ok(shape) = shape(ty, Some(value)) else {
+        return empty(value);
+    };
     match shape {
         Shape::Scalar(_) => {}
         Shape::List(list) => match value {
-            Value::Array(values) if !list.atomic() => values.retain_mut(|item| keep_item(&list, item, items)),
+            Value::Array(values) if !list.atomic() => {
+                values.retain_mut(|item| keep_item(&list, item, items))
+            }
             _ => empty(value),
         },
         Shape::Map(map) => match value {
@@ -428,8 +575,12 @@ pub fn remove_items(ty: Option<Ty<'_>>, value: &mut Value, items: &Set) {
 }
 
 fn keep_item(list: &List, item: &mut Value, items: &Set) -> bool {
-    let Ok(element) = list_element(list, item) else { return true };
-    let Some(node) = items.get(&element) else { return true };
+    let Ok(element) = list_element(list, item) else {
+        return true;
+    };
+    let Some(node) = items.get(&element) else {
+        return true;
+    };
     if !node.member {
         remove_items(Some(list.element), item, &node.children);
     }
@@ -442,7 +593,9 @@ pub fn remove_entries(map: &Map, entries: &mut crate::meta::Map, items: &Set) {
         return;
     }
     entries.retain(|name, value| {
-        let Some(node) = items.get(&PathElement::Field(name)) else { return true };
+        let Some(node) = items.get(&PathElement::Field(name)) else {
+            return true;
+        };
         if !node.member {
             remove_items(map.type_of(name), value, &node.children);
         }

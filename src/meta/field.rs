@@ -13,12 +13,20 @@ impl Path {
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into();
         // A field without a name reads like a key without one, as upstream prints it.
-        Self(if name.is_empty() { "[]".to_owned() } else { name })
+        Self(if name.is_empty() {
+            "[]".to_owned()
+        } else {
+            name
+        })
     }
 
     /// The field `name` below this path.
     pub fn child(&self, name: &str) -> Self {
-        if self.0.is_empty() { Self(name.to_owned()) } else { self.with(".", name, "") }
+        if self.0.is_empty() {
+            Self(name.to_owned())
+        } else {
+            self.with(".", name, "")
+        }
     }
 
     /// The list item `index` below this path.
@@ -106,7 +114,10 @@ impl ErrorType {
 
     /// Whether the message shows the offending value.
     fn shows_value(self) -> bool {
-        !matches!(self, Self::Required | Self::Forbidden | Self::TooLong | Self::TooShort | Self::Internal)
+        !matches!(
+            self,
+            Self::Required | Self::Forbidden | Self::TooLong | Self::TooShort | Self::Internal
+        )
     }
 }
 
@@ -122,11 +133,12 @@ pub struct FieldError {
 
 /// The most errors that are said of one object.
 const MAX_ERRORS: usize = 1_000;
-/// About as many bytes as the texts of these errors may have together; the first error may be longer.
+/// About as many bytes as the texts of these errors may have together; the first error may be
+/// longer.
 const MAX_ERRORS_BYTES: usize = 4 * 1024 * 1024;
 
-/// What is wrong with an object, in the order of the checks. A body may hold a million mistakes, so once the list is full it takes
-/// no more.
+/// What is wrong with an object, in the order of the checks. A body may hold a million mistakes, so
+/// once the list is full it takes no more.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ErrorList {
     errors: Vec<FieldError>,
@@ -136,7 +148,10 @@ pub struct ErrorList {
 
 impl ErrorList {
     pub const fn new() -> Self {
-        Self { errors: Vec::new(), bytes: 0 }
+        Self {
+            errors: Vec::new(),
+            bytes: 0,
+        }
     }
 
     /// Adds an error, unless the list is full.
@@ -148,7 +163,8 @@ impl ErrorList {
         self.errors.push(error);
     }
 
-    /// Whether there are so many errors that no more are taken. What is costly to check or to describe need not be then.
+    /// Whether there are so many errors that no more are taken. What is costly to check or to
+    /// describe need not be then.
     pub fn is_full(&self) -> bool {
         self.errors.len() >= MAX_ERRORS || self.bytes >= MAX_ERRORS_BYTES
     }
@@ -217,7 +233,9 @@ pub fn shown_bytes(value: &Value, limit: usize) -> usize {
         Value::Null | Value::Bool(_) | Value::Number(_) => 8,
         Value::String(text) => text.len() + 2,
         Value::Array(items) => sum_up_to(limit, items.iter().map(|item| (0, item))),
-        Value::Object(map) => sum_up_to(limit, map.iter().map(|(key, value)| (key.len() + 4, value))),
+        Value::Object(map) => {
+            sum_up_to(limit, map.iter().map(|(key, value)| (key.len() + 4, value)))
+        }
     };
     bytes.min(limit)
 }
@@ -235,13 +253,27 @@ fn sum_up_to<'v>(limit: usize, parts: impl Iterator<Item = (usize, &'v Value)>) 
 
 impl FieldError {
     fn new(kind: ErrorType, path: &Path, value: Option<Value>, detail: impl Into<String>) -> Self {
-        let field = if path.0.is_empty() { "<nil>".to_owned() } else { path.0.clone() };
-        Self { kind, field, value, detail: detail.into() }
+        let field = if path.0.is_empty() {
+            "<nil>".to_owned()
+        } else {
+            path.0.clone()
+        };
+        Self {
+            kind,
+            field,
+            value,
+            detail: detail.into(),
+        }
     }
 
     /// About as many bytes as the error takes, or somewhat more than `limit`.
     fn weight(&self, limit: usize) -> usize {
-        self.field.len() + self.detail.len() + self.value.as_ref().map_or(0, |value| shown_bytes(value, limit))
+        self.field.len()
+            + self.detail.len()
+            + self
+                .value
+                .as_ref()
+                .map_or(0, |value| shown_bytes(value, limit))
     }
 
     /// A malformed value.
@@ -272,7 +304,11 @@ impl FieldError {
     /// A value outside an enumeration; `supported` is shown in the order given.
     pub fn not_supported(path: &Path, value: impl Into<Value>, supported: &[&str]) -> Self {
         let quoted: Vec<String> = supported.iter().map(|one| format!("{one:?}")).collect();
-        let detail = if quoted.is_empty() { String::new() } else { format!("supported values: {}", quoted.join(", ")) };
+        let detail = if quoted.is_empty() {
+            String::new()
+        } else {
+            format!("supported values: {}", quoted.join(", "))
+        };
         Self::new(ErrorType::NotSupported, path, Some(value.into()), detail)
     }
 
@@ -284,19 +320,34 @@ impl FieldError {
     /// A string over `max` bytes.
     pub fn too_long(path: &Path, max: usize) -> Self {
         let unit = if max == 1 { "byte" } else { "bytes" };
-        Self::new(ErrorType::TooLong, path, None, format!("may not be more than {max} {unit}"))
+        Self::new(
+            ErrorType::TooLong,
+            path,
+            None,
+            format!("may not be more than {max} {unit}"),
+        )
     }
 
     /// A string over `max` characters.
     pub fn too_long_characters(path: &Path, max: usize) -> Self {
         let unit = if max == 1 { "character" } else { "characters" };
-        Self::new(ErrorType::TooLong, path, None, format!("may not be more than {max} {unit}"))
+        Self::new(
+            ErrorType::TooLong,
+            path,
+            None,
+            format!("may not be more than {max} {unit}"),
+        )
     }
 
     /// A list or map of `actual` items where `max` are allowed.
     pub fn too_many(path: &Path, actual: usize, max: usize) -> Self {
         let unit = if max == 1 { "item" } else { "items" };
-        Self::new(ErrorType::TooMany, path, Some(actual.into()), format!("must have at most {max} {unit}"))
+        Self::new(
+            ErrorType::TooMany,
+            path,
+            Some(actual.into()),
+            format!("must have at most {max} {unit}"),
+        )
     }
 
     /// A fault of the server, not of the value.
@@ -314,7 +365,11 @@ impl FieldError {
             };
             text = format!("{text}: {shown}");
         }
-        if self.detail.is_empty() { text } else { format!("{text}: {}", self.detail) }
+        if self.detail.is_empty() {
+            text
+        } else {
+            format!("{text}: {}", self.detail)
+        }
     }
 }
 
@@ -339,7 +394,9 @@ pub fn go_quote(text: &str) -> String {
             '\u{8}' => out.push_str("\\b"),
             '\u{b}' => out.push_str("\\v"),
             '\u{c}' => out.push_str("\\f"),
-            c if (c as u32) < 0x20 || c as u32 == 0x7f => out.push_str(&format!("\\x{:02x}", c as u32)),
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
+                out.push_str(&format!("\\x{:02x}", c as u32))
+            }
             c if c.is_control() => out.push_str(&format!("\\u{:04x}", c as u32)),
             c => out.push(c),
         }
@@ -355,13 +412,18 @@ mod tests {
     #[test]
     fn lists_of_errors_are_bounded() {
         let path = Path::new("spec");
-        let many: ErrorList = (0..MAX_ERRORS * 2).map(|_| FieldError::required(&path, "")).collect();
+        let many: ErrorList = (0..MAX_ERRORS * 2)
+            .map(|_| FieldError::required(&path, ""))
+            .collect();
         assert_eq!(many.len(), MAX_ERRORS);
         assert!(many.is_full());
         let long = Value::Array(vec!["x".repeat(1000).into(); 1000]);
-        let heavy: ErrorList = (0..MAX_ERRORS).map(|_| FieldError::invalid(&path, long.clone(), "")).collect();
+        let heavy: ErrorList = (0..MAX_ERRORS)
+            .map(|_| FieldError::invalid(&path, long.clone(), ""))
+            .collect();
         assert_eq!(heavy.len(), 5);
-        let mut one: ErrorList = [FieldError::invalid(&path, "x".repeat(MAX_ERRORS_BYTES), "")].into();
+        let mut one: ErrorList =
+            [FieldError::invalid(&path, "x".repeat(MAX_ERRORS_BYTES), "")].into();
         one.extend(many);
         assert_eq!(one.len(), 1);
     }
@@ -370,14 +432,26 @@ mod tests {
     fn errors_read_as_clients_know_them() {
         let path = Path::new("spec").child("ports").index(0).child("protocol");
         let checks = [
-            (FieldError::invalid(&path, "x\ny", "must be short"), r#"spec.ports[0].protocol: Invalid value: "x\ny": must be short"#),
+            (
+                FieldError::invalid(&path, "x\ny", "must be short"),
+                r#"spec.ports[0].protocol: Invalid value: "x\ny": must be short"#,
+            ),
             (
                 FieldError::not_supported(&path, "FOO", &["SCTP", "TCP"]),
                 r#"spec.ports[0].protocol: Unsupported value: "FOO": supported values: "SCTP", "TCP""#,
             ),
-            (FieldError::required(&path, ""), "spec.ports[0].protocol: Required value"),
-            (FieldError::too_many(&path, 3, 1), "spec.ports[0].protocol: Too many: 3: must have at most 1 item"),
-            (FieldError::too_long(&path, 63), "spec.ports[0].protocol: Too long: may not be more than 63 bytes"),
+            (
+                FieldError::required(&path, ""),
+                "spec.ports[0].protocol: Required value",
+            ),
+            (
+                FieldError::too_many(&path, 3, 1),
+                "spec.ports[0].protocol: Too many: 3: must have at most 1 item",
+            ),
+            (
+                FieldError::too_long(&path, 63),
+                "spec.ports[0].protocol: Too long: may not be more than 63 bytes",
+            ),
         ];
         for (error, want) in checks {
             assert_eq!(error.to_string(), want);

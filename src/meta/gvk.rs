@@ -11,8 +11,16 @@ pub struct Gvk {
 }
 
 impl Gvk {
-    pub fn new(group: impl Into<String>, version: impl Into<String>, kind: impl Into<String>) -> Self {
-        Self { group: group.into(), version: version.into(), kind: kind.into() }
+    pub fn new(
+        group: impl Into<String>,
+        version: impl Into<String>,
+        kind: impl Into<String>,
+    ) -> Self {
+        Self {
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+        }
     }
 
     /// Splits an apiVersion at its slash; without one it names a version of the core group.
@@ -29,7 +37,11 @@ impl Gvk {
 
 /// `group/version`, or the bare version for the core group.
 pub fn api_version(group: &str, version: &str) -> String {
-    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+    if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    }
 }
 
 /// A resource (the plural in the URL) within a group and version.
@@ -41,8 +53,16 @@ pub struct Gvr {
 }
 
 impl Gvr {
-    pub fn new(group: impl Into<String>, version: impl Into<String>, resource: impl Into<String>) -> Self {
-        Self { group: group.into(), version: version.into(), resource: resource.into() }
+    pub fn new(
+        group: impl Into<String>,
+        version: impl Into<String>,
+        resource: impl Into<String>,
+    ) -> Self {
+        Self {
+            group: group.into(),
+            version: version.into(),
+            resource: resource.into(),
+        }
     }
 
     pub fn api_version(&self) -> String {
@@ -51,7 +71,11 @@ impl Gvr {
 
     /// `resource.group`, as Status messages name a resource; the bare resource for the core group.
     pub fn group_resource(&self) -> String {
-        if self.group.is_empty() { self.resource.clone() } else { format!("{}.{}", self.resource, self.group) }
+        if self.group.is_empty() {
+            self.resource.clone()
+        } else {
+            format!("{}.{}", self.resource, self.group)
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The nouns of the Kubernetes API: objects, kinds, Status, selectors, quantities, times, request options. No bytes, HTTP or tokio.
+//! The nouns of the Kubernetes API: objects, kinds, Status, selectors, quantities, times, request
+//! options. No bytes, HTTP or tokio.
 
 pub mod field;
 pub mod gvk;

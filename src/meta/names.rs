@@ -1,8 +1,9 @@
-//! What object names, labels, keys, ports and addresses must look like, and how a client is told that they do not
-//! (apimachinery `util/validation`, `api/validate/content`).
+//! What object names, labels, keys, ports and addresses must look like, and how a client is told
+//! that they do not (apimachinery `util/validation`, `api/validate/content`).
 //!
-//! Every check returns the messages of what is wrong: none where the value is fine. The messages are what clients see
-//! and so are fixed; the regular expressions in them are shown, not run: the checks are scanners.
+//! Every check returns the messages of what is wrong: none where the value is fine. The messages
+//! are what clients see and so are fixed; the regular expressions in them are shown, not run: the
+//! checks are scanners.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -81,7 +82,9 @@ fn framed(text: &str, end: impl Fn(u8) -> bool, middle: impl Fn(u8) -> bool) -> 
     match bytes {
         [] => false,
         [only] => end(*only),
-        [first, between @ .., last] => end(*first) && end(*last) && between.iter().all(|&c| middle(c)),
+        [first, between @ .., last] => {
+            end(*first) && end(*last) && between.iter().all(|&c| middle(c))
+        }
     }
 }
 
@@ -94,27 +97,47 @@ fn is_subdomain_form(text: &str) -> bool {
 }
 
 fn is_name_part(text: &str) -> bool {
-    framed(text, |c| c.is_ascii_alphanumeric(), |c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'))
+    framed(
+        text,
+        |c| c.is_ascii_alphanumeric(),
+        |c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'),
+    )
 }
 
 /// An RFC 1123 label: at most 63 lower case letters, digits and inner dashes.
 pub fn dns1123_label(value: &str) -> Problems {
-    let message = if is_subdomain_form(value) { "must not contain dots" } else { LABEL_1123 };
+    let message = if is_subdomain_form(value) {
+        "must not contain dots"
+    } else {
+        LABEL_1123
+    };
     problems(value, LABEL_MAX, is_label_form(value), message)
 }
 
 /// An RFC 1123 subdomain: labels joined by dots, 253 characters.
 pub fn dns1123_subdomain(value: &str) -> Problems {
-    problems(value, SUBDOMAIN_MAX, is_subdomain_form(value), SUBDOMAIN_1123)
+    problems(
+        value,
+        SUBDOMAIN_MAX,
+        is_subdomain_form(value),
+        SUBDOMAIN_1123,
+    )
 }
 
 /// A subdomain whose labels may hold underscores, also at their start.
 pub fn dns1123_subdomain_with_underscore(value: &str) -> Problems {
     let label = |text: &str| {
         let text = text.strip_prefix('_').unwrap_or(text);
-        framed(text, lower_alnum, |c| lower_alnum(c) || matches!(c, b'-' | b'_'))
+        framed(text, lower_alnum, |c| {
+            lower_alnum(c) || matches!(c, b'-' | b'_')
+        })
     };
-    problems(value, SUBDOMAIN_MAX, value.split('.').all(label), SUBDOMAIN_UNDERSCORE)
+    problems(
+        value,
+        SUBDOMAIN_MAX,
+        value.split('.').all(label),
+        SUBDOMAIN_UNDERSCORE,
+    )
 }
 
 /// An RFC 1035 label: like an RFC 1123 one, but starting with a letter.
@@ -125,10 +148,16 @@ pub fn dns1035_label(value: &str) -> Problems {
 
 /// `*.` and a subdomain.
 pub fn wildcard_dns1123_subdomain(value: &str) -> Problems {
-    problems(value, SUBDOMAIN_MAX, value.strip_prefix("*.").is_some_and(is_subdomain_form), WILDCARD)
+    problems(
+        value,
+        SUBDOMAIN_MAX,
+        value.strip_prefix("*.").is_some_and(is_subdomain_form),
+        WILDCARD,
+    )
 }
 
-/// A label key, annotation key, finalizer, taint key...: an optional subdomain with a slash, and a name.
+/// A label key, annotation key, finalizer, taint key...: an optional subdomain with a slash, and a
+/// name.
 pub fn qualified_name(value: &str) -> Problems {
     let mut out = Vec::new();
     let mut parts = value.split('/');
@@ -192,7 +221,11 @@ pub fn path_segment_name(value: &str) -> Problems {
 
 /// The start of a name that stands alone as a segment of a URL path.
 pub fn path_segment_prefix(value: &str) -> Problems {
-    ["/", "%"].iter().filter(|bad| value.contains(**bad)).map(|bad| format!("may not contain '{bad}'")).collect()
+    ["/", "%"]
+        .iter()
+        .filter(|bad| value.contains(**bad))
+        .map(|bad| format!("may not contain '{bad}'"))
+        .collect()
 }
 
 /// A port from 1 to 65535.
@@ -202,7 +235,11 @@ pub fn port_number(port: i64) -> Problems {
 
 /// A number within bounds, both included.
 pub fn in_range(value: i64, low: i64, high: i64) -> Problems {
-    if (low..=high).contains(&value) { Vec::new() } else { vec![range_error(low, high)] }
+    if (low..=high).contains(&value) {
+        Vec::new()
+    } else {
+        vec![range_error(low, high)]
+    }
 }
 
 /// A Unix user or group id.
@@ -217,7 +254,9 @@ pub fn port_name(value: &str) -> Problems {
         out.push(max_len_error(PORT_NAME_MAX));
     }
     if value.is_empty() || !value.bytes().all(|c| lower_alnum(c) || c == b'-') {
-        out.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
+        out.push(
+            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned(),
+        );
     }
     if !value.bytes().any(|c| c.is_ascii_lowercase()) {
         out.push("must contain at least one letter (a-z)".to_owned());
@@ -234,12 +273,20 @@ pub fn port_name(value: &str) -> Problems {
 /// Digits and a percent sign.
 pub fn percent(value: &str) -> Problems {
     let digits = value.strip_suffix('%').unwrap_or("");
-    problems(value, usize::MAX, !digits.is_empty() && digits.bytes().all(|c| c.is_ascii_digit()), PERCENT)
+    problems(
+        value,
+        usize::MAX,
+        !digits.is_empty() && digits.bytes().all(|c| c.is_ascii_digit()),
+        PERCENT,
+    )
 }
 
 /// The name of an HTTP header.
 pub fn http_header_name(value: &str) -> Problems {
-    let well_formed = !value.is_empty() && value.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-');
+    let well_formed = !value.is_empty()
+        && value
+            .bytes()
+            .all(|c| c.is_ascii_alphanumeric() || c == b'-');
     problems(value, usize::MAX, well_formed, HEADER_NAME)
 }
 
@@ -249,7 +296,10 @@ pub fn relaxed_env_var_name(value: &str) -> Problems {
     if value.is_empty() {
         out.push("environment variable name must be non-empty".to_owned());
     }
-    if !value.bytes().all(|c| (b' '..=b'~').contains(&c) && c != b'=') {
+    if !value
+        .bytes()
+        .all(|c| (b' '..=b'~').contains(&c) && c != b'=')
+    {
         out.push(RELAXED_ENV_NAME.to_owned());
     }
     out
@@ -257,7 +307,10 @@ pub fn relaxed_env_var_name(value: &str) -> Problems {
 
 /// A key of a ConfigMap or Secret.
 pub fn config_map_key(value: &str) -> Problems {
-    let well_formed = !value.is_empty() && value.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_'));
+    let well_formed = !value.is_empty()
+        && value
+            .bytes()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_'));
     let mut out = problems(value, SUBDOMAIN_MAX, well_formed, CONFIG_KEY);
     out.extend(parent_directory(value));
     out
@@ -273,9 +326,14 @@ fn parent_directory(value: &str) -> Option<String> {
     }
 }
 
-/// An address in the lenient form of old fields: leading zeros in IPv4 are read as decimal. No zones.
+/// An address in the lenient form of old fields: leading zeros in IPv4 are read as decimal. No
+/// zones.
 pub fn parse_ip_sloppy(value: &str) -> Option<IpAddr> {
-    if value.contains(':') { value.parse::<Ipv6Addr>().ok().map(IpAddr::V6) } else { parse_ipv4_sloppy(value).map(IpAddr::V4) }
+    if value.contains(':') {
+        value.parse::<Ipv6Addr>().ok().map(IpAddr::V6)
+    } else {
+        parse_ipv4_sloppy(value).map(IpAddr::V4)
+    }
 }
 
 fn parse_ipv4_sloppy(value: &str) -> Option<Ipv4Addr> {
@@ -294,7 +352,11 @@ fn decimal(text: &str, max: u32) -> Option<u32> {
         return None;
     }
     let text = text.trim_start_matches('0');
-    if text.is_empty() { Some(0) } else { text.parse().ok().filter(|&value| value <= max) }
+    if text.is_empty() {
+        Some(0)
+    } else {
+        text.parse().ok().filter(|&value| value <= max)
+    }
 }
 
 fn is_v4_mapped(ip: &IpAddr) -> bool {
@@ -345,11 +407,15 @@ pub fn parse_cidr_sloppy(value: &str) -> Option<(IpAddr, u8)> {
 pub fn network_address(address: IpAddr, length: u8) -> IpAddr {
     match address {
         IpAddr::V4(v4) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(length.min(32))).unwrap_or(0);
+            let mask = u32::MAX
+                .checked_shl(32 - u32::from(length.min(32)))
+                .unwrap_or(0);
             IpAddr::V4(Ipv4Addr::from(u32::from(v4) & mask))
         }
         IpAddr::V6(v6) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(length.min(128))).unwrap_or(0);
+            let mask = u128::MAX
+                .checked_shl(128 - u32::from(length.min(128)))
+                .unwrap_or(0);
             IpAddr::V6(Ipv6Addr::from(u128::from(v6) & mask))
         }
     }
@@ -404,22 +470,52 @@ mod tests {
     #[test]
     fn dns_names() {
         fine(dns1123_label, &["a", "a-b", "0", "a--b", &"a".repeat(63)]);
-        wrong(dns1123_label, &["", "-", "a-", "-a", "A", "a_b", "a.b", &"a".repeat(64)]);
+        wrong(
+            dns1123_label,
+            &["", "-", "a-", "-a", "A", "a_b", "a.b", &"a".repeat(64)],
+        );
         assert_eq!(dns1123_label("a.b"), ["must not contain dots"]);
         fine(dns1123_subdomain, &["a", "a.b", "0.1", &"a".repeat(253)]);
-        wrong(dns1123_subdomain, &["", ".", "a.", ".a", "a..b", "a.-b", "A.b", "a\n"]);
+        wrong(
+            dns1123_subdomain,
+            &["", ".", "a.", ".a", "a..b", "a.-b", "A.b", "a\n"],
+        );
         fine(dns1123_subdomain_with_underscore, &["_http._tcp.a", "a_b"]);
         wrong(dns1123_subdomain_with_underscore, &["_", "__a", "a_"]);
         fine(dns1035_label, &["a", "a1"]);
         wrong(dns1035_label, &["1a", "a.b"]);
         fine(wildcard_dns1123_subdomain, &["*.bar.com"]);
-        wrong(wildcard_dns1123_subdomain, &["*", "*.*.bar.com", "*bar.com", "f*.bar.com"]);
+        wrong(
+            wildcard_dns1123_subdomain,
+            &["*", "*.*.bar.com", "*bar.com", "f*.bar.com"],
+        );
     }
 
     #[test]
     fn keys_and_values() {
-        fine(qualified_name, &["simple", "now-with-dashes", "1-starts", "example.com/Name_x.y", "a"]);
-        wrong(qualified_name, &["", "/a", "a/", "a/b/c", "-a", "nospace allowed", "Cap.com/x", &"a".repeat(64)]);
+        fine(
+            qualified_name,
+            &[
+                "simple",
+                "now-with-dashes",
+                "1-starts",
+                "example.com/Name_x.y",
+                "a",
+            ],
+        );
+        wrong(
+            qualified_name,
+            &[
+                "",
+                "/a",
+                "a/",
+                "a/b/c",
+                "-a",
+                "nospace allowed",
+                "Cap.com/x",
+                &"a".repeat(64),
+            ],
+        );
         assert_eq!(qualified_name("x/").len(), 2, "empty, and not of the form");
         fine(label_value, &["", "a", "A.b_c-9"]);
         wrong(label_value, &["-", "a ", "a/b", &"a".repeat(64)]);
@@ -435,7 +531,10 @@ mod tests {
     #[test]
     fn ports_and_percents() {
         fine(port_name, &["http", "a-1"]);
-        wrong(port_name, &["", "80", "-a", "a-", "a--b", "A", "sixteen-letters-"]);
+        wrong(
+            port_name,
+            &["", "80", "-a", "a-", "a--b", "A", "sixteen-letters-"],
+        );
         fine(percent, &["0%", "101%"]);
         wrong(percent, &["%", "1", "-1%", "1.5%"]);
         assert_eq!(port_number(0), ["must be between 1 and 65535, inclusive"]);
@@ -444,13 +543,43 @@ mod tests {
     #[test]
     fn addresses() {
         fine(legacy_ip, &["1.2.3.4", "::1", "FE80::1"]);
-        wrong(legacy_ip, &["", "1.2.3", "1.2.3.4.5", "256.1.1.1", "01.2.3.4", "::ffff:1.2.3.4", "fe80::1%eth0", "1.2.3.+4"]);
+        wrong(
+            legacy_ip,
+            &[
+                "",
+                "1.2.3",
+                "1.2.3.4.5",
+                "256.1.1.1",
+                "01.2.3.4",
+                "::ffff:1.2.3.4",
+                "fe80::1%eth0",
+                "1.2.3.+4",
+            ],
+        );
         assert_eq!(legacy_ip("01.2.3.4"), ["must not have leading 0s"]);
         assert_eq!(ip("FE80:0::1"), ["must be in canonical form (\"fe80::1\")"]);
-        fine(legacy_cidr, &["10.0.0.0/8", "::/0", "0.0.0.0/0", "1.2.3.4/32"]);
-        assert_eq!(legacy_cidr("10.0.0.1/8"), ["must not have bits set beyond the prefix length"]);
-        assert_eq!(legacy_cidr("10.0.0.0/08"), ["must not have leading 0s in IP or prefix length"]);
-        wrong(legacy_cidr, &["10.0.0.0", "10.0.0.0/33", "10.0.0.0/", "10.0.0.0/-1", "::/129"]);
+        fine(
+            legacy_cidr,
+            &["10.0.0.0/8", "::/0", "0.0.0.0/0", "1.2.3.4/32"],
+        );
+        assert_eq!(
+            legacy_cidr("10.0.0.1/8"),
+            ["must not have bits set beyond the prefix length"]
+        );
+        assert_eq!(
+            legacy_cidr("10.0.0.0/08"),
+            ["must not have leading 0s in IP or prefix length"]
+        );
+        wrong(
+            legacy_cidr,
+            &[
+                "10.0.0.0",
+                "10.0.0.0/33",
+                "10.0.0.0/",
+                "10.0.0.0/-1",
+                "::/129",
+            ],
+        );
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 
 use crate::meta::{Map, Value};
 
-/// A JSON object that is an API object. It keeps the order of its keys, which is the order of the schema once
-/// [`crate::codec`] has seen it. Absent and empty are the same to every accessor.
+/// A JSON object that is an API object. It keeps the order of its keys, which is the order of the
+/// schema once [`crate::codec`] has seen it. Absent and empty are the same to every accessor.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Object(pub Map);
 
@@ -53,7 +53,11 @@ impl Object {
     pub fn at_mut(&mut self, path: &str) -> Option<&mut Value> {
         let (first, rest) = split_pointer(path)?;
         let value = self.0.get_mut(first)?;
-        if rest.is_empty() { Some(value) } else { value.pointer_mut(rest) }
+        if rest.is_empty() {
+            Some(value)
+        } else {
+            value.pointer_mut(rest)
+        }
     }
 
     pub fn str_at(&self, path: &str) -> &str {
@@ -69,12 +73,17 @@ impl Object {
     }
 
     pub fn array_at(&self, path: &str) -> &[Value] {
-        self.at(path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+        self.at(path)
+            .and_then(Value::as_array)
+            .map_or(&[], Vec::as_slice)
     }
 
     /// The map under a top-level key, made where it is absent (or of another type).
     pub fn section_mut(&mut self, key: &'static str) -> &mut Map {
-        let slot = self.0.entry(key).or_insert_with(|| Value::Object(Map::new()));
+        let slot = self
+            .0
+            .entry(key)
+            .or_insert_with(|| Value::Object(Map::new()));
         if !slot.is_object() {
             *slot = Value::Object(Map::new());
         }
@@ -90,7 +99,10 @@ impl Object {
     }
 
     fn meta_str(&self, key: &str) -> &str {
-        self.metadata().and_then(|meta| meta.get(key)).and_then(Value::as_str).unwrap_or("")
+        self.metadata()
+            .and_then(|meta| meta.get(key))
+            .and_then(Value::as_str)
+            .unwrap_or("")
     }
 
     /// Sets a string of ObjectMeta; the empty string removes it.
@@ -98,12 +110,16 @@ impl Object {
         if value.is_empty() {
             self.metadata_mut().shift_remove(key);
         } else {
-            self.metadata_mut().insert(key.to_owned(), Value::String(value.to_owned()));
+            self.metadata_mut()
+                .insert(key.to_owned(), Value::String(value.to_owned()));
         }
     }
 
     pub fn api_version(&self) -> &str {
-        self.0.get("apiVersion").and_then(Value::as_str).unwrap_or("")
+        self.0
+            .get("apiVersion")
+            .and_then(Value::as_str)
+            .unwrap_or("")
     }
 
     pub fn kind(&self) -> &str {
@@ -137,7 +153,10 @@ impl Object {
             return self.set_meta_str("resourceVersion", version);
         }
         let before = ["name", "generateName", "namespace", "selfLink", "uid"];
-        let at = meta.keys().take_while(|key| before.contains(&key.as_str())).count();
+        let at = meta
+            .keys()
+            .take_while(|key| before.contains(&key.as_str()))
+            .count();
         meta.shift_insert(at, "resourceVersion".to_owned(), version.into());
     }
 
@@ -146,15 +165,22 @@ impl Object {
     }
 
     pub fn deletion_timestamp(&self) -> Option<&str> {
-        self.metadata().and_then(|meta| meta.get("deletionTimestamp")).and_then(Value::as_str)
+        self.metadata()
+            .and_then(|meta| meta.get("deletionTimestamp"))
+            .and_then(Value::as_str)
     }
 
     pub fn deletion_grace_period_seconds(&self) -> Option<i64> {
-        self.metadata().and_then(|meta| meta.get("deletionGracePeriodSeconds")).and_then(Value::as_i64)
+        self.metadata()
+            .and_then(|meta| meta.get("deletionGracePeriodSeconds"))
+            .and_then(Value::as_i64)
     }
 
     pub fn generation(&self) -> i64 {
-        self.metadata().and_then(|meta| meta.get("generation")).and_then(Value::as_i64).unwrap_or(0)
+        self.metadata()
+            .and_then(|meta| meta.get("generation"))
+            .and_then(Value::as_i64)
+            .unwrap_or(0)
     }
 
     pub fn set_generation(&mut self, generation: i64) {
@@ -172,15 +198,20 @@ impl Object {
     }
 
     pub fn labels(&self) -> Option<&Map> {
-        self.metadata().and_then(|meta| meta.get("labels")).and_then(Value::as_object)
+        self.metadata()
+            .and_then(|meta| meta.get("labels"))
+            .and_then(Value::as_object)
     }
 
     pub fn annotations(&self) -> Option<&Map> {
-        self.metadata().and_then(|meta| meta.get("annotations")).and_then(Value::as_object)
+        self.metadata()
+            .and_then(|meta| meta.get("annotations"))
+            .and_then(Value::as_object)
     }
 }
 
-/// Splits `/first/rest` into `first` and `/rest`. Keys here are schema names: none holds a slash or tilde.
+/// Splits `/first/rest` into `first` and `/rest`. Keys here are schema names: none holds a slash or
+/// tilde.
 fn split_pointer(path: &str) -> Option<(&str, &str)> {
     let path = path.strip_prefix('/')?;
     Some(match path.find('/') {
@@ -189,16 +220,19 @@ fn split_pointer(path: &str) -> Option<(&str, &str)> {
     })
 }
 
-/// The value at a JSON pointer below `value`. As in [`split_pointer`], no key holds a slash or tilde.
+/// The value at a JSON pointer below `value`. As in [`split_pointer`], no key holds a slash or
+/// tilde.
 pub fn value_at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     if path.is_empty() {
         return Some(value);
     }
-    path.strip_prefix('/')?.split('/').try_fold(value, |value, part| match value {
-        Value::Object(map) => map.get(part),
-        Value::Array(items) => part.parse().ok().and_then(|index: usize| items.get(index)),
-        _ => None,
-    })
+    path.strip_prefix('/')?
+        .split('/')
+        .try_fold(value, |value, part| match value {
+            Value::Object(map) => map.get(part),
+            Value::Array(items) => part.parse().ok().and_then(|index: usize| items.get(index)),
+            _ => None,
+        })
 }
 
 /// The string at a JSON pointer below `value`, empty where absent.
@@ -213,12 +247,16 @@ pub fn i64_at(value: &Value, path: &str) -> Option<i64> {
 
 /// The boolean at a JSON pointer below `value`, false where absent.
 pub fn bool_at(value: &Value, path: &str) -> bool {
-    value_at(value, path).and_then(Value::as_bool).unwrap_or(false)
+    value_at(value, path)
+        .and_then(Value::as_bool)
+        .unwrap_or(false)
 }
 
 /// The list at a JSON pointer below `value`, empty where absent.
 pub fn array_at<'a>(value: &'a Value, path: &str) -> &'a [Value] {
-    value_at(value, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    value_at(value, path)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
 }
 
 /// The map at a JSON pointer below `value`.
@@ -231,13 +269,17 @@ fn exceeds(map: &Map, bytes: usize) -> Option<usize> {
     if let Some(text) = map.text() {
         return bytes.checked_sub(text.len());
     }
-    map.iter().try_fold(bytes, |left, (key, value)| exceeds_in(value, left.checked_sub(key.len() + 4)?))
+    map.iter().try_fold(bytes, |left, (key, value)| {
+        exceeds_in(value, left.checked_sub(key.len() + 4)?)
+    })
 }
 
 fn exceeds_in(value: &Value, bytes: usize) -> Option<usize> {
     match value {
         Value::Object(map) => exceeds(map, bytes),
-        Value::Array(items) => items.iter().try_fold(bytes, |left, item| exceeds_in(item, left.checked_sub(1)?)),
+        Value::Array(items) => items
+            .iter()
+            .try_fold(bytes, |left, item| exceeds_in(item, left.checked_sub(1)?)),
         Value::String(text) => bytes.checked_sub(text.len() + 2),
         Value::Null | Value::Bool(_) | Value::Number(_) => bytes.checked_sub(4),
     }
@@ -249,14 +291,19 @@ mod tests {
 
     #[test]
     fn sizes_are_told_without_looking_at_everything() {
-        let object = Object::from_value(crate::meta::json!({"a": ["x".repeat(100), {"b": 1}]})).expect("an object");
-        assert_eq!([90, 110, 130].map(|bytes| object.is_larger_than(bytes)), [true, true, false]);
+        let object = Object::from_value(crate::meta::json!({"a": ["x".repeat(100), {"b": 1}]}))
+            .expect("an object");
+        assert_eq!(
+            [90, 110, 130].map(|bytes| object.is_larger_than(bytes)),
+            [true, true, false]
+        );
     }
     use crate::meta::json;
 
     #[test]
     fn paths_reach_into_maps_and_lists() {
-        let object = Object::from_value(json!({"spec": {"ports": [{"port": 80}]}})).expect("an object");
+        let object =
+            Object::from_value(json!({"spec": {"ports": [{"port": 80}]}})).expect("an object");
         assert_eq!(object.i64_at("/spec/ports/0/port"), Some(80));
         assert_eq!(object.at("/spec/ports/1/port"), None);
         assert_eq!(object.at("spec"), None, "a path starts with a slash");

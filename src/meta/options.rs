@@ -19,12 +19,19 @@ pub struct Query(pub Vec<(String, String)>);
 
 impl Query {
     pub fn parse(query: &str) -> Self {
-        Self(form_urlencoded::parse(query.as_bytes()).map(|(key, value)| (key.into_owned(), value.into_owned())).collect())
+        Self(
+            form_urlencoded::parse(query.as_bytes())
+                .map(|(key, value)| (key.into_owned(), value.into_owned()))
+                .collect(),
+        )
     }
 
     /// The first value of `key`.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .find(|(name, _)| name == key)
+            .map(|(_, value)| value.as_str())
     }
 
     fn text(&self, key: &str) -> String {
@@ -33,7 +40,8 @@ impl Query {
 
     /// Anything but `0` and `false` is true.
     pub fn flag(&self, key: &str) -> Option<bool> {
-        self.get(key).map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+        self.get(key)
+            .map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
     fn int(&self, key: &str) -> Result<Option<i64>> {
@@ -41,7 +49,11 @@ impl Query {
     }
 
     fn all(&self, key: &str) -> Vec<String> {
-        self.0.iter().filter(|(name, _)| name == key).map(|(_, value)| value.clone()).collect()
+        self.0
+            .iter()
+            .filter(|(name, _)| name == key)
+            .map(|(_, value)| value.clone())
+            .collect()
     }
 }
 
@@ -52,17 +64,22 @@ fn parse_int(text: &str) -> Result<i64> {
             IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
             _ => "invalid syntax",
         };
-        Status::bad_request(format!("strconv.ParseInt: parsing {}: {what}", go_quote(text)))
+        Status::bad_request(format!(
+            "strconv.ParseInt: parsing {}: {what}",
+            go_quote(text)
+        ))
     })
 }
 
-/// A resourceVersion as a client sends it: the oldest state that will do, or nothing for the latest. The error is the text of
-/// upstream's `ParseResourceVersion`.
+/// A resourceVersion as a client sends it: the oldest state that will do, or nothing for the
+/// latest. The error is the text of upstream's `ParseResourceVersion`.
 pub fn parse_resource_version(text: &str) -> std::result::Result<Option<u64>, String> {
     if text.is_empty() {
         return Ok(None);
     }
-    parse_uint(text).map(Some).map_err(|detail| FieldError::invalid(&Path::new("resourceVersion"), text, detail).to_string())
+    parse_uint(text).map(Some).map_err(|detail| {
+        FieldError::invalid(&Path::new("resourceVersion"), text, detail).to_string()
+    })
 }
 
 /// An unsigned number; the error is that of Go's `strconv.ParseUint`.
@@ -74,7 +91,10 @@ pub fn parse_uint(text: &str) -> std::result::Result<u64, String> {
         Err(why) if digits && *why.kind() == IntErrorKind::PosOverflow => "value out of range",
         _ => "invalid syntax",
     };
-    Err(format!("strconv.ParseUint: parsing {}: {what}", go_quote(text)))
+    Err(format!(
+        "strconv.ParseUint: parsing {}: {what}",
+        go_quote(text)
+    ))
 }
 
 /// ListOptions, for list, watch and deletecollection.
@@ -97,10 +117,15 @@ impl ListOptions {
     /// Reads and validates. `force_watch` is for the deprecated watch paths.
     pub fn from_query(query: &Query, force_watch: bool) -> Result<Self> {
         // Numbers are read before selectors.
-        let (timeout_seconds, limit) = (query.int("timeoutSeconds")?, query.int("limit")?.unwrap_or(0));
+        let (timeout_seconds, limit) = (
+            query.int("timeoutSeconds")?,
+            query.int("limit")?.unwrap_or(0),
+        );
         let mut options = Self {
-            label_selector: LabelSelector::parse(query.get("labelSelector").unwrap_or("")).map_err(Status::bad_request)?,
-            field_selector: FieldSelector::parse(query.get("fieldSelector").unwrap_or("")).map_err(Status::bad_request)?,
+            label_selector: LabelSelector::parse(query.get("labelSelector").unwrap_or(""))
+                .map_err(Status::bad_request)?,
+            field_selector: FieldSelector::parse(query.get("fieldSelector").unwrap_or(""))
+                .map_err(Status::bad_request)?,
             watch: query.flag("watch").unwrap_or(false) || force_watch,
             allow_watch_bookmarks: query.flag("allowWatchBookmarks").unwrap_or(false),
             resource_version: query.text("resourceVersion"),
@@ -111,14 +136,21 @@ impl ListOptions {
             send_initial_events: query.flag("sendInitialEvents"),
         };
         options.set_defaults();
-        let errors = if options.watch { options.watch_errors() } else { options.list_errors() };
+        let errors = if options.watch {
+            options.watch_errors()
+        } else {
+            options.list_errors()
+        };
         reject("ListOptions", errors)?;
         Ok(options)
     }
 
     /// A watch of "now" or "any" without a word on initial events asks for them, as it always did.
     fn set_defaults(&mut self) {
-        if !self.watch || self.send_initial_events.is_some() || !self.resource_version_match.is_empty() {
+        if !self.watch
+            || self.send_initial_events.is_some()
+            || !self.resource_version_match.is_empty()
+        {
             return;
         }
         let legacy = self.resource_version.is_empty() || self.resource_version == "0";
@@ -134,13 +166,23 @@ impl ListOptions {
         let wanted = self.resource_version_match.as_str();
         if !wanted.is_empty() {
             if self.resource_version.is_empty() {
-                errors.push(FieldError::forbidden(&path, "resourceVersionMatch is forbidden unless resourceVersion is provided"));
+                errors.push(FieldError::forbidden(
+                    &path,
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                ));
             }
             if !self.continue_token.is_empty() {
-                errors.push(FieldError::forbidden(&path, "resourceVersionMatch is forbidden when continue is provided"));
+                errors.push(FieldError::forbidden(
+                    &path,
+                    "resourceVersionMatch is forbidden when continue is provided",
+                ));
             }
             if wanted != "Exact" && wanted != "NotOlderThan" {
-                errors.push(FieldError::not_supported(&path, wanted, &["Exact", "NotOlderThan", ""]));
+                errors.push(FieldError::not_supported(
+                    &path,
+                    wanted,
+                    &["Exact", "NotOlderThan", ""],
+                ));
             }
             if wanted == "Exact" && self.resource_version == "0" {
                 let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
@@ -149,7 +191,10 @@ impl ListOptions {
         }
         if self.send_initial_events.is_some() {
             let path = Path::new("sendInitialEvents");
-            errors.push(FieldError::forbidden(&path, "sendInitialEvents is forbidden for list"));
+            errors.push(FieldError::forbidden(
+                &path,
+                "sendInitialEvents is forbidden for list",
+            ));
         }
         errors
     }
@@ -159,7 +204,10 @@ impl ListOptions {
         let mut errors = ErrorList::new();
         let wanted = self.resource_version_match.as_str();
         if self.send_initial_events.is_some() && wanted != "NotOlderThan" {
-            errors.push(FieldError::forbidden(&path, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+            errors.push(FieldError::forbidden(
+                &path,
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ));
         }
         if !wanted.is_empty() {
             if self.send_initial_events.is_none() {
@@ -170,7 +218,10 @@ impl ListOptions {
                 errors.push(FieldError::not_supported(&path, wanted, &["NotOlderThan"]));
             }
             if !self.continue_token.is_empty() {
-                errors.push(FieldError::forbidden(&path, "resourceVersionMatch is forbidden when continue is provided"));
+                errors.push(FieldError::forbidden(
+                    &path,
+                    "resourceVersionMatch is forbidden when continue is provided",
+                ));
             }
         }
         errors
@@ -212,10 +263,16 @@ impl WriteOptions {
         let force = query.flag("force");
         match write {
             Write::Apply if field_manager.is_empty() => {
-                errors.push(FieldError::required(&Path::new("fieldManager"), "is required for apply patch"));
+                errors.push(FieldError::required(
+                    &Path::new("fieldManager"),
+                    "is required for apply patch",
+                ));
             }
             Write::Patch if force.is_some() => {
-                errors.push(FieldError::forbidden(&Path::new("force"), "may not be specified for non-apply patch"));
+                errors.push(FieldError::forbidden(
+                    &Path::new("force"),
+                    "may not be specified for non-apply patch",
+                ));
             }
             _ => {}
         }
@@ -227,7 +284,11 @@ impl WriteOptions {
             "Ignore" => FieldValidation::Ignore,
             "Strict" => FieldValidation::Strict,
             other => {
-                errors.push(FieldError::not_supported(&Path::new("fieldValidation"), other, &["", "Ignore", "Strict", "Warn"]));
+                errors.push(FieldError::not_supported(
+                    &Path::new("fieldValidation"),
+                    other,
+                    &["", "Ignore", "Strict", "Warn"],
+                ));
                 FieldValidation::Warn
             }
         };
@@ -237,7 +298,12 @@ impl WriteOptions {
             Write::Patch | Write::Apply => "PatchOptions",
         };
         reject(kind, errors)?;
-        Ok(Self { dry_run: !dry_run.is_empty(), field_manager, field_validation, force })
+        Ok(Self {
+            dry_run: !dry_run.is_empty(),
+            field_manager,
+            field_validation,
+            force,
+        })
     }
 }
 
@@ -257,7 +323,11 @@ fn check_field_manager(manager: &str, errors: &mut ErrorList) {
 fn check_dry_run(dry_run: &[String], errors: &mut ErrorList) {
     if dry_run.iter().any(|one| one != "All") {
         let shown: Vec<Value> = dry_run.iter().map(|one| one.as_str().into()).collect();
-        errors.push(FieldError::not_supported(&Path::new("dryRun"), shown, &["All"]));
+        errors.push(FieldError::not_supported(
+            &Path::new("dryRun"),
+            shown,
+            &["All"],
+        ));
     }
 }
 
@@ -284,8 +354,14 @@ impl DeleteOptions {
     pub fn from_query(query: &Query) -> Result<Self> {
         let options = Self {
             grace_period_seconds: query.int("gracePeriodSeconds")?,
-            uid: query.get("uid").filter(|uid| !uid.is_empty()).map(str::to_owned),
-            resource_version: query.get("resourceVersion").filter(|version| !version.is_empty()).map(str::to_owned),
+            uid: query
+                .get("uid")
+                .filter(|uid| !uid.is_empty())
+                .map(str::to_owned),
+            resource_version: query
+                .get("resourceVersion")
+                .filter(|version| !version.is_empty())
+                .map(str::to_owned),
             orphan_dependents: query.flag("orphanDependents"),
             ..Self::default()
         };
@@ -296,20 +372,38 @@ impl DeleteOptions {
     pub fn from_object(object: &Object) -> Result<Self> {
         let options = Self {
             grace_period_seconds: object.i64_at("/gracePeriodSeconds"),
-            uid: object.at("/preconditions/uid").and_then(Value::as_str).map(str::to_owned),
-            resource_version: object.at("/preconditions/resourceVersion").and_then(Value::as_str).map(str::to_owned),
+            uid: object
+                .at("/preconditions/uid")
+                .and_then(Value::as_str)
+                .map(str::to_owned),
+            resource_version: object
+                .at("/preconditions/resourceVersion")
+                .and_then(Value::as_str)
+                .map(str::to_owned),
             orphan_dependents: object.at("/orphanDependents").and_then(Value::as_bool),
             ..Self::default()
         };
-        let dry_run: Vec<String> = object.array_at("/dryRun").iter().filter_map(Value::as_str).map(str::to_owned).collect();
-        options.finish(object.at("/propagationPolicy").and_then(Value::as_str), &dry_run)
+        let dry_run: Vec<String> = object
+            .array_at("/dryRun")
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect();
+        options.finish(
+            object.at("/propagationPolicy").and_then(Value::as_str),
+            &dry_run,
+        )
     }
 
     fn finish(mut self, propagation: Option<&str>, dry_run: &[String]) -> Result<Self> {
         let path = Path::new("propagationPolicy");
         let mut errors = ErrorList::new();
         if let (Some(policy), Some(_)) = (propagation, self.orphan_dependents) {
-            errors.push(FieldError::invalid(&path, policy, "orphanDependents and deletionPropagation cannot be both set"));
+            errors.push(FieldError::invalid(
+                &path,
+                policy,
+                "orphanDependents and deletionPropagation cannot be both set",
+            ));
         }
         self.propagation = match propagation {
             None => None,
@@ -317,7 +411,11 @@ impl DeleteOptions {
             Some("Background") => Some(Propagation::Background),
             Some("Orphan") => Some(Propagation::Orphan),
             Some(other) => {
-                errors.push(FieldError::not_supported(&path, other, &["Foreground", "Background", "Orphan", "nil"]));
+                errors.push(FieldError::not_supported(
+                    &path,
+                    other,
+                    &["Foreground", "Background", "Orphan", "nil"],
+                ));
                 None
             }
         };
@@ -329,7 +427,15 @@ impl DeleteOptions {
 }
 
 fn reject(kind: &str, errors: ErrorList) -> Result<()> {
-    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(&Gvk::new("meta.k8s.io", "v1", kind), "", errors)) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Status::invalid(
+            &Gvk::new("meta.k8s.io", "v1", kind),
+            "",
+            errors,
+        ))
+    }
 }
 
 #[cfg(test)]
@@ -338,9 +444,16 @@ mod tests {
 
     #[test]
     fn wrong_options_are_named() {
-        let message = |query: &str| ListOptions::from_query(&Query::parse(query), false).map(|_| ()).map_err(|status| status.message);
+        let message = |query: &str| {
+            ListOptions::from_query(&Query::parse(query), false)
+                .map(|_| ())
+                .map_err(|status| status.message)
+        };
         let checks = [
-            ("sendInitialEvents=true", "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list"),
+            (
+                "sendInitialEvents=true",
+                "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
+            ),
             (
                 "resourceVersionMatch=Exact",
                 "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
@@ -351,14 +464,25 @@ mod tests {
             ),
         ];
         for (query, want) in checks {
-            assert_eq!(message(query), Err(format!("ListOptions.meta.k8s.io \"\" is invalid: {want}")), "{query}");
+            assert_eq!(
+                message(query),
+                Err(format!("ListOptions.meta.k8s.io \"\" is invalid: {want}")),
+                "{query}"
+            );
         }
-        assert_eq!(message("limit=x"), Err("strconv.ParseInt: parsing \"x\": invalid syntax".to_owned()));
+        assert_eq!(
+            message("limit=x"),
+            Err("strconv.ParseInt: parsing \"x\": invalid syntax".to_owned())
+        );
     }
 
     #[test]
     fn dry_run_takes_only_all() {
-        let message = |query: &str| WriteOptions::from_query(&Query::parse(query), Write::Create).map(|o| o.dry_run).map_err(|s| s.message);
+        let message = |query: &str| {
+            WriteOptions::from_query(&Query::parse(query), Write::Create)
+                .map(|o| o.dry_run)
+                .map_err(|s| s.message)
+        };
         assert_eq!(message("dryRun=All"), Ok(true));
         let want = "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"All\",\"x\"]: supported values: \"All\"";
         assert_eq!(message("dryRun=All&dryRun=x"), Err(want.to_owned()));
@@ -368,9 +492,15 @@ mod tests {
     fn resource_versions_are_unsigned_numbers() {
         assert_eq!(parse_resource_version("17"), Ok(Some(17)));
         assert_eq!(parse_resource_version(""), Ok(None));
-        let checks = [("-5", "invalid syntax"), ("garbage", "invalid syntax"), ("99999999999999999999", "value out of range")];
+        let checks = [
+            ("-5", "invalid syntax"),
+            ("garbage", "invalid syntax"),
+            ("99999999999999999999", "value out of range"),
+        ];
         for (text, why) in checks {
-            let want = format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": {why}");
+            let want = format!(
+                "resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": {why}"
+            );
             assert_eq!(parse_resource_version(text), Err(want));
         }
     }

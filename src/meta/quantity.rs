@@ -19,7 +19,9 @@ pub enum Format {
 /// What is wrong with the text of a quantity; the messages are upstream's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
+    #[error(
+        "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+    )]
     Format,
     #[error("unable to parse quantity's suffix")]
     Suffix,
@@ -50,7 +52,11 @@ struct Parts<'a> {
 impl Quantity {
     /// The number `value`.
     pub fn new(value: i64, format: Format) -> Self {
-        Self { mantissa: value.into(), scale: 0, format }
+        Self {
+            mantissa: value.into(),
+            scale: 0,
+            format,
+        }
     }
 
     /// Reads a quantity. White space around it is not accepted here.
@@ -58,8 +64,8 @@ impl Quantity {
         Ok(parse(text)?.0)
     }
 
-    /// The text that a quantity is shown and stored as: `text` itself where upstream keeps it (`1Gi`, but `1.50` too),
-    /// its canonical form otherwise.
+    /// The text that a quantity is shown and stored as: `text` itself where upstream keeps it
+    /// (`1Gi`, but `1.50` too), its canonical form otherwise.
     pub fn normalise(text: &str) -> Result<Cow<'_, str>, QuantityError> {
         if is_plain(text.as_bytes()) {
             return Ok(Cow::Borrowed(text));
@@ -102,7 +108,8 @@ impl Quantity {
         if exact { value.try_into().ok() } else { None }
     }
 
-    /// Whether it is kept in units smaller than `10^scale`, even if it is a whole number of larger ones.
+    /// Whether it is kept in units smaller than `10^scale`, even if it is a whole number of larger
+    /// ones.
     pub fn is_finer_than(&self, scale: i32) -> bool {
         self.scale < scale
     }
@@ -123,20 +130,27 @@ impl Quantity {
             self.format = other.format;
         }
         let scale = self.scale.min(other.scale);
-        self.mantissa = self.at_scale(scale).0.saturating_add(other.at_scale(scale).0);
+        self.mantissa = self
+            .at_scale(scale)
+            .0
+            .saturating_add(other.at_scale(scale).0);
         self.scale = scale;
     }
 
     /// Subtracts `other`; zero takes over the format of `other`.
     pub fn sub(&mut self, other: &Self) {
-        self.add(&Self { mantissa: -other.mantissa, ..*other });
+        self.add(&Self {
+            mantissa: -other.mantissa,
+            ..*other
+        });
     }
 
     pub fn neg(&mut self) {
         self.mantissa = -self.mantissa;
     }
 
-    /// The mantissa for another scale, rounded away from zero and saturated, and whether that is exact.
+    /// The mantissa for another scale, rounded away from zero and saturated, and whether that is
+    /// exact.
     fn at_scale(&self, scale: i32) -> (i128, bool) {
         match self.scale.cmp(&scale) {
             Ordering::Equal => (self.mantissa, true),
@@ -156,7 +170,9 @@ impl Quantity {
 
 /// Divides by `10^power`, rounding away from zero.
 fn divide_up(mantissa: i128, power: i32) -> (i128, bool) {
-    let Some(divisor) = power_of_ten(power) else { return (mantissa.signum(), mantissa == 0) };
+    let Some(divisor) = power_of_ten(power) else {
+        return (mantissa.signum(), mantissa == 0);
+    };
     let rest = mantissa % divisor;
     (mantissa / divisor + rest.signum(), rest == 0)
 }
@@ -166,15 +182,20 @@ fn power_of_ten(power: i32) -> Option<i128> {
     10i128.checked_pow(u32::try_from(power).ok()?)
 }
 
-/// The quantity, and whether its text is kept as it is.
-/// Whether a text surely is its own canonical form: a few digits that no larger unit would make fewer, and a unit.
+/// The quantity, and whether its text is kept as it is. Whether a text surely is its own canonical
+/// form: a few digits that no larger unit would make fewer, and a unit.
 fn is_plain(text: &[u8]) -> bool {
     const MAX_DIGITS: usize = 6;
-    let digits = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text
+        .iter()
+        .position(|byte| !byte.is_ascii_digit())
+        .unwrap_or(text.len());
     if !(1..=MAX_DIGITS).contains(&digits) || text[0] == b'0' {
         return false;
     }
-    let number = text[..digits].iter().fold(0u32, |number, byte| number * 10 + u32::from(byte - b'0'));
+    let number = text[..digits]
+        .iter()
+        .fold(0u32, |number, byte| number * 10 + u32::from(byte - b'0'));
     match &text[digits..] {
         b"" | b"m" | b"k" | b"M" | b"G" | b"T" => number % 1000 != 0,
         b"Ki" | b"Mi" | b"Gi" | b"Ti" => number % 1024 != 0,
@@ -190,7 +211,11 @@ fn parse(text: &str) -> Result<(Quantity, bool), QuantityError> {
     let (base, exponent, format) = interpret(parts.suffix).ok_or(QuantityError::Suffix)?;
     let (mantissa, dropped) = mantissa(parts.whole, parts.fraction);
     let fraction = parts.fraction.len() as i32 - dropped;
-    let mut quantity = Quantity { mantissa, scale: -fraction, format };
+    let mut quantity = Quantity {
+        mantissa,
+        scale: -fraction,
+        format,
+    };
     if base == 10 {
         quantity.scale = quantity.scale.saturating_add(exponent);
     } else {
@@ -204,7 +229,8 @@ fn parse(text: &str) -> Result<(Quantity, bool), QuantityError> {
         if format == Format::BinarySi && quantity > cap {
             quantity = cap;
         }
-        if format == Format::BinarySi && !quantity.is_zero() && quantity < Quantity::new(1, format) {
+        if format == Format::BinarySi && !quantity.is_zero() && quantity < Quantity::new(1, format)
+        {
             quantity.format = Format::DecimalSi;
         }
     }
@@ -228,7 +254,8 @@ fn is_short(parts: &Parts, base: i32, exponent: i32) -> bool {
     room >= 0 && scale.saturating_sub(parts.fraction.len() as i32) >= NANO
 }
 
-/// Whether upstream shows the text as it was written, as it does with what looks canonical at a glance.
+/// Whether upstream shows the text as it was written, as it does with what looks canonical at a
+/// glance.
 fn is_kept(parts: &Parts, base: i32, exponent: i32, quantity: &Quantity) -> bool {
     if !is_short(parts, base, exponent) {
         return false;
@@ -237,7 +264,11 @@ fn is_kept(parts: &Parts, base: i32, exponent: i32, quantity: &Quantity) -> bool
         return exponent % 10 == 0 && (quantity.mantissa >> exponent) & 7 != 0;
     }
     let digit = |at: usize| {
-        let whole = if parts.whole.is_empty() { "0" } else { parts.whole };
+        let whole = if parts.whole.is_empty() {
+            "0"
+        } else {
+            parts.whole
+        };
         whole.bytes().chain(parts.fraction.bytes()).nth(at)
     };
     let length = parts.whole.len().max(1) + parts.fraction.len();
@@ -250,7 +281,10 @@ fn mantissa(whole: &str, fraction: &str) -> (i128, i32) {
     let mut value: i128 = 0;
     let mut dropped = 0;
     for digit in whole.bytes().chain(fraction.bytes()) {
-        match value.checked_mul(10).and_then(|value| value.checked_add((digit - b'0').into())) {
+        match value
+            .checked_mul(10)
+            .and_then(|value| value.checked_add((digit - b'0').into()))
+        {
             Some(next) if dropped == 0 => value = next,
             _ => dropped += 1,
         }
@@ -261,7 +295,10 @@ fn mantissa(whole: &str, fraction: &str) -> (i128, i32) {
 /// Splits the text as upstream's scanner does, which takes more than its regular expression says.
 fn split(text: &str) -> Result<Parts<'_>, QuantityError> {
     let negative = text.starts_with('-');
-    let rest = text.strip_prefix(['+', '-']).unwrap_or(text).trim_start_matches('0');
+    let rest = text
+        .strip_prefix(['+', '-'])
+        .unwrap_or(text)
+        .trim_start_matches('0');
     let (whole, rest) = take(rest, |c| c.is_ascii_digit());
     let (fraction, suffix) = match rest.strip_prefix('.') {
         Some(rest) => take(rest, |c| c.is_ascii_digit()),
@@ -270,7 +307,12 @@ fn split(text: &str) -> Result<Parts<'_>, QuantityError> {
     let (_, tail) = take(suffix, |c| "eEinumkKMGTP".contains(c));
     let tail = tail.strip_prefix(['+', '-']).unwrap_or(tail);
     if tail.bytes().all(|byte| byte.is_ascii_digit()) {
-        Ok(Parts { negative, whole, fraction, suffix })
+        Ok(Parts {
+            negative,
+            whole,
+            fraction,
+            suffix,
+        })
     } else {
         Err(QuantityError::Format)
     }
@@ -281,8 +323,18 @@ fn take(text: &str, wanted: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(|c| !wanted(c)).unwrap_or(text.len()))
 }
 
-const DECIMAL: [(&str, i32); 10] =
-    [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
+const DECIMAL: [(&str, i32); 10] = [
+    ("n", -9),
+    ("u", -6),
+    ("m", -3),
+    ("", 0),
+    ("k", 3),
+    ("M", 6),
+    ("G", 9),
+    ("T", 12),
+    ("P", 15),
+    ("E", 18),
+];
 const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
 /// The base, exponent and format that a suffix stands for.
@@ -293,9 +345,14 @@ fn interpret(suffix: &str) -> Option<(i32, i32, Format)> {
     if let Some(index) = BINARY.iter().position(|name| *name == suffix) {
         return Some((2, (index as i32 + 1) * 10, Format::BinarySi));
     }
-    let exponent = suffix.strip_prefix(['e', 'E']).filter(|exponent| !exponent.is_empty())?;
+    let exponent = suffix
+        .strip_prefix(['e', 'E'])
+        .filter(|exponent| !exponent.is_empty())?;
     // Upstream reads 64 bits and keeps 32.
-    exponent.parse::<i64>().ok().map(|exponent| (10, exponent as i32, Format::DecimalExponent))
+    exponent
+        .parse::<i64>()
+        .ok()
+        .map(|exponent| (10, exponent as i32, Format::DecimalExponent))
 }
 
 /// The canonical form: the largest suffix that loses nothing.
@@ -331,7 +388,14 @@ impl fmt::Display for Quantity {
             Format::DecimalExponent if scale != 0 => write!(f, "{mantissa}e{scale}"),
             Format::DecimalExponent => write!(f, "{mantissa}"),
             // Beyond the table upstream writes no suffix.
-            _ => write!(f, "{mantissa}{}", DECIMAL.iter().find(|(_, exponent)| *exponent == scale).map_or("", |(name, _)| name)),
+            _ => write!(
+                f,
+                "{mantissa}{}",
+                DECIMAL
+                    .iter()
+                    .find(|(_, exponent)| *exponent == scale)
+                    .map_or("", |(name, _)| name)
+            ),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Status, the answer of every request that has no object to answer with (apimachinery `api/errors`).
+//! Status, the answer of every request that has no object to answer with (apimachinery
+//! `api/errors`).
 
 use std::collections::BTreeSet;
 
@@ -46,15 +47,34 @@ pub type Result<T> = std::result::Result<T, Status>;
 impl Status {
     /// A failure without details.
     pub fn failure(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, success: false, reason, message: message.into(), details: None, continue_token: String::new() }
+        Self {
+            code,
+            success: false,
+            reason,
+            message: message.into(),
+            details: None,
+            continue_token: String::new(),
+        }
     }
 
     fn with(code: u16, reason: &'static str, message: String, details: Details) -> Self {
-        Self { code, success: false, reason, message, details: Some(Box::new(details)), continue_token: String::new() }
+        Self {
+            code,
+            success: false,
+            reason,
+            message,
+            details: Some(Box::new(details)),
+            continue_token: String::new(),
+        }
     }
 
     fn about(code: u16, reason: &'static str, gvr: &Gvr, name: &str, message: String) -> Self {
-        let details = Details { group: gvr.group.clone(), kind: gvr.resource.clone(), name: name.to_owned(), ..Details::default() };
+        let details = Details {
+            group: gvr.group.clone(),
+            kind: gvr.resource.clone(),
+            name: name.to_owned(),
+            ..Details::default()
+        };
         Self::with(code, reason, message, details)
     }
 
@@ -67,15 +87,30 @@ impl Status {
             uid: uid.to_owned(),
             ..Details::default()
         };
-        Self { success: true, ..Self::with(200, "", String::new(), details) }
+        Self {
+            success: true,
+            ..Self::with(200, "", String::new(), details)
+        }
     }
 
     pub fn not_found(gvr: &Gvr, name: &str) -> Self {
-        Self::about(404, "NotFound", gvr, name, format!("{} {} not found", gvr.group_resource(), go_quote(name)))
+        Self::about(
+            404,
+            "NotFound",
+            gvr,
+            name,
+            format!("{} {} not found", gvr.group_resource(), go_quote(name)),
+        )
     }
 
     pub fn already_exists(gvr: &Gvr, name: &str) -> Self {
-        Self::about(409, "AlreadyExists", gvr, name, format!("{} {} already exists", gvr.group_resource(), go_quote(name)))
+        Self::about(
+            409,
+            "AlreadyExists",
+            gvr,
+            name,
+            format!("{} {} already exists", gvr.group_resource(), go_quote(name)),
+        )
     }
 
     /// No free name was found for a generateName.
@@ -91,13 +126,21 @@ impl Status {
     }
 
     pub fn conflict(gvr: &Gvr, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {} {}: {why}", gvr.group_resource(), go_quote(name));
+        let message = format!(
+            "Operation cannot be fulfilled on {} {}: {why}",
+            gvr.group_resource(),
+            go_quote(name)
+        );
         Self::about(409, "Conflict", gvr, name, message)
     }
 
     /// A conflict because the object moved on since the client read it.
     pub fn modified(gvr: &Gvr, name: &str) -> Self {
-        Self::conflict(gvr, name, "the object has been modified; please apply your changes to the latest version and try again")
+        Self::conflict(
+            gvr,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
     }
 
     pub fn unauthorized() -> Self {
@@ -116,10 +159,18 @@ impl Status {
 
     /// 422 with one cause for each error; a repeated message is said once.
     pub fn invalid(gvk: &Gvk, name: &str, errors: ErrorList) -> Self {
-        let kind = if gvk.group.is_empty() { gvk.kind.clone() } else { format!("{}.{}", gvk.kind, gvk.group) };
+        let kind = if gvk.group.is_empty() {
+            gvk.kind.clone()
+        } else {
+            format!("{}.{}", gvk.kind, gvk.group)
+        };
         let mut seen = BTreeSet::new();
         let shown: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        let lines: Vec<&str> = shown.iter().map(String::as_str).filter(|line| seen.insert(*line)).collect();
+        let lines: Vec<&str> = shown
+            .iter()
+            .map(String::as_str)
+            .filter(|line| seen.insert(*line))
+            .collect();
         let mut message = format!("{kind} {} is invalid", go_quote(name));
         match lines.as_slice() {
             [] => {}
@@ -127,13 +178,26 @@ impl Status {
             many => message = format!("{message}: [{}]", many.join(", ")),
         }
         if errors.is_full() {
-            message.push_str(&format!(" (only the first {} errors are shown)", errors.len()));
+            message.push_str(&format!(
+                " (only the first {} errors are shown)",
+                errors.len()
+            ));
         }
         let causes = errors
             .iter()
-            .map(|error| Cause { reason: error.kind.reason().to_owned(), message: error.body(), field: error.field.clone() })
+            .map(|error| Cause {
+                reason: error.kind.reason().to_owned(),
+                message: error.body(),
+                field: error.field.clone(),
+            })
             .collect();
-        let details = Details { group: gvk.group.clone(), kind: gvk.kind.clone(), name: name.to_owned(), causes, ..Details::default() };
+        let details = Details {
+            group: gvk.group.clone(),
+            kind: gvk.kind.clone(),
+            name: name.to_owned(),
+            causes,
+            ..Details::default()
+        };
         Self::with(422, "Invalid", message, details)
     }
 
@@ -142,13 +206,20 @@ impl Status {
     }
 
     pub fn method_not_supported(gvr: &Gvr, action: &str) -> Self {
-        let message = format!("{action} is not supported on resources of kind {}", go_quote(&gvr.group_resource()));
+        let message = format!(
+            "{action} is not supported on resources of kind {}",
+            go_quote(&gvr.group_resource())
+        );
         Self::about(405, "MethodNotAllowed", gvr, "", message)
     }
 
     /// 404 for a path that leads nowhere.
     pub fn no_such_path() -> Self {
-        let mut status = Self::failure(404, "NotFound", "the server could not find the requested resource");
+        let mut status = Self::failure(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        );
         status.details_mut();
         status
     }
@@ -162,7 +233,11 @@ impl Status {
     }
 
     pub fn too_large(message: &str) -> Self {
-        Self::failure(413, "RequestEntityTooLarge", format!("Request entity too large: {message}"))
+        Self::failure(
+            413,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: {message}"),
+        )
     }
 
     /// 410: the revision asked for is compacted away.
@@ -171,18 +246,35 @@ impl Status {
     }
 
     pub fn internal(why: impl std::fmt::Display) -> Self {
-        let cause = Cause { message: why.to_string(), ..Cause::default() };
-        let details = Details { causes: vec![cause], ..Details::default() };
-        Self::with(500, "InternalError", format!("Internal error occurred: {why}"), details)
+        let cause = Cause {
+            message: why.to_string(),
+            ..Cause::default()
+        };
+        let details = Details {
+            causes: vec![cause],
+            ..Details::default()
+        };
+        Self::with(
+            500,
+            "InternalError",
+            format!("Internal error occurred: {why}"),
+            details,
+        )
     }
 
     pub fn timeout(message: &str, retry_after_seconds: u32) -> Self {
-        let details = Details { retry_after_seconds, ..Details::default() };
+        let details = Details {
+            retry_after_seconds,
+            ..Details::default()
+        };
         Self::with(504, "Timeout", format!("Timeout: {message}"), details)
     }
 
     pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
-        let details = Details { retry_after_seconds, ..Details::default() };
+        let details = Details {
+            retry_after_seconds,
+            ..Details::default()
+        };
         Self::with(429, "TooManyRequests", message.into(), details)
     }
 
@@ -203,7 +295,10 @@ impl Status {
         let mut metadata = Map::new();
         put_str(&mut metadata, "continue", &self.continue_token);
         out.insert("metadata", Value::Object(metadata));
-        out.insert("status", if self.success { "Success" } else { "Failure" }.into());
+        out.insert(
+            "status",
+            if self.success { "Success" } else { "Failure" }.into(),
+        );
         put_str(&mut out, "message", &self.message);
         put_str(&mut out, "reason", self.reason);
         if let Some(details) = &self.details {
@@ -254,9 +349,19 @@ mod tests {
     #[test]
     fn invalid_lists_each_cause_and_says_each_message_once() {
         let path = Path::new("metadata").child("name");
-        let errors = [FieldError::required(&path, "name is needed"), FieldError::required(&path, "name is needed")].into();
+        let errors = [
+            FieldError::required(&path, "name is needed"),
+            FieldError::required(&path, "name is needed"),
+        ]
+        .into();
         let status = Status::invalid(&Gvk::new("apps", "v1", "Deployment"), "", errors);
-        assert_eq!(status.message, r#"Deployment.apps "" is invalid: metadata.name: Required value: name is needed"#);
-        assert_eq!(status.details.as_ref().map(|details| details.causes.len()), Some(2));
+        assert_eq!(
+            status.message,
+            r#"Deployment.apps "" is invalid: metadata.name: Required value: name is needed"#
+        );
+        assert_eq!(
+            status.details.as_ref().map(|details| details.causes.len()),
+            Some(2)
+        );
     }
 }

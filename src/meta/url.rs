@@ -67,7 +67,10 @@ fn parse(text: &str) -> Result<Url, String> {
         }
         return Err("invalid URI for request".to_owned());
     }
-    if (!url.scheme.is_empty() || !rest.starts_with("///")) && rest.starts_with("//") && !url.scheme.is_empty() {
+    if (!url.scheme.is_empty() || !rest.starts_with("///"))
+        && rest.starts_with("//")
+        && !url.scheme.is_empty()
+    {
         let authority = &rest[2..];
         let end = authority.find('/').unwrap_or(authority.len());
         rest = &authority[end..];
@@ -113,7 +116,9 @@ fn host_of(host: &str) -> Result<String, String> {
         return Err("invalid IP-literal".to_owned());
     }
     if host.starts_with('[') {
-        let Some(end) = host.rfind(']') else { return Err("missing ']' in host".to_owned()) };
+        let Some(end) = host.rfind(']') else {
+            return Err("missing ']' in host".to_owned());
+        };
         let port = &host[end + 1..];
         if !port.is_empty() && !is_port(port) {
             return Err(format!("invalid port {} after host", quote(port)));
@@ -135,7 +140,8 @@ fn host_of(host: &str) -> Result<String, String> {
 
 /// A colon and digits, maybe none.
 fn is_port(text: &str) -> bool {
-    text.strip_prefix(':').is_some_and(|digits| digits.bytes().all(|c| c.is_ascii_digit()))
+    text.strip_prefix(':')
+        .is_some_and(|digits| digits.bytes().all(|c| c.is_ascii_digit()))
 }
 
 fn unescape(text: &str, mode: Mode) -> Result<String, String> {
@@ -145,10 +151,17 @@ fn unescape(text: &str, mode: Mode) -> Result<String, String> {
     while at < bytes.len() {
         let c = bytes[at];
         if c == b'%' {
-            let hex = bytes.get(at + 1..at + 3).and_then(|pair| std::str::from_utf8(pair).ok());
-            let value = hex.filter(|hex| hex.bytes().all(|c| c.is_ascii_hexdigit())).and_then(|hex| u8::from_str_radix(hex, 16).ok());
-            let shown = || String::from_utf8_lossy(&bytes[at..bytes.len().min(at + 3)]).into_owned();
-            let Some(value) = value else { return Err(format!("invalid URL escape {}", quote(&shown()))) };
+            let hex = bytes
+                .get(at + 1..at + 3)
+                .and_then(|pair| std::str::from_utf8(pair).ok());
+            let value = hex
+                .filter(|hex| hex.bytes().all(|c| c.is_ascii_hexdigit()))
+                .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+            let shown =
+                || String::from_utf8_lossy(&bytes[at..bytes.len().min(at + 3)]).into_owned();
+            let Some(value) = value else {
+                return Err(format!("invalid URL escape {}", quote(&shown())));
+            };
             // In a host only what is not ASCII may be escaped, and the percent sign of a zone.
             if mode == Mode::Host && value < 0x80 && value != b'%' {
                 return Err(format!("invalid URL escape {}", quote(&shown())));
@@ -158,12 +171,20 @@ fn unescape(text: &str, mode: Mode) -> Result<String, String> {
             continue;
         }
         if matches!(mode, Mode::Host | Mode::Zone) && c < 0x80 && !is_host_char(c) {
-            return Err(format!("invalid character {} in host name", quote(&char::from(c).to_string())));
+            return Err(format!(
+                "invalid character {} in host name",
+                quote(&char::from(c).to_string())
+            ));
         }
-        out.push(if c == b'+' && mode == Mode::Query { b' ' } else { c });
+        out.push(if c == b'+' && mode == Mode::Query {
+            b' '
+        } else {
+            c
+        });
         at += 1;
     }
-    Ok(String::from_utf8(out).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    Ok(String::from_utf8(out)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 fn is_host_char(c: u8) -> bool {
@@ -177,9 +198,15 @@ mod tests {
     #[test]
     fn parts_of_urls() {
         let url = parse_request_uri("HTTPS://u:p@Example.com:80/a%20b?x=1&x=2#f").expect("a URL");
-        assert_eq!((url.scheme.as_str(), url.host.as_str()), ("https", "Example.com:80"));
+        assert_eq!(
+            (url.scheme.as_str(), url.host.as_str()),
+            ("https", "Example.com:80")
+        );
         assert_eq!(url.path, "/a b");
-        assert_eq!(parse_request_uri("http://[::1]:80/").expect("a URL").host, "[::1]:80");
+        assert_eq!(
+            parse_request_uri("http://[::1]:80/").expect("a URL").host,
+            "[::1]:80"
+        );
     }
 
     #[test]
@@ -188,8 +215,14 @@ mod tests {
             ("", "parse \"\": empty url"),
             ("a b", "parse \"a b\": invalid URI for request"),
             (":x", "parse \":x\": missing protocol scheme"),
-            ("http://a:b/", "parse \"http://a:b/\": invalid port \":b\" after host"),
-            ("http://a/%zz", "parse \"http://a/%zz\": invalid URL escape \"%zz\""),
+            (
+                "http://a:b/",
+                "parse \"http://a:b/\": invalid port \":b\" after host",
+            ),
+            (
+                "http://a/%zz",
+                "parse \"http://a/%zz\": invalid URL escape \"%zz\"",
+            ),
         ];
         for (text, want) in cases {
             assert_eq!(parse_request_uri(text).expect_err("a mistake"), want);

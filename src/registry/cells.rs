@@ -31,7 +31,11 @@ impl Cell {
     /// The time since an RFC 3339 `timestamp`; `<unknown>` where there is none.
     pub fn since(timestamp: &str) -> Self {
         match timestamp.parse() {
-            Ok(since) => Self::Since { before: String::new(), since, after: "" },
+            Ok(since) => Self::Since {
+                before: String::new(),
+                since,
+                after: "",
+            },
             Err(_) => "<unknown>".into(),
         }
     }
@@ -40,7 +44,15 @@ impl Cell {
     pub fn at(&self, now: Timestamp) -> Value {
         match self {
             Self::Value(value) => value.clone(),
-            Self::Since { before, since, after } => format!("{before}{}{after}", duration::human(now.duration_since(*since))).into(),
+            Self::Since {
+                before,
+                since,
+                after,
+            } => format!(
+                "{before}{}{after}",
+                duration::human(now.duration_since(*since))
+            )
+            .into(),
         }
     }
 }
@@ -56,14 +68,21 @@ pub struct Cells {
 impl Cells {
     /// Cells with what is to be said of the row as a whole.
     pub fn new(cells: &[Cell], condition: Option<&RowCondition>) -> Self {
-        let mut out = Self { text: b"\"cells\":[".to_vec(), ages: Vec::new() };
+        let mut out = Self {
+            text: b"\"cells\":[".to_vec(),
+            ages: Vec::new(),
+        };
         for (index, cell) in cells.iter().enumerate() {
             if index > 0 {
                 out.text.push(b',');
             }
             match cell {
                 Cell::Value(value) => json::encode_value(value, &mut out.text),
-                Cell::Since { before, since, after } => {
+                Cell::Since {
+                    before,
+                    since,
+                    after,
+                } => {
                     json::write_string(before, &mut out.text);
                     out.text.pop();
                     out.ages.push((out.text.len(), *since));
@@ -74,9 +93,18 @@ impl Cells {
             }
         }
         out.text.push(b']');
-        if let Some(RowCondition { kind, status, reason, message }) = condition {
+        if let Some(RowCondition {
+            kind,
+            status,
+            reason,
+            message,
+        }) = condition
+        {
             out.text.extend_from_slice(b",\"conditions\":");
-            json::encode_value(&json!([{"type": kind, "status": status, "reason": reason, "message": message}]), &mut out.text);
+            json::encode_value(
+                &json!([{"type": kind, "status": status, "reason": reason, "message": message}]),
+                &mut out.text,
+            );
         }
         out
     }
@@ -107,7 +135,11 @@ mod tests {
     #[test]
     fn ages_are_those_of_the_moment_when_the_row_is_shown() {
         let since = |before: &str, at: &str, after| match Cell::since(at) {
-            Cell::Since { since, .. } => Cell::Since { before: before.to_owned(), since, after },
+            Cell::Since { since, .. } => Cell::Since {
+                before: before.to_owned(),
+                since,
+                after,
+            },
             other => other,
         };
         let cells = [
@@ -118,7 +150,12 @@ mod tests {
             since("", "2027-01-01T00:00:00Z", ""),
             since("", "tomorrow", ""),
         ];
-        let condition = RowCondition { kind: "Completed", status: "True", reason: "Failed", message: "It failed." };
+        let condition = RowCondition {
+            kind: "Completed",
+            status: "True",
+            reason: "Failed",
+            message: "It failed.",
+        };
         let row = Cells::new(&cells, Some(&condition));
         let now: Timestamp = "2026-01-01T00:10:00Z".parse().expect("a time");
         let mut out = b"{".to_vec();
@@ -127,7 +164,10 @@ mod tests {
         let shown: Value = serde_json::from_slice(&out).expect("JSON");
         let want = json!(["a\"b", "3 \"(10m ago)", 7, "1s", "<invalid>", "<unknown>"]);
         assert_eq!(shown["cells"], want);
-        assert_eq!(cells.iter().map(|cell| cell.at(now)).collect::<Value>(), want);
+        assert_eq!(
+            cells.iter().map(|cell| cell.at(now)).collect::<Value>(),
+            want
+        );
         assert_eq!(shown["conditions"][0]["reason"], "Failed");
     }
 }

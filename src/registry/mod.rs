@@ -1,4 +1,5 @@
-//! Resources: what each kind does beyond its schema (Strategy), and the generic store that every verb goes through.
+//! Resources: what each kind does beyond its schema (Strategy), and the generic store that every
+//! verb goes through.
 
 pub mod builtin;
 pub mod cells;
@@ -24,8 +25,8 @@ pub use resource::{Custom, Resource, StrategyHandle};
 pub use store::Store;
 pub use strategy::{Context, NameRule, Strategy, Subresource};
 
-/// Every served resource, by group, version and plural: the built-in ones, which stay, and those of CRDs, which come
-/// and go.
+/// Every served resource, by group, version and plural: the built-in ones, which stay, and those of
+/// CRDs, which come and go.
 #[derive(Default)]
 pub struct Registry {
     stores: HashMap<Gvr, Arc<Store>>,
@@ -38,14 +39,24 @@ pub struct Registry {
 
 impl std::fmt::Debug for Registry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Registry({} resources)", self.stores.len() + self.custom.load().len())
+        write!(
+            f,
+            "Registry({} resources)",
+            self.stores.len() + self.custom.load().len()
+        )
     }
 }
 
 impl Registry {
     /// The registry of these stores; clients are not served those of `hidden`.
-    pub fn new(stores: impl IntoIterator<Item = Store>, hidden: impl IntoIterator<Item = Gvr>) -> Self {
-        let mut registry = Self { hidden: hidden.into_iter().collect(), ..Self::default() };
+    pub fn new(
+        stores: impl IntoIterator<Item = Store>,
+        hidden: impl IntoIterator<Item = Gvr>,
+    ) -> Self {
+        let mut registry = Self {
+            hidden: hidden.into_iter().collect(),
+            ..Self::default()
+        };
         for store in stores {
             let gvr = store.resource.gvr.clone();
             if !registry.hidden.contains(&gvr) {
@@ -58,7 +69,10 @@ impl Registry {
 
     /// The store of a resource, for the server's own needs.
     pub fn get(&self, gvr: &Gvr) -> Option<Arc<Store>> {
-        self.stores.get(gvr).cloned().or_else(|| self.custom.load().get(gvr).cloned())
+        self.stores
+            .get(gvr)
+            .cloned()
+            .or_else(|| self.custom.load().get(gvr).cloned())
     }
 
     /// The store of a resource that clients are served.
@@ -76,8 +90,8 @@ impl Registry {
         self.stores.contains_key(gvr)
     }
 
-    /// Puts stores for custom resources in the place of those that `replaced` names. Built-in resources stay what they
-    /// are.
+    /// Puts stores for custom resources in the place of those that `replaced` names. Built-in
+    /// resources stay what they are.
     pub fn replace_custom(&self, replaced: &[Gvr], stores: Vec<Arc<Store>>) {
         self.custom.rcu(|present| {
             let mut next = HashMap::clone(present);
@@ -110,6 +124,9 @@ impl Registry {
 
     /// Every built-in declaration that clients are served, in no order.
     pub fn decls(&self) -> impl Iterator<Item = &ResourceDecl> {
-        self.stores.values().filter(|store| self.is_served(&store.resource.gvr)).map(|store| &store.resource.decl)
+        self.stores
+            .values()
+            .filter(|store| self.is_served(&store.resource.gvr))
+            .map(|store| &store.resource.decl)
     }
 }

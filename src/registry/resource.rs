@@ -32,7 +32,8 @@ impl std::ops::Deref for SchemaHandle {
     }
 }
 
-/// The behaviour of a resource, which lives as long as the program (built-ins) or as long as its users (CRDs).
+/// The behaviour of a resource, which lives as long as the program (built-ins) or as long as its
+/// users (CRDs).
 #[derive(Clone)]
 pub enum StrategyHandle {
     Static(&'static dyn Strategy),
@@ -49,11 +50,11 @@ impl std::ops::Deref for StrategyHandle {
     }
 }
 
-/// The form of a kind that a CRD defines. Its objects are trees behind which stands no type of the program: they are of
-/// the served version in memory, and of the CRD's storage version in storage.
+/// The form of a kind that a CRD defines. Its objects are trees behind which stands no type of the
+/// program: they are of the served version in memory, and of the CRD's storage version in storage.
 pub trait Custom: Send + Sync {
-    /// Brings a tree from a client into the form of the version that it names, defaults included. Returns the paths of
-    /// the unknown fields that it lost.
+    /// Brings a tree from a client into the form of the version that it names, defaults included.
+    /// Returns the paths of the unknown fields that it lost.
     ///
     /// # Errors
     /// Metadata that is not in form: Go's text.
@@ -71,8 +72,8 @@ pub trait Custom: Send + Sync {
     /// The served version cannot be converted into the one that is stored.
     fn encode(&self, object: &Object) -> status::Result<Vec<u8>>;
 
-    /// Whether [`Custom::decode`] may refuse stored bytes because of their version. A list of such is to be looked through
-    /// before its answer begins.
+    /// Whether [`Custom::decode`] may refuse stored bytes because of their version. A list of such
+    /// is to be looked through before its answer begins.
     fn is_unconverted(&self) -> bool;
 
     /// Says whether changes can be shown in the served version.
@@ -99,8 +100,8 @@ pub trait Custom: Send + Sync {
     /// Whether the definition is on its way out: there will be no new objects.
     fn is_terminating(&self) -> bool;
 
-    /// The schema as documents in OpenAPI v2 or else v3 publish it, without what every object has; `None` where objects may
-    /// have any field.
+    /// The schema as documents in OpenAPI v2 or else v3 publish it, without what every object has;
+    /// `None` where objects may have any field.
     fn published(&self, for_v2: bool) -> Option<Map>;
 
     /// The fields that objects may be selected by, besides name and namespace.
@@ -110,8 +111,8 @@ pub trait Custom: Send + Sync {
     fn fingerprint(&self) -> String;
 }
 
-/// How a served version becomes the storage version and back. Only for the kinds that are served in another version
-/// than they are stored in.
+/// How a served version becomes the storage version and back. Only for the kinds that are served in
+/// another version than they are stored in.
 pub trait Conversion: Send + Sync {
     /// Turns an object of the served version into one of the storage version.
     fn to_storage(&self, object: &mut Object);
@@ -130,30 +131,45 @@ pub struct Version {
 
 impl Version {
     pub fn new(gvk: Gvk, conversion: Option<&'static dyn Conversion>) -> Self {
-        Self { api_version: gvk.api_version(), gvk, conversion }
+        Self {
+            api_version: gvk.api_version(),
+            gvk,
+            conversion,
+        }
     }
 }
 
-/// The versions of one group that a kind is served in, for the field managers that wrote in each. Managers who wrote
-/// through another group (events) are forgotten, as upstream forgets them.
+/// The versions of one group that a kind is served in, for the field managers that wrote in each.
+/// Managers who wrote through another group (events) are forgotten, as upstream forgets them.
 #[derive(Clone, Default)]
 pub struct KindVersions(pub Vec<Version>);
 
 impl KindVersions {
     fn find(&self, api_version: &str) -> Option<&Version> {
-        self.0.iter().find(|version| version.api_version == api_version)
+        self.0
+            .iter()
+            .find(|version| version.api_version == api_version)
     }
 }
 
 impl Versions for KindVersions {
     fn type_of(&self, api_version: &str) -> Option<Ty<'_>> {
-        self.find(api_version).and_then(|version| crate::schema::builtin().get(&version.gvk)).map(Ty::from)
+        self.find(api_version)
+            .and_then(|version| crate::schema::builtin().get(&version.gvk))
+            .map(Ty::from)
     }
 
     fn convert(&self, object: &Map, api_version: &str) -> Result<Option<Map>, String> {
-        let from = object.get("apiVersion").and_then(Value::as_str).and_then(|version| self.find(version));
-        let Some((from, to)) = from.zip(self.find(api_version)) else { return Ok(None) };
-        let Some(ty) = crate::schema::builtin().get(&to.gvk) else { return Ok(None) };
+        let from = object
+            .get("apiVersion")
+            .and_then(Value::as_str)
+            .and_then(|version| self.find(version));
+        let Some((from, to)) = from.zip(self.find(api_version)) else {
+            return Ok(None);
+        };
+        let Some(ty) = crate::schema::builtin().get(&to.gvk) else {
+            return Ok(None);
+        };
         let mut object = Object(object.clone());
         if let Some(conversion) = from.conversion {
             conversion.to_storage(&mut object);
@@ -171,8 +187,9 @@ impl Versions for KindVersions {
 /// Side effects that belong to a write, such as the allocation of a cluster IP.
 #[async_trait]
 pub trait Hooks: Send + Sync {
-    /// Runs before validation of a new (`old` is `None`) or updated object, subresources apart, and may complete it. What it takes
-    /// for the object is the reservation's; where it fails, it has given back what it took. A dry run takes nothing.
+    /// Runs before validation of a new (`old` is `None`) or updated object, subresources apart, and
+    /// may complete it. What it takes for the object is the reservation's; where it fails, it has
+    /// given back what it took. A dry run takes nothing.
     async fn reserve<'a>(
         &'a self,
         _ctx: &WriteContext<'_>,
@@ -185,15 +202,18 @@ pub trait Hooks: Send + Sync {
     /// Runs after an object was created or updated for good.
     async fn written(&self, _object: &Object, _old: Option<&Object>) {}
 
-    /// Runs after an object is gone for good, with what it was at the end. Once for each object: whoever deleted it runs this.
+    /// Runs after an object is gone for good, with what it was at the end. Once for each object:
+    /// whoever deleted it runs this.
     async fn deleted(&self, object: &Object);
 }
 
-/// What one attempt to write took from a common stock. Exactly one of its ends comes, or none where the outcome of the write
-/// is not known: then everything stays taken until a repair has compared the stock with the objects.
+/// What one attempt to write took from a common stock. Exactly one of its ends comes, or none where
+/// the outcome of the write is not known: then everything stays taken until a repair has compared
+/// the stock with the objects.
 #[async_trait]
 pub trait Reservation: Send {
-    /// The write was done and `object` is what stands now: gives back what it does not use any more.
+    /// The write was done and `object` is what stands now: gives back what it does not use any
+    /// more.
     async fn keep(self: Box<Self>, object: &Object);
 
     /// The write was not done: gives back what was taken for it, and nothing else.
@@ -223,7 +243,12 @@ pub struct Resource {
 
 impl std::fmt::Debug for Resource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Resource({} {})", self.gvr.api_version(), self.gvr.resource)
+        write!(
+            f,
+            "Resource({} {})",
+            self.gvr.api_version(),
+            self.gvr.resource
+        )
     }
 }
 
@@ -250,12 +275,16 @@ impl Resource {
 
     /// The type of the served kind. Every resource is built over a schema that has it.
     pub fn ty(&self) -> TypeRef<'_> {
-        self.schema.get(&self.gvk).expect("the schema of a resource has its kind")
+        self.schema
+            .get(&self.gvk)
+            .expect("the schema of a resource has its kind")
     }
 
     /// The type of the stored kind.
     pub fn storage_ty(&self) -> TypeRef<'_> {
-        self.schema.get(&self.storage_gvk).expect("the schema of a resource has its stored kind")
+        self.schema
+            .get(&self.storage_gvk)
+            .expect("the schema of a resource has its stored kind")
     }
 
     /// Whether stored bytes can become JSON without a tree in between.
@@ -271,16 +300,24 @@ impl Resource {
     pub fn check_field_label(&self, label: &str) -> Result<(), String> {
         let known = self.strategy.selectable_fields();
         let plain = known.is_empty() && self.custom.is_none();
-        let meta = label == "metadata.name" || (label == "metadata.namespace" && (self.decl.namespaced || plain));
+        let meta = label == "metadata.name"
+            || (label == "metadata.namespace" && (self.decl.namespaced || plain));
         if meta || self.strategy.is_selectable(label) {
             return Ok(());
         }
         Err(match self.gvk.kind.as_str() {
-            _ if plain => format!("\"{label}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""),
+            _ if plain => format!(
+                "\"{label}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+            ),
             // Two kinds have words of their own.
-            "Job" if self.gvk.group == "batch" => format!("field label {label:?} not supported for Job"),
+            "Job" if self.gvk.group == "batch" => {
+                format!("field label {label:?} not supported for Job")
+            }
             "ResourceSlice" if self.gvk.group == "resource.k8s.io" => {
-                format!("field label not supported for {}, Kind=ResourceSlice: {label}", self.gvk.api_version())
+                format!(
+                    "field label not supported for {}, Kind=ResourceSlice: {label}",
+                    self.gvk.api_version()
+                )
             }
             _ => format!("field label not supported: {label}"),
         })

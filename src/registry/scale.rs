@@ -1,9 +1,11 @@
-//! Where a kind keeps what its Scale shows, and what stands there (apiextensions `registry/customresource`, ScaleREST).
+//! Where a kind keeps what its Scale shows, and what stands there (apiextensions
+//! `registry/customresource`, ScaleREST).
 
 use crate::merge::go;
 use crate::meta::{Object, Value};
 
-/// The places of what a Scale shows, in one version of a custom kind: simple paths with leading dots.
+/// The places of what a Scale shows, in one version of a custom kind: simple paths with leading
+/// dots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ScalePaths {
     pub spec_replicas: String,
@@ -22,7 +24,9 @@ pub fn names(path: &str) -> impl Iterator<Item = &str> {
 /// The path leads through something that is no object.
 pub fn value_at<'a>(object: &'a Object, path: &str) -> Result<Option<&'a Value>, String> {
     let names: Vec<&str> = names(path).collect();
-    let Some(mut present) = object.get(names[0]) else { return Ok(None) };
+    let Some(mut present) = object.get(names[0]) else {
+        return Ok(None);
+    };
     for (depth, name) in names.iter().enumerate().skip(1) {
         match present {
             Value::Null => return Ok(None),
@@ -30,7 +34,13 @@ pub fn value_at<'a>(object: &'a Object, path: &str) -> Result<Option<&'a Value>,
                 Some(below) => present = below,
                 None => return Ok(None),
             },
-            other => return Err(wrong_type(other, &names[..=depth], "map[string]interface {}")),
+            other => {
+                return Err(wrong_type(
+                    other,
+                    &names[..=depth],
+                    "map[string]interface {}",
+                ));
+            }
         }
     }
     Ok(Some(present))
@@ -41,8 +51,13 @@ pub fn value_at<'a>(object: &'a Object, path: &str) -> Result<Option<&'a Value>,
 /// # Errors
 /// What stands there is something else.
 pub fn number_at(object: &Object, path: &str) -> Result<Option<i64>, String> {
-    let Some(value) = value_at(object, path)? else { return Ok(None) };
-    value.as_i64().map(Some).ok_or_else(|| wrong_type(value, &names(path).collect::<Vec<_>>(), "int64"))
+    let Some(value) = value_at(object, path)? else {
+        return Ok(None);
+    };
+    value
+        .as_i64()
+        .map(Some)
+        .ok_or_else(|| wrong_type(value, &names(path).collect::<Vec<_>>(), "int64"))
 }
 
 /// The text at a simple path.
@@ -50,8 +65,13 @@ pub fn number_at(object: &Object, path: &str) -> Result<Option<i64>, String> {
 /// # Errors
 /// What stands there is something else.
 pub fn text_at<'a>(object: &'a Object, path: &str) -> Result<Option<&'a str>, String> {
-    let Some(value) = value_at(object, path)? else { return Ok(None) };
-    value.as_str().map(Some).ok_or_else(|| wrong_type(value, &names(path).collect::<Vec<_>>(), "string"))
+    let Some(value) = value_at(object, path)? else {
+        return Ok(None);
+    };
+    value
+        .as_str()
+        .map(Some)
+        .ok_or_else(|| wrong_type(value, &names(path).collect::<Vec<_>>(), "string"))
 }
 
 /// Writes the whole number at a simple path, and objects on the way where there are none.
@@ -60,13 +80,22 @@ pub fn text_at<'a>(object: &'a Object, path: &str) -> Result<Option<&'a str>, St
 /// The path leads through something that is no object.
 pub fn set_number(object: &mut Object, path: &str, number: i64) -> Result<(), String> {
     let names: Vec<&str> = names(path).collect();
-    let Some((last, way)) = names.split_last() else { return Ok(()) };
+    let Some((last, way)) = names.split_last() else {
+        return Ok(());
+    };
     let mut entries = &mut object.0;
     for (depth, name) in way.iter().enumerate() {
-        let below = entries.entry((*name).to_owned()).or_insert_with(|| Value::Object(crate::meta::Map::new()));
+        let below = entries
+            .entry((*name).to_owned())
+            .or_insert_with(|| Value::Object(crate::meta::Map::new()));
         match below {
             Value::Object(below) => entries = below,
-            _ => return Err(format!("value cannot be set because .{} is not a map[string]interface{{}}", names[..=depth].join("."))),
+            _ => {
+                return Err(format!(
+                    "value cannot be set because .{} is not a map[string]interface{{}}",
+                    names[..=depth].join(".")
+                ));
+            }
         }
     }
     entries.insert((*last).to_owned(), number.into());
@@ -74,7 +103,12 @@ pub fn set_number(object: &mut Object, path: &str, number: i64) -> Result<(), St
 }
 
 fn wrong_type(value: &Value, names: &[&str], wanted: &str) -> String {
-    format!(".{} accessor error: {} is of the type {}, expected {wanted}", names.join("."), go::plain(value), go::type_name(value))
+    format!(
+        ".{} accessor error: {} is of the type {}, expected {wanted}",
+        names.join("."),
+        go::plain(value),
+        go::type_name(value)
+    )
 }
 
 #[cfg(test)]
@@ -84,7 +118,8 @@ mod tests {
     use crate::meta::json;
 
     fn object() -> Object {
-        Object::from_value(json!({"spec": {"n": 3, "text": "a=b", "list": [1]}, "void": null})).expect("an object")
+        Object::from_value(json!({"spec": {"n": 3, "text": "a=b", "list": [1]}, "void": null}))
+            .expect("an object")
     }
 
     #[test]
@@ -99,7 +134,10 @@ mod tests {
             Err(".spec.text accessor error: a=b is of the type string, expected int64".to_owned())
         );
         let through = ".spec.list.x accessor error: [1] is of the type []interface {}, expected map[string]interface {}";
-        assert_eq!(number_at(&object, ".spec.list.x.y"), Err(through.to_owned()));
+        assert_eq!(
+            number_at(&object, ".spec.list.x.y"),
+            Err(through.to_owned())
+        );
     }
 
     #[test]
@@ -108,6 +146,9 @@ mod tests {
         set_number(&mut object, ".a.b.n", 7).expect("a free place");
         assert_eq!(object.at("/a/b/n"), Some(&json!(7)));
         let through = "value cannot be set because .spec.text is not a map[string]interface{}";
-        assert_eq!(set_number(&mut object, ".spec.text.n", 7), Err(through.to_owned()));
+        assert_eq!(
+            set_number(&mut object, ".spec.text.n", 7),
+            Err(through.to_owned())
+        );
     }
 }

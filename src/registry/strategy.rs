@@ -1,4 +1,5 @@
-//! Strategy: everything about a resource that the schema cannot say (apiserver `registry/rest` strategies).
+//! Strategy: everything about a resource that the schema cannot say (apiserver `registry/rest`
+//! strategies).
 
 use std::borrow::Cow;
 
@@ -27,7 +28,8 @@ pub enum Subresource<'a> {
     /// The object itself: everything but what the status subresource owns.
     Main,
     Status,
-    /// Another subresource that writes the object: `ephemeralcontainers`, `resize`, `approval`, `finalize`, ...
+    /// Another subresource that writes the object: `ephemeralcontainers`, `resize`, `approval`,
+    /// `finalize`, ...
     Other(&'a str),
 }
 
@@ -44,20 +46,22 @@ pub enum NameRule {
     PathSegment,
 }
 
-/// The behaviour of one resource. The defaults suit a kind without surprises: no status, no defaults beyond the
-/// schema's, names that are DNS subdomains.
+/// The behaviour of one resource. The defaults suit a kind without surprises: no status, no
+/// defaults beyond the schema's, names that are DNS subdomains.
 ///
-/// The generic store calls, for a create: `default`, `prepare_for_create`, `validate`, `warnings`; for an update:
-/// `default`, `prepare_for_update`, `validate_update`, `warnings`. ObjectMeta is checked before by the store itself.
-/// Objects are complete and normalised: of the storage version, with every field of the right JSON type, so that a
-/// strategy reads them with the accessors of [`Object`] and need not fear wrong types.
+/// The generic store calls, for a create: `default`, `prepare_for_create`, `validate`, `warnings`;
+/// for an update: `default`, `prepare_for_update`, `validate_update`, `warnings`. ObjectMeta is
+/// checked before by the store itself. Objects are complete and normalised: of the storage version,
+/// with every field of the right JSON type, so that a strategy reads them with the accessors of
+/// [`Object`] and need not fear wrong types.
 pub trait Strategy: Send + Sync + 'static {
-    /// Fills in what was left out. Runs on every decoded and every stored object, so it must be idempotent and fast. A section that
-    /// is shared ([`crate::meta::Map::is_shared`]) is as it was stored and has its defaults.
+    /// Fills in what was left out. Runs on every decoded and every stored object, so it must be
+    /// idempotent and fast. A section that is shared ([`crate::meta::Map::is_shared`]) is as it was
+    /// stored and has its defaults.
     fn default(&self, _object: &mut Object) {}
 
-    /// Tells stored bytes that lack something that [`Strategy::default`] fills in and that clients see: where objects may be stored
-    /// before it can be known.
+    /// Tells stored bytes that lack something that [`Strategy::default`] fills in and that clients
+    /// see: where objects may be stored before it can be known.
     fn incomplete(&self) -> Option<Incomplete> {
         None
     }
@@ -71,30 +75,34 @@ pub trait Strategy: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Whether finalizers may be any qualified names. Those of built-in kinds are standard ones or carry a domain.
+    /// Whether finalizers may be any qualified names. Those of built-in kinds are standard ones or
+    /// carry a domain.
     fn takes_any_finalizer(&self) -> bool {
         false
     }
 
-    /// Whether the kind counts changes of its spec in `metadata.generation`: 1 at creation, one more with each change
-    /// of anything but metadata and status.
+    /// Whether the kind counts changes of its spec in `metadata.generation`: 1 at creation, one
+    /// more with each change of anything but metadata and status.
     fn has_generation(&self) -> bool {
         false
     }
 
-    /// Whether `status` is its own subresource: a create drops it, a main update keeps the old one, a status update
-    /// keeps everything but it (and metadata, less what no status update may touch).
+    /// Whether `status` is its own subresource: a create drops it, a main update keeps the old one,
+    /// a status update keeps everything but it (and metadata, less what no status update may
+    /// touch).
     fn has_status(&self) -> bool {
         false
     }
 
-    /// Whether a new object may come with a status, for a kind whose `status` is a subresource (nodes).
+    /// Whether a new object may come with a status, for a kind whose `status` is a subresource
+    /// (nodes).
     fn keeps_status_on_create(&self) -> bool {
         false
     }
 
-    /// Whether upstream's check of an update of this kind repeats the check of a new object's metadata: each mistake
-    /// in it is then one cause more (see [`crate::registry::validation::MetaRules::validate_update`]).
+    /// Whether upstream's check of an update of this kind repeats the check of a new object's
+    /// metadata: each mistake in it is then one cause more (see
+    /// [`crate::registry::validation::MetaRules::validate_update`]).
     fn revalidates_meta(&self) -> bool {
         false
     }
@@ -104,25 +112,41 @@ pub trait Strategy: Send + Sync + 'static {
         None
     }
 
-    /// Changes a new object before it is validated, beyond what `has_status` and `has_generation` say.
+    /// Changes a new object before it is validated, beyond what `has_status` and `has_generation`
+    /// say.
     fn prepare_for_create(&self, _ctx: &Context, _object: &mut Object) {}
 
-    /// Changes an updated object before it is validated, beyond what `has_status` and `has_generation` say.
-    fn prepare_for_update(&self, _ctx: &Context, _sub: Subresource, _object: &mut Object, _old: &Object) {}
+    /// Changes an updated object before it is validated, beyond what `has_status` and
+    /// `has_generation` say.
+    fn prepare_for_update(
+        &self,
+        _ctx: &Context,
+        _sub: Subresource,
+        _object: &mut Object,
+        _old: &Object,
+    ) {
+    }
 
     fn validate(&self, _ctx: &Context, _object: &Object) -> ErrorList {
         ErrorList::new()
     }
 
     /// Checks an updated object: both what a new one must satisfy and what may not change.
-    fn validate_update(&self, ctx: &Context, sub: Subresource, object: &Object, _old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        ctx: &Context,
+        sub: Subresource,
+        object: &Object,
+        _old: &Object,
+    ) -> ErrorList {
         match sub {
             Subresource::Main => self.validate(ctx, object),
             _ => ErrorList::new(),
         }
     }
 
-    /// What to say in Warning headers of a new object as the client sent it, before [`Strategy::prepare_for_create`].
+    /// What to say in Warning headers of a new object as the client sent it, before
+    /// [`Strategy::prepare_for_create`].
     fn warnings_before_create(&self, _object: &Object) -> Vec<String> {
         Vec::new()
     }
@@ -147,13 +171,14 @@ pub trait Strategy: Send + Sync + 'static {
         true
     }
 
-    /// Field selectors beyond metadata.name and metadata.namespace: the labels that may be asked for.
+    /// Field selectors beyond metadata.name and metadata.namespace: the labels that may be asked
+    /// for.
     fn selectable_fields(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// The one of [`Strategy::selectable_fields`] that is worth an index in the watch cache: by which many clients each follow
-    /// a small share of the objects.
+    /// The one of [`Strategy::selectable_fields`] that is worth an index in the watch cache: by
+    /// which many clients each follow a small share of the objects.
     fn indexed_field(&self) -> Option<&'static str> {
         None
     }
@@ -168,24 +193,26 @@ pub trait Strategy: Send + Sync + 'static {
         object.text_at(field)
     }
 
-    /// The seconds a delete waits for, `None` for a kind without graceful deletion. `requested` is what the client
-    /// asked for.
+    /// The seconds a delete waits for, `None` for a kind without graceful deletion. `requested` is
+    /// what the client asked for.
     fn grace_period(&self, _object: &Object, _requested: Option<i64>) -> Option<i64> {
         None
     }
 
-    /// Whether the answer of a delete is the deleted object rather than a Status (upstream's ReturnDeletedObject).
+    /// Whether the answer of a delete is the deleted object rather than a Status (upstream's
+    /// ReturnDeletedObject).
     fn returns_deleted_object(&self) -> bool {
         false
     }
 
-    /// Whether something beside `metadata.finalizers` keeps a deleted object alive (a namespace's `spec.finalizers`).
+    /// Whether something beside `metadata.finalizers` keeps a deleted object alive (a namespace's
+    /// `spec.finalizers`).
     fn blocks_deletion(&self, _object: &Object) -> bool {
         false
     }
 
-    /// Whether the first delete of an object marks it in the kind's own way ([`Strategy::begin_deletion`]), whatever would
-    /// hold it else.
+    /// Whether the first delete of an object marks it in the kind's own way
+    /// ([`Strategy::begin_deletion`]), whatever would hold it else.
     fn begins_deletion(&self) -> bool {
         false
     }
@@ -196,7 +223,8 @@ pub trait Strategy: Send + Sync + 'static {
     /// What else changes when an object is marked as deleted (a namespace's phase).
     fn mark_deleting(&self, _object: &mut Object) {}
 
-    /// Whether dependents are of no concern: no delete of this kind adds a garbage collection finalizer.
+    /// Whether dependents are of no concern: no delete of this kind adds a garbage collection
+    /// finalizer.
     fn ignores_dependents(&self) -> bool {
         false
     }
@@ -216,8 +244,8 @@ pub trait Strategy: Send + Sync + 'static {
         None
     }
 
-    /// The paths that are set back on this subresource's writes and so never owned there (upstream's
-    /// GetResetFields), as slash-separated paths below the object: `/status`.
+    /// The paths that are set back on this subresource's writes and so never owned there
+    /// (upstream's GetResetFields), as slash-separated paths below the object: `/status`.
     fn reset_fields(&self, sub: Subresource) -> &'static [&'static str] {
         match (self.has_status(), sub) {
             (true, Subresource::Main) => &["/status"],

@@ -1,4 +1,5 @@
-//! Tables: columns and rows, as `kubectl get` asks for them (meta.k8s.io/v1 Table; apiserver `handlers/response.go`).
+//! Tables: columns and rows, as `kubectl get` asks for them (meta.k8s.io/v1 Table; apiserver
+//! `handlers/response.go`).
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -76,8 +77,14 @@ impl IncludeObject {
             "None" => Ok(Self::None),
             "Object" => Ok(Self::Object),
             other => {
-                let error = FieldError::invalid(&Path::new("includeObject"), other, "must be 'Metadata', 'Object', 'None', or empty");
-                Err(Status::bad_request(format!("Unable to convert to Table as requested: {error}")))
+                let error = FieldError::invalid(
+                    &Path::new("includeObject"),
+                    other,
+                    "must be 'Metadata', 'Object', 'None', or empty",
+                );
+                Err(Status::bad_request(format!(
+                    "Unable to convert to Table as requested: {error}"
+                )))
             }
         }
     }
@@ -101,19 +108,27 @@ pub struct Format<'a> {
     pub now: Timestamp,
 }
 
-/// The annotation of the bookmark that ends the initial events of a watch: its object is shown whatever was asked.
+/// The annotation of the bookmark that ends the initial events of a watch: its object is shown
+/// whatever was asked.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 impl Format<'_> {
-    /// Appends the beginning of a Table, up to its rows, which are separated by commas. Later events of a watch go without
-    /// `headers`: their column definitions are null.
+    /// Appends the beginning of a Table, up to its rows, which are separated by commas. Later
+    /// events of a watch go without `headers`: their column definitions are null.
     pub fn head(&self, meta: ListMeta, headers: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"kind\":\"Table\",\"apiVersion\":");
         write_text(out, self.api_version);
         out.extend_from_slice(b",\"metadata\":");
         json::encode_value(&list_meta(meta), out);
         out.extend_from_slice(b",\"columnDefinitions\":");
-        json::encode_value(&if headers { columns(self.printer) } else { Value::Null }, out);
+        json::encode_value(
+            &if headers {
+                columns(self.printer)
+            } else {
+                Value::Null
+            },
+            out,
+        );
         out.extend_from_slice(b",\"rows\":");
         if !self.printer.empty_is_null() {
             out.push(b'[');
@@ -131,15 +146,21 @@ impl Format<'_> {
 
     /// The end of a Table with or without rows.
     pub fn tail(&self, empty: bool) -> &'static [u8] {
-        if empty && self.printer.empty_is_null() { b"null}" } else { b"]}" }
+        if empty && self.printer.empty_is_null() {
+            b"null}"
+        } else {
+            b"]}"
+        }
     }
 
-    /// Appends a row. `object` is of the storage version, which the printers know; `served` is what the client would get
-    /// without a Table, where it differs.
+    /// Appends a row. `object` is of the storage version, which the printers know; `served` is what
+    /// the client would get without a Table, where it differs.
     pub fn row(&self, object: &Object, served: Option<&Object>, out: &mut Vec<u8>) {
         self.row_with(&self.cells(object), out, |out| match self.include {
             IncludeObject::None if !ends_initial_events(object) => out.extend_from_slice(b"null"),
-            IncludeObject::None | IncludeObject::Metadata => write_partial(out, object, self.api_version),
+            IncludeObject::None | IncludeObject::Metadata => {
+                write_partial(out, object, self.api_version)
+            }
             IncludeObject::Object => out.extend_from_slice(&json::encode(served.unwrap_or(object))),
         });
     }
@@ -150,7 +171,12 @@ impl Format<'_> {
     }
 
     /// Appends a row of these cells, whose object `show` appends.
-    pub fn row_with<T>(&self, cells: &Cells, out: &mut Vec<u8>, show: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    pub fn row_with<T>(
+        &self,
+        cells: &Cells,
+        out: &mut Vec<u8>,
+        show: impl FnOnce(&mut Vec<u8>) -> T,
+    ) -> T {
         out.push(b'{');
         cells.write(self.now, out);
         out.extend_from_slice(b",\"object\":");
@@ -162,8 +188,8 @@ impl Format<'_> {
 
 /// Makes the cells of a Table out of stored messages, of which it decodes what the printer reads.
 ///
-/// Rows come in the order of the list. A printer with an [`TablePrinter::order`] of its own (flow schemas, of which there are
-/// few) wants trees, sorted, and [`Format::row`].
+/// Rows come in the order of the list. A printer with an [`TablePrinter::order`] of its own (flow
+/// schemas, of which there are few) wants trees, sorted, and [`Format::row`].
 #[derive(Clone)]
 pub struct Rows<'a> {
     format: Format<'a>,
@@ -188,7 +214,11 @@ impl<'a> Rows<'a> {
     /// # Errors
     /// As [`protobuf::decode`].
     pub fn cells(&self, message: Message) -> std::result::Result<Cells, DecodeError> {
-        Ok(self.format.cells(&protobuf::decode_part(message.bytes, message.ty, &self.part)?))
+        Ok(self.format.cells(&protobuf::decode_part(
+            message.bytes,
+            message.ty,
+            &self.part,
+        )?))
     }
 }
 
@@ -204,12 +234,17 @@ impl<'a> TableWriter<'a> {
     pub fn new(format: Format<'a>, meta: ListMeta, headers: bool) -> Self {
         let mut out = Vec::new();
         format.head(meta, headers, &mut out);
-        Self { format, out, empty: true }
+        Self {
+            format,
+            out,
+            empty: true,
+        }
     }
 
     /// Adds a row; see [`Format::row`].
     pub fn row(&mut self, object: &Object, served: Option<&Object>) {
-        self.out.extend_from_slice(self.format.before_row(std::mem::take(&mut self.empty)));
+        self.out
+            .extend_from_slice(self.format.before_row(std::mem::take(&mut self.empty)));
         self.format.row(object, served, &mut self.out);
     }
 
@@ -234,7 +269,8 @@ pub fn table(format: Format, meta: ListMeta, headers: bool, objects: &[&Object])
     writer.finish()
 }
 
-/// An object cut down to its metadata, as JSON: `PartialObjectMetadata` of `api_version` (meta.k8s.io/v1 or v1beta1).
+/// An object cut down to its metadata, as JSON: `PartialObjectMetadata` of `api_version`
+/// (meta.k8s.io/v1 or v1beta1).
 pub fn write_partial(out: &mut Vec<u8>, object: &Object, api_version: &str) {
     open_partial(out, api_version);
     json::encode_value(&bare_metadata(object), out);
@@ -251,9 +287,12 @@ pub fn write_partial_with(out: &mut Vec<u8>, metadata: &[u8], api_version: &str)
 /// A field of DaemonSets that is an annotation in apps/v1 alone.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// The metadata of an object as they are shown without it: they lack what conversion to the served version adds.
+/// The metadata of an object as they are shown without it: they lack what conversion to the served
+/// version adds.
 pub fn bare_metadata(object: &Object) -> Cow<'_, Value> {
-    let Some(metadata @ Value::Object(_)) = object.get("metadata") else { return Cow::Owned(json!({})) };
+    let Some(metadata @ Value::Object(_)) = object.get("metadata") else {
+        return Cow::Owned(json!({}));
+    };
     if object.kind() != "DaemonSet" {
         return Cow::Borrowed(metadata);
     }
@@ -270,7 +309,13 @@ pub fn bare_metadata(object: &Object) -> Cow<'_, Value> {
 }
 
 /// The type whose bare metadata are not its metadata.
-static DAEMON_SET: LazyLock<Option<TypeId>> = LazyLock::new(|| Some(crate::schema::builtin().named("k8s.io.api.apps.v1.DaemonSet")?.id));
+static DAEMON_SET: LazyLock<Option<TypeId>> = LazyLock::new(|| {
+    Some(
+        crate::schema::builtin()
+            .named("k8s.io.api.apps.v1.DaemonSet")?
+            .id,
+    )
+});
 
 /// Whether the bare metadata of objects of a type are the metadata that they show.
 pub fn shows_metadata(ty: TypeRef) -> bool {
@@ -297,7 +342,11 @@ pub fn write_partial_of(
 ///
 /// # Errors
 /// As [`write_partial_of`].
-pub fn write_metadata_of(out: &mut Vec<u8>, message: Message, revision: Option<i64>) -> std::result::Result<(), DecodeError> {
+pub fn write_metadata_of(
+    out: &mut Vec<u8>,
+    message: Message,
+    revision: Option<i64>,
+) -> std::result::Result<(), DecodeError> {
     if shows_metadata(message.ty) {
         return protobuf::metadata_to_json(message.bytes, message.ty, revision, out);
     }
@@ -317,7 +366,9 @@ fn open_partial(out: &mut Vec<u8>, api_version: &str) {
 }
 
 fn ends_initial_events(object: &Object) -> bool {
-    object.annotations().is_some_and(|annotations| annotations.contains_key(INITIAL_EVENTS_END))
+    object
+        .annotations()
+        .is_some_and(|annotations| annotations.contains_key(INITIAL_EVENTS_END))
 }
 
 fn columns(printer: &dyn TablePrinter) -> Value {
@@ -335,7 +386,10 @@ fn columns(printer: &dyn TablePrinter) -> Value {
 
 fn list_meta(meta: ListMeta) -> Value {
     let mut out = crate::meta::Map::new();
-    for (key, value) in [("resourceVersion", meta.resource_version), ("continue", meta.continue_token)] {
+    for (key, value) in [
+        ("resourceVersion", meta.resource_version),
+        ("continue", meta.continue_token),
+    ] {
         if !value.is_empty() {
             out.insert(key.to_owned(), value.into());
         }
@@ -362,22 +416,48 @@ mod tests {
 
     fn render(include: IncludeObject, headers: bool, objects: &[&Object]) -> Value {
         let printer = printers::for_resource("", "configmaps");
-        let format = Format { printer, api_version: "meta.k8s.io/v1", include, now: Timestamp::UNIX_EPOCH };
-        let meta = ListMeta { resource_version: "7", continue_token: "c", remaining_item_count: Some(1) };
+        let format = Format {
+            printer,
+            api_version: "meta.k8s.io/v1",
+            include,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let meta = ListMeta {
+            resource_version: "7",
+            continue_token: "c",
+            remaining_item_count: Some(1),
+        };
         serde_json::from_slice(&table(format, meta, headers, objects)).expect("JSON")
     }
 
     #[test]
     fn rows_carry_what_was_asked_for() {
-        let map = object(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data": {"k": "v"}}));
+        let map = object(
+            json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data": {"k": "v"}}),
+        );
         let table = render(IncludeObject::Metadata, true, &[&map]);
-        assert_eq!(table["metadata"], json!({"resourceVersion": "7", "continue": "c", "remainingItemCount": 1}));
+        assert_eq!(
+            table["metadata"],
+            json!({"resourceVersion": "7", "continue": "c", "remainingItemCount": 1})
+        );
         let partial = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "a"}});
-        assert_eq!(table["rows"], json!([{"cells": ["a", 1, "<unknown>"], "object": partial}]));
+        assert_eq!(
+            table["rows"],
+            json!([{"cells": ["a", 1, "<unknown>"], "object": partial}])
+        );
         assert_eq!(table["columnDefinitions"][0]["format"], "name");
-        assert_eq!(render(IncludeObject::None, false, &[&map])["rows"][0]["object"], Value::Null);
-        assert_eq!(render(IncludeObject::None, false, &[&map])["columnDefinitions"], Value::Null);
-        assert_eq!(render(IncludeObject::Object, true, &[&map])["rows"][0]["object"], Value::from(map));
+        assert_eq!(
+            render(IncludeObject::None, false, &[&map])["rows"][0]["object"],
+            Value::Null
+        );
+        assert_eq!(
+            render(IncludeObject::None, false, &[&map])["columnDefinitions"],
+            Value::Null
+        );
+        assert_eq!(
+            render(IncludeObject::Object, true, &[&map])["rows"][0]["object"],
+            Value::from(map)
+        );
     }
 
     #[test]
@@ -385,7 +465,10 @@ mod tests {
         let bookmark = object(json!({"metadata": {"annotations": {INITIAL_EVENTS_END: "true"}}}));
         let table = render(IncludeObject::None, false, &[&bookmark]);
         assert_eq!(table["rows"][0]["cells"], json!(["", 0, "<unknown>"]));
-        assert_eq!(table["rows"][0]["object"]["metadata"]["annotations"][INITIAL_EVENTS_END], "true");
+        assert_eq!(
+            table["rows"][0]["object"]["metadata"]["annotations"][INITIAL_EVENTS_END],
+            "true"
+        );
     }
 
     #[test]
@@ -397,13 +480,17 @@ mod tests {
             include: IncludeObject::None,
             now: Timestamp::UNIX_EPOCH,
         };
-        let table: Value = serde_json::from_slice(&table(format, ListMeta::default(), true, &[])).expect("JSON");
+        let table: Value =
+            serde_json::from_slice(&table(format, ListMeta::default(), true, &[])).expect("JSON");
         assert_eq!(table["rows"], Value::Null);
     }
 
     #[test]
     fn unknown_policies_are_refused() {
-        assert_eq!(IncludeObject::parse("").expect("the default"), IncludeObject::Metadata);
+        assert_eq!(
+            IncludeObject::parse("").expect("the default"),
+            IncludeObject::Metadata
+        );
         let error = IncludeObject::parse("Nonsense").expect_err("not a policy");
         let want = "Unable to convert to Table as requested: includeObject: Invalid value: \"Nonsense\": must be 'Metadata', 'Object', 'None', or empty";
         assert_eq!((error.code, error.message.as_str()), (400, want));
@@ -416,26 +503,44 @@ mod tests {
         for line in include_str!("../../tests/data/stored.jsonl").lines() {
             let stored: Value = serde_json::from_str(line).expect("JSON");
             let text = json::encode(&object(stored["object"].clone()));
-            let (kind, api_version) =
-                (stored["object"]["kind"].as_str().expect("a kind"), stored["object"]["apiVersion"].as_str().expect("a version"));
+            let (kind, api_version) = (
+                stored["object"]["kind"].as_str().expect("a kind"),
+                stored["object"]["apiVersion"].as_str().expect("a version"),
+            );
             let gvk = Gvk::from_api_version(api_version, kind);
             let ty = crate::schema::builtin().get(&gvk).expect("a kind");
-            let decl =
-                crate::schema::builtin().resources.iter().find(|decl| decl.kind == kind && decl.group == gvk.group).expect("a resource");
+            let decl = crate::schema::builtin()
+                .resources
+                .iter()
+                .find(|decl| decl.kind == kind && decl.group == gvk.group)
+                .expect("a resource");
             let gvr = Gvr::new(&decl.group, &decl.version, &decl.resource);
             let bytes = protobuf::encode(&json::decode(&text, ty).expect("valid").object, ty);
             let mut tree = protobuf::decode(&bytes, ty).expect("valid");
             tree.set_resource_version("7");
             let printer = printers::for_resource(&decl.group, &decl.resource);
             kinds.insert(gvr.resource.clone());
-            let format = Format { printer, api_version: "meta.k8s.io/v1", include: IncludeObject::Metadata, now };
+            let format = Format {
+                printer,
+                api_version: "meta.k8s.io/v1",
+                include: IncludeObject::Metadata,
+                now,
+            };
             let (mut direct, mut by_tree) = (Vec::new(), Vec::new());
             let (rows, message) = (Rows::new(format, &gvr, ty), Message { bytes: &bytes, ty });
             let cells = rows.cells(message).expect("valid");
-            format.row_with(&cells, &mut direct, |out| write_partial_of(out, message, Some(7), "meta.k8s.io/v1")).expect("valid");
+            format
+                .row_with(&cells, &mut direct, |out| {
+                    write_partial_of(out, message, Some(7), "meta.k8s.io/v1")
+                })
+                .expect("valid");
             tree.insert("kind", kind.into());
             format.row(&tree, None, &mut by_tree);
-            assert_eq!(String::from_utf8_lossy(&direct), String::from_utf8_lossy(&by_tree), "{gvk}");
+            assert_eq!(
+                String::from_utf8_lossy(&direct),
+                String::from_utf8_lossy(&by_tree),
+                "{gvk}"
+            );
         }
         assert!(kinds.len() > 20, "{kinds:?}");
     }

@@ -1,5 +1,6 @@
-//! Objects that are stored and mean nothing yet: what they demand of other requests, this server does not do. Whoever writes one is told
-//! in a Warning header, and the log tells of those that are there at start. A row goes when its feature comes.
+//! Objects that are stored and mean nothing yet: what they demand of other requests, this server
+//! does not do. Whoever writes one is told in a Warning header, and the log tells of those that are
+//! there at start. A row goes when its feature comes.
 
 use crate::meta::{Object, Value};
 
@@ -29,23 +30,71 @@ const FLOW_CONTROL: &str = "requests are not classified and queued by priority l
 const PRIVILEGED: &str = "privileged";
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
-const fn row(group: &'static str, resource: &'static str, missing: fn(&Object) -> Option<&'static str>) -> Unenforced {
-    Unenforced { group, resource, missing, matter: Matter::Spec }
+const fn row(
+    group: &'static str,
+    resource: &'static str,
+    missing: fn(&Object) -> Option<&'static str>,
+) -> Unenforced {
+    Unenforced {
+        group,
+        resource,
+        missing,
+        matter: Matter::Spec,
+    }
 }
 
 /// All of them.
 pub const UNENFORCED: &[Unenforced] = &[
-    row("admissionregistration.k8s.io", "validatingwebhookconfigurations", webhooks),
-    row("admissionregistration.k8s.io", "mutatingwebhookconfigurations", webhooks),
-    row("admissionregistration.k8s.io", "validatingadmissionpolicies", |_| Some(POLICIES)),
-    row("admissionregistration.k8s.io", "validatingadmissionpolicybindings", |_| Some(POLICIES)),
-    row("admissionregistration.k8s.io", "mutatingadmissionpolicies", |_| Some(POLICIES)),
-    row("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", |_| Some(POLICIES)),
-    row("flowcontrol.apiserver.k8s.io", "flowschemas", |_| Some(FLOW_CONTROL)),
-    row("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", |_| Some(FLOW_CONTROL)),
+    row(
+        "admissionregistration.k8s.io",
+        "validatingwebhookconfigurations",
+        webhooks,
+    ),
+    row(
+        "admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations",
+        webhooks,
+    ),
+    row(
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicies",
+        |_| Some(POLICIES),
+    ),
+    row(
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings",
+        |_| Some(POLICIES),
+    ),
+    row(
+        "admissionregistration.k8s.io",
+        "mutatingadmissionpolicies",
+        |_| Some(POLICIES),
+    ),
+    row(
+        "admissionregistration.k8s.io",
+        "mutatingadmissionpolicybindings",
+        |_| Some(POLICIES),
+    ),
+    row("flowcontrol.apiserver.k8s.io", "flowschemas", |_| {
+        Some(FLOW_CONTROL)
+    }),
+    row(
+        "flowcontrol.apiserver.k8s.io",
+        "prioritylevelconfigurations",
+        |_| Some(FLOW_CONTROL),
+    ),
     row("apiregistration.k8s.io", "apiservices", service),
-    row("apiextensions.k8s.io", "customresourcedefinitions", definition),
-    Unenforced { group: "", resource: "namespaces", missing: pod_security, matter: Matter::Labels },
+    row(
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        definition,
+    ),
+    Unenforced {
+        group: "",
+        resource: "namespaces",
+        missing: pod_security,
+        matter: Matter::Labels,
+    },
 ];
 
 fn webhooks(object: &Object) -> Option<&'static str> {
@@ -53,23 +102,36 @@ fn webhooks(object: &Object) -> Option<&'static str> {
 }
 
 fn service(object: &Object) -> Option<&'static str> {
-    object.at("/spec/service").is_some_and(Value::is_object).then_some("requests are not forwarded to aggregated API servers")
+    object
+        .at("/spec/service")
+        .is_some_and(Value::is_object)
+        .then_some("requests are not forwarded to aggregated API servers")
 }
 
 fn pod_security(object: &Object) -> Option<&'static str> {
-    let level = object.labels().and_then(|labels| labels.get(ENFORCE)).and_then(Value::as_str).unwrap_or(PRIVILEGED);
+    let level = object
+        .labels()
+        .and_then(|labels| labels.get(ENFORCE))
+        .and_then(Value::as_str)
+        .unwrap_or(PRIVILEGED);
     (level != PRIVILEGED).then_some("pods are not checked against the Pod Security Standards")
 }
 
 fn definition(object: &Object) -> Option<&'static str> {
-    let rules = object.array_at("/spec/versions").iter().filter_map(|version| version.pointer("/schema/openAPIV3Schema")).any(has_rules);
+    let rules = object
+        .array_at("/spec/versions")
+        .iter()
+        .filter_map(|version| version.pointer("/schema/openAPIV3Schema"))
+        .any(has_rules);
     let converts = object.str_at("/spec/conversion/strategy") == "Webhook";
     match (rules, converts) {
-        (true, true) => Some("x-kubernetes-validations are not evaluated, and conversion webhooks are not called"),
+        (true, true) => Some(
+            "x-kubernetes-validations are not evaluated, and conversion webhooks are not called",
+        ),
         (true, false) => Some("x-kubernetes-validations are not evaluated"),
-        (false, true) => {
-            Some("conversion webhooks are not called, so that objects can be used in the version only that they are stored in")
-        }
+        (false, true) => Some(
+            "conversion webhooks are not called, so that objects can be used in the version only that they are stored in",
+        ),
         (false, false) => None,
     }
 }
@@ -80,7 +142,11 @@ fn has_rules(schema: &Value) -> bool {
     while let Some(value) = left.pop() {
         match value {
             Value::Object(map) => {
-                if map.get("x-kubernetes-validations").and_then(Value::as_array).is_some_and(|rules| !rules.is_empty()) {
+                if map
+                    .get("x-kubernetes-validations")
+                    .and_then(Value::as_array)
+                    .is_some_and(|rules| !rules.is_empty())
+                {
                     return true;
                 }
                 left.extend(map.iter().map(|(_, value)| value));
@@ -96,17 +162,30 @@ impl Unenforced {
     /// What to say of an object.
     pub fn of(&self, resource: &Resource, object: &Object) -> Option<String> {
         let missing = (self.missing)(object)?;
-        Some(format!("{} {:?} is stored but not enforced by this server: {missing}", resource.gvk.kind, object.name()))
+        Some(format!(
+            "{} {:?} is stored but not enforced by this server: {missing}",
+            resource.gvk.kind,
+            object.name()
+        ))
     }
 
     /// Whether an update changes what is to be enforced.
     fn differs(&self, object: &Object, old: &Object) -> bool {
         match self.matter {
-            Matter::Labels => object.labels().and_then(|labels| labels.get(ENFORCE)) != old.labels().and_then(|labels| labels.get(ENFORCE)),
+            Matter::Labels => {
+                object.labels().and_then(|labels| labels.get(ENFORCE))
+                    != old.labels().and_then(|labels| labels.get(ENFORCE))
+            }
             Matter::Spec => {
-                let counts = |key: &str| !matches!(key, "kind" | "apiVersion" | "metadata" | "status");
-                let changed = object.iter().any(|(key, value)| counts(key) && old.get(key) != Some(value));
-                changed || old.keys().any(|key| counts(key) && !object.contains_key(key))
+                let counts =
+                    |key: &str| !matches!(key, "kind" | "apiVersion" | "metadata" | "status");
+                let changed = object
+                    .iter()
+                    .any(|(key, value)| counts(key) && old.get(key) != Some(value));
+                changed
+                    || old
+                        .keys()
+                        .any(|key| counts(key) && !object.contains_key(key))
             }
         }
     }
@@ -117,7 +196,9 @@ pub fn warning(resource: &Resource, object: &Object, old: Option<&Object>) -> Op
     if resource.custom.is_some() {
         return None;
     }
-    let row = UNENFORCED.iter().find(|row| row.resource == resource.gvr.resource && row.group == resource.gvr.group)?;
+    let row = UNENFORCED
+        .iter()
+        .find(|row| row.resource == resource.gvr.resource && row.group == resource.gvr.group)?;
     if old.is_some_and(|old| !row.differs(object, old)) {
         return None;
     }
@@ -130,20 +211,53 @@ mod tests {
     use crate::meta::json;
 
     fn missing(resource: &str, value: Value) -> Option<&'static str> {
-        let row = UNENFORCED.iter().find(|row| row.resource == resource).expect("a row");
+        let row = UNENFORCED
+            .iter()
+            .find(|row| row.resource == resource)
+            .expect("a row");
         (row.missing)(&Object::from_value(value).expect("an object"))
     }
 
     #[test]
     fn what_demands_nothing_is_passed_over() {
-        assert_eq!(missing("validatingwebhookconfigurations", json!({"webhooks": []})), None);
-        assert_eq!(missing("mutatingwebhookconfigurations", json!({"webhooks": [{"name": "a"}]})), Some(WEBHOOKS));
-        assert_eq!(missing("apiservices", json!({"spec": {"group": "apps"}})), None);
+        assert_eq!(
+            missing("validatingwebhookconfigurations", json!({"webhooks": []})),
+            None
+        );
+        assert_eq!(
+            missing(
+                "mutatingwebhookconfigurations",
+                json!({"webhooks": [{"name": "a"}]})
+            ),
+            Some(WEBHOOKS)
+        );
+        assert_eq!(
+            missing("apiservices", json!({"spec": {"group": "apps"}})),
+            None
+        );
         assert!(missing("apiservices", json!({"spec": {"service": {"name": "a"}}})).is_some());
-        for (level, warned) in [("privileged", false), ("baseline", true), ("restricted", true)] {
-            assert_eq!(missing("namespaces", json!({"metadata": {"labels": {ENFORCE: level}}})).is_some(), warned, "{level}");
+        for (level, warned) in [
+            ("privileged", false),
+            ("baseline", true),
+            ("restricted", true),
+        ] {
+            assert_eq!(
+                missing(
+                    "namespaces",
+                    json!({"metadata": {"labels": {ENFORCE: level}}})
+                )
+                .is_some(),
+                warned,
+                "{level}"
+            );
         }
-        assert_eq!(missing("namespaces", json!({"metadata": {"labels": {"pod-security.kubernetes.io/warn": "restricted"}}})), None);
+        assert_eq!(
+            missing(
+                "namespaces",
+                json!({"metadata": {"labels": {"pod-security.kubernetes.io/warn": "restricted"}}})
+            ),
+            None
+        );
     }
 
     #[test]
@@ -152,8 +266,17 @@ mod tests {
         let rules = json!([{"rule": "self > 0"}]);
         let deep = json!({"properties": {"a": {"items": {"x-kubernetes-validations": rules}}}});
         assert!(missing("customresourcedefinitions", definition(deep)).is_some());
-        assert_eq!(missing("customresourcedefinitions", definition(json!({"x-kubernetes-validations": []}))), None);
+        assert_eq!(
+            missing(
+                "customresourcedefinitions",
+                definition(json!({"x-kubernetes-validations": []}))
+            ),
+            None
+        );
         let converted = json!({"spec": {"conversion": {"strategy": "Webhook"}, "versions": []}});
-        assert!(missing("customresourcedefinitions", converted).is_some_and(|why| why.starts_with("conversion webhooks")));
+        assert!(
+            missing("customresourcedefinitions", converted)
+                .is_some_and(|why| why.starts_with("conversion webhooks"))
+        );
     }
 }

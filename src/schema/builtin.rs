@@ -15,7 +15,9 @@ static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/api.binpb"
 /// The schema of every built-in kind; built at first use, in a few milliseconds.
 pub fn builtin() -> &'static Schema {
     static SCHEMA: OnceLock<Schema> = OnceLock::new();
-    SCHEMA.get_or_init(|| build(&FileSet::decode(DESCRIPTORS).expect("build.rs wrote a descriptor set")))
+    SCHEMA.get_or_init(|| {
+        build(&FileSet::decode(DESCRIPTORS).expect("build.rs wrote a descriptor set"))
+    })
 }
 
 fn build(set: &FileSet) -> Schema {
@@ -25,7 +27,9 @@ fn build(set: &FileSet) -> Schema {
         let ty = builder.object(message);
         let id = TypeId(schema.types.len() as u32);
         schema.by_name.insert(ty.name.clone(), id);
-        schema.by_gvk.extend(ty.gvks.iter().map(|gvk| (gvk.clone(), id)));
+        schema
+            .by_gvk
+            .extend(ty.gvks.iter().map(|gvk| (gvk.clone(), id)));
         schema.types.push(ty);
     }
     for message in &builder.objects {
@@ -44,19 +48,35 @@ fn build(set: &FileSet) -> Schema {
         }
     }
     schema.group_versions = group_versions(set, &schema.resources);
-    let order: HashMap<(&str, &str), usize> =
-        schema.group_versions.iter().enumerate().map(|(index, decl)| ((decl.group.as_str(), decl.version.as_str()), index)).collect();
-    schema.resources.sort_by_key(|one| (order.get(&(one.group.as_str(), one.version.as_str())).copied(), one.resource.clone()));
+    let order: HashMap<(&str, &str), usize> = schema
+        .group_versions
+        .iter()
+        .enumerate()
+        .map(|(index, decl)| ((decl.group.as_str(), decl.version.as_str()), index))
+        .collect();
+    schema.resources.sort_by_key(|one| {
+        (
+            order
+                .get(&(one.group.as_str(), one.version.as_str()))
+                .copied(),
+            one.resource.clone(),
+        )
+    });
     schema
 }
 
-/// The versions that have resources, by descending priority; the group of APIServices has none and is announced first.
+/// The versions that have resources, by descending priority; the group of APIServices has none and
+/// is announced first.
 fn group_versions(set: &FileSet, resources: &[ResourceDecl]) -> Vec<GroupVersionDecl> {
     let mut out: Vec<GroupVersionDecl> = set
         .files
         .iter()
         .map(|file| &file.options)
-        .filter(|options| resources.iter().any(|one| one.group == options.group && one.version == options.version))
+        .filter(|options| {
+            resources
+                .iter()
+                .any(|one| one.group == options.group && one.version == options.version)
+        })
         .map(|options| GroupVersionDecl {
             group: options.group.clone(),
             version: options.version.clone(),
@@ -65,7 +85,14 @@ fn group_versions(set: &FileSet, resources: &[ResourceDecl]) -> Vec<GroupVersion
         })
         .collect();
     let rank = |priority: i32| Reverse(if priority == 0 { i32::MAX } else { priority });
-    out.sort_by_key(|decl| (!decl.group.is_empty(), rank(decl.group_priority), decl.group.clone(), Reverse(decl.version_priority)));
+    out.sort_by_key(|decl| {
+        (
+            !decl.group.is_empty(),
+            rank(decl.group_priority),
+            decl.group.clone(),
+            Reverse(decl.version_priority),
+        )
+    });
     out
 }
 
@@ -94,7 +121,8 @@ fn declare(message: &Located, resource: &proto::Resource) -> ResourceDecl {
 
 /// Reads `group/version/Kind` or `version/Kind`.
 fn full_kind(text: &str) -> Option<Gvk> {
-    text.rsplit_once('/').map(|(api_version, kind)| Gvk::from_api_version(api_version, kind))
+    text.rsplit_once('/')
+        .map(|(api_version, kind)| Gvk::from_api_version(api_version, kind))
 }
 
 /// A message with its place.
@@ -116,7 +144,12 @@ struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     fn new(set: &'a FileSet) -> Self {
-        let mut builder = Self { objects: Vec::new(), ids: HashMap::new(), formats: HashMap::new(), everywhere: &[] };
+        let mut builder = Self {
+            objects: Vec::new(),
+            ids: HashMap::new(),
+            formats: HashMap::new(),
+            everywhere: &[],
+        };
         for file in &set.files {
             if !file.options.group_versions.is_empty() {
                 builder.everywhere = &file.options.group_versions;
@@ -124,8 +157,14 @@ impl<'a> Builder<'a> {
             for message in file.messages.iter().filter(|_| file.package != "keelson") {
                 let name = format!("{}.{}", file.package, message.name);
                 if message.options.format() == Format::Object {
-                    builder.ids.insert(name.clone(), TypeId(builder.objects.len() as u32));
-                    builder.objects.push(Located { name, proto: message, file: &file.options });
+                    builder
+                        .ids
+                        .insert(name.clone(), TypeId(builder.objects.len() as u32));
+                    builder.objects.push(Located {
+                        name,
+                        proto: message,
+                        file: &file.options,
+                    });
                 } else {
                     builder.formats.insert(name, message);
                 }
@@ -142,18 +181,33 @@ impl<'a> Builder<'a> {
             fields.push(type_meta("apiVersion"));
         }
         self.fields(message.proto, None, &mut fields);
-        let mut wire_order: Vec<usize> = (0..fields.len()).filter(|&at| fields[at].number > 0 && fields[at].via.is_none()).collect();
+        let mut wire_order: Vec<usize> = (0..fields.len())
+            .filter(|&at| fields[at].number > 0 && fields[at].via.is_none())
+            .collect();
         wire_order.sort_by_key(|&at| fields[at].number);
-        let json = |(index, field): (usize, &Field)| (!matches!(field.kind, Kind::Inline(_))).then(|| (field.json.clone(), index));
+        let json = |(index, field): (usize, &Field)| {
+            (!matches!(field.kind, Kind::Inline(_))).then(|| (field.json.clone(), index))
+        };
         Type {
-            openapi_name: if options.published { openapi_name(&message.name) } else { String::new() },
+            openapi_name: if options.published {
+                openapi_name(&message.name)
+            } else {
+                String::new()
+            },
             name: message.name.clone(),
             gvks: self.gvks(message),
             by_json: fields.iter().enumerate().filter_map(json).collect(),
-            by_number: wire_order.iter().map(|&at| (fields[at].number, at)).collect(),
+            by_number: wire_order
+                .iter()
+                .map(|&at| (fields[at].number, at))
+                .collect(),
             wire_order,
             fields,
-            map_type: if options.atomic { MapType::Atomic } else { MapType::Granular },
+            map_type: if options.atomic {
+                MapType::Atomic
+            } else {
+                MapType::Granular
+            },
             unions: parse(&options.unions),
             preserve_unknown: false,
             wire: std::sync::OnceLock::new(),
@@ -166,7 +220,11 @@ impl<'a> Builder<'a> {
         match message.proto.options.registered() {
             Registered::CoreV1 => vec![Gvk::new("", "v1", kind)],
             Registered::MetaV1 => vec![Gvk::new("meta.k8s.io", "v1", kind)],
-            Registered::EveryVersion => self.everywhere.iter().map(|version| Gvk::from_api_version(version, kind)).collect(),
+            Registered::EveryVersion => self
+                .everywhere
+                .iter()
+                .map(|version| Gvk::from_api_version(version, kind))
+                .collect(),
             Registered::Nowhere if message.proto.options.object && file.group != "meta.k8s.io" => {
                 vec![Gvk::new(&file.group, &file.version, kind)]
             }
@@ -185,7 +243,11 @@ impl<'a> Builder<'a> {
             let index = out.len();
             if via.is_none() {
                 let kind = Kind::Inline(id);
-                out.push(Field { number: field.number as u32, presence: Presence::OmitEmpty, ..Field::new("", kind) });
+                out.push(Field {
+                    number: field.number as u32,
+                    presence: Presence::OmitEmpty,
+                    ..Field::new("", kind)
+                });
             }
             self.fields(self.objects[id.0 as usize].proto, via.or(Some(index)), out);
         }
@@ -210,7 +272,11 @@ impl<'a> Builder<'a> {
                 (.., true) => Presence::Pointer,
                 _ => Presence::OmitEmpty,
             },
-            patch_strategy: PatchStrategy { merge: has("merge"), retain_keys: has("retainKeys"), replace: has("replace") },
+            patch_strategy: PatchStrategy {
+                merge: has("merge"),
+                retain_keys: has("retainKeys"),
+                replace: has("replace"),
+            },
             patch_merge_key: options.merge_key.clone(),
             map_type,
             default: parse(&options.default),
@@ -233,9 +299,20 @@ impl<'a> Builder<'a> {
             return (kind, wrapped);
         }
         let local = field.type_name.rsplit('.').next().unwrap_or_default();
-        if let Some(entry) = message.nested.iter().find(|one| one.options.map_entry && one.name == local) {
-            let map_type = if field.options.map == 2 { MapType::Atomic } else { MapType::Granular };
-            return (Kind::Map(Box::new(self.single(&entry.fields[1])), map_type), false);
+        if let Some(entry) = message
+            .nested
+            .iter()
+            .find(|one| one.options.map_entry && one.name == local)
+        {
+            let map_type = if field.options.map == 2 {
+                MapType::Atomic
+            } else {
+                MapType::Granular
+            };
+            return (
+                Kind::Map(Box::new(self.single(&entry.fields[1])), map_type),
+                false,
+            );
         }
         let list = match (field.options.keys.is_empty(), field.options.list) {
             (false, _) => ListType::Map(field.options.keys.clone()),
@@ -264,15 +341,21 @@ impl<'a> Builder<'a> {
             return Kind::Message(id);
         }
         let message = self.formats[name];
-        let schema =
-            |alternative| Kind::SchemaOr(alternative, self.ids["k8s.io.apiextensions_apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"]);
+        let schema = |alternative| {
+            Kind::SchemaOr(
+                alternative,
+                self.ids["k8s.io.apiextensions_apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"],
+            )
+        };
         match message.options.format() {
             Format::Quantity => Kind::Quantity,
             Format::Time => Kind::Time,
             Format::MicroTime => Kind::MicroTime,
             Format::IntOrString => Kind::IntOrString,
             Format::FieldsV1 => Kind::FieldsV1,
-            Format::WrappedList => Kind::List(Box::new(self.single(&message.fields[0])), ListType::Atomic),
+            Format::WrappedList => {
+                Kind::List(Box::new(self.single(&message.fields[0])), ListType::Atomic)
+            }
             Format::SchemaOrArray => schema(SchemaAlternative::Array),
             Format::SchemaOrBool => schema(SchemaAlternative::Bool),
             Format::SchemaOrStringArray => schema(SchemaAlternative::StringArray),
@@ -283,17 +366,28 @@ impl<'a> Builder<'a> {
 
 /// `apiVersion` or `kind`, which protobuf carries in the envelope.
 fn type_meta(json: &'static str) -> Field {
-    Field { presence: Presence::OmitEmpty, ..Field::new(json, Kind::String) }
+    Field {
+        presence: Presence::OmitEmpty,
+        ..Field::new(json, Kind::String)
+    }
 }
 
 fn openapi_name(proto: &str) -> String {
     let tail = proto.strip_prefix("k8s.io.").unwrap_or(proto);
-    format!("io.k8s.{}", tail.replace("apiextensions_apiserver", "apiextensions-apiserver").replace("kube_aggregator", "kube-aggregator"))
+    format!(
+        "io.k8s.{}",
+        tail.replace("apiextensions_apiserver", "apiextensions-apiserver")
+            .replace("kube_aggregator", "kube-aggregator")
+    )
 }
 
 /// An option that holds JSON; empty is absent.
 fn parse(text: &str) -> Option<crate::meta::Value> {
-    if text.is_empty() { None } else { Some(serde_json::from_str(text).expect("proto/ holds valid JSON")) }
+    if text.is_empty() {
+        None
+    } else {
+        Some(serde_json::from_str(text).expect("proto/ holds valid JSON"))
+    }
 }
 
 #[cfg(test)]
@@ -302,37 +396,86 @@ mod tests {
     use crate::meta::json;
 
     fn field<'a>(ty: &str, name: &str) -> &'a Field {
-        builtin().named(ty).expect("a built-in type").field(name).expect("a field")
+        builtin()
+            .named(ty)
+            .expect("a built-in type")
+            .field(name)
+            .expect("a field")
     }
 
     #[test]
     fn fields_carry_what_proto_says() {
         let containers = field("k8s.io.api.core.v1.PodSpec", "containers");
-        assert_eq!((containers.number, containers.presence), (2, Presence::Always));
-        assert!(matches!(&containers.kind, Kind::List(_, ListType::Map(keys)) if *keys == ["name"]));
+        assert_eq!(
+            (containers.number, containers.presence),
+            (2, Presence::Always)
+        );
+        assert!(
+            matches!(&containers.kind, Kind::List(_, ListType::Map(keys)) if *keys == ["name"])
+        );
         assert!(containers.patch_strategy.merge);
         assert_eq!(containers.patch_merge_key, "name");
 
-        assert_eq!(field("k8s.io.api.apps.v1.DeploymentSpec", "replicas").presence, Presence::Pointer);
-        assert_eq!(field("k8s.io.api.core.v1.TypedLocalObjectReference", "apiGroup").presence, Presence::Nullable);
-        assert_eq!(field("k8s.io.api.core.v1.ContainerPort", "protocol").default, Some(json!("TCP")));
-        assert_eq!(field("k8s.io.api.core.v1.PersistentVolumeSpec", "claimRef").map_type, Some(MapType::Granular));
+        assert_eq!(
+            field("k8s.io.api.apps.v1.DeploymentSpec", "replicas").presence,
+            Presence::Pointer
+        );
+        assert_eq!(
+            field("k8s.io.api.core.v1.TypedLocalObjectReference", "apiGroup").presence,
+            Presence::Nullable
+        );
+        assert_eq!(
+            field("k8s.io.api.core.v1.ContainerPort", "protocol").default,
+            Some(json!("TCP"))
+        );
+        assert_eq!(
+            field("k8s.io.api.core.v1.PersistentVolumeSpec", "claimRef").map_type,
+            Some(MapType::Granular)
+        );
         assert!(field("k8s.io.apimachinery.pkg.apis.meta.v1.APIResource", "verbs").wrapped);
         let extra = &field("k8s.io.api.authentication.v1.UserInfo", "extra").kind;
         assert!(matches!(extra, Kind::Map(inner, _) if matches!(**inner, Kind::List(..))));
-        let items = field("k8s.io.apiextensions_apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps", "items");
-        assert!(matches!(items.kind, Kind::SchemaOr(SchemaAlternative::Array, _)));
+        let items = field(
+            "k8s.io.apiextensions_apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps",
+            "items",
+        );
+        assert!(matches!(
+            items.kind,
+            Kind::SchemaOr(SchemaAlternative::Array, _)
+        ));
         assert_eq!(
-            field("k8s.io.apiextensions_apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps", "x-kubernetes-list-map-keys").number,
+            field(
+                "k8s.io.apiextensions_apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps",
+                "x-kubernetes-list-map-keys"
+            )
+            .number,
             41
         );
     }
 
     #[test]
     fn inlined_fields_stand_in_their_parent_once() {
-        let rule = builtin().named("k8s.io.api.admissionregistration.v1.NamedRuleWithOperations").expect("a type").get();
-        let names: Vec<&str> = rule.fields.iter().map(|field| field.json.as_str()).collect();
-        assert_eq!(names, ["resourceNames", "", "operations", "apiGroups", "apiVersions", "resources", "scope"]);
+        let rule = builtin()
+            .named("k8s.io.api.admissionregistration.v1.NamedRuleWithOperations")
+            .expect("a type")
+            .get();
+        let names: Vec<&str> = rule
+            .fields
+            .iter()
+            .map(|field| field.json.as_str())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "resourceNames",
+                "",
+                "operations",
+                "apiGroups",
+                "apiVersions",
+                "resources",
+                "scope"
+            ]
+        );
         assert_eq!(rule.fields[3].via, Some(1));
         assert_eq!(rule.by_number.len(), 2);
     }
@@ -341,7 +484,9 @@ mod tests {
     fn every_reference_leads_to_a_type() {
         fn check(schema: &Schema, kind: &Kind) {
             match kind {
-                Kind::Message(id) | Kind::Inline(id) | Kind::SchemaOr(_, id) => assert!((id.0 as usize) < schema.types.len()),
+                Kind::Message(id) | Kind::Inline(id) | Kind::SchemaOr(_, id) => {
+                    assert!((id.0 as usize) < schema.types.len())
+                }
                 Kind::List(inner, _) | Kind::Map(inner, _) => check(schema, inner),
                 _ => {}
             }
@@ -357,13 +502,33 @@ mod tests {
     fn kinds_are_registered_where_clients_expect_them() {
         let names = [
             ("v1", "Pod", "k8s.io.api.core.v1.Pod"),
-            ("v1", "Status", "k8s.io.apimachinery.pkg.apis.meta.v1.Status"),
-            ("apps/v1", "DeleteOptions", "k8s.io.apimachinery.pkg.apis.meta.v1.DeleteOptions"),
-            ("policy/v1beta1", "DeleteOptions", "k8s.io.apimachinery.pkg.apis.meta.v1.DeleteOptions"),
-            ("meta.k8s.io/v1", "PartialObjectMetadata", "k8s.io.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata"),
+            (
+                "v1",
+                "Status",
+                "k8s.io.apimachinery.pkg.apis.meta.v1.Status",
+            ),
+            (
+                "apps/v1",
+                "DeleteOptions",
+                "k8s.io.apimachinery.pkg.apis.meta.v1.DeleteOptions",
+            ),
+            (
+                "policy/v1beta1",
+                "DeleteOptions",
+                "k8s.io.apimachinery.pkg.apis.meta.v1.DeleteOptions",
+            ),
+            (
+                "meta.k8s.io/v1",
+                "PartialObjectMetadata",
+                "k8s.io.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata",
+            ),
             ("autoscaling/v1", "Scale", "k8s.io.api.autoscaling.v1.Scale"),
             ("policy/v1", "Eviction", "k8s.io.api.policy.v1.Eviction"),
-            ("admission.k8s.io/v1", "AdmissionReview", "k8s.io.api.admission.v1.AdmissionReview"),
+            (
+                "admission.k8s.io/v1",
+                "AdmissionReview",
+                "k8s.io.api.admission.v1.AdmissionReview",
+            ),
             (
                 "admissionregistration.k8s.io/v1beta1",
                 "MutatingAdmissionPolicy",
@@ -371,7 +536,9 @@ mod tests {
             ),
         ];
         for (version, kind, name) in names {
-            let found = builtin().get(&Gvk::from_api_version(version, kind)).map(|ty| ty.get().name.as_str());
+            let found = builtin()
+                .get(&Gvk::from_api_version(version, kind))
+                .map(|ty| ty.get().name.as_str());
             assert_eq!(found, Some(name), "{version} {kind}");
         }
     }
@@ -379,18 +546,51 @@ mod tests {
     #[test]
     fn resources_are_declared_in_discovery_order() {
         let schema = builtin();
-        let groups: Vec<&str> = schema.group_versions.iter().map(|one| one.group.as_str()).take(5).collect();
-        assert_eq!(groups, ["", "apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io"]);
+        let groups: Vec<&str> = schema
+            .group_versions
+            .iter()
+            .map(|one| one.group.as_str())
+            .take(5)
+            .collect();
+        assert_eq!(
+            groups,
+            [
+                "",
+                "apiregistration.k8s.io",
+                "apps",
+                "events.k8s.io",
+                "authentication.k8s.io"
+            ]
+        );
         assert_eq!(schema.resources[0].resource, "bindings");
         let find = |group: &str, resource: &str| {
-            schema.resources.iter().find(|one| one.group == group && one.resource == resource).expect("a resource")
+            schema
+                .resources
+                .iter()
+                .find(|one| one.group == group && one.resource == resource)
+                .expect("a resource")
         };
         let deployments = find("apps", "deployments");
-        assert_eq!((deployments.kind.as_str(), deployments.storage_prefix.as_str()), ("Deployment", "deployments"));
-        assert_eq!(deployments.subresources[0].kind, Gvk::new("autoscaling", "v1", "Scale"));
-        assert_eq!(deployments.subresources[1].kind, Gvk::new("", "", "Deployment"));
+        assert_eq!(
+            (
+                deployments.kind.as_str(),
+                deployments.storage_prefix.as_str()
+            ),
+            ("Deployment", "deployments")
+        );
+        assert_eq!(
+            deployments.subresources[0].kind,
+            Gvk::new("autoscaling", "v1", "Scale")
+        );
+        assert_eq!(
+            deployments.subresources[1].kind,
+            Gvk::new("", "", "Deployment")
+        );
         assert_eq!(find("", "nodes").storage_prefix, "minions");
-        assert_eq!(find("events.k8s.io", "events").storage_gvk, Some(Gvk::new("", "v1", "Event")));
+        assert_eq!(
+            find("events.k8s.io", "events").storage_gvk,
+            Some(Gvk::new("", "v1", "Event"))
+        );
         assert!(find("apiextensions.k8s.io", "customresourcedefinitions").stored_as_json);
     }
 }

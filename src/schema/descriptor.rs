@@ -1,4 +1,5 @@
-//! The part of a protobuf descriptor set that the schema reads, with the options of `proto/keelson/options.proto`.
+//! The part of a protobuf descriptor set that the schema reads, with the options of
+//! `proto/keelson/options.proto`.
 
 /// `google.protobuf.FileDescriptorSet`.
 #[derive(prost::Message)]

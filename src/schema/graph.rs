@@ -1,4 +1,5 @@
-//! One arena of types that refer to one another by index; built-ins and CRDs differ only in who fills it.
+//! One arena of types that refer to one another by index; built-ins and CRDs differ only in who
+//! fills it.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -12,7 +13,8 @@ use crate::meta::Gvk;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TypeId(pub u32);
 
-/// Types by index, by name and by kind. Immutable once built; shared behind an `Arc` or a `'static` reference.
+/// Types by index, by name and by kind. Immutable once built; shared behind an `Arc` or a `'static`
+/// reference.
 #[derive(Debug, Default)]
 pub struct Schema {
     pub types: Vec<Type>,
@@ -38,9 +40,11 @@ pub struct GroupVersionDecl {
 /// A structured type: the fields of a JSON object.
 #[derive(Debug, Default, Clone)]
 pub struct Type {
-    /// The full protobuf name, such as `k8s.io.api.core.v1.PodSpec`; for a CRD's types a path of its own.
+    /// The full protobuf name, such as `k8s.io.api.core.v1.PodSpec`; for a CRD's types a path of
+    /// its own.
     pub name: String,
-    /// The OpenAPI definition name, such as `io.k8s.api.core.v1.PodSpec`; empty where none is published.
+    /// The OpenAPI definition name, such as `io.k8s.api.core.v1.PodSpec`; empty where none is
+    /// published.
     pub openapi_name: String,
     /// The kinds that this type is the schema of.
     pub gvks: Vec<Gvk>,
@@ -48,7 +52,8 @@ pub struct Type {
     pub fields: Vec<Field>,
     /// JSON name to index in `fields`. Names are matched exactly, case included.
     pub by_json: HashMap<Key, usize>,
-    /// Protobuf number to index in `fields`. Inlined messages have an entry of kind [`Kind::Inline`].
+    /// Protobuf number to index in `fields`. Inlined messages have an entry of kind
+    /// [`Kind::Inline`].
     pub by_number: HashMap<u32, usize>,
     /// The values of `by_number` by ascending number, the order in which protobuf is written.
     pub wire_order: Vec<usize>,
@@ -66,30 +71,35 @@ pub struct Type {
 #[derive(Debug, Clone)]
 pub struct Field {
     pub json: Key,
-    /// Protobuf field number; 0 for fields that protobuf does not carry (apiVersion, kind; CRD types).
+    /// Protobuf field number; 0 for fields that protobuf does not carry (apiVersion, kind; CRD
+    /// types).
     pub number: u32,
     pub kind: Kind,
     pub presence: Presence,
     pub patch_strategy: PatchStrategy,
     /// The key that pairs list items in a strategic merge patch.
     pub patch_merge_key: String,
-    /// `x-kubernetes-map-type` of the field itself, which overrides that of its message (PersistentVolumeSpec.claimRef).
+    /// `x-kubernetes-map-type` of the field itself, which overrides that of its message
+    /// (PersistentVolumeSpec.claimRef).
     pub map_type: Option<MapType>,
     /// The declared default.
     pub default: Option<Value>,
     pub enumeration: Vec<String>,
     /// Listed in the OpenAPI `required`.
     pub required: bool,
-    /// The index of the [`Kind::Inline`] field through which protobuf carries this one; JSON shows it in place.
+    /// The index of the [`Kind::Inline`] field through which protobuf carries this one; JSON shows
+    /// it in place.
     pub via: Option<usize>,
-    /// A list that protobuf carries as the only field of a message (APIResource.verbs). The lists of a map always are.
+    /// A list that protobuf carries as the only field of a message (APIResource.verbs). The lists
+    /// of a map always are.
     pub wrapped: bool,
     /// The Go type as decoding errors spell it (`v1.PodPhase`); empty where [`Kind`] says it all.
     pub go_type: String,
-    /// What the codec puts where the string is empty: upstream applies some defaults whenever it reads (the phase of a
-    /// PersistentVolumeClaim). Empty for most.
+    /// What the codec puts where the string is empty: upstream applies some defaults whenever it
+    /// reads (the phase of a PersistentVolumeClaim). Empty for most.
     pub filled: String,
-    /// The items of the list are shown with their kind and apiVersion (StatefulSetSpec.volumeClaimTemplates).
+    /// The items of the list are shown with their kind and apiVersion
+    /// (StatefulSetSpec.volumeClaimTemplates).
     pub embedded: bool,
 }
 
@@ -128,8 +138,8 @@ pub struct PatchStrategy {
 /// When JSON shows a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// A Go value without `omitempty`: always shown, zero value included (`"status": {}`, `"port": 0`); null for a nil list,
-    /// map, time or raw value.
+    /// A Go value without `omitempty`: always shown, zero value included (`"status": {}`, `"port":
+    /// 0`); null for a nil list, map, time or raw value.
     Always,
     /// A Go value with `omitempty`: the zero value is absence. Protobuf writes it always.
     OmitEmpty,
@@ -159,7 +169,8 @@ pub enum Kind {
     Raw,
     /// `FieldsV1`: a JSON object of field paths.
     FieldsV1,
-    /// JSONSchemaPropsOrArray, ...OrBool, ...OrStringArray: a schema, or an alternative of another JSON type.
+    /// JSONSchemaPropsOrArray, ...OrBool, ...OrStringArray: a schema, or an alternative of another
+    /// JSON type.
     SchemaOr(SchemaAlternative, TypeId),
     /// Any JSON (CRD types with x-kubernetes-preserve-unknown-fields and no type).
     Any,
@@ -210,7 +221,8 @@ pub struct ResourceDecl {
     pub short_names: Vec<String>,
     pub categories: Vec<String>,
     pub subresources: Vec<SubresourceDecl>,
-    /// The path between `/registry/` and the namespace or name; empty for resources that are not stored.
+    /// The path between `/registry/` and the namespace or name; empty for resources that are not
+    /// stored.
     pub storage_prefix: String,
     /// The kind whose bytes are stored, where it differs from this one (HPA v1 is stored as v2).
     pub storage_gvk: Option<Gvk>,
@@ -235,13 +247,16 @@ pub struct TypeRef<'a> {
 }
 
 impl Type {
-    /// The index of the field that JSON calls `name`. Quick if it is `guess` or soon after it, as in objects that keep the
-    /// order of the schema.
+    /// The index of the field that JSON calls `name`. Quick if it is `guess` or soon after it, as
+    /// in objects that keep the order of the schema.
     pub fn index_from(&self, guess: usize, name: &str) -> Option<usize> {
         const AHEAD: usize = 8;
         let ahead = self.fields.iter().skip(guess).take(AHEAD);
-        let near = ahead.enumerate().find(|(_, field)| field.json == name && !matches!(field.kind, Kind::Inline(_)));
-        near.map(|(step, _)| guess + step).or_else(|| self.by_json.get(name).copied())
+        let near = ahead
+            .enumerate()
+            .find(|(_, field)| field.json == name && !matches!(field.kind, Kind::Inline(_)));
+        near.map(|(step, _)| guess + step)
+            .or_else(|| self.by_json.get(name).copied())
     }
 }
 
@@ -252,7 +267,10 @@ impl<'a> TypeRef<'a> {
 
     /// The type `id` of the same schema.
     pub fn to(self, id: TypeId) -> Self {
-        Self { schema: self.schema, id }
+        Self {
+            schema: self.schema,
+            id,
+        }
     }
 
     /// The field that JSON calls `name`.
@@ -276,6 +294,8 @@ impl Schema {
 
     /// The type with this protobuf name.
     pub fn named(&self, name: &str) -> Option<TypeRef<'_>> {
-        self.by_name.get(name).map(|&id| TypeRef { schema: self, id })
+        self.by_name
+            .get(name)
+            .map(|&id| TypeRef { schema: self, id })
     }
 }

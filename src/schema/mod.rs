@@ -1,4 +1,5 @@
-//! The graph of API types: what drives decoding, encoding, defaulting, merging and documentation. Knows no users and no CRD objects.
+//! The graph of API types: what drives decoding, encoding, defaulting, merging and documentation.
+//! Knows no users and no CRD objects.
 
 mod builtin;
 mod descriptor;
@@ -7,7 +8,7 @@ mod wire;
 
 pub use builtin::builtin;
 pub use graph::{
-    Field, GroupVersionDecl, Kind, ListType, MapType, PatchStrategy, Presence, ResourceDecl, Schema, SchemaAlternative, SubresourceDecl,
-    Type, TypeId, TypeRef,
+    Field, GroupVersionDecl, Kind, ListType, MapType, PatchStrategy, Presence, ResourceDecl,
+    Schema, SchemaAlternative, SubresourceDecl, Type, TypeId, TypeRef,
 };
 pub use wire::{Arity, Shape, WireField, WireType};

@@ -1,4 +1,5 @@
-//! A type as the protobuf codec reads it: numbers look up a dense table, and what JSON shows of a field is there as bytes.
+//! A type as the protobuf codec reads it: numbers look up a dense table, and what JSON shows of a
+//! field is there as bytes.
 
 use super::graph::{Field, Kind, Presence, Schema, SchemaAlternative, Type, TypeId, TypeRef};
 
@@ -20,7 +21,8 @@ pub struct WireType {
     pub fields: Box<[WireField]>,
     /// By tag (number and wire type as they stand in a message), the place in `fields`.
     by_tag: Box<[u8]>,
-    /// The fields come by ascending number, none of them inlined: what is read in order is written in order.
+    /// The fields come by ascending number, none of them inlined: what is read in order is written
+    /// in order.
     pub in_order: bool,
     /// A bit for each of `fields` that shows even where it is absent.
     pub always: u64,
@@ -100,9 +102,19 @@ impl Prepared {
         let mut head = [0; STEP];
         match head.get_mut(..text.len()) {
             Some(start) => start.copy_from_slice(text.as_bytes()),
-            None => return Self { head, length: text.len(), long: text.as_bytes().into() },
+            None => {
+                return Self {
+                    head,
+                    length: text.len(),
+                    long: text.as_bytes().into(),
+                };
+            }
         }
-        Self { head, length: text.len(), long: Box::default() }
+        Self {
+            head,
+            length: text.len(),
+            long: Box::default(),
+        }
     }
 
     /// The length of the text in bytes.
@@ -125,19 +137,50 @@ impl Prepared {
 
 impl WireType {
     pub(super) fn new(schema: &Schema, ty: &Type) -> Self {
-        let own = ty.fields.iter().enumerate().filter(|(_, field)| field.via.is_none() && field.number > 0);
-        let fields: Box<[WireField]> = own.map(|(index, field)| WireField::new(schema, index, field)).collect();
-        assert!(fields.len() <= 64, "{} has more fields than an integer has bits", ty.name);
-        let tags = fields.iter().map(|field| field.tag as usize + 1).max().unwrap_or(0);
+        let own = ty
+            .fields
+            .iter()
+            .enumerate()
+            .filter(|(_, field)| field.via.is_none() && field.number > 0);
+        let fields: Box<[WireField]> = own
+            .map(|(index, field)| WireField::new(schema, index, field))
+            .collect();
+        assert!(
+            fields.len() <= 64,
+            "{} has more fields than an integer has bits",
+            ty.name
+        );
+        let tags = fields
+            .iter()
+            .map(|field| field.tag as usize + 1)
+            .max()
+            .unwrap_or(0);
         let mut by_tag = vec![NONE; tags].into_boxed_slice();
         for (place, field) in fields.iter().enumerate() {
             by_tag[field.tag as usize] = place as u8;
         }
-        let in_order = fields.is_sorted_by_key(|field| field.number) && fields.iter().all(|field| field.arity != Arity::Inline);
+        let in_order = fields.is_sorted_by_key(|field| field.number)
+            && fields.iter().all(|field| field.arity != Arity::Inline);
         let shows = |field: &WireField| !field.absent.is_empty() || field.arity == Arity::Inline;
-        let always = fields.iter().enumerate().filter(|(_, field)| shows(field)).map(|(place, _)| 1 << place).sum();
-        let place = |name: &str| fields.iter().position(|field| ty.fields[field.index].json == name);
-        Self { always, resource_version: place("resourceVersion"), metadata: place("metadata"), by_tag, in_order, fields }
+        let always = fields
+            .iter()
+            .enumerate()
+            .filter(|(_, field)| shows(field))
+            .map(|(place, _)| 1 << place)
+            .sum();
+        let place = |name: &str| {
+            fields
+                .iter()
+                .position(|field| ty.fields[field.index].json == name)
+        };
+        Self {
+            always,
+            resource_version: place("resourceVersion"),
+            metadata: place("metadata"),
+            by_tag,
+            in_order,
+            fields,
+        }
     }
 
     /// The place of the field with a tag. The wire type is then the one that the field has.
@@ -180,7 +223,9 @@ impl WireField {
             Kind::Inline(id) => (Arity::Inline, Shape::Message(*id)),
             kind => (Arity::Single, shape(kind)),
         };
-        let opens_quote = arity == Arity::Single && shape == Shape::String && field.presence != Presence::Nullable;
+        let opens_quote = arity == Arity::Single
+            && shape == Shape::String
+            && field.presence != Presence::Nullable;
         let wire_type = match shape {
             _ if arity != Arity::Single && arity != Arity::List => BYTES,
             Shape::Double => FIXED64,
@@ -229,7 +274,9 @@ fn absent(schema: &Schema, field: &Field, depth: usize) -> String {
         _ if matches!(field.kind, Kind::Inline(_)) => String::new(),
         Presence::Always => format!(",\"{name}\":{}", zero(schema, &field.kind, depth)),
         Presence::Nullable => format!(",\"{name}\":null"),
-        Presence::OmitEmpty if !field.filled.is_empty() => format!(",\"{name}\":\"{}\"", field.filled),
+        Presence::OmitEmpty if !field.filled.is_empty() => {
+            format!(",\"{name}\":\"{}\"", field.filled)
+        }
         Presence::OmitEmpty | Presence::Pointer => String::new(),
     }
 }
@@ -243,7 +290,9 @@ fn zero(schema: &Schema, kind: &Kind, depth: usize) -> String {
         Kind::Quantity => "\"0\"",
         Kind::Message(id) if depth < MAX_ABSENT_DEPTH => {
             let fields = TypeRef { schema, id: *id }.get().fields.iter();
-            let shown: String = fields.map(|field| absent(schema, field, depth + 1)).collect();
+            let shown: String = fields
+                .map(|field| absent(schema, field, depth + 1))
+                .collect();
             return format!("{{{}}}", shown.trim_start_matches(','));
         }
         _ => "null",
@@ -253,10 +302,18 @@ fn zero(schema: &Schema, kind: &Kind, depth: usize) -> String {
 
 /// What the items of an embedding list say of themselves.
 fn embedded(schema: &Schema, field: &Field) -> Option<Prepared> {
-    let (true, Kind::List(item, _)) = (field.embedded, &field.kind) else { return None };
-    let Kind::Message(id) = **item else { return None };
+    let (true, Kind::List(item, _)) = (field.embedded, &field.kind) else {
+        return None;
+    };
+    let Kind::Message(id) = **item else {
+        return None;
+    };
     let gvk = TypeRef { schema, id }.get().gvks.first()?;
-    Some(Prepared::new(&format!(",\"kind\":\"{}\",\"apiVersion\":\"{}\"", gvk.kind, gvk.api_version())))
+    Some(Prepared::new(&format!(
+        ",\"kind\":\"{}\",\"apiVersion\":\"{}\"",
+        gvk.kind,
+        gvk.api_version()
+    )))
 }
 
 #[cfg(test)]
@@ -272,13 +329,23 @@ mod tests {
             for (number, index) in &ty.by_number {
                 let place = wire.place(*number).expect("a place");
                 assert_eq!(
-                    (wire.fields[place].index, wire.place_of_tag(wire.fields[place].tag as usize)),
+                    (
+                        wire.fields[place].index,
+                        wire.place_of_tag(wire.fields[place].tag as usize)
+                    ),
                     (*index, Some(place)),
                     "{}",
                     ty.name
                 );
             }
-            assert_eq!((wire.place_of_tag(0), wire.place_of_tag(usize::MAX), wire.place(u32::MAX)), (None, None, None));
+            assert_eq!(
+                (
+                    wire.place_of_tag(0),
+                    wire.place_of_tag(usize::MAX),
+                    wire.place(u32::MAX)
+                ),
+                (None, None, None)
+            );
         }
     }
 
@@ -292,12 +359,22 @@ mod tests {
         let wire = |name: &str| builtin().wire(builtin().named(name).expect("a type").id);
         let service = wire("k8s.io.api.core.v1.Service");
         assert_eq!(
-            service.fields.iter().map(|field| text(&field.key)).collect::<Vec<_>>(),
+            service
+                .fields
+                .iter()
+                .map(|field| text(&field.key))
+                .collect::<Vec<_>>(),
             ["x,\"metadata\":", "x,\"spec\":", "x,\"status\":"]
         );
-        assert_eq!(&*service.fields[2].absent, b",\"status\":{\"loadBalancer\":{}}");
+        assert_eq!(
+            &*service.fields[2].absent,
+            b",\"status\":{\"loadBalancer\":{}}"
+        );
         assert_eq!((service.always, service.metadata), (0b111, Some(0)));
         let term = wire("k8s.io.api.core.v1.NodeAffinity");
-        assert_eq!(text(&term.fields[0].key), "x,\"requiredDuringSchedulingIgnoredDuringExecution\":");
+        assert_eq!(
+            text(&term.fields[0].key),
+            "x,\"requiredDuringSchedulingIgnoredDuringExecution\":"
+        );
     }
 }

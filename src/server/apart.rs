@@ -16,7 +16,9 @@ pub struct Place {
 impl Place {
     /// A store, with a feed if the operator wants watch caches. Needs a runtime.
     pub fn new(storage: Arc<dyn Storage>, config: &StorageConfig) -> Self {
-        let feed = config.watch_cache.then(|| Arc::new(Feed::start(storage.clone(), &format!("{}/", config.prefix))));
+        let feed = config
+            .watch_cache
+            .then(|| Arc::new(Feed::start(storage.clone(), &format!("{}/", config.prefix))));
         Self { storage, feed }
     }
 }
@@ -44,19 +46,37 @@ impl Apart {
     /// `places` are the stores at [`Apart::servers`], in their order.
     pub fn new(overrides: &[EtcdOverride], places: Vec<Place>) -> Self {
         let servers = Self::servers(overrides);
-        let at = |one: &EtcdOverride| servers.iter().position(|set| same(set, &one.servers)).unwrap_or(0);
-        Self { resources: overrides.iter().map(|one| (one.clone(), at(one))).collect(), places }
+        let at = |one: &EtcdOverride| {
+            servers
+                .iter()
+                .position(|set| same(set, &one.servers))
+                .unwrap_or(0)
+        };
+        Self {
+            resources: overrides.iter().map(|one| (one.clone(), at(one))).collect(),
+            places,
+        }
     }
 
     pub fn places(&self) -> &[Place] {
         &self.places
     }
 
-    /// The store of a resource, if it is one of these. As upstream's (`storage_factory.go`): the resource itself counts before its
-    /// whole group (`apps/*`), the last mention before others, and events of either group are those of the core.
+    /// The store of a resource, if it is one of these. As upstream's (`storage_factory.go`): the
+    /// resource itself counts before its whole group (`apps/*`), the last mention before others,
+    /// and events of either group are those of the core.
     pub fn of(&self, group: &str, resource: &str) -> Option<&Place> {
-        let group = if (group, resource) == ("events.k8s.io", "events") { "" } else { group };
-        let named = |name: &str| self.resources.iter().rev().find(|(one, _)| one.group == group && one.resource == name);
+        let group = if (group, resource) == ("events.k8s.io", "events") {
+            ""
+        } else {
+            group
+        };
+        let named = |name: &str| {
+            self.resources
+                .iter()
+                .rev()
+                .find(|(one, _)| one.group == group && one.resource == name)
+        };
         let (_, at) = named(resource).or_else(|| named("*"))?;
         self.places.get(*at)
     }
@@ -77,7 +97,11 @@ mod tests {
     use crate::storage::embedded::Embedded;
 
     fn over(group: &str, resource: &str, servers: &[&str]) -> EtcdOverride {
-        EtcdOverride { group: group.into(), resource: resource.into(), servers: servers.iter().map(|one| (*one).to_owned()).collect() }
+        EtcdOverride {
+            group: group.into(),
+            resource: resource.into(),
+            servers: servers.iter().map(|one| (*one).to_owned()).collect(),
+        }
     }
 
     #[tokio::test]
@@ -89,16 +113,46 @@ mod tests {
             over("batch", "jobs", &["http://a"]),
             over("batch", "jobs", &["http://c"]),
         ];
-        assert_eq!(Apart::servers(&overrides), [vec!["http://a", "http://b"], vec!["http://c"], vec!["http://a"]]);
+        assert_eq!(
+            Apart::servers(&overrides),
+            [
+                vec!["http://a", "http://b"],
+                vec!["http://c"],
+                vec!["http://a"]
+            ]
+        );
         let folders = [(); 3].map(|()| tempfile::tempdir().expect("a folder"));
-        let places = folders.iter().map(|folder| Place { storage: Arc::new(Embedded::open(folder.path()).expect("a store")), feed: None });
+        let places = folders.iter().map(|folder| Place {
+            storage: Arc::new(Embedded::open(folder.path()).expect("a store")),
+            feed: None,
+        });
         let apart = Apart::new(&overrides, places.collect());
         let at = |group, resource| {
             let place = apart.of(group, resource)?;
-            apart.places().iter().position(|one| Arc::ptr_eq(&one.storage, &place.storage))
+            apart
+                .places()
+                .iter()
+                .position(|one| Arc::ptr_eq(&one.storage, &place.storage))
         };
-        assert_eq!([at("", "events"), at("events.k8s.io", "events"), at("apps", "deployments")], [Some(0); 3]);
-        assert_eq!([at("apps", "replicasets"), at("batch", "jobs")], [Some(1); 2]);
-        assert_eq!([at("", "pods"), at("batch", "cronjobs"), at("", "deployments")], [None; 3]);
+        assert_eq!(
+            [
+                at("", "events"),
+                at("events.k8s.io", "events"),
+                at("apps", "deployments")
+            ],
+            [Some(0); 3]
+        );
+        assert_eq!(
+            [at("apps", "replicasets"), at("batch", "jobs")],
+            [Some(1); 2]
+        );
+        assert_eq!(
+            [
+                at("", "pods"),
+                at("batch", "cronjobs"),
+                at("", "deployments")
+            ],
+            [None; 3]
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Puts the handler together: stores, authentication, authorization, admission, bootstrap objects, documents.
+//! Puts the handler together: stores, authentication, authorization, admission, bootstrap objects,
+//! documents.
 
 use std::sync::Arc;
 
@@ -51,10 +52,15 @@ pub enum AssembleError {
 }
 
 /// The RBAC kinds that authorization follows.
-const RBAC: [&str; 4] = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"];
+const RBAC: [&str; 4] = [
+    "clusterroles",
+    "clusterrolebindings",
+    "roles",
+    "rolebindings",
+];
 
-/// Builds the handler, makes the bootstrap objects and waits until authorization knows its rules. The keeper is to run as long as
-/// the server does.
+/// Builds the handler, makes the bootstrap objects and waits until authorization knows its rules.
+/// The keeper is to run as long as the server does.
 pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper, Authentication), AssembleError> {
     let clock = Clock::system();
     let config = &parts.config;
@@ -62,16 +68,25 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper, Authentication), 
     let node_ports = Arc::new(node_ports(parts));
     let registry = Arc::new(registry(parts, &clock, &hooks, &node_ports));
     let objects = Arc::new(RegistryObjects(registry.clone()));
-    let mut repairs = Repairs::new(&registry, node_ports, &clock, &hostname()).map_err(AssembleError::Bootstrap)?;
+    let mut repairs = Repairs::new(&registry, node_ports, &clock, &hostname())
+        .map_err(AssembleError::Bootstrap)?;
     repairs.check_node_ports().await;
-    let keeper = keeper(parts, &registry, &clock).await.map_err(AssembleError::Bootstrap)?;
+    let keeper = keeper(parts, &registry, &clock)
+        .await
+        .map_err(AssembleError::Bootstrap)?;
     repairs.check_cluster_ips().await;
     tokio::spawn(repairs.run(parts.shutdown.clone()));
     let rbac = Arc::new(RbacStore::default());
     let informers = Informers::default();
-    follow_rbac(&registry, &rbac, &informers).await.map_err(AssembleError::Bootstrap)?;
-    let extensions = extensions(parts, &registry, &clock, &hooks, &informers).await.map_err(AssembleError::Bootstrap)?;
-    let authorizer = authorizer(config, &registry, &rbac, &informers).await.map_err(AssembleError::Bootstrap)?;
+    follow_rbac(&registry, &rbac, &informers)
+        .await
+        .map_err(AssembleError::Bootstrap)?;
+    let extensions = extensions(parts, &registry, &clock, &hooks, &informers)
+        .await
+        .map_err(AssembleError::Bootstrap)?;
+    let authorizer = authorizer(config, &registry, &rbac, &informers)
+        .await
+        .map_err(AssembleError::Bootstrap)?;
     health::add_informers(&parts.health, &informers);
     let authentication = authentication::build(parts, objects.clone(), &clock)?;
     let settings = Settings {
@@ -79,8 +94,13 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper, Authentication), 
         unreachable_toleration_seconds: config.admission.unreachable_toleration_seconds,
     };
     let readable: Arc<dyn Objects> = objects.clone();
-    let admission = admission::chain(&readable, &authorizer, &settings, |plugin, by_default| config.admission.runs(plugin, by_default));
-    tracing::info!("admission plugins, in this order: {}", admission.names().join(", "));
+    let admission = admission::chain(&readable, &authorizer, &settings, |plugin, by_default| {
+        config.admission.runs(plugin, by_default)
+    });
+    tracing::info!(
+        "admission plugins, in this order: {}",
+        admission.names().join(", ")
+    );
     for (plugin, why) in config.admission.inert() {
         tracing::info!("admission plugin {plugin} has nothing to do here: {why}");
     }
@@ -88,13 +108,20 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper, Authentication), 
         tracing::warn!("admission plugin {plugin} is on in kube-apiserver and absent here: {what}");
     }
     let tokens = authentication.issuer.clone().map(|issuer| {
-        Arc::new(Tokens::new(issuer, objects.clone(), config, clock.clone())) as Arc<dyn crate::endpoints::handlers::token::TokenIssuer>
+        Arc::new(Tokens::new(issuer, objects.clone(), config, clock.clone()))
+            as Arc<dyn crate::endpoints::handlers::token::TokenIssuer>
     });
     tell_unenforced(&registry).await;
-    let about = About { server_address: parts.advertise.to_string(), paths: paths() };
+    let about = About {
+        server_address: parts.advertise.to_string(),
+        paths: paths(),
+    };
     let chain = Chain {
         authenticator: authentication.chain.clone(),
-        impersonation: Impersonation::new(authorizer.clone(), config.feature_gates.enabled("ConstrainedImpersonation")),
+        impersonation: Impersonation::new(
+            authorizer.clone(),
+            config.feature_gates.enabled("ConstrainedImpersonation"),
+        ),
         authorizer: authorizer.clone(),
         documents: Discovery::new(registry.clone(), about),
         oidc: authentication.discovery.clone(),
@@ -104,14 +131,19 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper, Authentication), 
         request_timeout: config.requests.timeout,
         goaway: Goaway {
             chance: config.requests.goaway_chance,
-            unauthenticated: config.feature_gates.enabled("UnauthenticatedHTTP2DOSMitigation"),
+            unauthenticated: config
+                .feature_gates
+                .enabled("UnauthenticatedHTTP2DOSMitigation"),
         },
         api: Api {
             registry,
             extensions,
             admission: Arc::new(admission),
             authorizer,
-            rbac: config.authorization.contains(&AuthorizationMode::Rbac).then_some(rbac),
+            rbac: config
+                .authorization
+                .contains(&AuthorizationMode::Rbac)
+                .then_some(rbac),
             token_reviewer: authentication.chain.clone(),
             clock,
             frames: Arc::default(),
@@ -132,15 +164,29 @@ async fn keeper(parts: &Parts, registry: &Arc<Registry>, clock: &Clock) -> Resul
     // Nobody else has the embedded store.
     let shared = config.reconcile_endpoints && !config.storage.etcd_servers.is_empty();
     let leases = shared.then(|| MasterLeases::new(parts.storage.clone(), &config.storage.prefix));
-    let events = EventRecorder::new(RegistryCreator::new(registry.clone()), service_cidr::CONTROLLER, &hostname(), clock.clone());
-    let service_cidr = DefaultServiceCidr::new(&config.services.cluster_ip_ranges, events, clock.clone());
-    let keeper = Keeper::join(params(parts, registry, clock), leases, creator, service_cidr, clock.clone()).await?;
+    let events = EventRecorder::new(
+        RegistryCreator::new(registry.clone()),
+        service_cidr::CONTROLLER,
+        &hostname(),
+        clock.clone(),
+    );
+    let service_cidr =
+        DefaultServiceCidr::new(&config.services.cluster_ip_ranges, events, clock.clone());
+    let keeper = Keeper::join(
+        params(parts, registry, clock),
+        leases,
+        creator,
+        service_cidr,
+        clock.clone(),
+    )
+    .await?;
     bootstrap::ensure(bootstrap::objects(keeper.params()), keeper.creator()).await?;
     bootstrap::remove_unserved(&keeper.params().group_versions, keeper.creator()).await?;
     Ok(keeper)
 }
 
-/// Where the objects of a resource are: its storage, with its watch cache unless the operator wants none for it.
+/// Where the objects of a resource are: its storage, with its watch cache unless the operator wants
+/// none for it.
 struct Stores {
     parts: Parts,
     clock: Clock,
@@ -150,13 +196,25 @@ struct Stores {
 impl Stores {
     fn over(&self, resource: Resource) -> Store {
         let config = &self.parts.config.storage;
-        let (storage, feed) = match self.parts.apart.of(&resource.gvr.group, &resource.gvr.resource) {
+        let (storage, feed) = match self
+            .parts
+            .apart
+            .of(&resource.gvr.group, &resource.gvr.resource)
+        {
             Some(place) => (&place.storage, place.feed.as_deref()),
             None => (&self.parts.storage, self.parts.feed.as_deref()),
         };
         let feed = feed.filter(|_| !config.uncached.contains(&resource.gvr.group_resource()));
-        let store = Store::new(Arc::new(resource), storage.clone(), self.trees.clone(), self.clock.clone(), &config.prefix);
-        store.cached(feed).privileged(self.parts.config.allow_privileged)
+        let store = Store::new(
+            Arc::new(resource),
+            storage.clone(),
+            self.trees.clone(),
+            self.clock.clone(),
+            &config.prefix,
+        );
+        store
+            .cached(feed)
+            .privileged(self.parts.config.allow_privileged)
     }
 }
 
@@ -174,16 +232,35 @@ impl CustomStores for Stores {
 
 /// The node ports of the cluster, where its services are.
 fn node_ports(parts: &Parts) -> NodePorts {
-    let storage = parts.apart.of("", "services").map_or(&parts.storage, |place| &place.storage);
-    NodePorts::new(storage.clone(), &parts.config.storage.prefix, parts.config.services.node_ports.clone())
+    let storage = parts
+        .apart
+        .of("", "services")
+        .map_or(&parts.storage, |place| &place.storage);
+    NodePorts::new(
+        storage.clone(),
+        &parts.config.storage.prefix,
+        parts.config.services.node_ports.clone(),
+    )
 }
 
 /// Every built-in resource over the storage.
-fn registry(parts: &Parts, clock: &Clock, definitions: &Arc<DefinitionHooks>, node_ports: &Arc<NodePorts>) -> Registry {
+fn registry(
+    parts: &Parts,
+    clock: &Clock,
+    definitions: &Arc<DefinitionHooks>,
+    node_ports: &Arc<NodePorts>,
+) -> Registry {
     let (schema, config) = (crate::schema::builtin(), &parts.config);
-    let stores = Stores { parts: parts.clone(), clock: clock.clone(), trees: Trees::default() };
+    let stores = Stores {
+        parts: parts.clone(),
+        clock: clock.clone(),
+        trees: Trees::default(),
+    };
     let store = |group: &str, resource: &str| {
-        let decl = schema.resources.iter().find(|decl| decl.group == group && decl.resource == resource);
+        let decl = schema
+            .resources
+            .iter()
+            .find(|decl| decl.group == group && decl.resource == resource);
         let decl = decl.cloned().unwrap_or_else(ResourceDecl::default);
         Arc::new(stores.over(Resource::builtin(&decl, builtin::strategy(group, resource))))
     };
@@ -196,7 +273,11 @@ fn registry(parts: &Parts, clock: &Clock, definitions: &Arc<DefinitionHooks>, no
     ));
     let resources = schema.resources.iter().map(|decl| {
         let mut resource = Resource::builtin(decl, builtin::strategy(&decl.group, &decl.resource));
-        match (decl.group.as_str(), decl.version.as_str(), decl.resource.as_str()) {
+        match (
+            decl.group.as_str(),
+            decl.version.as_str(),
+            decl.resource.as_str(),
+        ) {
             ("", _, "services") => resource.hooks = Some(services.clone()),
             ("apiextensions.k8s.io", _, "customresourcedefinitions") => {
                 resource.strategy = StrategyHandle::Static(&CustomResourceDefinitions);
@@ -221,24 +302,45 @@ fn registry(parts: &Parts, clock: &Clock, definitions: &Arc<DefinitionHooks>, no
 /// How many objects of a kind the log names at start.
 const UNENFORCED_NAMED: usize = 20;
 
-/// Logs which objects are stored and not enforced. Those that the server made itself are no surprise.
+/// Logs which objects are stored and not enforced. Those that the server made itself are no
+/// surprise.
 async fn tell_unenforced(registry: &Registry) {
     for row in UNENFORCED {
-        let Some(store) = registry.get(&Gvr::new(row.group, "v1", row.resource)) else { continue };
+        let Some(store) = registry.get(&Gvr::new(row.group, "v1", row.resource)) else {
+            continue;
+        };
         let objects = match store.known("").await {
             Ok(objects) => objects,
             Err(why) => {
-                tracing::warn!("looking for {} that are not enforced: {}", row.resource, why.message);
+                tracing::warn!(
+                    "looking for {} that are not enforced: {}",
+                    row.resource,
+                    why.message
+                );
                 continue;
             }
         };
-        let own = |object: &Object| object.annotations().and_then(|all| all.get(AUTO_UPDATE)).and_then(Value::as_str) == Some("true");
-        let told: Vec<String> = objects.iter().filter(|object| !own(object)).filter_map(|one| row.of(&store.resource, one)).collect();
+        let own = |object: &Object| {
+            object
+                .annotations()
+                .and_then(|all| all.get(AUTO_UPDATE))
+                .and_then(Value::as_str)
+                == Some("true")
+        };
+        let told: Vec<String> = objects
+            .iter()
+            .filter(|object| !own(object))
+            .filter_map(|one| row.of(&store.resource, one))
+            .collect();
         for text in told.iter().take(UNENFORCED_NAMED) {
             tracing::warn!("{text}");
         }
         if told.len() > UNENFORCED_NAMED {
-            tracing::warn!("{} more {} are stored but not enforced by this server", told.len() - UNENFORCED_NAMED, row.resource);
+            tracing::warn!(
+                "{} more {} are stored but not enforced by this server",
+                told.len() - UNENFORCED_NAMED,
+                row.resource
+            );
         }
     }
 }
@@ -249,7 +351,10 @@ const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 fn params(parts: &Parts, registry: &Registry, clock: &Clock) -> Params {
     let (config, identity) = (&parts.config, &parts.identity);
     let text = |ca: &Material| String::from_utf8_lossy(&ca.bytes).into_owned();
-    let mut group_versions: Vec<(String, String)> = registry.decls().map(|decl| (decl.group.clone(), decl.version.clone())).collect();
+    let mut group_versions: Vec<(String, String)> = registry
+        .decls()
+        .map(|decl| (decl.group.clone(), decl.version.clone()))
+        .collect();
     group_versions.sort();
     group_versions.dedup();
     Params {
@@ -258,18 +363,23 @@ fn params(parts: &Parts, registry: &Registry, clock: &Clock) -> Params {
         instance: random::uuid(),
         advertise_address: parts.advertise.ip(),
         secure_port: parts.advertise.port(),
-        servers: config.reconcile_endpoints.then(|| vec![parts.advertise.ip()]),
+        servers: config
+            .reconcile_endpoints
+            .then(|| vec![parts.advertise.ip()]),
         service_cidrs: config.services.cluster_ip_ranges.clone(),
         service_node_port: config.services.kubernetes_node_port,
         client_ca: Some(text(&identity.client_ca)),
-        front_proxy: identity.request_header.as_ref().map(|(header, ca)| FrontProxy {
-            client_ca: text(ca),
-            allowed_names: header.allowed_names.clone(),
-            username_headers: header.username_headers.clone(),
-            uid_headers: header.uid_headers.clone(),
-            group_headers: header.group_headers.clone(),
-            extra_prefixes: header.extra_prefixes.clone(),
-        }),
+        front_proxy: identity
+            .request_header
+            .as_ref()
+            .map(|(header, ca)| FrontProxy {
+                client_ca: text(ca),
+                allowed_names: header.allowed_names.clone(),
+                username_headers: header.username_headers.clone(),
+                uid_headers: header.uid_headers.clone(),
+                group_headers: header.group_headers.clone(),
+                extra_prefixes: header.extra_prefixes.clone(),
+            }),
         group_versions,
     }
 }
@@ -277,12 +387,24 @@ fn params(parts: &Parts, registry: &Registry, clock: &Clock) -> Params {
 fn hostname() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();
-    if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
+    if name.is_empty() {
+        "localhost".to_owned()
+    } else {
+        name.to_owned()
+    }
 }
 
 /// The paths that `GET /` lists beside the API's own.
 fn paths() -> Vec<String> {
-    let fixed = ["/healthz", "/livez", "/readyz", "/metrics", "/openapi/v2", "/openapi/v3", "/version"];
+    let fixed = [
+        "/healthz",
+        "/livez",
+        "/readyz",
+        "/metrics",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/version",
+    ];
     fixed.into_iter().map(str::to_owned).collect()
 }
 
@@ -298,7 +420,10 @@ async fn authorizer(
             AuthorizationMode::Node => {
                 let graph = Arc::new(NodeGraph::default());
                 follow_nodes(registry, &graph, informers).await?;
-                chain.push(Arc::new(NodeAuthorizer::new(graph, bootstrap::node_rules())));
+                chain.push(Arc::new(NodeAuthorizer::new(
+                    graph,
+                    bootstrap::node_rules(),
+                )));
             }
             AuthorizationMode::Rbac => chain.push(rbac.clone()),
             AuthorizationMode::AlwaysAllow => chain.push(Arc::new(authz::AlwaysAllow)),
@@ -309,15 +434,33 @@ async fn authorizer(
 }
 
 /// What the node authorizer's graph is made of.
-const NODE_GRAPH: [(&str, &str); 4] =
-    [("", "pods"), ("", "persistentvolumes"), ("storage.k8s.io", "volumeattachments"), ("resource.k8s.io", "resourceslices")];
+const NODE_GRAPH: [(&str, &str); 4] = [
+    ("", "pods"),
+    ("", "persistentvolumes"),
+    ("storage.k8s.io", "volumeattachments"),
+    ("resource.k8s.io", "resourceslices"),
+];
 
-async fn follow_nodes(registry: &Registry, graph: &Arc<NodeGraph>, informers: &Informers) -> Result<(), Status> {
+async fn follow_nodes(
+    registry: &Registry,
+    graph: &Arc<NodeGraph>,
+    informers: &Informers,
+) -> Result<(), Status> {
     for (group, resource) in NODE_GRAPH {
         let gvr = Gvr::new(group, "v1", resource);
-        let store = registry.get(&gvr).ok_or_else(|| Status::internal(format!("{resource} are not served")))?;
+        let store = registry
+            .get(&gvr)
+            .ok_or_else(|| Status::internal(format!("{resource} are not served")))?;
         let kind = store.resource.gvk.kind.clone();
-        informers.follow(store, Arc::new(NodeFollower { graph: graph.clone(), kind })).await?;
+        informers
+            .follow(
+                store,
+                Arc::new(NodeFollower {
+                    graph: graph.clone(),
+                    kind,
+                }),
+            )
+            .await?;
     }
     Ok(())
 }
@@ -346,7 +489,8 @@ impl Follower for NodeFollower {
     }
 
     fn remove(&self, object: &Object) {
-        self.graph.remove(&self.kind, object.namespace(), object.name());
+        self.graph
+            .remove(&self.kind, object.namespace(), object.name());
     }
 }
 
@@ -359,11 +503,22 @@ async fn extensions(
     informers: &Informers,
 ) -> Result<Arc<Extensions>, Status> {
     let gvr = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
-    let definitions = registry.get(&gvr).ok_or_else(|| Status::internal("definitions are not served"))?;
-    let stores = Box::new(Stores { parts: parts.clone(), clock: clock.clone(), trees: Trees::default() });
+    let definitions = registry
+        .get(&gvr)
+        .ok_or_else(|| Status::internal("definitions are not served"))?;
+    let stores = Box::new(Stores {
+        parts: parts.clone(),
+        clock: clock.clone(),
+        trees: Trees::default(),
+    });
     let extensions = Extensions::new(registry.clone(), definitions.clone(), stores, clock.clone());
     hooks.tell(extensions.clone());
-    informers.follow(definitions, Arc::new(DefinitionFollower(extensions.clone()))).await?;
+    informers
+        .follow(
+            definitions,
+            Arc::new(DefinitionFollower(extensions.clone())),
+        )
+        .await?;
     Ok(extensions)
 }
 
@@ -384,12 +539,26 @@ impl Follower for DefinitionFollower {
     }
 }
 
-async fn follow_rbac(registry: &Registry, rbac: &Arc<RbacStore>, informers: &Informers) -> Result<(), Status> {
+async fn follow_rbac(
+    registry: &Registry,
+    rbac: &Arc<RbacStore>,
+    informers: &Informers,
+) -> Result<(), Status> {
     for resource in RBAC {
         let gvr = Gvr::new("rbac.authorization.k8s.io", "v1", resource);
-        let store = registry.get(&gvr).ok_or_else(|| Status::internal(format!("{resource} are not served")))?;
+        let store = registry
+            .get(&gvr)
+            .ok_or_else(|| Status::internal(format!("{resource} are not served")))?;
         let kind = store.resource.gvk.kind.clone();
-        informers.follow(store, Arc::new(RbacFollower { rbac: rbac.clone(), kind })).await?;
+        informers
+            .follow(
+                store,
+                Arc::new(RbacFollower {
+                    rbac: rbac.clone(),
+                    kind,
+                }),
+            )
+            .await?;
     }
     Ok(())
 }
@@ -410,6 +579,7 @@ impl Follower for RbacFollower {
     }
 
     fn remove(&self, object: &Object) {
-        self.rbac.remove(&self.kind, object.namespace(), object.name());
+        self.rbac
+            .remove(&self.kind, object.namespace(), object.name());
     }
 }

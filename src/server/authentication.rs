@@ -61,7 +61,11 @@ impl Discovered {
 ///
 /// # Errors
 /// Files that cannot be understood.
-pub fn build(parts: &Parts, objects: Arc<dyn ObjectSource>, clock: &Clock) -> Result<Authentication, SetupError> {
+pub fn build(
+    parts: &Parts,
+    objects: Arc<dyn ObjectSource>,
+    clock: &Clock,
+) -> Result<Authentication, SetupError> {
     let (config, identity) = (&parts.config, &parts.identity);
     let accounts = &config.service_accounts;
     let keys = key_set(&identity.public_keys)?;
@@ -70,8 +74,11 @@ pub fn build(parts: &Parts, objects: Arc<dyn ObjectSource>, clock: &Clock) -> Re
         given => given.to_vec(),
     };
     let issuer_name = accounts.issuers.first().cloned().unwrap_or_default();
-    let discovered =
-        Discovered { issuer: issuer_name.clone(), jwks_uri: accounts.jwks_uri.clone(), address: external_address(config, parts) };
+    let discovered = Discovered {
+        issuer: issuer_name.clone(),
+        jwks_uri: accounts.jwks_uri.clone(),
+        address: external_address(config, parts),
+    };
     let discovery = Arc::new(ArcSwapOption::new(discovered.render(&keys)));
     let signing_key = identity.signing_key.as_ref().map(signing_key).transpose()?;
     let front_proxy = match &identity.request_header {
@@ -88,8 +95,14 @@ pub fn build(parts: &Parts, objects: Arc<dyn ObjectSource>, clock: &Clock) -> Re
     let options = Options {
         front_proxy,
         client_authorities: Some(bundle(&identity.client_ca)?),
-        uid_from_certificate: config.feature_gates.enabled("AllowParsingUserUIDFromCertAuth"),
-        static_tokens: identity.token_file.as_ref().map(static_tokens).transpose()?,
+        uid_from_certificate: config
+            .feature_gates
+            .enabled("AllowParsingUserUIDFromCertAuth"),
+        static_tokens: identity
+            .token_file
+            .as_ref()
+            .map(static_tokens)
+            .transpose()?,
         service_accounts: Some(ServiceAccounts {
             issuers: accounts.issuers.clone(),
             keys,
@@ -110,7 +123,8 @@ pub fn build(parts: &Parts, objects: Arc<dyn ObjectSource>, clock: &Clock) -> Re
     })
 }
 
-/// Each judges by another file from now on, unless that cannot be understood: then by the one before.
+/// Each judges by another file from now on, unless that cannot be understood: then by the one
+/// before.
 impl Authentication {
     /// # Errors
     /// There is no certificate in it, or anybody with one of them could name any user in headers.
@@ -171,7 +185,11 @@ impl Authentication {
 /// Refuses a front proxy of any name whose authority is the clients', too.
 fn check_overlap(options: &Options) -> Result<(), SetupError> {
     match (&options.front_proxy, &options.client_authorities) {
-        (Some(proxy), Some(clients)) if proxy.allowed_names.is_empty() && proxy.authorities.overlaps(clients) => Err(SetupError::Overlap),
+        (Some(proxy), Some(clients))
+            if proxy.allowed_names.is_empty() && proxy.authorities.overlaps(clients) =>
+        {
+            Err(SetupError::Overlap)
+        }
         _ => Ok(()),
     }
 }
@@ -200,7 +218,12 @@ fn static_tokens(file: &Material) -> Result<StaticTokens, CertError> {
 fn external_address(config: &Config, parts: &Parts) -> String {
     match config.serving.external_hostname.as_str() {
         "" => parts.advertise.to_string(),
-        host if host.parse::<http::uri::Authority>().is_ok_and(|authority| authority.port().is_some()) => host.to_owned(),
+        host if host
+            .parse::<http::uri::Authority>()
+            .is_ok_and(|authority| authority.port().is_some()) =>
+        {
+            host.to_owned()
+        }
         host => format!("{host}:{}", parts.advertise.port()),
     }
 }
@@ -209,8 +232,16 @@ fn external_address(config: &Config, parts: &Parts) -> String {
 impl TokenReviewer for Chain {
     async fn review(&self, token: &str, audiences: &[String]) -> TokenVerdict {
         match Chain::review(self, token, audiences).await {
-            Ok(known) => TokenVerdict { user: Some(known.user), audiences: known.audiences, error: String::new() },
-            Err(why) => TokenVerdict { user: None, audiences: Vec::new(), error: why.to_string() },
+            Ok(known) => TokenVerdict {
+                user: Some(known.user),
+                audiences: known.audiences,
+                error: String::new(),
+            },
+            Err(why) => TokenVerdict {
+                user: None,
+                audiences: Vec::new(),
+                error: why.to_string(),
+            },
         }
     }
 }
@@ -237,12 +268,20 @@ mod tests {
 
     /// What a server on `folder` with these flags makes of authentication.
     fn set_up(folder: &std::path::Path, flags: &[String]) -> Result<Authentication, SetupError> {
-        let args = flags.iter().cloned().chain([format!("--data-dir={}", folder.display())]);
-        let Ok(Command::Run(flags)) = parse(args) else { panic!("flags") };
+        let args = flags
+            .iter()
+            .cloned()
+            .chain([format!("--data-dir={}", folder.display())]);
+        let Ok(Command::Run(flags)) = parse(args) else {
+            panic!("flags")
+        };
         let config = Arc::new(Config::from_flags(&flags).expect("a configuration"));
         let advertise = SocketAddr::from(([10, 0, 0, 1], 6443));
         let parts = Parts {
-            identity: Arc::new(certs::prepare(&config, advertise.ip(), jiff::Timestamp::now()).expect("an identity")),
+            identity: Arc::new(
+                certs::prepare(&config, advertise.ip(), jiff::Timestamp::now())
+                    .expect("an identity"),
+            ),
             config,
             advertise,
             storage: Arc::new(Embedded::open(folder).expect("a store")),
@@ -260,8 +299,16 @@ mod tests {
         let made = set_up(folder.path(), &[]).expect("set up");
         assert!(made.issuer.is_some());
         let discovery = made.discovery.load_full().expect("an issuer with a URL");
-        assert!(discovery.configuration.contains(r#""jwks_uri":"https://10.0.0.1:6443/openid/v1/jwks""#), "{discovery:?}");
-        assert!(discovery.configuration.contains(r#"["ES256"]"#), "{discovery:?}");
+        assert!(
+            discovery
+                .configuration
+                .contains(r#""jwks_uri":"https://10.0.0.1:6443/openid/v1/jwks""#),
+            "{discovery:?}"
+        );
+        assert!(
+            discovery.configuration.contains(r#"["ES256"]"#),
+            "{discovery:?}"
+        );
     }
 
     #[test]
@@ -269,9 +316,19 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         set_up(folder.path(), &[]).expect("the files");
         let ca = folder.path().join("pki/ca.crt").display().to_string();
-        let flags = [format!("--client-ca-file={ca}"), format!("--requestheader-client-ca-file={ca}")];
-        assert!(matches!(set_up(folder.path(), &flags), Err(SetupError::Overlap)));
-        let named = [flags.as_slice(), &["--requestheader-allowed-names=proxy".to_owned()]].concat();
+        let flags = [
+            format!("--client-ca-file={ca}"),
+            format!("--requestheader-client-ca-file={ca}"),
+        ];
+        assert!(matches!(
+            set_up(folder.path(), &flags),
+            Err(SetupError::Overlap)
+        ));
+        let named = [
+            flags.as_slice(),
+            &["--requestheader-allowed-names=proxy".to_owned()],
+        ]
+        .concat();
         assert!(set_up(folder.path(), &named).is_ok());
     }
 }

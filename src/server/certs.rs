@@ -1,4 +1,5 @@
-//! Certificates and keys: read from the files that the flags name, made in the data directory where they name none.
+//! Certificates and keys: read from the files that the flags name, made in the data directory where
+//! they name none.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -8,7 +9,10 @@ use jiff::Timestamp;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
@@ -23,8 +27,8 @@ const CA_YEARS: i16 = 10;
 const CERTIFICATE_YEARS: i16 = 1;
 /// A self-made certificate with fewer days left is made anew.
 const RENEWAL_DAYS: i64 = 90;
-/// The same of an authority's, which must outlive what it signs. Its key stays, so that who trusts the old one trusts what the new one
-/// signs.
+/// The same of an authority's, which must outlive what it signs. Its key stays, so that who trusts
+/// the old one trusts what the new one signs.
 const CA_RENEWAL_DAYS: i64 = 2 * 365;
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
@@ -72,7 +76,8 @@ impl fmt::Debug for Admin {
 }
 
 impl Admin {
-    /// Writes the kubeconfig of a server that listens at `address`; unspecified addresses are reached by loopback.
+    /// Writes the kubeconfig of a server that listens at `address`; unspecified addresses are
+    /// reached by loopback.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -98,8 +103,8 @@ impl Admin {
     }
 }
 
-/// Reads what the flags name and makes the rest. Files are made once and read at the next start; the data directory is
-/// not touched if everything is named.
+/// Reads what the flags name and makes the rest. Files are made once and read at the next start;
+/// the data directory is not touched if everything is named.
 ///
 /// # Errors
 /// Files that cannot be read, written or understood.
@@ -114,20 +119,39 @@ pub fn prepare(config: &Config, advertise: IpAddr, now: Timestamp) -> Result<Ide
             NamedFile::own(pki.join("ca.crt")).read()?
         }
     };
-    let admin = if own_client_ca { Some(admin(&config.data_dir, &pki, serving_ca, now)?) } else { None };
+    let admin = if own_client_ca {
+        Some(admin(&config.data_dir, &pki, serving_ca, now)?)
+    } else {
+        None
+    };
     let request_header = front_proxy(config, &pki, own_client_ca, now)?;
     let token_file = config.authentication.token_file.as_deref();
-    let token_file = token_file.map(|path| NamedFile::of_flag("token-auth-file", path).read()).transpose()?;
+    let token_file = token_file
+        .map(|path| NamedFile::of_flag("token-auth-file", path).read())
+        .transpose()?;
     let (signing_key, public_keys) = service_account_keys(config, &pki)?;
-    Ok(Identity { serving, client_ca, request_header, token_file, signing_key, public_keys, admin })
+    Ok(Identity {
+        serving,
+        client_ca,
+        request_header,
+        token_file,
+        signing_key,
+        public_keys,
+        admin,
+    })
 }
 
-/// Makes those of the server's own certificates anew whose end is near, or that are gone; what the flags name is left alone. Returns what
-/// admin.kubeconfig should hold now, where it is this server's to write.
+/// Makes those of the server's own certificates anew whose end is near, or that are gone; what the
+/// flags name is left alone. Returns what admin.kubeconfig should hold now, where it is this
+/// server's to write.
 ///
 /// # Errors
 /// Files that cannot be read or written.
-pub fn renew(config: &Config, advertise: IpAddr, now: Timestamp) -> Result<Option<Admin>, CertError> {
+pub fn renew(
+    config: &Config,
+    advertise: IpAddr,
+    now: Timestamp,
+) -> Result<Option<Admin>, CertError> {
     let pki = config.data_dir.join(data_dir::PKI);
     let own_client_ca = config.authentication.client_ca.is_none();
     let serving_ca = match (&config.serving.tls, own_client_ca) {
@@ -142,14 +166,22 @@ pub fn renew(config: &Config, advertise: IpAddr, now: Timestamp) -> Result<Optio
 }
 
 /// The serving certificate, and the PEM of what a client has to trust for it.
-fn serving(config: &Config, pki: &Path, advertise: IpAddr, now: Timestamp) -> Result<(Pair, String), CertError> {
+fn serving(
+    config: &Config,
+    pki: &Path,
+    advertise: IpAddr,
+    now: Timestamp,
+) -> Result<(Pair, String), CertError> {
     if let Some(files) = &config.serving.tls {
         let pair = Pair::read(files, Some(["tls-cert-file", "tls-private-key-file"]))?;
         let trusted = pair.cert.text()?.to_owned();
         return Ok((pair, trusted));
     }
     let folder = config.serving.cert_dir.as_deref().unwrap_or(pki);
-    let files = CertFiles { cert: folder.join("apiserver.crt"), key: folder.join("apiserver.key") };
+    let files = CertFiles {
+        cert: folder.join("apiserver.crt"),
+        key: folder.join("apiserver.key"),
+    };
     let exists = files.cert.exists() && files.key.exists();
     if exists && config.serving.cert_dir.is_some() {
         // Someone else's choice: taken as it is, whatever names it has.
@@ -194,47 +226,84 @@ fn serving_names(config: &Config, advertise: IpAddr) -> Vec<String> {
 }
 
 fn hostname() -> String {
-    fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned()).unwrap_or_default()
+    fs::read_to_string("/proc/sys/kernel/hostname")
+        .map(|name| name.trim().to_owned())
+        .unwrap_or_default()
 }
 
 /// Whether a certificate has all these names and some time left.
 fn still_good(path: &Path, names: &[String], now: Timestamp) -> bool {
     use x509_parser::extensions::GeneralName;
     use x509_parser::prelude::FromDer;
-    let Ok(der) = CertificateDer::from_pem_file(path) else { return false };
-    let Ok((_, certificate)) = x509_parser::certificate::X509Certificate::from_der(&der) else { return false };
-    let in_time = (certificate.validity().not_after.timestamp() - now.as_second()) / DAY_SECONDS > RENEWAL_DAYS;
-    let Ok(Some(sans)) = certificate.subject_alternative_name() else { return names.is_empty() && in_time };
+    let Ok(der) = CertificateDer::from_pem_file(path) else {
+        return false;
+    };
+    let Ok((_, certificate)) = x509_parser::certificate::X509Certificate::from_der(&der) else {
+        return false;
+    };
+    let in_time = (certificate.validity().not_after.timestamp() - now.as_second()) / DAY_SECONDS
+        > RENEWAL_DAYS;
+    let Ok(Some(sans)) = certificate.subject_alternative_name() else {
+        return names.is_empty() && in_time;
+    };
     let has = |name: &String| {
-        sans.value.general_names.iter().any(|san| match (san, name.parse::<IpAddr>()) {
-            (GeneralName::DNSName(dns), Err(_)) => dns == name,
-            (GeneralName::IPAddress(bytes), Ok(IpAddr::V4(ip))) => *bytes == ip.octets(),
-            (GeneralName::IPAddress(bytes), Ok(IpAddr::V6(ip))) => *bytes == ip.octets(),
-            _ => false,
-        })
+        sans.value
+            .general_names
+            .iter()
+            .any(|san| match (san, name.parse::<IpAddr>()) {
+                (GeneralName::DNSName(dns), Err(_)) => dns == name,
+                (GeneralName::IPAddress(bytes), Ok(IpAddr::V4(ip))) => *bytes == ip.octets(),
+                (GeneralName::IPAddress(bytes), Ok(IpAddr::V6(ip))) => *bytes == ip.octets(),
+                _ => false,
+            })
     };
     in_time && names.iter().all(has)
 }
 
-fn admin(folder: &Path, pki: &Path, serving_ca: String, now: Timestamp) -> Result<Admin, CertError> {
+fn admin(
+    folder: &Path,
+    pki: &Path,
+    serving_ca: String,
+    now: Timestamp,
+) -> Result<Admin, CertError> {
     let files = client_pair(pki, ["ca", CA_NAME], "admin", ADMIN_NAME, &[MASTERS], now)?;
     let pair = Pair::read(&files, None)?;
     let (cert, key) = (pair.cert.text()?.to_owned(), pair.key.text()?.to_owned());
-    Ok(Admin { path: folder.join(data_dir::KUBECONFIG), ca: serving_ca, cert, key })
+    Ok(Admin {
+        path: folder.join(data_dir::KUBECONFIG),
+        ca: serving_ca,
+        cert,
+        key,
+    })
 }
 
 type FrontProxy = Option<(RequestHeader, Material)>;
 
 /// The front proxy of the flags; one of its own for a server that makes its own client authority.
-fn front_proxy(config: &Config, pki: &Path, own: bool, now: Timestamp) -> Result<FrontProxy, CertError> {
+fn front_proxy(
+    config: &Config,
+    pki: &Path,
+    own: bool,
+    now: Timestamp,
+) -> Result<FrontProxy, CertError> {
     let given = &config.authentication.request_header;
     if let Some(path) = &given.client_ca {
-        return Ok(Some((given.clone(), NamedFile::of_flag("requestheader-client-ca-file", path).read()?)));
+        return Ok(Some((
+            given.clone(),
+            NamedFile::of_flag("requestheader-client-ca-file", path).read()?,
+        )));
     }
     if !own {
         return Ok(None);
     }
-    client_pair(pki, ["front-proxy-ca", FRONT_PROXY_CA_NAME], "front-proxy-client", FRONT_PROXY_NAME, &[], now)?;
+    client_pair(
+        pki,
+        ["front-proxy-ca", FRONT_PROXY_CA_NAME],
+        "front-proxy-client",
+        FRONT_PROXY_NAME,
+        &[],
+        now,
+    )?;
     let ca = pki.join("front-proxy-ca.crt");
     let header = RequestHeader {
         client_ca: Some(ca.clone()),
@@ -254,9 +323,15 @@ type AccountKeys = (Option<Material>, Vec<Material>);
 fn service_account_keys(config: &Config, pki: &Path) -> Result<AccountKeys, CertError> {
     let accounts = &config.service_accounts;
     let read = |path: &PathBuf| NamedFile::of_flag("service-account-key-file", path).read();
-    let mut public = accounts.key_files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let mut public = accounts
+        .key_files
+        .iter()
+        .map(read)
+        .collect::<Result<Vec<_>, _>>()?;
     let signing = match (&accounts.signing_key, public.is_empty()) {
-        (Some(path), _) => Some(NamedFile::of_flag("service-account-signing-key-file", path).read()?),
+        (Some(path), _) => {
+            Some(NamedFile::of_flag("service-account-signing-key-file", path).read()?)
+        }
         (None, false) => None,
         (None, true) => {
             let path = pki.join("sa.key");
@@ -283,7 +358,10 @@ fn client_pair(
     groups: &[&str],
     now: Timestamp,
 ) -> Result<CertFiles, CertError> {
-    let files = CertFiles { cert: pki.join(format!("{file}.crt")), key: pki.join(format!("{file}.key")) };
+    let files = CertFiles {
+        cert: pki.join(format!("{file}.crt")),
+        key: pki.join(format!("{file}.key")),
+    };
     let ca = Authority::load_or_make(pki, ca, ca_name, now)?;
     if !(files.key.exists() && still_good(&files.cert, &[], now)) {
         let mut params = params(name, groups, CERTIFICATE_YEARS, now);
@@ -300,69 +378,120 @@ struct Authority {
 }
 
 impl Authority {
-    fn load_or_make(folder: &Path, file: &str, name: &str, now: Timestamp) -> Result<Self, CertError> {
-        let files = CertFiles { cert: folder.join(format!("{file}.crt")), key: folder.join(format!("{file}.key")) };
+    fn load_or_make(
+        folder: &Path,
+        file: &str,
+        name: &str,
+        now: Timestamp,
+    ) -> Result<Self, CertError> {
+        let files = CertFiles {
+            cert: folder.join(format!("{file}.crt")),
+            key: folder.join(format!("{file}.key")),
+        };
         let mut params = params(name, &[], CA_YEARS, now);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::CrlSign];
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::DigitalSignature,
+            KeyUsagePurpose::CrlSign,
+        ];
         let key = if files.cert.exists() && files.key.exists() {
             let found = Pair::read(&files, None)?;
-            let key = KeyPair::from_pem(found.key.text()?).map_err(|why| found.key.file.error(why))?;
+            let key =
+                KeyPair::from_pem(found.key.text()?).map_err(|why| found.key.file.error(why))?;
             if is_ours_and_ends(&found, name, now)? {
-                tracing::info!("{} is made anew with the same key: its end is near", files.cert.display());
-                write(&files.cert, params.self_signed(&key)?.pem().as_bytes(), false)?;
+                tracing::info!(
+                    "{} is made anew with the same key: its end is near",
+                    files.cert.display()
+                );
+                write(
+                    &files.cert,
+                    params.self_signed(&key)?.pem().as_bytes(),
+                    false,
+                )?;
             }
             key
         } else {
             let key = KeyPair::generate()?;
             write(&files.key, key.serialize_pem().as_bytes(), true)?;
-            write(&files.cert, params.self_signed(&key)?.pem().as_bytes(), false)?;
+            write(
+                &files.cert,
+                params.self_signed(&key)?.pem().as_bytes(),
+                false,
+            )?;
             key
         };
-        // Names and key identifier follow from `params` and the key, so the certificate need not be parsed.
-        Ok(Self { cert_pem: NamedFile::own(files.cert).read()?.text()?.to_owned(), issuer: Issuer::new(params, key) })
+        // Names and key identifier follow from `params` and the key, so the certificate need not be
+        // parsed.
+        Ok(Self {
+            cert_pem: NamedFile::own(files.cert).read()?.text()?.to_owned(),
+            issuer: Issuer::new(params, key),
+        })
     }
 
-    /// Makes a certificate with a key of its own; the certificate of this authority follows it in the file.
+    /// Makes a certificate with a key of its own; the certificate of this authority follows it in
+    /// the file.
     fn issue(&self, params: CertificateParams, files: &CertFiles) -> Result<(), CertError> {
         let key = KeyPair::generate()?;
         let cert = params.signed_by(&key, &self.issuer)?;
         write(&files.key, key.serialize_pem().as_bytes(), true)?;
-        write(&files.cert, format!("{}{}", cert.pem(), self.cert_pem).as_bytes(), false)
+        write(
+            &files.cert,
+            format!("{}{}", cert.pem(), self.cert_pem).as_bytes(),
+            false,
+        )
     }
 }
 
-/// Whether an authority has the name that a self-made one has, and an end that is near. One that somebody else put there is theirs.
+/// Whether an authority has the name that a self-made one has, and an end that is near. One that
+/// somebody else put there is theirs.
 fn is_ours_and_ends(pair: &Pair, name: &str, now: Timestamp) -> Result<bool, CertError> {
     use x509_parser::prelude::FromDer;
     let chain = pair.parse()?.chain;
-    let parsed = chain.first().and_then(|der| x509_parser::certificate::X509Certificate::from_der(der).ok());
-    let (_, certificate) = parsed.ok_or_else(|| pair.cert.file.error("the certificate is broken"))?;
-    let ours = certificate.subject().iter_common_name().all(|common| common.as_str().is_ok_and(|common| common == name));
+    let parsed = chain
+        .first()
+        .and_then(|der| x509_parser::certificate::X509Certificate::from_der(der).ok());
+    let (_, certificate) =
+        parsed.ok_or_else(|| pair.cert.file.error("the certificate is broken"))?;
+    let ours = certificate
+        .subject()
+        .iter_common_name()
+        .all(|common| common.as_str().is_ok_and(|common| common == name));
     let days_left = (certificate.validity().not_after.timestamp() - now.as_second()) / DAY_SECONDS;
     Ok(ours && days_left < CA_RENEWAL_DAYS)
 }
 
-/// The parameters that all self-made certificates share. They are valid from yesterday on, for clocks that lag behind.
+/// The parameters that all self-made certificates share. They are valid from yesterday on, for
+/// clocks that lag behind.
 fn params(name: &str, groups: &[&str], years: i16, now: Timestamp) -> CertificateParams {
     let today = now.to_zoned(jiff::tz::TimeZone::UTC).date();
-    let date = |date: jiff::civil::Date| rcgen::date_time_ymd(date.year().into(), date.month() as u8, date.day() as u8);
+    let date = |date: jiff::civil::Date| {
+        rcgen::date_time_ymd(date.year().into(), date.month() as u8, date.day() as u8)
+    };
     let mut params = CertificateParams::default();
     params.not_before = date(today.yesterday().unwrap_or(today));
     params.not_after = date(today.saturating_add(jiff::Span::new().years(years)));
     params.distinguished_name = rcgen::DistinguishedName::new();
     for group in groups {
-        params.distinguished_name.push(DnType::OrganizationName, *group);
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, *group);
     }
     params.distinguished_name.push(DnType::CommonName, name);
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+    params.key_usages = vec![
+        KeyUsagePurpose::DigitalSignature,
+        KeyUsagePurpose::KeyEncipherment,
+    ];
     params.use_authority_key_identifier_extension = true;
     params
 }
 
 /// Writes a file whole or not at all, readable by its owner alone if it is secret.
 fn write(path: &Path, content: &[u8], secret: bool) -> Result<(), CertError> {
-    write_whole(path, content, secret).map_err(|source| CertError::File { file: NamedFile::own(path), source })
+    write_whole(path, content, secret).map_err(|source| CertError::File {
+        file: NamedFile::own(path),
+        source,
+    })
 }
 
 #[cfg(test)]
@@ -386,32 +515,62 @@ mod tests {
         let first = prepare(&config, LOOPBACK, Timestamp::now()).expect("made");
         let second = prepare(&config, LOOPBACK, Timestamp::now()).expect("kept");
         assert_eq!(first.serving.cert, second.serving.cert);
-        assert_eq!((&first.signing_key, &first.client_ca), (&second.signing_key, &second.client_ca));
+        assert_eq!(
+            (&first.signing_key, &first.client_ca),
+            (&second.signing_key, &second.client_ca)
+        );
         let now = Timestamp::now();
         assert!(still_good(
             &folder.path().join("pki/apiserver.crt"),
-            &["kubernetes.default.svc".into(), "::1".into(), "10.0.0.1".into()],
+            &[
+                "kubernetes.default.svc".into(),
+                "::1".into(),
+                "10.0.0.1".into()
+            ],
             now
         ));
-        assert!(!still_good(&folder.path().join("pki/apiserver.crt"), &["example.com".into()], now));
+        assert!(!still_good(
+            &folder.path().join("pki/apiserver.crt"),
+            &["example.com".into()],
+            now
+        ));
 
         let admin = second.admin.expect("an own authority");
-        admin.write(SocketAddr::from(([0, 0, 0, 0], 6443))).expect("written");
-        let kubeconfig = fs::read_to_string(folder.path().join("admin.kubeconfig")).expect("readable");
-        assert!(kubeconfig.contains("server: https://127.0.0.1:6443\n"), "{kubeconfig}");
+        admin
+            .write(SocketAddr::from(([0, 0, 0, 0], 6443)))
+            .expect("written");
+        let kubeconfig =
+            fs::read_to_string(folder.path().join("admin.kubeconfig")).expect("readable");
+        assert!(
+            kubeconfig.contains("server: https://127.0.0.1:6443\n"),
+            "{kubeconfig}"
+        );
 
         // The admin's certificate is one of the client authority's.
-        let bundle = crate::auth::authn::x509::CaBundle::from_pem(&second.client_ca.bytes).expect("a bundle");
-        let chain: Vec<_> = CertificateDer::pem_slice_iter(admin.cert.as_bytes()).collect::<Result<_, _>>().expect("certificates");
-        let user = bundle.verify(&chain, jiff::Timestamp::now()).expect("verified");
-        assert_eq!((user.common_name.as_str(), user.organizations), (ADMIN_NAME, vec![MASTERS.to_owned()]));
+        let bundle = crate::auth::authn::x509::CaBundle::from_pem(&second.client_ca.bytes)
+            .expect("a bundle");
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(admin.cert.as_bytes())
+            .collect::<Result<_, _>>()
+            .expect("certificates");
+        let user = bundle
+            .verify(&chain, jiff::Timestamp::now())
+            .expect("verified");
+        assert_eq!(
+            (user.common_name.as_str(), user.organizations),
+            (ADMIN_NAME, vec![MASTERS.to_owned()])
+        );
     }
 
     #[test]
     fn the_data_directory_is_left_alone_if_all_files_are_named() {
         let folder = tempfile::tempdir().expect("a folder");
         let source = folder.path().join("source");
-        prepare(&config(&[format!("--data-dir={}", source.display())]), LOOPBACK, Timestamp::now()).expect("made");
+        prepare(
+            &config(&[format!("--data-dir={}", source.display())]),
+            LOOPBACK,
+            Timestamp::now(),
+        )
+        .expect("made");
         let pki = source.join("pki");
         let flag = |name: &str, file: &str| format!("--{name}={}", pki.join(file).display());
         let unused = folder.path().join("unused");
@@ -430,7 +589,10 @@ mod tests {
 
     /// The certificates in a file.
     fn chain(path: &Path) -> Vec<CertificateDer<'static>> {
-        CertificateDer::pem_file_iter(path).expect("a file").collect::<Result<_, _>>().expect("certificates")
+        CertificateDer::pem_file_iter(path)
+            .expect("a file")
+            .collect::<Result<_, _>>()
+            .expect("certificates")
     }
 
     #[test]
@@ -438,24 +600,41 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let config = config(&[format!("--data-dir={}", folder.path().display())]);
         let pki = folder.path().join("pki");
-        let files = ["apiserver.crt", "admin.crt", "front-proxy-client.crt"].map(|name| pki.join(name));
+        let files =
+            ["apiserver.crt", "admin.crt", "front-proxy-client.crt"].map(|name| pki.join(name));
         let start = Timestamp::now();
-        let after = |days: i64| start.checked_add(jiff::SignedDuration::from_secs(days * DAY_SECONDS)).expect("a time");
+        let after = |days: i64| {
+            start
+                .checked_add(jiff::SignedDuration::from_secs(days * DAY_SECONDS))
+                .expect("a time")
+        };
         let first = prepare(&config, LOOPBACK, start).expect("made");
         let old = files.each_ref().map(|path| chain(path));
 
         // Nothing to do for nine months.
-        let kept = renew(&config, LOOPBACK, after(365 - RENEWAL_DAYS - 5)).expect("looked at").expect("an own authority");
+        let kept = renew(&config, LOOPBACK, after(365 - RENEWAL_DAYS - 5))
+            .expect("looked at")
+            .expect("an own authority");
         assert_eq!(Some(&kept), first.admin.as_ref());
         assert_eq!(files.each_ref().map(|path| chain(path)), old);
 
-        let admin = renew(&config, LOOPBACK, after(300)).expect("renewed").expect("an own authority");
+        let admin = renew(&config, LOOPBACK, after(300))
+            .expect("renewed")
+            .expect("an own authority");
         assert_ne!(Some(&admin), first.admin.as_ref());
-        assert_eq!((admin.ca.as_bytes(), &admin.path), (first.client_ca.bytes.as_slice(), &kept.path));
+        assert_eq!(
+            (admin.ca.as_bytes(), &admin.path),
+            (first.client_ca.bytes.as_slice(), &kept.path)
+        );
         for (path, old) in files.iter().zip(&old) {
             let new = chain(path);
             assert_ne!(new.first(), old.first(), "{}", path.display());
-            assert_eq!(new.last(), old.last(), "the authority of {}", path.display());
+            assert_eq!(
+                new.last(),
+                old.last(),
+                "the authority of {}",
+                path.display()
+            );
         }
     }
 
@@ -464,24 +643,40 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let config = config(&[format!("--data-dir={}", folder.path().display())]);
         let start = Timestamp::now();
-        let after = |days: i64| start.checked_add(jiff::SignedDuration::from_secs(days * DAY_SECONDS)).expect("a time");
+        let after = |days: i64| {
+            start
+                .checked_add(jiff::SignedDuration::from_secs(days * DAY_SECONDS))
+                .expect("a time")
+        };
         let ca = || fs::read(folder.path().join("pki/ca.crt")).expect("a file");
-        let old = prepare(&config, LOOPBACK, start).expect("made").client_ca.bytes;
+        let old = prepare(&config, LOOPBACK, start)
+            .expect("made")
+            .client_ca
+            .bytes;
         let lasts = 10 * 365 - CA_RENEWAL_DAYS;
-        let by_old = renew(&config, LOOPBACK, after(lasts - 30)).expect("renewed").expect("an own authority");
+        let by_old = renew(&config, LOOPBACK, after(lasts - 30))
+            .expect("renewed")
+            .expect("an own authority");
         assert_eq!(ca(), old);
         renew(&config, LOOPBACK, after(lasts + 30)).expect("renewed");
         let new = ca();
         assert_ne!(new, old);
-        let by_new = renew(&config, LOOPBACK, after(lasts + 330)).expect("renewed").expect("an own authority");
+        let by_new = renew(&config, LOOPBACK, after(lasts + 330))
+            .expect("renewed")
+            .expect("an own authority");
         assert_ne!(by_new, by_old);
-        // Whichever of the two somebody trusts, both certificates are good, alone and with the authority that they were written with.
+        // Whichever of the two somebody trusts, both certificates are good, alone and with the
+        // authority that they were written with.
         for bundle in [&old, &new] {
             let bundle = crate::auth::authn::x509::CaBundle::from_pem(bundle).expect("a bundle");
             for (admin, day) in [(&by_old, lasts + 40), (&by_new, lasts + 340)] {
-                let chain: Vec<_> = CertificateDer::pem_slice_iter(admin.cert.as_bytes()).collect::<Result<_, _>>().expect("certificates");
+                let chain: Vec<_> = CertificateDer::pem_slice_iter(admin.cert.as_bytes())
+                    .collect::<Result<_, _>>()
+                    .expect("certificates");
                 for shown in [&chain[..1], &chain] {
-                    bundle.verify(shown, after(day)).unwrap_or_else(|why| panic!("on day {day}: {why}"));
+                    bundle
+                        .verify(shown, after(day))
+                        .unwrap_or_else(|why| panic!("on day {day}: {why}"));
                 }
             }
         }
@@ -489,8 +684,19 @@ mod tests {
 
     #[test]
     fn a_missing_file_is_named() {
-        let message =
-            prepare(&config(&["--tls-cert-file=/no/a".into(), "--tls-private-key-file=/no/b".into()]), LOOPBACK, Timestamp::now());
-        assert!(message.expect_err("missing").to_string().starts_with("--tls-cert-file=/no/a: "));
+        let message = prepare(
+            &config(&[
+                "--tls-cert-file=/no/a".into(),
+                "--tls-private-key-file=/no/b".into(),
+            ]),
+            LOOPBACK,
+            Timestamp::now(),
+        );
+        assert!(
+            message
+                .expect_err("missing")
+                .to_string()
+                .starts_with("--tls-cert-file=/no/a: ")
+        );
     }
 }

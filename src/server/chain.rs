@@ -1,4 +1,5 @@
-//! The filters that every request passes, in order, and what stands behind them (apiserver `DefaultBuildHandlerChain`).
+//! The filters that every request passes, in order, and what stands behind them (apiserver
+//! `DefaultBuildHandlerChain`).
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -59,7 +60,8 @@ pub struct Chain {
     pub health: Arc<Health>,
     /// The room for bodies of requests.
     pub room: Room,
-    /// How long a request may take that is neither a watch nor a stream, until its answer has been read.
+    /// How long a request may take that is neither a watch nor a stream, until its answer has been
+    /// read.
     pub request_timeout: Duration,
     pub goaway: Goaway,
 }
@@ -69,7 +71,8 @@ pub struct Chain {
 pub struct Goaway {
     /// How likely any is, with a request.
     pub chance: f64,
-    /// Those that are not authenticated (apiserver `endpoints/filters/authentication.go`, for CVE-2023-44487).
+    /// Those that are not authenticated (apiserver `endpoints/filters/authentication.go`, for
+    /// CVE-2023-44487).
     pub unauthenticated: bool,
 }
 
@@ -84,7 +87,11 @@ struct Subject {
 impl Subject {
     fn new(request: &http::Request<Incoming>) -> Self {
         // A client may name its request (apiserver `endpoints/filters/audit_init.go`).
-        let given = request.headers().get(&AUDIT_ID).filter(|id| !id.is_empty()).cloned();
+        let given = request
+            .headers()
+            .get(&AUDIT_ID)
+            .filter(|id| !id.is_empty())
+            .cloned();
         let audit_id = given.or_else(|| HeaderValue::try_from(random::uuid()).ok());
         Self {
             method: request.method().clone(),
@@ -102,7 +109,11 @@ impl Subject {
     }
 
     fn log(&self, panic: &Panic) {
-        let Panic { message, location, backtrace } = panic;
+        let Panic {
+            message,
+            location,
+            backtrace,
+        } = panic;
         tracing::error!(
             method = %self.method,
             URI = ?request_log::shown(&self.uri),
@@ -123,17 +134,27 @@ struct Answer {
 
 impl From<Response<Body>> for Answer {
     fn from(response: Response<Body>) -> Self {
-        Self { response, counted: None }
+        Self {
+            response,
+            counted: None,
+        }
     }
 }
 
 #[async_trait]
 impl Handler for Chain {
-    /// The outermost filters: audit ID, panics, the log, the balance of connections; and what goes with the answer while it is sent.
-    async fn handle(&self, request: http::Request<Incoming>, connection: &Connection, guard: Arc<RequestGuard>) -> Response<ResponseBody> {
+    /// The outermost filters: audit ID, panics, the log, the balance of connections; and what goes
+    /// with the answer while it is sent.
+    async fn handle(
+        &self,
+        request: http::Request<Incoming>,
+        connection: &Connection,
+        guard: Arc<RequestGuard>,
+    ) -> Response<ResponseBody> {
         let received = Instant::now();
         let subject = Subject::new(&request);
-        let mut log = log::logs_requests().then(|| Box::new(request_log(&request, &subject, connection, received)));
+        let mut log = log::logs_requests()
+            .then(|| Box::new(request_log(&request, &subject, connection, received)));
         let query = Query::parse(request.uri().query().unwrap_or(""));
         let info = RequestInfo::new(request.method(), request.uri().path(), &query);
         let long_running = in_flight::is_long_running(&info);
@@ -143,21 +164,33 @@ impl Handler for Chain {
         if let Some(log) = &mut log {
             log.verb = counted_verb(&info, request.headers());
         }
-        let served = panics::guard(self.serve(request, info, query, connection, &guard, &subject, received)).await;
+        let served =
+            panics::guard(self.serve(request, info, query, connection, &guard, &subject, received))
+                .await;
         let answer = served.unwrap_or_else(|panic| {
             subject.log(&panic);
             requests::aborted(&subject.counted(&self.api.registry).labels());
-            respond::text(500, "This request caused apiserver to panic. Look in the logs for details.\n").into()
+            respond::text(
+                500,
+                "This request caused apiserver to panic. Look in the logs for details.\n",
+            )
+            .into()
         });
         guard.give_room_back();
         let (mut parts, body) = answer.response.into_parts();
-        if body.size_hint().exact().is_some_and(|bytes| bytes <= SLICE as u64) {
+        if body
+            .size_hint()
+            .exact()
+            .is_some_and(|bytes| bytes <= SLICE as u64)
+        {
             guard.give_place_back();
         }
         parts.headers.insert(AUDIT_ID, subject.audit_id);
         let mut held = Held::new(guard);
         if long_running && (parts.status.is_success() || parts.status.is_informational()) {
-            held.long_running = answer.counted.map(|counted| requests::long_running(&counted.labels()));
+            held.long_running = answer
+                .counted
+                .map(|counted| requests::long_running(&counted.labels()));
             held.stall = Some(self.request_timeout);
         } else {
             held.deadline = Some((received + self.request_timeout).into());
@@ -172,7 +205,8 @@ impl Handler for Chain {
 }
 
 impl Chain {
-    /// The filters with a deadline: authentication, impersonation, the limit of requests in flight, authorization, then the handler.
+    /// The filters with a deadline: authentication, impersonation, the limit of requests in flight,
+    /// authorization, then the handler.
     #[allow(clippy::too_many_arguments)] // what the outermost filters have found out
     async fn serve(
         &self,
@@ -187,33 +221,65 @@ impl Chain {
         let (mut parts, body) = request.into_parts();
         let upgrade = Mutex::new(parts.extensions.remove());
         let (method, headers, user) = (parts.method, parts.headers, User::default());
-        let mut request = Request { info, method, query, headers, user, upgrade, guard: Some(guard.clone()) };
-        let output = negotiate::output_or_json(&request.header(header::ACCEPT), request.user_agent(), &request.query);
+        let mut request = Request {
+            info,
+            method,
+            query,
+            headers,
+            user,
+            upgrade,
+            guard: Some(guard.clone()),
+        };
+        let output = negotiate::output_or_json(
+            &request.header(header::ACCEPT),
+            request.user_agent(),
+            &request.query,
+        );
         let timeout = match self.timeout(&request) {
             Ok(timeout) => timeout,
             Err(status) => return respond::status(&status, output).into(),
         };
         let long_running = in_flight::is_long_running(&request.info);
         let deadline = tokio::time::Instant::from(received + timeout);
-        let admitted = tokio::time::timeout_at(deadline, self.admit(&mut request, connection, guard, output, subject)).await;
+        let admitted = tokio::time::timeout_at(
+            deadline,
+            self.admit(&mut request, connection, guard, output, subject),
+        )
+        .await;
         let counted = match admitted {
             Ok(Ok(())) => Box::new(Counted::new(&request, &self.api.registry)),
             Ok(Err(response)) => return response.into(),
-            Err(_) => return self.too_late(&Counted::new(&request, &self.api.registry), output).into(),
+            Err(_) => {
+                return self
+                    .too_late(&Counted::new(&request, &self.api.registry), output)
+                    .into();
+            }
         };
         let begun = Instant::now();
-        let body = self.room.body(body, guard.clone(), is_essential(&request.user));
+        let body = self
+            .room
+            .body(body, guard.clone(), is_essential(&request.user));
         let work = self.dispatch(request, body, parts.uri.query().unwrap_or(""));
         let response = if long_running {
             work.await
         } else {
-            tokio::time::timeout_at(deadline, work).await.unwrap_or_else(|_| self.too_late(&counted, output))
+            tokio::time::timeout_at(deadline, work)
+                .await
+                .unwrap_or_else(|_| self.too_late(&counted, output))
         };
-        requests::answered(&counted.labels(), response.status().as_u16(), begun.elapsed().as_secs_f64());
-        Answer { response, counted: Some(counted) }
+        requests::answered(
+            &counted.labels(),
+            response.status().as_u16(),
+            begun.elapsed().as_secs_f64(),
+        );
+        Answer {
+            response,
+            counted: Some(counted),
+        }
     }
 
-    /// Settles who makes the request and as whom, whether there is room for it, and whether that user may make it.
+    /// Settles who makes the request and as whom, whether there is room for it, and whether that
+    /// user may make it.
     async fn admit(
         &self,
         request: &mut Request,
@@ -223,7 +289,10 @@ impl Chain {
         subject: &Subject,
     ) -> std::result::Result<(), Response<Body>> {
         let refused = |status: Status| respond::status(&status, output);
-        request.user = self.authenticate(request, connection).await.map_err(refused)?;
+        request.user = self
+            .authenticate(request, connection)
+            .await
+            .map_err(refused)?;
         let _ = subject.user.set(request.user.name.clone());
         if let Some(user) = self.impersonation.apply(request).await.map_err(refused)? {
             request.user = user;
@@ -236,12 +305,17 @@ impl Chain {
                 return Err(response);
             }
         }
-        authz::demand(self.authorizer.as_ref(), &request.attributes()).await.map_err(refused)
+        authz::demand(self.authorizer.as_ref(), &request.attributes())
+            .await
+            .map_err(refused)
     }
 
     /// Finds out who makes the request. Who stays unknown is to keep no HTTP/2 connection.
     async fn authenticate(&self, request: &mut Request, connection: &Connection) -> Result<User> {
-        let credentials = Credentials { headers: &request.headers, peer: &connection.peer };
+        let credentials = Credentials {
+            headers: &request.headers,
+            peer: &connection.peer,
+        };
         let authenticated = self.authenticator.authenticate(&credentials).await;
         self.authenticator.strip(&mut request.headers);
         match authenticated {
@@ -258,22 +332,41 @@ impl Chain {
         }
     }
 
-    /// How long the request may take: what it asks for, within the limit (apiserver `endpoints/filters/request_deadline.go`).
+    /// How long the request may take: what it asks for, within the limit (apiserver
+    /// `endpoints/filters/request_deadline.go`).
     fn timeout(&self, request: &Request) -> Result<Duration> {
         let limit = self.request_timeout;
-        let asked = request.query.get("timeout").filter(|text| !text.is_empty() && !in_flight::is_long_running(&request.info));
+        let asked = request
+            .query
+            .get("timeout")
+            .filter(|text| !text.is_empty() && !in_flight::is_long_running(&request.info));
         let Some(asked) = asked else { return Ok(limit) };
-        let asked = super::flags::parse_duration(asked)
-            .map_err(|why| Status::bad_request(format!("invalid timeout specified in the request URL - {why}")))?;
-        Ok(if asked.is_zero() { limit } else { asked.min(limit) })
+        let asked = super::flags::parse_duration(asked).map_err(|why| {
+            Status::bad_request(format!(
+                "invalid timeout specified in the request URL - {why}"
+            ))
+        })?;
+        Ok(if asked.is_zero() {
+            limit
+        } else {
+            asked.min(limit)
+        })
     }
 
     fn too_late(&self, counted: &Counted, output: Output) -> Response<Body> {
         requests::terminated(&counted.labels(), 504);
-        respond::status(&Status::timeout("request did not complete within the allotted timeout", 0), output)
+        respond::status(
+            &Status::timeout("request did not complete within the allotted timeout", 0),
+            output,
+        )
     }
 
-    async fn dispatch(&self, request: Request, body: BoundedBody<Incoming>, query: &str) -> Response<Body> {
+    async fn dispatch(
+        &self,
+        request: Request,
+        body: BoundedBody<Incoming>,
+        query: &str,
+    ) -> Response<Body> {
         if request.info.path.starts_with("//") {
             return respond::page_not_found();
         }
@@ -283,7 +376,8 @@ impl Chain {
             if self.api.registry.served(&gvr).is_none() {
                 self.api.extensions.resolve(&gvr).await;
             }
-            if !self.api.registry.has_group(&info.group) && self.api.registry.served(&gvr).is_none() {
+            if !self.api.registry.has_group(&info.group) && self.api.registry.served(&gvr).is_none()
+            {
                 return respond::page_not_found();
             }
             return handlers::handle(&self.api, request, body).await;
@@ -295,7 +389,12 @@ impl Chain {
         if let Some(answer) = self.health.answer(path, query).await {
             return health::response(answer);
         }
-        if let Some(response) = self.oidc.load().as_deref().and_then(|documents| openid(documents, path)) {
+        if let Some(response) = self
+            .oidc
+            .load()
+            .as_deref()
+            .and_then(|documents| openid(documents, path))
+        {
             return response;
         }
         if let Some(response) = self.documents.openapi(path, query, &request.headers) {
@@ -303,15 +402,30 @@ impl Chain {
         }
         let custom = self.documents.is_custom(path);
         if !custom && !matches!(request.method, Method::GET | Method::HEAD) {
-            let output = negotiate::output_or_json(&request.header(header::ACCEPT), request.user_agent(), &request.query);
-            let known = self.documents.answer(path, query, &request.headers).is_some();
-            return if known { respond::status(&handlers::method_not_allowed(), output) } else { respond::page_not_found() };
+            let output = negotiate::output_or_json(
+                &request.header(header::ACCEPT),
+                request.user_agent(),
+                &request.query,
+            );
+            let known = self
+                .documents
+                .answer(path, query, &request.headers)
+                .is_some();
+            return if known {
+                respond::status(&handlers::method_not_allowed(), output)
+            } else {
+                respond::page_not_found()
+            };
         }
         match self.documents.answer(path, query, &request.headers) {
             Some(Ok(document)) => document.map(body::full),
             Some(Err(status)) if custom && status.code == 404 => respond::page_not_found(),
             Some(Err(status)) => {
-                let output = negotiate::output_or_json(&request.header(header::ACCEPT), request.user_agent(), &request.query);
+                let output = negotiate::output_or_json(
+                    &request.header(header::ACCEPT),
+                    request.user_agent(),
+                    &request.query,
+                );
                 respond::status(&status, output)
             }
             None => respond::page_not_found(),
@@ -319,12 +433,17 @@ impl Chain {
     }
 }
 
-/// Whether the cluster stands still without this user: bodies of its requests have room of their own.
+/// Whether the cluster stands still without this user: bodies of its requests have room of their
+/// own.
 fn is_essential(user: &User) -> bool {
-    user.groups.iter().any(|group| matches!(group.as_str(), MASTERS | NODES)) || ESSENTIAL_USERS.contains(&user.name.as_str())
+    user.groups
+        .iter()
+        .any(|group| matches!(group.as_str(), MASTERS | NODES))
+        || ESSENTIAL_USERS.contains(&user.name.as_str())
 }
 
-/// A request as it is counted. What is not served is counted without its names, which are the client's.
+/// A request as it is counted. What is not served is counted without its names, which are the
+/// client's.
 #[derive(Debug)]
 pub struct Counted {
     verb: &'static str,
@@ -339,20 +458,46 @@ impl Counted {
         Self::of(&request.info, &request.headers, &request.query, registry)
     }
 
-    fn of(info: &RequestInfo, headers: &http::HeaderMap, query: &Query, registry: &Registry) -> Self {
+    fn of(
+        info: &RequestInfo,
+        headers: &http::HeaderMap,
+        query: &Query,
+        registry: &Registry,
+    ) -> Self {
         let gvr = Gvr::new(&info.group, &info.version, &info.resource);
         let verb = counted_verb(info, headers);
         let Some(store) = registry.served(&gvr).filter(|_| info.is_resource) else {
-            return Self { verb, gvr: Gvr::default(), subresource: String::new(), scope: "", dry_run: false };
+            return Self {
+                verb,
+                gvr: Gvr::default(),
+                subresource: String::new(),
+                scope: "",
+                dry_run: false,
+            };
         };
-        let known = store.resource.decl.subresources.iter().any(|sub| sub.name == info.subresource);
+        let known = store
+            .resource
+            .decl
+            .subresources
+            .iter()
+            .any(|sub| sub.name == info.subresource);
         let scope = match (info.url_name().is_empty(), info.namespace.is_empty()) {
             (false, _) => "resource",
             (true, false) => "namespace",
             (true, true) => "cluster",
         };
-        let subresource = if known { info.subresource.clone() } else { String::new() };
-        Self { verb, gvr, subresource, scope, dry_run: query.get("dryRun").is_some() }
+        let subresource = if known {
+            info.subresource.clone()
+        } else {
+            String::new()
+        };
+        Self {
+            verb,
+            gvr,
+            subresource,
+            scope,
+            dry_run: query.get("dryRun").is_some(),
+        }
     }
 
     pub fn labels(&self) -> requests::Labels<'_> {
@@ -370,15 +515,25 @@ impl Counted {
 
 /// The verb that a request is counted as: server-side apply is one of its own.
 fn counted_verb(info: &RequestInfo, headers: &http::HeaderMap) -> &'static str {
-    let media = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let media = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or("");
     match info.verb.as_str() {
         "patch" if media.starts_with(APPLY_MEDIA_PREFIX) => "APPLY",
         verb => requests::verb(verb),
     }
 }
 
-fn request_log(request: &http::Request<Incoming>, subject: &Subject, connection: &Connection, begun: Instant) -> RequestLog {
-    let text = |value: Option<&HeaderValue>| String::from_utf8_lossy(value.map_or(b"", HeaderValue::as_bytes)).into_owned();
+fn request_log(
+    request: &http::Request<Incoming>,
+    subject: &Subject,
+    connection: &Connection,
+    begun: Instant,
+) -> RequestLog {
+    let text = |value: Option<&HeaderValue>| {
+        String::from_utf8_lossy(value.map_or(b"", HeaderValue::as_bytes)).into_owned()
+    };
     RequestLog {
         begun,
         verb: "",
@@ -394,7 +549,10 @@ fn request_log(request: &http::Request<Incoming>, subject: &Subject, connection:
 fn metrics() -> Response<Body> {
     requests::refresh();
     let mut response = Response::new(body::full(telemetry::metrics::render()));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(telemetry::metrics::CONTENT_TYPE));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static(telemetry::metrics::CONTENT_TYPE),
+    );
     response
 }
 
@@ -406,7 +564,12 @@ fn openid(documents: &oidc::Documents, path: &str) -> Option<Response<Body>> {
         _ => return None,
     };
     let mut response = Response::new(body::full(text.clone()));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static(oidc::CACHE_CONTROL));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    response.headers_mut().insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static(oidc::CACHE_CONTROL),
+    );
     Some(response)
 }

@@ -1,9 +1,10 @@
-//! Writes of one connection, gathered until its task has no more to say: a thousand small frames become a few large TLS records
-//! and system calls.
+//! Writes of one connection, gathered until its task has no more to say: a thousand small frames
+//! become a few large TLS records and system calls.
 //!
-//! An HTTP/2 connection writes and flushes frame by frame, each of which would be a record and a call of its own. Here a flush
-//! does nothing; [`Flush::serve`] flushes in earnest after each turn of the connection's task. What fills records is encrypted
-//! where it lies, what is left over is put together with what comes next: all records but the last of a turn are full.
+//! An HTTP/2 connection writes and flushes frame by frame, each of which would be a record and a
+//! call of its own. Here a flush does nothing; [`Flush::serve`] flushes in earnest after each turn
+//! of the connection's task. What fills records is encrypted where it lies, what is left over is
+//! put together with what comes next: all records but the last of a turn are full.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice, Write};
@@ -30,7 +31,11 @@ struct Inner<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Inner<S> {
     /// Takes in some of the slices; waits while there is no room.
-    fn poll_take(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_take(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         if self.sealed >= MAX_SEALED {
             ready!(self.poll_send(cx))?;
         }
@@ -40,7 +45,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Inner<S> {
             if self.gathered.capacity() == 0 {
                 self.gathered.reserve_exact(RECORD);
             }
-            slices.iter().for_each(|slice| self.gathered.extend_from_slice(slice));
+            slices
+                .iter()
+                .for_each(|slice| self.gathered.extend_from_slice(slice));
             return Poll::Ready(Ok(len));
         }
         let filling = waiting - waiting % RECORD - self.gathered.len();
@@ -91,13 +98,18 @@ pub struct Flush<S>(Arc<Mutex<Inner<S>>>);
 pub fn coalesce<S>(mut stream: TlsStream<S>) -> (Coalesced<S>, Flush<S>) {
     // The limit is here.
     stream.get_mut().1.set_buffer_limit(None);
-    let inner = Arc::new(Mutex::new(Inner { stream, gathered: Vec::new(), sealed: 0 }));
+    let inner = Arc::new(Mutex::new(Inner {
+        stream,
+        gathered: Vec::new(),
+        sealed: 0,
+    }));
     (Coalesced(inner.clone()), Flush(inner))
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Flush<S> {
-    /// Runs what serves the connection, and flushes whenever it has done what there was to do. Before each turn it lets the tasks
-    /// go first that are ready to run: what they have for this connection is then sent with it, and not each for itself.
+    /// Runs what serves the connection, and flushes whenever it has done what there was to do.
+    /// Before each turn it lets the tasks go first that are ready to run: what they have for this
+    /// connection is then sent with it, and not each for itself.
     pub async fn serve<F: Future>(self, serving: F) -> F::Output {
         let mut serving = pin!(serving);
         let mut waited = false;
@@ -118,17 +130,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Flush<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Coalesced<S> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0.lock().stream).poll_read(cx, buffer)
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Coalesced<S> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.0.lock().poll_take(cx, &[IoSlice::new(bytes)])
     }
 
-    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         self.0.lock().poll_take(cx, slices)
     }
 
@@ -156,21 +180,34 @@ mod tests {
 
     /// Both ends of a TLS connection over a pipe that holds so many bytes.
     async fn pair(room: usize) -> (TlsStream<DuplexStream>, client::TlsStream<DuplexStream>) {
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
-        let (cert, key) = (made.cert.der().clone(), made.signing_key.serialize_der().try_into().expect("a key"));
+        let made =
+            rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+        let (cert, key) = (
+            made.cert.der().clone(),
+            made.signing_key.serialize_der().try_into().expect("a key"),
+        );
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let server = rustls::ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().expect("versions");
-        let mut server = server.with_no_client_auth().with_single_cert(vec![cert.clone()], key).expect("a configuration");
+        let server = rustls::ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .expect("versions");
+        let mut server = server
+            .with_no_client_auth()
+            .with_single_cert(vec![cert.clone()], key)
+            .expect("a configuration");
         // Nobody would read them.
         server.send_tls13_tickets = 0;
         let mut roots = rustls::RootCertStore::empty();
         roots.add(cert).expect("a root");
-        let client = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().expect("versions");
+        let client = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions");
         let client = client.with_root_certificates(roots).with_no_client_auth();
         let (near, far) = tokio::io::duplex(room);
         let name = "localhost".try_into().expect("a name");
-        let (server, client) =
-            tokio::join!(TlsAcceptor::from(Arc::new(server)).accept(near), TlsConnector::from(Arc::new(client)).connect(name, far));
+        let (server, client) = tokio::join!(
+            TlsAcceptor::from(Arc::new(server)).accept(near),
+            TlsConnector::from(Arc::new(client)).connect(name, far)
+        );
         (server.expect("a handshake"), client.expect("a handshake"))
     }
 
@@ -186,7 +223,11 @@ mod tests {
             let large = vec![7; 3 * MAX_SEALED];
             let mut sent = 0;
             while sent < large.len() {
-                let parts = [IoSlice::new(&[]), IoSlice::new(&large[sent..]), IoSlice::new(&[])];
+                let parts = [
+                    IoSlice::new(&[]),
+                    IoSlice::new(&large[sent..]),
+                    IoSlice::new(&[]),
+                ];
                 sent += stream.write_vectored(&parts).await.expect("room");
             }
             stream.write_all(&[8]).await.expect("room");
@@ -231,12 +272,17 @@ mod tests {
         let (mut stream, flush) = coalesce(near);
         let serving = flush.serve(async move {
             let mut taken = 0;
-            while let Ok(more) = tokio::time::timeout(Duration::from_secs(1), stream.write(&[0; 1000])).await {
+            while let Ok(more) =
+                tokio::time::timeout(Duration::from_secs(1), stream.write(&[0; 1000])).await
+            {
                 taken += more.expect("an open pipe");
             }
             taken
         });
         let taken = serving.await;
-        assert!((MAX_SEALED..=MAX_SEALED + RECORD).contains(&taken), "{taken}");
+        assert!(
+            (MAX_SEALED..=MAX_SEALED + RECORD).contains(&taken),
+            "{taken}"
+        );
     }
 }

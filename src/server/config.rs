@@ -25,7 +25,8 @@ pub const MAX_GOAWAY_CHANCE: f64 = 0.02;
 /// Everything that the command line decides. Parts are grouped as the modules that need them.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where the embedded store and self-made certificates are. It is not touched if neither is needed.
+    /// Where the embedded store and self-made certificates are. It is not touched if neither is
+    /// needed.
     pub(crate) data_dir: PathBuf,
     pub(crate) serving: Serving,
     pub(crate) storage: StorageConfig,
@@ -59,7 +60,8 @@ pub struct Serving {
     /// 0 for any free port.
     pub(crate) port: u16,
     pub(crate) external_hostname: String,
-    /// Where a serving certificate is looked for or made without `tls`; `None` for `pki` in the data directory.
+    /// Where a serving certificate is looked for or made without `tls`; `None` for `pki` in the
+    /// data directory.
     pub(crate) cert_dir: Option<PathBuf>,
     pub(crate) tls: Option<CertFiles>,
     pub(crate) sni: Vec<SniCert>,
@@ -181,20 +183,27 @@ impl Admission {
         (by_default && !named(&self.disabled)) || named(&self.enabled)
     }
 
-    /// The plugins that kube-apiserver would run and this server cannot, each with what is not enforced without it.
+    /// The plugins that kube-apiserver would run and this server cannot, each with what is not
+    /// enforced without it.
     pub fn absent(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        plugins::PLUGINS.iter().filter_map(|plugin| match plugin.support {
-            Support::Missing(what) if self.runs(plugin.name, plugin.by_default) => Some((plugin.name, what)),
-            _ => None,
-        })
+        plugins::PLUGINS
+            .iter()
+            .filter_map(|plugin| match plugin.support {
+                Support::Missing(what) if self.runs(plugin.name, plugin.by_default) => {
+                    Some((plugin.name, what))
+                }
+                _ => None,
+            })
     }
 
     /// The plugins that are named and have nothing to do here, each with the reason.
     pub fn inert(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        plugins::PLUGINS.iter().filter_map(|plugin| match plugin.support {
-            Support::Inert(why) if self.runs(plugin.name, false) => Some((plugin.name, why)),
-            _ => None,
-        })
+        plugins::PLUGINS
+            .iter()
+            .filter_map(|plugin| match plugin.support {
+                Support::Inert(why) if self.runs(plugin.name, false) => Some((plugin.name, why)),
+                _ => None,
+            })
     }
 }
 
@@ -212,8 +221,12 @@ impl Services {
     /// The address of the kubernetes service: the first host of the primary range.
     pub fn kubernetes_ip(&self) -> IpAddr {
         match self.cluster_ip_ranges.first() {
-            Some(IpNet::V4(range)) => IpAddr::V4(Ipv4Addr::from_bits(u32::from(range.network()).wrapping_add(1))),
-            Some(IpNet::V6(range)) => IpAddr::V6((u128::from(range.network()).wrapping_add(1)).into()),
+            Some(IpNet::V4(range)) => IpAddr::V4(Ipv4Addr::from_bits(
+                u32::from(range.network()).wrapping_add(1),
+            )),
+            Some(IpNet::V6(range)) => {
+                IpAddr::V6((u128::from(range.network()).wrapping_add(1)).into())
+            }
             None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         }
     }
@@ -260,11 +273,20 @@ pub struct Checked {
 /// Checks a command line (without the program's name) as a start does, before any file is read.
 ///
 /// # Errors
-/// A flag is unknown or refused, values are wrong or contradict each other, or the command line asks for help or the version.
+/// A flag is unknown or refused, values are wrong or contradict each other, or the command line
+/// asks for help or the version.
 pub fn check(args: impl IntoIterator<Item = String>) -> Result<Checked, FlagError> {
-    let Command::Run(flags) = parse(args)? else { return Err(FlagError::new("no server is to be started")) };
+    let Command::Run(flags) = parse(args)? else {
+        return Err(FlagError::new("no server is to be started"));
+    };
     let configuration = format!("{:?}", Config::from_flags(&flags)?);
-    Ok(Checked { configuration, without_effect: flags.without_effect().map(|(name, _)| name.to_owned()).collect() })
+    Ok(Checked {
+        configuration,
+        without_effect: flags
+            .without_effect()
+            .map(|(name, _)| name.to_owned())
+            .collect(),
+    })
 }
 
 impl Config {
@@ -273,17 +295,28 @@ impl Config {
     /// # Errors
     /// Values that are wrong, or that contradict each other.
     pub fn from_flags(flags: &Flags) -> Result<Self, FlagError> {
-        let feature_gates = FeatureGates::parse(flags.array("feature-gates").iter().map(String::as_str))?;
+        let feature_gates =
+            FeatureGates::parse(flags.array("feature-gates").iter().map(String::as_str))?;
         feature_gates.check_effect()?;
         let reconcile_endpoints = match flags.text("endpoint-reconciler-type") {
             "lease" => true,
             "none" => false,
-            other => return Err(FlagError::new(format!("--endpoint-reconciler-type={other} is not supported: only lease and none are"))),
+            other => {
+                return Err(FlagError::new(format!(
+                    "--endpoint-reconciler-type={other} is not supported: only lease and none are"
+                )));
+            }
         };
         let json = match flags.text("logging-format") {
             "text" | "" => false,
             "json" => true,
-            other => return Err(FlagError::invalid("logging-format", other, "Unsupported log format")),
+            other => {
+                return Err(FlagError::invalid(
+                    "logging-format",
+                    other,
+                    "Unsupported log format",
+                ));
+            }
         };
         Ok(Self {
             data_dir: flags.text("data-dir").into(),
@@ -305,7 +338,10 @@ impl Config {
             allow_privileged: flags.switch("allow-privileged"),
             reconcile_endpoints,
             worker_threads: worker_threads(flags)?,
-            log: Log { verbosity: flags.int("v"), json },
+            log: Log {
+                verbosity: flags.int("v"),
+                json,
+            },
         })
     }
 }
@@ -320,25 +356,36 @@ impl Serving {
             "" | "VersionTLS12" => false,
             "VersionTLS13" => true,
             old @ ("VersionTLS10" | "VersionTLS11") => {
-                return Err(FlagError::new(format!("--tls-min-version={old} is not supported: the oldest is VersionTLS12")));
+                return Err(FlagError::new(format!(
+                    "--tls-min-version={old} is not supported: the oldest is VersionTLS12"
+                )));
             }
             other => {
-                let why = format!("unknown tls version {}", crate::meta::field::go_quote(other));
+                let why = format!(
+                    "unknown tls version {}",
+                    crate::meta::field::go_quote(other)
+                );
                 return Err(FlagError::new(why));
             }
         };
         let curves = flags.list("tls-curve-preferences").into_iter().map(|text| {
             let why = format!("strconv.ParseInt: parsing \"{text}\": invalid syntax");
-            text.parse().map_err(|_| FlagError::invalid("tls-curve-preferences", &text, &why))
+            text.parse()
+                .map_err(|_| FlagError::invalid("tls-curve-preferences", &text, &why))
         });
         Ok(Self {
-            bind_address: address(flags, "bind-address")?.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            bind_address: address(flags, "bind-address")?
+                .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
             advertise_address: address(flags, "advertise-address")?,
             port: number(flags, "secure-port")?,
             external_hostname: flags.text("external-hostname").to_owned(),
             cert_dir: path(flags, "cert-dir"),
             tls: cert_files(flags, "tls-cert-file", "tls-private-key-file")?,
-            sni: flags.array("tls-sni-cert-key").iter().map(|value| sni_cert(value)).collect::<Result<_, _>>()?,
+            sni: flags
+                .array("tls-sni-cert-key")
+                .iter()
+                .map(|value| sni_cert(value))
+                .collect::<Result<_, _>>()?,
             cipher_suites: flags.list("tls-cipher-suites"),
             curves: curves.collect::<Result<_, _>>()?,
             tls13_only,
@@ -353,11 +400,16 @@ impl StorageConfig {
     fn from_flags(flags: &Flags) -> Result<Self, FlagError> {
         Ok(Self {
             etcd_servers: flags.list("etcd-servers"),
-            etcd_overrides: flags.list("etcd-servers-overrides").iter().map(|text| etcd_override(text)).collect::<Result<_, _>>()?,
+            etcd_overrides: flags
+                .list("etcd-servers-overrides")
+                .iter()
+                .map(|text| etcd_override(text))
+                .collect::<Result<_, _>>()?,
             etcd_ca: path(flags, "etcd-cafile"),
             etcd_client: cert_files(flags, "etcd-certfile", "etcd-keyfile")?,
             prefix: format!("/{}", flags.text("etcd-prefix").trim_matches('/')),
-            compaction_interval: Some(flags.duration("etcd-compaction-interval")).filter(|interval| !interval.is_zero()),
+            compaction_interval: Some(flags.duration("etcd-compaction-interval"))
+                .filter(|interval| !interval.is_zero()),
             watch_cache: flags.switch("watch-cache"),
             uncached: uncached(&flags.list("watch-cache-sizes"))?,
             health_timeout: flags.duration("etcd-healthcheck-timeout"),
@@ -393,10 +445,14 @@ impl ServiceAccounts {
         let mut issuers = flags.array("service-account-issuer");
         for (at, issuer) in issuers.iter().enumerate() {
             if issuer.is_empty() {
-                return Err(FlagError::new("service-account-issuer should not be an empty string"));
+                return Err(FlagError::new(
+                    "service-account-issuer should not be an empty string",
+                ));
             }
             if issuers.iter().take(at).any(|earlier| earlier == issuer) {
-                return Err(FlagError::new(format!("service-account-issuer {issuer:?} is already specified")));
+                return Err(FlagError::new(format!(
+                    "service-account-issuer {issuer:?} is already specified"
+                )));
             }
         }
         if issuers.is_empty() {
@@ -404,34 +460,53 @@ impl ServiceAccounts {
         }
         let jwks_uri = flags.text("service-account-jwks-uri").to_owned();
         if !jwks_uri.is_empty() && !jwks_uri.starts_with("https://") {
-            return Err(FlagError::new(format!("service-account-jwks-uri requires https scheme, parsed as: {jwks_uri}")));
+            return Err(FlagError::new(format!(
+                "service-account-jwks-uri requires https scheme, parsed as: {jwks_uri}"
+            )));
         }
         Ok(Self {
             issuers,
-            key_files: flags.array("service-account-key-file").into_iter().map(PathBuf::from).collect(),
+            key_files: flags
+                .array("service-account-key-file")
+                .into_iter()
+                .map(PathBuf::from)
+                .collect(),
             signing_key: path(flags, "service-account-signing-key-file"),
             jwks_uri,
             lookup: flags.switch("service-account-lookup"),
             extend_expiration: flags.switch("service-account-extend-token-expiration"),
-            max_expiration: Some(flags.duration("service-account-max-token-expiration")).filter(|limit| !limit.is_zero()),
+            max_expiration: Some(flags.duration("service-account-max-token-expiration"))
+                .filter(|limit| !limit.is_zero()),
         })
     }
 }
 
 impl Admission {
     fn from_flags(flags: &Flags) -> Result<Self, FlagError> {
-        let (enabled, disabled) = (flags.list("enable-admission-plugins"), flags.list("disable-admission-plugins"));
-        for (flag, names) in [("enable-admission-plugins", &enabled), ("disable-admission-plugins", &disabled)] {
+        let (enabled, disabled) = (
+            flags.list("enable-admission-plugins"),
+            flags.list("disable-admission-plugins"),
+        );
+        for (flag, names) in [
+            ("enable-admission-plugins", &enabled),
+            ("disable-admission-plugins", &disabled),
+        ] {
             if let Some(unknown) = names.iter().find(|name| plugins::find(name).is_none()) {
-                return Err(FlagError::new(format!("{flag} plugin {unknown:?} is unknown")));
+                return Err(FlagError::new(format!(
+                    "{flag} plugin {unknown:?} is unknown"
+                )));
             }
         }
         if let Some(both) = enabled.iter().find(|name| disabled.contains(name)) {
-            return Err(FlagError::new(format!("[{both}] in enable-admission-plugins and disable-admission-plugins overlapped")));
+            return Err(FlagError::new(format!(
+                "[{both}] in enable-admission-plugins and disable-admission-plugins overlapped"
+            )));
         }
         for name in &enabled {
             if let Some(Support::Missing(what)) = plugins::find(name).map(|plugin| plugin.support) {
-                let why = format!("--enable-admission-plugins={name} is not supported: the plugin is not implemented ({what})");
+                let why = format!(
+                    "--enable-admission-plugins={name} is not supported: the plugin is not implemented ({what})"
+                );
                 return Err(FlagError::new(why));
             }
         }
@@ -448,8 +523,15 @@ impl Services {
     fn from_flags(flags: &Flags) -> Result<Self, FlagError> {
         let text = flags.text("service-cluster-ip-range");
         let ranges = split_list(text).into_iter().map(|cidr| {
-            let wrong = || FlagError::new(format!("service-cluster-ip-range is not a valid cidr: {cidr}"));
-            cidr.trim().parse::<IpNet>().map(|net| net.trunc()).map_err(|_| wrong())
+            let wrong = || {
+                FlagError::new(format!(
+                    "service-cluster-ip-range is not a valid cidr: {cidr}"
+                ))
+            };
+            cidr.trim()
+                .parse::<IpNet>()
+                .map(|net| net.trunc())
+                .map_err(|_| wrong())
         });
         let cluster_ip_ranges = ranges.collect::<Result<Vec<_>, _>>()?;
         let is_v4 = |net: &IpNet| matches!(net, IpNet::V4(_));
@@ -461,7 +543,11 @@ impl Services {
                     "--service-cluster-ip-range and --secondary-service-cluster-ip-range must be of different IP family",
                 ));
             }
-            _ => return Err(FlagError::new("--service-cluster-ip-range must contain at least one and at most two IP ranges")),
+            _ => {
+                return Err(FlagError::new(
+                    "--service-cluster-ip-range must contain at least one and at most two IP ranges",
+                ));
+            }
         }
         Ok(Self {
             cluster_ip_ranges,
@@ -475,11 +561,15 @@ impl Requests {
     fn from_flags(flags: &Flags) -> Result<Self, FlagError> {
         let goaway_chance = flags.text("goaway-chance").parse().unwrap_or(0.0);
         if !(0.0..=MAX_GOAWAY_CHANCE).contains(&goaway_chance) {
-            return Err(FlagError::new("--goaway-chance can not be less than 0 or greater than 0.02"));
+            return Err(FlagError::new(
+                "--goaway-chance can not be less than 0 or greater than 0.02",
+            ));
         }
         for name in ["max-requests-inflight", "max-mutating-requests-inflight"] {
             if flags.int(name) < 0 {
-                return Err(FlagError::new(format!("--{name} can not be negative value")));
+                return Err(FlagError::new(format!(
+                    "--{name} can not be negative value"
+                )));
             }
         }
         if flags.duration("request-timeout").is_zero() {
@@ -506,7 +596,9 @@ fn worker_threads(flags: &Flags) -> Result<Option<usize>, FlagError> {
 }
 
 fn path(flags: &Flags, name: &str) -> Option<PathBuf> {
-    Some(flags.text(name)).filter(|text| !text.is_empty()).map(PathBuf::from)
+    Some(flags.text(name))
+        .filter(|text| !text.is_empty())
+        .map(PathBuf::from)
 }
 
 fn address(flags: &Flags, name: &str) -> Result<Option<IpAddr>, FlagError> {
@@ -514,13 +606,20 @@ fn address(flags: &Flags, name: &str) -> Result<Option<IpAddr>, FlagError> {
     if text.is_empty() {
         return Ok(None);
     }
-    let wrong = |_| FlagError::invalid(name, text, &format!("failed to parse IP: {}", crate::meta::field::go_quote(text)));
+    let wrong = |_| {
+        FlagError::invalid(
+            name,
+            text,
+            &format!("failed to parse IP: {}", crate::meta::field::go_quote(text)),
+        )
+    };
     text.parse().map(Some).map_err(wrong)
 }
 
 /// An integer that fits the field it is for.
 fn number<T: TryFrom<i64>>(flags: &Flags, name: &str) -> Result<T, FlagError> {
-    T::try_from(flags.int(name)).map_err(|_| FlagError::new(format!("--{name}={} is out of range", flags.int(name))))
+    T::try_from(flags.int(name))
+        .map_err(|_| FlagError::new(format!("--{name}={} is out of range", flags.int(name))))
 }
 
 /// Two flags that make sense only together.
@@ -528,25 +627,50 @@ fn cert_files(flags: &Flags, cert: &str, key: &str) -> Result<Option<CertFiles>,
     match (path(flags, cert), path(flags, key)) {
         (Some(cert), Some(key)) => Ok(Some(CertFiles { cert, key })),
         (None, None) => Ok(None),
-        _ => Err(FlagError::new(format!("--{cert} and --{key} must be specified together"))),
+        _ => Err(FlagError::new(format!(
+            "--{cert} and --{key} must be specified together"
+        ))),
     }
 }
 
 /// `CERT,KEY` or `CERT,KEY:name,name`.
 fn sni_cert(text: &str) -> Result<SniCert, FlagError> {
-    let wrong = || FlagError::invalid("tls-sni-cert-key", text, "expected comma separated certificate and key file paths");
+    let wrong = || {
+        FlagError::invalid(
+            "tls-sni-cert-key",
+            text,
+            "expected comma separated certificate and key file paths",
+        )
+    };
     let (files, names) = text.split_once(':').unwrap_or((text, ""));
     let (cert, key) = files.split_once(',').ok_or_else(wrong)?;
     if cert.is_empty() || key.is_empty() || key.contains(',') {
         return Err(wrong());
     }
-    let names = names.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
-    Ok(SniCert { files: CertFiles { cert: cert.trim().into(), key: key.trim().into() }, names })
+    let names = names
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect();
+    Ok(SniCert {
+        files: CertFiles {
+            cert: cert.trim().into(),
+            key: key.trim().into(),
+        },
+        names,
+    })
 }
 
 /// `FIRST-LAST`, `FIRST+MORE` or one port (apimachinery `util/net`).
 fn port_range(text: &str) -> Result<RangeInclusive<u16>, FlagError> {
-    let wrong = || FlagError::invalid("service-node-port-range", text, &format!("unable to parse port range: {text}"));
+    let wrong = || {
+        FlagError::invalid(
+            "service-node-port-range",
+            text,
+            &format!("unable to parse port range: {text}"),
+        )
+    };
     let port = |text: &str| text.trim().parse::<u16>().map_err(|_| wrong());
     let (first, last) = if let Some((first, last)) = text.split_once('-') {
         (port(first)?, port(last)?)
@@ -568,21 +692,37 @@ fn etcd_override(text: &str) -> Result<EtcdOverride, FlagError> {
         let form = "must be of format: group/resource#servers, where servers are URLs, semicolon separated";
         FlagError::new(format!("--etcd-servers-overrides invalid, {form}"))
     };
-    let (name, servers) = text.split_once('#').filter(|(_, servers)| !servers.contains('#')).ok_or_else(wrong)?;
-    let (group, resource) = name.split_once('/').filter(|(_, resource)| !resource.contains('/')).ok_or_else(wrong)?;
+    let (name, servers) = text
+        .split_once('#')
+        .filter(|(_, servers)| !servers.contains('#'))
+        .ok_or_else(wrong)?;
+    let (group, resource) = name
+        .split_once('/')
+        .filter(|(_, resource)| !resource.contains('/'))
+        .ok_or_else(wrong)?;
     let servers: Vec<String> = servers.split(';').map(str::to_owned).collect();
     if servers.iter().any(String::is_empty) {
         return Err(wrong());
     }
-    Ok(EtcdOverride { group: group.to_owned(), resource: resource.to_owned(), servers })
+    Ok(EtcdOverride {
+        group: group.to_owned(),
+        resource: resource.to_owned(),
+        servers,
+    })
 }
 
 /// The resources of `resource[.group]#size` settings whose size is 0.
 fn uncached(settings: &[String]) -> Result<Vec<String>, FlagError> {
     let mut uncached = Vec::new();
     for setting in settings {
-        let wrong = |why: &str| FlagError::new(format!("invalid value of watch cache size: {setting}: {why}"));
-        let (resource, size) = setting.split_once('#').ok_or_else(|| wrong("it has no '#'"))?;
+        let wrong = |why: &str| {
+            FlagError::new(format!(
+                "invalid value of watch cache size: {setting}: {why}"
+            ))
+        };
+        let (resource, size) = setting
+            .split_once('#')
+            .ok_or_else(|| wrong("it has no '#'"))?;
         let size: i64 = size.parse().map_err(|_| wrong("the size is no number"))?;
         match size {
             ..0 => return Err(wrong("the size is negative")),
@@ -602,12 +742,20 @@ fn authorization_modes(names: &[String]) -> Result<Vec<AuthorizationMode>, FlagE
             "AlwaysAllow" => AuthorizationMode::AlwaysAllow,
             "AlwaysDeny" => AuthorizationMode::AlwaysDeny,
             "ABAC" | "Webhook" => {
-                return Err(FlagError::new(format!("--authorization-mode={name} is not supported: it is not implemented")));
+                return Err(FlagError::new(format!(
+                    "--authorization-mode={name} is not supported: it is not implemented"
+                )));
             }
-            _ => return Err(FlagError::new(format!("authorization-mode {name:?} is not a valid mode"))),
+            _ => {
+                return Err(FlagError::new(format!(
+                    "authorization-mode {name:?} is not a valid mode"
+                )));
+            }
         };
         if modes.contains(&mode) {
-            return Err(FlagError::new(format!("authorization-mode {names:?} has mode specified more than once")));
+            return Err(FlagError::new(format!(
+                "authorization-mode {names:?} has mode specified more than once"
+            )));
         }
         modes.push(mode);
     }
@@ -632,21 +780,50 @@ mod tests {
         assert_eq!(config.serving.port, 6443);
         assert_eq!(config.services.kubernetes_ip().to_string(), "10.0.0.1");
         assert_eq!(config.services.node_ports, 30000..=32767);
-        assert_eq!(config.authorization, [AuthorizationMode::Node, AuthorizationMode::Rbac]);
+        assert_eq!(
+            config.authorization,
+            [AuthorizationMode::Node, AuthorizationMode::Rbac]
+        );
         assert_eq!(config.service_accounts.issuers, [DEFAULT_ISSUER]);
         assert_eq!(config.storage.prefix, "/registry");
-        assert_eq!(config.storage.compaction_interval, Some(Duration::from_secs(300)));
+        assert_eq!(
+            config.storage.compaction_interval,
+            Some(Duration::from_secs(300))
+        );
     }
 
     #[test]
     fn resources_may_have_their_own_etcd() {
-        let given = config(&["--etcd-servers-overrides=/events#http://a:1;http://b:2,apps/deployments#https://c:3"]).expect("understood");
-        let texts = |one: &EtcdOverride| format!("{}/{} {}", one.group, one.resource, one.servers.join(" "));
+        let given = config(&[
+            "--etcd-servers-overrides=/events#http://a:1;http://b:2,apps/deployments#https://c:3",
+        ])
+        .expect("understood");
+        let texts = |one: &EtcdOverride| {
+            format!("{}/{} {}", one.group, one.resource, one.servers.join(" "))
+        };
         let overrides: Vec<String> = given.storage.etcd_overrides.iter().map(texts).collect();
-        assert_eq!(overrides, ["/events http://a:1 http://b:2", "apps/deployments https://c:3"]);
-        for wrong in ["events#http://a:1", "/events", "/events#", "/events#http://a;", "a/b/c#http://a", "/events#a#b"] {
-            let error = config(&["--etcd-servers-overrides", wrong]).expect_err("not understood").to_string();
-            assert!(error.contains("must be of format: group/resource#servers"), "{wrong}: {error}");
+        assert_eq!(
+            overrides,
+            [
+                "/events http://a:1 http://b:2",
+                "apps/deployments https://c:3"
+            ]
+        );
+        for wrong in [
+            "events#http://a:1",
+            "/events",
+            "/events#",
+            "/events#http://a;",
+            "a/b/c#http://a",
+            "/events#a#b",
+        ] {
+            let error = config(&["--etcd-servers-overrides", wrong])
+                .expect_err("not understood")
+                .to_string();
+            assert!(
+                error.contains("must be of format: group/resource#servers"),
+                "{wrong}: {error}"
+            );
         }
     }
 
@@ -673,25 +850,64 @@ mod tests {
         let config = config(&args.split_whitespace().collect::<Vec<_>>()).expect("understood");
         assert_eq!(config.services.kubernetes_ip().to_string(), "10.96.0.1");
         assert_eq!(config.storage.etcd_servers, ["https://127.0.0.1:2379"]);
-        assert_eq!(config.authentication.request_header.group_headers, ["X-Remote-Group"]);
-        assert!(config.admission.runs("NodeRestriction", false) && config.apis == ApiEnablement::default());
+        assert_eq!(
+            config.authentication.request_header.group_headers,
+            ["X-Remote-Group"]
+        );
+        assert!(
+            config.admission.runs("NodeRestriction", false)
+                && config.apis == ApiEnablement::default()
+        );
     }
 
     #[test]
     fn contradictions_are_refused() {
         for (arg, message) in [
-            ("--tls-cert-file=x", "--tls-cert-file and --tls-private-key-file must be specified together"),
-            ("--authorization-mode=Nope", r#"authorization-mode "Nope" is not a valid mode"#),
-            ("--authorization-mode=Webhook", "--authorization-mode=Webhook is not supported: it is not implemented"),
-            ("--enable-admission-plugins=Nope", r#"enable-admission-plugins plugin "Nope" is unknown"#),
-            ("--service-cluster-ip-range=x", "service-cluster-ip-range is not a valid cidr: x"),
-            ("--worker-threads=1", "--worker-threads=1 is out of range: 2 to 1024, or 0 for one on each processor"),
-            ("--max-requests-inflight=-1", "--max-requests-inflight can not be negative value"),
-            ("--request-timeout=0s", "--request-timeout must be greater than 0"),
-            ("--goaway-chance=0.5", "--goaway-chance can not be less than 0 or greater than 0.02"),
+            (
+                "--tls-cert-file=x",
+                "--tls-cert-file and --tls-private-key-file must be specified together",
+            ),
+            (
+                "--authorization-mode=Nope",
+                r#"authorization-mode "Nope" is not a valid mode"#,
+            ),
+            (
+                "--authorization-mode=Webhook",
+                "--authorization-mode=Webhook is not supported: it is not implemented",
+            ),
+            (
+                "--enable-admission-plugins=Nope",
+                r#"enable-admission-plugins plugin "Nope" is unknown"#,
+            ),
+            (
+                "--service-cluster-ip-range=x",
+                "service-cluster-ip-range is not a valid cidr: x",
+            ),
+            (
+                "--worker-threads=1",
+                "--worker-threads=1 is out of range: 2 to 1024, or 0 for one on each processor",
+            ),
+            (
+                "--max-requests-inflight=-1",
+                "--max-requests-inflight can not be negative value",
+            ),
+            (
+                "--request-timeout=0s",
+                "--request-timeout must be greater than 0",
+            ),
+            (
+                "--goaway-chance=0.5",
+                "--goaway-chance can not be less than 0 or greater than 0.02",
+            ),
             ("--secure-port=70000", "--secure-port=70000 is out of range"),
-            ("--bind-address=x", r#"invalid argument "x" for "--bind-address" flag: failed to parse IP: "x""#),
-            ("--tls-min-version=VersionTLS10", "--tls-min-version=VersionTLS10 is not supported: the oldest is VersionTLS12"),
+            (
+                "--bind-address=x",
+                r#"invalid argument "x" for "--bind-address" flag: failed to parse IP: "x""#,
+            ),
+            (
+                "--tls-min-version=VersionTLS10",
+                "--tls-min-version=VersionTLS10 is not supported: the oldest is VersionTLS12",
+            ),
         ] {
             assert_eq!(config(&[arg]).expect_err(arg).to_string(), message);
         }
@@ -703,8 +919,15 @@ mod tests {
         assert_eq!(port_range("80").expect("a port"), 80..=80);
         assert!(port_range("9-8").is_err());
         let sni = sni_cert("a.crt,a.key:*.example.com,b").expect("a pair");
-        assert_eq!((sni.files.cert.to_str(), sni.names), (Some("a.crt"), vec!["*.example.com".to_owned(), "b".to_owned()]));
-        let dual = config(&["--service-cluster-ip-range=10.0.0.0/16,fd00::/108"]).expect("both families");
+        assert_eq!(
+            (sni.files.cert.to_str(), sni.names),
+            (
+                Some("a.crt"),
+                vec!["*.example.com".to_owned(), "b".to_owned()]
+            )
+        );
+        let dual =
+            config(&["--service-cluster-ip-range=10.0.0.0/16,fd00::/108"]).expect("both families");
         assert_eq!(dual.services.cluster_ip_ranges.len(), 2);
     }
 }

@@ -17,8 +17,11 @@ use crate::telemetry::metrics::Counter;
 /// What an HTTP/2 client sends first: its preface and the head of its settings (RFC 9113, 3.4).
 const PREFACE_BYTES: u64 = 24 + 9;
 
-static CLOSED: Counter =
-    Counter::new("keelson_connections_closed_total", "Connections that were closed to keep within a limit.", &["reason"]);
+static CLOSED: Counter = Counter::new(
+    "keelson_connections_closed_total",
+    "Connections that were closed to keep within a limit.",
+    &["reason"],
+);
 
 /// A connection, as far as its requests should know.
 #[derive(Debug)]
@@ -37,7 +40,8 @@ impl Connection {
         self.life.authenticated();
     }
 
-    /// Has an HTTP/2 client told to send its next requests on another connection (GOAWAY). Does nothing to HTTP/1.1.
+    /// Has an HTTP/2 client told to send its next requests on another connection (GOAWAY). Does
+    /// nothing to HTTP/1.1.
     pub fn go_away(&self) {
         if self.http2 {
             self.life.ask(CLOSING);
@@ -50,7 +54,8 @@ impl Connection {
 pub struct Connections {
     limits: Limits,
     open: AtomicUsize,
-    /// What clients who have not shown who they are have sent beyond what is usual. May be below zero for a moment.
+    /// What clients who have not shown who they are have sent beyond what is usual. May be below
+    /// zero for a moment.
     excess: AtomicI64,
     next: AtomicU64,
     /// Those whose client has not shown who it is, oldest first.
@@ -60,11 +65,18 @@ pub struct Connections {
 impl Connections {
     pub fn new(limits: Limits) -> Arc<Self> {
         let (open, excess, next) = (AtomicUsize::new(0), AtomicI64::new(0), AtomicU64::new(0));
-        Arc::new(Self { limits, open, excess, next, unauthenticated: Mutex::default() })
+        Arc::new(Self {
+            limits,
+            open,
+            excess,
+            next,
+            unauthenticated: Mutex::default(),
+        })
     }
 
-    /// Takes in a new connection. Where there are too many, the oldest whose client has not authenticated itself is closed for it;
-    /// `None` where there is no such connection, and the new one is to be closed at once.
+    /// Takes in a new connection. Where there are too many, the oldest whose client has not
+    /// authenticated itself is closed for it; `None` where there is no such connection, and the new
+    /// one is to be closed at once.
     pub fn admit(self: &Arc<Self>) -> Option<Arc<Life>> {
         let mut unauthenticated = self.unauthenticated.lock();
         let full = self.open.load(Ordering::Relaxed) >= self.limits.connections;
@@ -131,7 +143,8 @@ pub struct Life {
     begun: Instant,
     /// Bytes that came, without those of TLS.
     received: AtomicU64,
-    /// Bytes that came of requests that have not been answered, as long as the client has not shown who it is.
+    /// Bytes that came of requests that have not been answered, as long as the client has not shown
+    /// who it is.
     pending: AtomicUsize,
     /// Requests that are being answered.
     requests: AtomicUsize,
@@ -149,21 +162,30 @@ pub struct Life {
 
 impl Life {
     fn now(&self) -> u64 {
-        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX).max(1)
+        u64::try_from(self.begun.elapsed().as_millis())
+            .unwrap_or(u64::MAX)
+            .max(1)
     }
 
     /// Notes bytes that came.
     pub fn received(&self, bytes: usize) {
         self.received.fetch_add(bytes as u64, Ordering::Relaxed);
-        if self.requests.load(Ordering::Relaxed) == 0 && self.header_since.load(Ordering::Relaxed) == NEVER {
+        if self.requests.load(Ordering::Relaxed) == 0
+            && self.header_since.load(Ordering::Relaxed) == NEVER
+        {
             self.header_since.store(self.now(), Ordering::Relaxed);
         }
         if !self.is_authenticated.load(Ordering::Relaxed) {
             let pending = self.pending.fetch_add(bytes, Ordering::Relaxed) + bytes;
             let excess = bytes.min(pending.saturating_sub(USUAL_UNAUTHENTICATED_BYTES));
             if excess > 0 {
-                let before = self.connections.excess.fetch_add(excess as i64, Ordering::Relaxed);
-                if before.saturating_add(excess as i64) > self.connections.limits.unauthenticated_bytes as i64 {
+                let before = self
+                    .connections
+                    .excess
+                    .fetch_add(excess as i64, Ordering::Relaxed);
+                if before.saturating_add(excess as i64)
+                    > self.connections.limits.unauthenticated_bytes as i64
+                {
                     CLOSED.inc(&["unauthenticated_bytes"]);
                     self.ask(CUT);
                 }
@@ -173,13 +195,19 @@ impl Life {
 
     /// Notes that nothing is left of what came.
     fn settle(&self) {
-        let excess = self.pending.swap(0, Ordering::Relaxed).saturating_sub(USUAL_UNAUTHENTICATED_BYTES);
+        let excess = self
+            .pending
+            .swap(0, Ordering::Relaxed)
+            .saturating_sub(USUAL_UNAUTHENTICATED_BYTES);
         if excess > 0 {
-            self.connections.excess.fetch_sub(excess as i64, Ordering::Relaxed);
+            self.connections
+                .excess
+                .fetch_sub(excess as i64, Ordering::Relaxed);
         }
     }
 
-    /// Notes that a request is being answered. A client that has been told to go away and asks again long after ends its connection.
+    /// Notes that a request is being answered. A client that has been told to go away and asks
+    /// again long after ends its connection.
     pub fn request_began(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let told = self.wish.load(Ordering::Relaxed) == CLOSING;
@@ -200,7 +228,9 @@ impl Life {
     }
 
     fn authenticated(&self) {
-        if !self.is_authenticated.load(Ordering::Relaxed) && !self.is_authenticated.swap(true, Ordering::Relaxed) {
+        if !self.is_authenticated.load(Ordering::Relaxed)
+            && !self.is_authenticated.swap(true, Ordering::Relaxed)
+        {
             self.connections.forget(self.number);
             self.settle();
         }
@@ -228,7 +258,8 @@ impl Life {
         }
     }
 
-    /// Waits until the connection is to be closed: it is told so, or its client has been silent for too long.
+    /// Waits until the connection is to be closed: it is told so, or its client has been silent for
+    /// too long.
     pub async fn over(&self, http2: bool) -> Close {
         loop {
             let left = match self.left(http2) {
@@ -242,7 +273,8 @@ impl Life {
         }
     }
 
-    /// How long the connection may go on at least, as it is now. What happens on it wakes nobody: this is looked at again later.
+    /// How long the connection may go on at least, as it is now. What happens on it wakes nobody:
+    /// this is looked at again later.
     fn left(&self, http2: bool) -> Result<Duration, Close> {
         let limits = &self.connections.limits;
         match self.wish.load(Ordering::Relaxed) {
@@ -255,13 +287,21 @@ impl Life {
         }
         let remaining = |limit: Duration, since: Duration| limit.saturating_sub(since);
         let idle = remaining(limits.idle, self.since(&self.idle_since));
-        let (first, header) = (self.idle_since.load(Ordering::Relaxed) == NEVER, self.header_since.load(Ordering::Relaxed));
+        let (first, header) = (
+            self.idle_since.load(Ordering::Relaxed) == NEVER,
+            self.header_since.load(Ordering::Relaxed),
+        );
         let (left, close) = match http2 {
-            true if self.received.load(Ordering::Relaxed) < PREFACE_BYTES => (remaining(limits.preface, self.begun.elapsed()), Close::Now),
+            true if self.received.load(Ordering::Relaxed) < PREFACE_BYTES => {
+                (remaining(limits.preface, self.begun.elapsed()), Close::Now)
+            }
             true => (idle, Close::Gracefully),
             // The first header is due at once, others when they have begun.
             false if first => (remaining(limits.header, self.begun.elapsed()), Close::Now),
-            false if header != NEVER => (remaining(limits.header, self.since(&self.header_since)), Close::Now),
+            false if header != NEVER => (
+                remaining(limits.header, self.since(&self.header_since)),
+                Close::Now,
+            ),
             false => (idle.min(limits.header), Close::Now),
         };
         if left.is_zero() {
@@ -272,12 +312,15 @@ impl Life {
         Ok(left.min(limits.idle))
     }
 
-    /// Waits until a connection that was closed gracefully has no requests any more, and has had time to say so.
+    /// Waits until a connection that was closed gracefully has no requests any more, and has had
+    /// time to say so.
     pub async fn finished(&self) {
         let limit = self.connections.limits.linger;
         let closing = Instant::now();
         loop {
-            let idle = self.requests.load(Ordering::Acquire) == 0 && self.since(&self.idle_since) >= limit && closing.elapsed() >= limit;
+            let idle = self.requests.load(Ordering::Acquire) == 0
+                && self.since(&self.idle_since) >= limit
+                && closing.elapsed() >= limit;
             if idle || self.wish.load(Ordering::Relaxed) == CUT {
                 return;
             }
@@ -312,7 +355,11 @@ mod tests {
     use super::*;
 
     fn connections(limit: usize, unauthenticated: usize) -> Arc<Connections> {
-        Connections::new(Limits { connections: limit, unauthenticated, ..Limits::of_descriptors(1024) })
+        Connections::new(Limits {
+            connections: limit,
+            unauthenticated,
+            ..Limits::of_descriptors(1024)
+        })
     }
 
     #[tokio::test]
@@ -321,7 +368,11 @@ mod tests {
         let (first, second) = (all.admit().expect("room"), all.admit().expect("room"));
         second.authenticated();
         let third = all.admit().expect("room");
-        assert!([&first, &second, &third].iter().all(|life| life.left(true).is_ok()));
+        assert!(
+            [&first, &second, &third]
+                .iter()
+                .all(|life| life.left(true).is_ok())
+        );
         let _fourth = all.admit().expect("room");
         assert_eq!(first.over(true).await, Close::Now);
         assert!(second.left(true).is_ok() && third.left(true).is_ok());
@@ -396,7 +447,12 @@ mod tests {
         life.ask(CLOSING);
         assert_eq!(life.over(true).await, Close::Gracefully);
         life.request_began();
-        assert!(tokio::time::timeout(Duration::from_millis(500), life.finished()).await.is_err(), "the client has not heard yet");
+        assert!(
+            tokio::time::timeout(Duration::from_millis(500), life.finished())
+                .await
+                .is_err(),
+            "the client has not heard yet"
+        );
         tokio::time::sleep(Duration::from_secs(2)).await;
         life.request_began();
         life.finished().await;
@@ -404,9 +460,14 @@ mod tests {
 
     #[tokio::test]
     async fn what_unknown_clients_send_is_bounded_in_all() {
-        let all = Connections::new(Limits { unauthenticated_bytes: 1000, ..Limits::of_descriptors(1024) });
+        let all = Connections::new(Limits {
+            unauthenticated_bytes: 1000,
+            ..Limits::of_descriptors(1024)
+        });
         let lives: Vec<_> = (0..4).map(|_| all.admit().expect("room")).collect();
-        lives.iter().for_each(|life| life.received(USUAL_UNAUTHENTICATED_BYTES));
+        lives
+            .iter()
+            .for_each(|life| life.received(USUAL_UNAUTHENTICATED_BYTES));
         lives[0].received(600);
         lives[1].authenticated();
         lives[1].received(1_000_000);

@@ -1,4 +1,5 @@
-//! The data folder (`--data-dir`): the embedded store, keys and the administrator's kubeconfig. All of it is its owner's alone.
+//! The data folder (`--data-dir`): the embedded store, keys and the administrator's kubeconfig. All
+//! of it is its owner's alone.
 
 use std::path::Path;
 
@@ -17,6 +18,14 @@ pub fn secure(folder: &Path) {
     narrow(&folder.join(KUBECONFIG));
     let pki = folder.join(PKI);
     narrow(&pki);
-    let keys = std::fs::read_dir(&pki).into_iter().flatten().flatten().map(|entry| entry.path());
-    keys.filter(|path| path.extension().is_some_and(|extension| extension == "key" || extension == "new")).for_each(|path| narrow(&path));
+    let keys = std::fs::read_dir(&pki)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    keys.filter(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "key" || extension == "new")
+    })
+    .for_each(|path| narrow(&path));
 }

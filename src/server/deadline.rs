@@ -1,8 +1,9 @@
 //! Ends the task of a request or a connection whose client takes too long to read the answer.
 //!
-//! hyper does not look at the body of an answer while its client takes nothing, so a body cannot end by itself. What answers a request
-//! says here until when ([`set`]); the future that drives it ([`Bounded`]) is dropped then, which resets the stream or closes the
-//! connection, and frees all that the answer is made of.
+//! hyper does not look at the body of an answer while its client takes nothing, so a body cannot
+//! end by itself. What answers a request says here until when ([`set`]); the future that drives it
+//! ([`Bounded`]) is dropped then, which resets the stream or closes the connection, and frees all
+//! that the answer is made of.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -25,12 +26,14 @@ thread_local! {
     static ASKED: Cell<Option<Asked>> = const { Cell::new(None) };
 }
 
-/// Ends the [`Bounded`] future that is being polled on this thread at that time, unless it says otherwise before; `None` for never.
+/// Ends the [`Bounded`] future that is being polled on this thread at that time, unless it says
+/// otherwise before; `None` for never.
 pub fn set(at: Option<Instant>) {
     ASKED.set(Some(at.map_or(Asked::Never, Asked::At)));
 }
 
-/// Ends that future when it has said nothing else for so long. Costs nothing where it does before it waits.
+/// Ends that future when it has said nothing else for so long. Costs nothing where it does before
+/// it waits.
 pub fn set_within(time: Duration) {
     ASKED.set(Some(Asked::Within(time)));
 }
@@ -44,7 +47,11 @@ pub struct Bound {
 
 impl Bound {
     /// Polls a future; ready without an output when its time is over.
-    pub fn poll<F: Future>(&mut self, task: Pin<&mut F>, cx: &mut Context<'_>) -> Poll<Option<F::Output>> {
+    pub fn poll<F: Future>(
+        &mut self,
+        task: Pin<&mut F>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<F::Output>> {
         let outer = ASKED.take();
         let polled = task.poll(cx);
         let asked = ASKED.replace(outer);
@@ -80,7 +87,10 @@ pin_project! {
 
 impl<F> Bounded<F> {
     pub fn new(task: F) -> Self {
-        Self { task, bound: Bound::default() }
+        Self {
+            task,
+            bound: Bound::default(),
+        }
     }
 }
 
@@ -89,7 +99,9 @@ impl<F: Future<Output = ()>> Future for Bounded<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
-        this.bound.poll(this.task, cx).map(Option::unwrap_or_default)
+        this.bound
+            .poll(this.task, cx)
+            .map(Option::unwrap_or_default)
     }
 }
 

@@ -1,4 +1,5 @@
-//! The discovery and OpenAPI documents of what is served right now: made anew when somebody asks after it changed.
+//! The discovery and OpenAPI documents of what is served right now: made anew when somebody asks
+//! after it changed.
 
 use std::sync::Arc;
 
@@ -33,7 +34,11 @@ impl Discovery {
     pub fn new(registry: Arc<Registry>, about: About) -> Self {
         let builtin = OpenApi::new(crate::schema::builtin(), |decl| is_served(&registry, decl));
         let latest = ArcSwap::from_pointee(snapshot(&registry, &about, &builtin));
-        Self { registry, about, latest }
+        Self {
+            registry,
+            about,
+            latest,
+        }
     }
 
     /// The documents as of now.
@@ -42,25 +47,36 @@ impl Discovery {
         if latest.generation == self.registry.generation() {
             return latest;
         }
-        self.latest.store(aside(|| Arc::new(snapshot(&self.registry, &self.about, &latest.openapi))));
+        self.latest.store(aside(|| {
+            Arc::new(snapshot(&self.registry, &self.about, &latest.openapi))
+        }));
         self.latest.load()
     }
 
     /// Answers a GET of a path below `/openapi`; see [`OpenApi::answer`].
     pub fn openapi(&self, path: &str, query: &str, headers: &HeaderMap) -> Option<Response<Bytes>> {
         // Those that nobody has asked for yet are large, and made now.
-        path.starts_with("/openapi").then(|| aside(|| self.present().openapi.answer(path, query, headers))).flatten()
+        path.starts_with("/openapi")
+            .then(|| aside(|| self.present().openapi.answer(path, query, headers)))
+            .flatten()
     }
 
     /// Answers a GET of a path; see [`Documents::answer`].
-    pub fn answer(&self, path: &str, query: &str, headers: &HeaderMap) -> Option<Result<Response<Bytes>>> {
+    pub fn answer(
+        &self,
+        path: &str,
+        query: &str,
+        headers: &HeaderMap,
+    ) -> Option<Result<Response<Bytes>>> {
         self.present().documents.answer(path, query, headers)
     }
 
-    /// Whether a path is of a group that only custom resources are in. Their documents answer any method, and have no
-    /// words of their own for versions that there are not.
+    /// Whether a path is of a group that only custom resources are in. Their documents answer any
+    /// method, and have no words of their own for versions that there are not.
     pub fn is_custom(&self, path: &str) -> bool {
-        let group = path.strip_prefix("/apis/").and_then(|rest| rest.split('/').next());
+        let group = path
+            .strip_prefix("/apis/")
+            .and_then(|rest| rest.split('/').next());
         group.is_some_and(|group| !group.is_empty() && !self.registry.has_group(group))
     }
 }
@@ -75,11 +91,25 @@ fn snapshot(registry: &Registry, about: &About, before: &OpenApi) -> Snapshot {
     let custom = registry.custom();
     let mut decls: Vec<&ResourceDecl> = custom.values().map(|store| &store.resource.decl).collect();
     decls.sort_by(|a, b| {
-        a.group.cmp(&b.group).then_with(|| compare_versions(&b.version, &a.version)).then_with(|| a.resource.cmp(&b.resource))
+        a.group
+            .cmp(&b.group)
+            .then_with(|| compare_versions(&b.version, &a.version))
+            .then_with(|| a.resource.cmp(&b.resource))
     });
-    let builtin = crate::schema::builtin().resources.iter().filter(|decl| is_served(registry, decl));
+    let builtin = crate::schema::builtin()
+        .resources
+        .iter()
+        .filter(|decl| is_served(registry, decl));
     let documents = Documents::new(builtin.chain(decls), about);
-    let kinds =
-        custom.values().filter_map(|store| Some(CustomKind { decl: store.resource.decl.clone(), custom: store.resource.custom.clone()? }));
-    Snapshot { generation, documents, openapi: before.with_custom(kinds.collect()) }
+    let kinds = custom.values().filter_map(|store| {
+        Some(CustomKind {
+            decl: store.resource.decl.clone(),
+            custom: store.resource.custom.clone()?,
+        })
+    });
+    Snapshot {
+        generation,
+        documents,
+        openapi: before.with_custom(kinds.collect()),
+    }
 }

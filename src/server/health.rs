@@ -13,15 +13,20 @@ use crate::endpoints::body::{Body, full};
 use crate::storage::StorageError;
 use crate::telemetry::health::{Answer, Health, Scope};
 
-/// How long what a check of the store found is told again: anybody may ask, and as often as they like.
+/// How long what a check of the store found is told again: anybody may ask, and as often as they
+/// like.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// A health answer as upstream's handlers write it.
 pub fn response(answer: Answer) -> Response<Body> {
     let mut response = Response::new(full(answer.body));
-    *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
@@ -32,8 +37,9 @@ pub fn add_basics(health: &Health) {
     health.add("log", Scope::ALL, || async { Ok(()) });
 }
 
-/// Adds `etcd` in every scope and `etcd-readiness` for `/readyz`, as upstream names them, whatever the store is; and the watch
-/// caches over it to `/readyz`: the check names those that cannot answer yet, and why. A store that has no room for writes is not ready.
+/// Adds `etcd` in every scope and `etcd-readiness` for `/readyz`, as upstream names them, whatever
+/// the store is; and the watch caches over it to `/readyz`: the check names those that cannot
+/// answer yet, and why. A store that has no room for writes is not ready.
 pub fn add_storage(health: &Health, config: &Config, place: &Place) {
     add_place(health, config, place, |check| check.to_owned());
 }
@@ -64,17 +70,32 @@ fn add_place(health: &Health, config: &Config, place: &Place, name: impl Fn(&str
             }
         }
     };
-    health.add_shared(name("etcd"), Scope::ALL, FRESH, check(config.storage.health_timeout, false));
-    health.add_shared(name("etcd-readiness"), Scope::READY, FRESH, check(config.storage.ready_timeout, true));
+    health.add_shared(
+        name("etcd"),
+        Scope::ALL,
+        FRESH,
+        check(config.storage.health_timeout, false),
+    );
+    health.add_shared(
+        name("etcd-readiness"),
+        Scope::READY,
+        FRESH,
+        check(config.storage.ready_timeout, true),
+    );
     if let Some(feed) = place.feed.clone() {
-        health.add(name("watch-cache"), Scope::READY, move || std::future::ready(feed.ready()));
+        health.add(name("watch-cache"), Scope::READY, move || {
+            std::future::ready(feed.ready())
+        });
     }
 }
 
-/// Adds `informer-sync` to `/readyz`, as upstream names it: what authorization and custom resources follow is known as it is now.
+/// Adds `informer-sync` to `/readyz`, as upstream names it: what authorization and custom resources
+/// follow is known as it is now.
 pub fn add_informers(health: &Health, informers: &Informers) {
     let informers = informers.clone();
-    health.add("informer-sync", Scope::READY, move || std::future::ready(informers.in_step()));
+    health.add("informer-sync", Scope::READY, move || {
+        std::future::ready(informers.in_step())
+    });
 }
 
 /// Adds `shutdown`, which fails `/readyz` when the server is about to end.
@@ -82,7 +103,13 @@ pub fn add_shutdown(health: &Health, shutdown: &Shutdown) {
     let shutdown = shutdown.clone();
     health.add("shutdown", Scope::READY, move || {
         let stopping = shutdown.is_stopping();
-        async move { if stopping { Err("process is shutting down".to_owned()) } else { Ok(()) } }
+        async move {
+            if stopping {
+                Err("process is shutting down".to_owned())
+            } else {
+                Ok(())
+            }
+        }
     });
 }
 

@@ -1,8 +1,10 @@
-//! Impersonation: who the request wants to be, and whether its user may be that (apiserver `filters/impersonation`, KEP-5284).
+//! Impersonation: who the request wants to be, and whether its user may be that (apiserver
+//! `filters/impersonation`, KEP-5284).
 //!
-//! There are several modes, each with verbs of its own. In the constrained ones a user needs `impersonate:MODE` for whom it wants to
-//! be, and `impersonate-on:MODE:VERB` for what it wants to do as that. The legacy one needs `impersonate`, and then everything goes
-//! that the other user may.
+//! There are several modes, each with verbs of its own. In the constrained ones a user needs
+//! `impersonate:MODE` for whom it wants to be, and `impersonate-on:MODE:VERB` for what it wants to
+//! do as that. The legacy one needs `impersonate`, and then everything goes that the other user
+//! may.
 
 use std::sync::Arc;
 
@@ -24,9 +26,11 @@ const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
-/// What an agent that stands for its node is known by: which facts its token has, not what they are.
+/// What an agent that stands for its node is known by: which facts its token has, not what they
+/// are.
 const NODE_KEYS: &str = "authentication.kubernetes.io/associated-node-keys";
-/// The group of users, groups and the rest in the constrained modes; of uids and extras in the legacy one, too.
+/// The group of users, groups and the rest in the constrained modes; of uids and extras in the
+/// legacy one, too.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 /// How many groups or extras make it worth asking for all of them first.
 const MANY: usize = 4;
@@ -45,7 +49,13 @@ enum Mode {
     Legacy,
 }
 
-const MODES: [Mode; 5] = [Mode::AssociatedNode, Mode::ArbitraryNode, Mode::ServiceAccount, Mode::UserInfo, Mode::Legacy];
+const MODES: [Mode; 5] = [
+    Mode::AssociatedNode,
+    Mode::ArbitraryNode,
+    Mode::ServiceAccount,
+    Mode::UserInfo,
+    Mode::Legacy,
+];
 
 impl Mode {
     fn name(self) -> &'static str {
@@ -63,17 +73,26 @@ impl Mode {
     }
 
     fn verb(self) -> String {
-        if self.is_constrained() { format!("impersonate:{}", self.name()) } else { "impersonate".to_owned() }
+        if self.is_constrained() {
+            format!("impersonate:{}", self.name())
+        } else {
+            "impersonate".to_owned()
+        }
     }
 
     /// Whether it is about such users at all.
     fn takes(self, wanted: &User, requestor: &User) -> bool {
         let bare = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
         match self {
-            Self::AssociatedNode => bare && node_of(&wanted.name).is_some_and(|node| is_agent_of(requestor, node)),
+            Self::AssociatedNode => {
+                bare && node_of(&wanted.name).is_some_and(|node| is_agent_of(requestor, node))
+            }
             Self::ArbitraryNode => bare && node_of(&wanted.name).is_some(),
             Self::ServiceAccount => bare && service_account::of_username(&wanted.name).is_some(),
-            Self::UserInfo => node_of(&wanted.name).is_none() && service_account::of_username(&wanted.name).is_none(),
+            Self::UserInfo => {
+                node_of(&wanted.name).is_none()
+                    && service_account::of_username(&wanted.name).is_none()
+            }
             Self::Legacy => true,
         }
     }
@@ -83,7 +102,8 @@ impl Mode {
 pub struct Impersonation {
     authorizer: Arc<dyn Authorizer>,
     modes: &'static [Mode],
-    /// The mode that worked last, by user: it is tried first, and what it says is said if none works.
+    /// The mode that worked last, by user: it is tried first, and what it says is said if none
+    /// works.
     latest: Cache<String, Mode>,
 }
 
@@ -91,7 +111,11 @@ impl Impersonation {
     /// Only in the legacy mode unless `constrained` (the feature gate `ConstrainedImpersonation`).
     pub fn new(authorizer: Arc<dyn Authorizer>, constrained: bool) -> Self {
         let modes: &[Mode] = if constrained { &MODES } else { &[Mode::Legacy] };
-        Self { authorizer, modes, latest: Cache::new(MAX_REMEMBERED) }
+        Self {
+            authorizer,
+            modes,
+            latest: Cache::new(MAX_REMEMBERED),
+        }
     }
 
     /// The user to go on as, `None` without impersonation headers, which are removed.
@@ -99,8 +123,15 @@ impl Impersonation {
     /// # Errors
     /// 400 where the headers name no user, 403 where the requestor may not be who they name.
     pub async fn apply(&self, request: &mut Request) -> Result<Option<User>> {
-        let Some(wanted) = wanted(&request.headers)? else { return Ok(None) };
-        let names: Vec<_> = request.headers.keys().filter(|name| is_ours(name.as_str())).cloned().collect();
+        let Some(wanted) = wanted(&request.headers)? else {
+            return Ok(None);
+        };
+        let names: Vec<_> = request
+            .headers
+            .keys()
+            .filter(|name| is_ours(name.as_str()))
+            .cloned()
+            .collect();
         for name in names {
             request.headers.remove(name);
         }
@@ -110,9 +141,17 @@ impl Impersonation {
     /// Who a requestor is that wants to be `wanted` for what `attributes` say.
     async fn user(&self, wanted: &User, attributes: &Attributes) -> Result<User> {
         let latest = self.latest.get(&attributes.user.name);
-        let others = self.modes.iter().copied().filter(|mode| Some(*mode) != latest);
+        let others = self
+            .modes
+            .iter()
+            .copied()
+            .filter(|mode| Some(*mode) != latest);
         let mut refusal = None;
-        for mode in latest.into_iter().chain(others).filter(|mode| mode.takes(wanted, &attributes.user)) {
+        for mode in latest
+            .into_iter()
+            .chain(others)
+            .filter(|mode| mode.takes(wanted, &attributes.user))
+        {
             match self.check(mode, wanted, attributes).await {
                 Ok(user) => {
                     if latest != Some(mode) {
@@ -129,17 +168,28 @@ impl Impersonation {
     async fn check(&self, mode: Mode, wanted: &User, attributes: &Attributes) -> Result<User> {
         let mut requestor = attributes.user.clone();
         if mode == Mode::AssociatedNode {
-            requestor.extra = [(NODE_KEYS.to_owned(), requestor.extra.into_keys().collect())].into();
+            requestor.extra =
+                [(NODE_KEYS.to_owned(), requestor.extra.into_keys().collect())].into();
         }
         if mode.is_constrained() {
             let verb = format!("impersonate-on:{}:{}", mode.name(), attributes.verb);
-            self.demand(&Attributes { user: requestor.clone(), verb, ..attributes.clone() }).await?;
+            self.demand(&Attributes {
+                user: requestor.clone(),
+                verb,
+                ..attributes.clone()
+            })
+            .await?;
         }
-        let ask = Ask { by: self, mode, requestor };
+        let ask = Ask {
+            by: self,
+            mode,
+            requestor,
+        };
         let mut user = wanted.clone();
         ask.name(&mut user).await?;
         if !wanted.uid.is_empty() {
-            ask.may(&ask.about(AUTHENTICATION, "uids", &wanted.uid)).await?;
+            ask.may(&ask.about(AUTHENTICATION, "uids", &wanted.uid))
+                .await?;
         }
         ask.groups(&wanted.groups).await?;
         ask.extra(wanted).await?;
@@ -179,16 +229,26 @@ impl Ask<'_> {
 
     /// The group of users and groups.
     fn names_group(&self) -> &'static str {
-        if self.mode.is_constrained() { AUTHENTICATION } else { "" }
+        if self.mode.is_constrained() {
+            AUTHENTICATION
+        } else {
+            ""
+        }
     }
 
-    /// Whether it may have the name. Nodes and service accounts have the groups that go with theirs.
+    /// Whether it may have the name. Nodes and service accounts have the groups that go with
+    /// theirs.
     async fn name(&self, user: &mut User) -> Result<()> {
         let mut attributes = self.about(self.names_group(), "users", &user.name);
         if let Some(node) = node_of(&user.name).filter(|_| self.mode.is_constrained()) {
             attributes.resource = "nodes".to_owned();
             // What holds for one node must hold for all that the agent runs on.
-            attributes.name = if self.mode == Mode::AssociatedNode { "*" } else { node }.to_owned();
+            attributes.name = if self.mode == Mode::AssociatedNode {
+                "*"
+            } else {
+                node
+            }
+            .to_owned();
             user.groups = vec![node::NODES.to_owned()];
         }
         if let Some((namespace, name)) = service_account::of_username(&user.name) {
@@ -205,10 +265,16 @@ impl Ask<'_> {
         let about = |name: &str| self.about(self.names_group(), "groups", name);
         if self.mode.is_constrained() {
             if groups.iter().any(String::is_empty) {
-                return Err(authz::forbidden(&about(""), "impersonating the empty string group is not allowed"));
+                return Err(authz::forbidden(
+                    &about(""),
+                    "impersonating the empty string group is not allowed",
+                ));
             }
             if groups.iter().any(|group| group == MASTERS) {
-                return Err(authz::forbidden(&about(MASTERS), "impersonating the system:masters group is not allowed"));
+                return Err(authz::forbidden(
+                    &about(MASTERS),
+                    "impersonating the system:masters group is not allowed",
+                ));
             }
             if groups.len() >= MANY && self.may(&about("*")).await.is_ok() {
                 return Ok(());
@@ -221,7 +287,10 @@ impl Ask<'_> {
     }
 
     async fn extra(&self, wanted: &User) -> Result<()> {
-        let about = |key: &str, value: &str| Attributes { subresource: key.to_owned(), ..self.about(AUTHENTICATION, "userextras", value) };
+        let about = |key: &str, value: &str| Attributes {
+            subresource: key.to_owned(),
+            ..self.about(AUTHENTICATION, "userextras", value)
+        };
         if self.mode.is_constrained() {
             check_extra(wanted).map_err(|why| authz::forbidden(&about("", ""), &why))?;
             let values: usize = wanted.extra.values().map(Vec::len).sum();
@@ -248,10 +317,16 @@ fn check_extra(wanted: &User) -> std::result::Result<(), String> {
         domain_prefixed_path(&mut errors, &Path::new("extra").child("key"), key);
         if !errors.is_empty() {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            return Err(format!("impersonating an invalid key in extra is not allowed: {}", authz::aggregate(&errors)));
+            return Err(format!(
+                "impersonating an invalid key in extra is not allowed: {}",
+                authz::aggregate(&errors)
+            ));
         }
         if key.chars().any(char::is_uppercase) {
-            return Err(format!("impersonating a non-lowercase key in extra is not allowed: {}", go_quote(key)));
+            return Err(format!(
+                "impersonating a non-lowercase key in extra is not allowed: {}",
+                go_quote(key)
+            ));
         }
         if values.iter().any(String::is_empty) {
             return Err("impersonating the empty string value in extra is not allowed".to_owned());
@@ -267,14 +342,21 @@ fn is_ours(header: &str) -> bool {
 /// The user that the headers name, as they name it. Of several names and UIDs the first counts.
 ///
 /// # Errors
-/// 400 for headers that are no text, or that are about nobody: such a request must not go on as the requestor.
+/// 400 for headers that are no text, or that are about nobody: such a request must not go on as the
+/// requestor.
 fn wanted(headers: &HeaderMap) -> Result<Option<User>> {
-    let unreadable = |name: &HeaderName| Status::bad_request(format!("the value of the header {name} is not valid UTF-8"));
+    let unreadable = |name: &HeaderName| {
+        Status::bad_request(format!("the value of the header {name} is not valid UTF-8"))
+    };
     let mut user = User::default();
     let mut others = false;
     let first = |name: &HeaderName| {
-        let value = headers.get(name).map(|value| header_text(value).ok_or_else(|| unreadable(name)));
-        value.transpose().map(|value| value.unwrap_or_default().to_owned())
+        let value = headers
+            .get(name)
+            .map(|value| header_text(value).ok_or_else(|| unreadable(name)));
+        value
+            .transpose()
+            .map(|value| value.unwrap_or_default().to_owned())
     };
     for (name, value) in headers.iter().filter(|(name, _)| is_ours(name.as_str())) {
         let value = header_text(value).ok_or_else(|| unreadable(name))?;
@@ -287,7 +369,11 @@ fn wanted(headers: &HeaderMap) -> Result<Option<User>> {
             }
             other => {
                 let key = unescape_extra(other.strip_prefix(EXTRA).unwrap_or_default())
-                    .ok_or_else(|| Status::bad_request(format!("the name of the header {name} is not valid UTF-8")))?;
+                    .ok_or_else(|| {
+                        Status::bad_request(format!(
+                            "the name of the header {name} is not valid UTF-8"
+                        ))
+                    })?;
                 user.extra.entry(key).or_default().push(value.to_owned());
                 others = true;
             }
@@ -296,37 +382,66 @@ fn wanted(headers: &HeaderMap) -> Result<Option<User>> {
     others |= !user.uid.is_empty();
     match (user.name.is_empty(), others) {
         (false, _) => Ok(Some(user)),
-        (true, true) => Err(Status::bad_request(format!("requested {} without impersonating a user name", in_go(&user)))),
+        (true, true) => Err(Status::bad_request(format!(
+            "requested {} without impersonating a user name",
+            in_go(&user)
+        ))),
         (true, false) => Ok(None),
     }
 }
 
 /// A user as Go writes one down (`%#v`), which clients are told.
 fn in_go(user: &User) -> String {
-    let list = |values: &[String]| values.iter().map(|value| go_quote(value)).collect::<Vec<_>>().join(", ");
-    let groups = if user.groups.is_empty() { "[]string(nil)".to_owned() } else { format!("[]string{{{}}}", list(&user.groups)) };
-    let extra = user.extra.iter().map(|(key, values)| format!("{}:[]string{{{}}}", go_quote(key), list(values)));
+    let list = |values: &[String]| {
+        values
+            .iter()
+            .map(|value| go_quote(value))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let groups = if user.groups.is_empty() {
+        "[]string(nil)".to_owned()
+    } else {
+        format!("[]string{{{}}}", list(&user.groups))
+    };
+    let extra = user
+        .extra
+        .iter()
+        .map(|(key, values)| format!("{}:[]string{{{}}}", go_quote(key), list(values)));
     let extra = extra.collect::<Vec<_>>().join(", ");
-    let extra = if extra.is_empty() { "map[string][]string(nil)".to_owned() } else { format!("map[string][]string{{{extra}}}") };
+    let extra = if extra.is_empty() {
+        "map[string][]string(nil)".to_owned()
+    } else {
+        format!("map[string][]string{{{extra}}}")
+    };
     let (name, uid) = (go_quote(&user.name), go_quote(&user.uid));
     format!("&user.DefaultInfo{{Name:{name}, UID:{uid}, Groups:{groups}, Extra:{extra}}}")
 }
 
 /// The node that a user name is of.
 fn node_of(username: &str) -> Option<&str> {
-    username.strip_prefix(node::USER_PREFIX).filter(|name| dns1123_subdomain(name).is_empty())
+    username
+        .strip_prefix(node::USER_PREFIX)
+        .filter(|name| dns1123_subdomain(name).is_empty())
 }
 
 /// Whether it is a service account by a token that was made for a pod on that node.
 fn is_agent_of(user: &User, node: &str) -> bool {
-    let on = user.extra.get(service_account::NODE_NAME).map(Vec::as_slice);
+    let on = user
+        .extra
+        .get(service_account::NODE_NAME)
+        .map(Vec::as_slice);
     service_account::of_username(&user.name).is_some() && matches!(on, Some([name]) if name == node)
 }
 
 /// Everyone but the anonymous user is authenticated.
 fn complete_groups(user: &mut User) {
     let has = |group: &str| user.groups.iter().any(|one| one == group);
-    let group = if user.name == ANONYMOUS { UNAUTHENTICATED } else { AUTHENTICATED };
+    let group = if user.name == ANONYMOUS {
+        UNAUTHENTICATED
+    } else {
+        AUTHENTICATED
+    };
     if !has(group) && !has(UNAUTHENTICATED) {
         user.groups.push(group.to_owned());
     }

@@ -1,7 +1,9 @@
-//! The limit of requests that are answered at the same time (apiserver `server/filters/maxinflight.go`).
+//! The limit of requests that are answered at the same time (apiserver
+//! `server/filters/maxinflight.go`).
 //!
-//! There is no priority and fairness: its flag changes nothing, both kinds of requests have the limit that their flag says. As with
-//! upstream's mandatory and suggested flow schemas, health checks do not count among them, and `system:masters` is exempt.
+//! There is no priority and fairness: its flag changes nothing, both kinds of requests have the
+//! limit that their flag says. As with upstream's mandatory and suggested flow schemas, health
+//! checks do not count among them, and `system:masters` is exempt.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,20 +19,24 @@ use crate::telemetry::requests;
 
 /// The verbs that change nothing; whatever is not one of them counts as mutating.
 const READS: [&str; 3] = ["get", "list", "watch"];
-/// Verbs and subresources of requests that last as long as their client wants (kube-apiserver `server.go`, `BuildGenericConfig`).
+/// Verbs and subresources of requests that last as long as their client wants (kube-apiserver
+/// `server.go`, `BuildGenericConfig`).
 const LONG_RUNNING_VERBS: [&str; 2] = ["watch", "proxy"];
 const LONG_RUNNING_SUBRESOURCES: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
 /// Paths whose requests the flags do not limit (the flow schema `probes`).
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/livez"];
-/// How many of those are answered at once: they wait when the store does, and anybody may make them.
+/// How many of those are answered at once: they wait when the store does, and anybody may make
+/// them.
 const MAX_PROBES: usize = 1000;
 /// When a client that was turned away is to ask again, in seconds.
 const RETRY_SECONDS: &str = "1";
 
-/// Whether a request is a watch or stream: it has no deadline, and no place among the requests in flight.
+/// Whether a request is a watch or stream: it has no deadline, and no place among the requests in
+/// flight.
 pub fn is_long_running(info: &RequestInfo) -> bool {
     // The verb of any other path is the method, which may be of any name.
-    let lasts = LONG_RUNNING_VERBS.contains(&info.verb.as_str()) || LONG_RUNNING_SUBRESOURCES.contains(&info.subresource.as_str());
+    let lasts = LONG_RUNNING_VERBS.contains(&info.verb.as_str())
+        || LONG_RUNNING_SUBRESOURCES.contains(&info.subresource.as_str());
     info.is_resource && lasts
 }
 
@@ -64,7 +70,13 @@ pub struct InFlight {
 
 impl InFlight {
     pub fn new(config: &Requests) -> Self {
-        let lane = |limit, mutating| Arc::new(Lane { limit, taken: AtomicUsize::new(0), mutating });
+        let lane = |limit, mutating| {
+            Arc::new(Lane {
+                limit,
+                taken: AtomicUsize::new(0),
+                mutating,
+            })
+        };
         Self {
             reads: lane(config.max_in_flight, false),
             writes: lane(config.max_mutating_in_flight, true),
@@ -99,7 +111,11 @@ impl InFlight {
 }
 
 fn is_probe(info: &RequestInfo) -> bool {
-    !info.is_resource && info.verb == "get" && PROBES.iter().any(|path| info.path.strip_prefix(path).is_some_and(is_path_end))
+    !info.is_resource
+        && info.verb == "get"
+        && PROBES
+            .iter()
+            .any(|path| info.path.strip_prefix(path).is_some_and(is_path_end))
 }
 
 /// Whether a path ends here, or goes on with another segment.
@@ -112,7 +128,10 @@ fn too_many() -> Response<Body> {
     *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
     let headers = response.headers_mut();
     headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_SECONDS));
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
@@ -126,7 +145,13 @@ mod tests {
 
     fn in_flight(max_in_flight: usize, max_mutating_in_flight: usize) -> InFlight {
         let (timeout, min_watch) = (Duration::ZERO, Duration::ZERO);
-        InFlight::new(&Requests { max_in_flight, max_mutating_in_flight, timeout, min_watch, goaway_chance: 0.0 })
+        InFlight::new(&Requests {
+            max_in_flight,
+            max_mutating_in_flight,
+            timeout,
+            min_watch,
+            goaway_chance: 0.0,
+        })
     }
 
     fn info(method: Method, uri: &str) -> RequestInfo {
@@ -137,11 +162,23 @@ mod tests {
     #[test]
     fn each_kind_has_its_limit() {
         let (all, user) = (in_flight(1, 1), User::default());
-        let (read, write) = (info(Method::GET, "/api/v1/pods"), info(Method::POST, "/api/v1/namespaces"));
-        let held = (all.admit(&read, &user).expect("a place"), all.admit(&write, &user).expect("a place"));
+        let (read, write) = (
+            info(Method::GET, "/api/v1/pods"),
+            info(Method::POST, "/api/v1/namespaces"),
+        );
+        let held = (
+            all.admit(&read, &user).expect("a place"),
+            all.admit(&write, &user).expect("a place"),
+        );
         for info in [&read, &write] {
             let answer = all.admit(info, &user).expect_err("no place");
-            assert_eq!((answer.status().as_u16(), answer.headers()[RETRY_AFTER].to_str().ok()), (429, Some("1")));
+            assert_eq!(
+                (
+                    answer.status().as_u16(),
+                    answer.headers()[RETRY_AFTER].to_str().ok()
+                ),
+                (429, Some("1"))
+            );
         }
         drop(held);
         assert!(all.admit(&read, &user).is_ok() && all.admit(&write, &user).is_ok());
@@ -152,8 +189,15 @@ mod tests {
         let (all, user) = (in_flight(1, 1), User::default());
         let read = info(Method::GET, "/version");
         let held = all.admit(&read, &user).expect("a place");
-        for uri in ["/api/v1/pods?watch=1", "/api/v1/namespaces/a/pods/b/log", "/api/v1/proxy/nodes/a"] {
-            assert!(matches!(all.admit(&info(Method::GET, uri), &user), Ok(None)), "{uri}");
+        for uri in [
+            "/api/v1/pods?watch=1",
+            "/api/v1/namespaces/a/pods/b/log",
+            "/api/v1/proxy/nodes/a",
+        ] {
+            assert!(
+                matches!(all.admit(&info(Method::GET, uri), &user), Ok(None)),
+                "{uri}"
+            );
         }
         for uri in ["/livez", "/readyz/ping"] {
             assert!(all.admit(&info(Method::GET, uri), &user).is_ok(), "{uri}");
@@ -163,10 +207,16 @@ mod tests {
         for uri in ["/readyzy", "/logs/watch", "/api/v1/namespaces/a/pods/log"] {
             assert!(all.admit(&info(Method::GET, uri), &user).is_err(), "{uri}");
         }
-        let master = User { groups: vec![MASTERS.to_owned()], ..User::default() };
+        let master = User {
+            groups: vec![MASTERS.to_owned()],
+            ..User::default()
+        };
         assert!(matches!(all.admit(&read, &master), Ok(None)));
         drop(held);
-        assert!(all.admit(&read, &user).is_ok(), "who was let through took no place");
+        assert!(
+            all.admit(&read, &user).is_ok(),
+            "who was let through took no place"
+        );
     }
 
     #[test]

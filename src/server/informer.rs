@@ -1,4 +1,5 @@
-//! Keeps something in step with the objects of a resource: a list, then its changes, again and again.
+//! Keeps something in step with the objects of a resource: a list, then its changes, again and
+//! again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,8 @@ use crate::registry::Store;
 use crate::registry::store::EventKind;
 use crate::storage::{Revision, Stored};
 
-/// How long to wait before a broken watch is begun anew; doubles with each list that fails after that.
+/// How long to wait before a broken watch is begun anew; doubles with each list that fails after
+/// that.
 const RETRY: Duration = Duration::from_millis(500);
 /// The longest wait before that.
 const RETRY_MAX: Duration = Duration::from_secs(5);
@@ -45,18 +47,27 @@ pub trait Follower: Send + Sync + 'static {
 pub struct Informers(Arc<Mutex<Vec<Arc<Condition>>>>);
 
 impl Informers {
-    /// Hands `follower` everything that there is, then follows the changes in the background until the runtime ends. Objects that
-    /// cannot be read do not exist to it.
+    /// Hands `follower` everything that there is, then follows the changes in the background until
+    /// the runtime ends. Objects that cannot be read do not exist to it.
     pub async fn follow(&self, store: Arc<Store>, follower: Arc<dyn Follower>) -> Result<()> {
-        let part = follower.reads().map(|paths| Projection::new(store.resource.storage_ty(), paths.iter().copied()));
+        let part = follower
+            .reads()
+            .map(|paths| Projection::new(store.resource.storage_ty(), paths.iter().copied()));
         let revision = fill(&store, follower.as_ref(), part.as_ref()).await?;
-        let condition = Arc::new(Condition::new(format!("following {}", store.resource.gvr.group_resource())));
+        let condition = Arc::new(Condition::new(format!(
+            "following {}",
+            store.resource.gvr.group_resource()
+        )));
         self.0.lock().push(condition.clone());
         tokio::spawn(async move {
             let mut backoff = Backoff::new(RETRY, RETRY_MAX);
             let mut from = Some(revision);
             loop {
-                let round = caught("informer", round(&store, follower.as_ref(), part.as_ref(), from.take())).await;
+                let round = caught(
+                    "informer",
+                    round(&store, follower.as_ref(), part.as_ref(), from.take()),
+                )
+                .await;
                 match round.map_err(crate::meta::Status::internal).flatten() {
                     Ok(revision) => {
                         condition.works();
@@ -78,14 +89,28 @@ impl Informers {
     /// # Errors
     /// Names those that cannot list what they follow, and what they were told instead.
     pub fn in_step(&self) -> std::result::Result<(), String> {
-        let behind: Vec<String> = self.0.lock().iter().filter_map(|condition| condition.failure()).collect();
-        if behind.is_empty() { Ok(()) } else { Err(behind.join("; ")) }
+        let behind: Vec<String> = self
+            .0
+            .lock()
+            .iter()
+            .filter_map(|condition| condition.failure())
+            .collect();
+        if behind.is_empty() {
+            Ok(())
+        } else {
+            Err(behind.join("; "))
+        }
     }
 }
 
-/// Follows the changes after a revision until the watch ends; without one, hands over everything that there is and says at which
-/// revision.
-async fn round(store: &Arc<Store>, follower: &dyn Follower, part: Option<&Projection>, from: Option<Revision>) -> Result<Revision> {
+/// Follows the changes after a revision until the watch ends; without one, hands over everything
+/// that there is and says at which revision.
+async fn round(
+    store: &Arc<Store>,
+    follower: &dyn Follower,
+    part: Option<&Projection>,
+    from: Option<Revision>,
+) -> Result<Revision> {
     if let Some(from) = from {
         changes(store, follower, part, from).await;
         tokio::time::sleep(RETRY).await;
@@ -103,10 +128,16 @@ fn decode(store: &Store, part: Option<&Projection>, stored: &Stored) -> Result<O
 
 /// Whether a change is none to the follower, as far as can be told without decoding.
 fn is_same(store: &Store, follower: &dyn Follower, stored: &Stored) -> bool {
-    store.message(stored).is_ok_and(|message| message.is_some_and(|message| follower.is_same(&message)))
+    store
+        .message(stored)
+        .is_ok_and(|message| message.is_some_and(|message| follower.is_same(&message)))
 }
 
-async fn fill(store: &Store, follower: &dyn Follower, part: Option<&Projection>) -> Result<Revision> {
+async fn fill(
+    store: &Store,
+    follower: &dyn Follower,
+    part: Option<&Projection>,
+) -> Result<Revision> {
     let page = store.all_stored("").await?;
     let (mut objects, mut budget) = (Vec::new(), Budget::default());
     for stored in page.items {
@@ -122,9 +153,19 @@ async fn fill(store: &Store, follower: &dyn Follower, part: Option<&Projection>)
 }
 
 /// Follows until the watch ends.
-async fn changes(store: &Arc<Store>, follower: &dyn Follower, part: Option<&Projection>, after: Revision) {
-    let options = ListOptions { resource_version: after.to_string(), ..ListOptions::default() };
-    let Ok(mut events) = store.watch("", &options).await else { return };
+async fn changes(
+    store: &Arc<Store>,
+    follower: &dyn Follower,
+    part: Option<&Projection>,
+    after: Revision,
+) {
+    let options = ListOptions {
+        resource_version: after.to_string(),
+        ..ListOptions::default()
+    };
+    let Ok(mut events) = store.watch("", &options).await else {
+        return;
+    };
     while let Some(Ok(event)) = events.next().await {
         let Some(stored) = event.stored else { continue };
         if event.kind == EventKind::Modified && is_same(store, follower, &stored) {
@@ -163,7 +204,10 @@ mod tests {
 
     impl Follower for Names {
         fn replace(&self, objects: &[Object]) {
-            *self.known.lock() = objects.iter().map(|object| object.name().to_owned()).collect();
+            *self.known.lock() = objects
+                .iter()
+                .map(|object| object.name().to_owned())
+                .collect();
         }
 
         fn upsert(&self, object: &Object) {
@@ -192,19 +236,46 @@ mod tests {
     async fn what_cannot_be_read_does_not_exist_and_a_panic_is_not_the_end() {
         let folder = tempfile::tempdir().expect("a folder");
         let storage: Arc<dyn Storage> = Arc::new(Embedded::open(folder.path()).expect("a store"));
-        let decl = crate::schema::builtin().resources.iter().find(|decl| decl.resource == "configmaps").expect("a resource");
+        let decl = crate::schema::builtin()
+            .resources
+            .iter()
+            .find(|decl| decl.resource == "configmaps")
+            .expect("a resource");
         let resource = Arc::new(Resource::builtin(decl, builtin::strategy("", "configmaps")));
-        let store = Arc::new(Store::new(resource, storage.clone(), Trees::default(), Clock::system(), "/registry"));
+        let store = Arc::new(Store::new(
+            resource,
+            storage.clone(),
+            Trees::default(),
+            Clock::system(),
+            "/registry",
+        ));
         let put = async |name: &str, readable: bool| {
             let object = format!(r#"{{"metadata":{{"name":"{name}","namespace":"default"}}}}"#);
-            let (key, value) = (format!("/registry/configmaps/default/{name}"), if readable { object } else { "garbage".to_owned() });
-            let at = storage.get(&key).await.expect("read").map_or(0, |stored| stored.mod_revision);
-            storage.update(&key, value.into(), at, None).await.expect("written");
+            let (key, value) = (
+                format!("/registry/configmaps/default/{name}"),
+                if readable {
+                    object
+                } else {
+                    "garbage".to_owned()
+                },
+            );
+            let at = storage
+                .get(&key)
+                .await
+                .expect("read")
+                .map_or(0, |stored| stored.mod_revision);
+            storage
+                .update(&key, value.into(), at, None)
+                .await
+                .expect("written");
         };
         put("a", true).await;
         put("b", false).await;
         let (informers, names) = (Informers::default(), Arc::<Names>::default());
-        informers.follow(store, names.clone()).await.expect("it is listed");
+        informers
+            .follow(store, names.clone())
+            .await
+            .expect("it is listed");
         names.become_known(&["a"]).await;
         put("c", false).await;
         put("d", true).await;
@@ -218,7 +289,11 @@ mod tests {
         while !*names.panicked.lock() {
             tokio::task::yield_now().await;
         }
-        assert!(informers.in_step().is_err_and(|why| why.contains("an object that nobody expected")));
+        assert!(
+            informers
+                .in_step()
+                .is_err_and(|why| why.contains("an object that nobody expected"))
+        );
         names.become_known(&["b", "d", "fatal"]).await;
         put("e", true).await;
         names.become_known(&["b", "d", "e", "fatal"]).await;

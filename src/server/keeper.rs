@@ -1,5 +1,6 @@
-//! What a server does for as long as it runs: it says that it lives, keeps the endpoints of the `kubernetes` service in step with
-//! the servers that do, and puts right what no cluster can be without (`pkg/controlplane/controller`).
+//! What a server does for as long as it runs: it says that it lives, keeps the endpoints of the
+//! `kubernetes` service in step with the servers that do, and puts right what no cluster can be
+//! without (`pkg/controlplane/controller`).
 
 use std::time::Duration;
 
@@ -17,14 +18,20 @@ use crate::meta::time::parse_micro;
 use crate::meta::{Gvr, Object, Status};
 use crate::storage::StorageError;
 
-/// The time between turns (`DefaultEndpointReconcilerInterval`, `IdentityLeaseRenewIntervalPeriod`).
+/// The time between turns (`DefaultEndpointReconcilerInterval`,
+/// `IdentityLeaseRenewIntervalPeriod`).
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Every so many turns, identity leases that nobody renews are deleted (`IdentityLeaseGCPeriod`: an hour).
+/// Every so many turns, identity leases that nobody renews are deleted (`IdentityLeaseGCPeriod`: an
+/// hour).
 const COLLECT_TURNS: u64 = 360;
 /// How long saying good-bye may take: a store that is away must not hold up the end.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The namespace of the identity leases, and the label that they have.
-const LEASES: (&str, &str, &str) = ("kube-system", "apiserver.kubernetes.io/identity", "kube-apiserver");
+const LEASES: (&str, &str, &str) = (
+    "kube-system",
+    "apiserver.kubernetes.io/identity",
+    "kube-apiserver",
+);
 
 /// The authorities that a server trusts, in PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,14 +69,29 @@ impl Keeper {
     ) -> Result<Self> {
         service_cidr.sync(&creator).await?;
         if let Some(leases) = &leases {
-            leases.renew(params.advertise_address).await.map_err(unavailable)?;
+            leases
+                .renew(params.advertise_address)
+                .await
+                .map_err(unavailable)?;
             params.servers = Some(leases.living().await.map_err(unavailable)?);
         }
         let published = Authorities {
             clients: params.client_ca.clone().unwrap_or_default(),
-            front_proxy: params.front_proxy.as_ref().map(|proxy| proxy.client_ca.clone()).unwrap_or_default(),
+            front_proxy: params
+                .front_proxy
+                .as_ref()
+                .map(|proxy| proxy.client_ca.clone())
+                .unwrap_or_default(),
         };
-        Ok(Self { params, authorities: watch::Sender::new(published.clone()), published, creator, leases, service_cidr, clock })
+        Ok(Self {
+            params,
+            authorities: watch::Sender::new(published.clone()),
+            published,
+            creator,
+            leases,
+            service_cidr,
+            clock,
+        })
     }
 
     /// Where to tell that this server trusts other authorities.
@@ -87,7 +109,8 @@ impl Keeper {
         &self.creator
     }
 
-    /// Takes a turn every [`INTERVAL`], and when the authorities change, until the server stops, then says good-bye.
+    /// Takes a turn every [`INTERVAL`], and when the authorities change, until the server stops,
+    /// then says good-bye.
     pub async fn run(mut self, shutdown: Shutdown) {
         let mut told = self.authorities.subscribe();
         let keeping = Condition::new("keeping what the cluster needs");
@@ -98,26 +121,41 @@ impl Keeper {
                 Ok(()) = told.changed() => {}
                 () = shutdown.stopped() => break,
             }
-            match caught("keeper", self.turn()).await.map_err(Status::internal).flatten() {
+            match caught("keeper", self.turn())
+                .await
+                .map_err(Status::internal)
+                .flatten()
+            {
                 Ok(()) => keeping.works(),
                 Err(status) => keeping.fails(&status.message),
             }
             if turn % COLLECT_TURNS == 0
-                && let Err(status) = caught("keeper", self.collect()).await.map_err(Status::internal).flatten()
+                && let Err(status) = caught("keeper", self.collect())
+                    .await
+                    .map_err(Status::internal)
+                    .flatten()
             {
                 tracing::warn!("deleting old identity leases: {}", status.message);
             }
         }
         match tokio::time::timeout(LEAVE_TIMEOUT, self.leave()).await {
             Ok(Ok(())) => {}
-            Ok(Err(status)) => tracing::warn!("leaving the endpoints of the kubernetes service: {}", status.message),
-            Err(_) => tracing::warn!("leaving the endpoints of the kubernetes service takes too long"),
+            Ok(Err(status)) => tracing::warn!(
+                "leaving the endpoints of the kubernetes service: {}",
+                status.message
+            ),
+            Err(_) => {
+                tracing::warn!("leaving the endpoints of the kubernetes service takes too long")
+            }
         }
     }
 
     async fn turn(&mut self) -> Result<()> {
         if let Some(leases) = &self.leases {
-            leases.renew(self.params.advertise_address).await.map_err(unavailable)?;
+            leases
+                .renew(self.params.advertise_address)
+                .await
+                .map_err(unavailable)?;
             let living = leases.living().await.map_err(unavailable)?;
             // It has just written its own: without any, something is wrong.
             if living.is_empty() {
@@ -149,8 +187,13 @@ impl Keeper {
 
     /// Takes this server from the endpoints, so that clients need not find out.
     async fn leave(&mut self) -> Result<()> {
-        let Some(leases) = &self.leases else { return Ok(()) };
-        leases.remove(self.params.advertise_address).await.map_err(unavailable)?;
+        let Some(leases) = &self.leases else {
+            return Ok(());
+        };
+        leases
+            .remove(self.params.advertise_address)
+            .await
+            .map_err(unavailable)?;
         self.params.servers = Some(leases.living().await.map_err(unavailable)?);
         bootstrap::ensure(bootstrap::endpoints_of(&self.params), &self.creator).await
     }
@@ -160,7 +203,8 @@ impl Keeper {
         let gvr = Gvr::new("coordination.k8s.io", "v1", "leases");
         let (namespace, label, value) = LEASES;
         for lease in self.creator.list(&gvr, namespace).await? {
-            let of_a_server = lease.labels().and_then(|all| all.get(label)?.as_str()) == Some(value);
+            let of_a_server =
+                lease.labels().and_then(|all| all.get(label)?.as_str()) == Some(value);
             if of_a_server && self.is_expired(&lease) {
                 match self.creator.remove(&gvr, &lease).await {
                     // Another server was faster, or its owner is back.
@@ -174,9 +218,14 @@ impl Keeper {
 
     /// A lease without a time or duration is none.
     fn is_expired(&self, lease: &Object) -> bool {
-        let (renewed, seconds) = (parse_micro(lease.str_at("/spec/renewTime")).ok(), lease.i64_at("/spec/leaseDurationSeconds"));
+        let (renewed, seconds) = (
+            parse_micro(lease.str_at("/spec/renewTime")).ok(),
+            lease.i64_at("/spec/leaseDurationSeconds"),
+        );
         match (renewed, seconds) {
-            (Some(renewed), Some(seconds)) => renewed.seconds.saturating_add(seconds) < self.clock.now().as_second(),
+            (Some(renewed), Some(seconds)) => {
+                renewed.seconds.saturating_add(seconds) < self.clock.now().as_second()
+            }
             _ => true,
         }
     }

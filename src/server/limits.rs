@@ -6,23 +6,30 @@ use std::time::Duration;
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an HTTP/2 client may take to say that it speaks HTTP/2 (Go's `prefaceTimeout`).
 pub const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the header of an HTTP/1.1 request may take (`ReadHeaderTimeout` in apiserver `server/secure_serving.go`).
+/// How long the header of an HTTP/1.1 request may take (`ReadHeaderTimeout` in apiserver
+/// `server/secure_serving.go`).
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(32);
-/// How long a connection may wait for its next request (`IdleTimeout` in apiserver `server/secure_serving.go`).
+/// How long a connection may wait for its next request (`IdleTimeout` in apiserver
+/// `server/secure_serving.go`).
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// How long an HTTP/2 client that was told to go away may begin requests on the same connection: it may not have heard yet.
+/// How long an HTTP/2 client that was told to go away may begin requests on the same connection: it
+/// may not have heard yet.
 pub const GOAWAY_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long an HTTP/2 connection that was told to go away stays when its requests have been answered, for the answers to arrive.
+/// How long an HTTP/2 connection that was told to go away stays when its requests have been
+/// answered, for the answers to arrive.
 pub const LINGER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most connections, whatever the limit of file descriptors is.
 pub const MAX_CONNECTIONS: usize = 65_536;
-/// Connections take at most this share of the file descriptors, in percent: the store and its files need some, too.
+/// Connections take at most this share of the file descriptors, in percent: the store and its files
+/// need some, too.
 pub const CONNECTIONS_PERCENT: u64 = 75;
-/// Connections whose client has not shown who it is, handshakes among them, take at most this share of all, in percent. When there
-/// are more, the oldest of them is closed: who wants to keep others out has to be faster than all of them.
+/// Connections whose client has not shown who it is, handshakes among them, take at most this share
+/// of all, in percent. When there are more, the oldest of them is closed: who wants to keep others
+/// out has to be faster than all of them.
 pub const UNAUTHENTICATED_PERCENT: usize = 25;
-/// What a connection whose client has not shown who it is may have sent of requests that are not answered, in bytes, before it counts
-/// against the next limit: more than the header of any usual request.
+/// What a connection whose client has not shown who it is may have sent of requests that are not
+/// answered, in bytes, before it counts against the next limit: more than the header of any usual
+/// request.
 pub const USUAL_UNAUTHENTICATED_BYTES: usize = 32 * 1024;
 /// What all those may have sent beyond that, in bytes; who sends more is cut off.
 pub const MAX_UNAUTHENTICATED_BYTES: usize = 128 * 1024 * 1024;
@@ -50,7 +57,9 @@ impl Limits {
     /// The limits of a process that may have so many files open.
     pub fn of_descriptors(descriptors: u64) -> Self {
         let share = descriptors.saturating_mul(CONNECTIONS_PERCENT) / 100;
-        let connections = usize::try_from(share).unwrap_or(MAX_CONNECTIONS).clamp(FEWEST, MAX_CONNECTIONS);
+        let connections = usize::try_from(share)
+            .unwrap_or(MAX_CONNECTIONS)
+            .clamp(FEWEST, MAX_CONNECTIONS);
         Self {
             handshake: HANDSHAKE_TIMEOUT,
             preface: PREFACE_TIMEOUT,
@@ -65,12 +74,19 @@ impl Limits {
     }
 }
 
-/// Raises the limit of open files to what the process may have, as Go programs do at their start, and returns it.
+/// Raises the limit of open files to what the process may have, as Go programs do at their start,
+/// and returns it.
 pub fn raise_descriptors() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum
-        && let Err(why) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
+        && let Err(why) = setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: limit.maximum,
+                maximum: limit.maximum,
+            },
+        )
     {
         tracing::warn!("raising the limit of open files: {why}");
     }
@@ -92,14 +108,19 @@ mod tests {
         let few = Limits::of_descriptors(1024);
         assert_eq!((few.connections, few.unauthenticated), (768, 192));
         let many = Limits::of_descriptors(u64::MAX);
-        assert_eq!((many.connections, many.unauthenticated), (MAX_CONNECTIONS, MAX_CONNECTIONS / 4));
+        assert_eq!(
+            (many.connections, many.unauthenticated),
+            (MAX_CONNECTIONS, MAX_CONNECTIONS / 4)
+        );
         assert_eq!(Limits::of_descriptors(0).connections, FEWEST);
     }
 
     #[test]
     fn the_limit_of_open_files_is_the_hard_one() {
         let raised = raise_descriptors();
-        let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
+        let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile)
+            .maximum
+            .unwrap_or(u64::MAX);
         assert_eq!(raised, hard);
     }
 }

@@ -1,6 +1,8 @@
-//! Which servers of the cluster live: each writes a key with its address that goes away unless it is written again.
+//! Which servers of the cluster live: each writes a key with its address that goes away unless it
+//! is written again.
 //!
-//! The keys and their values are kube-apiserver's (`pkg/controlplane/reconcilers/lease.go`): both can be servers of one cluster.
+//! The keys and their values are kube-apiserver's (`pkg/controlplane/reconcilers/lease.go`): both
+//! can be servers of one cluster.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +15,8 @@ use crate::storage::{ListRequest, Result, Revision, Storage, StorageError, Store
 
 /// How long a server counts as living after it said so (`DefaultEndpointReconcilerTTL`).
 const TTL: Duration = Duration::from_secs(15);
-/// How often a write begins again when another one, of a server with the same address, came between.
+/// How often a write begins again when another one, of a server with the same address, came
+/// between.
 const ATTEMPTS: usize = 5;
 
 /// The keys of all servers.
@@ -25,7 +28,10 @@ pub struct MasterLeases {
 impl MasterLeases {
     /// The keys under the root of all keys (`/registry`).
     pub fn new(storage: Arc<dyn Storage>, root: &str) -> Self {
-        Self { storage, prefix: format!("{root}/masterleases/") }
+        Self {
+            storage,
+            prefix: format!("{root}/masterleases/"),
+        }
     }
 
     /// Says that the server at this address lives.
@@ -37,11 +43,20 @@ impl MasterLeases {
         let mut found = self.storage.get(&key).await?;
         for _ in 0..ATTEMPTS {
             // A value that is the same would not be written, so it counts.
-            let turn = found.as_ref().and_then(decode).and_then(|lease| lease.i64_at("/metadata/generation")).unwrap_or(0) + 1;
+            let turn = found
+                .as_ref()
+                .and_then(decode)
+                .and_then(|lease| lease.i64_at("/metadata/generation"))
+                .unwrap_or(0)
+                + 1;
             let value = encode(address, turn).into();
             let outcome = match &found {
                 None => self.storage.create(&key, value, Some(TTL)).await?,
-                Some(stored) => self.storage.update(&key, value, stored.mod_revision, Some(TTL)).await?,
+                Some(stored) => {
+                    self.storage
+                        .update(&key, value, stored.mod_revision, Some(TTL))
+                        .await?
+                }
             };
             match outcome {
                 Txn::Done(_) => return Ok(()),
@@ -57,7 +72,11 @@ impl MasterLeases {
     /// The store's.
     pub async fn remove(&self, address: IpAddr) -> Result<()> {
         let key = self.key(address);
-        let mut revision: Revision = self.storage.get(&key).await?.map_or(0, |stored| stored.mod_revision);
+        let mut revision: Revision = self
+            .storage
+            .get(&key)
+            .await?
+            .map_or(0, |stored| stored.mod_revision);
         while revision != 0 {
             match self.storage.delete(&key, revision).await? {
                 Txn::Done(_) => return Ok(()),
@@ -72,8 +91,19 @@ impl MasterLeases {
     /// # Errors
     /// The store's.
     pub async fn living(&self) -> Result<Vec<IpAddr>> {
-        let page = self.storage.list(ListRequest { prefix: self.prefix.clone(), ..ListRequest::default() }).await?;
-        let address = |stored: &Stored| decode(stored)?.str_at("/subsets/0/addresses/0/ip").parse().ok();
+        let page = self
+            .storage
+            .list(ListRequest {
+                prefix: self.prefix.clone(),
+                ..ListRequest::default()
+            })
+            .await?;
+        let address = |stored: &Stored| {
+            decode(stored)?
+                .str_at("/subsets/0/addresses/0/ip")
+                .parse()
+                .ok()
+        };
         let mut all: Vec<IpAddr> = page.items.iter().filter_map(address).collect();
         all.sort_unstable();
         all.dedup();
@@ -93,7 +123,9 @@ fn ty() -> Option<TypeRef<'static>> {
 fn encode(address: IpAddr, turn: i64) -> Vec<u8> {
     let lease = json!({"metadata": {"generation": turn}, "subsets": [{"addresses": [{"ip": address.to_string()}]}]});
     let object = Object(lease.as_object().cloned().unwrap_or_default());
-    let raw = ty().map(|ty| protobuf::encode(&object, ty)).unwrap_or_default();
+    let raw = ty()
+        .map(|ty| protobuf::encode(&object, ty))
+        .unwrap_or_default();
     protobuf::wrap("v1", "Endpoints", &raw)
 }
 
@@ -120,9 +152,18 @@ mod tests {
         leases.renew(A).await.expect("written");
         leases.renew(A).await.expect("written again");
         assert_eq!(leases.living().await, Ok(vec![A, B]));
-        let stored = storage.get("/registry/masterleases/10.0.0.9").await.expect("read").expect("there");
+        let stored = storage
+            .get("/registry/masterleases/10.0.0.9")
+            .await
+            .expect("read")
+            .expect("there");
         assert!(stored.create_revision < stored.mod_revision, "the same key");
-        assert_eq!(decode(&stored).expect("readable").at("/metadata/generation"), Some(&json!(2)));
+        assert_eq!(
+            decode(&stored)
+                .expect("readable")
+                .at("/metadata/generation"),
+            Some(&json!(2))
+        );
         leases.remove(A).await.expect("removed");
         leases.remove(A).await.expect("not there is as good");
         assert_eq!(leases.living().await, Ok(vec![B]));
@@ -140,6 +181,13 @@ mod tests {
         ]
         .concat();
         let value = encode(A, 1);
-        assert_eq!(protobuf::unwrap(&value).expect("an envelope").raw.escape_ascii().to_string(), message.escape_ascii().to_string());
+        assert_eq!(
+            protobuf::unwrap(&value)
+                .expect("an envelope")
+                .raw
+                .escape_ascii()
+                .to_string(),
+            message.escape_ascii().to_string()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Key material: files with certificates, keys and tokens, each with the flag that names it, as they were read.
+//! Key material: files with certificates, keys and tokens, each with the flag that names it, as
+//! they were read.
 
 use std::fmt;
 use std::fs::File;
@@ -34,12 +35,18 @@ pub struct NamedFile {
 impl NamedFile {
     /// The file that a flag (without its dashes) names.
     pub fn of_flag(flag: &'static str, path: &Path) -> Self {
-        Self { flag: Some(flag), path: path.to_owned() }
+        Self {
+            flag: Some(flag),
+            path: path.to_owned(),
+        }
     }
 
     /// A file in a folder of the server's own.
     pub fn own(path: impl Into<PathBuf>) -> Self {
-        Self { flag: None, path: path.into() }
+        Self {
+            flag: None,
+            path: path.into(),
+        }
     }
 
     /// Reads it.
@@ -49,21 +56,35 @@ impl NamedFile {
     pub fn read(&self) -> Result<Material, CertError> {
         let attempt = || {
             let mut bytes = Vec::new();
-            File::open(&self.path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-            if bytes.len() as u64 > MAX_FILE_BYTES { Err(io::Error::from(io::ErrorKind::FileTooLarge)) } else { Ok(bytes) }
+            File::open(&self.path)?
+                .take(MAX_FILE_BYTES + 1)
+                .read_to_end(&mut bytes)?;
+            if bytes.len() as u64 > MAX_FILE_BYTES {
+                Err(io::Error::from(io::ErrorKind::FileTooLarge))
+            } else {
+                Ok(bytes)
+            }
         };
         match attempt() {
-            Ok(bytes) => Ok(Material { file: self.clone(), bytes }),
-            Err(source) => Err(CertError::File { file: self.clone(), source }),
+            Ok(bytes) => Ok(Material {
+                file: self.clone(),
+                bytes,
+            }),
+            Err(source) => Err(CertError::File {
+                file: self.clone(),
+                source,
+            }),
         }
     }
 
-    /// Whether it can be read but once, as a pipe can: then what was read at the start is all there is.
+    /// Whether it can be read but once, as a pipe can: then what was read at the start is all there
+    /// is.
     pub fn is_pipe(&self) -> bool {
         #[cfg(unix)]
         {
             use std::os::unix::fs::FileTypeExt;
-            std::fs::metadata(&self.path).is_ok_and(|found| found.file_type().is_fifo() || found.file_type().is_socket())
+            std::fs::metadata(&self.path)
+                .is_ok_and(|found| found.file_type().is_fifo() || found.file_type().is_socket())
         }
         #[cfg(not(unix))]
         false
@@ -71,7 +92,10 @@ impl NamedFile {
 
     /// That something is wrong with its content.
     pub fn error(&self, why: impl ToString) -> CertError {
-        CertError::Content { file: self.clone(), why: why.to_string() }
+        CertError::Content {
+            file: self.clone(),
+            why: why.to_string(),
+        }
     }
 }
 
@@ -130,8 +154,17 @@ impl Pair {
     /// Files that cannot be read.
     pub fn read(files: &CertFiles, flags: Option<[&'static str; 2]>) -> Result<Self, CertError> {
         let [cert, key] = flags.map_or([None, None], |flags| flags.map(Some));
-        let read = |flag, path: &Path| NamedFile { flag, path: path.to_owned() }.read();
-        Ok(Self { cert: read(cert, &files.cert)?, key: read(key, &files.key)? })
+        let read = |flag, path: &Path| {
+            NamedFile {
+                flag,
+                path: path.to_owned(),
+            }
+            .read()
+        };
+        Ok(Self {
+            cert: read(cert, &files.cert)?,
+            key: read(key, &files.key)?,
+        })
     }
 
     /// The chain and the key that the files hold.
@@ -144,7 +177,8 @@ impl Pair {
         if chain.is_empty() {
             return Err(self.cert.file.error("no certificate found"));
         }
-        let key = PrivateKeyDer::from_pem_slice(&self.key.bytes).map_err(|why| self.key.file.error(why))?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key.bytes)
+            .map_err(|why| self.key.file.error(why))?;
         Ok(ServingCert { chain, key })
     }
 
@@ -156,7 +190,10 @@ impl Pair {
     /// The pair of two files; `None` for any other number.
     pub fn from_materials(materials: &[Material]) -> Option<Self> {
         match materials {
-            [cert, key] => Some(Self { cert: cert.clone(), key: key.clone() }),
+            [cert, key] => Some(Self {
+                cert: cert.clone(),
+                key: key.clone(),
+            }),
             _ => None,
         }
     }
@@ -172,13 +209,26 @@ mod tests {
         let path = folder.path().join("a.crt");
         let file = NamedFile::of_flag("client-ca-file", &path);
         let shown = format!("--client-ca-file={}: ", path.display());
-        assert!(file.read().expect_err("missing").to_string().starts_with(&shown));
+        assert!(
+            file.read()
+                .expect_err("missing")
+                .to_string()
+                .starts_with(&shown)
+        );
         std::fs::write(&path, "secret").expect("written");
         let material = file.read().expect("readable");
         assert!(!format!("{material:?}").contains("secret"));
-        let pair = Pair { cert: material.clone(), key: material };
-        assert_eq!(pair.parse().expect_err("no PEM").to_string(), format!("{shown}no certificate found"));
-        File::create(&path).and_then(|file| file.set_len(MAX_FILE_BYTES + 1)).expect("grown");
+        let pair = Pair {
+            cert: material.clone(),
+            key: material,
+        };
+        assert_eq!(
+            pair.parse().expect_err("no PEM").to_string(),
+            format!("{shown}no certificate found")
+        );
+        File::create(&path)
+            .and_then(|file| file.set_len(MAX_FILE_BYTES + 1))
+            .expect("grown");
         assert!(file.read().is_err());
     }
 }

@@ -1,4 +1,5 @@
-//! Assembly: flags, TLS, listener, the chain of filters, shutdown, bootstrap objects. The only place that knows everyone.
+//! Assembly: flags, TLS, listener, the chain of filters, shutdown, bootstrap objects. The only
+//! place that knows everyone.
 
 pub mod apart;
 mod api_enablement;

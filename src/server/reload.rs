@@ -1,7 +1,9 @@
-//! Certificates, keys and tokens while the server runs: files that change are read again, and the server's own are renewed in time.
+//! Certificates, keys and tokens while the server runs: files that change are read again, and the
+//! server's own are renewed in time.
 //!
-//! The content of the files is compared, not their times: that also finds what a Kubernetes volume does, where a link is turned to another
-//! folder. What cannot be used is told in the log, and what was read before stays in use (apiserver `server/dynamiccertificates`).
+//! The content of the files is compared, not their times: that also finds what a Kubernetes volume
+//! does, where a link is turned to another folder. What cannot be used is told in the log, and what
+//! was read before stays in use (apiserver `server/dynamiccertificates`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -46,7 +48,10 @@ pub struct Source {
 
 impl Source {
     /// Files as they were read at the start.
-    pub fn new<E: ToString>(read: &[Material], apply: impl Fn(&[Material]) -> Result<(), E> + Send + Sync + 'static) -> Self {
+    pub fn new<E: ToString>(
+        read: &[Material],
+        apply: impl Fn(&[Material]) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Self {
         Self {
             files: read.iter().map(|material| material.file.clone()).collect(),
             seen: hash(read),
@@ -60,7 +65,12 @@ impl Source {
         if self.files.iter().any(NamedFile::is_pipe) {
             return;
         }
-        let materials = match self.files.iter().map(NamedFile::read).collect::<Result<Vec<_>, _>>() {
+        let materials = match self
+            .files
+            .iter()
+            .map(NamedFile::read)
+            .collect::<Result<Vec<_>, _>>()
+        {
             Ok(materials) => materials,
             Err(why) => {
                 let complaint = why.to_string();
@@ -77,11 +87,21 @@ impl Source {
             return;
         }
         self.seen = now;
-        let names = self.files.iter().map(NamedFile::to_string).collect::<Vec<_>>().join(" ");
+        let names = self
+            .files
+            .iter()
+            .map(NamedFile::to_string)
+            .collect::<Vec<_>>()
+            .join(" ");
         match (self.apply)(&materials) {
             Ok(()) => tracing::info!("{names}: read again, for it has changed"),
             // The reason names the file, unless it is about several.
-            Err(why) if self.files.iter().any(|file| why.starts_with(&file.to_string())) => {
+            Err(why)
+                if self
+                    .files
+                    .iter()
+                    .any(|file| why.starts_with(&file.to_string())) =>
+            {
                 tracing::error!("{why}; what was read before stays in use");
             }
             Err(why) => tracing::error!("{names}: {why}; what was read before stays in use"),
@@ -92,7 +112,10 @@ impl Source {
 /// A hash of some files' content, so that keys do not lie around in memory.
 fn hash(materials: &[Material]) -> Vec<u8> {
     let each = |material: &Material| -> Digest { digest::digest(&digest::SHA256, &material.bytes) };
-    materials.iter().flat_map(|material| each(material).as_ref().to_vec()).collect()
+    materials
+        .iter()
+        .flat_map(|material| each(material).as_ref().to_vec())
+        .collect()
 }
 
 /// Looks after the files.
@@ -123,10 +146,13 @@ impl Reloader {
         let mut sources = Vec::new();
         for (at, files) in serving.files().into_iter().enumerate() {
             let serving = serving.clone();
-            sources.push(Source::new(&files, move |files| match Pair::from_materials(files) {
-                Some(pair) => serving.replace(at, &pair).map_err(|why| why.to_string()),
-                None => Ok(()),
-            }));
+            sources.push(Source::new(
+                &files,
+                move |files| match Pair::from_materials(files) {
+                    Some(pair) => serving.replace(at, &pair).map_err(|why| why.to_string()),
+                    None => Ok(()),
+                },
+            ));
         }
         let text = |ca: &Material| String::from_utf8_lossy(&ca.bytes).into_owned();
         let (shared, told) = (authentication.clone(), trusted.clone());
@@ -148,13 +174,23 @@ impl Reloader {
             sources.push(single(file, move |file| shared.replace_static_tokens(file)));
         }
         let shared = authentication.clone();
-        sources.push(Source::new(&identity.public_keys, move |files| shared.replace_account_keys(files)));
+        sources.push(Source::new(&identity.public_keys, move |files| {
+            shared.replace_account_keys(files)
+        }));
         if let Some(file) = &identity.signing_key {
             let shared = authentication.clone();
             sources.push(single(file, move |file| shared.replace_signing_key(file)));
         }
         let renewed = clock.now();
-        Self { sources, config: parts.config.clone(), advertise: parts.advertise, address, admin: identity.admin.clone(), renewed, clock }
+        Self {
+            sources,
+            config: parts.config.clone(),
+            advertise: parts.advertise,
+            address,
+            admin: identity.admin.clone(),
+            renewed,
+            clock,
+        }
     }
 
     /// Looks after other files, too.
@@ -173,13 +209,14 @@ impl Reloader {
     }
 
     fn renew(&mut self, now: Timestamp) {
-        let written = certs::renew(&self.config, self.advertise.ip(), now).and_then(|admin| match admin {
-            Some(admin) if Some(&admin) != self.admin.as_ref() => {
-                admin.write(self.address)?;
-                Ok(Some(admin))
-            }
-            admin => Ok(admin),
-        });
+        let written =
+            certs::renew(&self.config, self.advertise.ip(), now).and_then(|admin| match admin {
+                Some(admin) if Some(&admin) != self.admin.as_ref() => {
+                    admin.write(self.address)?;
+                    Ok(Some(admin))
+                }
+                admin => Ok(admin),
+            });
         match written {
             Ok(admin) => self.admin = admin,
             Err(why) => tracing::error!("renewing the server's own certificates: {why}"),
@@ -195,35 +232,65 @@ impl Reloader {
                 () = shutdown.drained() => return,
             }
             // A panic has been logged, and the next turn looks at everything again.
-            let _ = aside(|| caught_now("reading certificates, keys and tokens again", || self.check()));
+            let _ = aside(|| {
+                caught_now("reading certificates, keys and tokens again", || {
+                    self.check()
+                })
+            });
         }
     }
 }
 
 /// A source of one file.
-fn single<E: ToString>(read: &Material, apply: impl Fn(&Material) -> Result<(), E> + Send + Sync + 'static) -> Source {
-    Source::new(std::slice::from_ref(read), move |materials| materials.first().map_or(Ok(()), &apply))
+fn single<E: ToString>(
+    read: &Material,
+    apply: impl Fn(&Material) -> Result<(), E> + Send + Sync + 'static,
+) -> Source {
+    Source::new(std::slice::from_ref(read), move |materials| {
+        materials.first().map_or(Ok(()), &apply)
+    })
 }
 
-/// The files that clients of etcd are made with, read and looked at; none where no etcd is asked over TLS.
+/// The files that clients of etcd are made with, read and looked at; none where no etcd is asked
+/// over TLS.
 ///
 /// # Errors
 /// Files that cannot be read or used.
 pub fn etcd_files(given: &StorageConfig) -> Result<Vec<Material>, CertError> {
     let overrides = given.etcd_overrides.iter().flat_map(|one| &one.servers);
-    if !given.etcd_servers.iter().chain(overrides).any(|url| url.starts_with("https://")) {
+    if !given
+        .etcd_servers
+        .iter()
+        .chain(overrides)
+        .any(|url| url.starts_with("https://"))
+    {
         return Ok(Vec::new());
     }
-    let ca = given.etcd_ca.as_ref().map(|path| NamedFile::of_flag("etcd-cafile", path).read()).transpose()?;
-    let pair = given.etcd_client.as_ref().map(|files| Pair::read(files, Some(["etcd-certfile", "etcd-keyfile"]))).transpose()?;
-    let materials: Vec<Material> = ca.into_iter().chain(pair.into_iter().flat_map(|pair| pair.files())).collect();
+    let ca = given
+        .etcd_ca
+        .as_ref()
+        .map(|path| NamedFile::of_flag("etcd-cafile", path).read())
+        .transpose()?;
+    let pair = given
+        .etcd_client
+        .as_ref()
+        .map(|files| Pair::read(files, Some(["etcd-certfile", "etcd-keyfile"])))
+        .transpose()?;
+    let materials: Vec<Material> = ca
+        .into_iter()
+        .chain(pair.into_iter().flat_map(|pair| pair.files()))
+        .collect();
     check_etcd_files(&materials)?;
     Ok(materials)
 }
 
 /// Whether an authority, a certificate with its key, or all three can be used.
 fn check_etcd_files(materials: &[Material]) -> Result<(), CertError> {
-    let (ca, pair) = if materials.len() == 2 { (&[][..], materials) } else { materials.split_at(materials.len().min(1)) };
+    let (ca, pair) = if materials.len() == 2 {
+        (&[][..], materials)
+    } else {
+        materials.split_at(materials.len().min(1))
+    };
     if let Some(ca) = ca.first() {
         CaBundle::from_pem(&ca.bytes).map_err(|why| ca.file.error(why))?;
     }
@@ -236,7 +303,9 @@ pub fn etcd_source(files: &[Material], etcds: Vec<Arc<Etcd3>>) -> Source {
         check_etcd_files(files).map_err(|why| why.to_string())?;
         for etcd in &etcds {
             // Nothing waits in there: connections come up when they are needed.
-            Handle::current().block_on(etcd.reconnect()).map_err(|why| why.to_string())?;
+            Handle::current()
+                .block_on(etcd.reconnect())
+                .map_err(|why| why.to_string())?;
         }
         Ok::<_, String>(())
     })
@@ -254,7 +323,9 @@ impl Hangup {
         #[cfg(unix)]
         {
             use tokio::signal::unix::{SignalKind, signal};
-            Self { signal: signal(SignalKind::hangup()).ok() }
+            Self {
+                signal: signal(SignalKind::hangup()).ok(),
+            }
         }
         #[cfg(not(unix))]
         Self {}
@@ -297,7 +368,9 @@ mod tests {
     #[async_trait]
     impl ObjectSource for Accounts {
         async fn get(&self, _: &Gvr, namespace: &str, name: &str) -> Option<Object> {
-            Object::from_value(json!({"metadata": {"namespace": namespace, "name": name, "uid": "u"}}))
+            Object::from_value(
+                json!({"metadata": {"namespace": namespace, "name": name, "uid": "u"}}),
+            )
         }
     }
 
@@ -314,12 +387,21 @@ mod tests {
     fn world(flags: impl Fn(&Path) -> Vec<String>) -> World {
         let folder = tempfile::tempdir().expect("a folder");
         let data = folder.path().join("data");
-        let args = flags(folder.path()).into_iter().chain([format!("--data-dir={}", data.display())]);
-        let Ok(Command::Run(flags)) = parse(args) else { panic!("flags") };
+        let args = flags(folder.path())
+            .into_iter()
+            .chain([format!("--data-dir={}", data.display())]);
+        let Ok(Command::Run(flags)) = parse(args) else {
+            panic!("flags")
+        };
         let config = Arc::new(Config::from_flags(&flags).expect("a configuration"));
-        let (clock, advertise) = (Clock::manual(Timestamp::now()), SocketAddr::from(([10, 0, 0, 1], 6443)));
+        let (clock, advertise) = (
+            Clock::manual(Timestamp::now()),
+            SocketAddr::from(([10, 0, 0, 1], 6443)),
+        );
         let parts = Parts {
-            identity: Arc::new(certs::prepare(&config, advertise.ip(), clock.now()).expect("an identity")),
+            identity: Arc::new(
+                certs::prepare(&config, advertise.ip(), clock.now()).expect("an identity"),
+            ),
             config: config.clone(),
             advertise,
             storage: Arc::new(Embedded::open(&data).expect("a store")),
@@ -329,10 +411,25 @@ mod tests {
             shutdown: Shutdown::new(),
         };
         let (_, serving) = tls::set_up(&config.serving, &parts.identity.serving).expect("TLS");
-        let authentication = authentication::build(&parts, Arc::new(Accounts), &clock).expect("authentication");
+        let authentication =
+            authentication::build(&parts, Arc::new(Accounts), &clock).expect("authentication");
         let trusted = watch::Sender::new(Authorities::default());
-        let reloader = Reloader::new(&parts, advertise, &serving, &authentication, &trusted, clock.clone());
-        World { folder, clock, serving, authentication, trusted, reloader }
+        let reloader = Reloader::new(
+            &parts,
+            advertise,
+            &serving,
+            &authentication,
+            &trusted,
+            clock.clone(),
+        );
+        World {
+            folder,
+            clock,
+            serving,
+            authentication,
+            trusted,
+            reloader,
+        }
     }
 
     impl World {
@@ -343,7 +440,14 @@ mod tests {
         /// The user of a connection, if it is let in.
         async fn user(&self, peer: &Peer) -> Option<String> {
             let headers = http::HeaderMap::new();
-            let found = self.authentication.chain.authenticate(&Credentials { headers: &headers, peer }).await;
+            let found = self
+                .authentication
+                .chain
+                .authenticate(&Credentials {
+                    headers: &headers,
+                    peer,
+                })
+                .await;
             found.ok().flatten().map(|user| user.name)
         }
 
@@ -354,11 +458,20 @@ mod tests {
         fn token(&self) -> String {
             let spec = TokenSpec {
                 namespace: "ns",
-                account: Ref { name: "bob".to_owned(), uid: "u".to_owned() },
+                account: Ref {
+                    name: "bob".to_owned(),
+                    uid: "u".to_owned(),
+                },
                 expiration_seconds: 3600,
                 ..TokenSpec::default()
             };
-            self.authentication.issuer.as_ref().expect("an issuer").issue(&spec).expect("a token").token
+            self.authentication
+                .issuer
+                .as_ref()
+                .expect("an issuer")
+                .issue(&spec)
+                .expect("a token")
+                .token
         }
     }
 
@@ -371,7 +484,9 @@ mod tests {
         let mut leaf = CertificateParams::default();
         leaf.distinguished_name = rcgen::DistinguishedName::new();
         leaf.distinguished_name.push(DnType::CommonName, user);
-        let leaf = leaf.signed_by(&KeyPair::generate().expect("a key"), &Issuer::new(ca, key)).expect("a certificate");
+        let leaf = leaf
+            .signed_by(&KeyPair::generate().expect("a key"), &Issuer::new(ca, key))
+            .expect("a certificate");
         Peer::new(vec![leaf.der().clone()])
     }
 
@@ -379,7 +494,11 @@ mod tests {
     fn pair(cert: &Path, key: &Path) {
         let made = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(vec!["example.com".to_owned()]).expect("names");
-        fs::write(cert, params.self_signed(&made).expect("a certificate").pem()).expect("written");
+        fs::write(
+            cert,
+            params.self_signed(&made).expect("a certificate").pem(),
+        )
+        .expect("written");
         fs::write(key, made.serialize_pem()).expect("written");
     }
 
@@ -395,7 +514,10 @@ mod tests {
             symlink("one", folder.join("..data")).expect("a link");
             symlink("..data/ca.crt", folder.join("ca.crt")).expect("a link");
             authority(&folder.join("one/ca.crt"), "unused");
-            vec![format!("--client-ca-file={}", folder.join("ca.crt").display()), "--anonymous-auth=false".to_owned()]
+            vec![
+                format!("--client-ca-file={}", folder.join("ca.crt").display()),
+                "--anonymous-auth=false".to_owned(),
+            ]
         });
         let alice = authority(&world.path("ca.crt"), "alice");
         assert_eq!(world.user(&alice).await, None);
@@ -408,11 +530,17 @@ mod tests {
         symlink("two", world.path("..turned")).expect("a link");
         fs::rename(world.path("..turned"), world.path("..data")).expect("turned");
         world.reloader.check();
-        assert_eq!((world.user(&alice).await, world.user(&bob).await.as_deref()), (None, Some("bob")));
+        assert_eq!(
+            (world.user(&alice).await, world.user(&bob).await.as_deref()),
+            (None, Some("bob"))
+        );
         let told = fs::read_to_string(world.path("ca.crt")).expect("a file");
         assert_eq!(world.trusted.borrow().clients, told);
 
-        for broken in ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+        for broken in [
+            "",
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+        ] {
             fs::write(world.path("ca.crt"), broken).expect("written");
             world.reloader.check();
             assert_eq!(world.user(&bob).await.as_deref(), Some("bob"));
@@ -429,7 +557,11 @@ mod tests {
             authority(&folder.join("ca.crt"), "unused");
             authority(&folder.join("proxy.crt"), "unused");
             let flag = |name: &str, file: &str| format!("--{name}={}", folder.join(file).display());
-            vec![flag("client-ca-file", "ca.crt"), flag("requestheader-client-ca-file", "proxy.crt"), "--anonymous-auth=false".to_owned()]
+            vec![
+                flag("client-ca-file", "ca.crt"),
+                flag("requestheader-client-ca-file", "proxy.crt"),
+                "--anonymous-auth=false".to_owned(),
+            ]
         });
         let alice = authority(&world.path("ca.crt"), "alice");
         fs::copy(world.path("ca.crt"), world.path("proxy.crt")).expect("copied");
@@ -438,7 +570,14 @@ mod tests {
         assert_eq!(world.user(&alice).await.as_deref(), Some("alice"));
         let mut headers = http::HeaderMap::new();
         headers.insert("x-remote-user", http::HeaderValue::from_static("root"));
-        let found = world.authentication.chain.authenticate(&Credentials { headers: &headers, peer: &alice }).await;
+        let found = world
+            .authentication
+            .chain
+            .authenticate(&Credentials {
+                headers: &headers,
+                peer: &alice,
+            })
+            .await;
         assert_eq!(found.expect("let in").expect("a user").name, "alice");
         assert_eq!(world.trusted.borrow().front_proxy, "");
     }
@@ -447,7 +586,10 @@ mod tests {
     async fn tokens_are_revoked_and_granted() {
         let mut world = world(|folder| {
             fs::write(folder.join("tokens.csv"), "one,alice,u1\n").expect("written");
-            vec![format!("--token-auth-file={}", folder.join("tokens.csv").display())]
+            vec![format!(
+                "--token-auth-file={}",
+                folder.join("tokens.csv").display()
+            )]
         });
         assert!(world.knows("one").await && !world.knows("two").await);
         fs::write(world.path("tokens.csv"), "two,alice,u1\n").expect("written");
@@ -482,15 +624,32 @@ mod tests {
         let mut world = world(|folder| {
             fs::write(folder.join("sa.key"), key()).expect("written");
             fs::copy(folder.join("sa.key"), folder.join("sa.pub")).expect("copied");
-            let flag = |name: &str, file: &str| format!("--service-account-{name}={}", folder.join(file).display());
-            vec![flag("key-file", "sa.pub"), flag("signing-key-file", "sa.key"), "--service-account-issuer=https://example.com".to_owned()]
+            let flag = |name: &str, file: &str| {
+                format!("--service-account-{name}={}", folder.join(file).display())
+            };
+            vec![
+                flag("key-file", "sa.pub"),
+                flag("signing-key-file", "sa.key"),
+                "--service-account-issuer=https://example.com".to_owned(),
+            ]
         });
-        let documents = |world: &World| world.authentication.discovery.load_full().expect("documents").keys.clone();
+        let documents = |world: &World| {
+            world
+                .authentication
+                .discovery
+                .load_full()
+                .expect("documents")
+                .keys
+                .clone()
+        };
         let (old, shown) = (world.token(), documents(&world));
         assert!(world.knows(&old).await);
 
         // First both are accepted, then the new one signs, then the old one goes.
-        let (new, both) = (key(), fs::read_to_string(world.path("sa.pub")).expect("a file"));
+        let (new, both) = (
+            key(),
+            fs::read_to_string(world.path("sa.pub")).expect("a file"),
+        );
         fs::write(world.path("sa.pub"), format!("{new}{both}")).expect("written");
         world.reloader.check();
         assert!(world.knows(&old).await);
@@ -512,19 +671,29 @@ mod tests {
     fn a_serving_certificate_changes_together_with_its_key() {
         let mut world = world(|folder| {
             for name in ["default", "named"] {
-                pair(&folder.join(format!("{name}.crt")), &folder.join(format!("{name}.key")));
+                pair(
+                    &folder.join(format!("{name}.crt")),
+                    &folder.join(format!("{name}.key")),
+                );
             }
             let path = |name: &str| folder.join(name).display().to_string();
             vec![
                 format!("--tls-cert-file={}", path("default.crt")),
                 format!("--tls-private-key-file={}", path("default.key")),
-                format!("--tls-sni-cert-key={},{}:example.org", path("named.crt"), path("named.key")),
+                format!(
+                    "--tls-sni-cert-key={},{}:example.org",
+                    path("named.crt"),
+                    path("named.key")
+                ),
             ]
         });
         let shown = |world: &World| world.serving.files();
         for (at, name) in ["default", "named"].into_iter().enumerate() {
             let before = shown(&world);
-            let (cert, key) = (world.path(&format!("{name}.crt")), world.path(&format!("{name}.key")));
+            let (cert, key) = (
+                world.path(&format!("{name}.crt")),
+                world.path(&format!("{name}.key")),
+            );
             pair(&world.path("new.crt"), &world.path("new.key"));
             fs::copy(world.path("new.crt"), &cert).expect("copied");
             world.reloader.check();
@@ -549,10 +718,17 @@ mod tests {
         assert_ne!(after, before);
         let der = CertificateDer::from_pem_slice(&after[0][0].bytes).expect("a certificate");
         use x509_parser::prelude::FromDer;
-        let (_, parsed) = x509_parser::certificate::X509Certificate::from_der(&der).expect("a certificate");
-        assert!(parsed.validity().not_after.timestamp() > world.clock.now().as_second() + 300 * 24 * 60 * 60);
+        let (_, parsed) =
+            x509_parser::certificate::X509Certificate::from_der(&der).expect("a certificate");
+        assert!(
+            parsed.validity().not_after.timestamp()
+                > world.clock.now().as_second() + 300 * 24 * 60 * 60
+        );
         let written = fs::read_to_string(&kubeconfig).expect("written anew");
-        assert!(written.contains("server: https://10.0.0.1:6443\n"), "{written}");
+        assert!(
+            written.contains("server: https://10.0.0.1:6443\n"),
+            "{written}"
+        );
         fs::remove_file(&kubeconfig).expect("removed");
         world.clock.advance(Duration::from_secs(24 * 60 * 60));
         world.reloader.check();

@@ -1,5 +1,6 @@
-//! What a request holds of the server while it is being answered: its place among the requests in flight, room for its body, and
-//! its part of the connection; and the body of its answer, with which it gives them back.
+//! What a request holds of the server while it is being answered: its place among the requests in
+//! flight, room for its body, and its part of the connection; and the body of its answer, with
+//! which it gives them back.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use crate::endpoints::body::Body;
 use crate::telemetry::metrics::Raised;
 use crate::telemetry::requests;
 
-/// What is handed to the connection at once of a body that is whole: the rest waits here, where it has a deadline.
+/// What is handed to the connection at once of a body that is whole: the rest waits here, where it
+/// has a deadline.
 pub const SLICE: usize = 64 * 1024;
 
 /// What a request holds. Whoever works on a request keeps it, also after its client has gone.
@@ -35,7 +37,11 @@ pub struct RequestGuard {
 impl RequestGuard {
     pub fn new(connection: Arc<Life>) -> Arc<Self> {
         connection.request_began();
-        Arc::new(Self { connection, permit: Mutex::default(), room: Mutex::default() })
+        Arc::new(Self {
+            connection,
+            permit: Mutex::default(),
+            room: Mutex::default(),
+        })
     }
 
     /// Keeps a place among the requests in flight.
@@ -43,8 +49,9 @@ impl RequestGuard {
         *self.permit.lock() = Some(permit);
     }
 
-    /// Gives the place back before the answer has been read, if nobody works on the request any more. A client may take its time to read
-    /// even a refusal; what it holds meanwhile is a short answer and no more.
+    /// Gives the place back before the answer has been read, if nobody works on the request any
+    /// more. A client may take its time to read even a refusal; what it holds meanwhile is a short
+    /// answer and no more.
     pub fn give_place_back(self: &Arc<Self>) {
         if Arc::strong_count(self) == 1 {
             *self.permit.lock() = None;
@@ -111,7 +118,10 @@ impl Drop for Held {
         if let Some(counted) = &self.counted {
             if self.ended {
                 requests::sized(&counted.labels(), self.sent);
-            } else if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            } else if self
+                .deadline
+                .is_some_and(|deadline| deadline <= Instant::now())
+            {
                 requests::aborted(&counted.labels());
             }
         }
@@ -129,7 +139,10 @@ impl ResponseBody {
     /// Begins to send; the client has until the deadline.
     pub fn new(body: Body, held: Held) -> Self {
         deadline::set(held.deadline);
-        Self { body, held: Box::new(held) }
+        Self {
+            body,
+            held: Box::new(held),
+        }
     }
 
     /// An answer for which nothing is held but a part of the connection.
@@ -146,7 +159,10 @@ impl ResponseBody {
     }
 
     fn slice(&mut self) -> Bytes {
-        let slice = self.held.pending.split_to(SLICE.min(self.held.pending.len()));
+        let slice = self
+            .held
+            .pending
+            .split_to(SLICE.min(self.held.pending.len()));
         self.held.sent += slice.len() as u64;
         slice
     }
@@ -156,7 +172,10 @@ impl HttpBody for ResponseBody {
     type Data = Bytes;
     type Error = std::io::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
         if !self.held.pending.is_empty() {
             self.offers();
             return Poll::Ready(Some(Ok(Frame::data(self.slice()))));
@@ -224,7 +243,11 @@ mod tests {
     use http_body_util::BodyExt;
 
     fn guard() -> Arc<RequestGuard> {
-        RequestGuard::new(Connections::new(Limits::of_descriptors(1024)).admit().expect("room"))
+        RequestGuard::new(
+            Connections::new(Limits::of_descriptors(1024))
+                .admit()
+                .expect("room"),
+        )
     }
 
     #[tokio::test]
@@ -234,11 +257,20 @@ mod tests {
         let (mut sent, mut frames) = (Vec::new(), 0);
         assert_eq!(body.size_hint().exact(), Some(bytes.len() as u64));
         while !body.is_end_stream() {
-            let frame = body.frame().await.expect("more").expect("bytes").into_data().expect("data");
+            let frame = body
+                .frame()
+                .await
+                .expect("more")
+                .expect("bytes")
+                .into_data()
+                .expect("data");
             assert!(frame.len() <= SLICE);
             sent.extend_from_slice(&frame);
             frames += 1;
-            assert_eq!(body.size_hint().exact(), Some((bytes.len() - sent.len()) as u64));
+            assert_eq!(
+                body.size_hint().exact(),
+                Some((bytes.len() - sent.len()) as u64)
+            );
         }
         assert_eq!((sent == bytes, frames), (true, 4));
     }

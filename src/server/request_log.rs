@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use http::Uri;
 
-/// Query parameters whose values are logged: the options of the API. Any other value may be a secret.
+/// Query parameters whose values are logged: the options of the API. Any other value may be a
+/// secret.
 const SHOWN: [&str; 21] = [
     "allowWatchBookmarks",
     "continue",
@@ -72,7 +73,12 @@ fn latency(begun: Instant) -> Duration {
 /// The path and the query of a URI, without values that may be secrets.
 pub fn shown(uri: &Uri) -> String {
     let mut out = uri.path().to_owned();
-    for (at, pair) in uri.query().into_iter().flat_map(|query| query.split('&')).enumerate() {
+    for (at, pair) in uri
+        .query()
+        .into_iter()
+        .flat_map(|query| query.split('&'))
+        .enumerate()
+    {
         out.push(if at == 0 { '?' } else { '&' });
         match pair.split_once('=') {
             Some((name, value)) if !SHOWN.contains(&name) && !value.is_empty() => {
@@ -100,15 +106,27 @@ mod tests {
     #[test]
     fn values_of_unknown_parameters_are_not_logged() {
         for (given, logged) in [
-            ("/api/v1/pods?watch=1&labelSelector=a%3Db", "/api/v1/pods?watch=1&labelSelector=a%3Db"),
-            ("/x?access_token=secret&limit=5", "/x?access_token=REDACTED&limit=5"),
-            ("/x?command=echo&command=password", "/x?command=REDACTED&command=REDACTED"),
+            (
+                "/api/v1/pods?watch=1&labelSelector=a%3Db",
+                "/api/v1/pods?watch=1&labelSelector=a%3Db",
+            ),
+            (
+                "/x?access_token=secret&limit=5",
+                "/x?access_token=REDACTED&limit=5",
+            ),
+            (
+                "/x?command=echo&command=password",
+                "/x?command=REDACTED&command=REDACTED",
+            ),
             ("/livez?verbose", "/livez?verbose"),
             ("/", "/"),
         ] {
             assert_eq!(shown(&given.parse().expect("a URI")), logged);
         }
-        assert_eq!(shown(&format!("/{}", "a".repeat(10_000)).parse().expect("a URI")).len(), MAX_TEXT);
+        assert_eq!(
+            shown(&format!("/{}", "a".repeat(10_000)).parse().expect("a URI")).len(),
+            MAX_TEXT
+        );
         assert_eq!(cut("äöü", 3), "ä");
     }
 }

@@ -62,7 +62,10 @@ pub enum RunError {
     #[error("{0}")]
     Storage(#[from] StorageError),
     #[error("listening on {address}: {source}")]
-    Listen { address: SocketAddr, source: io::Error },
+    Listen {
+        address: SocketAddr,
+        source: io::Error,
+    },
     #[error(transparent)]
     Assemble(#[from] AssembleError),
     #[error("{0}")]
@@ -89,7 +92,9 @@ pub struct Parts {
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     let outcome = match flags::parse(args) {
         Ok(Command::Help) => writeln!(io::stdout(), "{}", flags::Help).map_err(RunError::from),
-        Ok(Command::Version) => writeln!(io::stdout(), "{}", version::line()).map_err(RunError::from),
+        Ok(Command::Version) => {
+            writeln!(io::stdout(), "{}", version::line()).map_err(RunError::from)
+        }
         Ok(Command::Run(flags)) => start(&flags),
         Err(why) => Err(why.into()),
     };
@@ -110,8 +115,11 @@ fn start(flags: &Flags) -> Result<(), RunError> {
         tracing::warn!("--{name} has no effect: {why}");
     }
     for (name, on, consulted) in config.feature_gates.changed() {
-        let whose =
-            if consulted { "" } else { ", which changes nothing here: it is another component's, or about kube-apiserver's inside" };
+        let whose = if consulted {
+            ""
+        } else {
+            ", which changes nothing here: it is another component's, or about kube-apiserver's inside"
+        };
         tracing::info!("feature gate {name} is {on}{whose}");
     }
     panics::install();
@@ -122,7 +130,12 @@ fn start(flags: &Flags) -> Result<(), RunError> {
     {
         // From here on a signal is an orderly end.
         let _context = runtime.enter();
-        runtime.spawn(end_on_signal(Signals::new(), delay, grace, shutdown.clone()));
+        runtime.spawn(end_on_signal(
+            Signals::new(),
+            delay,
+            grace,
+            shutdown.clone(),
+        ));
     }
     // Not on this thread, whose stack is the system's.
     let outcome = runtime.block_on(runtime.spawn(run(config, shutdown)));
@@ -130,11 +143,16 @@ fn start(flags: &Flags) -> Result<(), RunError> {
     outcome.map_err(io::Error::other)?
 }
 
-/// What tasks run on: one thread for each processor, and two at least, so that a task that computes long does not stop all others.
+/// What tasks run on: one thread for each processor, and two at least, so that a task that computes
+/// long does not stop all others.
 fn runtime(worker_threads: Option<usize>) -> io::Result<Runtime> {
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     let threads = worker_threads.unwrap_or(processors).max(MIN_WORKER_THREADS);
-    Builder::new_multi_thread().worker_threads(threads).thread_stack_size(STACK_BYTES).enable_all().build()
+    Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_stack_size(STACK_BYTES)
+        .enable_all()
+        .build()
 }
 
 /// The first signal starts the shutdown, a second one ends the process at once.
@@ -162,7 +180,11 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
         // It may be waiting for a store that never answers.
         () = shutdown.stopped() => return Ok(()),
     };
-    let Prepared { listener, chain, keeper } = prepared;
+    let Prepared {
+        listener,
+        chain,
+        keeper,
+    } = prepared;
     let keeper = tokio::spawn(keeper.run(shutdown.clone()));
     listener.serve(Arc::new(chain), shutdown, drain).await;
     // It says good-bye while the requests that run finish, and bounds itself.
@@ -189,7 +211,10 @@ pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepa
     let advertise = advertise_address(&config);
     let identity = Arc::new(certs::prepare(&config, advertise, clock.now())?);
     let (tls, certificates) = tls::set_up(&config.serving, &identity.serving)?;
-    let listen = |source| RunError::Listen { address: SocketAddr::new(config.serving.bind_address, config.serving.port), source };
+    let listen = |source| RunError::Listen {
+        address: SocketAddr::new(config.serving.bind_address, config.serving.port),
+        source,
+    };
     let listener = Listener::bind(&config.serving, tls).map_err(listen)?;
     let address = listener.address()?;
     let place = Place::new(storage, &config.storage);
@@ -210,7 +235,14 @@ pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepa
         shutdown: shutdown.clone(),
     };
     let (chain, keeper, authentication) = assemble(&parts).await?;
-    let mut reloader = Reloader::new(&parts, address, &certificates, &authentication, &keeper.authorities(), clock);
+    let mut reloader = Reloader::new(
+        &parts,
+        address,
+        &certificates,
+        &authentication,
+        &keeper.authorities(),
+        clock,
+    );
     reloader.add(reload::etcd_source(&etcd_files, etcds));
     tokio::spawn(reloader.run(hangup, shutdown.clone()));
     tokio::spawn(sweep(chain.api.rendered.clone(), shutdown.clone()));
@@ -225,7 +257,11 @@ pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepa
     } else {
         tracing::info!("serving on {address}");
     }
-    Ok(Prepared { listener, chain, keeper })
+    Ok(Prepared {
+        listener,
+        chain,
+        keeper,
+    })
 }
 
 /// Gives memory back that lists took, when nobody lists any more.
@@ -240,25 +276,45 @@ async fn sweep(rendered: Arc<RenderedCache>, shutdown: Shutdown) {
 }
 
 /// The embedded store, or etcd as soon as it answers.
-async fn open_storage(config: &Config, etcds: &mut Vec<Arc<Etcd3>>) -> Result<Arc<dyn Storage>, RunError> {
+async fn open_storage(
+    config: &Config,
+    etcds: &mut Vec<Arc<Etcd3>>,
+) -> Result<Arc<dyn Storage>, RunError> {
     if config.storage.etcd_servers.is_empty() {
-        return Ok(Completing::over(Arc::new(Embedded::open(&config.data_dir)?), &config.storage.prefix));
+        return Ok(Completing::over(
+            Arc::new(Embedded::open(&config.data_dir)?),
+            &config.storage.prefix,
+        ));
     }
     open_etcd(&config.storage, &config.storage.etcd_servers, etcds).await
 }
 
 /// The etcds of single resources.
-async fn open_apart(config: &StorageConfig, etcds: &mut Vec<Arc<Etcd3>>) -> Result<Apart, RunError> {
+async fn open_apart(
+    config: &StorageConfig,
+    etcds: &mut Vec<Arc<Etcd3>>,
+) -> Result<Apart, RunError> {
     let mut places = Vec::new();
     for servers in Apart::servers(&config.etcd_overrides) {
-        places.push(Place::new(open_etcd(config, &servers, etcds).await?, config));
+        places.push(Place::new(
+            open_etcd(config, &servers, etcds).await?,
+            config,
+        ));
     }
     Ok(Apart::new(&config.etcd_overrides, places))
 }
 
 /// An etcd as soon as it answers; it is added to `etcds`.
-async fn open_etcd(given: &StorageConfig, servers: &[String], etcds: &mut Vec<Arc<Etcd3>>) -> Result<Arc<dyn Storage>, RunError> {
-    let (cert_file, key_file) = given.etcd_client.clone().map(|files| (files.cert, files.key)).unzip();
+async fn open_etcd(
+    given: &StorageConfig,
+    servers: &[String],
+    etcds: &mut Vec<Arc<Etcd3>>,
+) -> Result<Arc<dyn Storage>, RunError> {
+    let (cert_file, key_file) = given
+        .etcd_client
+        .clone()
+        .map(|files| (files.cert, files.key))
+        .unzip();
     let etcd = Etcd3::connect(etcd3::Config {
         endpoints: servers.to_vec(),
         ca_file: given.etcd_ca.clone(),
@@ -271,10 +327,17 @@ async fn open_etcd(given: &StorageConfig, servers: &[String], etcds: &mut Vec<Ar
     .await?;
     let etcd = Arc::new(etcd);
     etcds.push(etcd.clone());
-    let (end, mut backoff) = (Instant::now() + given.start_timeout, Backoff::new(ETCD_PAUSE, ETCD_PAUSE_MAX));
+    let (end, mut backoff) = (
+        Instant::now() + given.start_timeout,
+        Backoff::new(ETCD_PAUSE, ETCD_PAUSE_MAX),
+    );
     while let Err(why) = etcd.healthy().await {
         if Instant::now() > end {
-            return Err(StorageError::Unavailable(format!("etcd at {} does not answer: {why}", servers.join(", "))).into());
+            return Err(StorageError::Unavailable(format!(
+                "etcd at {} does not answer: {why}",
+                servers.join(", ")
+            ))
+            .into());
         }
         tokio::time::sleep(backoff.pause()).await;
     }
@@ -284,13 +347,18 @@ async fn open_etcd(given: &StorageConfig, servers: &[String], etcds: &mut Vec<Ar
 
 /// Has old history forgotten every `interval`.
 async fn compact(place: Place, interval: Duration, shutdown: Shutdown) {
-    let (mut compactor, compacting) = (Compactor::default(), Condition::new("compacting the store"));
+    let (mut compactor, compacting) =
+        (Compactor::default(), Condition::new("compacting the store"));
     loop {
         tokio::select! {
             () = tokio::time::sleep(interval) => {}
             () = shutdown.drained() => return,
         }
-        match caught("compactor", compactor.turn(place.storage.as_ref())).await.map_err(StorageError::Internal).flatten() {
+        match caught("compactor", compactor.turn(place.storage.as_ref()))
+            .await
+            .map_err(StorageError::Internal)
+            .flatten()
+        {
             Ok(revision) => {
                 compacting.works();
                 if let (Some(revision), Some(feed)) = (revision, &place.feed) {
@@ -302,7 +370,8 @@ async fn compact(place: Place, interval: Duration, shutdown: Shutdown) {
     }
 }
 
-/// The address for the rest of the cluster: the flag's, the bind address, or that of the interface that leads outside.
+/// The address for the rest of the cluster: the flag's, the bind address, or that of the interface
+/// that leads outside.
 fn advertise_address(config: &Config) -> IpAddr {
     let bind = config.serving.bind_address;
     if let Some(address) = config.serving.advertise_address {
@@ -311,13 +380,17 @@ fn advertise_address(config: &Config) -> IpAddr {
     if !bind.is_unspecified() && !bind.is_loopback() {
         return bind;
     }
-    // Connecting a UDP socket sends nothing, but chooses the interface. The address is one for documentation (RFC 5737).
+    // Connecting a UDP socket sends nothing, but chooses the interface. The address is one for
+    // documentation (RFC 5737).
     let outside = || -> io::Result<IpAddr> {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
         Ok(socket.local_addr()?.ip())
     };
-    outside().ok().filter(|address| !address.is_unspecified()).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    outside()
+        .ok()
+        .filter(|address| !address.is_unspecified())
+        .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
 /// Tells on the terminal how to go on.
@@ -325,6 +398,10 @@ fn introduce(admin: &Admin) -> io::Result<()> {
     let path = std::path::absolute(&admin.path).unwrap_or_else(|_| admin.path.clone());
     let mut out = io::stdout().lock();
     writeln!(out, "\nKeelson is ready. In another terminal:\n")?;
-    writeln!(out, "  export KUBECONFIG={}\n  kubectl get ns", path.display())?;
+    writeln!(
+        out,
+        "  export KUBECONFIG={}\n  kubectl get ns",
+        path.display()
+    )?;
     out.flush()
 }

@@ -1,4 +1,5 @@
-//! The end of a server, in two steps that everyone can wait for: it is no longer ready, then it takes no more requests.
+//! The end of a server, in two steps that everyone can wait for: it is no longer ready, then it
+//! takes no more requests.
 
 use std::time::Duration;
 
@@ -6,7 +7,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::base::moment::Moment;
 
-/// How many watches end in a second at least, when a shutdown spreads their ends (apiserver `server/genericapiserver.go`).
+/// How many watches end in a second at least, when a shutdown spreads their ends (apiserver
+/// `server/genericapiserver.go`).
 const WATCHES_PER_SECOND: f64 = 200.0;
 
 /// The two steps. Clones share them.
@@ -34,11 +36,12 @@ impl Shutdown {
         self.drain_within(Duration::ZERO, 0);
     }
 
-    /// Step two, where so many watches are to end bit by bit, so that their clients do not all come back at once: within the time, and
-    /// sooner where they are few.
+    /// Step two, where so many watches are to end bit by bit, so that their clients do not all come
+    /// back at once: within the time, and sooner where they are few.
     pub fn drain_within(&self, grace: Duration, watches: u64) {
         self.stopping.come();
-        self.draining.come_within(grace.min(Duration::from_secs_f64(watches as f64 / WATCHES_PER_SECOND)));
+        self.draining
+            .come_within(grace.min(Duration::from_secs_f64(watches as f64 / WATCHES_PER_SECOND)));
     }
 
     /// The tasks that a shutdown waits for: connections, and what they become.
@@ -78,7 +81,11 @@ impl Signals {
         #[cfg(unix)]
         {
             use tokio::signal::unix::{SignalKind, signal};
-            Self { unix: signal(SignalKind::terminate()).ok().zip(signal(SignalKind::interrupt()).ok()) }
+            Self {
+                unix: signal(SignalKind::terminate())
+                    .ok()
+                    .zip(signal(SignalKind::interrupt()).ok()),
+            }
         }
         #[cfg(not(unix))]
         Self {}
@@ -124,10 +131,19 @@ mod tests {
 
     #[test]
     fn few_watches_end_soon_and_many_within_the_grace_period() {
-        for (grace, watches, millis) in [(10, 0, 0), (10, 100, 500), (10, 100_000, 10_000), (0, 100_000, 0)] {
+        for (grace, watches, millis) in [
+            (10, 0, 0),
+            (10, 100, 500),
+            (10, 100_000, 10_000),
+            (0, 100_000, 0),
+        ] {
             let shutdown = Shutdown::new();
             shutdown.drain_within(Duration::from_secs(grace), watches);
-            assert_eq!(shutdown.draining().spread().as_millis(), millis, "{grace} {watches}");
+            assert_eq!(
+                shutdown.draining().spread().as_millis(),
+                millis,
+                "{grace} {watches}"
+            );
         }
     }
 }

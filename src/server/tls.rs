@@ -1,4 +1,5 @@
-//! TLS as the listener speaks it: certificates by server name, protocols, and clients that may show any certificate.
+//! TLS as the listener speaks it: certificates by server name, protocols, and clients that may show
+//! any certificate.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +10,9 @@ use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme, SupportedCipherSuite};
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme, SupportedCipherSuite,
+};
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use super::config::Serving;
@@ -23,8 +26,9 @@ pub const HTTP_1_1: &[u8] = b"http/1.1";
 /// TLS sessions that are remembered, so that a client may resume them.
 pub const MAX_SESSIONS: usize = 1024;
 
-/// The bytes that a record holds. TLS allows 16 KiB; with a little less, four records and what TLS and TCP add to them are one segment
-/// as large as the kernel makes them, 64 KiB, and not one and a rest.
+/// The bytes that a record holds. TLS allows 16 KiB; with a little less, four records and what TLS
+/// and TCP add to them are one segment as large as the kernel makes them, 64 KiB, and not one and a
+/// rest.
 pub const RECORD: usize = 16 * 1024 - 64;
 /// The header of a record, which counts where its size is limited.
 const RECORD_HEADER: usize = 5;
@@ -53,16 +57,30 @@ pub fn server_config(serving: &Serving, default: &Pair) -> Result<ServerConfig, 
 ///
 /// # Errors
 /// Those of [`server_config`].
-pub fn set_up(serving: &Serving, default: &Pair) -> Result<(ServerConfig, Arc<ServingCertificates>), TlsError> {
+pub fn set_up(
+    serving: &Serving,
+    default: &Pair,
+) -> Result<(ServerConfig, Arc<ServingCertificates>), TlsError> {
     let provider = Arc::new(provider(serving)?);
-    let versions: &[&rustls::SupportedProtocolVersion] =
-        if serving.tls13_only { &[&rustls::version::TLS13] } else { &[&rustls::version::TLS13, &rustls::version::TLS12] };
-    let certificates = Arc::new(ServingCertificates::new(serving, default, provider.clone())?);
+    let versions: &[&rustls::SupportedProtocolVersion] = if serving.tls13_only {
+        &[&rustls::version::TLS13]
+    } else {
+        &[&rustls::version::TLS13, &rustls::version::TLS12]
+    };
+    let certificates = Arc::new(ServingCertificates::new(
+        serving,
+        default,
+        provider.clone(),
+    )?);
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)?
         .with_client_cert_verifier(Arc::new(AnyClient))
         .with_cert_resolver(certificates.clone());
-    config.alpn_protocols = if serving.http2 { vec![HTTP_2.to_vec(), HTTP_1_1.to_vec()] } else { vec![HTTP_1_1.to_vec()] };
+    config.alpn_protocols = if serving.http2 {
+        vec![HTTP_2.to_vec(), HTTP_1_1.to_vec()]
+    } else {
+        vec![HTTP_1_1.to_vec()]
+    };
     config.session_storage = rustls::server::ServerSessionMemoryCache::new(MAX_SESSIONS);
     config.send_tls13_tickets = 1;
     config.max_fragment_size = Some(RECORD + RECORD_HEADER);
@@ -73,20 +91,40 @@ pub fn set_up(serving: &Serving, default: &Pair) -> Result<(ServerConfig, Arc<Se
 fn provider(serving: &Serving) -> Result<CryptoProvider, TlsError> {
     let mut provider = aws_lc_rs::default_provider();
     if !serving.cipher_suites.is_empty() {
-        let known = |name: &str| aws_lc_rs::ALL_CIPHER_SUITES.iter().any(|suite| is_named(suite, name));
+        let known = |name: &str| {
+            aws_lc_rs::ALL_CIPHER_SUITES
+                .iter()
+                .any(|suite| is_named(suite, name))
+        };
         for name in serving.cipher_suites.iter().filter(|name| !known(name)) {
             if !name.starts_with("TLS_") {
-                return Err(TlsError::Config(format!("Cipher suite {name} not supported or doesn't exist")));
+                return Err(TlsError::Config(format!(
+                    "Cipher suite {name} not supported or doesn't exist"
+                )));
             }
-            tracing::warn!("--tls-cipher-suites: {name} is not offered, since it is not safe or not known");
+            tracing::warn!(
+                "--tls-cipher-suites: {name} is not offered, since it is not safe or not known"
+            );
         }
         // The suites of TLS 1.3 cannot be chosen, in Go neither.
-        provider.cipher_suites.retain(|suite| suite.tls13().is_some() || serving.cipher_suites.iter().any(|name| is_named(suite, name)));
+        provider.cipher_suites.retain(|suite| {
+            suite.tls13().is_some()
+                || serving
+                    .cipher_suites
+                    .iter()
+                    .any(|name| is_named(suite, name))
+        });
     }
     if !serving.curves.is_empty() {
         let group = |number: &u16| -> Result<&'static dyn SupportedKxGroup, TlsError> {
-            let known = aws_lc_rs::ALL_KX_GROUPS.iter().find(|group| u16::from(group.name()) == *number);
-            known.copied().ok_or_else(|| TlsError::Config(format!("--tls-curve-preferences: {number} is not supported")))
+            let known = aws_lc_rs::ALL_KX_GROUPS
+                .iter()
+                .find(|group| u16::from(group.name()) == *number);
+            known.copied().ok_or_else(|| {
+                TlsError::Config(format!(
+                    "--tls-curve-preferences: {number} is not supported"
+                ))
+            })
         };
         provider.kx_groups = serving.curves.iter().map(group).collect::<Result<_, _>>()?;
     }
@@ -95,17 +133,37 @@ fn provider(serving: &Serving) -> Result<CryptoProvider, TlsError> {
 
 /// Whether a suite has a name; Go's name of the ChaCha suites lacks the hash.
 fn is_named(suite: &SupportedCipherSuite, name: &str) -> bool {
-    suite.suite().as_str().is_some_and(|own| own == name || own.strip_suffix("_SHA256").is_some_and(|short| short == name))
+    suite.suite().as_str().is_some_and(|own| {
+        own == name
+            || own
+                .strip_suffix("_SHA256")
+                .is_some_and(|short| short == name)
+    })
 }
 
 /// A certificate with its key, which must match.
-fn certified(pair: &Pair, provider: &CryptoProvider) -> Result<(ServingCert, Arc<CertifiedKey>), CertError> {
+fn certified(
+    pair: &Pair,
+    provider: &CryptoProvider,
+) -> Result<(ServingCert, Arc<CertifiedKey>), CertError> {
     let cert = pair.parse()?;
-    let key = provider.key_provider.load_private_key(cert.key.clone_key()).map_err(|why| pair.key.file.error(why))?;
-    let leaf = cert.chain.first().ok_or_else(|| pair.cert.file.error("no certificate found"))?;
+    let key = provider
+        .key_provider
+        .load_private_key(cert.key.clone_key())
+        .map_err(|why| pair.key.file.error(why))?;
+    let leaf = cert
+        .chain
+        .first()
+        .ok_or_else(|| pair.cert.file.error("no certificate found"))?;
     let expected = x509::public_key(leaf).map_err(|why| pair.cert.file.error(why))?;
-    if key.public_key().is_some_and(|public| public.as_ref() != expected.as_slice()) {
-        return Err(pair.key.file.error("tls: private key does not match public key"));
+    if key
+        .public_key()
+        .is_some_and(|public| public.as_ref() != expected.as_slice())
+    {
+        return Err(pair
+            .key
+            .file
+            .error("tls: private key does not match public key"));
     }
     let certified = Arc::new(CertifiedKey::new(cert.chain.clone(), key));
     Ok((cert, certified))
@@ -123,10 +181,23 @@ pub fn check_pair(pair: &Pair) -> Result<(), CertError> {
 fn names_of(cert: &ServingCert) -> Vec<String> {
     use x509_parser::extensions::GeneralName;
     use x509_parser::prelude::FromDer;
-    let parsed = cert.chain.first().and_then(|der| x509_parser::certificate::X509Certificate::from_der(der).ok());
-    let Some((_, parsed)) = parsed else { return Vec::new() };
-    let Ok(Some(names)) = parsed.subject_alternative_name() else { return Vec::new() };
-    let dns = |name: &GeneralName<'_>| if let GeneralName::DNSName(name) = name { Some((*name).to_owned()) } else { None };
+    let parsed = cert
+        .chain
+        .first()
+        .and_then(|der| x509_parser::certificate::X509Certificate::from_der(der).ok());
+    let Some((_, parsed)) = parsed else {
+        return Vec::new();
+    };
+    let Ok(Some(names)) = parsed.subject_alternative_name() else {
+        return Vec::new();
+    };
+    let dns = |name: &GeneralName<'_>| {
+        if let GeneralName::DNSName(name) = name {
+            Some((*name).to_owned())
+        } else {
+            None
+        }
+    };
     names.value.general_names.iter().filter_map(dns).collect()
 }
 
@@ -152,10 +223,16 @@ impl Certificates {
         for one in &sni {
             for name in &one.names {
                 // The first that claims a name keeps it, as in Go.
-                names.entry(name.to_ascii_lowercase()).or_insert_with(|| one.certified.clone());
+                names
+                    .entry(name.to_ascii_lowercase())
+                    .or_insert_with(|| one.certified.clone());
             }
         }
-        Self { default, sni, names }
+        Self {
+            default,
+            sni,
+            names,
+        }
     }
 
     fn find(&self, name: &str) -> Option<&Arc<CertifiedKey>> {
@@ -177,7 +254,11 @@ pub struct ServingCertificates {
 }
 
 impl ServingCertificates {
-    fn new(serving: &Serving, default: &Pair, provider: Arc<CryptoProvider>) -> Result<Self, TlsError> {
+    fn new(
+        serving: &Serving,
+        default: &Pair,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Self, TlsError> {
         let default = Self::named(default, &[], &provider)?;
         let mut sni = Vec::new();
         for one in &serving.sni {
@@ -185,29 +266,49 @@ impl ServingCertificates {
             sni.push(Self::named(&pair, &one.names, &provider)?);
         }
         let sni_names = serving.sni.iter().map(|one| one.names.clone()).collect();
-        Ok(Self { provider, sni_names, current: ArcSwap::from_pointee(Certificates::new(default, sni)) })
+        Ok(Self {
+            provider,
+            sni_names,
+            current: ArcSwap::from_pointee(Certificates::new(default, sni)),
+        })
     }
 
     fn named(pair: &Pair, names: &[String], provider: &CryptoProvider) -> Result<Named, CertError> {
         let (cert, certified) = certified(pair, provider)?;
-        let names = if names.is_empty() { names_of(&cert) } else { names.to_vec() };
-        Ok(Named { pair: pair.clone(), certified, names })
+        let names = if names.is_empty() {
+            names_of(&cert)
+        } else {
+            names.to_vec()
+        };
+        Ok(Named {
+            pair: pair.clone(),
+            certified,
+            names,
+        })
     }
 
-    /// The files that each certificate came from: the default one first, then those for server names.
+    /// The files that each certificate came from: the default one first, then those for server
+    /// names.
     pub fn files(&self) -> Vec<Vec<Material>> {
         let current = self.current.load();
-        std::iter::once(&current.default).chain(&current.sni).map(|named| named.pair.files()).collect()
+        std::iter::once(&current.default)
+            .chain(&current.sni)
+            .map(|named| named.pair.files())
+            .collect()
     }
 
-    /// Shows another certificate from the next handshake on, in place of that at an index of [`ServingCertificates::files`].
+    /// Shows another certificate from the next handshake on, in place of that at an index of
+    /// [`ServingCertificates::files`].
     ///
     /// # Errors
     /// The certificate cannot be used, or does not match its key.
     pub fn replace(&self, at: usize, pair: &Pair) -> Result<(), CertError> {
         let current = self.current.load();
         let (mut default, mut sni) = (current.default.clone(), current.sni.clone());
-        let names = at.checked_sub(1).and_then(|at| self.sni_names.get(at)).map_or(&[][..], Vec::as_slice);
+        let names = at
+            .checked_sub(1)
+            .and_then(|at| self.sni_names.get(at))
+            .map_or(&[][..], Vec::as_slice);
         let named = Self::named(pair, names, &self.provider)?;
         match at.checked_sub(1) {
             None => default = named,
@@ -217,7 +318,8 @@ impl ServingCertificates {
                 }
             }
         }
-        self.current.store(Arc::new(Certificates::new(default, sni)));
+        self.current
+            .store(Arc::new(Certificates::new(default, sni)));
         Ok(())
     }
 }
@@ -225,26 +327,41 @@ impl ServingCertificates {
 impl ResolvesServerCert for ServingCertificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let current = self.current.load();
-        let named = if current.names.is_empty() { None } else { hello.server_name().and_then(|name| current.find(name)) };
+        let named = if current.names.is_empty() {
+            None
+        } else {
+            hello.server_name().and_then(|name| current.find(name))
+        };
         Some(named.unwrap_or(&current.default.certified).clone())
     }
 }
 
-/// Asks for a client certificate and takes any, or none: who it names is authentication's question, and a wrong one is
-/// answered with 401 rather than with a broken handshake (Go's `tls.RequestClientCert`). What is checked is that the
-/// client has the key.
+/// Asks for a client certificate and takes any, or none: who it names is authentication's question,
+/// and a wrong one is answered with 401 rather than with a broken handshake (Go's
+/// `tls.RequestClientCert`). What is checked is that the client has the key.
 #[derive(Debug)]
 struct AnyClient;
 
 impl AnyClient {
-    fn verify(message: &[u8], cert: &CertificateDer<'_>, signed: &DigitallySignedStruct) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let key = x509::public_key(cert).map_err(|_| rustls::Error::InvalidCertificate(rustls::CertificateError::BadEncoding))?;
-        let schemes = x509::algorithms().mapping.iter().filter(|(scheme, _)| *scheme == signed.scheme);
+    fn verify(
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let key = x509::public_key(cert).map_err(|_| {
+            rustls::Error::InvalidCertificate(rustls::CertificateError::BadEncoding)
+        })?;
+        let schemes = x509::algorithms()
+            .mapping
+            .iter()
+            .filter(|(scheme, _)| *scheme == signed.scheme);
         let algorithms = schemes.flat_map(|(_, algorithms)| algorithms.iter().copied());
         if x509::verify_signature(&key, algorithms, message, signed.signature()) {
             Ok(HandshakeSignatureValid::assertion())
         } else {
-            Err(rustls::Error::InvalidCertificate(rustls::CertificateError::BadSignature))
+            Err(rustls::Error::InvalidCertificate(
+                rustls::CertificateError::BadSignature,
+            ))
         }
     }
 }

@@ -41,25 +41,47 @@ struct Bound {
 }
 
 impl Tokens {
-    pub fn new(issuer: Arc<Issuer>, objects: Arc<RegistryObjects>, config: &Config, clock: Clock) -> Self {
+    pub fn new(
+        issuer: Arc<Issuer>,
+        objects: Arc<RegistryObjects>,
+        config: &Config,
+        clock: Clock,
+    ) -> Self {
         let accounts = &config.service_accounts;
         let audiences = match config.authentication.api_audiences.as_slice() {
             [] => accounts.issuers.clone(),
             given => given.to_vec(),
         };
-        let max_seconds = accounts.max_expiration.and_then(|max| i64::try_from(max.as_secs()).ok());
-        Self { issuer, objects, clock, audiences, extend: accounts.extend_expiration, max_seconds }
+        let max_seconds = accounts
+            .max_expiration
+            .and_then(|max| i64::try_from(max.as_secs()).ok());
+        Self {
+            issuer,
+            objects,
+            clock,
+            audiences,
+            extend: accounts.extend_expiration,
+            max_seconds,
+        }
     }
 
     async fn find(&self, resource: &str, namespace: &str, name: &str) -> Result<Arc<Object>> {
         let gvr = Gvr::new("", "v1", resource);
-        self.objects.get(&gvr, namespace, name).await?.ok_or_else(|| Status::not_found(&gvr, name))
+        self.objects
+            .get(&gvr, namespace, name)
+            .await?
+            .ok_or_else(|| Status::not_found(&gvr, name))
     }
 
     /// The object that the request names, checked.
     async fn bound(&self, account: &Object, request: &Object) -> Result<Bound> {
         let mut bound = Bound::default();
-        let Some(reference) = request.at("/spec/boundObjectRef").filter(|reference| !reference.is_null()) else { return Ok(bound) };
+        let Some(reference) = request
+            .at("/spec/boundObjectRef")
+            .filter(|reference| !reference.is_null())
+        else {
+            return Ok(bound);
+        };
         let text = |key: &str| reference.get(key).and_then(Value::as_str).unwrap_or("");
         let gvk = Gvk::from_api_version(text("apiVersion"), text("kind"));
         let (namespace, name) = (account.namespace(), text("name"));
@@ -68,7 +90,10 @@ impl Tokens {
                 let pod = self.find("pods", namespace, name).await?;
                 if pod.str_at("/spec/serviceAccountName") != account.name() {
                     let why = "to pod running with different serviceaccount name.";
-                    return Err(Status::bad_request(format!("cannot bind token for serviceaccount {:?} {why}", account.name())));
+                    return Err(Status::bad_request(format!(
+                        "cannot bind token for serviceaccount {:?} {why}",
+                        account.name()
+                    )));
                 }
                 bound.pod = Some(reference_to(&pod));
                 bound.node = self.node_of(&pod).await?;
@@ -87,7 +112,9 @@ impl Tokens {
             _ => {
                 // As Go prints a kind: the group's place stays where it is empty.
                 let kind = format!("{}/{}, Kind={}", gvk.group, gvk.version, gvk.kind);
-                return Err(Status::bad_request(format!("cannot bind token to object of type {kind}")));
+                return Err(Status::bad_request(format!(
+                    "cannot bind token to object of type {kind}"
+                )));
             }
         };
         if !text("uid").is_empty() && text("uid") != found.uid() {
@@ -96,7 +123,11 @@ impl Tokens {
                  The object might have been deleted and then recreated",
                 text("uid")
             );
-            return Err(Status::conflict(&Gvr::new(&gvk.group, &gvk.version, &gvk.kind), name, &why));
+            return Err(Status::conflict(
+                &Gvr::new(&gvk.group, &gvk.version, &gvk.kind),
+                name,
+                &why,
+            ));
         }
         Ok(bound)
     }
@@ -107,13 +138,25 @@ impl Tokens {
         if name.is_empty() {
             return Ok(None);
         }
-        let node = self.objects.get(&Gvr::new("", "v1", "nodes"), "", name).await?;
-        Ok(Some(node.map_or_else(|| Ref { name: name.to_owned(), ..Ref::default() }, |node| reference_to(&node))))
+        let node = self
+            .objects
+            .get(&Gvr::new("", "v1", "nodes"), "", name)
+            .await?;
+        Ok(Some(node.map_or_else(
+            || Ref {
+                name: name.to_owned(),
+                ..Ref::default()
+            },
+            |node| reference_to(&node),
+        )))
     }
 }
 
 fn reference_to(object: &Object) -> Ref {
-    Ref { name: object.name().to_owned(), uid: object.uid().to_owned() }
+    Ref {
+        name: object.name().to_owned(),
+        uid: object.uid().to_owned(),
+    }
 }
 
 fn gvk() -> Gvk {
@@ -124,13 +167,23 @@ fn gvk() -> Gvk {
 fn validate(request: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let path = Path::new("spec");
-    let seconds = request.i64_at("/spec/expirationSeconds").unwrap_or(DEFAULT_SECONDS);
+    let seconds = request
+        .i64_at("/spec/expirationSeconds")
+        .unwrap_or(DEFAULT_SECONDS);
     let path_seconds = path.child("expirationSeconds");
     if seconds < MIN_SECONDS {
-        errors.push(FieldError::invalid(&path_seconds, seconds, "may not specify a duration less than 10 minutes"));
+        errors.push(FieldError::invalid(
+            &path_seconds,
+            seconds,
+            "may not specify a duration less than 10 minutes",
+        ));
     }
     if seconds > MAX_SECONDS {
-        errors.push(FieldError::invalid(&path_seconds, seconds, "may not specify a duration larger than 2^32 seconds"));
+        errors.push(FieldError::invalid(
+            &path_seconds,
+            seconds,
+            "may not specify a duration larger than 2^32 seconds",
+        ));
     }
     errors
 }
@@ -140,7 +193,11 @@ impl TokenIssuer for Tokens {
     async fn issue(&self, account: &Object, mut request: Object) -> Result<Object> {
         if !request.name().is_empty() && request.name() != account.name() {
             let path = Path::new("metadata").child("name");
-            let error = FieldError::invalid(&path, request.name(), "must match the service account name if specified");
+            let error = FieldError::invalid(
+                &path,
+                request.name(),
+                "must match the service account name if specified",
+            );
             return Err(Status::invalid(&gvk(), account.name(), [error].into()));
         }
         if !request.uid().is_empty() && request.uid() != account.uid() {
@@ -150,18 +207,29 @@ impl TokenIssuer for Tokens {
                 account.uid()
             );
             let kind = gvk();
-            return Err(Status::conflict(&Gvr::new(kind.group, kind.version, kind.kind), account.name(), &why));
+            return Err(Status::conflict(
+                &Gvr::new(kind.group, kind.version, kind.kind),
+                account.name(),
+                &why,
+            ));
         }
         let errors = validate(&request);
         if !errors.is_empty() {
             return Err(Status::invalid(&gvk(), "", errors));
         }
         let bound = self.bound(account, &request).await?;
-        let mut audiences: Vec<String> = request.array_at("/spec/audiences").iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let mut audiences: Vec<String> = request
+            .array_at("/spec/audiences")
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect();
         if audiences.is_empty() {
             audiences.clone_from(&self.audiences);
         }
-        let asked = request.i64_at("/spec/expirationSeconds").unwrap_or(DEFAULT_SECONDS);
+        let asked = request
+            .i64_at("/spec/expirationSeconds")
+            .unwrap_or(DEFAULT_SECONDS);
         let shown = self.max_seconds.map_or(asked, |max| asked.min(max));
         let ours = audiences.iter().all(|one| self.audiences.contains(one));
         let extended = self.extend && bound.pod.is_some() && shown == WARN_ONLY_SECONDS && ours;
@@ -172,10 +240,17 @@ impl TokenIssuer for Tokens {
             secret: bound.secret,
             node: bound.node,
             audiences: &audiences,
-            expiration_seconds: if extended { self.max_seconds.unwrap_or(EXTENDED_SECONDS) } else { shown },
+            expiration_seconds: if extended {
+                self.max_seconds.unwrap_or(EXTENDED_SECONDS)
+            } else {
+                shown
+            },
             warn_after_seconds: if extended { shown } else { 0 },
         };
-        let issued = self.issuer.issue(&spec).ok_or_else(|| Status::internal("failed to generate token: the key does not sign"))?;
+        let issued = self
+            .issuer
+            .issue(&spec)
+            .ok_or_else(|| Status::internal("failed to generate token: the key does not sign"))?;
         let now = self.clock.now().as_second();
         request.set_meta_str("name", account.name());
         request.set_meta_str("namespace", account.namespace());
@@ -187,7 +262,10 @@ impl TokenIssuer for Tokens {
         spec.entry("boundObjectRef").or_insert(Value::Null);
         let status = Map::from_iter([
             ("token".to_owned(), Value::from(issued.token)),
-            ("expirationTimestamp".to_owned(), Value::from(time::format(now + shown))),
+            (
+                "expirationTimestamp".to_owned(),
+                Value::from(time::format(now + shown)),
+            ),
         ]);
         request.insert("status", Value::Object(status));
         Ok(request)

@@ -1,7 +1,8 @@
 //! Forgetting old history, together with all other servers on the same store.
 //!
-//! The protocol is kube-apiserver's (`apiserver/pkg/storage/etcd3/compact.go`), so that both can run on one etcd: who manages to
-//! write the common key, which nobody wrote since its last turn, compacts to where the store stood then.
+//! The protocol is kube-apiserver's (`apiserver/pkg/storage/etcd3/compact.go`), so that both can
+//! run on one etcd: who manages to write the common key, which nobody wrote since its last turn,
+//! compacts to where the store stood then.
 
 use bytes::Bytes;
 
@@ -10,7 +11,8 @@ use super::{Result, Revision, Storage, StorageError, Txn};
 /// The key that the servers share. It is not under any prefix of the API.
 const KEY: &str = "compact_rev_key";
 
-/// One server's part in it. It has no timer: the server calls [`Compactor::turn`] each `--etcd-compaction-interval`.
+/// One server's part in it. It has no timer: the server calls [`Compactor::turn`] each
+/// `--etcd-compaction-interval`.
 #[derive(Debug, Default)]
 pub struct Compactor {
     /// The mod revision of the key at the last turn; 0 if there was none.

@@ -1,6 +1,8 @@
-//! The Storage contract: bytes under keys, with etcd's revisions, transactions and watches. Knows nothing of objects.
+//! The Storage contract: bytes under keys, with etcd's revisions, transactions and watches. Knows
+//! nothing of objects.
 //!
-//! Two implementations, [`etcd3`] and [`embedded`], pass one contract suite (`tests/storage_contract.rs`).
+//! Two implementations, [`etcd3`] and [`embedded`], pass one contract suite
+//! (`tests/storage_contract.rs`).
 
 use std::time::Duration;
 
@@ -34,7 +36,8 @@ impl Stored {
     }
 }
 
-/// What to list: keys below `prefix`, from `start` (inclusive; the prefix itself where empty) in ascending order.
+/// What to list: keys below `prefix`, from `start` (inclusive; the prefix itself where empty) in
+/// ascending order.
 #[derive(Clone, Debug, Default)]
 pub struct ListRequest {
     pub prefix: String,
@@ -62,9 +65,16 @@ pub struct ListPage {
 #[derive(Clone, Debug, PartialEq)]
 pub enum WatchEvent {
     /// A key was made or written; `previous` is what it held (`None` when it was made).
-    Put { current: Stored, previous: Option<Stored> },
+    Put {
+        current: Stored,
+        previous: Option<Stored>,
+    },
     /// A key went; `revision` is when, `previous` what it held.
-    Delete { key: String, revision: Revision, previous: Option<Stored> },
+    Delete {
+        key: String,
+        revision: Revision,
+        previous: Option<Stored>,
+    },
     /// Nothing more to tell up to this revision: every event at or before it has been delivered.
     Progress(Revision),
 }
@@ -91,13 +101,15 @@ impl WatchEvent {
 /// Why a store could not do it.
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
 pub enum StorageError {
-    /// The revision asked for is older than the history that is kept. `oldest` is the oldest that can still be asked for, if known.
+    /// The revision asked for is older than the history that is kept. `oldest` is the oldest that
+    /// can still be asked for, if known.
     #[error("required revision has been compacted")]
     Compacted { oldest: Option<Revision> },
     /// The revision asked for has not happened yet.
     #[error("required revision {asked} is a future revision, current is {current}")]
     FutureRevision { asked: Revision, current: Revision },
-    /// The store is not as far as it was when it told of revision `was`: it was restored from a backup.
+    /// The store is not as far as it was when it told of revision `was`: it was restored from a
+    /// backup.
     #[error("the store was restored to a state before revision {was}")]
     WentBack { was: Revision },
     /// The value (or request) is over the store's size limit.
@@ -128,7 +140,8 @@ pub enum Txn {
 /// A stream of watch events. It ends after an error.
 pub type WatchStream = BoxStream<'static, Result<WatchEvent>>;
 
-/// A key-value store with history. Everything acknowledged is durable; all operations are linearizable unless they name a revision.
+/// A key-value store with history. Everything acknowledged is durable; all operations are
+/// linearizable unless they name a revision.
 #[async_trait]
 pub trait Storage: Send + Sync + 'static {
     /// The value under `key` now.
@@ -140,17 +153,25 @@ pub trait Storage: Send + Sync + 'static {
     /// A page of the keys below a prefix, consistent at one revision.
     async fn list(&self, request: ListRequest) -> Result<ListPage>;
 
-    /// Writes `key` if it does not exist. With `ttl`, the key goes away by itself no sooner than that.
+    /// Writes `key` if it does not exist. With `ttl`, the key goes away by itself no sooner than
+    /// that.
     async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<Txn>;
 
     /// Writes `key` if it is still at `expected` (a mod revision).
-    async fn update(&self, key: &str, value: Bytes, expected: Revision, ttl: Option<Duration>) -> Result<Txn>;
+    async fn update(
+        &self,
+        key: &str,
+        value: Bytes,
+        expected: Revision,
+        ttl: Option<Duration>,
+    ) -> Result<Txn>;
 
     /// Deletes `key` if it is still at `expected` (a mod revision).
     async fn delete(&self, key: &str, expected: Revision) -> Result<Txn>;
 
-    /// Every change under `prefix` after revision `after`, in order, none lost and none twice, across reconnects.
-    /// The first thing is an error where that history is compacted. All events of one revision come together.
+    /// Every change under `prefix` after revision `after`, in order, none lost and none twice,
+    /// across reconnects. The first thing is an error where that history is compacted. All events
+    /// of one revision come together.
     async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream>;
 
     /// Like [`Storage::watch`], for who knows what stands: events may come without what was before.
@@ -158,12 +179,15 @@ pub trait Storage: Send + Sync + 'static {
         self.watch(prefix, after).await
     }
 
-    /// Asks every open watch of this store to tell how far it has come, with a [`WatchEvent::Progress`] behind the events up to
-    /// there. That may be less than the current revision, and may fail to come (a member of an etcd cluster that lags): ask again
-    /// then. A watch tells nothing while no change at all has happened after the revision that it was opened at.
+    /// Asks every open watch of this store to tell how far it has come, with a
+    /// [`WatchEvent::Progress`] behind the events up to there. That may be less than the current
+    /// revision, and may fail to come (a member of an etcd cluster that lags): ask again then. A
+    /// watch tells nothing while no change at all has happened after the revision that it was
+    /// opened at.
     async fn request_progress(&self) -> Result<()>;
 
-    /// Whether [`Storage::request_progress`] can be relied on: all events up to a revision have been told where progress says so.
+    /// Whether [`Storage::request_progress`] can be relied on: all events up to a revision have
+    /// been told where progress says so.
     fn tells_progress(&self) -> bool {
         true
     }
@@ -171,8 +195,9 @@ pub trait Storage: Send + Sync + 'static {
     /// The revision of the latest change.
     async fn current_revision(&self) -> Result<Revision>;
 
-    /// Forgets the history before `revision`; what stands then can still be read at it, and watched after it.
-    /// Fails with [`StorageError::Compacted`] where that has happened already, [`StorageError::FutureRevision`] where it cannot yet.
+    /// Forgets the history before `revision`; what stands then can still be read at it, and watched
+    /// after it. Fails with [`StorageError::Compacted`] where that has happened already,
+    /// [`StorageError::FutureRevision`] where it cannot yet.
     async fn compact(&self, revision: Revision) -> Result<()>;
 
     /// Whether the store answers; the error says why not.

@@ -1,4 +1,5 @@
-//! Health checks and how `/livez`, `/readyz` and `/healthz` tell of them (apiserver `server/healthz`).
+//! Health checks and how `/livez`, `/readyz` and `/healthz` tell of them (apiserver
+//! `server/healthz`).
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use futures::future::{BoxFuture, Shared};
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
-/// What a check finds: nothing, or what is wrong. Only the server's own log and the check's own path tell the reason.
+/// What a check finds: nothing, or what is wrong. Only the server's own log and the check's own
+/// path tell the reason.
 pub type Outcome = Result<(), String>;
 
 /// A check that runs, or has ended: what it found, and when it ended.
@@ -29,8 +31,16 @@ pub struct Scope {
 }
 
 impl Scope {
-    pub const ALL: Scope = Scope { live: true, ready: true, health: true };
-    pub const READY: Scope = Scope { live: false, ready: true, health: false };
+    pub const ALL: Scope = Scope {
+        live: true,
+        ready: true,
+        health: true,
+    };
+    pub const READY: Scope = Scope {
+        live: false,
+        ready: true,
+        health: false,
+    };
 
     fn covers(self, endpoint: &str) -> bool {
         match endpoint {
@@ -72,14 +82,19 @@ impl Answer {
 }
 
 impl Health {
-    /// Adds a check; one of the same name is replaced. They are listed in the order in which they came.
+    /// Adds a check; one of the same name is replaced. They are listed in the order in which they
+    /// came.
     pub fn add<F, R>(&self, name: impl Into<String>, scope: Scope, run: F)
     where
         F: Fn() -> R + Send + Sync + 'static,
         R: Future<Output = Outcome> + Send + 'static,
     {
         let name = name.into();
-        let check = Check { name: name.clone(), scope, run: Arc::new(move || Box::pin(run())) };
+        let check = Check {
+            name: name.clone(),
+            scope,
+            run: Arc::new(move || Box::pin(run())),
+        };
         let mut checks = self.0.write();
         match checks.iter_mut().find(|known| known.name == name) {
             Some(known) => *known = check,
@@ -87,8 +102,9 @@ impl Health {
         }
     }
 
-    /// [`Health::add`] for a check that costs something: whoever asks while it runs, or within that time after it, gets what it found.
-    /// It runs to its end, whoever asked for it: so there is one at a time, and at most so many as that time allows.
+    /// [`Health::add`] for a check that costs something: whoever asks while it runs, or within that
+    /// time after it, gets what it found. It runs to its end, whoever asked for it: so there is one
+    /// at a time, and at most so many as that time allows.
     pub fn add_shared<F, R>(&self, name: impl Into<String>, scope: Scope, fresh: Duration, run: F)
     where
         F: Fn() -> R + Send + Sync + 'static,
@@ -97,7 +113,10 @@ impl Health {
         let latest: Mutex<Option<Running>> = Mutex::new(None);
         self.add(name, scope, move || {
             let mut latest = latest.lock();
-            let known = latest.as_ref().filter(|running| running.peek().is_none_or(|(_, at)| at.elapsed() < fresh)).cloned();
+            let known = latest
+                .as_ref()
+                .filter(|running| running.peek().is_none_or(|(_, at)| at.elapsed() < fresh))
+                .cloned();
             let running = known.unwrap_or_else(|| {
                 let check = tokio::spawn(run());
                 let running = async move {
@@ -110,7 +129,8 @@ impl Health {
         });
     }
 
-    /// Answers a path such as `/readyz` or `/livez/etcd`; `None` for a path that is no health check's.
+    /// Answers a path such as `/readyz` or `/livez/etcd`; `None` for a path that is no health
+    /// check's.
     pub async fn answer(&self, path: &str, query: &str) -> Option<Answer> {
         let (endpoint, one) = match path.trim_start_matches('/').split_once('/') {
             Some((endpoint, check)) => (endpoint, check),
@@ -119,7 +139,13 @@ impl Health {
         if !matches!(endpoint, "livez" | "readyz" | "healthz") {
             return None;
         }
-        let checks: Vec<Check> = self.0.read().iter().filter(|check| check.scope.covers(endpoint)).cloned().collect();
+        let checks: Vec<Check> = self
+            .0
+            .read()
+            .iter()
+            .filter(|check| check.scope.covers(endpoint))
+            .cloned()
+            .collect();
         if one.is_empty() {
             return Some(all(endpoint, &checks, query).await);
         }
@@ -133,13 +159,21 @@ impl Health {
     /// Whether all checks of an endpoint (`livez`, `readyz`, `healthz`) pass.
     #[cfg(test)]
     pub async fn passes(&self, endpoint: &str) -> bool {
-        self.answer(endpoint, "").await.is_some_and(|answer| answer.status == 200)
+        self.answer(endpoint, "")
+            .await
+            .is_some_and(|answer| answer.status == 200)
     }
 }
 
 async fn all(endpoint: &str, checks: &[Check], query: &str) -> Answer {
-    let parameters: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
-    let excluded: Vec<&str> = parameters.iter().filter(|(key, _)| key == "exclude").map(|(_, value)| value.as_str()).collect();
+    let parameters: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes())
+        .into_owned()
+        .collect();
+    let excluded: Vec<&str> = parameters
+        .iter()
+        .filter(|(key, _)| key == "exclude")
+        .map(|(_, value)| value.as_str())
+        .collect();
     let mut lines = String::new();
     let mut failures = Vec::new();
     for check in checks {
@@ -157,12 +191,19 @@ async fn all(endpoint: &str, checks: &[Check], query: &str) -> Answer {
             }
         };
     }
-    let mut unknown: Vec<String> =
-        excluded.iter().filter(|name| checks.iter().all(|check| check.name != **name)).map(|name| format!("{name:?}")).collect();
+    let mut unknown: Vec<String> = excluded
+        .iter()
+        .filter(|name| checks.iter().all(|check| check.name != **name))
+        .map(|name| format!("{name:?}"))
+        .collect();
     unknown.sort();
     unknown.dedup();
     if !unknown.is_empty() {
-        let _ = writeln!(lines, "warn: some health checks cannot be excluded: no matches for {}", unknown.join(","));
+        let _ = writeln!(
+            lines,
+            "warn: some health checks cannot be excluded: no matches for {}",
+            unknown.join(",")
+        );
     }
     if !failures.is_empty() {
         tracing::debug!("{endpoint} check failed: {}", failures.join("; "));
@@ -191,9 +232,19 @@ mod tests {
     async fn answers_are_upstreams() {
         let health = health();
         for (path, query, status, body) in [
-            ("/readyz", "", 500, "[+]ping ok\n[-]etcd failed: reason withheld\n[+]shutdown ok\nreadyz check failed\n"),
+            (
+                "/readyz",
+                "",
+                500,
+                "[+]ping ok\n[-]etcd failed: reason withheld\n[+]shutdown ok\nreadyz check failed\n",
+            ),
             ("/livez", "exclude=etcd", 200, "ok"),
-            ("/livez", "verbose&exclude=etcd", 200, "[+]ping ok\n[+]etcd excluded: ok\nlivez check passed\n"),
+            (
+                "/livez",
+                "verbose&exclude=etcd",
+                200,
+                "[+]ping ok\n[+]etcd excluded: ok\nlivez check passed\n",
+            ),
             (
                 "/livez",
                 "verbose&exclude=etcd&exclude=nope",
@@ -203,9 +254,20 @@ mod tests {
             ("/healthz/ping", "", 200, "ok"),
             ("/healthz/etcd", "", 500, "internal server error: gone\n"),
         ] {
-            assert_eq!(health.answer(path, query).await, Some(Answer { status, body: body.to_owned() }), "{path}?{query}");
+            assert_eq!(
+                health.answer(path, query).await,
+                Some(Answer {
+                    status,
+                    body: body.to_owned()
+                }),
+                "{path}?{query}"
+            );
         }
-        assert_eq!(health.answer("/livez/shutdown", "").await, None, "it counts for readyz only");
+        assert_eq!(
+            health.answer("/livez/shutdown", "").await,
+            None,
+            "it counts for readyz only"
+        );
         assert_eq!(health.answer("/livezy", "").await, None);
     }
 
@@ -224,7 +286,11 @@ mod tests {
             let run = counted.fetch_add(1, Ordering::Relaxed);
             async move {
                 tokio::time::sleep(Duration::from_secs(5)).await;
-                if run == 0 { Err("gone".to_owned()) } else { Ok(()) }
+                if run == 0 {
+                    Err("gone".to_owned())
+                } else {
+                    Ok(())
+                }
             }
         });
         // Who does not wait for the answer leaves it to others.
@@ -232,7 +298,10 @@ mod tests {
         assert!(hasty.is_err());
         let asked = (0..100).map(|_| health.passes("livez"));
         assert_eq!(futures::future::join_all(asked).await, vec![false; 100]);
-        assert!(!health.passes("readyz").await, "what it found holds for a while");
+        assert!(
+            !health.passes("readyz").await,
+            "what it found holds for a while"
+        );
         assert_eq!(runs.load(Ordering::Relaxed), 1);
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(health.passes("readyz").await);

@@ -19,17 +19,29 @@ pub fn logs_requests() -> bool {
     LOGS_REQUESTS.load(Ordering::Relaxed)
 }
 
-/// Starts logging for the process, with klog's verbosity (0 to 10), as lines of text or JSON. A second call changes nothing.
+/// Starts logging for the process, with klog's verbosity (0 to 10), as lines of text or JSON. A
+/// second call changes nothing.
 pub fn start(verbosity: i64, json: bool) {
     LOGS_REQUESTS.store(verbosity >= REQUESTS, Ordering::Relaxed);
-    let filter = EnvFilter::builder().with_default_directive(level(verbosity).into()).with_env_var(FILTER_VARIABLE).from_env_lossy();
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(verbosity >= 4);
+    let filter = EnvFilter::builder()
+        .with_default_directive(level(verbosity).into())
+        .with_env_var(FILTER_VARIABLE)
+        .from_env_lossy();
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(verbosity >= 4);
     // An error means that logging has been started already.
-    let _ = if json { lines.json().try_init() } else { lines.with_ansi(false).try_init() };
+    let _ = if json {
+        lines.json().try_init()
+    } else {
+        lines.with_ansi(false).try_init()
+    };
 }
 
-/// klog's levels, roughly: 0 to 3 tell what an operator should know (3 also each request), from 4 on debugging. Releases have nothing that says more: HTTP/2
-/// would ask a hundred times for each frame whether to.
+/// klog's levels, roughly: 0 to 3 tell what an operator should know (3 also each request), from 4
+/// on debugging. Releases have nothing that says more: HTTP/2 would ask a hundred times for each
+/// frame whether to.
 fn level(verbosity: i64) -> LevelFilter {
     match verbosity {
         ..=3 => LevelFilter::INFO,
@@ -43,6 +55,14 @@ mod tests {
 
     #[test]
     fn verbosity_is_monotonic() {
-        assert_eq!([0, 3, 4, 10].map(level), [LevelFilter::INFO, LevelFilter::INFO, LevelFilter::DEBUG, LevelFilter::DEBUG]);
+        assert_eq!(
+            [0, 3, 4, 10].map(level),
+            [
+                LevelFilter::INFO,
+                LevelFilter::INFO,
+                LevelFilter::DEBUG,
+                LevelFilter::DEBUG
+            ]
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Metrics in Prometheus' text format. A metric is a static beside the code that counts; it registers itself when first used.
+//! Metrics in Prometheus' text format. A metric is a static beside the code that counts; it
+//! registers itself when first used.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,14 +11,18 @@ use parking_lot::{Mutex, RwLock};
 
 /// The media type of [`render`]'s text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
-/// At most so many combinations of labels per metric; what comes later is counted under empty labels.
+/// At most so many combinations of labels per metric; what comes later is counted under empty
+/// labels.
 pub const MAX_SERIES: usize = 20_000;
-/// What separates label values in a key. It is in no valid UTF-8 text's values that we count by (a control character).
+/// What separates label values in a key. It is in no valid UTF-8 text's values that we count by (a
+/// control character).
 const SEPARATOR: char = '\u{1f}';
 
 /// The buckets of request durations in seconds (apiserver `endpoints/metrics`).
-pub const REQUEST_SECONDS: &[f64] =
-    &[0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
+pub const REQUEST_SECONDS: &[f64] = &[
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
+    10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
+];
 
 static REGISTRY: Mutex<Vec<&'static (dyn Collect + Sync)>> = Mutex::new(Vec::new());
 
@@ -50,16 +55,25 @@ struct Family<T: 'static> {
 
 impl<T> Family<T> {
     const fn new(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Self {
-        Self { name, help, labels, cells: RwLock::new(BTreeMap::new()), registered: AtomicBool::new(false) }
+        Self {
+            name,
+            help,
+            labels,
+            cells: RwLock::new(BTreeMap::new()),
+            registered: AtomicBool::new(false),
+        }
     }
 
     fn register(&self, metric: &'static (dyn Collect + Sync)) {
-        if !self.registered.load(Ordering::Relaxed) && !self.registered.swap(true, Ordering::Relaxed) {
+        if !self.registered.load(Ordering::Relaxed)
+            && !self.registered.swap(true, Ordering::Relaxed)
+        {
             REGISTRY.lock().push(metric);
         }
     }
 
-    /// Runs `work` on the cell of these label values. Costs a look-up, no allocation once the cell exists.
+    /// Runs `work` on the cell of these label values. Costs a look-up, no allocation once the cell
+    /// exists.
     fn with(&self, values: &[&str], make: impl FnOnce() -> T, work: impl FnOnce(&Arc<T>)) {
         thread_local!(static KEY: RefCell<String> = const { RefCell::new(String::new()) });
         debug_assert_eq!(values.len(), self.labels.len(), "labels of {}", self.name);
@@ -77,21 +91,36 @@ impl<T> Family<T> {
             let mut cells = self.cells.write();
             if cells.len() >= MAX_SERIES && !cells.contains_key(key.as_str()) {
                 key.clear();
-                key.extend(std::iter::repeat_n(SEPARATOR, self.labels.len().saturating_sub(1)));
+                key.extend(std::iter::repeat_n(
+                    SEPARATOR,
+                    self.labels.len().saturating_sub(1),
+                ));
             }
-            let cell = cells.entry(key.clone()).or_insert_with(|| Arc::new(make())).clone();
+            let cell = cells
+                .entry(key.clone())
+                .or_insert_with(|| Arc::new(make()))
+                .clone();
             drop(cells);
             work(&cell);
         });
     }
 
     fn head(&self, kind: &str, out: &mut String) {
-        let _ = writeln!(out, "# HELP {0} {1}\n# TYPE {0} {kind}", self.name, self.help);
+        let _ = writeln!(
+            out,
+            "# HELP {0} {1}\n# TYPE {0} {kind}",
+            self.name, self.help
+        );
     }
 
     /// Calls `write` with each cell and its labels: `a="b",c="d"`.
     fn each(&self, mut write: impl FnMut(&str, &T)) {
-        let cells: Vec<(String, Arc<T>)> = self.cells.read().iter().map(|(key, cell)| (key.clone(), cell.clone())).collect();
+        let cells: Vec<(String, Arc<T>)> = self
+            .cells
+            .read()
+            .iter()
+            .map(|(key, cell)| (key.clone(), cell.clone()))
+            .collect();
         let mut labels = String::new();
         for (key, cell) in cells {
             labels.clear();
@@ -105,7 +134,10 @@ impl<T> Family<T> {
 }
 
 fn escape(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('\n', "\\n").replace('"', "\\\"")
+    value
+        .replace('\\', "\\\\")
+        .replace('\n', "\\n")
+        .replace('"', "\\\"")
 }
 
 fn sample(out: &mut String, name: &str, suffix: &str, labels: &str, value: impl std::fmt::Display) {
@@ -119,7 +151,11 @@ fn sample(out: &mut String, name: &str, suffix: &str, labels: &str, value: impl 
 pub struct Counter(Family<AtomicU64>);
 
 impl Counter {
-    pub const fn new(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Self {
+    pub const fn new(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> Self {
         Self(Family::new(name, help, labels))
     }
 
@@ -143,7 +179,9 @@ impl Collect for Counter {
 
     fn collect(&self, out: &mut String) {
         self.0.head("counter", out);
-        self.0.each(|labels, cell| sample(out, self.0.name, "", labels, cell.load(Ordering::Relaxed)));
+        self.0.each(|labels, cell| {
+            sample(out, self.0.name, "", labels, cell.load(Ordering::Relaxed))
+        });
     }
 }
 
@@ -151,13 +189,19 @@ impl Collect for Counter {
 pub struct Gauge(Family<AtomicU64>);
 
 impl Gauge {
-    pub const fn new(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Self {
+    pub const fn new(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> Self {
         Self(Family::new(name, help, labels))
     }
 
     pub fn set(&'static self, values: &[&str], to: i64) {
         self.0.register(self);
-        self.0.with(values, AtomicU64::default, |cell| cell.store(to as u64, Ordering::Relaxed));
+        self.0.with(values, AtomicU64::default, |cell| {
+            cell.store(to as u64, Ordering::Relaxed)
+        });
     }
 
     /// Adds `by`, which may be negative.
@@ -185,7 +229,9 @@ impl Gauge {
     pub fn raise(&'static self, values: &[&str]) -> Raised {
         self.0.register(self);
         let mut raised = None;
-        self.0.with(values, AtomicU64::default, |cell| raised = Some(cell.clone()));
+        self.0.with(values, AtomicU64::default, |cell| {
+            raised = Some(cell.clone())
+        });
         let cell = raised.unwrap_or_default();
         cell.fetch_add(1, Ordering::Relaxed);
         Raised(cell)
@@ -193,7 +239,12 @@ impl Gauge {
 
     /// The sum over all labels.
     pub fn total(&self) -> u64 {
-        self.0.cells.read().values().map(|cell| cell.load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
+        self.0
+            .cells
+            .read()
+            .values()
+            .map(|cell| cell.load(Ordering::Relaxed))
+            .fold(0, u64::wrapping_add)
     }
 }
 
@@ -204,7 +255,15 @@ impl Collect for Gauge {
 
     fn collect(&self, out: &mut String) {
         self.0.head("gauge", out);
-        self.0.each(|labels, cell| sample(out, self.0.name, "", labels, cell.load(Ordering::Relaxed) as i64));
+        self.0.each(|labels, cell| {
+            sample(
+                out,
+                self.0.name,
+                "",
+                labels,
+                cell.load(Ordering::Relaxed) as i64,
+            )
+        });
     }
 }
 
@@ -226,19 +285,31 @@ const MILLIONTHS: f64 = 1e6;
 
 impl Histogram {
     /// `bounds` are the upper (inclusive) bounds of the buckets, ascending.
-    pub const fn new(name: &'static str, help: &'static str, labels: &'static [&'static str], bounds: &'static [f64]) -> Self {
-        Self { family: Family::new(name, help, labels), bounds }
+    pub const fn new(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+        bounds: &'static [f64],
+    ) -> Self {
+        Self {
+            family: Family::new(name, help, labels),
+            bounds,
+        }
     }
 
     pub fn observe(&'static self, values: &[&str], value: f64) {
         self.family.register(self);
-        let make = || Distribution { counts: (0..=self.bounds.len()).map(|_| AtomicU64::new(0)).collect(), sum: AtomicU64::new(0) };
+        let make = || Distribution {
+            counts: (0..=self.bounds.len()).map(|_| AtomicU64::new(0)).collect(),
+            sum: AtomicU64::new(0),
+        };
         self.family.with(values, make, |cell| {
             let bucket = self.bounds.partition_point(|bound| *bound < value);
             if let Some(count) = cell.counts.get(bucket) {
                 count.fetch_add(1, Ordering::Relaxed);
             }
-            cell.sum.fetch_add((value.max(0.0) * MILLIONTHS) as u64, Ordering::Relaxed);
+            cell.sum
+                .fetch_add((value.max(0.0) * MILLIONTHS) as u64, Ordering::Relaxed);
         });
     }
 }
@@ -256,10 +327,25 @@ impl Collect for Histogram {
             let mut total = 0;
             for (at, count) in cell.counts.iter().enumerate() {
                 total += count.load(Ordering::Relaxed);
-                let bound = self.bounds.get(at).map_or("+Inf".to_owned(), f64::to_string);
-                sample(out, name, "_bucket", &format!("{labels}{comma}le=\"{bound}\""), total);
+                let bound = self
+                    .bounds
+                    .get(at)
+                    .map_or("+Inf".to_owned(), f64::to_string);
+                sample(
+                    out,
+                    name,
+                    "_bucket",
+                    &format!("{labels}{comma}le=\"{bound}\""),
+                    total,
+                );
             }
-            sample(out, name, "_sum", labels, cell.sum.load(Ordering::Relaxed) as f64 / MILLIONTHS);
+            sample(
+                out,
+                name,
+                "_sum",
+                labels,
+                cell.sum.load(Ordering::Relaxed) as f64 / MILLIONTHS,
+            );
             sample(out, name, "_count", labels, total);
         });
     }
@@ -271,7 +357,8 @@ mod tests {
 
     static REQUESTS: Counter = Counter::new("test_requests_total", "Requests.", &["verb", "code"]);
     static OPEN: Gauge = Gauge::new("test_open", "Open things.", &[]);
-    static SECONDS: Histogram = Histogram::new("test_seconds", "Durations.", &["verb"], &[0.5, 1.0]);
+    static SECONDS: Histogram =
+        Histogram::new("test_seconds", "Durations.", &["verb"], &[0.5, 1.0]);
 
     #[test]
     fn metrics_are_written_as_prometheus_reads_them() {

@@ -36,7 +36,8 @@ pub struct Panic {
     pub backtrace: String,
 }
 
-/// Has panics logged from now on, rather than written to stderr: at once, or by whoever [`guard`]s what panics.
+/// Has panics logged from now on, rather than written to stderr: at once, or by whoever [`guard`]s
+/// what panics.
 pub fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| panic::set_hook(Box::new(hook)));
@@ -56,22 +57,40 @@ fn hook(info: &PanicHookInfo<'_>) {
         return;
     }
     let thread = std::thread::current();
-    let Panic { message, location, backtrace } = panic;
-    tracing::error!(location, backtrace, "panic in thread {}: {message}", thread.name().unwrap_or("without a name"));
+    let Panic {
+        message,
+        location,
+        backtrace,
+    } = panic;
+    tracing::error!(
+        location,
+        backtrace,
+        "panic in thread {}: {message}",
+        thread.name().unwrap_or("without a name")
+    );
 }
 
 fn message(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let text = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     let text = text.unwrap_or("no message");
-    text.get(..text.floor_char_boundary(MAX_MESSAGE)).unwrap_or_default().to_owned()
+    text.get(..text.floor_char_boundary(MAX_MESSAGE))
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// The backtrace, for the first panic at a place.
 fn backtrace(location: Option<&Location<'_>>) -> String {
-    let Some(location) = location else { return String::new() };
+    let Some(location) = location else {
+        return String::new();
+    };
     {
         let mut traced = TRACED.lock();
-        let known = traced.iter().any(|(file, line)| file == location.file() && *line == location.line());
+        let known = traced
+            .iter()
+            .any(|(file, line)| file == location.file() && *line == location.line());
         if known || traced.len() >= MAX_TRACED {
             return String::new();
         }
@@ -103,7 +122,10 @@ pub async fn guard<F: Future>(future: F) -> Result<F::Output, Panic> {
             Ok(polled) => polled.map(Ok),
             Err(payload) => {
                 let seen = SEEN.take();
-                std::task::Poll::Ready(Err(seen.unwrap_or_else(|| Panic { message: message(payload.as_ref()), ..Panic::default() })))
+                std::task::Poll::Ready(Err(seen.unwrap_or_else(|| Panic {
+                    message: message(payload.as_ref()),
+                    ..Panic::default()
+                })))
             }
         }
     })
@@ -129,7 +151,10 @@ mod tests {
             traces.push(panic.backtrace);
         }
         assert!(!traces[0].is_empty() && traces[0].len() <= MAX_BACKTRACE);
-        assert!(traces[1].is_empty() && traces[2].is_empty(), "one backtrace is enough");
+        assert!(
+            traces[1].is_empty() && traces[2].is_empty(),
+            "one backtrace is enough"
+        );
         assert_eq!(guard(async { 7 }).await.expect("no panic"), 7);
     }
 
@@ -137,7 +162,8 @@ mod tests {
     async fn a_panic_of_another_task_is_known_to_the_caller() {
         install();
         let task = tokio::spawn(guard(async { panic!("over there") }));
-        let panic: Result<(), Panic> = guard(async move { resume(task.await.expect("guarded").expect_err("a panic")) }).await;
+        let panic: Result<(), Panic> =
+            guard(async move { resume(task.await.expect("guarded").expect_err("a panic")) }).await;
         let panic = panic.expect_err("a panic");
         assert_eq!(panic.message, "over there");
         assert!(panic.location.starts_with(file!()), "{}", panic.location);

@@ -7,36 +7,90 @@ use super::metrics::{Counter, Gauge, Histogram, REQUEST_SECONDS, Raised};
 static REQUESTS: Counter = Counter::new(
     "apiserver_request_total",
     "Requests that were answered.",
-    &["verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component", "code"],
+    &[
+        "verb",
+        "dry_run",
+        "group",
+        "version",
+        "resource",
+        "subresource",
+        "scope",
+        "component",
+        "code",
+    ],
 );
 static SECONDS: Histogram = Histogram::new(
     "apiserver_request_duration_seconds",
     "How long requests took to be answered, in seconds.",
-    &["verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"],
+    &[
+        "verb",
+        "dry_run",
+        "group",
+        "version",
+        "resource",
+        "subresource",
+        "scope",
+        "component",
+    ],
     REQUEST_SECONDS,
 );
 static SIZES: Histogram = Histogram::new(
     "apiserver_response_sizes",
     "The sizes of answers, in bytes.",
-    &["verb", "group", "version", "resource", "subresource", "scope", "component"],
+    &[
+        "verb",
+        "group",
+        "version",
+        "resource",
+        "subresource",
+        "scope",
+        "component",
+    ],
     &[1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9],
 );
 static LONG_RUNNING: Gauge = Gauge::new(
     "apiserver_longrunning_requests",
     "Watches and streams that are open.",
-    &["verb", "group", "version", "resource", "subresource", "scope", "component"],
+    &[
+        "verb",
+        "group",
+        "version",
+        "resource",
+        "subresource",
+        "scope",
+        "component",
+    ],
 );
-static IN_FLIGHT: Gauge =
-    Gauge::new("apiserver_current_inflight_requests", "Requests that are being answered, without watches and streams.", &["request_kind"]);
+static IN_FLIGHT: Gauge = Gauge::new(
+    "apiserver_current_inflight_requests",
+    "Requests that are being answered, without watches and streams.",
+    &["request_kind"],
+);
 static TERMINATIONS: Counter = Counter::new(
     "apiserver_request_terminations_total",
     "Requests that the server ended to protect itself.",
-    &["verb", "group", "version", "resource", "subresource", "scope", "component", "code"],
+    &[
+        "verb",
+        "group",
+        "version",
+        "resource",
+        "subresource",
+        "scope",
+        "component",
+        "code",
+    ],
 );
 static ABORTS: Counter = Counter::new(
     "apiserver_request_aborts_total",
     "Requests whose answer was cut off: their client took too long to read it, or the handler panicked.",
-    &["verb", "group", "version", "resource", "subresource", "scope"],
+    &[
+        "verb",
+        "group",
+        "version",
+        "resource",
+        "subresource",
+        "scope",
+    ],
 );
 
 /// Requests in flight, reads first: each change writes here, which costs less than a metric.
@@ -45,10 +99,23 @@ static IN_FLIGHT_NOW: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 /// The part of the program that answers, as upstream's label has it.
 const COMPONENT: &str = "apiserver";
 /// Verbs that are counted by name; any other is counted as `OTHER`.
-const VERBS: &[&str] =
-    &["APPLY", "CONNECT", "DELETE", "DELETECOLLECTION", "GET", "HEAD", "LIST", "OPTIONS", "PATCH", "POST", "PUT", "WATCH"];
+const VERBS: &[&str] = &[
+    "APPLY",
+    "CONNECT",
+    "DELETE",
+    "DELETECOLLECTION",
+    "GET",
+    "HEAD",
+    "LIST",
+    "OPTIONS",
+    "PATCH",
+    "POST",
+    "PUT",
+    "WATCH",
+];
 
-/// What a request is about. The values come from tables of what is served, never from the client: each is a time series.
+/// What a request is about. The values come from tables of what is served, never from the client:
+/// each is a time series.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Labels<'a> {
     /// As in [`verb`].
@@ -66,26 +133,91 @@ pub struct Labels<'a> {
 
 /// Counts an answered request.
 pub fn answered(labels: &Labels<'_>, code: u16, seconds: f64) {
-    let Labels { verb, group, version, resource, subresource, scope, dry_run } = *labels;
+    let Labels {
+        verb,
+        group,
+        version,
+        resource,
+        subresource,
+        scope,
+        dry_run,
+    } = *labels;
     // Three digits need no allocation.
     let digits = [100, 10, 1].map(|unit| b'0' + (code / unit % 10) as u8);
     let code = std::str::from_utf8(&digits).unwrap_or("");
-    REQUESTS.inc(&[verb, dry_run, group, version, resource, subresource, scope, COMPONENT, code]);
-    SECONDS.observe(&[verb, dry_run, group, version, resource, subresource, scope, COMPONENT], seconds);
+    REQUESTS.inc(&[
+        verb,
+        dry_run,
+        group,
+        version,
+        resource,
+        subresource,
+        scope,
+        COMPONENT,
+        code,
+    ]);
+    SECONDS.observe(
+        &[
+            verb,
+            dry_run,
+            group,
+            version,
+            resource,
+            subresource,
+            scope,
+            COMPONENT,
+        ],
+        seconds,
+    );
 }
 
 /// Notes the size of an answer that has been sent. As upstream, that of reads only.
 pub fn sized(labels: &Labels<'_>, bytes: u64) {
-    let Labels { verb, group, version, resource, subresource, scope, .. } = *labels;
+    let Labels {
+        verb,
+        group,
+        version,
+        resource,
+        subresource,
+        scope,
+        ..
+    } = *labels;
     if matches!(verb, "GET" | "LIST") {
-        SIZES.observe(&[verb, group, version, resource, subresource, scope, COMPONENT], bytes as f64);
+        SIZES.observe(
+            &[
+                verb,
+                group,
+                version,
+                resource,
+                subresource,
+                scope,
+                COMPONENT,
+            ],
+            bytes as f64,
+        );
     }
 }
 
 /// Notes that a watch or stream is open, until what is returned is dropped.
 pub fn long_running(labels: &Labels<'_>) -> Raised {
-    let Labels { verb, group, version, resource, subresource, scope, .. } = *labels;
-    LONG_RUNNING.raise(&[verb, group, version, resource, subresource, scope, COMPONENT])
+    let Labels {
+        verb,
+        group,
+        version,
+        resource,
+        subresource,
+        scope,
+        ..
+    } = *labels;
+    LONG_RUNNING.raise(&[
+        verb,
+        group,
+        version,
+        resource,
+        subresource,
+        scope,
+        COMPONENT,
+    ])
 }
 
 /// How many watches and streams are open.
@@ -95,7 +227,11 @@ pub fn open_long_running() -> u64 {
 
 /// Notes that a request begins (true) or ends (false) to be answered.
 pub fn in_flight(mutating: bool, begins: bool) {
-    let now = if mutating { &IN_FLIGHT_NOW[1] } else { &IN_FLIGHT_NOW[0] };
+    let now = if mutating {
+        &IN_FLIGHT_NOW[1]
+    } else {
+        &IN_FLIGHT_NOW[0]
+    };
     if begins {
         now.fetch_add(1, Ordering::Relaxed);
     } else {
@@ -106,30 +242,63 @@ pub fn in_flight(mutating: bool, begins: bool) {
 /// Brings the gauges up to date that are not written at each change.
 pub fn refresh() {
     for (kind, now) in ["readOnly", "mutating"].iter().zip(&IN_FLIGHT_NOW) {
-        IN_FLIGHT.set(&[kind], i64::try_from(now.load(Ordering::Relaxed)).unwrap_or(i64::MAX));
+        IN_FLIGHT.set(
+            &[kind],
+            i64::try_from(now.load(Ordering::Relaxed)).unwrap_or(i64::MAX),
+        );
     }
 }
 
 /// Counts a request that was turned away for want of capacity, or took too long.
 pub fn terminated(labels: &Labels<'_>, code: u16) {
-    let Labels { verb, group, version, resource, subresource, scope, .. } = *labels;
-    TERMINATIONS.inc(&[verb, group, version, resource, subresource, scope, COMPONENT, if code == 429 { "429" } else { "504" }]);
+    let Labels {
+        verb,
+        group,
+        version,
+        resource,
+        subresource,
+        scope,
+        ..
+    } = *labels;
+    TERMINATIONS.inc(&[
+        verb,
+        group,
+        version,
+        resource,
+        subresource,
+        scope,
+        COMPONENT,
+        if code == 429 { "429" } else { "504" },
+    ]);
 }
 
 /// Counts a request whose answer was cut off.
 pub fn aborted(labels: &Labels<'_>) {
-    let Labels { verb, group, version, resource, subresource, scope, .. } = *labels;
+    let Labels {
+        verb,
+        group,
+        version,
+        resource,
+        subresource,
+        scope,
+        ..
+    } = *labels;
     ABORTS.inc(&[verb, group, version, resource, subresource, scope]);
 }
 
-/// The verb as it is counted: from that of request info (`get`, `create`, ...), with the method where that is none.
+/// The verb as it is counted: from that of request info (`get`, `create`, ...), with the method
+/// where that is none.
 pub fn verb(verb: &str) -> &'static str {
     let method = match verb {
         "create" => "POST",
         "update" => "PUT",
         other => other,
     };
-    VERBS.iter().find(|known| known.eq_ignore_ascii_case(method)).copied().unwrap_or("OTHER")
+    VERBS
+        .iter()
+        .find(|known| known.eq_ignore_ascii_case(method))
+        .copied()
+        .unwrap_or("OTHER")
 }
 
 #[cfg(test)]
@@ -152,12 +321,21 @@ mod tests {
 
     #[test]
     fn requests_are_counted_under_upstreams_names() {
-        let labels = Labels { verb: "LIST", version: "v1", resource: "pods", scope: "namespace", ..Labels::default() };
+        let labels = Labels {
+            verb: "LIST",
+            version: "v1",
+            resource: "pods",
+            scope: "namespace",
+            ..Labels::default()
+        };
         answered(&labels, 200, 0.01);
         sized(&labels, 12);
         aborted(&labels);
         terminated(&labels, 429);
-        let open = long_running(&Labels { verb: "WATCH", ..labels });
+        let open = long_running(&Labels {
+            verb: "WATCH",
+            ..labels
+        });
         in_flight(true, true);
         refresh();
         let text = super::super::metrics::render();

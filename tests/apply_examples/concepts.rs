@@ -1,31 +1,69 @@
-//! What the API concepts say of all writes, where patches and apply differ: "Field validation", "Dry-run", and resource versions.
+//! What the API concepts say of all writes, where patches and apply differ: "Field validation",
+//! "Dry-run", and resource versions.
 
 use expect_test::expect;
 use serde_json::{Value, json};
 
-use crate::{Ask, CONFIG_MAP, Story, apply, ask, config_map, get, json_patch, merge, put, strategic};
+use crate::{
+    Ask, CONFIG_MAP, Story, apply, ask, config_map, get, json_patch, merge, put, strategic,
+};
 
 /// The same request with each level of validation: none given, which is `Warn`.
 async fn at_each_level(story: &mut Story, ask: &Ask) {
     for level in ["", "Ignore", "Warn", "Strict"] {
         let ask = ask.clone().query("dryRun=All");
-        story.tell(if level.is_empty() { ask } else { ask.query(format!("fieldValidation={level}")) }).await;
+        story
+            .tell(if level.is_empty() {
+                ask
+            } else {
+                ask.query(format!("fieldValidation={level}"))
+            })
+            .await;
     }
 }
 
-/// Unknown and duplicate fields in PUT and the patches. Apply knows only what the schema has, at every level, and is told of duplicates.
+/// Unknown and duplicate fields in PUT and the patches. Apply knows only what the schema has, at
+/// every level, and is told of duplicates.
 #[tokio::test]
 async fn fields_are_validated_at_the_level_that_is_asked_for() {
     let mut story = Story::of(CONFIG_MAP, &["/data"]).await;
-    story.make("/api/v1/namespaces/default/configmaps", &config_map(json!({"data": {"key": "1"}}))).await;
+    story
+        .make(
+            "/api/v1/namespaces/default/configmaps",
+            &config_map(json!({"data": {"key": "1"}})),
+        )
+        .await;
     let twice = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"test-cm"},"data":{"key":"1","key":"2"}}"#;
-    at_each_level(&mut story, &put(config_map(json!({"data": {"key": "2"}, "colour": "red"})))).await;
+    at_each_level(
+        &mut story,
+        &put(config_map(json!({"data": {"key": "2"}, "colour": "red"}))),
+    )
+    .await;
     at_each_level(&mut story, &put(twice)).await;
-    at_each_level(&mut story, &merge("m", json!({"data": {"key": "2"}, "colour": "red"}))).await;
+    at_each_level(
+        &mut story,
+        &merge("m", json!({"data": {"key": "2"}, "colour": "red"})),
+    )
+    .await;
     at_each_level(&mut story, &merge("m", r#"{"data":{"key":"1","key":"2"}}"#)).await;
-    at_each_level(&mut story, &strategic("m", json!({"data": {"key": "2"}, "colour": "red"}))).await;
-    at_each_level(&mut story, &json_patch("m", json!([{"op": "add", "path": "/colour", "value": "red"}]))).await;
-    at_each_level(&mut story, &apply("m", config_map(json!({"colour": "red"})))).await;
+    at_each_level(
+        &mut story,
+        &strategic("m", json!({"data": {"key": "2"}, "colour": "red"})),
+    )
+    .await;
+    at_each_level(
+        &mut story,
+        &json_patch(
+            "m",
+            json!([{"op": "add", "path": "/colour", "value": "red"}]),
+        ),
+    )
+    .await;
+    at_each_level(
+        &mut story,
+        &apply("m", config_map(json!({"colour": "red"}))),
+    )
+    .await;
     at_each_level(&mut story, &apply("story", twice).forced()).await;
     story.check(expect![[r#"
         PUT test-cm?dryRun=All
@@ -143,23 +181,37 @@ async fn fields_are_validated_at_the_level_that_is_asked_for() {
     "#]]);
 }
 
-/// A dry run of apply goes through every stage but the last: it answers as the real run would, conflicts included, and keeps nothing.
+/// A dry run of apply goes through every stage but the last: it answers as the real run would,
+/// conflicts included, and keeps nothing.
 #[tokio::test]
 async fn a_dry_run_keeps_nothing() {
     let mut story = Story::of_config_map().await;
     let config = |value: &str| config_map(json!({"data": {"key": value}}));
     let dry = |ask: Ask| ask.query("dryRun=All");
     let made = story.tell(dry(apply("one", config("1")))).await;
-    assert!(made["metadata"]["uid"].is_string() && made["metadata"]["creationTimestamp"].is_string(), "{made}");
+    assert!(
+        made["metadata"]["uid"].is_string() && made["metadata"]["creationTimestamp"].is_string(),
+        "{made}"
+    );
     assert_eq!(made["metadata"]["resourceVersion"], Value::Null);
     story.tell(get()).await;
     let made = story.tell(apply("one", config("1"))).await;
     let dried = story.tell(dry(apply("one", config("2")))).await;
-    assert_eq!(dried["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"]);
+    assert_eq!(
+        dried["metadata"]["resourceVersion"],
+        made["metadata"]["resourceVersion"]
+    );
     story.tell(dry(apply("two", config("2")))).await;
     story.tell(dry(apply("two", config("2")).forced())).await;
-    story.tell(dry(apply("one", config_map(json!({"data": {"Bad Key": "1"}}))))).await;
-    story.tell(apply("one", config("2")).query("dryRun=Some")).await;
+    story
+        .tell(dry(apply(
+            "one",
+            config_map(json!({"data": {"Bad Key": "1"}})),
+        )))
+        .await;
+    story
+        .tell(apply("one", config("2")).query("dryRun=Some"))
+        .await;
     assert_eq!(story.tell(get()).await, made);
     story.check(expect![[r#"
         PATCH(apply) test-cm?fieldManager=one&dryRun=All
@@ -188,26 +240,55 @@ async fn a_dry_run_keeps_nothing() {
     "#]]);
 }
 
-/// The other verbs: the example's Pod is answered as if it were made, and what is replaced, patched or deleted stays as it is.
+/// The other verbs: the example's Pod is answered as if it were made, and what is replaced, patched
+/// or deleted stays as it is.
 #[tokio::test]
 async fn a_dry_run_of_any_verb_keeps_nothing() {
     let mut story = Story::of_config_map().await;
     let account = json!({"metadata": {"name": "default"}});
-    story.make("/api/v1/namespaces/default/serviceaccounts", &account).await;
+    story
+        .make("/api/v1/namespaces/default/serviceaccounts", &account)
+        .await;
     let pod = json!({"metadata": {"name": "test-pod"}, "spec": {"containers": [{"name": "c", "image": "nginx:1"}]}});
-    story.turn_to("/api/v1/namespaces/default/pods", &["/metadata/name", "/spec/restartPolicy"]);
-    story.tell(ask("POST", "application/json", pod).query("dryRun=All")).await;
+    story.turn_to(
+        "/api/v1/namespaces/default/pods",
+        &["/metadata/name", "/spec/restartPolicy"],
+    );
+    story
+        .tell(ask("POST", "application/json", pod).query("dryRun=All"))
+        .await;
     story.turn_to("/api/v1/namespaces/default/pods/test-pod", &[]);
     story.tell(get()).await;
-    story.make("/api/v1/namespaces/default/configmaps", &config_map(json!({"data": {"key": "1"}}))).await;
+    story
+        .make(
+            "/api/v1/namespaces/default/configmaps",
+            &config_map(json!({"data": {"key": "1"}})),
+        )
+        .await;
     story.turn_to(CONFIG_MAP, &["/data"]);
     let made = story.tell(get()).await;
-    story.tell(put(config_map(json!({"data": {"key": "2"}}))).query("dryRun=All")).await;
-    story.tell(merge("m", json!({"data": {"key": "3"}})).query("dryRun=All")).await;
-    story.tell(strategic("m", json!({"data": {"key": "4"}})).query("dryRun=All")).await;
-    story.tell(json_patch("m", json!([{"op": "remove", "path": "/data/key"}])).query("dryRun=All")).await;
-    let deleted = story.send(CONFIG_MAP, &ask("DELETE", "application/json", "").query("dryRun=All")).await;
-    assert_eq!((deleted.status, &deleted.body["status"]), (200, &json!("Success")));
+    story
+        .tell(put(config_map(json!({"data": {"key": "2"}}))).query("dryRun=All"))
+        .await;
+    story
+        .tell(merge("m", json!({"data": {"key": "3"}})).query("dryRun=All"))
+        .await;
+    story
+        .tell(strategic("m", json!({"data": {"key": "4"}})).query("dryRun=All"))
+        .await;
+    story
+        .tell(json_patch("m", json!([{"op": "remove", "path": "/data/key"}])).query("dryRun=All"))
+        .await;
+    let deleted = story
+        .send(
+            CONFIG_MAP,
+            &ask("DELETE", "application/json", "").query("dryRun=All"),
+        )
+        .await;
+    assert_eq!(
+        (deleted.status, &deleted.body["status"]),
+        (200, &json!("Success"))
+    );
     assert_eq!(story.tell(get()).await, made);
     story.check(expect![[r#"
         POST pods?dryRun=All
@@ -237,19 +318,26 @@ async fn a_dry_run_of_any_verb_keeps_nothing() {
     "#]]);
 }
 
-/// A resourceVersion in what is applied is a condition, also for who forces; a conflict of managers is found first. It need not be
-/// there, and is no condition of a creation.
+/// A resourceVersion in what is applied is a condition, also for who forces; a conflict of managers
+/// is found first. It need not be there, and is no condition of a creation.
 #[tokio::test]
 async fn a_resource_version_is_a_condition() {
     let mut story = Story::of_config_map().await;
-    let config = |value: &str, version: &Value| config_map(json!({"metadata": {"resourceVersion": version}, "data": {"key": value}}));
-    let first = story.tell(apply("one", config("1", &json!("1")))).await["metadata"]["resourceVersion"].clone();
-    let second = story.tell(apply("one", config("2", &first))).await["metadata"]["resourceVersion"].clone();
+    let config = |value: &str, version: &Value| {
+        config_map(json!({"metadata": {"resourceVersion": version}, "data": {"key": value}}))
+    };
+    let first =
+        story.tell(apply("one", config("1", &json!("1")))).await["metadata"]["resourceVersion"]
+            .clone();
+    let second =
+        story.tell(apply("one", config("2", &first))).await["metadata"]["resourceVersion"].clone();
     assert_ne!(first, second);
     story.tell(apply("one", config("3", &first))).await;
     story.tell(apply("two", config("3", &first)).forced()).await;
     story.tell(apply("two", config("3", &second))).await;
-    let same = story.tell(apply("one", config_map(json!({"data": {"key": "2"}})))).await;
+    let same = story
+        .tell(apply("one", config_map(json!({"data": {"key": "2"}}))))
+        .await;
     assert_eq!(same["metadata"]["resourceVersion"], second);
     story.check(expect![[r#"
         PATCH(apply) test-cm?fieldManager=one

@@ -1,10 +1,13 @@
-//! Handing fields over: the documentation's "Transferring ownership" of replicas to an autoscaler, kubectl's way from client-side
-//! to server-side apply and back, subresources, and the surprises that the proposal starts with.
+//! Handing fields over: the documentation's "Transferring ownership" of replicas to an autoscaler,
+//! kubectl's way from client-side to server-side apply and back, subresources, and the surprises
+//! that the proposal starts with.
 
 use expect_test::expect;
 use serde_json::{Value, json};
 
-use crate::{DEPLOYMENT, Story, apply, config_map, deployment, json_patch, merge, named, put, strategic};
+use crate::{
+    DEPLOYMENT, Story, apply, config_map, deployment, json_patch, merge, named, put, strategic,
+};
 
 const REPLICAS: &[&str] = &["/spec/replicas"];
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -13,7 +16,9 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 fn scale(replicas: i64) -> crate::Ask {
     let metadata = json!({"metadata": {"namespace": "default"}, "spec": {"replicas": replicas}});
     let scale = named("autoscaling/v1", "Scale", "nginx-deployment", metadata);
-    put(scale).below("/scale").agent("kube-controller-manager/v1.36.0")
+    put(scale)
+        .below("/scale")
+        .agent("kube-controller-manager/v1.36.0")
 }
 
 /// The basic way: keep the field until the autoscaler writes it. The conflict says that it can go.
@@ -55,11 +60,17 @@ async fn replicas_removed_too_early_are_one() {
     "#]]);
 }
 
-/// The advanced way: a manifest with nothing but the replicas, by a manager that exists for it and is gone once the autoscaler writes.
+/// The advanced way: a manifest with nothing but the replicas, by a manager that exists for it and
+/// is gone once the autoscaler writes.
 #[tokio::test]
 async fn replicas_are_handed_over_by_a_manager_between() {
     let mut story = Story::of(DEPLOYMENT, REPLICAS).await;
-    let only = named("apps/v1", "Deployment", "nginx-deployment", json!({"spec": {"replicas": 3}}));
+    let only = named(
+        "apps/v1",
+        "Deployment",
+        "nginx-deployment",
+        json!({"spec": {"replicas": 3}}),
+    );
     story.tell(apply("kubectl", deployment(Some(3)))).await;
     story.tell(apply("handover-to-hpa", &only)).await;
     story.tell(apply("kubectl", deployment(None))).await;
@@ -95,22 +106,38 @@ async fn applied_by_the_client(story: &Story, data: Value) {
     let config = config_map(json!({"data": data}));
     let mut made = config.clone();
     made["metadata"]["annotations"] = json!({LAST_APPLIED: format!("{config}\n")});
-    story.make("/api/v1/namespaces/default/configmaps?fieldManager=kubectl-client-side-apply", &made).await;
+    story
+        .make(
+            "/api/v1/namespaces/default/configmaps?fieldManager=kubectl-client-side-apply",
+            &made,
+        )
+        .await;
 }
 
-/// "Upgrading": what client-side apply manages is no conflict for kubectl, what others changed since is; the annotation is kept.
-/// "Downgrading": so client-side apply can go on from it.
+/// "Upgrading": what client-side apply manages is no conflict for kubectl, what others changed
+/// since is; the annotation is kept. "Downgrading": so client-side apply can go on from it.
 #[tokio::test]
 async fn kubectl_goes_to_the_server_and_back() {
     let mut story = Story::of(crate::CONFIG_MAP, &["/metadata/annotations", "/data"]).await;
     applied_by_the_client(&story, json!({"key": "1", "scaled": "1"})).await;
     story.tell_live().await;
-    story.tell(merge("kubectl-edit", json!({"data": {"scaled": "5"}}))).await;
-    story.tell(apply("kubectl", config_map(json!({"data": {"key": "2", "scaled": "1"}})))).await;
-    story.tell(apply("kubectl", config_map(json!({"data": {"key": "2"}})))).await;
+    story
+        .tell(merge("kubectl-edit", json!({"data": {"scaled": "5"}})))
+        .await;
+    story
+        .tell(apply(
+            "kubectl",
+            config_map(json!({"data": {"key": "2", "scaled": "1"}})),
+        ))
+        .await;
+    story
+        .tell(apply("kubectl", config_map(json!({"data": {"key": "2"}}))))
+        .await;
     let config = config_map(json!({"data": {"key": "3"}}));
     let changes = json!({"metadata": {"annotations": {LAST_APPLIED: format!("{config}\n")}}, "data": {"key": "3"}});
-    story.tell(strategic("kubectl-client-side-apply", changes)).await;
+    story
+        .tell(strategic("kubectl-client-side-apply", changes))
+        .await;
     story.check(expect![[r#"
         GET test-cm
           200 /metadata/annotations={"kubectl.kubernetes.io/last-applied-configuration":"{\"data\":{\"key\":\"1\",\"scaled\":\"1\"},\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"test-cm\"}}\n"} /data={"key":"1","scaled":"1"}
@@ -138,9 +165,18 @@ async fn kubectl_goes_to_the_server_and_back() {
 async fn other_managers_do_not_take_over_from_kubectl() {
     let mut story = Story::of(crate::CONFIG_MAP, &["/metadata/annotations", "/data"]).await;
     applied_by_the_client(&story, json!({"key": "1"})).await;
-    story.tell(apply("my-manager", config_map(json!({"data": {"key": "2"}}))).query("dryRun=All")).await;
-    story.tell(apply("my-manager", config_map(json!({"data": {"key": "2"}})))).await;
-    story.tell(apply("my-manager", config_map(json!({"data": {"key": "2"}}))).forced()).await;
+    story
+        .tell(apply("my-manager", config_map(json!({"data": {"key": "2"}}))).query("dryRun=All"))
+        .await;
+    story
+        .tell(apply(
+            "my-manager",
+            config_map(json!({"data": {"key": "2"}})),
+        ))
+        .await;
+    story
+        .tell(apply("my-manager", config_map(json!({"data": {"key": "2"}}))).forced())
+        .await;
     story.check(expect![[r#"
         PATCH(apply) test-cm?fieldManager=my-manager&dryRun=All
           409 Apply failed with 1 conflict: conflict with "kubectl-client-side-apply" using v1: .data.key
@@ -153,11 +189,17 @@ async fn other_managers_do_not_take_over_from_kubectl() {
     "#]]);
 }
 
-/// What migrates a client of its own does: the entry of its updates becomes one of apply, provided that nobody was faster.
+/// What migrates a client of its own does: the entry of its updates becomes one of apply, provided
+/// that nobody was faster.
 #[tokio::test]
 async fn an_updater_becomes_an_applier() {
     let mut story = Story::of_config_map().await;
-    story.make("/api/v1/namespaces/default/configmaps?fieldManager=client", &config_map(json!({"data": {"key": "1", "more": "1"}}))).await;
+    story
+        .make(
+            "/api/v1/namespaces/default/configmaps?fieldManager=client",
+            &config_map(json!({"data": {"key": "1", "more": "1"}})),
+        )
+        .await;
     let live = story.tell_live().await;
     let mut entry = live["metadata"]["managedFields"][0].clone();
     entry["operation"] = json!("Apply");
@@ -168,8 +210,15 @@ async fn an_updater_becomes_an_applier() {
         ])
     };
     story.tell(json_patch("client", migrate(&json!("1")))).await;
-    story.tell(json_patch("client", migrate(&live["metadata"]["resourceVersion"]))).await;
-    story.tell(apply("client", config_map(json!({"data": {"key": "2"}})))).await;
+    story
+        .tell(json_patch(
+            "client",
+            migrate(&live["metadata"]["resourceVersion"]),
+        ))
+        .await;
+    story
+        .tell(apply("client", config_map(json!({"data": {"key": "2"}}))))
+        .await;
     story.check(expect![[r#"
         GET test-cm
           200 /data={"key":"1","more":"1"}
@@ -185,18 +234,37 @@ async fn an_updater_becomes_an_applier() {
     "#]]);
 }
 
-/// The status is managed apart from the rest, whoever writes it; a write of either part leaves the other alone.
+/// The status is managed apart from the rest, whoever writes it; a write of either part leaves the
+/// other alone.
 #[tokio::test]
 async fn subresources_are_managed_apart() {
     let mut story = Story::of(DEPLOYMENT, &["/spec/replicas", "/spec/paused", "/status"]).await;
-    let status =
-        |count: i64| named("apps/v1", "Deployment", "nginx-deployment", json!({"spec": {"paused": true}, "status": {"replicas": count}}));
+    let status = |count: i64| {
+        named(
+            "apps/v1",
+            "Deployment",
+            "nginx-deployment",
+            json!({"spec": {"paused": true}, "status": {"replicas": count}}),
+        )
+    };
     story.tell(apply("controller", deployment(Some(2)))).await;
-    story.tell(apply("controller", status(1)).below("/status")).await;
+    story
+        .tell(apply("controller", status(1)).below("/status"))
+        .await;
     story.tell(apply("other", status(2)).below("/status")).await;
-    story.tell(apply("other", status(2)).below("/status").forced()).await;
+    story
+        .tell(apply("other", status(2)).below("/status").forced())
+        .await;
     story.tell(apply("other", status(3))).await;
-    story.tell(merge("kubelet", json!({"status": {"replicas": 4}, "spec": {"replicas": 9}})).below("/status")).await;
+    story
+        .tell(
+            merge(
+                "kubelet",
+                json!({"status": {"replicas": 4}, "spec": {"replicas": 9}}),
+            )
+            .below("/status"),
+        )
+        .await;
     story.check(expect![[r#"
         PATCH(apply) nginx-deployment?fieldManager=controller
           201 /spec/replicas=2 /status={}
@@ -224,17 +292,25 @@ async fn subresources_are_managed_apart() {
     "#]]);
 }
 
-/// The proposal's motivation: five ways to mix writes that surprised people. Each is a conflict, or is refused, or does no harm.
+/// The proposal's motivation: five ways to mix writes that surprised people. Each is a conflict, or
+/// is refused, or does no harm.
 #[tokio::test]
 async fn nothing_is_a_surprise() {
     let mut story = Story::of_config_map().await;
     let config = |value: &str| config_map(json!({"data": {"key": value}}));
     // POST, then something is changed and applied.
-    story.make("/api/v1/namespaces/default/configmaps?fieldManager=curl", &config("1")).await;
+    story
+        .make(
+            "/api/v1/namespaces/default/configmaps?fieldManager=curl",
+            &config("1"),
+        )
+        .await;
     story.tell(apply("kubectl", config("2"))).await;
     story.tell(apply("kubectl", config("2")).forced()).await;
     // `kubectl edit`, then apply again.
-    story.tell(merge("kubectl-edit", json!({"data": {"key": "3"}}))).await;
+    story
+        .tell(merge("kubectl-edit", json!({"data": {"key": "3"}})))
+        .await;
     story.tell(apply("kubectl", config("2"))).await;
     // GET, an edit of what it answered, then apply.
     let mut read = story.tell_live().await;
@@ -243,12 +319,32 @@ async fn nothing_is_a_surprise() {
     // An annotation is tweaked, then apply.
     story.tell(apply("kubectl", config("3"))).await;
     story.shown = vec!["/metadata/annotations", "/data"];
-    story.tell(merge("tweak", json!({"metadata": {"annotations": {"note": "1"}}}))).await;
+    story
+        .tell(merge(
+            "tweak",
+            json!({"metadata": {"annotations": {"note": "1"}}}),
+        ))
+        .await;
     story.tell(apply("kubectl", config("3"))).await;
     // Alice applies, then Bob does.
-    story.tell(apply("alice", config_map(json!({"data": {"key": "3", "a": "1"}})))).await;
-    story.tell(apply("bob", config_map(json!({"data": {"key": "4", "b": "1"}})))).await;
-    story.tell(apply("bob", config_map(json!({"data": {"key": "3", "b": "1"}})))).await;
+    story
+        .tell(apply(
+            "alice",
+            config_map(json!({"data": {"key": "3", "a": "1"}})),
+        ))
+        .await;
+    story
+        .tell(apply(
+            "bob",
+            config_map(json!({"data": {"key": "4", "b": "1"}})),
+        ))
+        .await;
+    story
+        .tell(apply(
+            "bob",
+            config_map(json!({"data": {"key": "3", "b": "1"}})),
+        ))
+        .await;
     story.check(expect![[r#"
         PATCH(apply) test-cm?fieldManager=kubectl
           409 Apply failed with 1 conflict: conflict with "curl" using v1: .data.key

@@ -1,5 +1,6 @@
-//! The examples and rules of the documentation of Server-Side Apply, of its enhancement proposal, and of what the API concepts say
-//! of patches: each as a story over HTTP, a line for every request and every answer, and a line for each entry of managedFields.
+//! The examples and rules of the documentation of Server-Side Apply, of its enhancement proposal,
+//! and of what the API concepts say of patches: each as a story over HTTP, a line for every request
+//! and every answer, and a line for each entry of managedFields.
 
 mod concepts;
 mod handing;
@@ -38,7 +39,16 @@ struct Ask {
 
 fn ask(method: &'static str, content_type: &'static str, body: impl ToString) -> Ask {
     let body = body.to_string();
-    Ask { method, below: "", query: Vec::new(), content_type, agent: "story/v1", token: ADMIN, headers: Vec::new(), body }
+    Ask {
+        method,
+        below: "",
+        query: Vec::new(),
+        content_type,
+        agent: "story/v1",
+        token: ADMIN,
+        headers: Vec::new(),
+        body,
+    }
 }
 
 fn patch(kind: &'static str, manager: &str, body: impl ToString) -> Ask {
@@ -83,7 +93,10 @@ impl Ask {
     }
 
     fn below(self, subresource: &'static str) -> Self {
-        Self { below: subresource, ..self }
+        Self {
+            below: subresource,
+            ..self
+        }
     }
 
     fn agent(self, agent: &'static str) -> Self {
@@ -92,7 +105,10 @@ impl Ask {
 
     /// Sent by `alice`, who may nothing.
     fn by_alice(self) -> Self {
-        Self { token: USER, ..self }
+        Self {
+            token: USER,
+            ..self
+        }
     }
 
     fn header(mut self, name: &'static str, value: &'static str) -> Self {
@@ -125,7 +141,12 @@ struct Story {
 impl Story {
     /// A story on a server of its own about the object at a path.
     async fn of(path: &str, shown: &[&'static str]) -> Self {
-        Self { server: TestServer::start().await, path: path.to_owned(), shown: shown.to_vec(), told: String::new() }
+        Self {
+            server: TestServer::start().await,
+            path: path.to_owned(),
+            shown: shown.to_vec(),
+            told: String::new(),
+        }
     }
 
     async fn of_config_map() -> Self {
@@ -139,18 +160,31 @@ impl Story {
     }
 
     async fn send(&self, path: &str, ask: &Ask) -> Answer {
-        let mut request = Request::builder().method(ask.method).uri(ask.url(path)).header("Host", "localhost");
-        request = request.header("Authorization", format!("Bearer {}", ask.token)).header("User-Agent", ask.agent);
-        request = ask.headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let mut request = Request::builder()
+            .method(ask.method)
+            .uri(ask.url(path))
+            .header("Host", "localhost");
+        request = request
+            .header("Authorization", format!("Bearer {}", ask.token))
+            .header("User-Agent", ask.agent);
+        request = ask.headers.iter().fold(request, |request, (name, value)| {
+            request.header(*name, *value)
+        });
         if !ask.body.is_empty() {
             request = request.header("Content-Type", ask.content_type);
         }
-        let request = request.body(Full::new(Bytes::from(ask.body.clone()))).expect("a request");
-        let answer = wire::call(self.server.port(), request, PATIENCE).await.expect("an answer");
+        let request = request
+            .body(Full::new(Bytes::from(ask.body.clone())))
+            .expect("a request");
+        let answer = wire::call(self.server.port(), request, PATIENCE)
+            .await
+            .expect("an answer");
         let warnings = answer.headers.get_all("warning").iter();
         Answer {
             status: answer.status,
-            warnings: warnings.map(|warning| warning.to_str().expect("text").to_owned()).collect(),
+            warnings: warnings
+                .map(|warning| warning.to_str().expect("text").to_owned())
+                .collect(),
             // Paths that nothing is known of yet are answered with text.
             body: serde_json::from_slice(&answer.body).unwrap_or_default(),
         }
@@ -158,7 +192,9 @@ impl Story {
 
     /// Makes an object that the story is not about.
     async fn make(&self, collection: &str, object: &Value) {
-        let answer = self.send(collection, &ask("POST", "application/json", object)).await;
+        let answer = self
+            .send(collection, &ask("POST", "application/json", object))
+            .await;
         assert_eq!(answer.status, 201, "{collection}: {}", answer.body);
     }
 
@@ -176,25 +212,44 @@ impl Story {
             if holds(&answer) {
                 return;
             }
-            assert!(start.elapsed() < PATIENCE, "{path}: {} {}", answer.status, answer.body);
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{path}: {} {}",
+                answer.status,
+                answer.body
+            );
         }
     }
 
     /// Sends a request and tells how it went. Returns the body of the answer.
     async fn tell(&mut self, ask: Ask) -> Value {
-        let Answer { status, warnings, body } = self.send(&self.path, &ask).await;
-        let format = ask.content_type.trim_start_matches("application/").trim_end_matches("-patch+json").trim_end_matches("-patch+yaml");
+        let Answer {
+            status,
+            warnings,
+            body,
+        } = self.send(&self.path, &ask).await;
+        let format = ask
+            .content_type
+            .trim_start_matches("application/")
+            .trim_end_matches("-patch+json")
+            .trim_end_matches("-patch+yaml");
         let name = self.path.rsplit('/').next().unwrap_or_default();
-        let how = if ask.method == "PATCH" { format!("PATCH({format})") } else { ask.method.to_owned() };
+        let how = if ask.method == "PATCH" {
+            format!("PATCH({format})")
+        } else {
+            ask.method.to_owned()
+        };
         let mut line = format!("{how} {}\n  {status}", ask.url(name));
         if body["kind"] == "Status" {
             let message = body["message"].as_str().expect("a message");
             // Patches that are refused show the object as it would be, with a uid and times.
-            let message =
-                match message.split_once(r#"Invalid value: "{\""#).and_then(|(head, rest)| Some((head, rest.rsplit_once("}\": ")?.1))) {
-                    Some((head, tail)) => format!("{head}Invalid value: <object>: {tail}"),
-                    None => message.to_owned(),
-                };
+            let message = match message
+                .split_once(r#"Invalid value: "{\""#)
+                .and_then(|(head, rest)| Some((head, rest.rsplit_once("}\": ")?.1)))
+            {
+                Some((head, tail)) => format!("{head}Invalid value: <object>: {tail}"),
+                None => message.to_owned(),
+            };
             write!(line, " {message}").expect("a string takes it");
         } else {
             for pointer in &self.shown {
@@ -224,10 +279,12 @@ impl Story {
     }
 }
 
-/// A line for each entry of managedFields, by operation and name: entries of one operation are ordered by their time, which is the
-/// server's.
+/// A line for each entry of managedFields, by operation and name: entries of one operation are
+/// ordered by their time, which is the server's.
 fn entries(object: &Value) -> Vec<String> {
-    let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+    let entries = object
+        .pointer("/metadata/managedFields")
+        .and_then(Value::as_array);
     let mut told: Vec<String> = entries.into_iter().flatten().map(entry).collect();
     told.sort();
     told
@@ -237,10 +294,22 @@ fn entry(entry: &Value) -> String {
     let text = |name: &str| entry[name].as_str().unwrap_or_default();
     assert_eq!(text("fieldsType"), "FieldsV1");
     // What changes nothing but managers has no time.
-    let time = entry.get("time").map(|_| text("time").parse::<jiff::Timestamp>().expect("a time"));
+    let time = entry
+        .get("time")
+        .map(|_| text("time").parse::<jiff::Timestamp>().expect("a time"));
     assert_eq!(time.unwrap_or_default().subsec_nanosecond(), 0, "{entry}");
-    let subresource = if text("subresource").is_empty() { String::new() } else { format!(" /{}", text("subresource")) };
-    format!("{} {}{subresource} {}: {}", text("operation"), text("manager"), text("apiVersion"), entry["fieldsV1"])
+    let subresource = if text("subresource").is_empty() {
+        String::new()
+    } else {
+        format!(" /{}", text("subresource"))
+    };
+    format!(
+        "{} {}{subresource} {}: {}",
+        text("operation"),
+        text("manager"),
+        text("apiVersion"),
+        entry["fieldsV1"]
+    )
 }
 
 /// An object of the ConfigMap of the stories.
@@ -255,7 +324,12 @@ fn deployment(replicas: Option<i64>) -> Value {
     if let Some(replicas) = replicas {
         spec["replicas"] = json!(replicas);
     }
-    named("apps/v1", "Deployment", "nginx-deployment", json!({"spec": spec}))
+    named(
+        "apps/v1",
+        "Deployment",
+        "nginx-deployment",
+        json!({"spec": spec}),
+    )
 }
 
 /// `rest` with a kind and a name.

@@ -1,12 +1,17 @@
-//! Who manages a field: the documentation's "Field management", "Conflicts", "Field managers", "Operations in scope", "Using
-//! Server-Side Apply in a controller", "Access control and permissions", and "Clearing managedFields".
+//! Who manages a field: the documentation's "Field management", "Conflicts", "Field managers",
+//! "Operations in scope", "Using Server-Side Apply in a controller", "Access control and
+//! permissions", and "Clearing managedFields".
 
 use expect_test::expect;
 use serde_json::{Value, json};
 
-use crate::{DEPLOYMENT, Story, apply, ask, cleared, config_map, deployment, get, json_patch, merge, put, strategic};
+use crate::{
+    DEPLOYMENT, Story, apply, ask, cleared, config_map, deployment, get, json_patch, merge, put,
+    strategic,
+};
 
-/// The first example, in YAML as people write it; the smallest message, which changes nothing; the same as JSON, which is YAML.
+/// The first example, in YAML as people write it; the smallest message, which changes nothing; the
+/// same as JSON, which is YAML.
 #[tokio::test]
 async fn a_config_map_is_made_by_apply() {
     let mut story = Story::of_config_map().await;
@@ -15,7 +20,12 @@ async fn a_config_map_is_made_by_apply() {
     let same = story
         .tell(apply("kubectl", config_map(json!({"metadata": {"labels": {"test-label": "test"}}, "data": {"key": "some value"}}))))
         .await;
-    let smallest = story.tell(apply("someone", json!({"apiVersion": "v1", "kind": "ConfigMap"}))).await;
+    let smallest = story
+        .tell(apply(
+            "someone",
+            json!({"apiVersion": "v1", "kind": "ConfigMap"}),
+        ))
+        .await;
     assert_eq!(made, same);
     assert_eq!(made, smallest);
     story.check(expect![[r#"
@@ -31,14 +41,21 @@ async fn a_config_map_is_made_by_apply() {
     "#]]);
 }
 
-/// The second example: a client that names itself only by its User-Agent changes a value by PUT. Had it applied, it would have failed.
+/// The second example: a client that names itself only by its User-Agent changes a value by PUT.
+/// Had it applied, it would have failed.
 #[tokio::test]
 async fn an_update_takes_what_it_changes() {
     let mut story = Story::of_config_map().await;
-    let config = |value: &str| config_map(json!({"metadata": {"labels": {"test-label": "test"}}, "data": {"key": value}}));
+    let config = |value: &str| {
+        config_map(json!({"metadata": {"labels": {"test-label": "test"}}, "data": {"key": value}}))
+    };
     story.tell(apply("kubectl", config("some value"))).await;
-    story.tell(apply("kube-controller-manager", config("new value"))).await;
-    story.tell(put(config("new value")).agent("kube-controller-manager/v1.36.0 (linux/amd64)")).await;
+    story
+        .tell(apply("kube-controller-manager", config("new value")))
+        .await;
+    story
+        .tell(put(config("new value")).agent("kube-controller-manager/v1.36.0 (linux/amd64)"))
+        .await;
     story.tell(apply("kubectl", config("some value"))).await;
     // What it says again without a change is nobody's news.
     story.tell(put(config("new value")).agent("curl/8.0")).await;
@@ -61,16 +78,36 @@ async fn an_update_takes_what_it_changes() {
     "#]]);
 }
 
-/// POST, PUT and every patch that does not apply record a manager, and none of them fails for a conflict.
+/// POST, PUT and every patch that does not apply record a manager, and none of them fails for a
+/// conflict.
 #[tokio::test]
 async fn every_write_records_its_manager() {
     let mut story = Story::of_config_map().await;
-    story.make("/api/v1/namespaces/default/configmaps?fieldManager=post", &config_map(json!({"data": {"a": "1"}}))).await;
+    story
+        .make(
+            "/api/v1/namespaces/default/configmaps?fieldManager=post",
+            &config_map(json!({"data": {"a": "1"}})),
+        )
+        .await;
     story.tell_live().await;
-    story.tell(merge("merge", json!({"data": {"b": "1"}}))).await;
-    story.tell(strategic("strategic", json!({"data": {"a": "2", "c": "1"}}))).await;
-    story.tell(json_patch("json", json!([{"op": "replace", "path": "/data/b", "value": "2"}]))).await;
-    story.tell(put(config_map(json!({"data": {"a": "3", "b": "2"}}))).query("fieldManager=put")).await;
+    story
+        .tell(merge("merge", json!({"data": {"b": "1"}})))
+        .await;
+    story
+        .tell(strategic(
+            "strategic",
+            json!({"data": {"a": "2", "c": "1"}}),
+        ))
+        .await;
+    story
+        .tell(json_patch(
+            "json",
+            json!([{"op": "replace", "path": "/data/b", "value": "2"}]),
+        ))
+        .await;
+    story
+        .tell(put(config_map(json!({"data": {"a": "3", "b": "2"}}))).query("fieldManager=put"))
+        .await;
     story.check(expect![[r#"
         GET test-cm
           200 /data={"a":"1"}
@@ -102,15 +139,32 @@ async fn every_write_records_its_manager() {
 async fn a_conflict_has_three_ways_out() {
     let mut story = Story::of_config_map().await;
     let key = |value: &str| config_map(json!({"data": {"key": value, "own": "1"}}));
-    story.tell(apply("first", config_map(json!({"data": {"key": "1"}})))).await;
+    story
+        .tell(apply("first", config_map(json!({"data": {"key": "1"}}))))
+        .await;
     let refused = story.tell(apply("second", key("2"))).await;
-    assert_eq!((&refused["reason"], &refused["code"]), (&json!("Conflict"), &json!(409)));
+    assert_eq!(
+        (&refused["reason"], &refused["code"]),
+        (&json!("Conflict"), &json!(409))
+    );
     let cause = json!({"reason": "FieldManagerConflict", "message": "conflict with \"first\"", "field": ".data.key"});
     assert_eq!(refused["details"]["causes"], json!([cause]));
     story.tell(apply("second", key("2")).forced()).await;
-    story.tell(apply("first", config_map(json!({"data": {"key": "1", "other": "1"}})))).await;
-    story.tell(apply("first", config_map(json!({"data": {"other": "1"}})))).await;
-    story.tell(apply("first", config_map(json!({"data": {"key": "2", "other": "1"}})))).await;
+    story
+        .tell(apply(
+            "first",
+            config_map(json!({"data": {"key": "1", "other": "1"}})),
+        ))
+        .await;
+    story
+        .tell(apply("first", config_map(json!({"data": {"other": "1"}}))))
+        .await;
+    story
+        .tell(apply(
+            "first",
+            config_map(json!({"data": {"key": "2", "other": "1"}})),
+        ))
+        .await;
     story.check(expect![[r#"
         PATCH(apply) test-cm?fieldManager=first
           201 /data={"key":"1"}
@@ -133,7 +187,8 @@ async fn a_conflict_has_three_ways_out() {
     "#]]);
 }
 
-/// Whoever shares a field gets a conflict when changing it. "Transferring ownership between managers": share, then give up.
+/// Whoever shares a field gets a conflict when changing it. "Transferring ownership between
+/// managers": share, then give up.
 #[tokio::test]
 async fn a_shared_field_is_given_over() {
     let mut story = Story::of_config_map().await;
@@ -165,11 +220,16 @@ async fn a_shared_field_is_given_over() {
     "#]]);
 }
 
-/// What is no longer applied goes, or gets its default again, unless somebody else owns it too: fields, items of maps, and items of
-/// lists with keys.
+/// What is no longer applied goes, or gets its default again, unless somebody else owns it too:
+/// fields, items of maps, and items of lists with keys.
 #[tokio::test]
 async fn what_nobody_keeps_goes_or_gets_its_default() {
-    let shown = ["/metadata/labels", "/spec/replicas", "/spec/minReadySeconds", "/spec/template/spec/containers/0/env"];
+    let shown = [
+        "/metadata/labels",
+        "/spec/replicas",
+        "/spec/minReadySeconds",
+        "/spec/template/spec/containers/0/env",
+    ];
     let mut story = Story::of(DEPLOYMENT, &shown).await;
     let full = |env: Value| {
         let mut full = deployment(Some(3));
@@ -178,7 +238,12 @@ async fn what_nobody_keeps_goes_or_gets_its_default() {
         full["spec"]["template"]["spec"]["containers"][0]["env"] = env;
         full
     };
-    story.tell(apply("one", full(json!([{"name": "MINE", "value": "1"}, {"name": "OURS", "value": "1"}])))).await;
+    story
+        .tell(apply(
+            "one",
+            full(json!([{"name": "MINE", "value": "1"}, {"name": "OURS", "value": "1"}])),
+        ))
+        .await;
     let container = json!({"name": "nginx", "env": [{"name": "OURS", "value": "1"}, {"name": "THEIRS", "value": "1"}]});
     let mut theirs = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"labels": {"ours": "1"}}});
     theirs["spec"] = json!({"template": {"spec": {"containers": [container]}}});
@@ -199,16 +264,23 @@ async fn what_nobody_keeps_goes_or_gets_its_default() {
     "#]]);
 }
 
-/// "Using Server-Side Apply in a controller": nothing is read before, what others applied cannot be removed (a patch can), and
-/// conflicts are forced.
+/// "Using Server-Side Apply in a controller": nothing is read before, what others applied cannot be
+/// removed (a patch can), and conflicts are forced.
 #[tokio::test]
 async fn a_controller_applies_all_that_it_cares_about() {
     let mut story = Story::of_config_map().await;
     let own = |value: &str| config_map(json!({"data": {"own": value}}));
-    story.tell(apply("user", config_map(json!({"data": {"theirs": "1", "own": "0"}})))).await;
+    story
+        .tell(apply(
+            "user",
+            config_map(json!({"data": {"theirs": "1", "own": "0"}})),
+        ))
+        .await;
     story.tell(apply("controller", own("1")).forced()).await;
     story.tell(apply("controller", own("2")).forced()).await;
-    story.tell(merge("controller", json!({"data": {"theirs": null}}))).await;
+    story
+        .tell(merge("controller", json!({"data": {"theirs": null}})))
+        .await;
     story.check(expect![[r#"
         PATCH(apply) test-cm?fieldManager=user
           201 /data={"own":"0","theirs":"1"}
@@ -237,11 +309,23 @@ async fn who_applies_and_what_is_checked() {
     story.tell(nobody(config()).agent("kubectl/v1.36.0")).await;
     story.tell(apply("", config())).await;
     story.tell(merge("m", json!({})).query("force=false")).await;
-    story.tell(apply("m", config_map(json!({"metadata": {"managedFields": [{"manager": "m"}]}})))).await;
-    story.tell(apply("m", config_map(json!({"metadata": {"uid": "11111111-2222-3333-4444-555555555555"}})))).await;
+    story
+        .tell(apply(
+            "m",
+            config_map(json!({"metadata": {"managedFields": [{"manager": "m"}]}})),
+        ))
+        .await;
+    story
+        .tell(apply(
+            "m",
+            config_map(json!({"metadata": {"uid": "11111111-2222-3333-4444-555555555555"}})),
+        ))
+        .await;
     story.tell(apply("m", json!({"kind": "ConfigMap"}))).await;
     story.tell(apply("m", json!({"apiVersion": "v1"}))).await;
-    story.tell(apply("m", json!({"apiVersion": "v1", "kind": "Secret"}))).await;
+    story
+        .tell(apply("m", json!({"apiVersion": "v1", "kind": "Secret"})))
+        .await;
     story.tell(get()).await;
     // An intent that makes no valid object.
     story.turn_to(DEPLOYMENT, &["/spec/replicas"]);
@@ -281,13 +365,19 @@ async fn who_applies_and_what_is_checked() {
     "#]]);
 }
 
-/// The proposal's "ManagedFields has no entries for managers who manage no fields", and what is never anybody's: kind and name.
+/// The proposal's "ManagedFields has no entries for managers who manage no fields", and what is
+/// never anybody's: kind and name.
 #[tokio::test]
 async fn managers_of_nothing_have_no_entry() {
     let mut story = Story::of_config_map().await;
     story.tell(apply("nothing", config_map(json!({})))).await;
     story.tell(merge("b", json!({"data": {"key": "1"}}))).await;
-    story.tell(apply("a", config_map(json!({"metadata": {"namespace": "default"}, "data": {"other": "1"}})))).await;
+    story
+        .tell(apply(
+            "a",
+            config_map(json!({"metadata": {"namespace": "default"}, "data": {"other": "1"}})),
+        ))
+        .await;
     story.tell(apply("a", config_map(json!({})))).await;
     story.tell(merge("c", json!({"data": {"key": "2"}}))).await;
     story.tell(merge("d", json!({"data": null}))).await;
@@ -312,8 +402,9 @@ async fn managers_of_nothing_have_no_entry() {
     "#]]);
 }
 
-/// "Clearing managedFields", in each of the four ways; clients that do not know of them clear nothing. An empty list does, contrary to
-/// what the documentation says: a list that is there is meant.
+/// "Clearing managedFields", in each of the four ways; clients that do not know of them clear
+/// nothing. An empty list does, contrary to what the documentation says: a list that is there is
+/// meant.
 #[tokio::test]
 async fn managers_are_cleared_in_four_ways() {
     let mut story = Story::of_config_map().await;
@@ -322,18 +413,26 @@ async fn managers_are_cleared_in_four_ways() {
     let mut whole = config.clone();
     whole["metadata"]["managedFields"] = json!([{}]);
     story.tell(apply("kubectl", &config)).await;
-    story.tell(merge("m", json!({"metadata": {"managedFields": null}}))).await;
+    story
+        .tell(merge("m", json!({"metadata": {"managedFields": null}})))
+        .await;
     story.tell(put(&config)).await;
     story.tell(merge("m", &clear)).await;
     story.tell(apply("kubectl", &config)).await;
     // `If-Match` is of no consequence.
-    story.tell(json_patch("m", json!([cleared("replace")])).header("If-Match", "1234567890123456789")).await;
+    story
+        .tell(
+            json_patch("m", json!([cleared("replace")])).header("If-Match", "1234567890123456789"),
+        )
+        .await;
     story.tell(apply("kubectl", &config)).await;
     story.tell(strategic("m", &clear)).await;
     story.tell(apply("kubectl", &config)).await;
     story.tell(put(&whole)).await;
     story.tell(apply("kubectl", &config)).await;
-    story.tell(merge("m", json!({"metadata": {"managedFields": []}}))).await;
+    story
+        .tell(merge("m", json!({"metadata": {"managedFields": []}})))
+        .await;
     story.check(expect![[r#"
         PATCH(apply) test-cm?fieldManager=kubectl
           201 /data={"key":"1"}
@@ -373,15 +472,27 @@ async fn managers_are_cleared_in_four_ways() {
     "#]]);
 }
 
-/// Clearing together with a change. The documentation says that who clears them owns what else changes; the server has nobody own
-/// it, since an object without managers stays without until somebody applies, and gives what there was to `before-first-apply`.
+/// Clearing together with a change. The documentation says that who clears them owns what else
+/// changes; the server has nobody own it, since an object without managers stays without until
+/// somebody applies, and gives what there was to `before-first-apply`.
 #[tokio::test]
 async fn clearing_comes_before_other_changes() {
     let mut story = Story::of_config_map().await;
-    story.tell(apply("kubectl", config_map(json!({"data": {"key": "1"}})))).await;
-    story.tell(merge("m", json!({"metadata": {"managedFields": [{}]}, "data": {"key": "2", "more": "1"}}))).await;
-    story.tell(apply("kubectl", config_map(json!({"data": {"key": "1"}})))).await;
-    story.tell(apply("kubectl", config_map(json!({"data": {"key": "2"}})))).await;
+    story
+        .tell(apply("kubectl", config_map(json!({"data": {"key": "1"}}))))
+        .await;
+    story
+        .tell(merge(
+            "m",
+            json!({"metadata": {"managedFields": [{}]}, "data": {"key": "2", "more": "1"}}),
+        ))
+        .await;
+    story
+        .tell(apply("kubectl", config_map(json!({"data": {"key": "1"}}))))
+        .await;
+    story
+        .tell(apply("kubectl", config_map(json!({"data": {"key": "2"}}))))
+        .await;
     story.check(expect![[r#"
         PATCH(apply) test-cm?fieldManager=kubectl
           201 /data={"key":"1"}
@@ -397,7 +508,8 @@ async fn clearing_comes_before_other_changes() {
     "#]]);
 }
 
-/// managedFields can be written by what does not apply: fields that can be read are taken, whatever else leaves them as they were.
+/// managedFields can be written by what does not apply: fields that can be read are taken, whatever
+/// else leaves them as they were.
 #[tokio::test]
 async fn managers_can_be_edited() {
     let mut story = Story::of_config_map().await;
@@ -405,11 +517,21 @@ async fn managers_can_be_edited() {
         json!({"metadata": {"managedFields": [{"manager": "edited", "operation": "Apply", "apiVersion": "v1",
         "time": "2010-10-10T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields}]}})
     };
-    story.tell(apply("kubectl", config_map(json!({"data": {"key": "1"}})))).await;
-    story.tell(merge("m", fields(json!({"f:data": {"f:key": {}}})))).await;
-    story.tell(apply("kubectl", config_map(json!({"data": {"key": "2"}})))).await;
-    story.tell(merge("m", fields(json!({"f:data": {"nonsense": {}}})))).await;
-    story.tell(merge("m", fields(json!({"f:data": {"i:x": {}}})))).await;
+    story
+        .tell(apply("kubectl", config_map(json!({"data": {"key": "1"}}))))
+        .await;
+    story
+        .tell(merge("m", fields(json!({"f:data": {"f:key": {}}}))))
+        .await;
+    story
+        .tell(apply("kubectl", config_map(json!({"data": {"key": "2"}}))))
+        .await;
+    story
+        .tell(merge("m", fields(json!({"f:data": {"nonsense": {}}}))))
+        .await;
+    story
+        .tell(merge("m", fields(json!({"f:data": {"i:x": {}}}))))
+        .await;
     story.tell(merge("m", json!({"metadata": {"managedFields": [{"manager": "edited", "operation": "Overwrite"}]}}))).await;
     story.check(expect![[r#"
         PATCH(apply) test-cm?fieldManager=kubectl
@@ -432,37 +554,60 @@ async fn managers_can_be_edited() {
     "#]]);
 }
 
-/// "Access control and permissions" and "Dry-run authorization": apply is a patch, and a create where there is nothing; a dry run
-/// needs what the real run does.
+/// "Access control and permissions" and "Dry-run authorization": apply is a patch, and a create
+/// where there is nothing; a dry run needs what the real run does.
 #[tokio::test]
 async fn apply_needs_patch_and_create() {
     let mut story = Story::of_config_map().await;
     let config = |value: &str| config_map(json!({"data": {"key": value}}));
     let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
-    let role =
-        |verbs: Value| json!({"metadata": {"name": "r"}, "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]});
+    let role = |verbs: Value| json!({"metadata": {"name": "r"}, "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]});
     let allowed = |verb: &str| {
         json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {"user": "alice",
         "resourceAttributes": {"namespace": "default", "verb": verb, "resource": "configmaps"}}})
     };
     let reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     let until = async |story: &Story, verb: &str| {
-        story.until(reviews, &ask("POST", "application/json", allowed(verb)), |answer| answer.body["status"]["allowed"] == true).await;
+        story
+            .until(
+                reviews,
+                &ask("POST", "application/json", allowed(verb)),
+                |answer| answer.body["status"]["allowed"] == true,
+            )
+            .await;
     };
     story.tell(apply("kubectl", config("1")).by_alice()).await;
-    story.make(&format!("{roles}/roles"), &role(json!(["patch"]))).await;
+    story
+        .make(&format!("{roles}/roles"), &role(json!(["patch"])))
+        .await;
     let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"});
     let role_ref = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"});
-    story.make(&format!("{roles}/rolebindings"), &json!({"metadata": {"name": "b"}, "subjects": [subject], "roleRef": role_ref})).await;
+    story
+        .make(
+            &format!("{roles}/rolebindings"),
+            &json!({"metadata": {"name": "b"}, "subjects": [subject], "roleRef": role_ref}),
+        )
+        .await;
     until(&story, "patch").await;
     story.tell(apply("kubectl", config("1")).by_alice()).await;
-    story.tell(apply("kubectl", config("1")).by_alice().query("dryRun=All")).await;
-    story.change(&format!("{roles}/roles/r"), &role(json!(["patch", "create"]))).await;
+    story
+        .tell(apply("kubectl", config("1")).by_alice().query("dryRun=All"))
+        .await;
+    story
+        .change(
+            &format!("{roles}/roles/r"),
+            &role(json!(["patch", "create"])),
+        )
+        .await;
     until(&story, "create").await;
     story.tell(apply("kubectl", config("1")).by_alice()).await;
-    story.change(&format!("{roles}/roles/r"), &role(json!(["patch"]))).await;
+    story
+        .change(&format!("{roles}/roles/r"), &role(json!(["patch"])))
+        .await;
     story.tell(apply("kubectl", config("2")).by_alice()).await;
-    story.tell(apply("kubectl", config("3")).by_alice().query("dryRun=All")).await;
+    story
+        .tell(apply("kubectl", config("3")).by_alice().query("dryRun=All"))
+        .await;
     story.tell(get().by_alice()).await;
     story.tell(get()).await;
     story.check(expect![[r#"

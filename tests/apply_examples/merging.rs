@@ -1,5 +1,5 @@
-//! How objects are merged: the documentation's "Merge strategy", "Custom resources", "Compatibility across topology changes" and
-//! versions, and the proposal's "API topology".
+//! How objects are merged: the documentation's "Merge strategy", "Custom resources", "Compatibility
+//! across topology changes" and versions, and the proposal's "API topology".
 
 use expect_test::expect;
 use serde_json::{Value, json};
@@ -27,14 +27,23 @@ fn version(name: &str, storage: bool, spec: Value) -> Value {
 fn definition(versions: &Value) -> Value {
     let names = json!({"plural": "foos", "kind": "Foo"});
     let spec = json!({"group": "example.com", "scope": "Namespaced", "names": names, "versions": versions});
-    named("apiextensions.k8s.io/v1", "CustomResourceDefinition", "foos.example.com", json!({"spec": spec}))
+    named(
+        "apiextensions.k8s.io/v1",
+        "CustomResourceDefinition",
+        "foos.example.com",
+        json!({"spec": spec}),
+    )
 }
 
-/// A spec with a map, a struct, a list of scalars and one of objects: whole, or in their parts. `mark` is a default, so that one can
-/// see which schema is in force.
+/// A spec with a map, a struct, a list of scalars and one of objects: whole, or in their parts.
+/// `mark` is a default, so that one can see which schema is in force.
 fn topology(whole: bool, mark: &str) -> Value {
     let text = || json!({"type": "string"});
-    let (map, set, items) = if whole { ("atomic", "atomic", "atomic") } else { ("granular", "set", "map") };
+    let (map, set, items) = if whole {
+        ("atomic", "atomic", "atomic")
+    } else {
+        ("granular", "set", "map")
+    };
     let item = json!({"type": "object", "required": ["name"], "properties": {"name": text(), "value": text()}});
     let mut list = json!({"type": "array", "x-kubernetes-list-type": items, "items": item});
     if !whole {
@@ -54,24 +63,52 @@ async fn of_foo(versions: Value) -> Story {
     let story = Story::of(FOO, SPEC).await;
     story.make(DEFINITIONS, &definition(&versions)).await;
     let probe = apply("probe", foo(json!({}))).query("dryRun=All");
-    story.until(FOO, &probe, |answer| answer.status == 201).await;
+    story
+        .until(FOO, &probe, |answer| answer.status == 201)
+        .await;
     story
 }
 
 /// Puts other versions into force.
 async fn redefine(story: &Story, versions: &Value, path: &str, mark: &str) {
-    story.change(&format!("{DEFINITIONS}/foos.example.com"), &json!({"spec": {"versions": versions}})).await;
+    story
+        .change(
+            &format!("{DEFINITIONS}/foos.example.com"),
+            &json!({"spec": {"versions": versions}}),
+        )
+        .await;
     let version = path.split('/').nth(3).expect("a version");
-    let probe = named(&format!("example.com/{version}"), "Foo", "probe", json!({"spec": {}}));
-    let marked = |answer: &Answer| answer.body.pointer("/spec/mark").is_some_and(|found| found == mark);
-    story.until(&path.replace("foo-sample", "probe"), &apply("probe", probe).query("dryRun=All"), marked).await;
+    let probe = named(
+        &format!("example.com/{version}"),
+        "Foo",
+        "probe",
+        json!({"spec": {}}),
+    );
+    let marked = |answer: &Answer| {
+        answer
+            .body
+            .pointer("/spec/mark")
+            .is_some_and(|found| found == mark)
+    };
+    story
+        .until(
+            &path.replace("foo-sample", "probe"),
+            &apply("probe", probe).query("dryRun=All"),
+            marked,
+        )
+        .await;
 }
 
-/// `patchStrategy=merge` is a list with keys: containers by name, ports by two keys of which one has a default. The lists within that
-/// have none are whole, and so is a selector, which is an atomic struct. Finalizers are a set.
+/// `patchStrategy=merge` is a list with keys: containers by name, ports by two keys of which one
+/// has a default. The lists within that have none are whole, and so is a selector, which is an
+/// atomic struct. Finalizers are a set.
 #[tokio::test]
 async fn lists_of_built_in_kinds() {
-    let shown = ["/metadata/finalizers", "/spec/template/spec/containers/0/ports", "/spec/template/spec/containers/0/command"];
+    let shown = [
+        "/metadata/finalizers",
+        "/spec/template/spec/containers/0/ports",
+        "/spec/template/spec/containers/0/command",
+    ];
     let mut story = Story::of(DEPLOYMENT, &shown).await;
     let mut one = deployment(None);
     one["metadata"]["finalizers"] = json!(["example.com/one"]);
@@ -84,12 +121,20 @@ async fn lists_of_built_in_kinds() {
     };
     story.tell(apply("two", two(json!({"name": "nginx", "ports": [{"containerPort": 53, "protocol": "UDP", "name": "dns"}]})))).await;
     story.tell(apply("two", two(json!({"name": "nginx", "ports": [{"containerPort": 53, "protocol": "TCP", "name": "dns"}]})))).await;
-    story.tell(apply("two", two(json!({"name": "nginx", "command": ["a", "c"]})))).await;
+    story
+        .tell(apply(
+            "two",
+            two(json!({"name": "nginx", "command": ["a", "c"]})),
+        ))
+        .await;
     let mut selector = deployment(None);
     selector["spec"]["selector"]["matchLabels"]["more"] = json!("1");
     selector["spec"]["template"]["metadata"]["labels"]["more"] = json!("1");
     story.tell(apply("two", selector)).await;
-    one["metadata"].as_object_mut().expect("metadata").remove("finalizers");
+    one["metadata"]
+        .as_object_mut()
+        .expect("metadata")
+        .remove("finalizers");
     one["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([]);
     story.tell(apply("one", &one)).await;
     story.check(expect![[r#"
@@ -115,17 +160,43 @@ async fn lists_of_built_in_kinds() {
     "#]]);
 }
 
-/// Custom resources without markers: keys are fields, lists are whole. Strategic patches need types that they do not have.
+/// Custom resources without markers: keys are fields, lists are whole. Strategic patches need types
+/// that they do not have.
 #[tokio::test]
 async fn custom_resources_are_unstructured_by_default() {
-    let mut story = of_foo(json!([version("v1", true, json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}))])).await;
-    story.tell(apply("one", foo(json!({"map": {"a": 1}, "list": [{"name": "a"}]})))).await;
-    story.tell(apply("two", foo(json!({"map": {"b": 1}, "other": [1, 2]})))).await;
-    story.tell(apply("two", foo(json!({"list": [{"name": "b"}]})))).await;
-    story.tell(apply("two", foo(json!({"list": [{"name": "b"}]}))).forced()).await;
-    story.tell(merge("three", json!({"spec": {"map": {"a": 2}}}))).await;
-    story.tell(json_patch("four", json!([{"op": "add", "path": "/spec/list/-", "value": {"name": "c"}}]))).await;
-    story.tell(strategic("five", json!({"spec": {"map": {"a": 3}}}))).await;
+    let mut story = of_foo(json!([version(
+        "v1",
+        true,
+        json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+    )]))
+    .await;
+    story
+        .tell(apply(
+            "one",
+            foo(json!({"map": {"a": 1}, "list": [{"name": "a"}]})),
+        ))
+        .await;
+    story
+        .tell(apply("two", foo(json!({"map": {"b": 1}, "other": [1, 2]}))))
+        .await;
+    story
+        .tell(apply("two", foo(json!({"list": [{"name": "b"}]}))))
+        .await;
+    story
+        .tell(apply("two", foo(json!({"list": [{"name": "b"}]}))).forced())
+        .await;
+    story
+        .tell(merge("three", json!({"spec": {"map": {"a": 2}}})))
+        .await;
+    story
+        .tell(json_patch(
+            "four",
+            json!([{"op": "add", "path": "/spec/list/-", "value": {"name": "c"}}]),
+        ))
+        .await;
+    story
+        .tell(strategic("five", json!({"spec": {"map": {"a": 3}}})))
+        .await;
     story.check(expect![[r#"
         PATCH(apply) foo-sample?fieldManager=one
           201 /spec={"list":[{"name":"a"}],"map":{"a":1}}
@@ -159,15 +230,18 @@ async fn custom_resources_are_unstructured_by_default() {
 #[tokio::test]
 async fn custom_resources_merge_as_their_schema_says() {
     let mut story = of_foo(json!([version("v1", true, topology(false, "v1"))])).await;
-    let spec =
-        |data: &str, tag: &str, item: &str| json!({"data": {data: "1"}, "struct": {data: "1"}, "tags": [tag], "items": [{"name": item}]});
+    let spec = |data: &str, tag: &str, item: &str| json!({"data": {data: "1"}, "struct": {data: "1"}, "tags": [tag], "items": [{"name": item}]});
     story.tell(apply("one", foo(spec("a", "x", "i")))).await;
     story.tell(apply("two", foo(spec("b", "y", "j")))).await;
     let same_item = json!({"struct": {"a": "2"}, "items": [{"name": "i", "value": "1"}]});
     story.tell(apply("two", foo(same_item.clone()))).await;
     story.tell(apply("two", foo(same_item)).forced()).await;
-    story.tell(apply("one", foo(json!({"tags": ["x", "x"]})))).await;
-    story.tell(apply("one", foo(json!({"items": [{"value": "1"}]})))).await;
+    story
+        .tell(apply("one", foo(json!({"tags": ["x", "x"]}))))
+        .await;
+    story
+        .tell(apply("one", foo(json!({"items": [{"value": "1"}]}))))
+        .await;
     story.tell(apply("one", foo(json!({"nowhere": 1})))).await;
     story.check(expect![[r#"
         PATCH(apply) foo-sample?fieldManager=one
@@ -192,16 +266,22 @@ async fn custom_resources_merge_as_their_schema_says() {
     "#]]);
 }
 
-/// From atomic to granular, set and map: who owned it whole owns that it is there, its parts are nobody's, nothing is a conflict.
+/// From atomic to granular, set and map: who owned it whole owns that it is there, its parts are
+/// nobody's, nothing is a conflict.
 #[tokio::test]
 async fn what_was_whole_comes_apart() {
     let mut story = of_foo(json!([version("v1", true, topology(true, "whole"))])).await;
-    let spec =
-        json!({"data": {"key1": "val1", "key2": "val2"}, "struct": {"a": "1"}, "tags": ["x"], "items": [{"name": "i", "value": "1"}]});
+    let spec = json!({"data": {"key1": "val1", "key2": "val2"}, "struct": {"a": "1"}, "tags": ["x"], "items": [{"name": "i", "value": "1"}]});
     let other = json!({"data": {"key1": "other"}, "struct": {"a": "2"}, "tags": ["y"], "items": [{"name": "i", "value": "2"}]});
     story.tell(apply("manager-one", foo(spec.clone()))).await;
     story.tell(apply("two", foo(other.clone()))).await;
-    redefine(&story, &json!([version("v1", true, topology(false, "parts"))]), FOO, "parts").await;
+    redefine(
+        &story,
+        &json!([version("v1", true, topology(false, "parts"))]),
+        FOO,
+        "parts",
+    )
+    .await;
     story.tell_live().await;
     story.tell(apply("two", foo(other))).await;
     story.tell(apply("manager-one", foo(spec))).await;
@@ -230,7 +310,8 @@ async fn what_was_whole_comes_apart() {
     "#]]);
 }
 
-/// From granular, set and map to atomic: who owned a part owns the whole, and any change of it is a conflict.
+/// From granular, set and map to atomic: who owned a part owns the whole, and any change of it is a
+/// conflict.
 #[tokio::test]
 async fn what_was_apart_becomes_whole() {
     let mut story = of_foo(json!([version("v1", true, topology(false, "parts"))])).await;
@@ -238,7 +319,13 @@ async fn what_was_apart_becomes_whole() {
     let two = json!({"data": {"key2": "val2"}, "struct": {"b": "1"}, "tags": ["y"], "items": [{"name": "j", "value": "1"}]});
     story.tell(apply("manager-one", foo(one))).await;
     story.tell(apply("two", foo(two.clone()))).await;
-    redefine(&story, &json!([version("v1", true, topology(true, "whole"))]), FOO, "whole").await;
+    redefine(
+        &story,
+        &json!([version("v1", true, topology(true, "whole"))]),
+        FOO,
+        "whole",
+    )
+    .await;
     story.tell(apply("two", foo(two.clone()))).await;
     story.tell(apply("two", foo(two)).forced()).await;
     story.check(expect![[r#"
@@ -261,21 +348,36 @@ async fn what_was_apart_becomes_whole() {
     "#]]);
 }
 
-/// An applier may go from one version to another, and its entry with it; conflicts are found across versions.
+/// An applier may go from one version to another, and its entry with it; conflicts are found across
+/// versions.
 #[tokio::test]
 async fn an_applier_changes_its_version() {
     let scales = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers/scales";
-    let shown = ["/spec/maxReplicas", "/spec/targetCPUUtilizationPercentage", "/spec/metrics"];
+    let shown = [
+        "/spec/maxReplicas",
+        "/spec/targetCPUUtilizationPercentage",
+        "/spec/metrics",
+    ];
     let mut story = Story::of(scales, &shown).await;
     let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "nginx-deployment"});
     let old = |max: i64| {
         let spec = json!({"maxReplicas": max, "scaleTargetRef": target, "targetCPUUtilizationPercentage": 50});
-        named("autoscaling/v1", "HorizontalPodAutoscaler", "scales", json!({"spec": spec}))
+        named(
+            "autoscaling/v1",
+            "HorizontalPodAutoscaler",
+            "scales",
+            json!({"spec": spec}),
+        )
     };
     let new = |max: i64| {
         let metric = json!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}}});
         let spec = json!({"maxReplicas": max, "scaleTargetRef": target, "metrics": [metric]});
-        named("autoscaling/v2", "HorizontalPodAutoscaler", "scales", json!({"spec": spec}))
+        named(
+            "autoscaling/v2",
+            "HorizontalPodAutoscaler",
+            "scales",
+            json!({"spec": spec}),
+        )
     };
     story.tell(apply("kubectl", old(10))).await;
     story.turn_to(&scales.replace("/v1/", "/v2/"), &shown);
@@ -303,17 +405,33 @@ async fn an_applier_changes_its_version() {
     "#]]);
 }
 
-/// The proposal's "unknown/obsolete versions are present in managedFields": what was managed in a version that is gone is nobody's.
+/// The proposal's "unknown/obsolete versions are present in managedFields": what was managed in a
+/// version that is gone is nobody's.
 #[tokio::test]
 async fn entries_of_a_version_that_is_gone_are_dropped() {
-    let both = json!([version("v1", false, topology(false, "v1")), version("v2", true, topology(false, "v2"))]);
+    let both = json!([
+        version("v1", false, topology(false, "v1")),
+        version("v2", true, topology(false, "v2"))
+    ]);
     let mut story = of_foo(both).await;
-    story.tell(apply("old", foo(json!({"data": {"key": "1"}})))).await;
+    story
+        .tell(apply("old", foo(json!({"data": {"key": "1"}}))))
+        .await;
     story.turn_to(FOO_V2, SPEC);
-    story.tell(apply("new", foo_v2(json!({"data": {"key": "2"}})))).await;
-    redefine(&story, &json!([version("v2", true, topology(false, "alone"))]), FOO_V2, "alone").await;
+    story
+        .tell(apply("new", foo_v2(json!({"data": {"key": "2"}}))))
+        .await;
+    redefine(
+        &story,
+        &json!([version("v2", true, topology(false, "alone"))]),
+        FOO_V2,
+        "alone",
+    )
+    .await;
     story.tell_live().await;
-    story.tell(apply("new", foo_v2(json!({"data": {"key": "2"}})))).await;
+    story
+        .tell(apply("new", foo_v2(json!({"data": {"key": "2"}}))))
+        .await;
     story.check(expect![[r#"
         PATCH(apply) foo-sample?fieldManager=old
           201 /spec={"data":{"key":"1"},"mark":"v1"}
@@ -333,7 +451,9 @@ async fn entries_of_a_version_that_is_gone_are_dropped() {
 #[tokio::test]
 async fn the_order_of_a_list_is_the_appliers() {
     let mut story = of_foo(json!([version("v1", true, topology(false, "v1"))])).await;
-    let items = |names: &[&str]| foo(json!({"items": names.iter().map(|name| json!({"name": name})).collect::<Value>()}));
+    let items = |names: &[&str]| {
+        foo(json!({"items": names.iter().map(|name| json!({"name": name})).collect::<Value>()}))
+    };
     story.tell(apply("one", items(&["a", "b"]))).await;
     story.tell(apply("two", items(&["d", "c"]))).await;
     story.tell(apply("one", items(&["b", "a"]))).await;

@@ -1,5 +1,6 @@
-//! No request costs time or memory out of proportion to its size. What is sent here took minutes or gigabytes once: the time that
-//! a request may take ([`super::PATIENCE`]) and the memory of the whole server ([`PEAK_MEMORY`]) are bounds that it missed by far.
+//! No request costs time or memory out of proportion to its size. What is sent here took minutes or
+//! gigabytes once: the time that a request may take ([`super::PATIENCE`]) and the memory of the
+//! whole server ([`PEAK_MEMORY`]) are bounds that it missed by far.
 
 use std::fmt::Write;
 use std::fs;
@@ -9,7 +10,8 @@ use serde_json::{Value, json};
 use super::support::{Store, TestServer, USER};
 use super::{Ask, JSON, ask, both, start};
 
-/// The most memory that the server may ever have had, in KiB. It is built without optimisation and keeps a part of what it freed.
+/// The most memory that the server may ever have had, in KiB. It is built without optimisation and
+/// keeps a part of what it freed.
 const PEAK_MEMORY: u64 = 2 * 1024 * 1024;
 
 const YAML: &str = "application/yaml";
@@ -27,7 +29,8 @@ fn list(count: usize, item: impl Fn(usize) -> String) -> String {
     (0..count).map(item).collect::<Vec<_>>().join(",")
 }
 
-/// Runs attacks on a server with the embedded store: what a body costs does not depend on the store.
+/// Runs attacks on a server with the embedded store: what a body costs does not depend on the
+/// store.
 async fn alone(attack: impl AsyncFn(&TestServer)) {
     let folder = tempfile::tempdir().unwrap();
     let server = start(folder.path(), Store::Embedded, &[]).await;
@@ -39,15 +42,31 @@ async fn alone(attack: impl AsyncFn(&TestServer)) {
 async fn survived(server: &TestServer) {
     assert_eq!(ask("GET", "/readyz").status(server).await, 200);
     let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    let peak = status.lines().find_map(|line| {
+        line.strip_prefix("VmHWM:")?
+            .trim()
+            .strip_suffix(" kB")?
+            .trim()
+            .parse::<u64>()
+            .ok()
+    });
     assert!(peak.unwrap() < PEAK_MEMORY, "{} KiB", peak.unwrap());
 }
 
 /// Sends a request whose answer must be small, and have one of these codes.
 async fn expect(what: &str, codes: &[u16], request: Ask<'_>, server: &TestServer) -> Value {
     let answer = request.send(server).await;
-    assert!(codes.contains(&answer.status), "{what}: {} {:.300}", answer.status, String::from_utf8_lossy(&answer.body));
-    assert!(answer.body.len() < 24 * 1024 * 1024, "{what}: {} bytes", answer.body.len());
+    assert!(
+        codes.contains(&answer.status),
+        "{what}: {} {:.300}",
+        answer.status,
+        String::from_utf8_lossy(&answer.body)
+    );
+    assert!(
+        answer.body.len() < 24 * 1024 * 1024,
+        "{what}: {} bytes",
+        answer.body.len()
+    );
     serde_json::from_slice(&answer.body).unwrap_or_default()
 }
 
@@ -56,15 +75,16 @@ fn pod(spec: &str) -> String {
 }
 
 fn container(rest: &str) -> String {
-    pod(&format!(r#"{{"containers":[{{"name":"c","image":"i",{rest}}}]}}"#))
+    pod(&format!(
+        r#"{{"containers":[{{"name":"c","image":"i",{rest}}}]}}"#
+    ))
 }
 
 /// A definition of `widgets.example.com` with fields of many shapes.
 fn widgets() -> Value {
     let keyed = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
         "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}}});
-    let filled =
-        json!({"type": "array", "items": {"type": "object", "properties": {"x": {"type": "string", "default": "y".repeat(10_000)}}}});
+    let filled = json!({"type": "array", "items": {"type": "object", "properties": {"x": {"type": "string", "default": "y".repeat(10_000)}}}});
     let spec = json!({"type": "object", "properties": {
         "keyed": keyed, "filled": filled,
         "numbers": {"type": "array", "items": {"type": "integer"}},
@@ -84,19 +104,30 @@ fn widgets() -> Value {
 /// Creates the definition and waits until it is served.
 async fn define_widgets(server: &TestServer) {
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    assert_eq!(ask("POST", definitions).json(&widgets()).status(server).await, 201);
+    assert_eq!(
+        ask("POST", definitions)
+            .json(&widgets())
+            .status(server)
+            .await,
+        201
+    );
     while ask("GET", WIDGETS).status(server).await != 200 {}
 }
 
 /// Creates the service account that pods have.
 async fn create_account(server: &TestServer) {
     let account = json!({"metadata": {"name": "default"}});
-    let status = ask("POST", "/api/v1/namespaces/default/serviceaccounts").json(&account).status(server).await;
+    let status = ask("POST", "/api/v1/namespaces/default/serviceaccounts")
+        .json(&account)
+        .status(server)
+        .await;
     assert!(matches!(status, 201 | 409), "{status}");
 }
 
 fn widget(name: &str, spec: &str) -> String {
-    format!(r#"{{"apiVersion":"example.com/v1","kind":"Widget","metadata":{{"name":"{name}"}},"spec":{spec}}}"#)
+    format!(
+        r#"{{"apiVersion":"example.com/v1","kind":"Widget","metadata":{{"name":"{name}"}},"spec":{spec}}}"#
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,10 +136,29 @@ async fn aliases_do_not_multiply_texts() {
         const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
         let long = "a".repeat(1_500_000);
         let aliases = format!("{{\"x\":[&a \"{long}\"{}]}}", ",*a".repeat(400_000));
-        let refused = expect("aliases", &[400], ask("POST", REVIEWS).by(USER).body(YAML, aliases), server).await;
-        assert!(refused["message"].as_str().unwrap().contains("yaml: document contains excessive aliasing"), "{:.300}", refused["message"]);
+        let refused = expect(
+            "aliases",
+            &[400],
+            ask("POST", REVIEWS).by(USER).body(YAML, aliases),
+            server,
+        )
+        .await;
+        assert!(
+            refused["message"]
+                .as_str()
+                .unwrap()
+                .contains("yaml: document contains excessive aliasing"),
+            "{:.300}",
+            refused["message"]
+        );
         let tags = format!("%TAG !a! {long}\n---\nx: [{}]\n", "!a!b c,".repeat(150_000));
-        expect("tags", &[400], ask("POST", REVIEWS).by(USER).body(YAML, tags), server).await;
+        expect(
+            "tags",
+            &[400],
+            ask("POST", REVIEWS).by(USER).body(YAML, tags),
+            server,
+        )
+        .await;
         survived(server).await;
     })
     .await;
@@ -142,7 +192,13 @@ async fn errors_and_fields_are_counted() {
             list(400_000, |_| "{}".to_owned())
         );
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-        expect("requirements", &[400, 422], ask("POST", path).by(USER).body(JSON, review), server).await;
+        expect(
+            "requirements",
+            &[400, 422],
+            ask("POST", path).by(USER).body(JSON, review),
+            server,
+        )
+        .await;
         let spec = [0x12, 0x00].repeat(1_000_000);
         let mut raw = vec![0x12];
         varint(spec.len(), &mut raw);
@@ -150,12 +206,30 @@ async fn errors_and_fields_are_counted() {
         let mut body = b"k8s\0\x0a\x09\x0a\x02v1\x12\x03Pod\x12".to_vec();
         varint(raw.len(), &mut body);
         body.extend(raw);
-        expect("empty containers", &[400], ask("POST", PODS).body(PROTOBUF, body), server).await;
+        expect(
+            "empty containers",
+            &[400],
+            ask("POST", PODS).body(PROTOBUF, body),
+            server,
+        )
+        .await;
         for (what, empty) in [("nothing", &b""[..]), ("the prefix alone", b"k8s\0")] {
-            expect(what, &[400], ask("POST", PODS).body(PROTOBUF, empty), server).await;
+            expect(
+                what,
+                &[400],
+                ask("POST", PODS).body(PROTOBUF, empty),
+                server,
+            )
+            .await;
         }
         let table = "application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1";
-        expect("a Table of protobuf", &[406], ask("GET", "/api/v1/pods").header("Accept", table), server).await;
+        expect(
+            "a Table of protobuf",
+            &[406],
+            ask("GET", "/api/v1/pods").header("Accept", table),
+            server,
+        )
+        .await;
     })
     .await;
 }
@@ -227,24 +301,51 @@ async fn lists_of_other_kinds_are_compared_by_sets() {
 async fn patches_move_within_bounds() {
     alone(async |server| {
         let created = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
-        assert_eq!(ask("POST", "/api/v1/namespaces/default/configmaps").json(&created).status(server).await, 201);
+        assert_eq!(
+            ask("POST", "/api/v1/namespaces/default/configmaps")
+                .json(&created)
+                .status(server)
+                .await,
+            201
+        );
         let long = list(300_000, |_| "\"a/b\"".to_owned());
-        let mut operations = format!(r#"[{{"op":"add","path":"/metadata/finalizers","value":[{long}]}}"#);
+        let mut operations =
+            format!(r#"[{{"op":"add","path":"/metadata/finalizers","value":[{long}]}}"#);
         for _ in 1..10_000 {
             operations.push_str(r#",{"op":"add","path":"/metadata/finalizers/0","value":"a/b"}"#);
         }
         operations.push(']');
         let path = "/api/v1/namespaces/default/configmaps/c?dryRun=All";
-        expect("moves", &[413], ask("PATCH", path).body(JSON_PATCH, operations), server).await;
+        expect(
+            "moves",
+            &[413],
+            ask("PATCH", path).body(JSON_PATCH, operations),
+            server,
+        )
+        .await;
 
         create_account(server).await;
         let variables = list(15_000, |number| format!(r#"{{"name":"V{number}"}}"#));
         let created = container(&format!(r#""env":[{variables}]"#));
-        expect("a pod", &[201], ask("POST", "/api/v1/namespaces/default/pods").body(JSON, created), server).await;
-        let deleted = list(15_000, |number| format!(r#"{{"$patch":"delete","name":"V{number}"}}"#));
+        expect(
+            "a pod",
+            &[201],
+            ask("POST", "/api/v1/namespaces/default/pods").body(JSON, created),
+            server,
+        )
+        .await;
+        let deleted = list(15_000, |number| {
+            format!(r#"{{"$patch":"delete","name":"V{number}"}}"#)
+        });
         let patch = format!(r#"{{"spec":{{"containers":[{{"name":"c","env":[{deleted}]}}]}}}}"#);
         let path = "/api/v1/namespaces/default/pods/p?dryRun=All";
-        expect("directives", &[422], ask("PATCH", path).body(STRATEGIC_PATCH, patch), server).await;
+        expect(
+            "directives",
+            &[422],
+            ask("PATCH", path).body(STRATEGIC_PATCH, patch),
+            server,
+        )
+        .await;
     })
     .await;
 }
@@ -293,16 +394,50 @@ async fn custom_objects_cost_what_they_weigh() {
     alone(async |server| {
         define_widgets(server).await;
         let dry = format!("{WIDGETS}?dryRun=All");
-        let unknown =
-            widget("w", &format!("{{{}}}", list(50_000, |number| format!("\"a_field_that_no_schema_of_widgets_knows_{number}\":1"))));
-        let answer = ask("POST", &dry).body(JSON, unknown.clone()).send(server).await;
+        let unknown = widget(
+            "w",
+            &format!(
+                "{{{}}}",
+                list(50_000, |number| format!(
+                    "\"a_field_that_no_schema_of_widgets_knows_{number}\":1"
+                ))
+            ),
+        );
+        let answer = ask("POST", &dry)
+            .body(JSON, unknown.clone())
+            .send(server)
+            .await;
         assert_eq!(answer.status, 201);
         assert!(answer.headers.get_all("warning").iter().count() > 10);
         let strict = format!("{dry}&fieldValidation=Strict");
-        expect("unknown fields", &[400], ask("POST", &strict).body(JSON, unknown), server).await;
-        let wrong = widget("w", &format!(r#"{{"numbers":[{}]}}"#, list(300_000, |_| "\"\"".to_owned())));
-        expect("wrong types", &[422], ask("POST", &dry).body(JSON, wrong), server).await;
-        let twice = widget("w", &format!(r#"{{"set":[{}]}}"#, list(150_000, |number| format!("\"{}\"", number / 2))));
+        expect(
+            "unknown fields",
+            &[400],
+            ask("POST", &strict).body(JSON, unknown),
+            server,
+        )
+        .await;
+        let wrong = widget(
+            "w",
+            &format!(
+                r#"{{"numbers":[{}]}}"#,
+                list(300_000, |_| "\"\"".to_owned())
+            ),
+        );
+        expect(
+            "wrong types",
+            &[422],
+            ask("POST", &dry).body(JSON, wrong),
+            server,
+        )
+        .await;
+        let twice = widget(
+            "w",
+            &format!(
+                r#"{{"set":[{}]}}"#,
+                list(150_000, |number| format!("\"{}\"", number / 2))
+            ),
+        );
         expect("a set", &[422], ask("POST", &dry).body(JSON, twice), server).await;
         let below = |item: &str| {
             let mut spec = format!(r#"{{"maps":{{"{}":["#, "k".repeat(500_000));
@@ -310,9 +445,18 @@ async fn custom_objects_cost_what_they_weigh() {
             widget("w", &spec)
         };
         for item in [r#"{"a":1}"#, r#"{"b":1}"#, r#"{"a":""}"#] {
-            expect("below a long key", &[201, 422, 500], ask("POST", &dry).body(JSON, below(item)), server).await;
+            expect(
+                "below a long key",
+                &[201, 422, 500],
+                ask("POST", &dry).body(JSON, below(item)),
+                server,
+            )
+            .await;
         }
-        let filled = widget("w", &format!(r#"{{"filled":[{}]}}"#, list(300_000, |_| "{}".to_owned())));
+        let filled = widget(
+            "w",
+            &format!(r#"{{"filled":[{}]}}"#, list(300_000, |_| "{}".to_owned())),
+        );
         let answer = ask("POST", WIDGETS).body(JSON, filled).send(server).await;
         assert!(answer.status >= 400, "{}", answer.status);
     })
@@ -324,9 +468,21 @@ async fn changes_of_custom_objects_are_found_by_key() {
     alone(async |server| {
         define_widgets(server).await;
         let keyed = |last: &str| {
-            widget("k", &format!(r#"{{"keyed":[{},{{"k":"last","v":{last}}}]}}"#, list(40_000, |number| format!(r#"{{"k":"{number}"}}"#))))
+            widget(
+                "k",
+                &format!(
+                    r#"{{"keyed":[{},{{"k":"last","v":{last}}}]}}"#,
+                    list(40_000, |number| format!(r#"{{"k":"{number}"}}"#))
+                ),
+            )
         };
-        let live = expect("a list map", &[201], ask("POST", WIDGETS).body(JSON, keyed("1")), server).await;
+        let live = expect(
+            "a list map",
+            &[201],
+            ask("POST", WIDGETS).body(JSON, keyed("1")),
+            server,
+        )
+        .await;
         let path = format!("{WIDGETS}/k?dryRun=All");
         let mut changed: Value = serde_json::from_str(&keyed("\"x\"")).unwrap();
         changed["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
@@ -334,10 +490,22 @@ async fn changes_of_custom_objects_are_found_by_key() {
 
         let entries = list(60_000, |number| format!("\"k{number}\":1"));
         let many = widget("n", &format!(r#"{{"any":{{{entries}}}}}"#));
-        expect("many keys", &[201], ask("POST", WIDGETS).body(JSON, many), server).await;
+        expect(
+            "many keys",
+            &[201],
+            ask("POST", WIDGETS).body(JSON, many),
+            server,
+        )
+        .await;
         let nulls = list(60_000, |number| format!("\"k{number}\":null"));
         let patch = format!(r#"{{"spec":{{"any":{{{nulls}}}}}}}"#);
-        expect("nulls", &[200], ask("PATCH", &format!("{WIDGETS}/n?dryRun=All")).body(MERGE_PATCH, patch), server).await;
+        expect(
+            "nulls",
+            &[200],
+            ask("PATCH", &format!("{WIDGETS}/n?dryRun=All")).body(MERGE_PATCH, patch),
+            server,
+        )
+        .await;
     })
     .await;
 }

@@ -41,7 +41,10 @@ pub async fn connect_http2(port: u16) -> TlsStream<TcpStream> {
     let mut tls = config.rustls_client_config().unwrap();
     tls.alpn_protocols = vec![b"h2".to_vec()];
     let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    TlsConnector::from(std::sync::Arc::new(tls)).connect(ServerName::try_from("127.0.0.1").unwrap(), stream).await.unwrap()
+    TlsConnector::from(std::sync::Arc::new(tls))
+        .connect(ServerName::try_from("127.0.0.1").unwrap(), stream)
+        .await
+        .unwrap()
 }
 
 /// An HTTP/2 connection, and the task that ends with it.
@@ -64,7 +67,10 @@ impl Http2 {
             .handshake(stream)
             .await
             .unwrap();
-        Self { sender, connection: tokio::spawn(connection) }
+        Self {
+            sender,
+            connection: tokio::spawn(connection),
+        }
     }
 
     /// Sends a GET; the body of the answer is not read.
@@ -74,7 +80,9 @@ impl Http2 {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
         self.sender.ready().await?;
-        self.sender.send_request(request.body(Full::default()).unwrap()).await
+        self.sender
+            .send_request(request.body(Full::default()).unwrap())
+            .await
     }
 
     /// The status of a GET whose answer is read.
@@ -96,7 +104,11 @@ impl Http2 {
 #[tokio::test]
 async fn who_is_not_authenticated_keeps_no_connection() {
     let (_folder, server) = server(&[]).await;
-    for (path, token, status) in [("/api/v1/pods", "forged", 401), ("/api/v1/pods", "", 403), ("/version", "", 200)] {
+    for (path, token, status) in [
+        ("/api/v1/pods", "forged", 401),
+        ("/api/v1/pods", "", 403),
+        ("/version", "", 200),
+    ] {
         let mut client = Http2::to(&server).await;
         assert_eq!(client.status(path, token).await, status, "{path} {token}");
         client.ends().await;
@@ -113,7 +125,10 @@ async fn who_is_not_authenticated_keeps_no_connection() {
 async fn who_does_not_hear_a_goaway_is_cut_off() {
     let (_folder, server) = server(&[]).await;
     let mut stream = connect_http2(server.port()).await;
-    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    stream
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .await
+        .unwrap();
     let (mut reader, mut writer) = tokio::io::split(stream);
     let reading = tokio::spawn(async move { reader.read_to_end(&mut Vec::new()).await });
     // GET https localhost / (static entries 2, 7, 4; a literal authority), again and again.
@@ -134,13 +149,19 @@ async fn who_does_not_hear_a_goaway_is_cut_off() {
 async fn a_connection_has_a_hundred_streams() {
     let (_folder, server) = server(&[]).await;
     let mut stream = connect_http2(server.port()).await;
-    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    stream
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .await
+        .unwrap();
     let mut head = [0; 9];
     stream.read_exact(&mut head).await.unwrap();
     assert_eq!(head[3], 4, "settings come first");
     let mut settings = vec![0; usize::from(head[1]) * 256 + usize::from(head[2])];
     stream.read_exact(&mut settings).await.unwrap();
-    let streams = settings.chunks(6).find(|setting| setting[..2] == [0, 3]).unwrap();
+    let streams = settings
+        .chunks(6)
+        .find(|setting| setting[..2] == [0, 3])
+        .unwrap();
     assert_eq!(streams[2..], 100_u32.to_be_bytes());
 }
 
@@ -179,21 +200,38 @@ async fn goaway_chance_moves_clients() {
 
 #[tokio::test]
 async fn watches_end_when_the_server_does() {
-    let (_folder, mut server) = server(&["--shutdown-watch-termination-grace-period=1s", "--shutdown-delay-duration=50ms"]).await;
+    let (_folder, mut server) = server(&[
+        "--shutdown-watch-termination-grace-period=1s",
+        "--shutdown-delay-duration=50ms",
+    ])
+    .await;
     let watch = format!("{MAPS}?watch=true");
     let mut client = Http2::to(&server).await;
     let answer = client.get(&watch, ADMIN).await.unwrap();
-    let mut request = format!("wss://localhost{watch}").into_client_request().unwrap();
-    request.headers_mut().insert("Authorization", format!("Bearer {ADMIN}").parse().unwrap());
-    let (mut socket, _) = tokio_tungstenite::client_async(request, wire::connect(server.port()).await.unwrap()).await.unwrap();
+    let mut request = format!("wss://localhost{watch}")
+        .into_client_request()
+        .unwrap();
+    request
+        .headers_mut()
+        .insert("Authorization", format!("Bearer {ADMIN}").parse().unwrap());
+    let (mut socket, _) =
+        tokio_tungstenite::client_async(request, wire::connect(server.port()).await.unwrap())
+            .await
+            .unwrap();
     server.process().terminate();
-    let read = tokio::time::timeout(PATIENCE, answer.into_body().collect()).await.unwrap();
+    let read = tokio::time::timeout(PATIENCE, answer.into_body().collect())
+        .await
+        .unwrap();
     assert!(read.is_ok(), "the stream ends as it should: {read:?}");
     let mut last = None;
     while let Some(Ok(message)) = socket.next().await {
         last = Some(message);
     }
-    assert!(last.as_ref().is_some_and(tokio_tungstenite::tungstenite::Message::is_close), "{last:?}");
+    assert!(
+        last.as_ref()
+            .is_some_and(tokio_tungstenite::tungstenite::Message::is_close),
+        "{last:?}"
+    );
     assert!(server.process().ends().await, "{}", server.log());
 }
 
@@ -209,7 +247,8 @@ async fn closes(port: u16) {
 #[tokio::test]
 async fn requests_finish_when_the_server_ends() {
     let (_folder, mut server) = server(&[]).await;
-    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}}).to_string();
+    let body =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}}).to_string();
     let mut stream = wire::connect(server.port()).await.unwrap();
     let head = format!(
         "POST {MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nContent-Type: application/json\r\nExpect: 100-continue\r\n\
@@ -227,7 +266,11 @@ async fn requests_finish_when_the_server_ends() {
     let mut answer = Vec::new();
     // A connection that is closed without a word is closed, too.
     let _ = stream.read_to_end(&mut answer).await;
-    assert!(String::from_utf8_lossy(&answer).contains("HTTP/1.1 201 Created"), "{}", String::from_utf8_lossy(&answer));
+    assert!(
+        String::from_utf8_lossy(&answer).contains("HTTP/1.1 201 Created"),
+        "{}",
+        String::from_utf8_lossy(&answer)
+    );
     assert!(server.process().ends().await, "{}", server.log());
 }
 
@@ -240,7 +283,11 @@ async fn a_second_signal_ends_the_process_at_once() {
         assert!(tokio::time::Instant::now() < deadline, "it is still ready");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(ask("GET", "/livez").status(&server).await, 200, "it goes on while it is not ready");
+    assert_eq!(
+        ask("GET", "/livez").status(&server).await,
+        200,
+        "it goes on while it is not ready"
+    );
     server.process().terminate();
     assert!(!server.process().ends().await, "it did not end in peace");
 }
@@ -249,22 +296,34 @@ async fn a_second_signal_ends_the_process_at_once() {
 async fn a_server_that_waits_for_its_store_can_be_ended() {
     let folder = tempfile::tempdir().unwrap();
     // It takes connections, and never answers.
-    let silent = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let silent = tokio::net::TcpListener::bind(("127.0.0.1", 0))
+        .await
+        .unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let mut process = TestServer::spawn(folder.path(), Store::Etcd(&url), free_port());
     let asked = tokio::time::timeout(PATIENCE, silent.accept()).await;
-    let _connection = asked.unwrap_or_else(|_| panic!("{}", process.log())).unwrap();
+    let _connection = asked
+        .unwrap_or_else(|_| panic!("{}", process.log()))
+        .unwrap();
     process.terminate();
     assert!(process.ends().await, "{}", process.log());
 }
 
 /// How many reads an etcd has served.
 async fn reads(endpoint: &str) -> f64 {
-    let mut stream = TcpStream::connect(endpoint.trim_start_matches("http://")).await.unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut stream = TcpStream::connect(endpoint.trim_start_matches("http://"))
+        .await
+        .unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .await
+        .unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).await.unwrap();
-    let line = text.lines().find(|line| line.starts_with("grpc_server_started_total") && line.contains("\"Range\"")).unwrap();
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("grpc_server_started_total") && line.contains("\"Range\""))
+        .unwrap();
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
@@ -273,7 +332,12 @@ async fn reads(endpoint: &str) -> f64 {
 async fn health_checks_are_shared() {
     let etcd = tokio::task::spawn_blocking(Etcd::start).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let server = TestServer::start_with(folder.path(), Store::Etcd(&etcd.endpoint()), &["--max-requests-inflight=1"]).await;
+    let server = TestServer::start_with(
+        folder.path(),
+        Store::Etcd(&etcd.endpoint()),
+        &["--max-requests-inflight=1"],
+    )
+    .await;
     let mut clients = Vec::new();
     for _ in 0..20 {
         clients.push(Http2::to(&server).await);

@@ -1,4 +1,5 @@
-//! What a server keeps on disk is its owner's alone: objects with all secrets, keys, the administrator's credentials.
+//! What a server keeps on disk is its owner's alone: objects with all secrets, keys, the
+//! administrator's credentials.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,8 @@ fn mode(path: &Path) -> u32 {
 
 /// Whether a file may be read by others if they get to it, which they do not.
 fn is_public(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "crt" || extension == "pub")
+    path.extension()
+        .is_some_and(|extension| extension == "crt" || extension == "pub")
 }
 
 /// Checks the modes of everything in a data folder; the names of what is there.
@@ -40,10 +42,18 @@ fn check(data: &Path) -> Vec<String> {
         let (mode, others) = (mode(path), if is_public(path) { 0o022 } else { OTHERS });
         assert_eq!(mode & others, 0, "{} has mode {mode:04o}", path.display());
     }
-    all.iter().filter_map(|path| Some(path.strip_prefix(data).ok()?.display().to_string())).collect()
+    all.iter()
+        .filter_map(|path| Some(path.strip_prefix(data).ok()?.display().to_string()))
+        .collect()
 }
 
-const KEPT: [&str; 5] = ["pki", "pki/ca.key", "pki/sa.key", "pki/apiserver.key", "admin.kubeconfig"];
+const KEPT: [&str; 5] = [
+    "pki",
+    "pki/ca.key",
+    "pki/sa.key",
+    "pki/apiserver.key",
+    "admin.kubeconfig",
+];
 
 #[tokio::test]
 async fn a_data_folder_is_private_whatever_the_umask_is_and_an_old_one_is_mended() {
@@ -51,7 +61,12 @@ async fn a_data_folder_is_private_whatever_the_umask_is_and_an_old_one_is_mended
     let data = folder.path().join("data");
     let mut server = TestServer::start_after("umask 0", folder.path(), Store::Embedded, &[]).await;
     let names = check(&data);
-    assert!(KEPT.iter().chain(&["keelson.redb"]).all(|name| names.iter().any(|one| one == name)), "{names:?}");
+    assert!(
+        KEPT.iter()
+            .chain(&["keelson.redb"])
+            .all(|name| names.iter().any(|one| one == name)),
+        "{names:?}"
+    );
     server.terminate().await;
     // As an earlier version left it, or somebody who meant to help.
     for path in tree(&data) {
@@ -67,13 +82,21 @@ async fn a_data_folder_is_private_whatever_the_umask_is_and_an_old_one_is_mended
 
 #[tokio::test]
 async fn keys_are_private_where_the_objects_are_in_etcd() {
-    let (folder, etcd) = (tempfile::tempdir().unwrap(), tokio::task::spawn_blocking(Etcd::start).await.unwrap());
-    let _server = TestServer::start_after("umask 0", folder.path(), Store::Etcd(&etcd.endpoint()), &[]).await;
+    let (folder, etcd) = (
+        tempfile::tempdir().unwrap(),
+        tokio::task::spawn_blocking(Etcd::start).await.unwrap(),
+    );
+    let _server =
+        TestServer::start_after("umask 0", folder.path(), Store::Etcd(&etcd.endpoint()), &[]).await;
     let names = check(&folder.path().join("data"));
-    assert!(KEPT.iter().all(|name| names.iter().any(|one| one == name)), "{names:?}");
+    assert!(
+        KEPT.iter().all(|name| names.iter().any(|one| one == name)),
+        "{names:?}"
+    );
 }
 
-/// A folder that the operator shares with others keeps its mode: only what the server made is the server's.
+/// A folder that the operator shares with others keeps its mode: only what the server made is the
+/// server's.
 #[tokio::test]
 async fn a_folder_with_other_things_in_it_keeps_its_mode() {
     let folder = tempfile::tempdir().unwrap();
@@ -83,5 +106,10 @@ async fn a_folder_with_other_things_in_it_keeps_its_mode() {
     std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o1777)).unwrap();
     let _server = TestServer::start_after("umask 0", folder.path(), Store::Embedded, &[]).await;
     assert_eq!(mode(&data), 0o1777);
-    assert!(tree(&data.join("pki")).iter().chain(&[data.join("keelson.redb")]).all(|path| is_public(path) || mode(path) & OTHERS == 0));
+    assert!(
+        tree(&data.join("pki"))
+            .iter()
+            .chain(&[data.join("keelson.redb")])
+            .all(|path| is_public(path) || mode(path) & OTHERS == 0)
+    );
 }

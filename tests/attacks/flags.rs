@@ -1,5 +1,5 @@
-//! A flag that is accepted is obeyed: each test starts servers that differ in flags and sees the difference. Which test is for which
-//! flag, `src/server/flags/coverage.rs` says.
+//! A flag that is accepted is obeyed: each test starts servers that differ in flags and sees the
+//! difference. Which test is for which flag, `src/server/flags/coverage.rs` says.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,11 +11,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
 use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
-use tokio_rustls::rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, SupportedProtocolVersion};
+use tokio_rustls::rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme,
+    SupportedProtocolVersion,
+};
 
 use super::support::{ADMIN, Process, Store, TestServer, USER, free_port, http as wire};
 use super::{PATIENCE, ask, start};
@@ -56,32 +61,68 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test]
 async fn services_are_where_the_flags_say() {
-    let flags =
-        ["--service-cluster-ip-range=10.99.0.0/24", "--service-node-port-range=31000-31001", "--kubernetes-service-node-port=31000"];
+    let flags = [
+        "--service-cluster-ip-range=10.99.0.0/24",
+        "--service-node-port-range=31000-31001",
+        "--kubernetes-service-node-port=31000",
+    ];
     let (_folder, server) = embedded(&flags).await;
-    let (_, own) = ask("GET", "/api/v1/namespaces/default/services/kubernetes").answer(&server).await;
-    assert_eq!((&own["spec"]["clusterIP"], &own["spec"]["ports"][0]["nodePort"]), (&json!("10.99.0.1"), &json!(31000)));
+    let (_, own) = ask("GET", "/api/v1/namespaces/default/services/kubernetes")
+        .answer(&server)
+        .await;
+    assert_eq!(
+        (
+            &own["spec"]["clusterIP"],
+            &own["spec"]["ports"][0]["nodePort"]
+        ),
+        (&json!("10.99.0.1"), &json!(31000))
+    );
     let service = |name: &str| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
     let made = create(&server, "/api/v1/namespaces/default/services", service("a")).await;
     assert_eq!(made["spec"]["ports"][0]["nodePort"], 31001);
-    assert!(made["spec"]["clusterIP"].as_str().unwrap().starts_with("10.99.0."), "{made}");
-    assert_ne!(ask("POST", "/api/v1/namespaces/default/services").json(&service("b")).status(&server).await, 201);
+    assert!(
+        made["spec"]["clusterIP"]
+            .as_str()
+            .unwrap()
+            .starts_with("10.99.0."),
+        "{made}"
+    );
+    assert_ne!(
+        ask("POST", "/api/v1/namespaces/default/services")
+            .json(&service("b"))
+            .status(&server)
+            .await,
+        201
+    );
 }
 
 /// What a token that the server made says.
 async fn claims(server: &TestServer, spec: Value) -> Value {
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
-    ask("POST", "/api/v1/namespaces/default/serviceaccounts").json(&account).status(server).await;
-    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
-    let made = create(server, "/api/v1/namespaces/default/serviceaccounts/robot/token", request).await;
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    ask("POST", "/api/v1/namespaces/default/serviceaccounts")
+        .json(&account)
+        .status(server)
+        .await;
+    let request =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
+    let made = create(
+        server,
+        "/api/v1/namespaces/default/serviceaccounts/robot/token",
+        request,
+    )
+    .await;
     let token = made["status"]["token"].as_str().unwrap().to_owned();
-    let payload = BASE64_URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap();
+    let payload = BASE64_URL_SAFE_NO_PAD
+        .decode(token.split('.').nth(1).unwrap())
+        .unwrap();
     serde_json::from_slice(&payload).unwrap()
 }
 
 #[tokio::test]
 async fn tokens_of_service_accounts_are_as_the_flags_say() {
-    let seconds = |claims: &Value| claims["exp"].as_i64().unwrap() - claims["iat"].as_i64().unwrap();
+    let seconds =
+        |claims: &Value| claims["exp"].as_i64().unwrap() - claims["iat"].as_i64().unwrap();
     // What kubelets ask for pods.
     let warned = json!({"expirationSeconds": 3607});
     let flags = [
@@ -93,9 +134,24 @@ async fn tokens_of_service_accounts_are_as_the_flags_say() {
     ];
     let (_folder, server) = embedded(&flags).await;
     let long = claims(&server, json!({"expirationSeconds": 86400})).await;
-    assert_eq!((&long["iss"], &long["aud"], seconds(&long)), (&json!("https://issuer.example"), &json!(["one", "two"]), 7200));
-    let (_, documents) = ask("GET", "/.well-known/openid-configuration").answer(&server).await;
-    assert_eq!((&documents["issuer"], &documents["jwks_uri"]), (&json!("https://issuer.example"), &json!("https://keys.example/keys")));
+    assert_eq!(
+        (&long["iss"], &long["aud"], seconds(&long)),
+        (
+            &json!("https://issuer.example"),
+            &json!(["one", "two"]),
+            7200
+        )
+    );
+    let (_, documents) = ask("GET", "/.well-known/openid-configuration")
+        .answer(&server)
+        .await;
+    assert_eq!(
+        (&documents["issuer"], &documents["jwks_uri"]),
+        (
+            &json!("https://issuer.example"),
+            &json!("https://keys.example/keys")
+        )
+    );
 
     let (_folder, server) = embedded(&["--external-hostname=api.example"]).await;
     let long = claims(&server, json!({"expirationSeconds": 86400})).await;
@@ -104,8 +160,13 @@ async fn tokens_of_service_accounts_are_as_the_flags_say() {
         "spec": {"serviceAccountName": "robot", "containers": [{"name": "c", "image": "i"}]}});
     create(&server, "/api/v1/namespaces/default/pods", pod).await;
     let bound = json!({"expirationSeconds": 3607, "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "p"}});
-    assert_eq!(seconds(&claims(&server, bound.clone()).await), 365 * 24 * 3600);
-    let (_, documents) = ask("GET", "/.well-known/openid-configuration").answer(&server).await;
+    assert_eq!(
+        seconds(&claims(&server, bound.clone()).await),
+        365 * 24 * 3600
+    );
+    let (_, documents) = ask("GET", "/.well-known/openid-configuration")
+        .answer(&server)
+        .await;
     let uri = documents["jwks_uri"].as_str().unwrap();
     assert!(uri.starts_with("https://api.example:"), "{uri}");
 
@@ -135,7 +196,11 @@ async fn who_comes_in_and_who_may() {
         let folder = tempfile::tempdir().unwrap();
         let port = free_port();
         let tokens = folder.path().join("tokens.csv");
-        std::fs::write(&tokens, format!("{ADMIN},admin,1,\"system:masters\"\n{USER},alice,2,\"devs\"\n")).unwrap();
+        std::fs::write(
+            &tokens,
+            format!("{ADMIN},admin,1,\"system:masters\"\n{USER},alice,2,\"devs\"\n"),
+        )
+        .unwrap();
         let flags = [
             "--data-dir=data".to_owned(),
             format!("--secure-port={port}"),
@@ -151,18 +216,56 @@ async fn who_comes_in_and_who_may() {
         };
         process.ready(flag, ready).await;
         let status = async |method: &str, path: &str, token: &str, body: &Value| {
-            let mut request = http::Request::builder().method(method).uri(path).header("Host", "localhost");
+            let mut request = http::Request::builder()
+                .method(method)
+                .uri(path)
+                .header("Host", "localhost");
             if !token.is_empty() {
                 request = request.header("Authorization", format!("Bearer {token}"));
             }
             let request = request.header("Content-Type", "application/json");
-            let body = if body.is_null() { String::new() } else { body.to_string() };
-            wire::call(port, request.body(http_body_util::Full::new(body.into())).unwrap(), PATIENCE).await.unwrap().status
+            let body = if body.is_null() {
+                String::new()
+            } else {
+                body.to_string()
+            };
+            wire::call(
+                port,
+                request
+                    .body(http_body_util::Full::new(body.into()))
+                    .unwrap(),
+                PATIENCE,
+            )
+            .await
+            .unwrap()
+            .status
         };
-        assert_eq!(status("POST", "/api/v1/namespaces/kube-system/secrets", ADMIN, &secret).await, 201, "{flag}");
-        assert_eq!(status("GET", "/version", "", &Value::Null).await, anonymous, "{flag}");
-        assert_eq!(status("GET", "/api", bootstrap, &Value::Null).await, bootstrapper, "{flag}");
-        assert_eq!(status("GET", "/api/v1/secrets", USER, &Value::Null).await, user, "{flag}");
+        assert_eq!(
+            status(
+                "POST",
+                "/api/v1/namespaces/kube-system/secrets",
+                ADMIN,
+                &secret
+            )
+            .await,
+            201,
+            "{flag}"
+        );
+        assert_eq!(
+            status("GET", "/version", "", &Value::Null).await,
+            anonymous,
+            "{flag}"
+        );
+        assert_eq!(
+            status("GET", "/api", bootstrap, &Value::Null).await,
+            bootstrapper,
+            "{flag}"
+        );
+        assert_eq!(
+            status("GET", "/api/v1/secrets", USER, &Value::Null).await,
+            user,
+            "{flag}"
+        );
     }
 }
 
@@ -170,35 +273,66 @@ async fn who_comes_in_and_who_may() {
 async fn new_pods_are_as_the_flags_say() {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     let pods = "/api/v1/namespaces/default/pods";
-    let (_folder, server) = embedded(&["--default-not-ready-toleration-seconds=7", "--default-unreachable-toleration-seconds=8"]).await;
+    let (_folder, server) = embedded(&[
+        "--default-not-ready-toleration-seconds=7",
+        "--default-unreachable-toleration-seconds=8",
+    ])
+    .await;
     // There is no service account.
     assert_eq!(ask("POST", pods).json(&pod).status(&server).await, 403);
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
-    create(&server, "/api/v1/namespaces/default/serviceaccounts", account).await;
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    create(
+        &server,
+        "/api/v1/namespaces/default/serviceaccounts",
+        account,
+    )
+    .await;
     let made = create(&server, pods, pod.clone()).await;
-    let seconds: Vec<i64> =
-        made["spec"]["tolerations"].as_array().unwrap().iter().filter_map(|one| one["tolerationSeconds"].as_i64()).collect();
+    let seconds: Vec<i64> = made["spec"]["tolerations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|one| one["tolerationSeconds"].as_i64())
+        .collect();
     assert_eq!(seconds, [7, 8]);
 
-    let (_folder, server) = embedded(&["--disable-admission-plugins=ServiceAccount,DefaultTolerationSeconds"]).await;
+    let (_folder, server) =
+        embedded(&["--disable-admission-plugins=ServiceAccount,DefaultTolerationSeconds"]).await;
     assert!(create(&server, pods, pod).await["spec"]["tolerations"].is_null());
 }
 
 #[tokio::test]
 async fn events_and_history_end_when_the_flags_say() {
-    let flags = ["--event-ttl=1s", "--etcd-compaction-interval=50ms", "--min-request-timeout=1", "--watch-cache=false"];
+    let flags = [
+        "--event-ttl=1s",
+        "--etcd-compaction-interval=50ms",
+        "--min-request-timeout=1",
+        "--watch-cache=false",
+    ];
     let (_folder, server) = embedded(&flags).await;
     let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}});
     create(&server, "/api/v1/namespaces/default/events", event).await;
     becomes(&server, "/api/v1/namespaces/default/events/e", 404).await;
 
     let made = create(&server, MAPS, map("a")).await;
-    let version = made["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let version = made["metadata"]["resourceVersion"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     create(&server, MAPS, map("b")).await;
-    becomes(&server, &format!("{MAPS}?resourceVersion={version}&resourceVersionMatch=Exact"), 410).await;
+    becomes(
+        &server,
+        &format!("{MAPS}?resourceVersion={version}&resourceVersionMatch=Exact"),
+        410,
+    )
+    .await;
 
     // A watch ends by itself, well before the half hour that is the default.
-    assert_eq!(ask("GET", &format!("{MAPS}?watch=1")).status(&server).await, 200);
+    assert_eq!(
+        ask("GET", &format!("{MAPS}?watch=1")).status(&server).await,
+        200
+    );
     assert_eq!(ask("GET", "/readyz/watch-cache").status(&server).await, 404);
 
     let (_folder, server) = embedded(&["--etcd-compaction-interval=0"]).await;
@@ -209,37 +343,70 @@ async fn events_and_history_end_when_the_flags_say() {
 async fn what_is_logged_and_how_is_as_the_flags_say() {
     let (_folder, server) = embedded(&["--logging-format=json"]).await;
     let log = server.log();
-    let line = log.lines().find(|line| line.contains("admission plugins")).expect("a line about plugins");
-    assert!(serde_json::from_str::<Value>(line).is_ok_and(|line| line["level"] == "INFO"), "{line}");
+    let line = log
+        .lines()
+        .find(|line| line.contains("admission plugins"))
+        .expect("a line about plugins");
+    assert!(
+        serde_json::from_str::<Value>(line).is_ok_and(|line| line["level"] == "INFO"),
+        "{line}"
+    );
     let (_folder, quiet) = embedded(&["--v=0"]).await;
     let (_folder, loud) = embedded(&["--v=3"]).await;
     for server in [&quiet, &loud] {
-        assert_eq!(ask("GET", "/api/v1/namespaces/default").status(server).await, 200);
+        assert_eq!(
+            ask("GET", "/api/v1/namespaces/default")
+                .status(server)
+                .await,
+            200
+        );
     }
     let begun = Instant::now();
     while !loud.log().contains("/api/v1/namespaces/default") {
         assert!(begun.elapsed() < PATIENCE, "{}", loud.log());
         tokio::time::sleep(LOOK).await;
     }
-    assert!(!quiet.log().contains("/api/v1/namespaces/default"), "{}", quiet.log());
+    assert!(
+        !quiet.log().contains("/api/v1/namespaces/default"),
+        "{}",
+        quiet.log()
+    );
 }
 
 #[tokio::test]
 async fn an_answer_is_compressed_unless_its_gate_is_off() {
-    for (gate, encoding) in [("APIResponseCompression=true", Some("gzip")), ("APIResponseCompression=false", None)] {
+    for (gate, encoding) in [
+        ("APIResponseCompression=true", Some("gzip")),
+        ("APIResponseCompression=false", None),
+    ] {
         let (_folder, server) = embedded(&[&format!("--feature-gates={gate}")]).await;
         let mut large = map("large");
         large["data"] = json!({"a": "x".repeat(200_000)});
         create(&server, MAPS, large).await;
-        let answer = ask("GET", &format!("{MAPS}/large")).header("Accept-Encoding", "gzip").send(&server).await;
-        assert_eq!(answer.headers.get("content-encoding").map(|value| value.to_str().unwrap()), encoding, "{gate}");
+        let answer = ask("GET", &format!("{MAPS}/large"))
+            .header("Accept-Encoding", "gzip")
+            .send(&server)
+            .await;
+        assert_eq!(
+            answer
+                .headers
+                .get("content-encoding")
+                .map(|value| value.to_str().unwrap()),
+            encoding,
+            "{gate}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_store_that_does_not_come_is_waited_for_as_long_as_the_flag_says() {
     let folder = tempfile::tempdir().unwrap();
-    let flags = ["--etcd-servers=http://127.0.0.1:1", "--storage-initialization-timeout=1s", "--data-dir=data"].map(str::to_owned);
+    let flags = [
+        "--etcd-servers=http://127.0.0.1:1",
+        "--storage-initialization-timeout=1s",
+        "--data-dir=data",
+    ]
+    .map(str::to_owned);
     assert!(!TestServer::run(folder.path(), &flags).ends().await);
 }
 
@@ -258,8 +425,13 @@ async fn a_port_is_shared_if_the_flag_says_so() {
         ];
         let mut process: Process = TestServer::run(folder.path(), &flags);
         if others {
-            process.ready("a server", async || wire::get_status(port, "/readyz").await).await;
-            assert!(std::fs::read_dir(&certs).unwrap().count() > 0, "no certificates in --cert-dir");
+            process
+                .ready("a server", async || wire::get_status(port, "/readyz").await)
+                .await;
+            assert!(
+                std::fs::read_dir(&certs).unwrap().count() > 0,
+                "no certificates in --cert-dir"
+            );
         }
         (folder, process)
     };
@@ -324,10 +496,14 @@ impl ServerCertVerifier for Trusting {
     }
 }
 
-/// What the server says of how many streams an HTTP/2 connection may have (RFC 9113, SETTINGS_MAX_CONCURRENT_STREAMS).
+/// What the server says of how many streams an HTTP/2 connection may have (RFC 9113,
+/// SETTINGS_MAX_CONCURRENT_STREAMS).
 async fn streams(port: u16) -> Option<u32> {
     let mut stream = connect(port, "localhost", &TLS13).await?;
-    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.ok()?;
+    stream
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .await
+        .ok()?;
     let mut head = [0; 9];
     stream.read_exact(&mut head).await.ok()?;
     assert_eq!(head[3], 4, "the first frame has the settings");
@@ -337,44 +513,98 @@ async fn streams(port: u16) -> Option<u32> {
     Some(u32::from_be_bytes([found[2], found[3], found[4], found[5]]))
 }
 
-async fn connect(port: u16, name: &str, version: &'static SupportedProtocolVersion) -> Option<TlsStream<TcpStream>> {
+async fn connect(
+    port: u16,
+    name: &str,
+    version: &'static SupportedProtocolVersion,
+) -> Option<TlsStream<TcpStream>> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[version]).unwrap();
-    let mut config = builder.dangerous().with_custom_certificate_verifier(Arc::new(Trusting(provider))).with_no_client_auth();
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[version])
+        .unwrap();
+    let mut config = builder
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Trusting(provider)))
+        .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    TlsConnector::from(Arc::new(config)).connect(ServerName::try_from(name.to_owned()).unwrap(), stream).await.ok()
+    TlsConnector::from(Arc::new(config))
+        .connect(ServerName::try_from(name.to_owned()).unwrap(), stream)
+        .await
+        .ok()
 }
 
-/// What a client that speaks this version of TLS comes to: suite, key exchange, protocol; `None` where the server refuses.
-async fn handshake(port: u16, name: &str, version: &'static SupportedProtocolVersion) -> Option<(String, String, Option<String>, Vec<u8>)> {
+/// What a client that speaks this version of TLS comes to: suite, key exchange, protocol; `None`
+/// where the server refuses.
+async fn handshake(
+    port: u16,
+    name: &str,
+    version: &'static SupportedProtocolVersion,
+) -> Option<(String, String, Option<String>, Vec<u8>)> {
     let stream = connect(port, name, version).await?;
     let connection: &ClientConnection = stream.get_ref().1;
     let suite = format!("{:?}", connection.negotiated_cipher_suite()?.suite());
     let group = format!("{:?}", connection.negotiated_key_exchange_group()?.name());
-    let protocol = connection.alpn_protocol().map(|name| String::from_utf8_lossy(name).into_owned());
-    Some((suite, group, protocol, connection.peer_certificates()?.first()?.to_vec()))
+    let protocol = connection
+        .alpn_protocol()
+        .map(|name| String::from_utf8_lossy(name).into_owned());
+    Some((
+        suite,
+        group,
+        protocol,
+        connection.peer_certificates()?.first()?.to_vec(),
+    ))
 }
 
 #[tokio::test]
 async fn tls_is_as_the_flags_say() {
     let folder = tempfile::tempdir().unwrap();
     let other = rcgen::generate_simple_self_signed(["other.example".to_owned()]).unwrap();
-    let (cert, key) = (folder.path().join("other.crt"), folder.path().join("other.key"));
+    let (cert, key) = (
+        folder.path().join("other.crt"),
+        folder.path().join("other.key"),
+    );
     std::fs::write(&cert, other.cert.pem()).unwrap();
     std::fs::write(&key, other.signing_key.serialize_pem()).unwrap();
     let sni = format!("--tls-sni-cert-key={},{}", cert.display(), key.display());
     let suites = "--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256";
-    let server =
-        start(folder.path(), Store::Embedded, &[suites, "--tls-curve-preferences=24", &sni, "--http2-max-streams-per-connection=17"]).await;
+    let server = start(
+        folder.path(),
+        Store::Embedded,
+        &[
+            suites,
+            "--tls-curve-preferences=24",
+            &sni,
+            "--http2-max-streams-per-connection=17",
+        ],
+    )
+    .await;
     assert_eq!(streams(server.port()).await, Some(17));
-    let (suite, group, protocol, usual) = handshake(server.port(), "localhost", &TLS12).await.unwrap();
+    let (suite, group, protocol, usual) =
+        handshake(server.port(), "localhost", &TLS12).await.unwrap();
     assert!(suite.ends_with("_WITH_AES_128_GCM_SHA256"), "{suite}");
-    assert_eq!((group.as_str(), protocol.as_deref()), ("secp384r1", Some("h2")));
-    let named = handshake(server.port(), "other.example", &TLS13).await.unwrap().3;
+    assert_eq!(
+        (group.as_str(), protocol.as_deref()),
+        ("secp384r1", Some("h2"))
+    );
+    let named = handshake(server.port(), "other.example", &TLS13)
+        .await
+        .unwrap()
+        .3;
     assert!(named == other.cert.der().to_vec() && named != usual);
 
-    let (_folder, server) = embedded(&["--tls-min-version=VersionTLS13", "--disable-http2-serving=true"]).await;
+    let (_folder, server) = embedded(&[
+        "--tls-min-version=VersionTLS13",
+        "--disable-http2-serving=true",
+    ])
+    .await;
     assert_eq!(handshake(server.port(), "localhost", &TLS12).await, None);
-    assert_eq!(handshake(server.port(), "localhost", &TLS13).await.unwrap().2.as_deref(), Some("http/1.1"));
+    assert_eq!(
+        handshake(server.port(), "localhost", &TLS13)
+            .await
+            .unwrap()
+            .2
+            .as_deref(),
+        Some("http/1.1")
+    );
 }

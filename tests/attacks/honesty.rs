@@ -9,7 +9,12 @@ const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// The Warning headers of an answer.
 fn warnings(answer: &super::Answer) -> Vec<String> {
-    answer.headers.get_all("warning").iter().map(|value| value.to_str().unwrap().to_owned()).collect()
+    answer
+        .headers
+        .get_all("warning")
+        .iter()
+        .map(|value| value.to_str().unwrap().to_owned())
+        .collect()
 }
 
 fn message(answer: &(u16, Value)) -> (u16, &str) {
@@ -26,12 +31,19 @@ async fn embedded(flags: &[&str]) -> (tempfile::TempDir, TestServer) {
 /// What a server says that does not start with these flags.
 async fn refusal(flags: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
-    let mut process = TestServer::run(folder.path(), &flags.iter().map(|flag| (*flag).to_owned()).collect::<Vec<_>>());
+    let mut process = TestServer::run(
+        folder.path(),
+        &flags
+            .iter()
+            .map(|flag| (*flag).to_owned())
+            .collect::<Vec<_>>(),
+    );
     assert!(!process.ends().await, "{flags:?} was accepted");
     process.log()
 }
 
-/// A kind `widgets.example.com` whose versions v1 and v2 call the same field otherwise, with `storage` stored.
+/// A kind `widgets.example.com` whose versions v1 and v2 call the same field otherwise, with
+/// `storage` stored.
 fn widgets(storage: &str) -> Value {
     let version = |name: &str, field: &str| {
         json!({"name": name, "served": true, "storage": name == storage, "schema": {"openAPIV3Schema": {
@@ -70,7 +82,10 @@ async fn served(server: &TestServer, path: &str) {
 /// Refused as kube-apiserver refuses where the webhook cannot be reached.
 fn assert_unconverted(answer: &(u16, Value), from: &str) {
     let want = format!("conversion webhook for example.com/{from}, Kind=Widget failed: ");
-    assert!(answer.0 == 500 && message(answer).1.contains(&want), "{answer:?}");
+    assert!(
+        answer.0 == 500 && message(answer).1.contains(&want),
+        "{answer:?}"
+    );
 }
 
 /// Without the webhook a field that the other version calls otherwise would be gone.
@@ -79,51 +94,110 @@ async fn nothing_is_lost_between_versions_that_only_a_webhook_converts() {
     both(&[], async |server| {
         let made = ask("POST", CRDS).json(&widgets("v1")).send(server).await;
         assert_eq!(made.status, 201);
-        assert!(warnings(&made).iter().any(|one| one.contains("conversion webhooks are not called")), "{:?}", warnings(&made));
+        assert!(
+            warnings(&made)
+                .iter()
+                .any(|one| one.contains("conversion webhooks are not called")),
+            "{:?}",
+            warnings(&made)
+        );
         let (v1, v2) = (widgets_in("v1"), widgets_in("v2"));
         let (one, other) = (format!("{v1}/a"), format!("{v2}/a"));
         served(server, &v1).await;
-        assert_eq!(ask("POST", &v1).json(&widget("v1", "a", json!({"before": "kept"}))).status(server).await, 201);
+        assert_eq!(
+            ask("POST", &v1)
+                .json(&widget("v1", "a", json!({"before": "kept"})))
+                .status(server)
+                .await,
+            201
+        );
 
         assert_unconverted(&ask("GET", &other).answer(server).await, "v1");
         assert_unconverted(&ask("GET", &v2).answer(server).await, "v1");
-        assert_unconverted(&ask("GET", &format!("{v2}?watch=1&timeoutSeconds=1")).answer(server).await, "v1");
+        assert_unconverted(
+            &ask("GET", &format!("{v2}?watch=1&timeoutSeconds=1"))
+                .answer(server)
+                .await,
+            "v1",
+        );
         let body = widget("v2", "a", json!({"after": "new"}));
         assert_unconverted(&ask("PUT", &other).json(&body).answer(server).await, "v1");
-        let merge = ask("PATCH", &other).body("application/merge-patch+json", r#"{"spec":{"after":"new"}}"#);
+        let merge = ask("PATCH", &other).body(
+            "application/merge-patch+json",
+            r#"{"spec":{"after":"new"}}"#,
+        );
         assert_unconverted(&merge.answer(server).await, "v1");
         let apply = format!("{other}?fieldManager=m&force=true");
-        assert_unconverted(&ask("PATCH", &apply).body("application/apply-patch+yaml", body.to_string()).answer(server).await, "v1");
+        assert_unconverted(
+            &ask("PATCH", &apply)
+                .body("application/apply-patch+yaml", body.to_string())
+                .answer(server)
+                .await,
+            "v1",
+        );
         assert_unconverted(&ask("DELETE", &other).answer(server).await, "v1");
         assert_unconverted(&ask("DELETE", &v2).answer(server).await, "v1");
-        assert_unconverted(&ask("POST", &v2).json(&widget("v2", "b", json!({"after": "new"}))).answer(server).await, "v2");
-        assert_unconverted(&ask("POST", &format!("{v2}?dryRun=All")).json(&widget("v2", "b", json!({}))).answer(server).await, "v2");
+        assert_unconverted(
+            &ask("POST", &v2)
+                .json(&widget("v2", "b", json!({"after": "new"})))
+                .answer(server)
+                .await,
+            "v2",
+        );
+        assert_unconverted(
+            &ask("POST", &format!("{v2}?dryRun=All"))
+                .json(&widget("v2", "b", json!({})))
+                .answer(server)
+                .await,
+            "v2",
+        );
 
         let (status, list) = ask("GET", &v1).answer(server).await;
         assert_eq!((status, list["items"].as_array().unwrap().len()), (200, 1));
         assert_eq!(list["items"][0]["spec"], json!({"before": "kept"}));
 
         // What is stored in an older version stays what it is until it is converted.
-        let (_, definition) = ask("GET", &format!("{CRDS}/widgets.example.com")).answer(server).await;
+        let (_, definition) = ask("GET", &format!("{CRDS}/widgets.example.com"))
+            .answer(server)
+            .await;
         let mut moved = widgets("v2");
         moved["metadata"]["resourceVersion"] = definition["metadata"]["resourceVersion"].clone();
-        assert_eq!(ask("PUT", &format!("{CRDS}/widgets.example.com")).json(&moved).status(server).await, 200);
-        assert_eq!(ask("POST", &v2).json(&widget("v2", "c", json!({"after": "new"}))).status(server).await, 201);
+        assert_eq!(
+            ask("PUT", &format!("{CRDS}/widgets.example.com"))
+                .json(&moved)
+                .status(server)
+                .await,
+            200
+        );
+        assert_eq!(
+            ask("POST", &v2)
+                .json(&widget("v2", "c", json!({"after": "new"})))
+                .status(server)
+                .await,
+            201
+        );
         assert_unconverted(&ask("GET", &other).answer(server).await, "v1");
         assert_unconverted(&ask("GET", &v2).answer(server).await, "v1");
         assert_unconverted(&ask("GET", &format!("{v1}/c")).answer(server).await, "v2");
         let (status, old) = ask("GET", &one).answer(server).await;
         assert_eq!((status, &old["spec"]), (200, &json!({"before": "kept"})));
         assert_unconverted(
-            &ask("PATCH", &one).body("application/merge-patch+json", r#"{"spec":{"before":"x"}}"#).answer(server).await,
+            &ask("PATCH", &one)
+                .body("application/merge-patch+json", r#"{"spec":{"before":"x"}}"#)
+                .answer(server)
+                .await,
             "v1",
         );
-        assert_eq!(ask("GET", &format!("{v2}/c")).answer(server).await.1["spec"], json!({"after": "new"}));
+        assert_eq!(
+            ask("GET", &format!("{v2}/c")).answer(server).await.1["spec"],
+            json!({"after": "new"})
+        );
     })
     .await;
 }
 
-/// A Warning for each object that demands something that does not happen, and none for those that demand nothing.
+/// A Warning for each object that demands something that does not happen, and none for those that
+/// demand nothing.
 #[tokio::test]
 async fn whoever_writes_what_is_not_enforced_is_told() {
     let hook = json!({
@@ -131,7 +205,10 @@ async fn whoever_writes_what_is_not_enforced_is_told() {
     });
     let registration = |kind: &str, more: Value| {
         let mut object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "a"}});
-        object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        object
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         object
     };
     let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]);
@@ -139,7 +216,8 @@ async fn whoever_writes_what_is_not_enforced_is_told() {
     let level = json!({"type": "Limited", "limited": {"nominalConcurrencyShares": 1, "limitResponse": {"type": "Reject"}}});
     let mut ruled = widgets("v1");
     ruled["spec"]["conversion"] = json!({"strategy": "None"});
-    ruled["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] = json!([{"rule": "has(self.spec)"}]);
+    ruled["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] =
+        json!([{"rule": "has(self.spec)"}]);
     let namespace = |level: &str| {
         let labels = json!({"pod-security.kubernetes.io/enforce": level});
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": format!("of-{level}"), "labels": labels}})
@@ -150,7 +228,10 @@ async fn whoever_writes_what_is_not_enforced_is_told() {
     let objects = [
         (
             format!("{admission}/validatingwebhookconfigurations"),
-            registration("ValidatingWebhookConfiguration", json!({"webhooks": [hook]})),
+            registration(
+                "ValidatingWebhookConfiguration",
+                json!({"webhooks": [hook]}),
+            ),
             true,
         ),
         (
@@ -170,7 +251,10 @@ async fn whoever_writes_what_is_not_enforced_is_told() {
         ),
         (
             format!("{admission}/validatingadmissionpolicybindings"),
-            registration("ValidatingAdmissionPolicyBinding", json!({"spec": {"policyName": "a", "validationActions": ["Deny"]}})),
+            registration(
+                "ValidatingAdmissionPolicyBinding",
+                json!({"spec": {"policyName": "a", "validationActions": ["Deny"]}}),
+            ),
             true,
         ),
         (
@@ -190,8 +274,16 @@ async fn whoever_writes_what_is_not_enforced_is_told() {
             true,
         ),
         (CRDS.to_owned(), ruled, true),
-        ("/api/v1/namespaces".to_owned(), namespace("restricted"), true),
-        ("/api/v1/namespaces".to_owned(), namespace("privileged"), false),
+        (
+            "/api/v1/namespaces".to_owned(),
+            namespace("restricted"),
+            true,
+        ),
+        (
+            "/api/v1/namespaces".to_owned(),
+            namespace("privileged"),
+            false,
+        ),
     ];
     let folder = tempfile::tempdir().unwrap();
     let mut server = start(folder.path(), Store::Embedded, &[]).await;
@@ -200,16 +292,33 @@ async fn whoever_writes_what_is_not_enforced_is_told() {
             let made = ask("POST", &path).json(object).send(&server).await;
             assert_eq!(made.status, 201, "{path}: {:?}", made.body);
             let text = format!("{} \\\"", object["kind"].as_str().unwrap());
-            let said = warnings(&made).iter().filter(|one| one.contains(" is stored but not enforced by this server: ")).count();
-            assert_eq!(said, usize::from(*told), "{path} {text}: {:?}", warnings(&made));
+            let said = warnings(&made)
+                .iter()
+                .filter(|one| one.contains(" is stored but not enforced by this server: "))
+                .count();
+            assert_eq!(
+                said,
+                usize::from(*told),
+                "{path} {text}: {:?}",
+                warnings(&made)
+            );
         }
         let name = format!("{path}/{}", object["metadata"]["name"].as_str().unwrap());
-        let (merge, labels) = ("application/merge-patch+json", r#"{"metadata":{"labels":{"touched":"yes"}}}"#);
+        let (merge, labels) = (
+            "application/merge-patch+json",
+            r#"{"metadata":{"labels":{"touched":"yes"}}}"#,
+        );
         let touched = ask("PATCH", &name).body(merge, labels).send(&server).await;
-        assert_eq!((touched.status, warnings(&touched)), (200, Vec::<String>::new()), "{name}");
+        assert_eq!(
+            (touched.status, warnings(&touched)),
+            (200, Vec::<String>::new()),
+            "{name}"
+        );
     }
-    let level = ask("PATCH", "/api/v1/namespaces/of-privileged")
-        .body("application/merge-patch+json", r#"{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"baseline"}}}"#);
+    let level = ask("PATCH", "/api/v1/namespaces/of-privileged").body(
+        "application/merge-patch+json",
+        r#"{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"baseline"}}}"#,
+    );
     assert_eq!(warnings(&level.send(&server).await).len(), 1);
 
     // The next server finds them all there, and says so.
@@ -217,9 +326,17 @@ async fn whoever_writes_what_is_not_enforced_is_told() {
     let server = start(folder.path(), Store::Embedded, &[]).await;
     let log = server.log();
     for (path, object, told) in objects.iter().filter(|(_, _, told)| *told) {
-        let (kind, name) = (object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap());
+        let (kind, name) = (
+            object["kind"].as_str().unwrap(),
+            object["metadata"]["name"].as_str().unwrap(),
+        );
         let line = format!("{kind} \"{name}\" is stored but not enforced by this server: ");
-        assert_eq!(log.lines().any(|one| one.contains("WARN") && one.contains(&line)), *told, "{path}:\n{log}");
+        assert_eq!(
+            log.lines()
+                .any(|one| one.contains("WARN") && one.contains(&line)),
+            *told,
+            "{path}:\n{log}"
+        );
     }
     assert!(!log.contains("system-leader-election"), "{log}");
 }
@@ -231,8 +348,12 @@ fn pod(name: &str, spec: Value) -> Value {
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 async fn account(server: &TestServer) {
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
-    let made = ask("POST", "/api/v1/namespaces/default/serviceaccounts").json(&account).status(server).await;
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    let made = ask("POST", "/api/v1/namespaces/default/serviceaccounts")
+        .json(&account)
+        .status(server)
+        .await;
     assert!(matches!(made, 201 | 409), "{made}");
 }
 
@@ -251,8 +372,7 @@ async fn privileged_containers_need_the_flag() {
         spec
     };
     let apps = "/apis/apps/v1/namespaces/default";
-    let object =
-        |version: &str, kind: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": spec});
+    let object = |version: &str, kind: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": spec});
     let main = spec("containers");
     let cases = |spec: Value| {
         let (pods, jobs) = (template(spec.clone()), template(once(spec.clone())));
@@ -260,22 +380,38 @@ async fn privileged_containers_need_the_flag() {
             (PODS.to_owned(), pod("x", spec), "spec"),
             (
                 format!("{apps}/deployments"),
-                object("apps/v1", "Deployment", json!({"selector": selector, "template": pods})),
+                object(
+                    "apps/v1",
+                    "Deployment",
+                    json!({"selector": selector, "template": pods}),
+                ),
                 "spec.template.spec",
             ),
             (
                 format!("{apps}/replicasets"),
-                object("apps/v1", "ReplicaSet", json!({"selector": selector, "template": pods})),
+                object(
+                    "apps/v1",
+                    "ReplicaSet",
+                    json!({"selector": selector, "template": pods}),
+                ),
                 "spec.template.spec",
             ),
             (
                 format!("{apps}/daemonsets"),
-                object("apps/v1", "DaemonSet", json!({"selector": selector, "template": pods})),
+                object(
+                    "apps/v1",
+                    "DaemonSet",
+                    json!({"selector": selector, "template": pods}),
+                ),
                 "spec.template.spec",
             ),
             (
                 format!("{apps}/statefulsets"),
-                object("apps/v1", "StatefulSet", json!({"selector": selector, "template": pods, "serviceName": "s"})),
+                object(
+                    "apps/v1",
+                    "StatefulSet",
+                    json!({"selector": selector, "template": pods, "serviceName": "s"}),
+                ),
                 "spec.template.spec",
             ),
             (
@@ -285,12 +421,20 @@ async fn privileged_containers_need_the_flag() {
             ),
             (
                 "/apis/batch/v1/namespaces/default/cronjobs".to_owned(),
-                object("batch/v1", "CronJob", json!({"schedule": "* * * * *", "jobTemplate": {"spec": {"template": jobs}}})),
+                object(
+                    "batch/v1",
+                    "CronJob",
+                    json!({"schedule": "* * * * *", "jobTemplate": {"spec": {"template": jobs}}}),
+                ),
                 "spec.jobTemplate.spec.template.spec",
             ),
             (
                 "/api/v1/namespaces/default/replicationcontrollers".to_owned(),
-                object("v1", "ReplicationController", json!({"selector": {"a": "b"}, "template": pods})),
+                object(
+                    "v1",
+                    "ReplicationController",
+                    json!({"selector": {"a": "b"}, "template": pods}),
+                ),
                 "spec.template.spec",
             ),
             (
@@ -302,29 +446,56 @@ async fn privileged_containers_need_the_flag() {
     };
     let (_folder, server) = embedded(&["--allow-privileged=false"]).await;
     account(&server).await;
-    for (path, object, at) in cases(main.clone()).into_iter().chain(cases(spec("initContainers"))) {
-        let list = if object.to_string().contains("initContainers") { "initContainers" } else { "containers" };
+    for (path, object, at) in cases(main.clone())
+        .into_iter()
+        .chain(cases(spec("initContainers")))
+    {
+        let list = if object.to_string().contains("initContainers") {
+            "initContainers"
+        } else {
+            "containers"
+        };
         let answer = ask("POST", &path).json(&object).answer(&server).await;
         let cause = json!([{
             "reason": "FieldValueForbidden",
             "message": "Forbidden: disallowed by cluster policy",
             "field": format!("{at}.{list}[0].securityContext.privileged"),
         }]);
-        assert_eq!((answer.0, &answer.1["details"]["causes"]), (422, &cause), "{path}");
+        assert_eq!(
+            (answer.0, &answer.1["details"]["causes"]),
+            (422, &cause),
+            "{path}"
+        );
     }
     // An ephemeral container is one, too; one that says no is none.
     let unprivileged = json!({"containers": [{"name": "c", "image": "i", "securityContext": {"privileged": false}}]});
-    assert_eq!(ask("POST", PODS).json(&pod("plain", unprivileged)).status(&server).await, 201);
+    assert_eq!(
+        ask("POST", PODS)
+            .json(&pod("plain", unprivileged))
+            .status(&server)
+            .await,
+        201
+    );
     let debug = json!({"spec": {"ephemeralContainers": [{"name": "e", "image": "i", "securityContext": {"privileged": true}}]}});
-    let debug = ask("PATCH", "/api/v1/namespaces/default/pods/plain/ephemeralcontainers")
-        .body("application/strategic-merge-patch+json", debug.to_string());
+    let debug = ask(
+        "PATCH",
+        "/api/v1/namespaces/default/pods/plain/ephemeralcontainers",
+    )
+    .body("application/strategic-merge-patch+json", debug.to_string());
     let answer = debug.answer(&server).await;
-    assert!(answer.0 == 422 && message(&answer).1.contains("disallowed by cluster policy"), "{answer:?}");
+    assert!(
+        answer.0 == 422 && message(&answer).1.contains("disallowed by cluster policy"),
+        "{answer:?}"
+    );
 
     let (_folder, server) = embedded(&["--allow-privileged=true"]).await;
     account(&server).await;
     for (path, object, _) in cases(main) {
-        assert_eq!(ask("POST", &path).json(&object).status(&server).await, 201, "{path}");
+        assert_eq!(
+            ask("POST", &path).json(&object).status(&server).await,
+            201,
+            "{path}"
+        );
     }
 }
 
@@ -346,13 +517,22 @@ async fn a_plugin_that_cannot_run_cannot_be_asked_for() {
     ] {
         let flag = format!("--enable-admission-plugins=NodeRestriction,{plugin}");
         let said = refusal(&[&flag]).await;
-        let want = format!("--enable-admission-plugins={plugin} is not supported: the plugin is not implemented (");
+        let want = format!(
+            "--enable-admission-plugins={plugin} is not supported: the plugin is not implemented ("
+        );
         assert!(said.contains(&want), "{plugin}: {said}");
     }
     let (_folder, server) = embedded(&["--disable-admission-plugins=PodSecurity"]).await;
     let log = server.log();
-    let absent = |plugin: &str| log.lines().any(|line| line.contains("WARN") && line.contains(&format!("admission plugin {plugin} is on")));
-    assert!(absent("ValidatingAdmissionWebhook") && !absent("PodSecurity") && !absent("JobValidation"), "{log}");
+    let absent = |plugin: &str| {
+        log.lines().any(|line| {
+            line.contains("WARN") && line.contains(&format!("admission plugin {plugin} is on"))
+        })
+    };
+    assert!(
+        absent("ValidatingAdmissionWebhook") && !absent("PodSecurity") && !absent("JobValidation"),
+        "{log}"
+    );
 }
 
 #[tokio::test]
@@ -411,10 +591,29 @@ async fn a_plugin_that_is_asked_for_runs() {
 async fn always_deny_denies() {
     let (_folder, server) = embedded(&["--enable-admission-plugins=AlwaysDeny"]).await;
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}});
-    let answer = ask("POST", "/api/v1/namespaces/default/configmaps").json(&map).answer(&server).await;
-    assert_eq!(message(&answer), (403, "configmaps \"m\" is forbidden: admission control is denying all modifications"));
-    assert_eq!(ask("DELETE", "/api/v1/namespaces/kube-public").status(&server).await, 403);
-    assert_eq!(ask("GET", "/api/v1/namespaces/kube-public").status(&server).await, 200);
+    let answer = ask("POST", "/api/v1/namespaces/default/configmaps")
+        .json(&map)
+        .answer(&server)
+        .await;
+    assert_eq!(
+        message(&answer),
+        (
+            403,
+            "configmaps \"m\" is forbidden: admission control is denying all modifications"
+        )
+    );
+    assert_eq!(
+        ask("DELETE", "/api/v1/namespaces/kube-public")
+            .status(&server)
+            .await,
+        403
+    );
+    assert_eq!(
+        ask("GET", "/api/v1/namespaces/kube-public")
+            .status(&server)
+            .await,
+        200
+    );
 }
 
 #[tokio::test]
@@ -422,16 +621,30 @@ async fn what_the_runtime_config_switches_off_is_nowhere() {
     let folder = tempfile::tempdir().unwrap();
     let services = "/apis/apiregistration.k8s.io/v1/apiservices";
     let mut server = start(folder.path(), Store::Embedded, &[]).await;
-    assert_eq!(ask("GET", &format!("{services}/v1.apps")).status(&server).await, 200);
+    assert_eq!(
+        ask("GET", &format!("{services}/v1.apps"))
+            .status(&server)
+            .await,
+        200
+    );
     server.terminate().await;
     let server = start(
         folder.path(),
         Store::Embedded,
-        &["--runtime-config=apps/v1=false,batch/v1/cronjobs=false", "--runtime-config=autoscaling/v1=false"],
+        &[
+            "--runtime-config=apps/v1=false,batch/v1/cronjobs=false",
+            "--runtime-config=autoscaling/v1=false",
+        ],
     )
     .await;
 
-    for path in ["/apis/apps/v1", "/apis/apps", "/apis/autoscaling/v1", "/apis/apps/v1/deployments", "/openapi/v3/apis/apps/v1"] {
+    for path in [
+        "/apis/apps/v1",
+        "/apis/apps",
+        "/apis/autoscaling/v1",
+        "/apis/apps/v1/deployments",
+        "/openapi/v3/apis/apps/v1",
+    ] {
         assert_eq!(ask("GET", path).status(&server).await, 404, "{path}");
     }
     let missing = [
@@ -441,55 +654,122 @@ async fn what_the_runtime_config_switches_off_is_nowhere() {
     ];
     for path in missing {
         for method in ["GET", "POST", "DELETE"] {
-            assert_eq!(ask(method, path).json(&json!({})).status(&server).await, 404, "{method} {path}");
+            assert_eq!(
+                ask(method, path).json(&json!({})).status(&server).await,
+                404,
+                "{method} {path}"
+            );
         }
     }
-    for path in ["/apis/batch/v1/jobs", "/apis/autoscaling/v2/horizontalpodautoscalers", "/api/v1/pods"] {
+    for path in [
+        "/apis/batch/v1/jobs",
+        "/apis/autoscaling/v2/horizontalpodautoscalers",
+        "/api/v1/pods",
+    ] {
         assert_eq!(ask("GET", path).status(&server).await, 200, "{path}");
     }
     let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-    for request in [ask("GET", "/apis"), ask("GET", "/apis").header("Accept", aggregated), ask("GET", "/")] {
+    for request in [
+        ask("GET", "/apis"),
+        ask("GET", "/apis").header("Accept", aggregated),
+        ask("GET", "/"),
+    ] {
         let text = request.answer(&server).await.1.to_string();
-        assert!(!text.contains("\"apps") && !text.contains("/apis/apps") && !text.contains("cronjobs"), "{text}");
+        assert!(
+            !text.contains("\"apps") && !text.contains("/apis/apps") && !text.contains("cronjobs"),
+            "{text}"
+        );
         assert!(text.contains("batch") && text.contains("autoscaling"));
     }
-    let jobs = ask("GET", "/apis/batch/v1").answer(&server).await.1.to_string();
-    assert!(jobs.contains("\"jobs\"") && !jobs.contains("cronjobs"), "{jobs}");
-    assert_eq!(ask("GET", "/apis/autoscaling").answer(&server).await.1["preferredVersion"]["version"], "v2");
+    let jobs = ask("GET", "/apis/batch/v1")
+        .answer(&server)
+        .await
+        .1
+        .to_string();
+    assert!(
+        jobs.contains("\"jobs\"") && !jobs.contains("cronjobs"),
+        "{jobs}"
+    );
+    assert_eq!(
+        ask("GET", "/apis/autoscaling").answer(&server).await.1["preferredVersion"]["version"],
+        "v2"
+    );
     let (_, document) = ask("GET", "/openapi/v2").answer(&server).await;
     let paths = document["paths"].as_object().unwrap();
     assert!(
-        paths.contains_key("/apis/batch/v1/jobs") && !paths.keys().any(|path| path.contains("cronjobs") || path.starts_with("/apis/apps"))
+        paths.contains_key("/apis/batch/v1/jobs")
+            && !paths
+                .keys()
+                .any(|path| path.contains("cronjobs") || path.starts_with("/apis/apps"))
     );
     let definitions = document["definitions"].as_object().unwrap();
     assert!(definitions.contains_key("io.k8s.api.batch.v1.Job"));
-    assert!(!definitions.contains_key("io.k8s.api.apps.v1.Deployment") && !definitions.contains_key("io.k8s.api.batch.v1.CronJob"));
+    assert!(
+        !definitions.contains_key("io.k8s.api.apps.v1.Deployment")
+            && !definitions.contains_key("io.k8s.api.batch.v1.CronJob")
+    );
     let (_, index) = ask("GET", "/openapi/v3").answer(&server).await;
     assert!(
-        index["paths"]["apis/batch/v1"].is_object() && index["paths"]["apis/apps/v1"].is_null() && index["paths"]["apis/apps"].is_null()
+        index["paths"]["apis/batch/v1"].is_object()
+            && index["paths"]["apis/apps/v1"].is_null()
+            && index["paths"]["apis/apps"].is_null()
     );
-    let (_, batch) = ask("GET", "/openapi/v3/apis/batch/v1").answer(&server).await;
-    assert!(batch["paths"]["/apis/batch/v1/jobs"].is_object() && batch["paths"]["/apis/batch/v1/cronjobs"].is_null());
-    assert_eq!(ask("GET", &format!("{services}/v1.apps")).status(&server).await, 404);
-    assert_eq!(ask("GET", &format!("{services}/v1.batch")).status(&server).await, 200);
+    let (_, batch) = ask("GET", "/openapi/v3/apis/batch/v1")
+        .answer(&server)
+        .await;
+    assert!(
+        batch["paths"]["/apis/batch/v1/jobs"].is_object()
+            && batch["paths"]["/apis/batch/v1/cronjobs"].is_null()
+    );
+    assert_eq!(
+        ask("GET", &format!("{services}/v1.apps"))
+            .status(&server)
+            .await,
+        404
+    );
+    assert_eq!(
+        ask("GET", &format!("{services}/v1.batch"))
+            .status(&server)
+            .await,
+        200
+    );
 }
 
 #[tokio::test]
 async fn what_cannot_be_served_or_changed_cannot_be_asked_for() {
     for (flag, said) in [
-        ("--runtime-config=api/all=true", "alpha and beta versions are not implemented (admissionregistration.k8s.io/v1alpha1, "),
-        ("--runtime-config=resource.k8s.io/v1beta2=true", "alpha and beta versions are not implemented (resource.k8s.io/v1beta2)"),
-        ("--runtime-config=example.com/v1=true", "unknown api groups example.com/v1"),
-        ("--feature-gates=HPAScaleToZero=true", "--feature-gates: HPAScaleToZero=true is not supported: "),
-        ("--feature-gates=AllAlpha=true", "CBORServingAndStorage=true"),
-        ("--feature-gates=WatchList=false", "--feature-gates: WatchList=false is not supported: "),
+        (
+            "--runtime-config=api/all=true",
+            "alpha and beta versions are not implemented (admissionregistration.k8s.io/v1alpha1, ",
+        ),
+        (
+            "--runtime-config=resource.k8s.io/v1beta2=true",
+            "alpha and beta versions are not implemented (resource.k8s.io/v1beta2)",
+        ),
+        (
+            "--runtime-config=example.com/v1=true",
+            "unknown api groups example.com/v1",
+        ),
+        (
+            "--feature-gates=HPAScaleToZero=true",
+            "--feature-gates: HPAScaleToZero=true is not supported: ",
+        ),
+        (
+            "--feature-gates=AllAlpha=true",
+            "CBORServingAndStorage=true",
+        ),
+        (
+            "--feature-gates=WatchList=false",
+            "--feature-gates: WatchList=false is not supported: ",
+        ),
     ] {
         let log = refusal(&[flag]).await;
         assert!(log.contains(said), "{flag}: {log}");
     }
 }
 
-/// Fields whose gates are off are dropped before anybody acts on them, and kept where an older server stored them.
+/// Fields whose gates are off are dropped before anybody acts on them, and kept where an older
+/// server stored them.
 #[tokio::test]
 async fn fields_of_gates_that_are_off_are_not_stored() {
     let (_folder, server) = embedded(&[]).await;
@@ -504,14 +784,36 @@ async fn fields_of_gates_that_are_off_are_not_stored() {
     let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"},
         "spec": {"selector": selector, "template": {"metadata": {"labels": {"a": "b"}}, "spec": spec}}});
     let made = [
-        (ask("POST", "/apis/apps/v1/namespaces/default/deployments").json(&deployment).answer(&server).await, "/spec/template/spec"),
-        (ask("POST", PODS).json(&pod("x", spec)).answer(&server).await, "/spec"),
+        (
+            ask("POST", "/apis/apps/v1/namespaces/default/deployments")
+                .json(&deployment)
+                .answer(&server)
+                .await,
+            "/spec/template/spec",
+        ),
+        (
+            ask("POST", PODS)
+                .json(&pod("x", spec))
+                .answer(&server)
+                .await,
+            "/spec",
+        ),
     ];
     for ((status, object), path) in &made {
         assert_eq!(*status, 201, "{object}");
         let spec = object.pointer(path).unwrap();
-        assert_eq!((&spec["containers"][0]["lifecycle"], &spec["schedulingGroup"]), (&Value::Null, &Value::Null));
+        assert_eq!(
+            (
+                &spec["containers"][0]["lifecycle"],
+                &spec["schedulingGroup"]
+            ),
+            (&Value::Null, &Value::Null)
+        );
         let projected = &spec["volumes"][0]["projected"]["sources"];
-        assert!(projected[0]["serviceAccountToken"].is_object() && projected[1]["podCertificate"].is_null(), "{projected}");
+        assert!(
+            projected[0]["serviceAccountToken"].is_object()
+                && projected[1]["podCertificate"].is_null(),
+            "{projected}"
+        );
     }
 }

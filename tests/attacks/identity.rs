@@ -16,11 +16,19 @@ const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
 /// The longest grace that a client can ask for, and some whose end no clock reaches.
-const GRACES: [i64; 5] = [999_999_999_999, 9_223_372_036, 9_223_372_037, i64::MAX, i64::MIN];
+const GRACES: [i64; 5] = [
+    999_999_999_999,
+    9_223_372_036,
+    9_223_372_037,
+    i64::MAX,
+    i64::MIN,
+];
 
 /// A request by a kubelet.
 fn kubelet<'a>(method: &'a str, path: &'a str, user: &'a str) -> Ask<'a> {
-    ask(method, path).header("Impersonate-User", user).header("Impersonate-Group", "system:nodes")
+    ask(method, path)
+        .header("Impersonate-User", user)
+        .header("Impersonate-Group", "system:nodes")
 }
 
 /// Who the server says that the request is by.
@@ -28,7 +36,10 @@ async fn name(request: Ask<'_>, server: &TestServer) -> String {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let (status, answer) = request.json(&review).answer(server).await;
     assert_eq!(status, 201, "{answer}");
-    answer["status"]["userInfo"]["username"].as_str().unwrap().to_owned()
+    answer["status"]["userInfo"]["username"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 fn pod(name: &str, node: &str, grace: i64) -> Value {
@@ -39,7 +50,12 @@ fn pod(name: &str, node: &str, grace: i64) -> Value {
 
 /// A namespace is of use to pods when its service account is there.
 async fn account(server: &TestServer) {
-    create(server, "/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "default"}})).await;
+    create(
+        server,
+        "/api/v1/namespaces/default/serviceaccounts",
+        &json!({"metadata": {"name": "default"}}),
+    )
+    .await;
 }
 
 /// Makes a request for a certificate, in PEM.
@@ -49,7 +65,11 @@ fn request(names: &[(DnType, DnValue)]) -> String {
     for (kind, value) in names {
         params.distinguished_name.push(kind.clone(), value.clone());
     }
-    params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap()
+    params
+        .serialize_request(&KeyPair::generate().unwrap())
+        .unwrap()
+        .pem()
+        .unwrap()
 }
 
 fn text(value: &str) -> DnValue {
@@ -58,8 +78,12 @@ fn text(value: &str) -> DnValue {
 
 fn signing_request(name: &str, signer: &str, pem: &str) -> Value {
     let server = signer.ends_with("serving");
-    let usages = json!(["digital signature", if server { "server auth" } else { "client auth" }]);
-    let spec = json!({"request": BASE64_STANDARD.encode(pem), "signerName": signer, "usages": usages});
+    let usages = json!([
+        "digital signature",
+        if server { "server auth" } else { "client auth" }
+    ]);
+    let spec =
+        json!({"request": BASE64_STANDARD.encode(pem), "signerName": signer, "usages": usages});
     json!({"metadata": {"name": name}, "spec": spec})
 }
 
@@ -70,9 +94,20 @@ async fn names_that_are_not_ascii_are_names() {
         for wanted in ["jürgen", "管理员", "system:node:ü"] {
             assert_eq!(name(as_user(wanted), server).await, wanted);
         }
-        create(server, "/api/v1/namespaces", &json!({"metadata": {"name": "prod"}})).await;
+        create(
+            server,
+            "/api/v1/namespaces",
+            &json!({"metadata": {"name": "prod"}}),
+        )
+        .await;
         let delete = || ask("DELETE", "/api/v1/namespaces/prod");
-        assert_eq!(delete().header("Impersonate-User", "jürgen".as_bytes()).status(server).await, 403);
+        assert_eq!(
+            delete()
+                .header("Impersonate-User", "jürgen".as_bytes())
+                .status(server)
+                .await,
+            403
+        );
         for (header, value) in [
             ("Impersonate-User", &b"j\xfcrgen"[..]),
             ("Impersonate-User", b"\xff"),
@@ -81,11 +116,22 @@ async fn names_that_are_not_ascii_are_names() {
             ("Impersonate-Extra-A", b"\xff"),
             ("Impersonate-Extra-%ff", b"a"),
         ] {
-            assert_eq!(delete().header(header, value).status(server).await, 400, "{header}");
-            let named = delete().header("Impersonate-User", "bob").header(header, value).status(server).await;
+            assert_eq!(
+                delete().header(header, value).status(server).await,
+                400,
+                "{header}"
+            );
+            let named = delete()
+                .header("Impersonate-User", "bob")
+                .header(header, value)
+                .status(server)
+                .await;
             assert_eq!(named, 400, "bob and {header}");
         }
-        assert_eq!(ask("GET", "/api/v1/namespaces/prod").status(server).await, 200);
+        assert_eq!(
+            ask("GET", "/api/v1/namespaces/prod").status(server).await,
+            200
+        );
     })
     .await;
 }
@@ -94,16 +140,29 @@ async fn names_that_are_not_ascii_are_names() {
 async fn of_several_names_the_first_counts() {
     both(&[], async |server| {
         let twice = |first: &'static str, second: &'static str| {
-            ask("POST", REVIEW).header("Impersonate-User", first).header("Impersonate-User", second)
+            ask("POST", REVIEW)
+                .header("Impersonate-User", first)
+                .header("Impersonate-User", second)
         };
         assert_eq!(name(twice("bob", "admin"), server).await, "bob");
         assert_eq!(name(twice("bob", ""), server).await, "bob");
         // As upstream: an empty name is none.
         assert_eq!(name(twice("", "bob"), server).await, "admin");
-        for (header, value) in [("Impersonate-Group", "system:masters"), ("Impersonate-Uid", "1"), ("Impersonate-Extra-A", "")] {
-            assert_eq!(twice("", "bob").header(header, value).status(server).await, 400, "{header}");
+        for (header, value) in [
+            ("Impersonate-Group", "system:masters"),
+            ("Impersonate-Uid", "1"),
+            ("Impersonate-Extra-A", ""),
+        ] {
+            assert_eq!(
+                twice("", "bob").header(header, value).status(server).await,
+                400,
+                "{header}"
+            );
         }
-        let both = ask("POST", REVIEW).header("Impersonate-User", "bob").header("Impersonate-Uid", "1").header("Impersonate-Uid", "2");
+        let both = ask("POST", REVIEW)
+            .header("Impersonate-User", "bob")
+            .header("Impersonate-Uid", "1")
+            .header("Impersonate-Uid", "2");
         let (_, answer) = both.json(&json!({})).answer(server).await;
         assert_eq!(answer["status"]["userInfo"]["uid"], "1");
     })
@@ -116,15 +175,41 @@ async fn credentials_that_cannot_be_read_are_not_nobodys() {
         // What anybody may see is not shown to who fails to prove who it is.
         let version = || ask("GET", "/version").by("");
         assert_eq!(version().status(server).await, 200);
-        for value in [&b"Bearer \xff"[..], "Bearer tökén".as_bytes(), b"Bearer nope", b"bEaReR \xff x"] {
-            assert_eq!(version().header("Authorization", value).status(server).await, 401);
+        for value in [
+            &b"Bearer \xff"[..],
+            "Bearer tökén".as_bytes(),
+            b"Bearer nope",
+            b"bEaReR \xff x",
+        ] {
+            assert_eq!(
+                version()
+                    .header("Authorization", value)
+                    .status(server)
+                    .await,
+                401
+            );
         }
         let protocol = |value: &[u8]| {
-            let upgrade = version().header("Connection", "Upgrade").header("Upgrade", "websocket");
-            upgrade.header("Sec-WebSocket-Protocol", [b"base64url.bearer.authorization.k8s.io.", value, b",v4.channel.k8s.io"].concat())
+            let upgrade = version()
+                .header("Connection", "Upgrade")
+                .header("Upgrade", "websocket");
+            upgrade.header(
+                "Sec-WebSocket-Protocol",
+                [
+                    b"base64url.bearer.authorization.k8s.io.",
+                    value,
+                    b",v4.channel.k8s.io",
+                ]
+                .concat(),
+            )
         };
         let unknown = BASE64_URL_SAFE_NO_PAD.encode("nope");
-        for value in [&b"\xff"[..], b"=", unknown.as_bytes(), BASE64_URL_SAFE_NO_PAD.encode(b"\xff").as_bytes()] {
+        for value in [
+            &b"\xff"[..],
+            b"=",
+            unknown.as_bytes(),
+            BASE64_URL_SAFE_NO_PAD.encode(b"\xff").as_bytes(),
+        ] {
             assert_eq!(protocol(value).status(server).await, 401);
         }
     })
@@ -159,16 +244,46 @@ async fn no_certificate_is_asked_for_masters_in_disguise() {
             DnValue::BmpString(BmpString::try_from("system:masters\0").unwrap()),
         ];
         for (index, disguise) in disguises.into_iter().enumerate() {
-            let pem = request(&[(DnType::CommonName, text("eve")), (DnType::OrganizationName, disguise)]);
-            let (status, answer) = ask("POST", REQUESTS).json(&signing_request(&format!("m{index}"), CLIENT, &pem)).answer(server).await;
+            let pem = request(&[
+                (DnType::CommonName, text("eve")),
+                (DnType::OrganizationName, disguise),
+            ]);
+            let (status, answer) = ask("POST", REQUESTS)
+                .json(&signing_request(&format!("m{index}"), CLIENT, &pem))
+                .answer(server)
+                .await;
             assert_eq!(status, 403, "{answer}");
         }
-        let good = request(&[(DnType::CommonName, text("eve")), (DnType::OrganizationName, text("devs"))]);
-        let evil = request(&[(DnType::CommonName, text("eve")), (DnType::OrganizationName, text(masters))]);
-        for pem in [format!("{good}{evil}"), format!("{}{evil}", good.replace("END CERTIFICATE REQUEST", "END OTHER"))] {
-            assert_eq!(ask("POST", REQUESTS).json(&signing_request("two", CLIENT, &pem)).status(server).await, 422);
+        let good = request(&[
+            (DnType::CommonName, text("eve")),
+            (DnType::OrganizationName, text("devs")),
+        ]);
+        let evil = request(&[
+            (DnType::CommonName, text("eve")),
+            (DnType::OrganizationName, text(masters)),
+        ]);
+        for pem in [
+            format!("{good}{evil}"),
+            format!(
+                "{}{evil}",
+                good.replace("END CERTIFICATE REQUEST", "END OTHER")
+            ),
+        ] {
+            assert_eq!(
+                ask("POST", REQUESTS)
+                    .json(&signing_request("two", CLIENT, &pem))
+                    .status(server)
+                    .await,
+                422
+            );
         }
-        assert_eq!(ask("POST", REQUESTS).json(&signing_request("good", CLIENT, &good)).status(server).await, 201);
+        assert_eq!(
+            ask("POST", REQUESTS)
+                .json(&signing_request("good", CLIENT, &good))
+                .status(server)
+                .await,
+            201
+        );
     })
     .await;
 }
@@ -178,15 +293,26 @@ async fn a_kubelet_asks_for_certificates_of_its_own() {
     both(&[], async |server| {
         let post = |name: &'static str, names: &[&str]| {
             let mut all = vec![(DnType::OrganizationName, text("system:nodes"))];
-            // rcgen keeps one value for each type: the second has an own type of the same object identifier.
+            // rcgen keeps one value for each type: the second has an own type of the same object
+            // identifier.
             let kinds = [DnType::CommonName, DnType::CustomDnType(vec![2, 5, 4, 3])];
             all.extend(kinds.into_iter().zip(names.iter().map(|name| text(name))));
-            let object = signing_request(name, "kubernetes.io/kube-apiserver-client-kubelet", &request(&all));
+            let object = signing_request(
+                name,
+                "kubernetes.io/kube-apiserver-client-kubelet",
+                &request(&all),
+            );
             kubelet("POST", REQUESTS, "system:node:n").json(&object)
         };
         assert_eq!(post("own", &["system:node:n"]).status(server).await, 201);
         assert_eq!(post("other", &["system:node:m"]).status(server).await, 403);
-        assert_eq!(post("both", &["system:node:n", "system:node:m"]).status(server).await, 403, "the last name is who is asked for");
+        assert_eq!(
+            post("both", &["system:node:n", "system:node:m"])
+                .status(server)
+                .await,
+            403,
+            "the last name is who is asked for"
+        );
         assert_eq!(post("none", &[]).status(server).await, 403);
     })
     .await;
@@ -236,7 +362,8 @@ async fn graces_that_no_clock_reaches_end_some_time() {
     both(&[], async |server| {
         account(server).await;
         for (index, grace) in GRACES.into_iter().enumerate() {
-            // By an option, by the pod itself, and by an eviction; a second delete shortens what is left.
+            // By an option, by the pod itself, and by an eviction; a second delete shortens what is
+            // left.
             let names = ["option", "spec", "eviction"].map(|kind| format!("{kind}{index}"));
             let graces = [30, grace.max(0), grace.max(0)];
             for (name, grace) in names.iter().zip(graces) {
@@ -298,20 +425,35 @@ async fn numbers_in_queries_may_be_any() {
                 format!("limit={number}"),
                 format!("resourceVersion={number}&limit=1"),
                 format!("resourceVersion={number}&resourceVersionMatch=Exact"),
-                format!("resourceVersion={number}&resourceVersionMatch=NotOlderThan&timeoutSeconds=1"),
+                format!(
+                    "resourceVersion={number}&resourceVersionMatch=NotOlderThan&timeoutSeconds=1"
+                ),
                 format!("watch=1&resourceVersion={number}&timeoutSeconds=1"),
                 format!("timeout={number}s"),
             ];
             requests.extend(namespaces.map(|query| ("GET", format!("/api/v1/namespaces?{query}"))));
-            let one = ["/api/v1/namespaces/default", "/api/v1/watch/namespaces/default"];
-            requests.extend(one.map(|path| ("GET", format!("{path}?resourceVersion={number}&timeoutSeconds=1"))));
-            let delete = format!("/api/v1/namespaces/default/configmaps?gracePeriodSeconds={number}&dryRun=All");
+            let one = [
+                "/api/v1/namespaces/default",
+                "/api/v1/watch/namespaces/default",
+            ];
+            requests.extend(one.map(|path| {
+                (
+                    "GET",
+                    format!("{path}?resourceVersion={number}&timeoutSeconds=1"),
+                )
+            }));
+            let delete = format!(
+                "/api/v1/namespaces/default/configmaps?gracePeriodSeconds={number}&dryRun=All"
+            );
             requests.push(("DELETE", delete));
         }
         // Some are watches, which last a second.
-        let all = requests.iter().map(|(method, path)| assert_no_panic(path, ask(method, path), server));
+        let all = requests
+            .iter()
+            .map(|(method, path)| assert_no_panic(path, ask(method, path), server));
         futures::future::join_all(all).await;
-        // A time of this length would not end the test in time if it were waited for, and a negative one is over at once.
+        // A time of this length would not end the test in time if it were waited for, and a
+        // negative one is over at once.
         let path = "/api/v1/namespaces?watch=1&timeoutSeconds=9223372037";
         assert_eq!(ask("GET", path).status(server).await, 200);
     })
@@ -486,13 +628,29 @@ async fn all_addresses_of_a_pod_are_a_field_without_a_value() {
     both(&[], async |server| {
         account(server).await;
         create(server, PODS, &pod("p", "n", 30)).await;
-        let status = json!({"status": {"podIP": "10.0.0.7", "podIPs": [{"ip": "10.0.0.7"}]}}).to_string();
-        assert_eq!(ask("PATCH", &format!("{PODS}/p/status")).body(MERGE, status).status(server).await, 200);
+        let status =
+            json!({"status": {"podIP": "10.0.0.7", "podIPs": [{"ip": "10.0.0.7"}]}}).to_string();
+        assert_eq!(
+            ask("PATCH", &format!("{PODS}/p/status"))
+                .body(MERGE, status)
+                .status(server)
+                .await,
+            200
+        );
         // As upstream, which takes the label and never looks.
-        for (selector, want) in [("podIP%3D10.0.0.7", 1), ("podIPs%3D10.0.0.7", 0), ("podIPs%3D", 1), ("podIPs!%3D10.0.0.7", 1)] {
+        for (selector, want) in [
+            ("podIP%3D10.0.0.7", 1),
+            ("podIPs%3D10.0.0.7", 0),
+            ("podIPs%3D", 1),
+            ("podIPs!%3D10.0.0.7", 1),
+        ] {
             let path = format!("{PODS}?fieldSelector=status.{selector}");
             let (status, answer) = ask("GET", &path).answer(server).await;
-            assert_eq!((status, answer["items"].as_array().map(Vec::len)), (200, Some(want)), "{path}");
+            assert_eq!(
+                (status, answer["items"].as_array().map(Vec::len)),
+                (200, Some(want)),
+                "{path}"
+            );
         }
     })
     .await;
@@ -545,13 +703,25 @@ impl Proxy {
         authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let authority_key = KeyPair::generate().unwrap();
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("ca.crt"), authority.self_signed(&authority_key).unwrap().pem()).unwrap();
+        std::fs::write(
+            folder.path().join("ca.crt"),
+            authority.self_signed(&authority_key).unwrap().pem(),
+        )
+        .unwrap();
         let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "front-proxy-client");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "front-proxy-client");
         params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &rcgen::Issuer::new(authority, authority_key)).unwrap();
-        Self { folder, certificate: certificate.pem(), key: key.serialize_pem() }
+        let certificate = params
+            .signed_by(&key, &rcgen::Issuer::new(authority, authority_key))
+            .unwrap();
+        Self {
+            folder,
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+        }
     }
 
     /// The same authority is trusted for clients, so that the proxy could be let in as itself.
@@ -576,19 +746,42 @@ impl Proxy {
         config.accept_invalid_certs = true;
         config.auth_info.client_certificate_data = Some(BASE64_STANDARD.encode(&self.certificate));
         config.auth_info.client_key_data = Some(BASE64_STANDARD.encode(&self.key).into());
-        let tls = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config.rustls_client_config().unwrap()));
-        let stream = tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
-        let stream = tls.connect("127.0.0.1".try_into().unwrap(), stream).await.unwrap();
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(stream)).await.unwrap();
+        let tls = tokio_rustls::TlsConnector::from(std::sync::Arc::new(
+            config.rustls_client_config().unwrap(),
+        ));
+        let stream = tokio::net::TcpStream::connect(("127.0.0.1", server.port()))
+            .await
+            .unwrap();
+        let stream = tls
+            .connect("127.0.0.1".try_into().unwrap(), stream)
+            .await
+            .unwrap();
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(stream))
+                .await
+                .unwrap();
         tokio::spawn(connection);
-        let mut request = http::Request::post(REVIEW).header("Host", "localhost").header("Content-Type", crate::JSON);
+        let mut request = http::Request::post(REVIEW)
+            .header("Host", "localhost")
+            .header("Content-Type", crate::JSON);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).to_string();
-        let answer = sender.send_request(request.body(http_body_util::Full::new(bytes::Bytes::from(body))).unwrap()).await.unwrap();
+        let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
+            .to_string();
+        let answer = sender
+            .send_request(
+                request
+                    .body(http_body_util::Full::new(bytes::Bytes::from(body)))
+                    .unwrap(),
+            )
+            .await
+            .unwrap();
         let status = answer.status().as_u16();
-        let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+        let body = http_body_util::BodyExt::collect(answer.into_body())
+            .await
+            .unwrap()
+            .to_bytes();
         (status, serde_json::from_slice(&body).unwrap_or_default())
     }
 }
@@ -600,22 +793,56 @@ async fn a_front_proxy_is_never_taken_for_whom_it_speaks_for() {
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     both(&flags, async |server| {
         for name in ["alice", "jürgen"] {
-            let (status, answer) = proxy.ask(server, &[("X-Remote-User", name.as_bytes()), ("X-Remote-Group", b"devs")]).await;
-            assert_eq!((status, &answer["status"]["userInfo"]["username"]), (201, &json!(name)), "{answer}");
+            let (status, answer) = proxy
+                .ask(
+                    server,
+                    &[
+                        ("X-Remote-User", name.as_bytes()),
+                        ("X-Remote-Group", b"devs"),
+                    ],
+                )
+                .await;
+            assert_eq!(
+                (status, &answer["status"]["userInfo"]["username"]),
+                (201, &json!(name)),
+                "{answer}"
+            );
         }
-        let (_, answer) = proxy.ask(server, &[("X-Remote-User", b"a"), ("X-Remote-User", b"b")]).await;
+        let (_, answer) = proxy
+            .ask(server, &[("X-Remote-User", b"a"), ("X-Remote-User", b"b")])
+            .await;
         assert_eq!(answer["status"]["userInfo"]["username"], "a");
-        for header in ["X-Remote-User", "X-Remote-Uid", "X-Remote-Group", "X-Remote-Extra-A", "X-Remote-Extra-%ff"] {
-            let named = proxy.ask(server, &[("X-Remote-User", b"alice"), (header, b"\xff")]).await;
+        for header in [
+            "X-Remote-User",
+            "X-Remote-Uid",
+            "X-Remote-Group",
+            "X-Remote-Extra-A",
+            "X-Remote-Extra-%ff",
+        ] {
+            let named = proxy
+                .ask(server, &[("X-Remote-User", b"alice"), (header, b"\xff")])
+                .await;
             // The first name counts, so a second one is not looked at.
             let want = if header == "X-Remote-User" { 201 } else { 401 };
             assert_eq!(named.0, want, "{header}: {}", named.1);
         }
-        assert_eq!(proxy.ask(server, &[("X-Remote-User", b"j\xfcrgen")]).await.0, 401);
+        assert_eq!(
+            proxy
+                .ask(server, &[("X-Remote-User", b"j\xfcrgen")])
+                .await
+                .0,
+            401
+        );
         // Who shows no certificate is nobody, whatever the headers say.
-        let forged = ask("POST", REVIEW).by("").header("X-Remote-User", "admin").header("X-Remote-Group", "system:masters");
+        let forged = ask("POST", REVIEW)
+            .by("")
+            .header("X-Remote-User", "admin")
+            .header("X-Remote-Group", "system:masters");
         assert_eq!(forged.json(&json!({})).status(server).await, 403);
-        let user = ask("POST", REVIEW).by(crate::support::USER).header("X-Remote-User", "admin").header("X-Remote-Group", "system:masters");
+        let user = ask("POST", REVIEW)
+            .by(crate::support::USER)
+            .header("X-Remote-User", "admin")
+            .header("X-Remote-Group", "system:masters");
         assert_eq!(name(user, server).await, "alice");
     })
     .await;

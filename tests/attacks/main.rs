@@ -1,4 +1,5 @@
-//! Attacks over the wire: each module is an area, each test a door that must stay shut. Most run on both stores ([`both`]).
+//! Attacks over the wire: each module is an area, each test a door that must stay shut. Most run on
+//! both stores ([`both`]).
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,11 +32,15 @@ pub const JSON: &str = "application/json";
 /// The longest a request may take.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs the attack on a server with the embedded store, then on one with etcd, each started with the flags.
+/// Runs the attack on a server with the embedded store, then on one with etcd, each started with
+/// the flags.
 pub async fn both(flags: &[&str], attack: impl AsyncFn(&TestServer)) {
     let folder = tempfile::tempdir().unwrap();
     attack(&start(folder.path(), Store::Embedded, flags).await).await;
-    let (folder, etcd) = (tempfile::tempdir().unwrap(), tokio::task::spawn_blocking(Etcd::start).await.unwrap());
+    let (folder, etcd) = (
+        tempfile::tempdir().unwrap(),
+        tokio::task::spawn_blocking(Etcd::start).await.unwrap(),
+    );
     attack(&start(folder.path(), Store::Etcd(&etcd.endpoint()), flags).await).await;
 }
 
@@ -54,7 +59,13 @@ pub struct Ask<'a> {
 
 /// A request by the administrator, without a body.
 pub fn ask<'a>(method: &'a str, path: &'a str) -> Ask<'a> {
-    Ask { method, path, token: ADMIN, headers: Vec::new(), body: Bytes::new() }
+    Ask {
+        method,
+        path,
+        token: ADMIN,
+        headers: Vec::new(),
+        body: Bytes::new(),
+    }
 }
 
 impl<'a> Ask<'a> {
@@ -71,7 +82,11 @@ impl<'a> Ask<'a> {
 
     /// Adds a body of a media type.
     pub fn body(self, media: &'a str, body: impl Into<Bytes>) -> Self {
-        Self { body: body.into(), ..self }.header("Content-Type", media)
+        Self {
+            body: body.into(),
+            ..self
+        }
+        .header("Content-Type", media)
     }
 
     /// Adds a body of JSON.
@@ -81,7 +96,10 @@ impl<'a> Ask<'a> {
 
     /// Sends it on a connection of its own and reads the whole answer.
     pub async fn send(self, server: &TestServer) -> Answer {
-        let mut request = Request::builder().method(self.method).uri(self.path).header("Host", "localhost");
+        let mut request = Request::builder()
+            .method(self.method)
+            .uri(self.path)
+            .header("Host", "localhost");
         if !self.token.is_empty() {
             request = request.header("Authorization", format!("Bearer {}", self.token));
         }
@@ -89,14 +107,22 @@ impl<'a> Ask<'a> {
             request = request.header(*name, value.as_slice());
         }
         let shown = format!("{} {}", self.method, self.path);
-        let answer = wire::call(server.port(), request.body(Full::new(self.body)).unwrap(), PATIENCE).await;
+        let answer = wire::call(
+            server.port(),
+            request.body(Full::new(self.body)).unwrap(),
+            PATIENCE,
+        )
+        .await;
         answer.unwrap_or_else(|why| panic!("{shown}: {why}"))
     }
 
     /// The status and the body, read as JSON, of [`Ask::send`].
     pub async fn answer(self, server: &TestServer) -> (u16, Value) {
         let answer = self.send(server).await;
-        (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
+        (
+            answer.status,
+            serde_json::from_slice(&answer.body).unwrap_or_default(),
+        )
     }
 
     /// The status alone of [`Ask::send`].

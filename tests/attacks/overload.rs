@@ -50,13 +50,24 @@ async fn eventually(is_so: impl AsyncFn() -> bool) {
 async fn metric(server: &TestServer, name: &str, parts: &[&str]) -> f64 {
     let answer = ask("GET", "/metrics").send(server).await;
     let text = String::from_utf8_lossy(&answer.body).into_owned();
-    let lines = text.lines().filter(|line| line.starts_with(name) && parts.iter().all(|part| line.contains(part)));
-    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    let lines = text
+        .lines()
+        .filter(|line| line.starts_with(name) && parts.iter().all(|part| line.contains(part)));
+    lines
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .sum()
 }
 
 /// Whether an answer turns a client away as kube-apiserver does.
 fn is_turned_away(answer: &Answer) -> bool {
-    let header = |name: &str| answer.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("").to_owned();
+    let header = |name: &str| {
+        answer
+            .headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or("")
+            .to_owned()
+    };
     answer.status == 429
         && header("retry-after") == "1"
         && header("content-type") == "text/plain; charset=utf-8"
@@ -72,27 +83,75 @@ async fn reads_beyond_the_limit_are_turned_away() {
         let mut client = Http2::to(server).await;
         let list = client.get(MAPS, USER).await.unwrap();
         assert_eq!(list.status(), 200);
-        assert!(is_turned_away(&ask("GET", "/version").by(USER).send(server).await));
-        assert!(is_turned_away(&ask("GET", MAPS).by(USER).send(server).await));
-        assert_eq!(ask("GET", MAPS).status(server).await, 200, "the administrator");
-        assert_eq!(ask("GET", "/readyz").by(USER).status(server).await, 200, "a probe");
+        assert!(is_turned_away(
+            &ask("GET", "/version").by(USER).send(server).await
+        ));
+        assert!(is_turned_away(
+            &ask("GET", MAPS).by(USER).send(server).await
+        ));
+        assert_eq!(
+            ask("GET", MAPS).status(server).await,
+            200,
+            "the administrator"
+        );
+        assert_eq!(
+            ask("GET", "/readyz").by(USER).status(server).await,
+            200,
+            "a probe"
+        );
         let watch = client.get(&format!("{MAPS}?watch=1"), USER).await.unwrap();
         assert_eq!(watch.status(), 200, "a watch");
-        let write = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "a-"}});
-        assert_eq!(ask("POST", MAPS).by(USER).json(&write).status(server).await, 201, "a write");
-        assert_eq!(metric(server, "apiserver_current_inflight_requests", &["readOnly"]).await, 1.0);
-        assert_eq!(metric(server, "apiserver_request_terminations_total", &["code=\"429\""]).await, 2.0);
-        assert_eq!(metric(server, "apiserver_longrunning_requests", &["WATCH", "configmaps"]).await, 1.0);
-        let sizes = metric(server, "apiserver_response_sizes_sum", &["LIST", "configmaps"]).await;
+        let write =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "a-"}});
+        assert_eq!(
+            ask("POST", MAPS).by(USER).json(&write).status(server).await,
+            201,
+            "a write"
+        );
+        assert_eq!(
+            metric(server, "apiserver_current_inflight_requests", &["readOnly"]).await,
+            1.0
+        );
+        assert_eq!(
+            metric(
+                server,
+                "apiserver_request_terminations_total",
+                &["code=\"429\""]
+            )
+            .await,
+            2.0
+        );
+        assert_eq!(
+            metric(
+                server,
+                "apiserver_longrunning_requests",
+                &["WATCH", "configmaps"]
+            )
+            .await,
+            1.0
+        );
+        let sizes = metric(
+            server,
+            "apiserver_response_sizes_sum",
+            &["LIST", "configmaps"],
+        )
+        .await;
         let read = list.into_body().collect().await.unwrap().to_bytes().len() as f64;
         eventually(async || ask("GET", "/version").by(USER).status(server).await == 200).await;
-        let more = metric(server, "apiserver_response_sizes_sum", &["LIST", "configmaps"]).await - sizes;
+        let more = metric(
+            server,
+            "apiserver_response_sizes_sum",
+            &["LIST", "configmaps"],
+        )
+        .await
+            - sizes;
         assert!(more >= read, "{more} of {read}");
     })
     .await;
 }
 
-/// Without credentials that are good for anything, too, a client could otherwise keep everybody else out.
+/// Without credentials that are good for anything, too, a client could otherwise keep everybody
+/// else out.
 #[tokio::test]
 async fn a_refusal_that_nobody_reads_keeps_no_place() {
     let (_folder, server) = server(&["--max-requests-inflight=1"]).await;
@@ -106,7 +165,11 @@ async fn a_refusal_that_nobody_reads_keeps_no_place() {
 }
 
 /// A POST of which the body is not sent, once the server reads it.
-async fn begun_post(server: &TestServer, token: &str, len: usize) -> impl AsyncReadExt + AsyncWriteExt + Unpin {
+async fn begun_post(
+    server: &TestServer,
+    token: &str,
+    len: usize,
+) -> impl AsyncReadExt + AsyncWriteExt + Unpin {
     let mut stream = wire::connect(server.port()).await.unwrap();
     let head = format!(
         "POST {MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nExpect: 100-continue\r\n\
@@ -123,12 +186,31 @@ async fn writes_beyond_the_limit_are_turned_away() {
     let (_folder, server) = server(&["--max-mutating-requests-inflight=1"]).await;
     let_alice(&server).await;
     let slow = begun_post(&server, USER, 100).await;
-    let write = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "a-"}});
-    assert!(is_turned_away(&ask("POST", MAPS).by(USER).json(&write).send(&server).await));
-    assert_eq!(ask("POST", MAPS).json(&write).status(&server).await, 201, "the administrator");
-    assert_eq!(ask("GET", MAPS).by(USER).status(&server).await, 200, "a read");
+    let write =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "a-"}});
+    assert!(is_turned_away(
+        &ask("POST", MAPS).by(USER).json(&write).send(&server).await
+    ));
+    assert_eq!(
+        ask("POST", MAPS).json(&write).status(&server).await,
+        201,
+        "the administrator"
+    );
+    assert_eq!(
+        ask("GET", MAPS).by(USER).status(&server).await,
+        200,
+        "a read"
+    );
     drop(slow);
-    eventually(async || ask("POST", MAPS).by(USER).json(&write).status(&server).await == 201).await;
+    eventually(async || {
+        ask("POST", MAPS)
+            .by(USER)
+            .json(&write)
+            .status(&server)
+            .await
+            == 201
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -142,9 +224,23 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
         let answer = String::from_utf8_lossy(&answer).into_owned();
         assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
         let status: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
-        assert_eq!((&status["reason"], &status["code"]), (&json!("Timeout"), &json!(504)));
-        assert_eq!(status["message"], "Timeout: request did not complete within the allotted timeout");
-        assert_eq!(metric(server, "apiserver_request_terminations_total", &["POST", "configmaps", "code=\"504\""]).await, 1.0);
+        assert_eq!(
+            (&status["reason"], &status["code"]),
+            (&json!("Timeout"), &json!(504))
+        );
+        assert_eq!(
+            status["message"],
+            "Timeout: request did not complete within the allotted timeout"
+        );
+        assert_eq!(
+            metric(
+                server,
+                "apiserver_request_terminations_total",
+                &["POST", "configmaps", "code=\"504\""]
+            )
+            .await,
+            1.0
+        );
     })
     .await;
 }
@@ -153,10 +249,15 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
 #[tokio::test]
 async fn the_timeout_of_a_request_is_bounded() {
     let (_folder, server) = server(&["--request-timeout=1s"]).await;
-    let (status, answer) = ask("GET", "/api/v1/namespaces?timeout=x").answer(&server).await;
+    let (status, answer) = ask("GET", "/api/v1/namespaces?timeout=x")
+        .answer(&server)
+        .await;
     assert_eq!(
         (status, answer["message"].as_str().unwrap()),
-        (400, "invalid timeout specified in the request URL - time: invalid duration \"x\"")
+        (
+            400,
+            "invalid timeout specified in the request URL - time: invalid duration \"x\""
+        )
     );
     let mut stream = wire::connect(server.port()).await.unwrap();
     let head = format!(
@@ -164,7 +265,12 @@ async fn the_timeout_of_a_request_is_bounded() {
     );
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    assert!(tokio::time::timeout(PATIENCE / 2, stream.read_to_end(&mut answer)).await.is_ok(), "the server waits");
+    assert!(
+        tokio::time::timeout(PATIENCE / 2, stream.read_to_end(&mut answer))
+            .await
+            .is_ok(),
+        "the server waits"
+    );
     assert!(String::from_utf8_lossy(&answer).starts_with("HTTP/1.1 504 "));
 }
 
@@ -172,22 +278,44 @@ async fn the_timeout_of_a_request_is_bounded() {
 async fn lists_that_are_not_read_are_cut_off() {
     both(&["--request-timeout=1s"], async |server| {
         fill(server, 24).await;
-        let aborted = async |count: f64| metric(server, "apiserver_request_aborts_total", &["LIST", "configmaps"]).await == count;
+        let aborted = async |count: f64| {
+            metric(
+                server,
+                "apiserver_request_aborts_total",
+                &["LIST", "configmaps"],
+            )
+            .await
+                == count
+        };
         let mut client = Http2::to(server).await;
         let list = client.get(MAPS, ADMIN).await.unwrap();
         eventually(async || aborted(1.0).await).await;
-        assert!(list.into_body().collect().await.is_err(), "the stream is reset");
-        assert_eq!(client.status("/version", ADMIN).await, 200, "the connection is not");
+        assert!(
+            list.into_body().collect().await.is_err(),
+            "the stream is reset"
+        );
+        assert_eq!(
+            client.status("/version", ADMIN).await,
+            200,
+            "the connection is not"
+        );
         // The same over HTTP/1.1, with little room for what is not read.
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(64 * 1024).unwrap();
         let mut stream = wire::connect_on(socket, server.port()).await.unwrap();
-        let head = format!("GET {MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\n\r\n");
+        let head =
+            format!("GET {MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\n\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
         eventually(async || aborted(2.0).await).await;
         let mut answer = Vec::new();
-        let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap();
-        assert!(answer.starts_with(b"HTTP/1.1 200 OK") && !answer.ends_with(b"0\r\n\r\n"), "{}", answer.len());
+        let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer))
+            .await
+            .unwrap();
+        assert!(
+            answer.starts_with(b"HTTP/1.1 200 OK") && !answer.ends_with(b"0\r\n\r\n"),
+            "{}",
+            answer.len()
+        );
     })
     .await;
 }
@@ -198,18 +326,47 @@ async fn watches_that_are_not_read_are_cut_off() {
     let (_folder, server) = server(&["--request-timeout=1s"]).await;
     fill(&server, 8).await;
     let mut client = Http2::to(&server).await;
-    let path = format!("{MAPS}?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan");
+    let path = format!(
+        "{MAPS}?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"
+    );
     let slow = client.get(&path, ADMIN).await.unwrap();
     assert_eq!(slow.status(), 200);
     // One that has nothing to say yet stays, however long.
-    let mut quiet =
-        client.get("/api/v1/namespaces/kube-public/configmaps?watch=1&resourceVersion=0&labelSelector=a=b", ADMIN).await.unwrap();
+    let mut quiet = client
+        .get(
+            "/api/v1/namespaces/kube-public/configmaps?watch=1&resourceVersion=0&labelSelector=a=b",
+            ADMIN,
+        )
+        .await
+        .unwrap();
     assert_eq!(quiet.status(), 200);
-    eventually(async || metric(&server, "apiserver_longrunning_requests", &["WATCH", "configmaps"]).await == 1.0).await;
-    assert!(slow.into_body().collect().await.is_err(), "the stream is reset");
+    eventually(async || {
+        metric(
+            &server,
+            "apiserver_longrunning_requests",
+            &["WATCH", "configmaps"],
+        )
+        .await
+            == 1.0
+    })
+    .await;
+    assert!(
+        slow.into_body().collect().await.is_err(),
+        "the stream is reset"
+    );
     let event = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "told", "labels": {"a": "b"}}});
-    assert_eq!(ask("POST", "/api/v1/namespaces/kube-public/configmaps").json(&event).status(&server).await, 201);
-    let told = tokio::time::timeout(PATIENCE, quiet.body_mut().frame()).await.unwrap().unwrap().unwrap();
+    assert_eq!(
+        ask("POST", "/api/v1/namespaces/kube-public/configmaps")
+            .json(&event)
+            .status(&server)
+            .await,
+        201
+    );
+    let told = tokio::time::timeout(PATIENCE, quiet.body_mut().frame())
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
     assert!(String::from_utf8_lossy(told.data_ref().unwrap()).contains("\"told\""));
 }
 
@@ -217,12 +374,25 @@ async fn watches_that_are_not_read_are_cut_off() {
 #[tokio::test]
 async fn requests_have_an_id_and_a_line() {
     let (_folder, server) = server(&["--v=3"]).await;
-    let named = ask("GET", "/version?access_token=hidden&limit=7").header("Audit-ID", "chosen\tid").send(&server).await;
+    let named = ask("GET", "/version?access_token=hidden&limit=7")
+        .header("Audit-ID", "chosen\tid")
+        .send(&server)
+        .await;
     assert_eq!(named.headers["audit-id"], "chosen\tid");
-    let unnamed = ask("GET", "/version").header("Audit-ID", "").send(&server).await;
+    let unnamed = ask("GET", "/version")
+        .header("Audit-ID", "")
+        .send(&server)
+        .await;
     assert_eq!(unnamed.headers["audit-id"].len(), 36);
-    let unknown = ask("GET", "/version").by("forged").header("Audit-ID", "forger").send(&server).await;
-    assert_eq!((unknown.status, unknown.headers["audit-id"].as_bytes()), (401, &b"forger"[..]));
+    let unknown = ask("GET", "/version")
+        .by("forged")
+        .header("Audit-ID", "forger")
+        .send(&server)
+        .await;
+    assert_eq!(
+        (unknown.status, unknown.headers["audit-id"].as_bytes()),
+        (401, &b"forger"[..])
+    );
     eventually(async || server.log().contains("audit-ID=\"forger\"")).await;
     let log = server.log();
     let line = log.lines().find(|line| line.contains("chosen")).unwrap();
@@ -235,10 +405,30 @@ async fn requests_have_an_id_and_a_line() {
     ] {
         assert!(line.contains(part), "{part} is not in {line}");
     }
-    assert!(log.lines().any(|line| line.contains("\"forger\"") && line.contains("resp=401")), "{log}");
+    assert!(
+        log.lines()
+            .any(|line| line.contains("\"forger\"") && line.contains("resp=401")),
+        "{log}"
+    );
     assert!(!log.contains("hidden") && !log.contains(ADMIN), "{log}");
-    let apply = Bytes::from_static(b"{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"a\"}}");
+    let apply = Bytes::from_static(
+        b"{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"a\"}}",
+    );
     let path = format!("{MAPS}/a?fieldManager=m");
-    assert_eq!(ask("PATCH", &path).body("application/apply-patch+yaml", apply).status(&server).await, 201);
-    assert_eq!(metric(&server, "apiserver_request_total", &["verb=\"APPLY\"", "configmaps", "code=\"201\""]).await, 1.0);
+    assert_eq!(
+        ask("PATCH", &path)
+            .body("application/apply-patch+yaml", apply)
+            .status(&server)
+            .await,
+        201
+    );
+    assert_eq!(
+        metric(
+            &server,
+            "apiserver_request_total",
+            &["verb=\"APPLY\"", "configmaps", "code=\"201\""]
+        )
+        .await,
+        1.0
+    );
 }

@@ -22,21 +22,31 @@ pub async fn create(server: &TestServer, path: &str, object: &Value) -> Value {
 }
 
 async fn namespace(server: &TestServer, name: &str) {
-    create(server, "/api/v1/namespaces", &json!({"metadata": {"name": name}})).await;
+    create(
+        server,
+        "/api/v1/namespaces",
+        &json!({"metadata": {"name": name}}),
+    )
+    .await;
 }
 
 /// Gives a user a ClusterRole in a namespace.
 async fn bind(server: &TestServer, namespace: &str, role: &str, user: &str) {
     let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings");
     let subject = json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user});
-    let role_ref = json!({"kind": "ClusterRole", "apiGroup": "rbac.authorization.k8s.io", "name": role});
+    let role_ref =
+        json!({"kind": "ClusterRole", "apiGroup": "rbac.authorization.k8s.io", "name": role});
     create(server, &path, &json!({"metadata": {"name": format!("{role}-{user}")}, "subjects": [subject], "roleRef": role_ref})).await;
 }
 
 /// Waits until the tenant is known to own its namespace.
 async fn owned(server: &TestServer) {
     for _ in 0..1000 {
-        if tenant("GET", "/api/v1/namespaces/own/configmaps").status(server).await == 200 {
+        if tenant("GET", "/api/v1/namespaces/own/configmaps")
+            .status(server)
+            .await
+            == 200
+        {
             return;
         }
     }
@@ -47,9 +57,15 @@ async fn define(server: &TestServer, plural: &str, kind: &str, scope: &str) {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema, "subresources": {"status": {}}});
     let names = json!({"plural": plural, "singular": kind.to_lowercase(), "kind": kind});
-    let spec = json!({"group": "example.com", "scope": scope, "names": names, "versions": [version]});
+    let spec =
+        json!({"group": "example.com", "scope": scope, "names": names, "versions": [version]});
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    create(server, path, &json!({"metadata": {"name": format!("{plural}.example.com")}, "spec": spec})).await;
+    create(
+        server,
+        path,
+        &json!({"metadata": {"name": format!("{plural}.example.com")}, "spec": spec}),
+    )
+    .await;
     let list = format!("/apis/example.com/v1/{plural}");
     for _ in 0..1000 {
         if ask("GET", &list).status(server).await == 200 {
@@ -64,16 +80,34 @@ async fn namespaces_are_not_inside_a_namespace() {
     both(&[], async |server| {
         for (method, path) in [
             ("GET", "/api/v1/namespaces/default/namespaces"),
-            ("GET", "/api/v1/namespaces/default/namespaces?watch=1&timeoutSeconds=1"),
+            (
+                "GET",
+                "/api/v1/namespaces/default/namespaces?watch=1&timeoutSeconds=1",
+            ),
             ("GET", "/api/v1/namespaces/default/namespaces/kube-system"),
             ("GET", "/api/v1/namespaces/default/namespaces/default"),
-            ("DELETE", "/api/v1/namespaces/default/namespaces/kube-node-lease"),
+            (
+                "DELETE",
+                "/api/v1/namespaces/default/namespaces/kube-node-lease",
+            ),
             ("GET", "/api/v1/watch/namespaces/default/namespaces"),
-            ("GET", "/api/v1/watch/namespaces/default/namespaces/kube-system?timeoutSeconds=1"),
+            (
+                "GET",
+                "/api/v1/watch/namespaces/default/namespaces/kube-system?timeoutSeconds=1",
+            ),
         ] {
-            assert_eq!(ask(method, path).status(server).await, 404, "{method} {path}");
+            assert_eq!(
+                ask(method, path).status(server).await,
+                404,
+                "{method} {path}"
+            );
         }
-        assert_eq!(ask("GET", "/api/v1/namespaces/default").status(server).await, 200);
+        assert_eq!(
+            ask("GET", "/api/v1/namespaces/default")
+                .status(server)
+                .await,
+            200
+        );
     })
     .await;
 }
@@ -132,7 +166,8 @@ async fn custom_resources_of_the_cluster_are_not_inside_a_namespace() {
             "/namespaces/own/things/own",
             "/namespaces/own/things/own/status",
             "/watch/namespaces/own/things",
-            // A kind of the cluster that is called as namespaces are: its objects are not namespaces.
+            // A kind of the cluster that is called as namespaces are: its objects are not
+            // namespaces.
             "/namespaces/own",
             "/namespaces/own/status",
             "/namespaces/own/namespaces/own",
@@ -163,7 +198,12 @@ async fn a_path_is_read_once() {
             bind(server, "own", role, TENANT).await;
         }
         owned(server).await;
-        create(server, "/api/v1/namespaces/other/secrets", &json!({"metadata": {"name": "s"}})).await;
+        create(
+            server,
+            "/api/v1/namespaces/other/secrets",
+            &json!({"metadata": {"name": "s"}}),
+        )
+        .await;
         for path in [
             "/api/v1/namespaces/own/../other/secrets/s",
             "/api/v1/namespaces/own/..%2fother/secrets/s",
@@ -190,10 +230,18 @@ async fn a_path_is_read_once() {
         ] {
             let (status, answer) = tenant("GET", path).answer(server).await;
             let empty = status == 200 && answer["items"] == json!([]);
-            assert!(matches!(status, 400 | 403 | 404 | 405) || empty, "{path}: {status} {answer}");
+            assert!(
+                matches!(status, 400 | 403 | 404 | 405) || empty,
+                "{path}: {status} {answer}"
+            );
         }
         // Slashes at the end mean nothing.
-        assert_eq!(ask("GET", "/api/v1/namespaces/other/secrets/s/").status(server).await, 200);
+        assert_eq!(
+            ask("GET", "/api/v1/namespaces/other/secrets/s/")
+                .status(server)
+                .await,
+            200
+        );
     })
     .await;
 }
@@ -208,23 +256,51 @@ async fn continue_tokens_stay_in_their_namespace() {
             bind(server, "own", role, TENANT).await;
         }
         owned(server).await;
-        create(server, "/api/v1/namespaces/zother/secrets", &json!({"metadata": {"name": "s"}})).await;
+        create(
+            server,
+            "/api/v1/namespaces/zother/secrets",
+            &json!({"metadata": {"name": "s"}}),
+        )
+        .await;
         let (_, list) = ask("GET", "/api/v1/namespaces").answer(server).await;
-        let revision: i64 = list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
-        for start in ["../zother/s", "/../zother/s", "a\u{0}/../../zother/", "\u{0}", "zz"] {
-            for (revision, ahead) in
-                [(revision, 1), (revision, i64::MIN), (revision, i64::MAX), (-1, 0), (i64::MIN, 0), (i64::MAX, 0), (1, 0)]
-            {
-                let token = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": start, "ahead": ahead});
+        let revision: i64 = list["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap()
+            .parse()
+            .unwrap();
+        for start in [
+            "../zother/s",
+            "/../zother/s",
+            "a\u{0}/../../zother/",
+            "\u{0}",
+            "zz",
+        ] {
+            for (revision, ahead) in [
+                (revision, 1),
+                (revision, i64::MIN),
+                (revision, i64::MAX),
+                (-1, 0),
+                (i64::MIN, 0),
+                (i64::MAX, 0),
+                (1, 0),
+            ] {
+                let token =
+                    json!({"v": "meta.k8s.io/v1", "rv": revision, "start": start, "ahead": ahead});
                 let token = base64::prelude::BASE64_URL_SAFE_NO_PAD.encode(token.to_string());
                 for limit in ["", "&limit=1", "&limit=9223372036854775807"] {
                     let path = format!("/api/v1/namespaces/own/secrets?continue={token}{limit}");
                     let (status, answer) = tenant("GET", &path).answer(server).await;
-                    assert!(status < 500 || status == 504, "{start:?} {revision} {ahead}{limit}: {status} {answer}");
+                    assert!(
+                        status < 500 || status == 504,
+                        "{start:?} {revision} {ahead}{limit}: {status} {answer}"
+                    );
                     assert!(!answer["items"].to_string().contains("zother"), "{answer}");
                     let path = format!("/api/v1/configmaps?continue={token}{limit}");
                     let status = ask("GET", &path).status(server).await;
-                    assert!(status < 500 || status == 504, "{start:?} {revision} {ahead}{limit}: {status}");
+                    assert!(
+                        status < 500 || status == 504,
+                        "{start:?} {revision} {ahead}{limit}: {status}"
+                    );
                 }
             }
         }
@@ -235,10 +311,23 @@ async fn continue_tokens_stay_in_their_namespace() {
 #[tokio::test(flavor = "multi_thread")]
 async fn deprecated_verbs_in_paths_are_for_watches() {
     both(&[], async |server| {
-        create(server, "/api/v1/namespaces/default/configmaps", &json!({"metadata": {"name": "a"}})).await;
-        for path in ["/api/v1/watch/configmaps", "/api/v1/watch/namespaces/default/configmaps/a", "/api/v1/watch/namespaces/default"] {
+        create(
+            server,
+            "/api/v1/namespaces/default/configmaps",
+            &json!({"metadata": {"name": "a"}}),
+        )
+        .await;
+        for path in [
+            "/api/v1/watch/configmaps",
+            "/api/v1/watch/namespaces/default/configmaps/a",
+            "/api/v1/watch/namespaces/default",
+        ] {
             for method in ["POST", "PUT", "PATCH", "DELETE", "HEAD"] {
-                assert_eq!(ask(method, path).status(server).await, 405, "{method} {path}");
+                assert_eq!(
+                    ask(method, path).status(server).await,
+                    405,
+                    "{method} {path}"
+                );
             }
         }
         for path in [
@@ -251,9 +340,20 @@ async fn deprecated_verbs_in_paths_are_for_watches() {
             "/api/v1/proxy/namespaces/default/pods/p",
             "/api/v1/proxy/nodes/n",
         ] {
-            assert_eq!(ask("GET", &format!("{path}?timeoutSeconds=1")).status(server).await, 404, "{path}");
+            assert_eq!(
+                ask("GET", &format!("{path}?timeoutSeconds=1"))
+                    .status(server)
+                    .await,
+                404,
+                "{path}"
+            );
         }
-        let watch = ask("GET", "/api/v1/watch/namespaces/default/configmaps/a?timeoutSeconds=1").send(server).await;
+        let watch = ask(
+            "GET",
+            "/api/v1/watch/namespaces/default/configmaps/a?timeoutSeconds=1",
+        )
+        .send(server)
+        .await;
         assert_eq!(watch.status, 200);
         for path in [
             "/api/v1/configmaps",
@@ -274,9 +374,14 @@ async fn selectors_of_deprecated_watches_give_a_kubelet_nothing() {
         for (path, want) in [
             (format!("/api/v1/pods?watch=1&{own}"), 200),
             (format!("/api/v1/watch/pods?{own}"), 403),
-            (format!("/api/v1/watch/namespaces/default/pods/p?{own}"), 403),
+            (
+                format!("/api/v1/watch/namespaces/default/pods/p?{own}"),
+                403,
+            ),
         ] {
-            let kubelet = ask("GET", &path).header("Impersonate-User", "system:node:n").header("Impersonate-Group", "system:nodes");
+            let kubelet = ask("GET", &path)
+                .header("Impersonate-User", "system:node:n")
+                .header("Impersonate-Group", "system:nodes");
             assert_eq!(kubelet.status(server).await, want, "{path}");
         }
     })

@@ -1,4 +1,5 @@
-//! Services whose writes fail, are cut off or lie: what others have stays theirs, and what was taken comes back.
+//! Services whose writes fail, are cut off or lie: what others have stays theirs, and what was
+//! taken comes back.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -60,17 +61,41 @@ async fn list(server: &TestServer, path: &str) -> Vec<Value> {
 
 /// The service that has each address, as the IPAddress objects say.
 async fn addresses(server: &TestServer) -> BTreeMap<String, String> {
-    let parent = |one: &Value| format!("{}/{}", text(one, "/spec/parentRef/namespace"), text(one, "/spec/parentRef/name"));
-    list(server, ADDRESSES).await.iter().map(|one| (text(one, "/metadata/name"), parent(one))).collect()
+    let parent = |one: &Value| {
+        format!(
+            "{}/{}",
+            text(one, "/spec/parentRef/namespace"),
+            text(one, "/spec/parentRef/name")
+        )
+    };
+    list(server, ADDRESSES)
+        .await
+        .iter()
+        .map(|one| (text(one, "/metadata/name"), parent(one)))
+        .collect()
 }
 
 /// The service that has each address, as the services say.
 async fn owners(server: &TestServer) -> BTreeMap<String, String> {
     let mut owners = BTreeMap::new();
     for one in list(server, "/api/v1/services").await {
-        let owner = format!("{}/{}", text(&one, "/metadata/namespace"), text(&one, "/metadata/name"));
-        for ip in one["spec"]["clusterIPs"].as_array().into_iter().flatten().filter_map(Value::as_str).filter(|ip| *ip != "None") {
-            assert_eq!(owners.insert(ip.to_owned(), owner.clone()), None, "{ip} has two owners");
+        let owner = format!(
+            "{}/{}",
+            text(&one, "/metadata/namespace"),
+            text(&one, "/metadata/name")
+        );
+        for ip in one["spec"]["clusterIPs"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .filter(|ip| *ip != "None")
+        {
+            assert_eq!(
+                owners.insert(ip.to_owned(), owner.clone()),
+                None,
+                "{ip} has two owners"
+            );
         }
     }
     owners
@@ -83,11 +108,17 @@ async fn quiet(server: &TestServer) {
     loop {
         let metrics = ask("GET", "/metrics").send(server).await.body;
         let metrics = String::from_utf8_lossy(&metrics);
-        let writes = metrics.lines().find_map(|line| line.strip_prefix(WRITES)).map(str::trim);
+        let writes = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(WRITES))
+            .map(str::trim);
         if matches!(writes, None | Some("0")) {
             return;
         }
-        assert!(begun.elapsed() < PATIENCE, "{writes:?} writes are under way");
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "{writes:?} writes are under way"
+        );
         tokio::time::sleep(LOOK).await;
     }
 }
@@ -107,14 +138,25 @@ async fn settled(server: &TestServer) {
 }
 
 async fn delete_all(server: &TestServer) {
-    for one in list(server, SERVICES).await.iter().map(|one| text(one, "/metadata/name")).filter(|name| name != "kubernetes") {
-        let status = ask("DELETE", &format!("{SERVICES}/{one}")).status(server).await;
+    for one in list(server, SERVICES)
+        .await
+        .iter()
+        .map(|one| text(one, "/metadata/name"))
+        .filter(|name| name != "kubernetes")
+    {
+        let status = ask("DELETE", &format!("{SERVICES}/{one}"))
+            .status(server)
+            .await;
         assert!(matches!(status, 200 | 404), "{one}: {status}");
     }
 }
 
 fn text(value: &Value, path: &str) -> String {
-    value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
+    value
+        .pointer(path)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
 }
 
 fn message(answer: &Value) -> String {
@@ -131,19 +173,47 @@ struct Victim {
 impl Victim {
     async fn new(server: &TestServer) -> Self {
         let victim = made(server, &service("victim", json!({"type": "NodePort"}))).await;
-        let (ip, port) = (text(&victim, "/spec/clusterIP"), victim["spec"]["ports"][0]["nodePort"].as_u64().unwrap());
-        let (_, address) = ask("GET", &format!("{ADDRESSES}/{ip}")).answer(server).await;
+        let (ip, port) = (
+            text(&victim, "/spec/clusterIP"),
+            victim["spec"]["ports"][0]["nodePort"].as_u64().unwrap(),
+        );
+        let (_, address) = ask("GET", &format!("{ADDRESSES}/{ip}"))
+            .answer(server)
+            .await;
         Self { ip, port, address }
     }
 
     /// Nothing is free of what the victim has.
     async fn check(&self, server: &TestServer, after: &str) {
-        let (_, address) = ask("GET", &format!("{ADDRESSES}/{}", self.ip)).answer(server).await;
+        let (_, address) = ask("GET", &format!("{ADDRESSES}/{}", self.ip))
+            .answer(server)
+            .await;
         assert_eq!(address, self.address, "the address after {after}");
         let (status, answer) = post(server, &service("thief", json!({"clusterIP": self.ip}))).await;
-        assert_eq!((status, message(&answer).contains("provided IP is already allocated")), (422, true), "after {after}: {answer}");
-        let (status, answer) = post(server, &service("thief", json!({"type": "NodePort", "ports": ports(self.port)}))).await;
-        assert_eq!((status, message(&answer).contains("provided port is already allocated")), (422, true), "after {after}: {answer}");
+        assert_eq!(
+            (
+                status,
+                message(&answer).contains("provided IP is already allocated")
+            ),
+            (422, true),
+            "after {after}: {answer}"
+        );
+        let (status, answer) = post(
+            server,
+            &service(
+                "thief",
+                json!({"type": "NodePort", "ports": ports(self.port)}),
+            ),
+        )
+        .await;
+        assert_eq!(
+            (
+                status,
+                message(&answer).contains("provided port is already allocated")
+            ),
+            (422, true),
+            "after {after}: {answer}"
+        );
     }
 }
 
@@ -236,7 +306,8 @@ async fn the_end_of_a_service_frees_only_what_was_its() {
     both(&[], async |server| {
         let victim = Victim::new(server).await;
         let (ip, port) = (&victim.ip, victim.port);
-        // An external name may name a node port. It does not have it by that, and does not get it by another type.
+        // An external name may name a node port. It does not have it by that, and does not get it
+        // by another type.
         let external = |name: &str| service(name, json!({"type": "ExternalName", "externalName": "example.com", "ports": ports(port)}));
         made(server, &external("external")).await;
         let patch = json!({"spec": {"type": "NodePort", "externalName": null}}).to_string();
@@ -295,10 +366,18 @@ async fn all_ports_are_free(server: &TestServer) {
     delete_all(server).await;
     settled(server).await;
     for at in 0..PORTS {
-        made(server, &service(&format!("full-{at}"), json!({"type": "NodePort"}))).await;
+        made(
+            server,
+            &service(&format!("full-{at}"), json!({"type": "NodePort"})),
+        )
+        .await;
     }
     let (status, answer) = post(server, &service("one-more", json!({"type": "NodePort"}))).await;
-    assert_eq!((status, message(&answer).contains("range is full")), (500, true), "{answer}");
+    assert_eq!(
+        (status, message(&answer).contains("range is full")),
+        (500, true),
+        "{answer}"
+    );
     settled(server).await;
 }
 
@@ -310,7 +389,10 @@ async fn writes_that_run_out_of_time_leak_nothing() {
             let cut = |at: usize| format!("{}us", 200 + 150 * at);
             join_all(names.iter().enumerate().map(async |(at, name)| {
                 let path = format!("{SERVICES}?timeout={}", cut(at));
-                ask("POST", &path).json(&service(name, json!({"type": "NodePort"}))).status(server).await
+                ask("POST", &path)
+                    .json(&service(name, json!({"type": "NodePort"})))
+                    .status(server)
+                    .await
             }))
             .await;
             join_all(names.iter().enumerate().map(async |(at, name)| {
@@ -334,25 +416,44 @@ async fn connect(port: u16) -> TlsStream<TcpStream> {
     config.alpn_protocols = vec![b"h2".to_vec()];
     let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     stream.set_nodelay(true).unwrap();
-    TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("127.0.0.1").unwrap(), stream).await.unwrap()
+    TlsConnector::from(Arc::new(config))
+        .connect(ServerName::try_from("127.0.0.1").unwrap(), stream)
+        .await
+        .unwrap()
 }
 
-/// Sends requests on one HTTP/2 connection and resets their streams after ever longer times; in the end the connection goes.
+/// Sends requests on one HTTP/2 connection and resets their streams after ever longer times; in the
+/// end the connection goes.
 async fn reset(server: &TestServer, requests: Vec<(&str, String, Value)>) {
     let stream = connect(server.port()).await;
-    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+        .await
+        .unwrap();
     let driver = tokio::spawn(connection);
-    join_all(requests.into_iter().enumerate().map(async |(at, (method, path, body))| {
-        let mut sender = sender.clone();
-        let request = Request::builder().method(method).uri(format!("https://localhost{path}"));
-        let request = request.header("Authorization", format!("Bearer {ADMIN}")).header("Content-Type", "application/json");
-        let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
-        sender.ready().await.unwrap();
-        let answer = sender.send_request(request.body(Full::new(body)).unwrap());
-        let answer = async { answer.await.unwrap().into_body().collect().await };
-        // Whoever drops the answer resets the stream.
-        drop(tokio::time::timeout(Duration::from_micros(100 * at as u64), answer).await);
-    }))
+    join_all(
+        requests
+            .into_iter()
+            .enumerate()
+            .map(async |(at, (method, path, body))| {
+                let mut sender = sender.clone();
+                let request = Request::builder()
+                    .method(method)
+                    .uri(format!("https://localhost{path}"));
+                let request = request
+                    .header("Authorization", format!("Bearer {ADMIN}"))
+                    .header("Content-Type", "application/json");
+                let body = if body.is_null() {
+                    Bytes::new()
+                } else {
+                    body.to_string().into()
+                };
+                sender.ready().await.unwrap();
+                let answer = sender.send_request(request.body(Full::new(body)).unwrap());
+                let answer = async { answer.await.unwrap().into_body().collect().await };
+                // Whoever drops the answer resets the stream.
+                drop(tokio::time::timeout(Duration::from_micros(100 * at as u64), answer).await);
+            }),
+    )
     .await;
     driver.abort();
 }
@@ -362,10 +463,18 @@ async fn streams_that_are_reset_leak_nothing() {
     both(FEW_PORTS, async |server| {
         for round in 0..8 {
             let names: Vec<String> = (0..PORTS).map(|at| format!("reset-{round}-{at}")).collect();
-            let creates = names.iter().map(|name| ("POST", SERVICES.to_owned(), service(name, json!({"type": "NodePort"}))));
+            let creates = names.iter().map(|name| {
+                (
+                    "POST",
+                    SERVICES.to_owned(),
+                    service(name, json!({"type": "NodePort"})),
+                )
+            });
             reset(server, creates.collect()).await;
             settled(server).await;
-            let deletes = names.iter().map(|name| ("DELETE", format!("{SERVICES}/{name}"), Value::Null));
+            let deletes = names
+                .iter()
+                .map(|name| ("DELETE", format!("{SERVICES}/{name}"), Value::Null));
             reset(server, deletes.collect()).await;
             settled(server).await;
             delete_all(server).await;
@@ -379,7 +488,10 @@ async fn streams_that_are_reset_leak_nothing() {
 async fn both_stores(story: impl AsyncFn(&Path, Store<'_>)) {
     let folder = tempfile::tempdir().unwrap();
     story(folder.path(), Store::Embedded).await;
-    let (folder, etcd) = (tempfile::tempdir().unwrap(), tokio::task::spawn_blocking(Etcd::start).await.unwrap());
+    let (folder, etcd) = (
+        tempfile::tempdir().unwrap(),
+        tokio::task::spawn_blocking(Etcd::start).await.unwrap(),
+    );
     story(folder.path(), Store::Etcd(&etcd.endpoint())).await;
 }
 
@@ -423,25 +535,64 @@ async fn a_start_puts_right_what_a_crash_left() {
 async fn ports_in_use_are_not_handed_out_after_their_range_changed() {
     both_stores(async |folder, store| {
         let mut server = start(folder, store, &["--service-node-port-range=30100-30109"]).await;
-        made(&server, &service("low", json!({"type": "NodePort", "ports": ports(30100)}))).await;
-        made(&server, &service("high", json!({"type": "NodePort", "ports": ports(30105)}))).await;
+        made(
+            &server,
+            &service("low", json!({"type": "NodePort", "ports": ports(30100)})),
+        )
+        .await;
+        made(
+            &server,
+            &service("high", json!({"type": "NodePort", "ports": ports(30105)})),
+        )
+        .await;
         server.terminate().await;
 
         let mut server = start(folder, store, &["--service-node-port-range=30105-30107"]).await;
-        let (status, answer) = post(&server, &service("thief", json!({"type": "NodePort", "ports": ports(30105)}))).await;
-        assert_eq!((status, message(&answer).contains("already allocated")), (422, true), "{answer}");
+        let (status, answer) = post(
+            &server,
+            &service("thief", json!({"type": "NodePort", "ports": ports(30105)})),
+        )
+        .await;
+        assert_eq!(
+            (status, message(&answer).contains("already allocated")),
+            (422, true),
+            "{answer}"
+        );
         for name in ["one", "two"] {
             let one = made(&server, &service(name, json!({"type": "NodePort"}))).await;
             assert_ne!(one["spec"]["ports"][0]["nodePort"], 30105);
         }
-        assert_eq!(post(&server, &service("three", json!({"type": "NodePort"}))).await.0, 500);
-        assert_eq!(ask("DELETE", &format!("{SERVICES}/low")).status(&server).await, 200);
+        assert_eq!(
+            post(&server, &service("three", json!({"type": "NodePort"})))
+                .await
+                .0,
+            500
+        );
+        assert_eq!(
+            ask("DELETE", &format!("{SERVICES}/low"))
+                .status(&server)
+                .await,
+            200
+        );
         server.kill();
 
         let server = start(folder, store, &["--service-node-port-range=30100-30109"]).await;
-        made(&server, &service("again", json!({"type": "NodePort", "ports": ports(30100)}))).await;
+        made(
+            &server,
+            &service("again", json!({"type": "NodePort", "ports": ports(30100)})),
+        )
+        .await;
         for node in 30105..=30107 {
-            assert_eq!(post(&server, &service("thief", json!({"type": "NodePort", "ports": ports(node)}))).await.0, 422, "{node}");
+            assert_eq!(
+                post(
+                    &server,
+                    &service("thief", json!({"type": "NodePort", "ports": ports(node)}))
+                )
+                .await
+                .0,
+                422,
+                "{node}"
+            );
         }
     })
     .await;
@@ -472,7 +623,8 @@ async fn service_cidrs_say_where_addresses_come_from() {
         assert_eq!(ask("POST", CIDRS).json(&cidr).status(server).await, 201);
         let sixth = made(server, &service("sixth", json!({}))).await;
         assert!(text(&sixth, "/spec/clusterIP").starts_with("10.97.0."), "{sixth}");
-        // A dry run is told the address of a network, and of a chosen one only whether it is in range.
+        // A dry run is told the address of a network, and of a chosen one only whether it is in
+        // range.
         let dry = format!("{SERVICES}?dryRun=All");
         let (_, answer) = ask("POST", &dry).json(&service("dry", json!({}))).answer(server).await;
         assert_eq!(text(&answer, "/spec/clusterIP"), "10.96.0.0", "{answer}");

@@ -1,4 +1,5 @@
-//! Stores that hold what is no object, go away, fill up or are restored: what the server knows stays true, and it says what it cannot do.
+//! Stores that hold what is no object, go away, fill up or are restored: what the server knows
+//! stays true, and it says what it cannot do.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,7 +20,14 @@ const NOTICED: Duration = Duration::from_secs(30);
 /// The pause between two looks.
 const LOOK: Duration = Duration::from_millis(20);
 /// Bytes that are no object, nor the beginning of one.
-const GARBAGE: [&[u8]; 6] = [b"garbage", b"\xff\x00\x01\x80", b"k8s\0\xff\xff\xff", b"k8s\0", b"{\"kind\":", b""];
+const GARBAGE: [&[u8]; 6] = [
+    b"garbage",
+    b"\xff\x00\x01\x80",
+    b"k8s\0\xff\xff\xff",
+    b"k8s\0",
+    b"{\"kind\":",
+    b"",
+];
 /// What is put in their places, each under a name of its own.
 const PLACES: [&str; 9] = [
     "roles/default/bad",
@@ -36,7 +44,10 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// Keys with bytes that are no object.
 fn garbage() -> impl Iterator<Item = (String, &'static [u8])> {
-    let all = GARBAGE.iter().enumerate().flat_map(|(number, bytes)| PLACES.map(|place| (place, number, *bytes)));
+    let all = GARBAGE
+        .iter()
+        .enumerate()
+        .flat_map(|(number, bytes)| PLACES.map(|place| (place, number, *bytes)));
     all.map(|(place, number, bytes)| (format!("/registry/{place}{number}"), bytes))
 }
 
@@ -51,7 +62,9 @@ async fn eventually(what: &str, holds: impl AsyncFn() -> bool) {
 
 /// The status of a GET; 0 where there is no answer.
 async fn get(server: &TestServer, path: &str) -> u16 {
-    wire::get_status(server.port(), path).await.unwrap_or_default()
+    wire::get_status(server.port(), path)
+        .await
+        .unwrap_or_default()
 }
 
 fn config_map(name: &str, bytes: usize) -> Value {
@@ -68,53 +81,149 @@ fn binding(name: &str) -> Value {
 
 /// Makes a namespace in which alice may look around.
 async fn admit_alice(server: &TestServer) {
-    assert_eq!(ask("POST", "/api/v1/namespaces").json(&json!({"metadata": {"name": "team"}})).status(server).await, 201);
-    assert_eq!(ask("POST", &format!("{RBAC}/namespaces/team/rolebindings")).json(&binding("look")).status(server).await, 201);
+    assert_eq!(
+        ask("POST", "/api/v1/namespaces")
+            .json(&json!({"metadata": {"name": "team"}}))
+            .status(server)
+            .await,
+        201
+    );
+    assert_eq!(
+        ask("POST", &format!("{RBAC}/namespaces/team/rolebindings"))
+            .json(&binding("look"))
+            .status(server)
+            .await,
+        201
+    );
     eventually("alice may look", async || alice(server).await == 200).await;
 }
 
 /// What alice is told who looks.
 async fn alice(server: &TestServer) -> u16 {
-    ask("GET", "/api/v1/namespaces/team/configmaps").by(USER).status(server).await
+    ask("GET", "/api/v1/namespaces/team/configmaps")
+        .by(USER)
+        .status(server)
+        .await
 }
 
 /// With garbage in the store: what it is not in goes on, and what it is in says so.
 async fn everything_else_goes_on(server: &TestServer) {
-    for (path, status) in [("/api/v1/namespaces/default/pods", 500), ("/api/v1/pods", 500), ("/api/v1/namespaces/team/pods", 200)] {
+    for (path, status) in [
+        ("/api/v1/namespaces/default/pods", 500),
+        ("/api/v1/pods", 500),
+        ("/api/v1/namespaces/team/pods", 200),
+    ] {
         assert_eq!(ask("GET", path).status(server).await, status, "{path}");
     }
-    for kind in ["clusterroles", "namespaces/default/roles", "rolebindings", "clusterrolebindings"] {
+    for kind in [
+        "clusterroles",
+        "namespaces/default/roles",
+        "rolebindings",
+        "clusterrolebindings",
+    ] {
         let (status, answer) = ask("GET", &format!("{RBAC}/{kind}")).answer(server).await;
         assert_eq!(status, 500, "{kind}: {answer}");
-        assert!(answer["message"].as_str().unwrap().contains("bad0"), "it names the key: {answer}");
-        assert_eq!(ask("GET", &format!("{RBAC}/{kind}?labelSelector=a%3Db")).status(server).await, 500, "{kind}, selected");
-        assert_eq!(ask("GET", &format!("{RBAC}/{kind}?limit=1")).status(server).await, 500, "{kind}, a page");
+        assert!(
+            answer["message"].as_str().unwrap().contains("bad0"),
+            "it names the key: {answer}"
+        );
+        assert_eq!(
+            ask("GET", &format!("{RBAC}/{kind}?labelSelector=a%3Db"))
+                .status(server)
+                .await,
+            500,
+            "{kind}, selected"
+        );
+        assert_eq!(
+            ask("GET", &format!("{RBAC}/{kind}?limit=1"))
+                .status(server)
+                .await,
+            500,
+            "{kind}, a page"
+        );
     }
     for number in 0..GARBAGE.len() {
-        assert_eq!(ask("GET", &format!("{RBAC}/clusterroles/bad{number}")).status(server).await, 500);
+        assert_eq!(
+            ask("GET", &format!("{RBAC}/clusterroles/bad{number}"))
+                .status(server)
+                .await,
+            500
+        );
     }
     // Quotas and limits that can be read still count; those that cannot hold nobody up.
-    assert_eq!(ask("POST", "/api/v1/namespaces/default/configmaps").json(&config_map("made", 10)).status(server).await, 201);
+    assert_eq!(
+        ask("POST", "/api/v1/namespaces/default/configmaps")
+            .json(&config_map("made", 10))
+            .status(server)
+            .await,
+        201
+    );
     let pod = json!({"metadata": {"name": "made"}, "spec": {"containers": [{"name": "a", "image": "a"}]}});
-    let made = ask("POST", "/api/v1/namespaces/default/pods").json(&pod).answer(server).await;
-    assert!(made.0 == 201 || made.0 == 403 && made.1["message"].as_str().unwrap().contains("service account"), "{made:?}");
+    let made = ask("POST", "/api/v1/namespaces/default/pods")
+        .json(&pod)
+        .answer(server)
+        .await;
+    assert!(
+        made.0 == 201
+            || made.0 == 403
+                && made.1["message"]
+                    .as_str()
+                    .unwrap()
+                    .contains("service account"),
+        "{made:?}"
+    );
     custom_resources_work(server).await;
     // Rights come and go.
     assert_eq!(alice(server).await, 200);
-    assert_eq!(ask("DELETE", &format!("{RBAC}/namespaces/team/rolebindings/look")).status(server).await, 200);
-    eventually("alice may no longer look", async || alice(server).await == 403).await;
-    assert_eq!(ask("POST", &format!("{RBAC}/namespaces/team/rolebindings")).json(&binding("again")).status(server).await, 201);
+    assert_eq!(
+        ask(
+            "DELETE",
+            &format!("{RBAC}/namespaces/team/rolebindings/look")
+        )
+        .status(server)
+        .await,
+        200
+    );
+    eventually("alice may no longer look", async || {
+        alice(server).await == 403
+    })
+    .await;
+    assert_eq!(
+        ask("POST", &format!("{RBAC}/namespaces/team/rolebindings"))
+            .json(&binding("again"))
+            .status(server)
+            .await,
+        201
+    );
     eventually("alice may look again", async || alice(server).await == 200).await;
-    assert_eq!(ask("DELETE", "/api/v1/namespaces/team").status(server).await, 200);
+    assert_eq!(
+        ask("DELETE", "/api/v1/namespaces/team")
+            .status(server)
+            .await,
+        200
+    );
     let (_, mut namespace) = ask("GET", "/api/v1/namespaces/team").answer(server).await;
     namespace["spec"]["finalizers"] = json!([]);
-    assert_eq!(ask("PUT", "/api/v1/namespaces/team/finalize").json(&namespace).status(server).await, 200);
-    eventually("the namespace is gone", async || ask("GET", "/api/v1/namespaces/team").status(server).await == 404).await;
+    assert_eq!(
+        ask("PUT", "/api/v1/namespaces/team/finalize")
+            .json(&namespace)
+            .status(server)
+            .await,
+        200
+    );
+    eventually("the namespace is gone", async || {
+        ask("GET", "/api/v1/namespaces/team").status(server).await == 404
+    })
+    .await;
     assert_eq!(get(server, "/readyz").await, 200);
     let log = server.log();
     assert!(!log.contains("panicked"), "{log}");
     for (key, _) in garbage().filter(|(key, _)| key.contains("roles/")) {
-        assert_eq!(log.matches(&format!("{key}\"")).count() + log.matches(&format!("{key} ")).count(), 1, "{key} is logged once:\n{log}");
+        assert_eq!(
+            log.matches(&format!("{key}\"")).count() + log.matches(&format!("{key} ")).count(),
+            1,
+            "{key} is logged once:\n{log}"
+        );
     }
 }
 
@@ -129,11 +238,35 @@ async fn custom_resources_work(server: &TestServer) {
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
         },
     });
-    assert_eq!(ask("POST", definitions).json(&definition).status(server).await, 201);
+    assert_eq!(
+        ask("POST", definitions)
+            .json(&definition)
+            .status(server)
+            .await,
+        201
+    );
     let good = json!({"apiVersion": "example.com/v1", "kind": "Good", "metadata": {"name": "one"}});
-    eventually("the kind is served", async || ask("POST", "/apis/example.com/v1/goods").json(&good).status(server).await == 201).await;
-    assert_eq!(ask("DELETE", &format!("{definitions}/goods.example.com")).status(server).await, 200);
-    eventually("the kind is gone", async || ask("GET", &format!("{definitions}/goods.example.com")).status(server).await == 404).await;
+    eventually("the kind is served", async || {
+        ask("POST", "/apis/example.com/v1/goods")
+            .json(&good)
+            .status(server)
+            .await
+            == 201
+    })
+    .await;
+    assert_eq!(
+        ask("DELETE", &format!("{definitions}/goods.example.com"))
+            .status(server)
+            .await,
+        200
+    );
+    eventually("the kind is gone", async || {
+        ask("GET", &format!("{definitions}/goods.example.com"))
+            .status(server)
+            .await
+            == 404
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -162,7 +295,9 @@ async fn garbage_in_etcd_under_a_running_server_stops_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let (etcd, server) = on_etcd(folder.path()).await;
     admit_alice(&server).await;
-    let mut client = etcd_client::Client::connect([etcd.endpoint()], None).await.unwrap();
+    let mut client = etcd_client::Client::connect([etcd.endpoint()], None)
+        .await
+        .unwrap();
     for (key, bytes) in garbage() {
         client.put(key, bytes, None).await.unwrap();
     }
@@ -175,9 +310,17 @@ async fn a_binding_that_turns_into_garbage_binds_nobody() {
     let folder = tempfile::tempdir().unwrap();
     let (etcd, server) = on_etcd(folder.path()).await;
     admit_alice(&server).await;
-    let mut client = etcd_client::Client::connect([etcd.endpoint()], None).await.unwrap();
-    client.put("/registry/rolebindings/team/look", "garbage", None).await.unwrap();
-    eventually("alice may no longer look", async || alice(&server).await == 403).await;
+    let mut client = etcd_client::Client::connect([etcd.endpoint()], None)
+        .await
+        .unwrap();
+    client
+        .put("/registry/rolebindings/team/look", "garbage", None)
+        .await
+        .unwrap();
+    eventually("alice may no longer look", async || {
+        alice(&server).await == 403
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -186,34 +329,83 @@ async fn etcd_goes_away_and_comes_back() {
     let (mut etcd, server) = on_etcd(folder.path()).await;
     admit_alice(&server).await;
     etcd.kill();
-    eventually("it is not ready", async || get(&server, "/readyz").await == 500).await;
-    let (status, refused) = ask("POST", "/api/v1/namespaces/team/configmaps").json(&config_map("lost", 1)).answer(&server).await;
-    assert_eq!((status, refused["reason"].as_str()), (500, Some("ServerTimeout")), "{refused}");
+    eventually("it is not ready", async || {
+        get(&server, "/readyz").await == 500
+    })
+    .await;
+    let (status, refused) = ask("POST", "/api/v1/namespaces/team/configmaps")
+        .json(&config_map("lost", 1))
+        .answer(&server)
+        .await;
+    assert_eq!(
+        (status, refused["reason"].as_str()),
+        (500, Some("ServerTimeout")),
+        "{refused}"
+    );
     let restart = move || {
         etcd.restart();
         etcd
     };
     let etcd = tokio::task::spawn_blocking(restart).await.unwrap();
-    eventually("it is ready again", async || get(&server, "/readyz").await == 200).await;
-    assert_eq!(ask("POST", "/api/v1/namespaces/team/configmaps").json(&config_map("made", 1)).status(&server).await, 201);
-    assert_eq!(ask("DELETE", &format!("{RBAC}/namespaces/team/rolebindings/look")).status(&server).await, 200);
-    eventually("alice may no longer look", async || alice(&server).await == 403).await;
+    eventually("it is ready again", async || {
+        get(&server, "/readyz").await == 200
+    })
+    .await;
+    assert_eq!(
+        ask("POST", "/api/v1/namespaces/team/configmaps")
+            .json(&config_map("made", 1))
+            .status(&server)
+            .await,
+        201
+    );
+    assert_eq!(
+        ask(
+            "DELETE",
+            &format!("{RBAC}/namespaces/team/rolebindings/look")
+        )
+        .status(&server)
+        .await,
+        200
+    );
+    eventually("alice may no longer look", async || {
+        alice(&server).await == 403
+    })
+    .await;
     let log = server.log();
-    let told: Vec<&str> = log.lines().filter(|line| line.contains("reaching etcd")).collect();
-    assert!(told.iter().any(|line| line.contains(&etcd.endpoint()) && line.contains("fails")), "{log}");
-    assert!(told.iter().any(|line| line.contains("works again")) && told.len() <= 10, "few words about one outage:\n{log}");
+    let told: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("reaching etcd"))
+        .collect();
+    assert!(
+        told.iter()
+            .any(|line| line.contains(&etcd.endpoint()) && line.contains("fails")),
+        "{log}"
+    );
+    assert!(
+        told.iter().any(|line| line.contains("works again")) && told.len() <= 10,
+        "few words about one outage:\n{log}"
+    );
 }
 
-/// etcd restored from a backup of long ago, under a running server: what is gone is gone for clients and caches, too.
+/// etcd restored from a backup of long ago, under a running server: what is gone is gone for
+/// clients and caches, too.
 #[tokio::test]
 async fn an_etcd_that_was_restored_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
     let (mut etcd, server) = on_etcd(folder.path()).await;
     admit_alice(&server).await;
     let (_, list) = ask("GET", "/api/v1/namespaces").answer(&server).await;
-    let path = format!("/api/v1/namespaces?watch=1&resourceVersion={}", list["metadata"]["resourceVersion"].as_str().unwrap());
-    let request = Request::get(&path).header("Host", "localhost").header("Authorization", format!("Bearer {ADMIN}"));
-    let mut watch = wire::send(server.port(), request.body(Full::default()).unwrap()).await.unwrap().into_body();
+    let path = format!(
+        "/api/v1/namespaces?watch=1&resourceVersion={}",
+        list["metadata"]["resourceVersion"].as_str().unwrap()
+    );
+    let request = Request::get(&path)
+        .header("Host", "localhost")
+        .header("Authorization", format!("Bearer {ADMIN}"));
+    let mut watch = wire::send(server.port(), request.body(Full::default()).unwrap())
+        .await
+        .unwrap()
+        .into_body();
     let restart = move || {
         etcd.restart_empty();
         etcd
@@ -227,31 +419,59 @@ async fn an_etcd_that_was_restored_is_noticed() {
     })
     .await
     .expect("the watch ends");
-    let last: Value = serde_json::from_slice(told.split(|byte| *byte == b'\n').rfind(|line| !line.is_empty()).unwrap()).unwrap();
-    assert_eq!((&last["type"], &last["object"]["code"]), (&json!("ERROR"), &json!(410)), "{last}");
+    let last: Value = serde_json::from_slice(
+        told.split(|byte| *byte == b'\n')
+            .rfind(|line| !line.is_empty())
+            .unwrap(),
+    )
+    .unwrap();
+    assert_eq!(
+        (&last["type"], &last["object"]["code"]),
+        (&json!("ERROR"), &json!(410)),
+        "{last}"
+    );
     let mut verbose = ask("GET", "/readyz?verbose").send(&server).await;
     let end = Instant::now() + NOTICED;
     while verbose.status != 200 {
-        assert!(Instant::now() < end, "it is not ready: {}", String::from_utf8_lossy(&verbose.body));
+        assert!(
+            Instant::now() < end,
+            "it is not ready: {}",
+            String::from_utf8_lossy(&verbose.body)
+        );
         tokio::time::sleep(LOOK).await;
         verbose = ask("GET", "/readyz?verbose").send(&server).await;
     }
-    for path in ["/api/v1/namespaces/team", "/api/v1/namespaces/team?resourceVersion=0"] {
+    for path in [
+        "/api/v1/namespaces/team",
+        "/api/v1/namespaces/team?resourceVersion=0",
+    ] {
         assert_eq!(ask("GET", path).status(&server).await, 404, "{path}");
     }
-    eventually("nobody has bound alice", async || alice(&server).await == 403).await;
+    eventually("nobody has bound alice", async || {
+        alice(&server).await == 403
+    })
+    .await;
 }
 
 /// A limit on the size of files does what a full disk does.
 #[tokio::test]
 async fn a_full_disk_refuses_writes_and_is_left_behind_without_a_restart() {
     let folder = tempfile::tempdir().unwrap();
-    let server = TestServer::start_after("trap '' XFSZ; ulimit -S -f 16384", folder.path(), Store::Embedded, &[]).await;
+    let server = TestServer::start_after(
+        "trap '' XFSZ; ulimit -S -f 16384",
+        folder.path(),
+        Store::Embedded,
+        &[],
+    )
+    .await;
     let path = "/api/v1/namespaces/default/configmaps";
     let mut made = Vec::new();
     let refused = loop {
         let name = format!("large-{}", made.len());
-        let (status, answer) = ask("POST", path).json(&config_map(&name, 500_000)).answer(&server).await;
+        let (status, answer) = ask("POST", path)
+            .json(&config_map(&name, 500_000))
+            .answer(&server)
+            .await;
         if status != 201 {
             break answer;
         }
@@ -259,22 +479,49 @@ async fn a_full_disk_refuses_writes_and_is_left_behind_without_a_restart() {
         assert!(made.len() < 200, "the limit is not kept");
     };
     assert_eq!(refused["code"], 500, "{refused}");
-    assert_eq!(refused["message"], "etcdserver: mvcc: database space exceeded");
+    assert_eq!(
+        refused["message"],
+        "etcdserver: mvcc: database space exceeded"
+    );
     let (status, list) = ask("GET", path).answer(&server).await;
     assert_eq!(status, 200);
     let names = |list: &Value| -> Vec<String> {
-        let names = list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned());
+        let names = list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| item["metadata"]["name"].as_str().unwrap().to_owned());
         names.filter(|name| name != "kube-root-ca.crt").collect()
     };
-    assert!(made.iter().all(|name| names(&list).contains(name)), "what was acknowledged is read");
+    assert!(
+        made.iter().all(|name| names(&list).contains(name)),
+        "what was acknowledged is read"
+    );
     eventually("it is not ready, and live", async || {
-        let refused = ask("POST", path).json(&config_map("more", 500_000)).status(&server).await != 201;
+        let refused = ask("POST", path)
+            .json(&config_map("more", 500_000))
+            .status(&server)
+            .await
+            != 201;
         refused && get(&server, "/readyz").await == 500 && get(&server, "/livez").await == 200
     })
     .await;
-    let raised = Command::new("prlimit").args([format!("--pid={}", server.id()), "--fsize=unlimited".to_owned()]).status().unwrap();
+    let raised = Command::new("prlimit")
+        .args([
+            format!("--pid={}", server.id()),
+            "--fsize=unlimited".to_owned(),
+        ])
+        .status()
+        .unwrap();
     assert!(raised.success());
-    eventually("there is room", async || ask("POST", path).json(&config_map("more", 500_000)).status(&server).await != 500).await;
+    eventually("there is room", async || {
+        ask("POST", path)
+            .json(&config_map("more", 500_000))
+            .status(&server)
+            .await
+            != 500
+    })
+    .await;
     made.push("more".to_owned());
     eventually("it is ready", async || get(&server, "/readyz").await == 200).await;
     let (_, list) = ask("GET", path).answer(&server).await;

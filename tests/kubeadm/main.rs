@@ -1,4 +1,5 @@
-//! A static pod manifest as kubeadm v1.36 writes it: its command line starts this server, and its probes find it well.
+//! A static pod manifest as kubeadm v1.36 writes it: its command line starts this server, and its
+//! probes find it well.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -23,9 +24,13 @@ use support::{TestServer, free_port, http as client};
 /// How long an answer to a probe may take: the manifest's own `timeoutSeconds`.
 const PROBE: Duration = Duration::from_secs(15);
 
-/// The manifest, as a cluster has it whose certificates are in `root`, with a server on `port` and its etcd at `endpoint`.
+/// The manifest, as a cluster has it whose certificates are in `root`, with a server on `port` and
+/// its etcd at `endpoint`.
 fn manifest(root: &Path, port: u16, endpoint: &str) -> Value {
-    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kubeadm/kube-apiserver.yaml")).expect("the manifest");
+    let text = fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kubeadm/kube-apiserver.yaml"),
+    )
+    .expect("the manifest");
     let text = text
         .replace("/etc/kubernetes", &root.display().to_string())
         .replace("6443", &port.to_string())
@@ -38,18 +43,34 @@ fn container(manifest: &Value) -> &Value {
 }
 
 fn command(manifest: &Value) -> Vec<String> {
-    let words = container(manifest)["command"].as_array().expect("a command");
-    words.iter().map(|word| word.as_str().expect("a word").to_owned()).collect()
+    let words = container(manifest)["command"]
+        .as_array()
+        .expect("a command");
+    words
+        .iter()
+        .map(|word| word.as_str().expect("a word").to_owned())
+        .collect()
 }
 
 /// What the kubelet asks for a probe: without credentials, and whatever the certificate says.
 async fn probe(port: u16, probe: &Value) -> (u16, Bytes) {
     let get = &probe["httpGet"];
-    assert_eq!((get["scheme"].as_str(), get["port"].as_str()), (Some("HTTPS"), Some("probe-port")));
+    assert_eq!(
+        (get["scheme"].as_str(), get["port"].as_str()),
+        (Some("HTTPS"), Some("probe-port"))
+    );
     let path = get["path"].as_str().expect("a path");
     let host = get["host"].as_str().expect("a host");
-    let request = Request::get(path).header("host", format!("{host}:{port}")).header("user-agent", "kube-probe/1.36");
-    let answer = client::call(port, request.body(Full::default()).expect("a request"), PROBE).await.expect("an answer");
+    let request = Request::get(path)
+        .header("host", format!("{host}:{port}"))
+        .header("user-agent", "kube-probe/1.36");
+    let answer = client::call(
+        port,
+        request.body(Full::default()).expect("a request"),
+        PROBE,
+    )
+    .await
+    .expect("an answer");
     (answer.status, answer.body)
 }
 
@@ -60,40 +81,89 @@ async fn the_manifest_starts_a_server_that_its_probes_find_well() {
     let etcd = Etcd::start_with(Some(pki::etcd(&root.path().join("pki/etcd"))));
     let port = free_port();
     let manifest = manifest(root.path(), port, &etcd.endpoint());
-    let (name, args) = command(&manifest).split_first().map(|(name, args)| (name.clone(), args.to_vec())).expect("a command");
+    let (name, args) = command(&manifest)
+        .split_first()
+        .map(|(name, args)| (name.clone(), args.to_vec()))
+        .expect("a command");
     assert_eq!(name, "kube-apiserver");
 
     let mut server = TestServer::run(root.path(), &args);
-    server.ready("the manifest's server", || client::get_status(port, "/readyz")).await;
+    server
+        .ready("the manifest's server", || {
+            client::get_status(port, "/readyz")
+        })
+        .await;
     for kind in ["startupProbe", "livenessProbe", "readinessProbe"] {
-        assert_eq!(probe(port, &container(&manifest)[kind]).await, (200, Bytes::from("ok")), "{kind}");
+        assert_eq!(
+            probe(port, &container(&manifest)[kind]).await,
+            (200, Bytes::from("ok")),
+            "{kind}"
+        );
     }
 
-    // It is the cluster that the manifest describes: kubeadm's certificates open it, its addresses are those of the flags.
+    // It is the cluster that the manifest describes: kubeadm's certificates open it, its addresses
+    // are those of the flags.
     let admin = pki::client(root.path(), port, "admin");
-    let service = Api::<Service>::namespaced(admin.clone(), "default").get("kubernetes").await.expect("the service");
-    assert_eq!(service.spec.and_then(|spec| spec.cluster_ip).as_deref(), Some("10.96.0.1"));
-    let endpoints = Api::<Endpoints>::namespaced(admin, "default").get("kubernetes").await.expect("the endpoints");
-    let address = endpoints.subsets.and_then(|subsets| subsets.first()?.addresses.as_ref()?.first().map(|one| one.ip.clone()));
+    let service = Api::<Service>::namespaced(admin.clone(), "default")
+        .get("kubernetes")
+        .await
+        .expect("the service");
+    assert_eq!(
+        service.spec.and_then(|spec| spec.cluster_ip).as_deref(),
+        Some("10.96.0.1")
+    );
+    let endpoints = Api::<Endpoints>::namespaced(admin, "default")
+        .get("kubernetes")
+        .await
+        .expect("the endpoints");
+    let address = endpoints.subsets.and_then(|subsets| {
+        subsets
+            .first()?
+            .addresses
+            .as_ref()?
+            .first()
+            .map(|one| one.ip.clone())
+    });
     assert_eq!(address.as_deref(), Some("192.0.2.10"));
     // A front proxy speaks for others; the scheduler's certificate is the scheduler's.
     let request = |user: &str| {
-        let request = Request::get("/api/v1/secrets").header("x-remote-user", user).header("x-remote-group", "system:masters");
+        let request = Request::get("/api/v1/secrets")
+            .header("x-remote-user", user)
+            .header("x-remote-group", "system:masters");
         request.body(Vec::new()).expect("a request")
     };
     let proxy = pki::client(root.path(), port, "front-proxy-client");
     assert!(proxy.request_text(request("jane")).await.is_ok());
     let scheduler = pki::client(root.path(), port, "scheduler");
-    let denied = scheduler.request_text(request("jane")).await.expect_err("the scheduler may not");
-    assert!(denied.to_string().contains(r#"User "system:kube-scheduler" cannot list resource "secrets""#), "{denied}");
+    let denied = scheduler
+        .request_text(request("jane"))
+        .await
+        .expect_err("the scheduler may not");
+    assert!(
+        denied
+            .to_string()
+            .contains(r#"User "system:kube-scheduler" cannot list resource "secrets""#),
+        "{denied}"
+    );
 
     let log = server.log();
-    for flag in ["kubelet-client-certificate", "kubelet-client-key", "kubelet-preferred-address-types", "proxy-client-cert-file"] {
-        assert!(log.lines().any(|line| line.contains("WARN") && line.contains(&format!("--{flag} has no effect: "))), "{flag}:\n{log}");
+    for flag in [
+        "kubelet-client-certificate",
+        "kubelet-client-key",
+        "kubelet-preferred-address-types",
+        "proxy-client-cert-file",
+    ] {
+        assert!(
+            log.lines()
+                .any(|line| line.contains("WARN")
+                    && line.contains(&format!("--{flag} has no effect: "))),
+            "{flag}:\n{log}"
+        );
     }
 }
 
-/// What people add to the manifest, and what becomes of it: obeyed, a warning, or the reason not to start.
+/// What people add to the manifest, and what becomes of it: obeyed, a warning, or the reason not to
+/// start.
 #[test]
 fn what_people_add_is_obeyed_or_told() {
     let root = Path::new("/etc/kubernetes");
@@ -104,12 +174,20 @@ fn what_people_add_is_obeyed_or_told() {
     };
     let told = |extra: &[&str]| match checked(extra) {
         Ok(checked) => {
-            let names: Vec<String> = extra.iter().map(|arg| arg[2..].split('=').next().expect("a name").to_owned()).collect();
-            checked.without_effect.into_iter().filter(|name| names.contains(name)).collect()
+            let names: Vec<String> = extra
+                .iter()
+                .map(|arg| arg[2..].split('=').next().expect("a name").to_owned())
+                .collect();
+            checked
+                .without_effect
+                .into_iter()
+                .filter(|name| names.contains(name))
+                .collect()
         }
         Err(why) => vec![why.to_string()],
     };
-    // Each makes another configuration than the manifest alone; `tests/attacks/flags.rs` looks at what servers do with it.
+    // Each makes another configuration than the manifest alone; `tests/attacks/flags.rs` looks at
+    // what servers do with it.
     let config = |extra: &[&str]| checked(extra).map(|checked| checked.configuration);
     let plain = config(&[]).expect("the manifest alone");
     for obeyed in [
@@ -126,34 +204,76 @@ fn what_people_add_is_obeyed_or_told() {
         "--enable-admission-plugins=AlwaysPullImages",
         "--v=2",
     ] {
-        assert!(told(&[obeyed]).is_empty(), "{obeyed}: {:?}", told(&[obeyed]));
-        assert_ne!(config(&[obeyed]).expect(obeyed), plain, "{obeyed} changes nothing");
+        assert!(
+            told(&[obeyed]).is_empty(),
+            "{obeyed}: {:?}",
+            told(&[obeyed])
+        );
+        assert_ne!(
+            config(&[obeyed]).expect(obeyed),
+            plain,
+            "{obeyed} changes nothing"
+        );
     }
     for (refused, why) in [
-        ("--runtime-config=api/all=true", "alpha and beta versions are not implemented"),
-        ("--feature-gates=HPAScaleToZero=true", "HPAScaleToZero=true is not supported"),
-        ("--enable-admission-plugins=PodSecurity", "the plugin is not implemented"),
+        (
+            "--runtime-config=api/all=true",
+            "alpha and beta versions are not implemented",
+        ),
+        (
+            "--feature-gates=HPAScaleToZero=true",
+            "HPAScaleToZero=true is not supported",
+        ),
+        (
+            "--enable-admission-plugins=PodSecurity",
+            "the plugin is not implemented",
+        ),
     ] {
         let said = config(&[refused]).expect_err(refused).to_string();
         assert!(said.contains(why), "{refused}: {said}");
     }
-    let idle = ["--audit-log-maxage=30", "--audit-log-maxsize=100", "--kubelet-certificate-authority=/ca", "--profiling=false"];
-    let idle_names = ["audit-log-maxage", "audit-log-maxsize", "kubelet-certificate-authority", "profiling"];
+    let idle = [
+        "--audit-log-maxage=30",
+        "--audit-log-maxsize=100",
+        "--kubelet-certificate-authority=/ca",
+        "--profiling=false",
+    ];
+    let idle_names = [
+        "audit-log-maxage",
+        "audit-log-maxsize",
+        "kubelet-certificate-authority",
+        "profiling",
+    ];
     assert_eq!(told(&idle), idle_names);
     // Without these the cluster would be less safe than its owner believes.
     for (flag, why) in [
         ("--audit-policy-file=/policy", "auditing is not implemented"),
         ("--audit-log-path=-", "auditing is not implemented"),
-        ("--encryption-provider-config=/config", "encryption at rest is not implemented"),
-        ("--admission-control-config-file=/config", "admission plugins cannot be configured by file"),
-        ("--oidc-issuer-url=https://issuer", "OpenID Connect authentication is not implemented"),
-        ("--authorization-webhook-config-file=/config", "authorization webhooks are not implemented"),
+        (
+            "--encryption-provider-config=/config",
+            "encryption at rest is not implemented",
+        ),
+        (
+            "--admission-control-config-file=/config",
+            "admission plugins cannot be configured by file",
+        ),
+        (
+            "--oidc-issuer-url=https://issuer",
+            "OpenID Connect authentication is not implemented",
+        ),
+        (
+            "--authorization-webhook-config-file=/config",
+            "authorization webhooks are not implemented",
+        ),
     ] {
         let name = flag.split('=').next().expect("a name");
         assert_eq!(told(&[flag]), [format!("{name} is not supported: {why}")]);
     }
     // Flags of other versions are no flags.
-    for (flag, name) in [("--insecure-port=0", "insecure-port"), ("--cloud-provider=external", "cloud-provider")] {
+    for (flag, name) in [
+        ("--insecure-port=0", "insecure-port"),
+        ("--cloud-provider=external", "cloud-provider"),
+    ] {
         assert_eq!(told(&[flag]), [format!("unknown flag: --{name}")]);
     }
 }

@@ -1,7 +1,8 @@
-//! Brings what differs from run to run (versions, uids, times, generated names, addresses) into a form that can be compared.
+//! Brings what differs from run to run (versions, uids, times, generated names, addresses) into a
+//! form that can be compared.
 //!
-//! Equal values stay recognisably equal inside one scenario: the first uid seen is `uid#1` wherever it stands, so a write
-//! that must not change a resourceVersion but does is a difference.
+//! Equal values stay recognisably equal inside one scenario: the first uid seen is `uid#1` wherever
+//! it stands, so a write that must not change a resourceVersion but does is a difference.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -15,7 +16,13 @@ const RECENT: SignedDuration = SignedDuration::from_hours(400 * 24);
 /// The year of the first recording.
 const FIRST_YEAR: i16 = 2026;
 /// Columns of tables that count from now.
-const AGES: [&str; 5] = ["Age", "Last Seen", "First Seen", "Last Schedule", "Duration"];
+const AGES: [&str; 5] = [
+    "Age",
+    "Last Seen",
+    "First Seen",
+    "Last Schedule",
+    "Duration",
+];
 /// How much of `generateName` is in a generated name.
 const PREFIX: usize = 58;
 
@@ -24,7 +31,10 @@ macro_rules! pattern {
         static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).expect("a pattern"));
     };
 }
-pattern!(UID, "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}");
+pattern!(
+    UID,
+    "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+);
 pattern!(TIME, r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z");
 pattern!(TOKEN, r"^ey[\w-]+\.ey[\w-]+\.[\w-]+$");
 pattern!(CLUSTER_IP, r"^10\.96\.\d+\.\d+$|^fd");
@@ -39,7 +49,9 @@ static NUMBERS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"kube-api-access-[a-z0-9]{5}", "kube-api-access-<gen>"),
         (r"\(\d+ (vs|>) \d+\)", "(N vs N)"),
     ];
-    rules.map(|(pattern, stand_in)| (Regex::new(pattern).expect("a pattern"), stand_in)).into()
+    rules
+        .map(|(pattern, stand_in)| (Regex::new(pattern).expect("a pattern"), stand_in))
+        .into()
 });
 
 /// What one scenario has seen so far.
@@ -49,35 +61,63 @@ pub struct Normalizer {
     id: String,
     tags: BTreeMap<(&'static str, String), usize>,
     counts: BTreeMap<&'static str, usize>,
-    /// The `generateName` prefixes that were sent, with what finds a name made from them and what follows it.
+    /// The `generateName` prefixes that were sent, with what finds a name made from them and what
+    /// follows it.
     generated: BTreeMap<String, Regex>,
-    /// Which columns of the last table with column definitions are ages; the later events of a watch have none.
+    /// Which columns of the last table with column definitions are ages; the later events of a
+    /// watch have none.
     ages: Vec<usize>,
 }
 
 impl Normalizer {
     pub fn new(ns: String, id: String) -> Self {
-        Self { ns, id, tags: BTreeMap::new(), counts: BTreeMap::new(), generated: BTreeMap::new(), ages: Vec::new() }
+        Self {
+            ns,
+            id,
+            tags: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            generated: BTreeMap::new(),
+            ages: Vec::new(),
+        }
     }
 
     /// Tells that names with this prefix will be made up.
     pub fn generates(&mut self, prefix: &str) {
         let prefix: String = prefix.chars().take(PREFIX).collect();
-        let pattern = format!("{}[bcdfghjklmnpqrstvwxz2456789]{{5}}([^a-z0-9]|$)", regex::escape(&prefix));
-        self.generated.entry(prefix).or_insert_with(|| Regex::new(&pattern).expect("a pattern"));
+        let pattern = format!(
+            "{}[bcdfghjklmnpqrstvwxz2456789]{{5}}([^a-z0-9]|$)",
+            regex::escape(&prefix)
+        );
+        self.generated
+            .entry(prefix)
+            .or_insert_with(|| Regex::new(&pattern).expect("a pattern"));
     }
 
     /// A text with what varies in it replaced.
     pub fn text(&mut self, text: &str) -> String {
         let mut text = text.replace(&self.ns, "<ns>").replace(&self.id, "<id>");
         for (prefix, pattern) in &self.generated {
-            text = pattern.replace_all(&text, |found: &Captures<'_>| format!("{prefix}<gen>{}", &found[1])).into_owned();
+            text = pattern
+                .replace_all(&text, |found: &Captures<'_>| {
+                    format!("{prefix}<gen>{}", &found[1])
+                })
+                .into_owned();
         }
-        text = UID.replace_all(&text, |found: &Captures<'_>| format!("<{}>", self.tag("uid", &found[0]))).into_owned();
+        text = UID
+            .replace_all(&text, |found: &Captures<'_>| {
+                format!("<{}>", self.tag("uid", &found[0]))
+            })
+            .into_owned();
         for (pattern, stand_in) in NUMBERS.iter() {
             text = pattern.replace_all(&text, *stand_in).into_owned();
         }
-        let time = |found: &Captures<'_>| if recent(&found[0]) { "<time>".to_owned() } else { found[0].to_owned() };
+        let time = |found: &Captures<'_>| {
+            if recent(&found[0]) {
+                "<time>".to_owned()
+            } else {
+                found[0].to_owned()
+            }
+        };
         TIME.replace_all(&text, time).into_owned()
     }
 
@@ -89,25 +129,41 @@ impl Normalizer {
     fn value(&mut self, value: &Value, key: &str, parent: Option<&Map<String, Value>>) -> Value {
         match value {
             Value::Object(members) => Value::Object(self.object(members)),
-            Value::Array(items) => items.iter().filter(|item| !foreign(key, item)).map(|item| self.value(item, key, parent)).collect(),
+            Value::Array(items) => items
+                .iter()
+                .filter(|item| !foreign(key, item))
+                .map(|item| self.value(item, key, parent))
+                .collect(),
             Value::String(text) => json!(self.string(text, key, parent)),
-            Value::Number(number) if matches!(key, "nodePort" | "healthCheckNodePort") => match number.as_i64() {
-                Some(30000..=32767) => json!(self.tag("port", &number.to_string())),
-                _ => value.clone(),
-            },
+            Value::Number(number) if matches!(key, "nodePort" | "healthCheckNodePort") => {
+                match number.as_i64() {
+                    Some(30000..=32767) => json!(self.tag("port", &number.to_string())),
+                    _ => value.clone(),
+                }
+            }
             other => other.clone(),
         }
     }
 
     fn object(&mut self, members: &Map<String, Value>) -> Map<String, Value> {
-        let kind = members.get("kind").and_then(Value::as_str).unwrap_or_default();
-        let list = members.contains_key("items") || members.contains_key("rows") || kind.ends_with("List");
+        let kind = members
+            .get("kind")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let list =
+            members.contains_key("items") || members.contains_key("rows") || kind.ends_with("List");
         let mut out = Map::new();
         for (key, value) in members {
             match value {
-                Value::Object(metadata) if list && key == "metadata" => out.insert(key.clone(), json!(list_metadata(metadata))),
+                Value::Object(metadata) if list && key == "metadata" => {
+                    out.insert(key.clone(), json!(list_metadata(metadata)))
+                }
                 _ => {
-                    let name = if key == "continue" { key.clone() } else { self.text(key) };
+                    let name = if key == "continue" {
+                        key.clone()
+                    } else {
+                        self.text(key)
+                    };
                     let value = self.value(value, key, Some(members));
                     out.insert(name, value)
                 }
@@ -115,7 +171,10 @@ impl Normalizer {
         }
         sort_the_unordered(&mut out);
         if members.get("type").and_then(Value::as_str) == Some("BOOKMARK")
-            && let Some(metadata) = out.get_mut("object").and_then(|object| object.get_mut("metadata")).and_then(Value::as_object_mut)
+            && let Some(metadata) = out
+                .get_mut("object")
+                .and_then(|object| object.get_mut("metadata"))
+                .and_then(Value::as_object_mut)
         {
             metadata.insert("resourceVersion".to_owned(), json!("<rv>"));
         }
@@ -127,15 +186,36 @@ impl Normalizer {
 
     /// Drops the prose of columns and the ages of rows.
     fn table(&mut self, table: &mut Map<String, Value>) {
-        if let Some(columns) = table.get_mut("columnDefinitions").and_then(Value::as_array_mut).filter(|columns| !columns.is_empty()) {
-            let age = |column: &Value| column.get("name").and_then(Value::as_str).is_some_and(|name| AGES.contains(&name));
-            self.ages = columns.iter().enumerate().filter(|(_, column)| age(column)).map(|(index, _)| index).collect();
+        if let Some(columns) = table
+            .get_mut("columnDefinitions")
+            .and_then(Value::as_array_mut)
+            .filter(|columns| !columns.is_empty())
+        {
+            let age = |column: &Value| {
+                column
+                    .get("name")
+                    .and_then(Value::as_str)
+                    .is_some_and(|name| AGES.contains(&name))
+            };
+            self.ages = columns
+                .iter()
+                .enumerate()
+                .filter(|(_, column)| age(column))
+                .map(|(index, _)| index)
+                .collect();
             for column in columns.iter_mut().filter_map(Value::as_object_mut) {
                 column.shift_remove("description");
             }
         }
-        for row in table.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten() {
-            let Some(cells) = row.get_mut("cells").and_then(Value::as_array_mut) else { continue };
+        for row in table
+            .get_mut("rows")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            let Some(cells) = row.get_mut("cells").and_then(Value::as_array_mut) else {
+                continue;
+            };
             for age in &self.ages {
                 if let Some(cell) = cells.get_mut(*age) {
                     *cell = json!("<age>");
@@ -155,27 +235,38 @@ impl Normalizer {
         if TOKEN.is_match(text) {
             return "<jwt>".to_owned();
         }
-        let prefix = parent.and_then(|parent| parent.get("generateName")).and_then(Value::as_str).filter(|prefix| !prefix.is_empty());
+        let prefix = parent
+            .and_then(|parent| parent.get("generateName"))
+            .and_then(Value::as_str)
+            .filter(|prefix| !prefix.is_empty());
         match prefix {
-            Some(prefix) if matches!(key, "name" | "metadata") && text.starts_with(prefix) => format!("{prefix}<gen>"),
+            Some(prefix) if matches!(key, "name" | "metadata") && text.starts_with(prefix) => {
+                format!("{prefix}<gen>")
+            }
             _ => self.text(text),
         }
     }
 
     fn tag(&mut self, class: &'static str, value: &str) -> String {
         let next = self.counts.entry(class).or_default();
-        let number = *self.tags.entry((class, value.to_owned())).or_insert_with(|| {
-            *next += 1;
-            *next
-        });
+        let number = *self
+            .tags
+            .entry((class, value.to_owned()))
+            .or_insert_with(|| {
+                *next += 1;
+                *next
+            });
         format!("{class}#{number}")
     }
 }
 
 /// Whether a time is of this run or the recording.
 fn recent(text: &str) -> bool {
-    let Ok(time) = text.parse::<Timestamp>() else { return false };
-    Timestamp::now().duration_since(time).abs() < RECENT && time.to_zoned(jiff::tz::TimeZone::UTC).year() >= FIRST_YEAR
+    let Ok(time) = text.parse::<Timestamp>() else {
+        return false;
+    };
+    Timestamp::now().duration_since(time).abs() < RECENT
+        && time.to_zoned(jiff::tz::TimeZone::UTC).year() >= FIRST_YEAR
 }
 
 /// A source of token volumes that only the recorded server's distribution has.
@@ -188,17 +279,28 @@ fn list_metadata(metadata: &Map<String, Value>) -> Map<String, Value> {
     if metadata.contains_key("resourceVersion") {
         metadata.insert("resourceVersion".to_owned(), json!("<listrv>"));
     }
-    if metadata.get("continue").and_then(Value::as_str).is_some_and(|token| !token.is_empty()) {
+    if metadata
+        .get("continue")
+        .and_then(Value::as_str)
+        .is_some_and(|token| !token.is_empty())
+    {
         metadata.insert("continue".to_owned(), json!("<continue>"));
     }
     metadata
 }
 
-/// Sorts the lists whose order says nothing: managed fields, rules of a review, the causes of an apply conflict.
+/// Sorts the lists whose order says nothing: managed fields, rules of a review, the causes of an
+/// apply conflict.
 fn sort_the_unordered(members: &mut Map<String, Value>) {
     if let Some(Value::Array(entries)) = members.get_mut("managedFields") {
-        let part = |entry: &Value, name: &str| entry.get(name).map_or_else(|| "null".to_owned(), Value::to_string);
-        entries.sort_by_cached_key(|entry| ["operation", "manager", "apiVersion", "subresource"].map(|name| part(entry, name)));
+        let part = |entry: &Value, name: &str| {
+            entry
+                .get(name)
+                .map_or_else(|| "null".to_owned(), Value::to_string)
+        };
+        entries.sort_by_cached_key(|entry| {
+            ["operation", "manager", "apiVersion", "subresource"].map(|name| part(entry, name))
+        });
     }
     for name in ["resourceRules", "nonResourceRules"] {
         if let Some(Value::Array(rules)) = members.get_mut(name) {
@@ -206,7 +308,9 @@ fn sort_the_unordered(members: &mut Map<String, Value>) {
         }
     }
     if let Some(Value::Array(causes)) = members.get_mut("causes") {
-        let conflict = |cause: &Value| cause.get("reason").and_then(Value::as_str) == Some("FieldManagerConflict");
+        let conflict = |cause: &Value| {
+            cause.get("reason").and_then(Value::as_str) == Some("FieldManagerConflict")
+        };
         if causes.iter().all(conflict) {
             causes.sort_by_cached_key(Value::to_string);
         }
@@ -229,9 +333,18 @@ mod tests {
         let cases = [
             ("a ns-abc b idcba".to_owned(), "a <ns> b <id>"),
             (format!("{uid} {uid}"), "<uid#1> <uid#1>"),
-            (format!("at {now:.0}, since 2001-01-01T00:00:00Z"), "at <time>, since 2001-01-01T00:00:00Z"),
-            ("\"web-x2x4z\" web-x2x4zz web-aaaaa".to_owned(), "\"web-<gen>\" web-x2x4zz web-aaaaa"),
-            ("too old resource version: 1 (12345)".to_owned(), "too old resource version: 1 (N)"),
+            (
+                format!("at {now:.0}, since 2001-01-01T00:00:00Z"),
+                "at <time>, since 2001-01-01T00:00:00Z",
+            ),
+            (
+                "\"web-x2x4z\" web-x2x4zz web-aaaaa".to_owned(),
+                "\"web-<gen>\" web-x2x4zz web-aaaaa",
+            ),
+            (
+                "too old resource version: 1 (12345)".to_owned(),
+                "too old resource version: 1 (N)",
+            ),
         ];
         for (text, want) in cases {
             assert_eq!(normalizer.text(&text), want);
@@ -246,7 +359,12 @@ mod tests {
         assert_eq!(version(normalizer.normalize(&object("7"))), "rv#1");
         assert_eq!(version(normalizer.normalize(&object("9"))), "rv#2");
         assert_eq!(version(normalizer.normalize(&object("7"))), "rv#1");
-        assert_eq!(version(normalizer.normalize(&json!({"items": [], "metadata": {"resourceVersion": "9"}}))), "<listrv>");
+        assert_eq!(
+            version(
+                normalizer.normalize(&json!({"items": [], "metadata": {"resourceVersion": "9"}}))
+            ),
+            "<listrv>"
+        );
     }
 
     #[test]

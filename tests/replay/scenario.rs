@@ -1,10 +1,14 @@
 //! A scenario: steps that each send a request and say what the answer must be.
 //!
-//! A step is `{"do": "PUT", "path": "/api/v1/namespaces/${ns}/configmaps/a", "want": {"status", "headers", "body"}}` with
-//! - `as`: `admin` (default), `user`, `none` or `token:TEXT`; `impersonate`: `{"user", "groups"}`; `headers`, `accept`, `type`;
+//! A step is `{"do": "PUT", "path": "/api/v1/namespaces/${ns}/configmaps/a", "want": {"status",
+//! "headers", "body"}}` with
+//! - `as`: `admin` (default), `user`, `none` or `token:TEXT`; `impersonate`: `{"user", "groups"}`;
+//!   `headers`, `accept`, `type`;
 //! - `body` (JSON), `raw` (text) or `base64`;
-//! - `save`: variables from dotted paths of the answer; later steps write `${name}`, or `${json:name}` for the value itself;
-//! - `watch`: `{"events", "seconds"}`, reads that many events of a stream; `until`: `{"path", "equals", "seconds"}`, asks again;
+//! - `save`: variables from dotted paths of the answer; later steps write `${name}`, or
+//!   `${json:name}` for the value itself;
+//! - `watch`: `{"events", "seconds"}`, reads that many events of a stream; `until`: `{"path",
+//!   "equals", "seconds"}`, asks again;
 //! - `ignore`: dotted paths that are not compared.
 //!
 //! `${ns}` is a fresh namespace, `${id}` a suffix that no other scenario has.
@@ -26,14 +30,23 @@ use super::normalize::Normalizer;
 use super::support::http::{self as wire, Error};
 use super::support::{ADMIN, USER};
 
-/// What is percent-encoded in a path: all but what may stand in one, so that a scenario can show it readably.
+/// What is percent-encoded in a path: all but what may stand in one, so that a scenario can show it
+/// readably.
 #[rustfmt::skip]
 const PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_').remove(b'.').remove(b'-').remove(b'~').remove(b'/').remove(b'?').remove(b'&').remove(b'=').remove(b'%').remove(b':')
     .remove(b',').remove(b'+').remove(b'!').remove(b'*').remove(b'\'').remove(b'(').remove(b')').remove(b'[').remove(b']').remove(b'@')
     .remove(b';').remove(b'$');
 /// The headers of an answer that are compared.
-const HEADERS: [&str; 7] = ["content-type", "warning", "retry-after", "location", "www-authenticate", "allow", "content-encoding"];
+const HEADERS: [&str; 7] = [
+    "content-type",
+    "warning",
+    "retry-after",
+    "location",
+    "www-authenticate",
+    "allow",
+    "content-encoding",
+];
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(70);
 /// Between two questions of an `until`.
@@ -138,19 +151,35 @@ pub struct Difference {
 impl Scenario {
     /// Runs every step; one outcome for each that has an expectation.
     pub async fn run(&self, port: u16) -> Vec<Outcome> {
-        let mark: String = uuid::Uuid::new_v4().simple().to_string().bytes().take(10).map(|b| char::from(b'a' + b % 26)).collect();
-        let (ns, id) = (format!("ns-{mark}"), format!("id{}", mark.chars().rev().collect::<String>()));
+        let mark: String = uuid::Uuid::new_v4()
+            .simple()
+            .to_string()
+            .bytes()
+            .take(10)
+            .map(|b| char::from(b'a' + b % 26))
+            .collect();
+        let (ns, id) = (
+            format!("ns-{mark}"),
+            format!("id{}", mark.chars().rev().collect::<String>()),
+        );
         prepare(port, &ns).await;
-        let mut variables = BTreeMap::from([("ns".to_owned(), json!(ns)), ("id".to_owned(), json!(id))]);
+        let mut variables =
+            BTreeMap::from([("ns".to_owned(), json!(ns)), ("id".to_owned(), json!(id))]);
         let mut normalizer = Normalizer::new(ns, id);
         let mut outcomes = Vec::new();
         for (index, step) in self.steps.iter().enumerate() {
             let got = step.run(port, &mut variables, &mut normalizer).await;
-            let Some(mut want) = step.want.clone() else { continue };
+            let Some(mut want) = step.want.clone() else {
+                continue;
+            };
             step.ignore.iter().for_each(|path| ignore(&mut want, path));
             let mut differences = Vec::new();
             compare(&want, &got, String::new(), &mut differences);
-            outcomes.push(Outcome { step: index, request: step.title(), differences });
+            outcomes.push(Outcome {
+                step: index,
+                request: step.title(),
+                differences,
+            });
         }
         outcomes
     }
@@ -158,12 +187,24 @@ impl Scenario {
 
 impl Step {
     fn title(&self) -> String {
-        let text = |name: &str| self.request.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |name: &str| {
+            self.request
+                .get(name)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         format!("{} {}", text("do"), text("path"))
     }
 
-    /// Sends the request, saves variables, and brings the answer into the form that expectations have.
-    async fn run(&self, port: u16, variables: &mut BTreeMap<String, Value>, normalizer: &mut Normalizer) -> Value {
+    /// Sends the request, saves variables, and brings the answer into the form that expectations
+    /// have.
+    async fn run(
+        &self,
+        port: u16,
+        variables: &mut BTreeMap<String, Value>,
+        normalizer: &mut Normalizer,
+    ) -> Value {
         let ask = substitute(&Value::Object(self.request.clone()), variables);
         if let Some(prefix) = dig(&ask, "body.metadata.generateName").and_then(Value::as_str) {
             normalizer.generates(prefix);
@@ -172,13 +213,23 @@ impl Step {
         let answer = match ask.answer(port).await {
             Ok(answer) => answer,
             // A broken connection is a failed step.
-            Err(error) => Answer { status: 0, headers: BTreeMap::new(), body: json!(error.to_string()) },
+            Err(error) => Answer {
+                status: 0,
+                headers: BTreeMap::new(),
+                body: json!(error.to_string()),
+            },
         };
         for (name, path) in &self.save {
-            variables.insert(name.clone(), dig(&answer.body, path).cloned().unwrap_or_default());
+            variables.insert(
+                name.clone(),
+                dig(&answer.body, path).cloned().unwrap_or_default(),
+            );
         }
-        let headers: Map<String, Value> =
-            answer.headers.iter().map(|(name, value)| ((*name).to_owned(), json!(normalizer.text(value)))).collect();
+        let headers: Map<String, Value> = answer
+            .headers
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), json!(normalizer.text(value))))
+            .collect();
         let mut got = json!({"status": answer.status, "headers": headers, "body": normalizer.normalize(&answer.body)});
         self.ignore.iter().for_each(|path| ignore(&mut got, path));
         got
@@ -187,12 +238,18 @@ impl Step {
 
 impl Ask {
     async fn answer(&self, port: u16) -> Result<Answer, Error> {
-        let Some(until) = &self.until else { return self.once(port).await };
+        let Some(until) = &self.until else {
+            return self.once(port).await;
+        };
         let end = Instant::now() + Duration::from_secs(until.seconds);
         loop {
             let answer = self.once(port).await?;
             let status = json!(answer.status);
-            let found = if until.path == "status_code" { Some(&status) } else { dig(&answer.body, &until.path) };
+            let found = if until.path == "status_code" {
+                Some(&status)
+            } else {
+                dig(&answer.body, &until.path)
+            };
             let holds = match &until.equals {
                 Some(value) => found == Some(value),
                 None => found.is_some_and(|value| !value.is_null()),
@@ -212,16 +269,27 @@ impl Ask {
             Some(watch) if parts.status == 200 => events(body, watch).await?,
             _ => {
                 let body = timeout(ANSWER, body.collect()).await??.to_bytes();
-                read(headers.get("content-type").map_or("", String::as_str), &body)
+                read(
+                    headers.get("content-type").map_or("", String::as_str),
+                    &body,
+                )
             }
         };
-        Ok(Answer { status: parts.status.as_u16(), headers, body })
+        Ok(Answer {
+            status: parts.status.as_u16(),
+            headers,
+            body,
+        })
     }
 
     fn request(&self) -> Result<Request<Full<Bytes>>, Error> {
         let body = match (&self.raw, &self.base64, &self.body) {
             (Some(raw), _, _) => Some(Bytes::from(raw.clone())),
-            (_, Some(text), _) => Some(base64::engine::general_purpose::STANDARD.decode(text)?.into()),
+            (_, Some(text), _) => Some(
+                base64::engine::general_purpose::STANDARD
+                    .decode(text)?
+                    .into(),
+            ),
             (_, _, Some(value)) => Some(serde_json::to_vec(value)?.into()),
             _ => None,
         };
@@ -232,7 +300,10 @@ impl Ask {
             .header("Accept-Encoding", "identity")
             .header("User-Agent", "replay/v1");
         if !self.headers.contains_key("Accept") {
-            request = request.header("Accept", self.accept.as_deref().unwrap_or("application/json"));
+            request = request.header(
+                "Accept",
+                self.accept.as_deref().unwrap_or("application/json"),
+            );
         }
         let token = match self.who.as_str() {
             "none" => None,
@@ -248,10 +319,15 @@ impl Ask {
         }
         if let Some(Impersonate { user, groups }) = &self.impersonate {
             request = request.header("Impersonate-User", user);
-            request = groups.iter().fold(request, |request, group| request.header("Impersonate-Group", group));
+            request = groups.iter().fold(request, |request, group| {
+                request.header("Impersonate-Group", group)
+            });
         }
         if body.is_some() {
-            request = request.header("Content-Type", self.content_type.as_deref().unwrap_or("application/json"));
+            request = request.header(
+                "Content-Type",
+                self.content_type.as_deref().unwrap_or("application/json"),
+            );
         }
         Ok(request.body(Full::new(body.unwrap_or_default()))?)
     }
@@ -260,11 +336,13 @@ impl Ask {
 /// Makes the namespace of a scenario, with the ServiceAccount that a controller would make.
 async fn prepare(port: u16, ns: &str) {
     let make = |path: String, body: Value| async move {
-        let ask: Ask = serde_json::from_value(json!({"do": "POST", "path": path, "body": body})).expect("a step");
+        let ask: Ask = serde_json::from_value(json!({"do": "POST", "path": path, "body": body}))
+            .expect("a step");
         ask.once(port).await.map(|answer| answer.status)
     };
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ns}});
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
     // A failure shows in the steps.
     let _ = make("/api/v1/namespaces".to_owned(), namespace).await;
     let _ = make(format!("/api/v1/namespaces/{ns}/serviceaccounts"), account).await;
@@ -273,7 +351,11 @@ async fn prepare(port: u16, ns: &str) {
 fn compared(headers: &HeaderMap) -> BTreeMap<&'static str, String> {
     let mut found = BTreeMap::new();
     for name in HEADERS {
-        let values: Vec<_> = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect();
+        let values: Vec<_> = headers
+            .get_all(name)
+            .iter()
+            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+            .collect();
         if !values.is_empty() {
             found.insert(name, values.join("\n"));
         }
@@ -287,7 +369,11 @@ fn read(content_type: &str, body: &[u8]) -> Value {
     if !content_type.starts_with("application/json") {
         return text();
     }
-    if body.is_empty() { Value::Null } else { serde_json::from_slice(body).unwrap_or_else(|_| text()) }
+    if body.is_empty() {
+        Value::Null
+    } else {
+        serde_json::from_slice(body).unwrap_or_else(|_| text())
+    }
 }
 
 /// The events of a watch, one per line, until there are enough or the time is over.
@@ -313,19 +399,29 @@ async fn events(mut body: Incoming, watch: &Watch) -> Result<Value, Error> {
     }
 }
 
-/// `${name}` in every string (and key) replaced by the variable; a string that is `${json:name}` becomes the value.
+/// `${name}` in every string (and key) replaced by the variable; a string that is `${json:name}`
+/// becomes the value.
 fn substitute(value: &Value, variables: &BTreeMap<String, Value>) -> Value {
     match value {
         Value::String(text) => {
-            if let Some(name) = text.strip_prefix("${json:").and_then(|rest| rest.strip_suffix('}')) {
+            if let Some(name) = text
+                .strip_prefix("${json:")
+                .and_then(|rest| rest.strip_suffix('}'))
+            {
                 return variables.get(name).cloned().unwrap_or_default();
             }
             Value::String(fill(text, variables))
         }
-        Value::Array(items) => items.iter().map(|item| substitute(item, variables)).collect(),
-        Value::Object(members) => {
-            Value::Object(members.iter().map(|(name, value)| (fill(name, variables), substitute(value, variables))).collect())
-        }
+        Value::Array(items) => items
+            .iter()
+            .map(|item| substitute(item, variables))
+            .collect(),
+        Value::Object(members) => Value::Object(
+            members
+                .iter()
+                .map(|(name, value)| (fill(name, variables), substitute(value, variables)))
+                .collect(),
+        ),
         other => other.clone(),
     }
 }
@@ -335,18 +431,28 @@ fn fill(text: &str, variables: &BTreeMap<String, Value>) -> String {
     for (name, value) in variables {
         let place = format!("${{{name}}}");
         if text.contains(&place) {
-            text = text.replace(&place, &value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+            text = text.replace(
+                &place,
+                &value
+                    .as_str()
+                    .map_or_else(|| value.to_string(), str::to_owned),
+            );
         }
     }
     text
 }
 
-/// The value at a dotted path; a number is an index (from the end where negative), `a\b` a key `a.b`.
+/// The value at a dotted path; a number is an index (from the end where negative), `a\b` a key
+/// `a.b`.
 fn dig<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(value, |value, key| match value {
         Value::Array(items) => {
             let index: i64 = key.parse().ok()?;
-            let index = if index < 0 { items.len().checked_sub(index.unsigned_abs() as usize)? } else { index as usize };
+            let index = if index < 0 {
+                items.len().checked_sub(index.unsigned_abs() as usize)?
+            } else {
+                index as usize
+            };
             items.get(index)
         }
         Value::Object(members) => members.get(&key.replace('\\', ".")),
@@ -356,11 +462,19 @@ fn dig<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
 
 /// Overwrites what is at a dotted path (`*`: every item), where there is something.
 fn ignore(value: &mut Value, path: &str) {
-    let (key, rest) = path.split_once('.').map_or((path, None), |(key, rest)| (key, Some(rest)));
+    let (key, rest) = path
+        .split_once('.')
+        .map_or((path, None), |(key, rest)| (key, Some(rest)));
     match (value, rest) {
-        (Value::Array(items), Some(rest)) if key == "*" => items.iter_mut().for_each(|item| ignore(item, rest)),
+        (Value::Array(items), Some(rest)) if key == "*" => {
+            items.iter_mut().for_each(|item| ignore(item, rest))
+        }
         (Value::Array(items), Some(rest)) => {
-            if let Some(item) = key.parse().ok().and_then(|index: usize| items.get_mut(index)) {
+            if let Some(item) = key
+                .parse()
+                .ok()
+                .and_then(|index: usize| items.get_mut(index))
+            {
                 ignore(item, rest);
             }
         }
@@ -382,7 +496,12 @@ fn compare(want: &Value, got: &Value, path: String, found: &mut Vec<Difference>)
         (Value::Object(want), Value::Object(got)) => {
             let absent = json!("<absent>");
             for (name, value) in want {
-                compare(value, got.get(name).unwrap_or(&absent), format!("{path}/{name}"), found);
+                compare(
+                    value,
+                    got.get(name).unwrap_or(&absent),
+                    format!("{path}/{name}"),
+                    found,
+                );
             }
             for (name, value) in got.iter().filter(|(name, _)| !want.contains_key(*name)) {
                 compare(&absent, value, format!("{path}/{name}"), found);
@@ -395,7 +514,11 @@ fn compare(want: &Value, got: &Value, path: String, found: &mut Vec<Difference>)
         }
         (Value::Number(a), Value::Number(b)) if a.as_f64() == b.as_f64() => {}
         _ if want == got => {}
-        _ => found.push(Difference { path, want: want.to_string(), got: got.to_string() }),
+        _ => found.push(Difference {
+            path,
+            want: want.to_string(),
+            got: got.to_string(),
+        }),
     }
 }
 
@@ -408,7 +531,10 @@ mod tests {
         let got = json!({"a": [1, {"b": "y"}], "d": null, "n": 1});
         let mut found = Vec::new();
         compare(&want, &got, String::new(), &mut found);
-        let paths: Vec<&str> = found.iter().map(|difference| difference.path.as_str()).collect();
+        let paths: Vec<&str> = found
+            .iter()
+            .map(|difference| difference.path.as_str())
+            .collect();
         assert_eq!(paths, ["/a[1]/b", "/c", "/d"]);
     }
 
@@ -418,8 +544,14 @@ mod tests {
         assert_eq!(dig(&value, "items.0.labels.a\\b/c"), Some(&json!("v")));
         assert_eq!(dig(&value, "items.-1.n"), Some(&json!(2)));
         assert_eq!(dig(&value, "items.2.n"), None);
-        let variables = BTreeMap::from([("x".to_owned(), json!("1")), ("o".to_owned(), json!({"p": 1}))]);
-        assert_eq!(substitute(&json!({"k${x}": ["${x}${y}", "${json:o}"]}), &variables), json!({"k1": ["1${y}", {"p": 1}]}));
+        let variables = BTreeMap::from([
+            ("x".to_owned(), json!("1")),
+            ("o".to_owned(), json!({"p": 1})),
+        ]);
+        assert_eq!(
+            substitute(&json!({"k${x}": ["${x}${y}", "${json:o}"]}), &variables),
+            json!({"k1": ["1${y}", {"p": 1}]})
+        );
         let mut value = value;
         ignore(&mut value, "items.*.n");
         assert_eq!(value["items"][1]["n"], "<ignored>");

@@ -1,4 +1,5 @@
-//! A store behind the watch cache, as a store again: what it answers from memory must be what the store would have answered.
+//! A store behind the watch cache, as a store again: what it answers from memory must be what the
+//! store would have answered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -8,7 +9,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use keelson::internals::cacher::{Cacher, Change, Cursor, Ended, Feed, Interest, Snapshot};
-use keelson::internals::storage::{ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchEvent, WatchStream};
+use keelson::internals::storage::{
+    ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchEvent,
+    WatchStream,
+};
 use tokio::sync::watch;
 
 pub struct Cached {
@@ -24,7 +28,13 @@ impl Cached {
     pub async fn new(storage: Arc<dyn Storage>) -> Self {
         let feed = Feed::start(storage.clone(), "");
         let cacher = feed.cacher("", None);
-        let cached = Self { storage, feed, cacher, compacted: AtomicI64::new(0), asked: watch::Sender::new(0) };
+        let cached = Self {
+            storage,
+            feed,
+            cacher,
+            compacted: AtomicI64::new(0),
+            asked: watch::Sender::new(0),
+        };
         while cached.cacher.ready().is_err() {
             tokio::task::yield_now().await;
         }
@@ -59,8 +69,15 @@ impl Storage for Cached {
                 None => return self.storage.list(request).await,
             },
         };
-        let all: Vec<Stored> = snapshot.range(&request.prefix, &request.start).map(|stored| Stored::clone(stored)).collect();
-        let limit = if request.limit == 0 { usize::MAX } else { request.limit };
+        let all: Vec<Stored> = snapshot
+            .range(&request.prefix, &request.start)
+            .map(|stored| Stored::clone(stored))
+            .collect();
+        let limit = if request.limit == 0 {
+            usize::MAX
+        } else {
+            request.limit
+        };
         Ok(ListPage {
             revision: snapshot.revision,
             more: all.len() > limit,
@@ -73,7 +90,13 @@ impl Storage for Cached {
         self.storage.create(key, value, ttl).await
     }
 
-    async fn update(&self, key: &str, value: Bytes, expected: Revision, ttl: Option<Duration>) -> Result<Txn> {
+    async fn update(
+        &self,
+        key: &str,
+        value: Bytes,
+        expected: Revision,
+        ttl: Option<Duration>,
+    ) -> Result<Txn> {
         self.storage.update(key, value, expected, ttl).await
     }
 
@@ -84,7 +107,12 @@ impl Storage for Cached {
     async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
         let forgotten = after + 1 < self.compacted.load(Ordering::SeqCst);
         match self.cacher.follow(after, Interest::Everything) {
-            Ok(cursor) if !forgotten => Ok(events(cursor, prefix.to_owned(), after, self.asked.subscribe())),
+            Ok(cursor) if !forgotten => Ok(events(
+                cursor,
+                prefix.to_owned(),
+                after,
+                self.asked.subscribe(),
+            )),
             _ => self.storage.watch(prefix, after).await,
         }
     }
@@ -111,7 +139,12 @@ impl Storage for Cached {
 }
 
 /// What a cursor tells, with progress where it was asked for.
-fn events(cursor: Cursor, prefix: String, after: Revision, asked: watch::Receiver<Revision>) -> WatchStream {
+fn events(
+    cursor: Cursor,
+    prefix: String,
+    after: Revision,
+    asked: watch::Receiver<Revision>,
+) -> WatchStream {
     let next = move |(mut cursor, mut asked): (Cursor, watch::Receiver<Revision>)| async move {
         let told = loop {
             tokio::select! {
@@ -136,13 +169,22 @@ fn events(cursor: Cursor, prefix: String, after: Revision, asked: watch::Receive
             _ => true,
         })
     };
-    futures::stream::unfold((cursor, asked), next).filter(under).boxed()
+    futures::stream::unfold((cursor, asked), next)
+        .filter(under)
+        .boxed()
 }
 
 fn event(change: &Change) -> WatchEvent {
     let previous = change.previous.as_deref().cloned();
     match &change.current {
-        Some(current) => WatchEvent::Put { current: Stored::clone(current), previous },
-        None => WatchEvent::Delete { key: change.key().to_owned(), revision: change.revision, previous },
+        Some(current) => WatchEvent::Put {
+            current: Stored::clone(current),
+            previous,
+        },
+        None => WatchEvent::Delete {
+            key: change.key().to_owned(),
+            revision: change.revision,
+            previous,
+        },
     }
 }

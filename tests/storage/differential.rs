@@ -1,16 +1,20 @@
-//! The same random work on each store, alone and behind the watch cache, from a seed: every answer, every error and every event
-//! must be the same.
+//! The same random work on each store, alone and behind the watch cache, from a seed: every answer,
+//! every error and every event must be the same.
 
 use futures::StreamExt;
 use futures::future::join_all;
-use keelson::internals::storage::{ListRequest, Result, Revision, Storage, StorageError, WatchEvent};
+use keelson::internals::storage::{
+    ListRequest, Result, Revision, Storage, StorageError, WatchEvent,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{Backend, bytes, next};
 
 const STEPS: usize = 400;
-const NAMES: [&str; 10] = ["/a", "/a/1", "/a/2", "/a/22", "/aa/1", "/b", "/b/1", "/b/1/x", "/b/2", "/c"];
+const NAMES: [&str; 10] = [
+    "/a", "/a/1", "/a/2", "/a/22", "/aa/1", "/b", "/b/1", "/b/1/x", "/b/2", "/c",
+];
 const PREFIXES: [&str; 7] = ["", "/", "/a", "/a/", "/b/", "/b/1", "/z"];
 
 #[tokio::test]
@@ -46,7 +50,10 @@ async fn run(seed: u64, stores: &[&dyn Storage]) {
         let step = choose(&mut rng, stores[0], compacted, number).await;
         let answers = join_all(stores.iter().map(|store| apply(&step, *store))).await;
         for (store, answer) in answers.iter().enumerate() {
-            assert_eq!(*answer, answers[0], "seed {seed}, step {number}, store {store}: {step:?}");
+            assert_eq!(
+                *answer, answers[0],
+                "seed {seed}, step {number}, store {store}: {step:?}"
+            );
         }
         if let (Step::Compact(revision), true) = (&step, answers[0].starts_with("Ok")) {
             compacted = *revision;
@@ -55,12 +62,25 @@ async fn run(seed: u64, stores: &[&dyn Storage]) {
     assert!(compacted > 1, "seed {seed} never compacts");
 }
 
-async fn choose(rng: &mut StdRng, storage: &dyn Storage, compacted: Revision, number: usize) -> Step {
+async fn choose(
+    rng: &mut StdRng,
+    storage: &dyn Storage,
+    compacted: Revision,
+    number: usize,
+) -> Step {
     let current = storage.current_revision().await.unwrap();
     let name = NAMES[rng.random_range(0..NAMES.len())];
     let prefix = PREFIXES[rng.random_range(0..PREFIXES.len())];
-    let stands = storage.get(name).await.unwrap().map_or(0, |s| s.mod_revision);
-    let expected = if rng.random_bool(0.8) { stands } else { rng.random_range(0..=current) };
+    let stands = storage
+        .get(name)
+        .await
+        .unwrap()
+        .map_or(0, |s| s.mod_revision);
+    let expected = if rng.random_bool(0.8) {
+        stands
+    } else {
+        rng.random_range(0..=current)
+    };
     let past = rng.random_range(1..=current + 2);
     match rng.random_range(0..100) {
         0..20 => Step::Create(name, number.to_string()),
@@ -69,7 +89,11 @@ async fn choose(rng: &mut StdRng, storage: &dyn Storage, compacted: Revision, nu
         65..72 => Step::Get(name),
         72..90 => Step::List(ListRequest {
             prefix: prefix.into(),
-            start: if rng.random_bool(0.5) { name.into() } else { String::new() },
+            start: if rng.random_bool(0.5) {
+                name.into()
+            } else {
+                String::new()
+            },
             limit: rng.random_range(0..5),
             revision: rng.random_bool(0.6).then_some(past),
         }),
@@ -83,7 +107,9 @@ async fn choose(rng: &mut StdRng, storage: &dyn Storage, compacted: Revision, nu
 async fn apply(step: &Step, storage: &dyn Storage) -> String {
     match step {
         Step::Create(name, value) => tell(storage.create(name, bytes(value), None).await),
-        Step::Update(name, value, expected) => tell(storage.update(name, bytes(value), *expected, None).await),
+        Step::Update(name, value, expected) => {
+            tell(storage.update(name, bytes(value), *expected, None).await)
+        }
         Step::Delete(name, expected) => tell(storage.delete(name, *expected).await),
         Step::Get(name) => tell(storage.get_with_revision(name).await),
         Step::List(request) => tell(storage.list(request.clone()).await),

@@ -26,16 +26,39 @@ async fn everything_is_there_after_a_restart() {
     let other = done(store.create("/b", bytes("1"), None).await);
     done(store.delete("/b", other).await);
     store.compact(second).await.unwrap();
-    let (before, stands) = (store.current_revision().await.unwrap(), store.get("/a").await.unwrap());
+    let (before, stands) = (
+        store.current_revision().await.unwrap(),
+        store.get("/a").await.unwrap(),
+    );
     let told = events(&mut store.watch("/", second).await.unwrap(), 2).await;
     drop(store);
 
     let store = Embedded::open(dir.path()).unwrap();
     assert_eq!(store.current_revision().await, Ok(before));
     assert_eq!(store.get("/a").await, Ok(stands));
-    assert_eq!(store.list(ListRequest { revision: Some(other), ..ListRequest::default() }).await.unwrap().count, 2);
-    assert_eq!(events(&mut store.watch("/", second).await.unwrap(), 2).await, told);
-    compacted(store.list(ListRequest { revision: Some(first), ..ListRequest::default() }).await);
+    assert_eq!(
+        store
+            .list(ListRequest {
+                revision: Some(other),
+                ..ListRequest::default()
+            })
+            .await
+            .unwrap()
+            .count,
+        2
+    );
+    assert_eq!(
+        events(&mut store.watch("/", second).await.unwrap(), 2).await,
+        told
+    );
+    compacted(
+        store
+            .list(ListRequest {
+                revision: Some(first),
+                ..ListRequest::default()
+            })
+            .await,
+    );
     compacted(next(&mut store.watch("/", first).await.unwrap()).await);
     assert_eq!(done(store.create("/c", bytes("1"), None).await), before + 1);
 }
@@ -45,8 +68,13 @@ async fn a_directory_has_one_user() {
     let dir = tempfile::tempdir().unwrap();
     let store = Embedded::open(dir.path().join("made/on/the/way")).unwrap();
     let second = Embedded::open(dir.path().join("made/on/the/way")).map(drop);
-    let Err(StorageError::Unavailable(why)) = second else { panic!("{second:?}") };
-    assert!(why.ends_with("made/on/the/way is in use by another process"), "{why}");
+    let Err(StorageError::Unavailable(why)) = second else {
+        panic!("{second:?}")
+    };
+    assert!(
+        why.ends_with("made/on/the/way is in use by another process"),
+        "{why}"
+    );
     drop(store);
     Embedded::open(dir.path().join("made/on/the/way")).unwrap();
 }
@@ -55,8 +83,13 @@ async fn a_directory_has_one_user() {
 async fn what_is_no_store_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("keelson.redb"), "something else").unwrap();
-    let Err(StorageError::Internal(why)) = Embedded::open(dir.path()).map(drop) else { panic!("opened") };
-    assert!(why.starts_with(&format!("cannot open {}", dir.path().display())), "{why}");
+    let Err(StorageError::Internal(why)) = Embedded::open(dir.path()).map(drop) else {
+        panic!("opened")
+    };
+    assert!(
+        why.starts_with(&format!("cannot open {}", dir.path().display())),
+        "{why}"
+    );
 }
 
 #[tokio::test]
@@ -65,7 +98,10 @@ async fn watches_end_with_the_store() {
     let store = Embedded::open(dir.path()).unwrap();
     let mut stream = store.watch("/", 1).await.unwrap();
     drop(store);
-    assert!(matches!(next(&mut stream).await, Err(StorageError::Unavailable(_))));
+    assert!(matches!(
+        next(&mut stream).await,
+        Err(StorageError::Unavailable(_))
+    ));
     assert!(stream.next().await.is_none());
     Embedded::open(dir.path()).expect("a watch does not keep the file");
 }
@@ -76,7 +112,13 @@ async fn keys_expire_by_the_clock_also_after_a_restart() {
     let clock = Clock::manual(Timestamp::UNIX_EPOCH);
     let store = Embedded::open_with_clock(dir.path(), clock.clone()).unwrap();
     let start = store.current_revision().await.unwrap();
-    for (name, ttl) in [("/one", HOUR), ("/two", 2 * HOUR), ("/three", 3 * HOUR), ("/kept", HOUR), ("/renewed", HOUR)] {
+    for (name, ttl) in [
+        ("/one", HOUR),
+        ("/two", 2 * HOUR),
+        ("/three", 3 * HOUR),
+        ("/kept", HOUR),
+        ("/renewed", HOUR),
+    ] {
         done(store.create(name, bytes("1"), Some(ttl)).await);
     }
     for (name, ttl) in [("/kept", None), ("/renewed", Some(4 * HOUR))] {
@@ -85,7 +127,15 @@ async fn keys_expire_by_the_clock_also_after_a_restart() {
     }
     let names = async |store: &Embedded| {
         store.expire().await.unwrap();
-        store.list(ListRequest::default()).await.unwrap().items.into_iter().map(|s| s.key).collect::<Vec<_>>().join(" ")
+        store
+            .list(ListRequest::default())
+            .await
+            .unwrap()
+            .items
+            .into_iter()
+            .map(|s| s.key)
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     clock.advance(HOUR - Duration::from_millis(1));
     assert_eq!(names(&store).await, "/kept /one /renewed /three /two");
@@ -99,13 +149,21 @@ async fn keys_expire_by_the_clock_also_after_a_restart() {
     assert_eq!(names(&store).await, "/kept");
     let told = events(&mut store.watch("/", start).await.unwrap(), 11).await;
     let deleted = told.iter().filter_map(|e| match e {
-        WatchEvent::Delete { key, previous: Some(was), .. } => Some(format!("{key} was {}", String::from_utf8_lossy(&was.value))),
+        WatchEvent::Delete {
+            key,
+            previous: Some(was),
+            ..
+        } => Some(format!("{key} was {}", String::from_utf8_lossy(&was.value))),
         _ => None,
     });
-    assert_eq!(deleted.collect::<Vec<_>>(), ["/one was 1", "/two was 1", "/three was 1", "/renewed was 2"]);
+    assert_eq!(
+        deleted.collect::<Vec<_>>(),
+        ["/one was 1", "/two was 1", "/three was 1", "/renewed was 2"]
+    );
 }
 
-/// More events than are kept in memory: watchers that are behind read the table, and meet those who are not.
+/// More events than are kept in memory: watchers that are behind read the table, and meet those who
+/// are not.
 #[tokio::test]
 async fn a_slow_watcher_misses_nothing() {
     const EVENTS: usize = 6000;
@@ -131,7 +189,10 @@ async fn a_slow_watcher_misses_nothing() {
     }
     let rest = events(&mut slow, EVENTS).await;
     let all: Vec<_> = first.into_iter().chain(rest).collect();
-    assert!(all.iter().map(revision).eq(2..EVENTS as i64 + 3), "each revision once and in order");
+    assert!(
+        all.iter().map(revision).eq(2..EVENTS as i64 + 3),
+        "each revision once and in order"
+    );
     assert!(keen.await.unwrap() == all);
     assert!(events(&mut quiet, 60).await == all[all.len() - 60..]);
     // One that starts in the middle of what is in memory no more.
@@ -161,7 +222,8 @@ async fn a_watcher_that_is_too_slow_is_told_so() {
 /// Where the child of the test below writes.
 const CHILD: &str = "KEELSON_TEST_KILLED_WRITER";
 
-/// Runs itself as a child that writes and says so, kills it in the middle of that, and looks for what it said.
+/// Runs itself as a child that writes and says so, kills it in the middle of that, and looks for
+/// what it said.
 #[tokio::test]
 async fn acknowledged_writes_survive_a_kill() {
     if let Some(dir) = std::env::var_os(CHILD) {
@@ -172,7 +234,11 @@ async fn acknowledged_writes_survive_a_kill() {
     let mut said = BTreeMap::new();
     for round in 1..=3 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "storage::embedded::acknowledged_writes_survive_a_kill", "--nocapture"])
+            .args([
+                "--exact",
+                "storage::embedded::acknowledged_writes_survive_a_kill",
+                "--nocapture",
+            ])
             .env(CHILD, dir.path())
             .stdout(Stdio::piped())
             .spawn()
@@ -181,7 +247,9 @@ async fn acknowledged_writes_survive_a_kill() {
         let mut kill_at = Some(round * 150);
         // What was said before the kill is read to its end.
         for line in lines.map_while(Result::ok) {
-            let Some(acknowledged) = line.strip_prefix("wrote ") else { continue };
+            let Some(acknowledged) = line.strip_prefix("wrote ") else {
+                continue;
+            };
             let (key, revision) = acknowledged.split_once(' ').unwrap();
             said.insert(key.to_owned(), revision.parse::<i64>().unwrap());
             if kill_at.is_some_and(|n| said.len() >= n) {
@@ -193,12 +261,26 @@ async fn acknowledged_writes_survive_a_kill() {
         assert!(kill_at.is_none(), "the child ended by itself");
         let store = Embedded::open(dir.path()).unwrap();
         for (key, revision) in &said {
-            let stands = store.get(key).await.unwrap().unwrap_or_else(|| panic!("{key} is lost"));
-            assert_eq!((stands.mod_revision, &stands.value), (*revision, &bytes(key)));
+            let stands = store
+                .get(key)
+                .await
+                .unwrap()
+                .unwrap_or_else(|| panic!("{key} is lost"));
+            assert_eq!(
+                (stands.mod_revision, &stands.value),
+                (*revision, &bytes(key))
+            );
         }
         let current = store.current_revision().await.unwrap();
-        let told = events(&mut store.watch("/", 1).await.unwrap(), current as usize - 1).await;
-        assert!(told.iter().map(revision).eq(2..=current), "the history has no holes");
+        let told = events(
+            &mut store.watch("/", 1).await.unwrap(),
+            current as usize - 1,
+        )
+        .await;
+        assert!(
+            told.iter().map(revision).eq(2..=current),
+            "the history has no holes"
+        );
     }
 }
 

@@ -54,7 +54,10 @@ impl Proxy {
 async fn a_watch_goes_on_over_broken_connections() {
     let etcd = start().await;
     let proxy = Proxy::to(etcd.port()).await;
-    let (direct, through) = (connect(&etcd.endpoint()).await, connect(&proxy.endpoint).await);
+    let (direct, through) = (
+        connect(&etcd.endpoint()).await,
+        connect(&proxy.endpoint).await,
+    );
     let mut stream = through.watch("/", 1).await.unwrap();
     let mut at = done(direct.create("/n", bytes("0"), None).await);
     let mut told = events(&mut stream, 1).await;
@@ -68,7 +71,10 @@ async fn a_watch_goes_on_over_broken_connections() {
         }
     }
     told.extend(events(&mut stream, 60 - told.len()).await);
-    assert!(told.iter().map(revision).eq(2..62), "each revision once and in order");
+    assert!(
+        told.iter().map(revision).eq(2..62),
+        "each revision once and in order"
+    );
     // Reads find the way by themselves, too.
     proxy.cut();
     assert_eq!(through.get("/n").await.unwrap().unwrap().mod_revision, at);
@@ -78,12 +84,18 @@ async fn a_watch_goes_on_over_broken_connections() {
 async fn compaction_while_away_ends_the_watch() {
     let etcd = start().await;
     let proxy = Proxy::to(etcd.port()).await;
-    let (direct, through) = (connect(&etcd.endpoint()).await, connect(&proxy.endpoint).await);
+    let (direct, through) = (
+        connect(&etcd.endpoint()).await,
+        connect(&proxy.endpoint).await,
+    );
     let at = done(direct.create("/n", bytes("0"), None).await);
     let at = done(direct.update("/n", bytes("1"), at, None).await);
     direct.compact(at).await.unwrap();
     let mut stream = through.watch("/", 1).await.unwrap();
-    assert_eq!(next(&mut stream).await, Err(StorageError::Compacted { oldest: Some(at) }));
+    assert_eq!(
+        next(&mut stream).await,
+        Err(StorageError::Compacted { oldest: Some(at) })
+    );
 }
 
 #[tokio::test]
@@ -97,7 +109,10 @@ async fn a_consumer_that_stops_for_long_loses_nothing() {
         at = b.update("n", &i.to_string(), at).await;
     }
     told.extend(events(&mut stream, 1499).await);
-    assert!(told.iter().map(revision).eq(2..=at), "each revision once and in order");
+    assert!(
+        told.iter().map(revision).eq(2..=at),
+        "each revision once and in order"
+    );
 }
 
 /// kube-apiserver writes one key at a time, but others need not; nor does a lease that ends.
@@ -105,36 +120,60 @@ async fn a_consumer_that_stops_for_long_loses_nothing() {
 async fn events_of_one_revision_come_together() {
     const KEYS: usize = 100;
     let etcd = start().await;
-    let (store, mut client) = (connect(&etcd.endpoint()).await, Client::connect([etcd.endpoint()], None).await.unwrap());
+    let (store, mut client) = (
+        connect(&etcd.endpoint()).await,
+        Client::connect([etcd.endpoint()], None).await.unwrap(),
+    );
     let mut stream = store.watch("/", 1).await.unwrap();
     // With the values before, the second is several megabytes.
     for fill in [1, 2] {
-        let puts: Vec<_> = (0..KEYS).map(|i| TxnOp::put(format!("/{i:03}"), vec![fill; 14_000], None)).collect();
+        let puts: Vec<_> = (0..KEYS)
+            .map(|i| TxnOp::put(format!("/{i:03}"), vec![fill; 14_000], None))
+            .collect();
         client.txn(Transaction::new().and_then(puts)).await.unwrap();
         store.request_progress().await.unwrap();
     }
     let mut told = Vec::new();
     while told.len() < 2 * KEYS {
         match next(&mut stream).await.unwrap() {
-            WatchEvent::Progress(at) => assert!(told.len() % KEYS == 0 && at == 1 + (told.len() / KEYS) as i64),
+            WatchEvent::Progress(at) => {
+                assert!(told.len() % KEYS == 0 && at == 1 + (told.len() / KEYS) as i64)
+            }
             event => told.push(event),
         }
     }
-    assert!(told.iter().map(revision).eq((0..2 * KEYS).map(|i| 2 + (i / KEYS) as i64)));
-    assert!(told[KEYS..].iter().all(|e| matches!(e, WatchEvent::Put { previous: Some(p), .. } if p.value[0] == 1)));
+    assert!(
+        told.iter()
+            .map(revision)
+            .eq((0..2 * KEYS).map(|i| 2 + (i / KEYS) as i64))
+    );
+    assert!(
+        told[KEYS..]
+            .iter()
+            .all(|e| matches!(e, WatchEvent::Put { previous: Some(p), .. } if p.value[0] == 1))
+    );
 }
 
 #[tokio::test]
 async fn keys_share_leases() {
     let etcd = start().await;
-    let (store, mut client) = (connect(&etcd.endpoint()).await, Client::connect([etcd.endpoint()], None).await.unwrap());
+    let (store, mut client) = (
+        connect(&etcd.endpoint()).await,
+        Client::connect([etcd.endpoint()], None).await.unwrap(),
+    );
     let hour = Duration::from_secs(3600);
     for i in 0..10 {
         done(store.create(&format!("/{i}"), bytes("x"), Some(hour)).await);
     }
     let leases = client.leases().await.unwrap();
-    let [lease] = leases.leases() else { panic!("{leases:?}") };
-    let left = client.lease_time_to_live(lease.id(), None).await.unwrap().ttl();
+    let [lease] = leases.leases() else {
+        panic!("{leases:?}")
+    };
+    let left = client
+        .lease_time_to_live(lease.id(), None)
+        .await
+        .unwrap()
+        .ttl();
     assert!((3600..=3660).contains(&left), "{left}");
     // One that somebody revoked is replaced.
     client.lease_revoke(lease.id()).await.unwrap();
@@ -142,10 +181,17 @@ async fn keys_share_leases() {
     // Another time to live is another lease.
     done(store.create("/1", bytes("x"), Some(2 * hour)).await);
     done(store.create("/1b", bytes("x"), Some(hour)).await);
-    assert_eq!(client.leases().await.unwrap().leases().len(), 2, "the first is not forgotten for it");
+    assert_eq!(
+        client.leases().await.unwrap().leases().len(),
+        2,
+        "the first is not forgotten for it"
+    );
     // What kube-apiserver left with a lease of its own is nothing special.
     let lease = client.lease_grant(100, None).await.unwrap().id();
-    client.put("/2", "x", Some(PutOptions::new().with_lease(lease))).await.unwrap();
+    client
+        .put("/2", "x", Some(PutOptions::new().with_lease(lease)))
+        .await
+        .unwrap();
     let at = store.get("/2").await.unwrap().unwrap().mod_revision;
     done(store.update("/2", bytes("y"), at, None).await);
     client.lease_revoke(lease).await.unwrap();
@@ -160,7 +206,12 @@ async fn without_etcd_every_call_fails_in_time() {
     let port = socket.local_addr().unwrap().port();
     let endpoints = vec![format!("http://127.0.0.1:{port}")];
     let short = Duration::from_secs(2);
-    let config = Config { endpoints, request_timeout: short, health_timeout: short, ..Config::default() };
+    let config = Config {
+        endpoints,
+        request_timeout: short,
+        health_timeout: short,
+        ..Config::default()
+    };
     let store = Arc::new(Etcd3::connect(config).await.unwrap());
     let outcomes = [
         store.get("/a").await.map(drop),
@@ -171,7 +222,10 @@ async fn without_etcd_every_call_fails_in_time() {
         store.healthy().await,
     ];
     for outcome in outcomes {
-        assert!(matches!(outcome, Err(StorageError::Unavailable(_))), "{outcome:?}");
+        assert!(
+            matches!(outcome, Err(StorageError::Unavailable(_))),
+            "{outcome:?}"
+        );
     }
 }
 
@@ -181,35 +235,63 @@ async fn https_with_client_certificates() {
     let dir = tempfile::tempdir().unwrap();
     let tls = certificates(dir.path());
     let files = tls.clone();
-    let etcd = tokio::task::spawn_blocking(|| Etcd::start_with(Some(files))).await.unwrap();
-    let config =
-        Config { endpoints: vec![etcd.endpoint()], ca_file: Some(tls.ca), health_timeout: Duration::from_secs(30), ..Config::default() };
+    let etcd = tokio::task::spawn_blocking(|| Etcd::start_with(Some(files)))
+        .await
+        .unwrap();
+    let config = Config {
+        endpoints: vec![etcd.endpoint()],
+        ca_file: Some(tls.ca),
+        health_timeout: Duration::from_secs(30),
+        ..Config::default()
+    };
     let stranger = Etcd3::connect(config.clone()).await.unwrap();
-    assert!(matches!(stranger.healthy().await, Err(StorageError::Unavailable(_))));
-    let config = Config { cert_file: Some(tls.cert), key_file: Some(tls.key), ..config };
+    assert!(matches!(
+        stranger.healthy().await,
+        Err(StorageError::Unavailable(_))
+    ));
+    let config = Config {
+        cert_file: Some(tls.cert),
+        key_file: Some(tls.key),
+        ..config
+    };
     let store = Etcd3::connect(config.clone()).await.unwrap();
     assert_eq!(store.healthy().await, Ok(()));
     let mut stream = store.watch("/", 1).await.unwrap();
     let made = done(store.create("/a", bytes("x"), None).await);
     assert_eq!(revision(&events(&mut stream, 1).await[0]), made);
-    let config = Config { ca_file: Some("/no/such/file".into()), ..config };
-    let Err(StorageError::Internal(why)) = Etcd3::connect(config).await.map(drop) else { panic!("connected") };
+    let config = Config {
+        ca_file: Some("/no/such/file".into()),
+        ..config
+    };
+    let Err(StorageError::Internal(why)) = Etcd3::connect(config).await.map(drop) else {
+        panic!("connected")
+    };
     assert!(why.starts_with("cannot read /no/such/file: "), "{why}");
 }
 
 /// An authority, and one certificate of it that serves both sides.
 fn certificates(dir: &std::path::Path) -> Tls {
-    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa,
+        KeyPair,
+    };
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
     let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    params.extended_key_usages = vec![
+        ExtendedKeyUsagePurpose::ServerAuth,
+        ExtendedKeyUsagePurpose::ClientAuth,
+    ];
     let key = KeyPair::generate().unwrap();
     let cert = params.signed_by(&key, &ca).unwrap();
     let write = |name: &str, pem: String| {
         std::fs::write(dir.join(name), pem).unwrap();
         dir.join(name)
     };
-    Tls { ca: write("ca.crt", ca.pem()), cert: write("etcd.crt", cert.pem()), key: write("etcd.key", key.serialize_pem()) }
+    Tls {
+        ca: write("ca.crt", ca.pem()),
+        cert: write("etcd.crt", cert.pem()),
+        key: write("etcd.key", key.serialize_pem()),
+    }
 }

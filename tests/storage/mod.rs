@@ -15,7 +15,9 @@ use bytes::Bytes;
 use futures::StreamExt;
 use keelson::internals::storage::Embedded;
 use keelson::internals::storage::{Config, Etcd3};
-use keelson::internals::storage::{ListRequest, Result, Revision, Storage, StorageError, Txn, WatchEvent, WatchStream};
+use keelson::internals::storage::{
+    ListRequest, Result, Revision, Storage, StorageError, Txn, WatchEvent, WatchStream,
+};
 
 use crate::etcd::Etcd;
 
@@ -39,7 +41,10 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 impl Backend {
     pub async fn embedded() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        Self::new(Arc::new(Embedded::open(dir.path()).unwrap()), Keep::Dir(dir))
+        Self::new(
+            Arc::new(Embedded::open(dir.path()).unwrap()),
+            Keep::Dir(dir),
+        )
     }
 
     /// On an etcd that other tests use too: revisions jump.
@@ -57,7 +62,12 @@ impl Backend {
 
     /// On an etcd of its own.
     pub async fn fresh_etcd3() -> Self {
-        Self::on(tokio::task::spawn_blocking(|| Arc::new(Etcd::start())).await.unwrap()).await
+        Self::on(
+            tokio::task::spawn_blocking(|| Arc::new(Etcd::start()))
+                .await
+                .unwrap(),
+        )
+        .await
     }
 
     async fn on(etcd: Arc<Etcd>) -> Self {
@@ -66,11 +76,18 @@ impl Backend {
 
     /// The same store behind the watch cache.
     pub async fn cached(self) -> Self {
-        Self { storage: Arc::new(cached::Cached::new(self.storage.clone()).await), ..self }
+        Self {
+            storage: Arc::new(cached::Cached::new(self.storage.clone()).await),
+            ..self
+        }
     }
 
     fn new(storage: Arc<dyn Storage>, keep: Keep) -> Self {
-        Self { storage, prefix: format!("/test{}/", NEXT.fetch_add(1, Ordering::Relaxed)), _keep: keep }
+        Self {
+            storage,
+            prefix: format!("/test{}/", NEXT.fetch_add(1, Ordering::Relaxed)),
+            _keep: keep,
+        }
     }
 
     pub fn key(&self, name: &str) -> String {
@@ -78,11 +95,19 @@ impl Backend {
     }
 
     pub async fn create(&self, name: &str, value: &str) -> Revision {
-        done(self.storage.create(&self.key(name), bytes(value), None).await)
+        done(
+            self.storage
+                .create(&self.key(name), bytes(value), None)
+                .await,
+        )
     }
 
     pub async fn update(&self, name: &str, value: &str, expected: Revision) -> Revision {
-        done(self.storage.update(&self.key(name), bytes(value), expected, None).await)
+        done(
+            self.storage
+                .update(&self.key(name), bytes(value), expected, None)
+                .await,
+        )
     }
 
     pub async fn delete(&self, name: &str, expected: Revision) -> Revision {
@@ -94,31 +119,56 @@ impl Backend {
     }
 
     pub fn all(&self) -> ListRequest {
-        ListRequest { prefix: self.prefix.clone(), ..ListRequest::default() }
+        ListRequest {
+            prefix: self.prefix.clone(),
+            ..ListRequest::default()
+        }
     }
 
     /// The event without its prefix and revisions: `put a=1 (was 0)`.
     pub fn tell(&self, event: &WatchEvent) -> String {
         let text = |value: &Bytes| String::from_utf8_lossy(value).into_owned();
-        let name = |key: &str| key.strip_prefix(&self.prefix).expect("a key of this test").to_owned();
+        let name = |key: &str| {
+            key.strip_prefix(&self.prefix)
+                .expect("a key of this test")
+                .to_owned()
+        };
         let was = |previous: &Option<keelson::internals::storage::Stored>| {
-            previous.as_ref().map_or(String::new(), |p| format!(" (was {})", text(&p.value)))
+            previous
+                .as_ref()
+                .map_or(String::new(), |p| format!(" (was {})", text(&p.value)))
         };
         match event {
-            WatchEvent::Put { current, previous } => format!("put {}={}{}", name(&current.key), text(&current.value), was(previous)),
-            WatchEvent::Delete { key, previous, .. } => format!("delete {}{}", name(key), was(previous)),
+            WatchEvent::Put { current, previous } => format!(
+                "put {}={}{}",
+                name(&current.key),
+                text(&current.value),
+                was(previous)
+            ),
+            WatchEvent::Delete { key, previous, .. } => {
+                format!("delete {}{}", name(key), was(previous))
+            }
             WatchEvent::Progress(_) => "progress".into(),
         }
     }
 
     /// The next events, told.
     pub async fn told(&self, stream: &mut WatchStream, count: usize) -> Vec<String> {
-        events(stream, count).await.iter().map(|e| self.tell(e)).collect()
+        events(stream, count)
+            .await
+            .iter()
+            .map(|e| self.tell(e))
+            .collect()
     }
 }
 
 pub async fn connect(endpoint: &str) -> Etcd3 {
-    Etcd3::connect(Config { endpoints: vec![endpoint.to_owned()], ..Config::default() }).await.unwrap()
+    Etcd3::connect(Config {
+        endpoints: vec![endpoint.to_owned()],
+        ..Config::default()
+    })
+    .await
+    .unwrap()
 }
 
 pub fn bytes(text: &str) -> Bytes {
@@ -148,7 +198,9 @@ pub async fn events(stream: &mut WatchStream, count: usize) -> Vec<WatchEvent> {
 /// The next item; a stream that ends or stays silent for long fails the test.
 pub async fn next(stream: &mut WatchStream) -> Result<WatchEvent> {
     let next = tokio::time::timeout(std::time::Duration::from_secs(60), stream.next());
-    next.await.expect("an event in time").expect("the stream goes on")
+    next.await
+        .expect("an event in time")
+        .expect("the stream goes on")
 }
 
 pub fn revision(event: &WatchEvent) -> Revision {
@@ -249,5 +301,8 @@ on_each_fresh_store! {
 
 /// The error must be compaction.
 pub fn compacted(outcome: Result<impl std::fmt::Debug>) {
-    assert!(matches!(outcome, Err(StorageError::Compacted { .. })), "{outcome:?}");
+    assert!(
+        matches!(outcome, Err(StorageError::Compacted { .. })),
+        "{outcome:?}"
+    );
 }

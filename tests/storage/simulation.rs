@@ -1,5 +1,6 @@
-//! Followers of a watch cache under everything that can befall them: slow ones, ones that are cut off and come back, a store whose
-//! watches break. From a seed; each must end with the state that the store has, having seen every change once and in order.
+//! Followers of a watch cache under everything that can befall them: slow ones, ones that are cut
+//! off and come back, a store whose watches break. From a seed; each must end with the state that
+//! the store has, having seen every change once and in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +11,9 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::join_all;
 use keelson::internals::cacher::{Cacher, Change, Cursor, Ended, Feed, Interest, Limits, Term};
-use keelson::internals::storage::{ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchStream, after};
+use keelson::internals::storage::{
+    ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchStream, after,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::watch;
@@ -34,9 +37,15 @@ async fn every_follower_ends_with_the_state_of_the_store() {
 }
 
 async fn run(seed: u64, backend: Backend, breaking: bool) {
-    let storage: Arc<dyn Storage> = Arc::new(Breaking { inner: backend.storage.clone(), every: if breaking { 90 } else { usize::MAX } });
+    let storage: Arc<dyn Storage> = Arc::new(Breaking {
+        inner: backend.storage.clone(),
+        every: if breaking { 90 } else { usize::MAX },
+    });
     // A ring so small that who is slow falls behind it.
-    let limits = Limits { changes: 30, ..Limits::default() };
+    let limits = Limits {
+        changes: 30,
+        ..Limits::default()
+    };
     let feed = Feed::with_limits(storage.clone(), "/", limits);
     let index = |stored: &Stored, terms: &mut Vec<Term>| {
         terms.push(group(stored));
@@ -44,21 +53,43 @@ async fn run(seed: u64, backend: Backend, breaking: bool) {
     };
     let cacher = feed.cacher("/a/", Some(Arc::new(index)));
     let (done, end) = watch::channel(0);
-    let followers = (0..FOLLOWERS).map(|number| tokio::spawn(follow(cacher.clone(), seed * 100 + number, number, end.clone())));
+    let followers = (0..FOLLOWERS).map(|number| {
+        tokio::spawn(follow(
+            cacher.clone(),
+            seed * 100 + number,
+            number,
+            end.clone(),
+        ))
+    });
     let followers: Vec<_> = followers.collect();
     write(seed, storage.as_ref()).await;
     done.send_replace(storage.current_revision().await.unwrap());
-    let state = storage.list(ListRequest { prefix: "/a/".into(), ..ListRequest::default() }).await.unwrap().items;
+    let state = storage
+        .list(ListRequest {
+            prefix: "/a/".into(),
+            ..ListRequest::default()
+        })
+        .await
+        .unwrap()
+        .items;
     for follower in join_all(followers).await {
         let (interest, seen) = follower.expect("a follower that did not panic");
-        let want = state.iter().filter(|stored| concerns(&interest, stored)).map(|s| (s.key.clone(), s.mod_revision)).collect();
+        let want = state
+            .iter()
+            .filter(|stored| concerns(&interest, stored))
+            .map(|s| (s.key.clone(), s.mod_revision))
+            .collect();
         assert_eq!(seen, want, "seed {seed}, {interest:?}");
     }
 }
 
 /// What an object is found by: the first letter of what is stored.
 fn group(stored: &Stored) -> Term {
-    letter(if stored.value.first() == Some(&b'x') { "x" } else { "y" })
+    letter(if stored.value.first() == Some(&b'x') {
+        "x"
+    } else {
+        "y"
+    })
 }
 
 fn letter(letter: &str) -> Term {
@@ -81,12 +112,24 @@ async fn write(seed: u64, storage: &dyn Storage) {
             n if n < KEYS => format!("/a/{n}"),
             n => format!("/b/{n}"),
         };
-        let stands = storage.get(&key).await.unwrap().map_or(0, |s| s.mod_revision);
+        let stands = storage
+            .get(&key)
+            .await
+            .unwrap()
+            .map_or(0, |s| s.mod_revision);
         let letter = if rng.random_bool(0.5) { "x" } else { "y" };
         let outcome = match rng.random_range(0..4) {
             0 if stands > 0 => storage.delete(&key, stands).await,
-            _ if stands > 0 => storage.update(&key, bytes(&format!("{letter}{number}")), stands, None).await,
-            _ => storage.create(&key, bytes(&format!("{letter}{number}")), None).await,
+            _ if stands > 0 => {
+                storage
+                    .update(&key, bytes(&format!("{letter}{number}")), stands, None)
+                    .await
+            }
+            _ => {
+                storage
+                    .create(&key, bytes(&format!("{letter}{number}")), None)
+                    .await
+            }
         };
         assert!(matches!(outcome, Ok(Txn::Done(_))), "{outcome:?}");
         if number % 7 == 0 {
@@ -95,9 +138,14 @@ async fn write(seed: u64, storage: &dyn Storage) {
     }
 }
 
-/// One who lists and follows, is slow and is cut off, until it has seen everything up to the end. What it then knows: the keys and
-/// their revisions.
-async fn follow(cacher: Arc<Cacher>, seed: u64, number: u64, mut end: watch::Receiver<Revision>) -> (Interest, BTreeMap<String, Revision>) {
+/// One who lists and follows, is slow and is cut off, until it has seen everything up to the end.
+/// What it then knows: the keys and their revisions.
+async fn follow(
+    cacher: Arc<Cacher>,
+    seed: u64,
+    number: u64,
+    mut end: watch::Receiver<Revision>,
+) -> (Interest, BTreeMap<String, Revision>) {
     let mut rng = StdRng::seed_from_u64(seed);
     let interest = match number % 3 {
         0 => Interest::Everything,
@@ -106,7 +154,9 @@ async fn follow(cacher: Arc<Cacher>, seed: u64, number: u64, mut end: watch::Rec
     };
     let mut know = Knowledge::default();
     loop {
-        let Some(mut cursor) = begin(&cacher, &interest, &mut know).await else { continue };
+        let Some(mut cursor) = begin(&cacher, &interest, &mut know).await else {
+            continue;
+        };
         // How long until it is cut off.
         for _ in 0..rng.random_range(1..60) {
             if rng.random_bool(0.3) {
@@ -144,14 +194,29 @@ struct Knowledge {
 
 impl Knowledge {
     fn take(&mut self, interest: &Interest, change: &Change) {
-        assert!(change.revision > self.at, "{} after {}", change.revision, self.at);
+        assert!(
+            change.revision > self.at,
+            "{} after {}",
+            change.revision,
+            self.at
+        );
         self.at = change.revision;
-        let concerns = |stored: &Option<Arc<Stored>>| stored.as_ref().is_some_and(|stored| concerns(interest, stored));
+        let concerns = |stored: &Option<Arc<Stored>>| {
+            stored
+                .as_ref()
+                .is_some_and(|stored| concerns(interest, stored))
+        };
         let known = self.state.get(change.key()).copied();
-        let before = change.previous.as_ref().filter(|_| concerns(&change.previous)).map(|stored| stored.mod_revision);
+        let before = change
+            .previous
+            .as_ref()
+            .filter(|_| concerns(&change.previous))
+            .map(|stored| stored.mod_revision);
         assert_eq!(known, before, "what was before {change:?}");
         match &change.current {
-            Some(current) if concerns(&change.current) => drop(self.state.insert(current.key.clone(), current.mod_revision)),
+            Some(current) if concerns(&change.current) => {
+                drop(self.state.insert(current.key.clone(), current.mod_revision))
+            }
             _ => drop(self.state.remove(change.key())),
         }
     }
@@ -164,9 +229,14 @@ async fn begin(cacher: &Arc<Cacher>, interest: &Interest, know: &mut Knowledge) 
         let snapshot = cacher.any()?;
         assert!(snapshot.revision >= know.at, "the past is listed");
         know.state = match interest {
-            Interest::Term(term) => snapshot.range_of(*term, "/a/", "").map(|s| (s.key.clone(), s.mod_revision)).collect(),
+            Interest::Term(term) => snapshot
+                .range_of(*term, "/a/", "")
+                .map(|s| (s.key.clone(), s.mod_revision))
+                .collect(),
             _ => {
-                let all = snapshot.range("/a/", "").filter(|stored| concerns(interest, stored));
+                let all = snapshot
+                    .range("/a/", "")
+                    .filter(|stored| concerns(interest, stored));
                 all.map(|s| (s.key.clone(), s.mod_revision)).collect()
             }
         };
@@ -206,7 +276,13 @@ impl Storage for Breaking {
         self.inner.create(key, value, ttl).await
     }
 
-    async fn update(&self, key: &str, value: Bytes, expected: Revision, ttl: Option<Duration>) -> Result<Txn> {
+    async fn update(
+        &self,
+        key: &str,
+        value: Bytes,
+        expected: Revision,
+        ttl: Option<Duration>,
+    ) -> Result<Txn> {
         self.inner.update(key, value, expected, ttl).await
     }
 
@@ -216,7 +292,13 @@ impl Storage for Breaking {
 
     async fn watch(&self, prefix: &str, from: Revision) -> Result<WatchStream> {
         let broken = futures::stream::iter([Err(StorageError::Compacted { oldest: None })]);
-        Ok(self.inner.watch(prefix, from).await?.take(self.every).chain(broken).boxed())
+        Ok(self
+            .inner
+            .watch(prefix, from)
+            .await?
+            .take(self.every)
+            .chain(broken)
+            .boxed())
     }
 
     async fn request_progress(&self) -> Result<()> {
@@ -240,14 +322,25 @@ impl Storage for Breaking {
 #[tokio::test]
 async fn who_follows_one_key_is_not_overtaken_by_the_others() {
     let backend = Backend::embedded().await;
-    let feed = Feed::with_limits(backend.storage.clone(), "/", Limits { changes: 10, ..Limits::default() });
+    let feed = Feed::with_limits(
+        backend.storage.clone(),
+        "/",
+        Limits {
+            changes: 10,
+            ..Limits::default()
+        },
+    );
     let cacher = feed.cacher(&backend.prefix, None);
     while cacher.ready().is_err() {
         tokio::task::yield_now().await;
     }
     let begun = backend.storage.current_revision().await.unwrap();
-    let mut one = cacher.follow(begun, Interest::Key(backend.key("own").into())).expect("a filled cache");
-    let mut all = cacher.follow(begun, Interest::Everything).expect("a filled cache");
+    let mut one = cacher
+        .follow(begun, Interest::Key(backend.key("own").into()))
+        .expect("a filled cache");
+    let mut all = cacher
+        .follow(begun, Interest::Everything)
+        .expect("a filled cache");
     for number in 0..30 {
         backend.create(&format!("other{number}"), "").await;
     }
@@ -268,7 +361,12 @@ async fn the_past_is_read_from_the_ring() {
     let mut past = Vec::new();
     for number in 0..200 {
         let name = format!("k{}", rng.random_range(0..20));
-        let stands = backend.storage.get(&backend.key(&name)).await.unwrap().map_or(0, |s| s.mod_revision);
+        let stands = backend
+            .storage
+            .get(&backend.key(&name))
+            .await
+            .unwrap()
+            .map_or(0, |s| s.mod_revision);
         match rng.random_range(0..3) {
             0 if stands > 0 => drop(backend.delete(&name, stands).await),
             _ if stands > 0 => drop(backend.update(&name, &number.to_string(), stands).await),
@@ -286,10 +384,21 @@ async fn the_past_is_read_from_the_ring() {
     assert_eq!(latest.revision, past.last().unwrap().0);
     for (revision, items) in past {
         if let Some(snapshot) = cacher.at(revision).await {
-            let read: Vec<Stored> = snapshot.range(&backend.prefix, "").map(|s| Stored::clone(s)).collect();
+            let read: Vec<Stored> = snapshot
+                .range(&backend.prefix, "")
+                .map(|s| Stored::clone(s))
+                .collect();
             assert_eq!(read, items, "at {revision}");
-            let second = items.get(1).map(|stored| after(&stored.key)).unwrap_or_default();
-            assert_eq!(snapshot.range(&backend.prefix, &second).count(), items.len().saturating_sub(if items.len() > 1 { 2 } else { 0 }));
+            let second = items
+                .get(1)
+                .map(|stored| after(&stored.key))
+                .unwrap_or_default();
+            assert_eq!(
+                snapshot.range(&backend.prefix, &second).count(),
+                items
+                    .len()
+                    .saturating_sub(if items.len() > 1 { 2 } else { 0 })
+            );
             cacher.keep(&snapshot);
         }
     }

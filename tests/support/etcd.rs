@@ -41,7 +41,8 @@ pub struct Tls {
 }
 
 impl Etcd {
-    /// Starts one and waits until it answers. Panics, with what to do, if there is no etcd to start.
+    /// Starts one and waits until it answers. Panics, with what to do, if there is no etcd to
+    /// start.
     pub fn start() -> Self {
         Self::start_with(None)
     }
@@ -63,9 +64,17 @@ impl Etcd {
     pub fn start_three() -> Vec<Self> {
         let mut log = String::new();
         for _ in 0..ATTEMPTS {
-            let mut members: Vec<Member> = (0..3).map(|i| Member::new(&format!("m{i}"), None)).collect();
-            let cluster = members.iter().map(Member::initial).collect::<Vec<_>>().join(",");
-            members.iter_mut().for_each(|member| member.cluster.clone_from(&cluster));
+            let mut members: Vec<Member> = (0..3)
+                .map(|i| Member::new(&format!("m{i}"), None))
+                .collect();
+            let cluster = members
+                .iter()
+                .map(Member::initial)
+                .collect::<Vec<_>>()
+                .join(",");
+            members
+                .iter_mut()
+                .for_each(|member| member.cluster.clone_from(&cluster));
             let mut all: Vec<Self> = members.into_iter().map(Self::spawn).collect();
             match all.iter_mut().try_for_each(Self::wait) {
                 Ok(()) => return all,
@@ -84,7 +93,11 @@ impl Etcd {
 
     fn spawn(member: Member) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        Self { child: member.spawn(dir.path()), dir, member }
+        Self {
+            child: member.spawn(dir.path()),
+            dir,
+            member,
+        }
     }
 
     /// SIGKILL: it comes back with [`Etcd::restart`].
@@ -124,7 +137,10 @@ impl Etcd {
     }
 
     fn signal(&self, signal: &str) {
-        let sent = Command::new("kill").arg(signal).arg(self.child.id().to_string()).status();
+        let sent = Command::new("kill")
+            .arg(signal)
+            .arg(self.child.id().to_string())
+            .status();
         assert!(sent.is_ok_and(|status| status.success()), "{signal}");
     }
 
@@ -144,7 +160,9 @@ impl Etcd {
         while !self.ready() {
             let ended = self.child.try_wait().expect("the state of etcd");
             if ended.is_some() || start.elapsed() > START_TIMEOUT {
-                return Err(std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default());
+                return Err(
+                    std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+                );
             }
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -154,9 +172,14 @@ impl Etcd {
     /// `/readyz` says so once there is a leader.
     fn ready(&self) -> bool {
         use std::io::{Read, Write};
-        let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", self.member.metrics)) else { return false };
+        let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", self.member.metrics))
+        else {
+            return false;
+        };
         let mut answer = String::new();
-        stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.contains(" 200 ")
+        stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").is_ok()
+            && stream.read_to_string(&mut answer).is_ok()
+            && answer.contains(" 200 ")
     }
 }
 
@@ -171,7 +194,15 @@ impl Member {
         let [client, peer, metrics] = free_ports();
         let scheme = if tls.is_some() { "https" } else { "http" };
         let endpoint = format!("{scheme}://127.0.0.1:{client}");
-        Self { name: name.to_owned(), endpoint, client, peer, metrics, cluster: String::new(), tls }
+        Self {
+            name: name.to_owned(),
+            endpoint,
+            client,
+            peer,
+            metrics,
+            cluster: String::new(),
+            tls,
+        }
     }
 
     fn initial(&self) -> String {
@@ -185,14 +216,51 @@ impl Member {
         command
             .arg("--data-dir")
             .arg(dir.join("data"))
-            .args(["--name", &self.name, "--listen-client-urls", &self.endpoint, "--advertise-client-urls", &self.endpoint])
-            .args(["--listen-peer-urls", &url(self.peer), "--initial-advertise-peer-urls", &url(self.peer)])
-            .args(["--initial-cluster", &self.cluster, "--listen-metrics-urls", &url(self.metrics)])
-            .args(["--unsafe-no-fsync", "--log-level", "error", "--heartbeat-interval", "50", "--election-timeout", "500"]);
+            .args([
+                "--name",
+                &self.name,
+                "--listen-client-urls",
+                &self.endpoint,
+                "--advertise-client-urls",
+                &self.endpoint,
+            ])
+            .args([
+                "--listen-peer-urls",
+                &url(self.peer),
+                "--initial-advertise-peer-urls",
+                &url(self.peer),
+            ])
+            .args([
+                "--initial-cluster",
+                &self.cluster,
+                "--listen-metrics-urls",
+                &url(self.metrics),
+            ])
+            .args([
+                "--unsafe-no-fsync",
+                "--log-level",
+                "error",
+                "--heartbeat-interval",
+                "50",
+                "--election-timeout",
+                "500",
+            ]);
         if let Some(Tls { ca, cert, key }) = &self.tls {
-            command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(ca).arg("--cert-file").arg(cert).arg("--key-file").arg(key);
+            command
+                .arg("--client-cert-auth")
+                .arg("--trusted-ca-file")
+                .arg(ca)
+                .arg("--cert-file")
+                .arg(cert)
+                .arg("--key-file")
+                .arg(key);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("etcd to start")
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("etcd to start")
     }
 }
 
@@ -201,8 +269,14 @@ fn binary() -> PathBuf {
     let local = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(".tools/bin/etcd");
     let path = std::env::var_os("PATH").unwrap_or_default();
     let named = std::env::var_os("KEELSON_ETCD").map(PathBuf::from);
-    let found = named.or_else(|| std::iter::once(local).chain(std::env::split_paths(&path).map(|d| d.join("etcd"))).find(|p| p.is_file()));
-    found.filter(|p| p.is_file()).expect("etcd is needed: run scripts/install-tools.sh test, or name one in KEELSON_ETCD")
+    let found = named.or_else(|| {
+        std::iter::once(local)
+            .chain(std::env::split_paths(&path).map(|d| d.join("etcd")))
+            .find(|p| p.is_file())
+    });
+    found
+        .filter(|p| p.is_file())
+        .expect("etcd is needed: run scripts/install-tools.sh test, or name one in KEELSON_ETCD")
 }
 
 /// Ports that nobody listens on now.

@@ -1,4 +1,5 @@
-//! An HTTP/1.1 client that sends what it is told to the byte, and hides nothing of the answer. One connection per request.
+//! An HTTP/1.1 client that sends what it is told to the byte, and hides nothing of the answer. One
+//! connection per request.
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, LazyLock};
@@ -21,7 +22,9 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 static TLS: LazyLock<TlsConnector> = LazyLock::new(|| {
     let mut config = kube::Config::new(http::Uri::from_static("https://127.0.0.1"));
     config.accept_invalid_certs = true;
-    TlsConnector::from(Arc::new(config.rustls_client_config().expect("a TLS configuration")))
+    TlsConnector::from(Arc::new(
+        config.rustls_client_config().expect("a TLS configuration"),
+    ))
 });
 
 /// A whole answer.
@@ -36,35 +39,51 @@ pub struct Answer {
 pub async fn connect(port: u16) -> Result<TlsStream<TcpStream>, Error> {
     let stream = TcpStream::connect(("127.0.0.1", port)).await?;
     stream.set_nodelay(true)?;
-    Ok(TLS.connect(ServerName::try_from("127.0.0.1")?, stream).await?)
+    Ok(TLS
+        .connect(ServerName::try_from("127.0.0.1")?, stream)
+        .await?)
 }
 
 /// A TLS connection from a socket with options of its own.
 pub async fn connect_on(socket: TcpSocket, port: u16) -> Result<TlsStream<TcpStream>, Error> {
     let stream = socket.connect((Ipv4Addr::LOCALHOST, port).into()).await?;
-    Ok(TLS.connect(ServerName::try_from("127.0.0.1")?, stream).await?)
+    Ok(TLS
+        .connect(ServerName::try_from("127.0.0.1")?, stream)
+        .await?)
 }
 
 /// Sends a request over TLS; the answer's body is still to come.
 pub async fn send(port: u16, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
     let stream = connect(port).await?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     // Drives the connection until the body is read or dropped.
     tokio::spawn(connection);
     Ok(sender.send_request(request).await?)
 }
 
 /// Sends a request over TLS and reads the whole answer, which must come within the time.
-pub async fn call(port: u16, request: Request<Full<Bytes>>, within: Duration) -> Result<Answer, Error> {
+pub async fn call(
+    port: u16,
+    request: Request<Full<Bytes>>,
+    within: Duration,
+) -> Result<Answer, Error> {
     tokio::time::timeout(within, async {
         let (parts, body) = send(port, request).await?.into_parts();
-        Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body: body.collect().await?.to_bytes() })
+        Ok(Answer {
+            status: parts.status.as_u16(),
+            headers: parts.headers,
+            body: body.collect().await?.to_bytes(),
+        })
     })
     .await?
 }
 
 /// The status of a GET over TLS; none without an answer.
 pub async fn get_status(port: u16, path: &str) -> Option<u16> {
-    let request = Request::get(path).header("Host", "127.0.0.1").body(Full::default()).ok()?;
+    let request = Request::get(path)
+        .header("Host", "127.0.0.1")
+        .body(Full::default())
+        .ok()?;
     Some(send(port, request).await.ok()?.status().as_u16())
 }

@@ -1,4 +1,5 @@
-//! Servers for tests: a spawned keelson (`$KEELSON_BINARY`, if that is another) on a port and folder of its own, and its clients.
+//! Servers for tests: a spawned keelson (`$KEELSON_BINARY`, if that is another) on a port and
+//! folder of its own, and its clients.
 #![allow(dead_code)] // every test crate uses a part
 
 pub mod etcd;
@@ -58,12 +59,26 @@ impl TestServer {
         Self::start_after("", folder, store, flags).await
     }
 
-    /// [`TestServer::start_with`] in a process that a shell has prepared with some commands (`umask 0`).
-    pub async fn start_after(commands: &str, folder: &Path, store: Store<'_>, flags: &[&str]) -> Self {
+    /// [`TestServer::start_with`] in a process that a shell has prepared with some commands (`umask
+    /// 0`).
+    pub async fn start_after(
+        commands: &str,
+        folder: &Path,
+        store: Store<'_>,
+        flags: &[&str],
+    ) -> Self {
         let port = free_port();
         let mut process = Self::spawn_after(commands, folder, store, port, flags);
-        process.ready(&format!("keelson on port {port}"), || http::get_status(port, "/readyz")).await;
-        Self { process, port, _folder: None }
+        process
+            .ready(&format!("keelson on port {port}"), || {
+                http::get_status(port, "/readyz")
+            })
+            .await;
+        Self {
+            process,
+            port,
+            _folder: None,
+        }
     }
 
     /// A server process that may or may not come up.
@@ -75,20 +90,43 @@ impl TestServer {
         Self::spawn_after("", folder, store, port, flags)
     }
 
-    fn spawn_after(commands: &str, folder: &Path, store: Store<'_>, port: u16, flags: &[&str]) -> Process {
+    fn spawn_after(
+        commands: &str,
+        folder: &Path,
+        store: Store<'_>,
+        port: u16,
+        flags: &[&str],
+    ) -> Process {
         let tokens = folder.join("tokens.csv");
-        fs::write(&tokens, format!("{ADMIN},admin,admin-uid,\"system:masters\"\n{USER},alice,alice-uid,\"devs\"\n")).expect("written");
+        fs::write(
+            &tokens,
+            format!(
+                "{ADMIN},admin,admin-uid,\"system:masters\"\n{USER},alice,alice-uid,\"devs\"\n"
+            ),
+        )
+        .expect("written");
         let mut command = binary();
         if !commands.is_empty() {
             let server = std::mem::replace(&mut command, Command::new("sh"));
-            command.arg("-c").arg(format!("{commands}; exec \"$0\" \"$@\"")).arg(server.get_program());
+            command
+                .arg("-c")
+                .arg(format!("{commands}; exec \"$0\" \"$@\""))
+                .arg(server.get_program());
         }
         command
             .arg(format!("--data-dir={}", folder.join("data").display()))
             .arg(format!("--secure-port={port}"))
             .arg(format!("--token-auth-file={}", tokens.display()))
-            .args(["--bind-address=127.0.0.1", "--advertise-address=10.0.0.1", "--service-cluster-ip-range=10.96.0.0/16"])
-            .args(["--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true"]);
+            .args([
+                "--bind-address=127.0.0.1",
+                "--advertise-address=10.0.0.1",
+                "--service-cluster-ip-range=10.96.0.0/16",
+            ])
+            .args([
+                "--authorization-mode=Node,RBAC",
+                "--enable-admission-plugins=NodeRestriction",
+                "--allow-privileged=true",
+            ]);
         if let Store::Etcd(url) = store {
             command.arg(format!("--etcd-servers={url}"));
         }
@@ -109,10 +147,15 @@ impl TestServer {
 
     /// A kube-rs client with a token.
     pub fn client(&self, token: &str) -> kube::Client {
-        let url = format!("https://127.0.0.1:{}", self.port).parse().expect("a URL");
+        let url = format!("https://127.0.0.1:{}", self.port)
+            .parse()
+            .expect("a URL");
         let mut config = kube::Config::new(url);
         config.accept_invalid_certs = true;
-        config.auth_info = AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() };
+        config.auth_info = AuthInfo {
+            token: Some(token.to_owned().into()),
+            ..AuthInfo::default()
+        };
         kube::Client::try_from(config).expect("a client")
     }
 
@@ -133,14 +176,21 @@ impl TestServer {
 
     /// SIGHUP: it looks at its certificates, keys and tokens.
     pub fn hang_up(&self) {
-        let sent = Command::new("kill").arg("-HUP").arg(self.process.child.id().to_string()).status();
+        let sent = Command::new("kill")
+            .arg("-HUP")
+            .arg(self.process.child.id().to_string())
+            .status();
         assert!(sent.is_ok_and(|status| status.success()), "SIGHUP");
     }
 
     /// SIGTERM: it takes its leave, and must end well.
     pub async fn terminate(&mut self) {
         self.process.terminate();
-        assert!(self.process.ends().await, "it ended badly:\n{}", self.process.log());
+        assert!(
+            self.process.ends().await,
+            "it ended badly:\n{}",
+            self.process.log()
+        );
     }
 
     /// The process itself.
@@ -151,7 +201,9 @@ impl TestServer {
 
 /// The server to test.
 fn binary() -> Command {
-    Command::new(std::env::var_os("KEELSON_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_keelson").into()))
+    Command::new(
+        std::env::var_os("KEELSON_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_keelson").into()),
+    )
 }
 
 /// A child process and its log.
@@ -165,36 +217,55 @@ impl Process {
         let out = File::create(log).expect("a log file");
         let err = out.try_clone().expect("a second handle");
         let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn();
-        Self { child: child.unwrap_or_else(|error| panic!("{command:?}: {error}")), log: log.to_owned() }
+        Self {
+            child: child.unwrap_or_else(|error| panic!("{command:?}: {error}")),
+            log: log.to_owned(),
+        }
     }
 
-    /// Waits until the probe says 200; fails with the log where the process ends first or takes too long.
-    pub async fn ready<F: Future<Output = Option<u16>>>(&mut self, name: &str, probe: impl Fn() -> F) {
+    /// Waits until the probe says 200; fails with the log where the process ends first or takes too
+    /// long.
+    pub async fn ready<F: Future<Output = Option<u16>>>(
+        &mut self,
+        name: &str,
+        probe: impl Fn() -> F,
+    ) {
         let start = Instant::now();
         while probe().await != Some(200) {
             if let Some(status) = self.child.try_wait().expect("a child") {
                 panic!("{name} stopped with {status}:\n{}", self.log());
             }
-            assert!(start.elapsed() < READY, "{name} is not ready after {READY:?}:\n{}", self.log());
+            assert!(
+                start.elapsed() < READY,
+                "{name} is not ready after {READY:?}:\n{}",
+                self.log()
+            );
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    /// Whether the process ended well, once it ends by itself; fails where it does not within the time a start takes.
+    /// Whether the process ended well, once it ends by itself; fails where it does not within the
+    /// time a start takes.
     pub async fn ends(&mut self) -> bool {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("a child") {
                 return status.success();
             }
-            assert!(start.elapsed() < READY, "still running after {READY:?}:\n{}", self.log());
+            assert!(
+                start.elapsed() < READY,
+                "still running after {READY:?}:\n{}",
+                self.log()
+            );
             tokio::time::sleep(LOOK).await;
         }
     }
 
     /// Sends SIGTERM.
     pub fn terminate(&self) {
-        let sent = Command::new("kill").arg(self.child.id().to_string()).status();
+        let sent = Command::new("kill")
+            .arg(self.child.id().to_string())
+            .status();
         assert!(sent.is_ok_and(|status| status.success()), "SIGTERM");
     }
 

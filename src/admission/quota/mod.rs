@@ -34,13 +34,17 @@ const IGNORED: [(&str, &str); 10] = [
 
 pub struct ResourceQuota {
     objects: Arc<dyn Objects>,
-    /// One check at a time for each namespace with quotas, so that requests of this server do not disturb one another.
+    /// One check at a time for each namespace with quotas, so that requests of this server do not
+    /// disturb one another.
     turns: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
 }
 
 impl ResourceQuota {
     pub fn new(objects: Arc<dyn Objects>) -> Self {
-        Self { objects, turns: Mutex::default() }
+        Self {
+            objects,
+            turns: Mutex::default(),
+        }
     }
 
     async fn quotas(&self, namespace: &str) -> Result<Vec<Arc<Object>>> {
@@ -58,7 +62,8 @@ impl ResourceQuota {
         turn
     }
 
-    /// Books what the request uses; the quotas that it could not book on because they changed meanwhile.
+    /// Books what the request uses; the quotas that it could not book on because they changed
+    /// meanwhile.
     async fn book(&self, updates: Vec<Object>) -> Result<Vec<String>> {
         let mut stale = Vec::new();
         for quota in updates {
@@ -90,7 +95,9 @@ impl Plugin for ResourceQuota {
         matches!(attributes.operation, Operation::Create | Operation::Update)
             && !attributes.namespace.is_empty()
             && !attributes.is_any("", "namespaces")
-            && !IGNORED.iter().any(|(group, resource)| gvr.resource == *resource && gvr.group == *group)
+            && !IGNORED
+                .iter()
+                .any(|(group, resource)| gvr.resource == *resource && gvr.group == *group)
             && Evaluator::of(gvr).handles(attributes)
     }
 
@@ -113,13 +120,20 @@ impl Plugin for ResourceQuota {
             quotas = self.quotas(attributes.namespace).await?;
             quotas.retain(|quota| stale.iter().any(|name| name == quota.name()));
         }
-        Err(Status::conflict(&quotas_resource(), quotas.first().map_or("", |quota| quota.name()), "it changes too often"))
+        Err(Status::conflict(
+            &quotas_resource(),
+            quotas.first().map_or("", |quota| quota.name()),
+            "it changes too often",
+        ))
     }
 }
 
 /// The amounts of a quota's status.
 fn amounts(quota: &Object, which: &str) -> ResourceList {
-    quota.get("status").map(|status| resource_list::read(status, which)).unwrap_or_default()
+    quota
+        .get("status")
+        .map(|status| resource_list::read(status, which))
+        .unwrap_or_default()
 }
 
 /// The quotas that the request changes, with what is used after it.
@@ -128,31 +142,54 @@ fn amounts(quota: &Object, which: &str) -> ResourceList {
 /// 403 if a quota does not allow it, or cannot tell yet.
 fn check(attributes: &Attributes<'_>, quotas: &[Arc<Object>]) -> Result<Vec<Object>> {
     let evaluator = Evaluator::of(attributes.gvr);
-    let Some(object) = attributes.object() else { return Ok(Vec::new()) };
+    let Some(object) = attributes.object() else {
+        return Ok(Vec::new());
+    };
     let mut concerned = Vec::new();
-    for quota in quotas.iter().filter(|quota| evaluator.matches(quota, object)) {
+    for quota in quotas
+        .iter()
+        .filter(|quota| evaluator.matches(quota, object))
+    {
         let (hard, used) = (amounts(quota, "/hard"), amounts(quota, "/used"));
-        let limited: Vec<String> = hard.keys().filter(|name| evaluator.matches_resource(name)).cloned().collect();
+        let limited: Vec<String> = hard
+            .keys()
+            .filter(|name| evaluator.matches_resource(name))
+            .cloned()
+            .collect();
         if let Some(why) = evaluator.constraints(&limited, object) {
             return Err(attributes.forbidden(&format!("failed quota: {}: {why}", quota.name())));
         }
         if limited.iter().any(|name| !used.contains_key(name)) {
-            let why = format!("status unknown for quota: {}, resources: {}", quota.name(), limited.join(","));
+            let why = format!(
+                "status unknown for quota: {}, resources: {}",
+                quota.name(),
+                limited.join(",")
+            );
             return Err(attributes.forbidden(&why));
         }
         concerned.push((quota, hard, used));
     }
     let usage = evaluator.usage(object);
-    let negative: Vec<&str> = usage.iter().filter(|(_, amount)| amount.sign() < 0).map(|(name, _)| name.as_str()).collect();
+    let negative: Vec<&str> = usage
+        .iter()
+        .filter(|(_, amount)| amount.sign() < 0)
+        .map(|(name, _)| name.as_str())
+        .collect();
     if !negative.is_empty() {
-        return Err(attributes.forbidden(&format!("quota usage is negative for resource(s): {}", negative.join(","))));
+        return Err(attributes.forbidden(&format!(
+            "quota usage is negative for resource(s): {}",
+            negative.join(",")
+        )));
     }
     let mut updates = Vec::new();
     for (quota, hard, used) in concerned {
         // An update costs what it adds, unless the quota was not about the object before.
         let old = attributes.old.filter(|old| evaluator.matches(quota, old));
         let delta = old.map_or_else(|| usage.clone(), |old| added(&usage, &evaluator.usage(old)));
-        let requested: ResourceList = delta.into_iter().filter(|(name, amount)| !amount.is_zero() && hard.contains_key(name)).collect();
+        let requested: ResourceList = delta
+            .into_iter()
+            .filter(|(name, amount)| !amount.is_zero() && hard.contains_key(name))
+            .collect();
         if !requested.is_empty() {
             let total = sum(&used, &requested);
             if attributes.subresource != "status" {
@@ -197,10 +234,17 @@ fn within(
         return Ok(());
     }
     let tell = |list: &ResourceList| {
-        let parts = exceeded.iter().filter_map(|name| list.get(*name).map(|amount| format!("{name}={amount}")));
+        let parts = exceeded
+            .iter()
+            .filter_map(|name| list.get(*name).map(|amount| format!("{name}={amount}")));
         parts.collect::<Vec<_>>().join(",")
     };
-    let why = format!("exceeded quota: {quota}, requested: {}, used: {}, limited: {}", tell(requested), tell(used), tell(hard));
+    let why = format!(
+        "exceeded quota: {quota}, requested: {}, used: {}, limited: {}",
+        tell(requested),
+        tell(used),
+        tell(hard)
+    );
     Err(attributes.forbidden(&why))
 }
 

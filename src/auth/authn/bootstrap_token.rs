@@ -1,4 +1,5 @@
-//! Bootstrap tokens: secrets in kube-system that let a new node in (kube-apiserver `token/bootstrap`).
+//! Bootstrap tokens: secrets in kube-system that let a new node in (kube-apiserver
+//! `token/bootstrap`).
 
 use jiff::Timestamp;
 
@@ -19,11 +20,23 @@ const MAX_GROUP: usize = 256;
 pub async fn authenticate(token: &str, objects: &dyn ObjectSource, now: Timestamp) -> Option<User> {
     let (id, secret) = split(token)?;
     // Anybody can make up ids: they must not cost a read of the store each.
-    let found = objects.known(&Gvr::new("", "v1", "secrets"), NAMESPACE, &format!("{SECRET_PREFIX}{id}")).await?;
+    let found = objects
+        .known(
+            &Gvr::new("", "v1", "secrets"),
+            NAMESPACE,
+            &format!("{SECRET_PREFIX}{id}"),
+        )
+        .await?;
     match check(&found, id, secret, now) {
-        Ok(groups) => Some(User { name: format!("system:bootstrap:{id}"), groups, ..User::default() }),
+        Ok(groups) => Some(User {
+            name: format!("system:bootstrap:{id}"),
+            groups,
+            ..User::default()
+        }),
         Err(why) => {
-            tracing::debug!("bootstrap secret {NAMESPACE}/{SECRET_PREFIX}{id} matching bearer token {why}");
+            tracing::debug!(
+                "bootstrap secret {NAMESPACE}/{SECRET_PREFIX}{id} matching bearer token {why}"
+            );
             None
         }
     }
@@ -32,12 +45,21 @@ pub async fn authenticate(token: &str, objects: &dyn ObjectSource, now: Timestam
 /// The id and secret of a well-formed token.
 fn split(token: &str) -> Option<(&str, &str)> {
     let (id, secret) = token.split_once('.')?;
-    let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    (id.len() == ID_LENGTH && secret.len() == SECRET_LENGTH && plain(id) && plain(secret)).then_some((id, secret))
+    let plain = |text: &str| {
+        text.bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    };
+    (id.len() == ID_LENGTH && secret.len() == SECRET_LENGTH && plain(id) && plain(secret))
+        .then_some((id, secret))
 }
 
 /// The groups of the token that a secret holds.
-fn check(object: &Object, id: &str, secret: &str, now: Timestamp) -> Result<Vec<String>, &'static str> {
+fn check(
+    object: &Object,
+    id: &str,
+    secret: &str,
+    now: Timestamp,
+) -> Result<Vec<String>, &'static str> {
     let data = |key: &str| secret_data(object, key).unwrap_or_default();
     let text = |key: &str| String::from_utf8(data(key)).unwrap_or_default();
     if object.deletion_timestamp().is_some() {
@@ -50,14 +72,22 @@ fn check(object: &Object, id: &str, secret: &str, now: Timestamp) -> Result<Vec<
         return Err("has another id or secret");
     }
     let expiration = text("expiration");
-    if !expiration.is_empty() && expiration.parse::<Timestamp>().map_or(true, |end| now > end) {
+    if !expiration.is_empty()
+        && expiration
+            .parse::<Timestamp>()
+            .map_or(true, |end| now > end)
+    {
         return Err("has expired");
     }
     if data("usage-bootstrap-authentication") != b"true" {
         return Err("is not marked usage-bootstrap-authentication=true");
     }
     let extra = text("auth-extra-groups");
-    let mut groups: Vec<String> = extra.split(',').filter(|_| !extra.is_empty()).map(str::to_owned).collect();
+    let mut groups: Vec<String> = extra
+        .split(',')
+        .filter(|_| !extra.is_empty())
+        .map(str::to_owned)
+        .collect();
     if !groups.iter().all(|group| is_group(group)) {
         return Err("has an invalid group in auth-extra-groups");
     }
@@ -67,12 +97,20 @@ fn check(object: &Object, id: &str, secret: &str, now: Timestamp) -> Result<Vec<
     Ok(groups)
 }
 
-/// Whether a group may be given to bootstrap tokens: `system:bootstrappers:` and letters, digits, colons and dashes.
+/// Whether a group may be given to bootstrap tokens: `system:bootstrappers:` and letters, digits,
+/// colons and dashes.
 fn is_group(name: &str) -> bool {
-    let Some(rest) = name.strip_prefix(DEFAULT_GROUP).and_then(|rest| rest.strip_prefix(':')) else { return false };
+    let Some(rest) = name
+        .strip_prefix(DEFAULT_GROUP)
+        .and_then(|rest| rest.strip_prefix(':'))
+    else {
+        return false;
+    };
     let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     rest.len() <= MAX_GROUP
-        && rest.bytes().all(|byte| letter(byte) || byte == b':' || byte == b'-')
+        && rest
+            .bytes()
+            .all(|byte| letter(byte) || byte == b':' || byte == b'-')
         && rest.bytes().last().is_some_and(letter)
 }
 
@@ -88,7 +126,11 @@ mod tests {
 
     fn secret(changes: &[(&str, &str)]) -> Value {
         let mut data = Map::new();
-        let basics = [("token-id", "abcdef"), ("token-secret", "0123456789abcdef"), ("usage-bootstrap-authentication", "true")];
+        let basics = [
+            ("token-id", "abcdef"),
+            ("token-secret", "0123456789abcdef"),
+            ("usage-bootstrap-authentication", "true"),
+        ];
         for (key, value) in basics.iter().chain(changes) {
             data.insert((*key).to_owned(), BASE64_STANDARD.encode(value).into());
         }
@@ -98,16 +140,43 @@ mod tests {
     async fn user(token: &str, changes: &[(&str, &str)]) -> Option<User> {
         let objects = Objects::default();
         objects.put("secrets", NAMESPACE, secret(changes));
-        authenticate(token, &objects, "2026-01-01T00:00:00Z".parse().expect("a time")).await
+        authenticate(
+            token,
+            &objects,
+            "2026-01-01T00:00:00Z".parse().expect("a time"),
+        )
+        .await
     }
 
     #[tokio::test]
     async fn a_valid_token_is_a_bootstrapper() {
         let plain = user(TOKEN, &[]).await.expect("valid");
-        assert_eq!((plain.name.as_str(), plain.groups), ("system:bootstrap:abcdef", vec![DEFAULT_GROUP.to_owned()]));
-        let grouped = user(TOKEN, &[("auth-extra-groups", "system:bootstrappers:b,system:bootstrappers:a")]).await.expect("valid");
-        assert_eq!(grouped.groups, ["system:bootstrappers", "system:bootstrappers:a", "system:bootstrappers:b"]);
-        assert!(user(TOKEN, &[("expiration", "2026-01-02T00:00:00Z")]).await.is_some());
+        assert_eq!(
+            (plain.name.as_str(), plain.groups),
+            ("system:bootstrap:abcdef", vec![DEFAULT_GROUP.to_owned()])
+        );
+        let grouped = user(
+            TOKEN,
+            &[(
+                "auth-extra-groups",
+                "system:bootstrappers:b,system:bootstrappers:a",
+            )],
+        )
+        .await
+        .expect("valid");
+        assert_eq!(
+            grouped.groups,
+            [
+                "system:bootstrappers",
+                "system:bootstrappers:a",
+                "system:bootstrappers:b"
+            ]
+        );
+        assert!(
+            user(TOKEN, &[("expiration", "2026-01-02T00:00:00Z")])
+                .await
+                .is_some()
+        );
     }
 
     /// A store that must not be asked.

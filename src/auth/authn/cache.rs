@@ -1,4 +1,5 @@
-//! Tokens that were found valid a moment ago, so that a client's next request costs no signature check and no look-up.
+//! Tokens that were found valid a moment ago, so that a client's next request costs no signature
+//! check and no look-up.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,7 +44,10 @@ pub fn key(token: &str, audiences: &[String]) -> Key {
 impl TokenCache {
     pub fn get(&self, key: &Key, now: Timestamp) -> Option<Arc<TokenUser>> {
         let entries = self.0.lock();
-        entries.get(key).filter(|entry| now < entry.until).map(|entry| entry.user.clone())
+        entries
+            .get(key)
+            .filter(|entry| now < entry.until)
+            .map(|entry| entry.user.clone())
     }
 
     pub fn put(&self, key: Key, user: Arc<TokenUser>, now: Timestamp) {
@@ -69,7 +73,11 @@ mod tests {
         let user = Arc::new(TokenUser::default());
         let key = key("t", &["a".to_owned()]);
         cache.put(key, user, start);
-        let after = |seconds| start.checked_add(Duration::from_secs(seconds)).expect("a time");
+        let after = |seconds| {
+            start
+                .checked_add(Duration::from_secs(seconds))
+                .expect("a time")
+        };
         assert!(cache.get(&key, after(9)).is_some());
         assert!(cache.get(&key, after(10)).is_none());
         assert_ne!(key, super::key("ta", &[]));

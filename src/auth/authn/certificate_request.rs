@@ -1,5 +1,6 @@
-//! Requests for certificates (PKCS #10 in PEM): whom they name, read as who signs them will read it (Go's `encoding/pem` and
-//! `crypto/x509`). What two readers could understand differently is refused.
+//! Requests for certificates (PKCS #10 in PEM): whom they name, read as who signs them will read it
+//! (Go's `encoding/pem` and `crypto/x509`). What two readers could understand differently is
+//! refused.
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
@@ -14,7 +15,10 @@ const BEGIN: &[u8] = b"-----BEGIN ";
 const END: &[u8] = b"-----END ";
 const DASHES: &[u8] = b"-----";
 /// What Go's base64 takes: bits behind the last byte do not count.
-const LENIENT: GeneralPurpose = GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
 
 /// What is said of text that is no request in PEM (`certificates.ParseCSR`).
 pub const NOT_A_REQUEST: &str = "PEM block type must be CERTIFICATE REQUEST";
@@ -27,8 +31,8 @@ pub struct Subject {
     pub organizations: Vec<String>,
 }
 
-/// The DER of the one block of a PEM text. Versions of Go do not agree which of several blocks is the first that is whole, so there
-/// may be but one.
+/// The DER of the one block of a PEM text. Versions of Go do not agree which of several blocks is
+/// the first that is whole, so there may be but one.
 ///
 /// # Errors
 /// There is no block or more than one, or it is not a request.
@@ -56,10 +60,16 @@ fn block(text: &[u8]) -> Option<Vec<u8>> {
     }
     let end = find(rest, END)?;
     let (encoded, trailer) = (rest.get(..end)?, line(rest.get(end + END.len()..)?).0);
-    if !encoded.is_empty() && !encoded.ends_with(b"\n") || trailer.strip_suffix(DASHES)? != LABEL.as_bytes() {
+    if !encoded.is_empty() && !encoded.ends_with(b"\n")
+        || trailer.strip_suffix(DASHES)? != LABEL.as_bytes()
+    {
         return None;
     }
-    let encoded: Vec<u8> = encoded.iter().copied().filter(|byte| !b" \t\r\n".contains(byte)).collect();
+    let encoded: Vec<u8> = encoded
+        .iter()
+        .copied()
+        .filter(|byte| !b" \t\r\n".contains(byte))
+        .collect();
     LENIENT.decode(encoded).ok()
 }
 
@@ -74,8 +84,15 @@ fn line(text: &[u8]) -> (&[u8], &[u8]) {
         None => (text, &[][..]),
     };
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let blank = line.iter().rev().take_while(|byte| b" \t".contains(byte)).count();
-    (line.get(..line.len() - blank).unwrap_or_default(), rest.get(1..).unwrap_or_default())
+    let blank = line
+        .iter()
+        .rev()
+        .take_while(|byte| b" \t".contains(byte))
+        .count();
+    (
+        line.get(..line.len() - blank).unwrap_or_default(),
+        rest.get(1..).unwrap_or_default(),
+    )
 }
 
 /// Whom a request in PEM is for.
@@ -84,15 +101,26 @@ fn line(text: &[u8]) -> (&[u8], &[u8]) {
 /// It is no request, or its common names or organizations are no text.
 pub fn subject(text: &[u8]) -> Result<Subject, String> {
     let der = der(text)?;
-    let (rest, request) = X509CertificationRequest::from_der(&der).map_err(|why| why.to_string())?;
+    let (rest, request) =
+        X509CertificationRequest::from_der(&der).map_err(|why| why.to_string())?;
     if !rest.is_empty() {
         return Err("asn1: syntax error: trailing data".to_owned());
     }
     let names = &request.certification_request_info.subject;
-    let common_names: Vec<String> =
-        names.iter_common_name().map(attribute_text).collect::<Result<_, _>>().map_err(|why| why.to_string())?;
-    let organizations = names.iter_organization().map(attribute_text).collect::<Result<_, _>>().map_err(|why| why.to_string())?;
-    Ok(Subject { common_name: common_names.into_iter().next_back().unwrap_or_default(), organizations })
+    let common_names: Vec<String> = names
+        .iter_common_name()
+        .map(attribute_text)
+        .collect::<Result<_, _>>()
+        .map_err(|why| why.to_string())?;
+    let organizations = names
+        .iter_organization()
+        .map(attribute_text)
+        .collect::<Result<_, _>>()
+        .map_err(|why| why.to_string())?;
+    Ok(Subject {
+        common_name: common_names.into_iter().next_back().unwrap_or_default(),
+        organizations,
+    })
 }
 
 #[cfg(test)]
@@ -109,7 +137,11 @@ mod tests {
             params.distinguished_name.push(kind.clone(), value.clone());
         }
         let key = KeyPair::generate().expect("a key");
-        params.serialize_request(&key).expect("a request").pem().expect("PEM")
+        params
+            .serialize_request(&key)
+            .expect("a request")
+            .pem()
+            .expect("PEM")
     }
 
     #[test]
@@ -122,22 +154,33 @@ mod tests {
             // Go drops a terminator.
             DnValue::BmpString(BmpString::try_from("system:masters\0").expect("text")),
         ] {
-            let text = request(&[(DnType::CommonName, value.clone()), (DnType::OrganizationName, value)]);
-            let want = Subject { common_name: masters.to_owned(), organizations: vec![masters.to_owned()] };
+            let text = request(&[
+                (DnType::CommonName, value.clone()),
+                (DnType::OrganizationName, value),
+            ]);
+            let want = Subject {
+                common_name: masters.to_owned(),
+                organizations: vec![masters.to_owned()],
+            };
             assert_eq!(subject(text.as_bytes()), Ok(want));
         }
     }
 
     #[test]
     fn names_that_are_no_text_are_refused() {
-        let text = request(&[(DnType::OrganizationName, DnValue::Utf8String("system:masters".to_owned()))]);
+        let text = request(&[(
+            DnType::OrganizationName,
+            DnValue::Utf8String("system:masters".to_owned()),
+        )]);
         let mut der = der(text.as_bytes()).expect("a request");
         let at = find(&der, b"system:masters").expect("the name") - 2;
         // INTEGER, OCTET STRING, VideotexString, UniversalString, VisibleString.
         for tag in [2, 4, 21, 28, 26] {
             der[at] = tag;
-            let text =
-                format!("-----BEGIN CERTIFICATE REQUEST-----\n{}\n-----END CERTIFICATE REQUEST-----\n", BASE64_STANDARD.encode(&der));
+            let text = format!(
+                "-----BEGIN CERTIFICATE REQUEST-----\n{}\n-----END CERTIFICATE REQUEST-----\n",
+                BASE64_STANDARD.encode(&der)
+            );
             assert!(subject(text.as_bytes()).is_err(), "{tag}");
         }
     }
@@ -148,13 +191,21 @@ mod tests {
         let evil = request(&[(DnType::CommonName, DnValue::Utf8String("evil".to_owned()))]);
         let name = |text: &str| subject(text.as_bytes()).map(|subject| subject.common_name);
         let headed = good.replacen("-----\n", "-----\nProc-Type: 4\n\n", 1);
-        for text in [good.clone(), format!("text before\n{good}text behind"), good.replace('\n', "\r\n"), headed] {
+        for text in [
+            good.clone(),
+            format!("text before\n{good}text behind"),
+            good.replace('\n', "\r\n"),
+            headed,
+        ] {
             assert_eq!(name(&text).as_deref(), Ok("good"), "{text}");
         }
         for text in [
             format!("{good}{evil}"),
             // Some readers take the first, others see that its end is another's.
-            format!("{}{evil}", good.replace("END CERTIFICATE REQUEST", "END OTHER")),
+            format!(
+                "{}{evil}",
+                good.replace("END CERTIFICATE REQUEST", "END OTHER")
+            ),
             format!("-----BEGIN CERTIFICATE REQUEST-----\n{evil}"),
             good.replace("CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST"),
             good.replace("END CERTIFICATE REQUEST", "END OTHER"),

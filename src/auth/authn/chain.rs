@@ -1,4 +1,5 @@
-//! All ways to authenticate, in upstream's order (kube-apiserver `kubeapiserver/authenticator/config.go`).
+//! All ways to authenticate, in upstream's order (kube-apiserver
+//! `kubeapiserver/authenticator/config.go`).
 
 use std::sync::Arc;
 
@@ -15,7 +16,10 @@ use super::request_header::{self, FrontProxy};
 use super::service_account::ServiceAccounts;
 use super::static_token::StaticTokens;
 use super::x509::{CaBundle, Verified};
-use super::{Authenticator, AuthnError, CREDENTIAL_ID, Credentials, Peer, Purpose, TokenUser, bootstrap_token};
+use super::{
+    Authenticator, AuthnError, CREDENTIAL_ID, Credentials, Peer, Purpose, TokenUser,
+    bootstrap_token,
+};
 use crate::auth::{ANONYMOUS, AUTHENTICATED, ObjectSource, UNAUTHENTICATED, User};
 use crate::base::clock::Clock;
 
@@ -29,7 +33,8 @@ const WEBSOCKET_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
 pub struct Options {
     pub front_proxy: Option<FrontProxy>,
     pub client_authorities: Option<CaBundle>,
-    /// Whether a certificate's subject may name the user's UID (the gate AllowParsingUserUIDFromCertAuth).
+    /// Whether a certificate's subject may name the user's UID (the gate
+    /// AllowParsingUserUIDFromCertAuth).
     pub uid_from_certificate: bool,
     pub static_tokens: Option<StaticTokens>,
     pub service_accounts: Option<ServiceAccounts>,
@@ -55,32 +60,52 @@ struct State {
 
 impl Chain {
     pub fn new(options: Options, clock: Clock) -> Self {
-        Self { state: ArcSwap::from_pointee(State { options, cache: TokenCache::default() }), clock }
+        Self {
+            state: ArcSwap::from_pointee(State {
+                options,
+                cache: TokenCache::default(),
+            }),
+            clock,
+        }
     }
 
-    /// Judges requests by changed options from now on, also those on connections that there are; what was found valid is looked at
-    /// again. Of two callers at a time one is forgotten: there must be no more than one.
+    /// Judges requests by changed options from now on, also those on connections that there are;
+    /// what was found valid is looked at again. Of two callers at a time one is forgotten: there
+    /// must be no more than one.
     ///
     /// # Errors
     /// Those of `change`; then nothing is changed.
     pub fn change<E>(&self, change: impl FnOnce(&mut Options) -> Result<(), E>) -> Result<(), E> {
         let mut options = self.state.load().options.clone();
         change(&mut options)?;
-        self.state.store(Arc::new(State { options, cache: TokenCache::default() }));
+        self.state.store(Arc::new(State {
+            options,
+            cache: TokenCache::default(),
+        }));
         Ok(())
     }
 
-    /// Who a token is for, if it is meant for one of `audiences` (this server's if empty), as TokenReview asks it.
+    /// Who a token is for, if it is meant for one of `audiences` (this server's if empty), as
+    /// TokenReview asks it.
     ///
     /// # Errors
     /// Nobody knows the token, or it is no longer valid; the text is what TokenReview shows.
     pub async fn review(&self, token: &str, audiences: &[String]) -> Result<TokenUser, AuthnError> {
         let state = self.state.load_full();
-        let audiences = if audiences.is_empty() { &state.options.api_audiences } else { audiences };
-        let found =
-            state.token(token, audiences, self.clock.now()).await.and_then(|user| user.ok_or_else(|| AuthnError::new(INVALID_TOKEN)));
+        let audiences = if audiences.is_empty() {
+            &state.options.api_audiences
+        } else {
+            audiences
+        };
+        let found = state
+            .token(token, audiences, self.clock.now())
+            .await
+            .and_then(|user| user.ok_or_else(|| AuthnError::new(INVALID_TOKEN)));
         match found {
-            Ok(found) => Ok(TokenUser { user: with_authenticated(found.user.clone()), audiences: found.audiences.clone() }),
+            Ok(found) => Ok(TokenUser {
+                user: with_authenticated(found.user.clone()),
+                audiences: found.audiences.clone(),
+            }),
             Err(why) => {
                 let mut error = AuthnError::new(INVALID_TOKEN);
                 error.add(why);
@@ -89,7 +114,8 @@ impl Chain {
         }
     }
 
-    /// Removes from a request whatever authentication read, so that nothing behind it can misuse it.
+    /// Removes from a request whatever authentication read, so that nothing behind it can misuse
+    /// it.
     pub fn strip(&self, headers: &mut HeaderMap) {
         headers.remove(AUTHORIZATION);
         request_header::strip_standard(headers);
@@ -102,25 +128,41 @@ impl Chain {
 
 impl State {
     fn client_certificate(&self, peer: &Peer, now: Timestamp) -> Result<Option<User>, AuthnError> {
-        let Some(authorities) = &self.options.client_authorities else { return Ok(None) };
+        let Some(authorities) = &self.options.client_authorities else {
+            return Ok(None);
+        };
         match peer.verified(Purpose::Client, authorities, now)? {
-            Some(verified) if !verified.common_name.is_empty() => certificate_user(&verified, self.options.uid_from_certificate).map(Some),
+            Some(verified) if !verified.common_name.is_empty() => {
+                certificate_user(&verified, self.options.uid_from_certificate).map(Some)
+            }
             _ => Ok(None),
         }
     }
 
     /// The user of a token, from the cache if it was asked for a moment ago.
-    async fn token(&self, token: &str, audiences: &[String], now: Timestamp) -> Result<Option<Arc<TokenUser>>, AuthnError> {
+    async fn token(
+        &self,
+        token: &str,
+        audiences: &[String],
+        now: Timestamp,
+    ) -> Result<Option<Arc<TokenUser>>, AuthnError> {
         let options = &self.options;
         // The tokens that are not made for anyone in particular are this server's.
         let agnostic = || -> Option<Vec<String>> {
-            let common: Vec<String> = audiences.iter().filter(|audience| options.api_audiences.contains(audience)).cloned().collect();
+            let common: Vec<String> = audiences
+                .iter()
+                .filter(|audience| options.api_audiences.contains(audience))
+                .cloned()
+                .collect();
             (!common.is_empty() || audiences.is_empty()).then_some(common)
         };
         if let (Some(tokens), Some(audiences)) = (&options.static_tokens, agnostic())
             && let Some(user) = tokens.authenticate(token)
         {
-            return Ok(Some(Arc::new(TokenUser { user: user.clone(), audiences })));
+            return Ok(Some(Arc::new(TokenUser {
+                user: user.clone(),
+                audiences,
+            })));
         }
         let key = cache::key(token, audiences);
         if let Some(user) = self.cache.get(&key, now) {
@@ -137,7 +179,9 @@ impl State {
         if found.is_none()
             && let (Some(objects), Some(audiences)) = (&options.bootstrap_tokens, agnostic())
         {
-            found = bootstrap_token::authenticate(token, objects.as_ref(), now).await.map(|user| TokenUser { user, audiences });
+            found = bootstrap_token::authenticate(token, objects.as_ref(), now)
+                .await
+                .map(|user| TokenUser { user, audiences });
         }
         match (found, error) {
             (Some(user), _) => {
@@ -152,13 +196,18 @@ impl State {
 
     async fn known_token(&self, token: &str, now: Timestamp) -> Result<Option<User>, AuthnError> {
         let found = self.token(token, &self.options.api_audiences, now).await?;
-        found.map(|found| Some(found.user.clone())).ok_or_else(|| AuthnError::new(INVALID_TOKEN))
+        found
+            .map(|found| Some(found.user.clone()))
+            .ok_or_else(|| AuthnError::new(INVALID_TOKEN))
     }
 }
 
 #[async_trait]
 impl Authenticator for Chain {
-    async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Option<User>, AuthnError> {
+    async fn authenticate(
+        &self,
+        credentials: &Credentials<'_>,
+    ) -> Result<Option<User>, AuthnError> {
         let (state, now) = (self.state.load_full(), self.clock.now());
         let mut errors = AuthnError::default();
         let front_proxy = match &state.options.front_proxy {
@@ -197,7 +246,11 @@ impl Authenticator for Chain {
         if !errors.is_empty() {
             return Err(errors);
         }
-        let anonymous = || User { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..User::default() };
+        let anonymous = || User {
+            name: ANONYMOUS.to_owned(),
+            groups: vec![UNAUTHENTICATED.to_owned()],
+            ..User::default()
+        };
         Ok(state.options.anonymous.then(anonymous))
     }
 }
@@ -209,16 +262,32 @@ fn certificate_user(verified: &Verified, with_uid: bool) -> Result<User, AuthnEr
         [] => String::new(),
         [uid] if uid.is_empty() => return Err(AuthnError::new("UID cannot be an empty string")),
         [uid] => uid.clone(),
-        many => return Err(AuthnError::new(format!("expected 1 UID, but found multiple: {many:?}"))),
+        many => {
+            return Err(AuthnError::new(format!(
+                "expected 1 UID, but found multiple: {many:?}"
+            )));
+        }
     };
-    let mut user = User { name: verified.common_name.clone(), uid, groups: verified.organizations.clone(), ..User::default() };
-    user.extra.insert(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={}", verified.fingerprint)]);
+    let mut user = User {
+        name: verified.common_name.clone(),
+        uid,
+        groups: verified.organizations.clone(),
+        ..User::default()
+    };
+    user.extra.insert(
+        CREDENTIAL_ID.to_owned(),
+        vec![format!("X509SHA256={}", verified.fingerprint)],
+    );
     Ok(user)
 }
 
-/// Adds `system:authenticated` to a user's groups, unless it is anonymous or says itself whether it is authenticated.
+/// Adds `system:authenticated` to a user's groups, unless it is anonymous or says itself whether it
+/// is authenticated.
 fn with_authenticated(mut user: User) -> User {
-    let told = user.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
+    let told = user
+        .groups
+        .iter()
+        .any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
     if user.name != ANONYMOUS && !told {
         user.groups.push(AUTHENTICATED.to_owned());
     }
@@ -230,33 +299,54 @@ fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(AUTHORIZATION)?.as_bytes().trim_ascii();
     let mut parts = value.splitn(3, |byte| *byte == b' ');
     let scheme = parts.next()?;
-    parts.next().filter(|token| scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty())
+    parts
+        .next()
+        .filter(|token| scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty())
 }
 
 /// The subprotocols that a WebSocket handshake offers; none for other requests.
 fn subprotocols(headers: &HeaderMap) -> Vec<&[u8]> {
     let has = |name, token: &str| {
         let values = headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
-        values.flat_map(|value| value.split(|byte| *byte == b',')).any(|part| part.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
+        values
+            .flat_map(|value| value.split(|byte| *byte == b','))
+            .any(|part| part.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
     };
-    if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) || !has(UPGRADE, "websocket") || !has(CONNECTION, "upgrade") {
+    if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL)
+        || !has(UPGRADE, "websocket")
+        || !has(CONNECTION, "upgrade")
+    {
         return Vec::new();
     }
-    let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter().map(HeaderValue::as_bytes);
-    values.flat_map(|value| value.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii).collect()
+    let values = headers
+        .get_all(SEC_WEBSOCKET_PROTOCOL)
+        .into_iter()
+        .map(HeaderValue::as_bytes);
+    values
+        .flat_map(|value| value.split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .collect()
 }
 
 /// The token among the subprotocols of a WebSocket handshake (apiserver `request/websocket`).
 fn websocket_token(headers: &HeaderMap) -> Result<Option<String>, AuthnError> {
     let protocols = subprotocols(headers);
-    let mut tokens = protocols.iter().filter_map(|protocol| protocol.strip_prefix(WEBSOCKET_TOKEN.as_bytes()));
-    let Some(encoded) = tokens.next() else { return Ok(None) };
+    let mut tokens = protocols
+        .iter()
+        .filter_map(|protocol| protocol.strip_prefix(WEBSOCKET_TOKEN.as_bytes()));
+    let Some(encoded) = tokens.next() else {
+        return Ok(None);
+    };
     if tokens.next().is_some() {
-        return Err(AuthnError::new("multiple base64.bearer.authorization tokens specified"));
+        return Err(AuthnError::new(
+            "multiple base64.bearer.authorization tokens specified",
+        ));
     }
-    let bytes =
-        BASE64_URL_SAFE_NO_PAD.decode(encoded).map_err(|_| AuthnError::new("invalid base64.bearer.authorization token encoding"))?;
-    let token = String::from_utf8(bytes).map_err(|_| AuthnError::new("invalid base64.bearer.authorization token"))?;
+    let bytes = BASE64_URL_SAFE_NO_PAD
+        .decode(encoded)
+        .map_err(|_| AuthnError::new("invalid base64.bearer.authorization token encoding"))?;
+    let token = String::from_utf8(bytes)
+        .map_err(|_| AuthnError::new("invalid base64.bearer.authorization token"))?;
     if !token.is_empty() && protocols.len() < 2 {
         return Err(AuthnError::new("missing additional subprotocol"));
     }
@@ -269,7 +359,10 @@ fn strip_websocket_token(headers: &mut HeaderMap) {
     if !protocols.iter().any(is_token) {
         return;
     }
-    let rest: Vec<&[u8]> = protocols.into_iter().filter(|protocol| !is_token(protocol)).collect();
+    let rest: Vec<&[u8]> = protocols
+        .into_iter()
+        .filter(|protocol| !is_token(protocol))
+        .collect();
     match HeaderValue::from_bytes(&rest.join(&b","[..])) {
         Ok(value) => headers.insert(SEC_WEBSOCKET_PROTOCOL, value),
         Err(_) => headers.remove(SEC_WEBSOCKET_PROTOCOL),
@@ -283,44 +376,93 @@ mod tests {
 
     fn chain() -> Chain {
         let options = Options {
-            client_authorities: Some(CaBundle::from_pem(include_bytes!("testdata/v1-ca.crt")).expect("a bundle")),
+            client_authorities: Some(
+                CaBundle::from_pem(include_bytes!("testdata/v1-ca.crt")).expect("a bundle"),
+            ),
             static_tokens: Some(StaticTokens::from_csv("t,alice,uid,devs\n").expect("tokens")),
             api_audiences: vec!["api".to_owned()],
             anonymous: true,
             ..Options::default()
         };
-        Chain::new(options, Clock::manual("2027-06-01T00:00:00Z".parse().expect("a time")))
+        Chain::new(
+            options,
+            Clock::manual("2027-06-01T00:00:00Z".parse().expect("a time")),
+        )
     }
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().expect("a value"))).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| {
+                (
+                    HeaderName::from_static(name),
+                    value.parse().expect("a value"),
+                )
+            })
+            .collect()
     }
 
     fn peer(pem: &[u8]) -> Peer {
         use rustls_pki_types::pem::PemObject;
-        Peer::new(vec![rustls_pki_types::CertificateDer::from_pem_slice(pem).expect("a certificate")])
+        Peer::new(vec![
+            rustls_pki_types::CertificateDer::from_pem_slice(pem).expect("a certificate"),
+        ])
     }
 
     async fn ask(pairs: &[(&'static str, &str)], peer: &Peer) -> Result<Option<User>, String> {
-        chain().authenticate(&Credentials { headers: &headers(pairs), peer }).await.map_err(|why| why.to_string())
+        chain()
+            .authenticate(&Credentials {
+                headers: &headers(pairs),
+                peer,
+            })
+            .await
+            .map_err(|why| why.to_string())
     }
 
     #[tokio::test]
     async fn each_way_leads_to_its_user() {
         let nobody = Peer::default();
         let anonymous = ask(&[], &nobody).await.expect("let in").expect("a user");
-        assert_eq!((anonymous.name.as_str(), anonymous.groups), (ANONYMOUS, vec![UNAUTHENTICATED.to_owned()]));
+        assert_eq!(
+            (anonymous.name.as_str(), anonymous.groups),
+            (ANONYMOUS, vec![UNAUTHENTICATED.to_owned()])
+        );
 
-        let alice = ask(&[("authorization", "bearer t")], &nobody).await.expect("known").expect("a user");
-        assert_eq!((alice.name.as_str(), alice.groups), ("alice", vec!["devs".to_owned(), AUTHENTICATED.to_owned()]));
+        let alice = ask(&[("authorization", "bearer t")], &nobody)
+            .await
+            .expect("known")
+            .expect("a user");
+        assert_eq!(
+            (alice.name.as_str(), alice.groups),
+            ("alice", vec!["devs".to_owned(), AUTHENTICATED.to_owned()])
+        );
 
-        let admin = ask(&[], &peer(include_bytes!("testdata/v1-leaf.crt"))).await.expect("known").expect("a user");
-        assert_eq!((admin.name.as_str(), admin.groups), ("admin", vec!["system:masters".to_owned(), AUTHENTICATED.to_owned()]));
+        let admin = ask(&[], &peer(include_bytes!("testdata/v1-leaf.crt")))
+            .await
+            .expect("known")
+            .expect("a user");
+        assert_eq!(
+            (admin.name.as_str(), admin.groups),
+            (
+                "admin",
+                vec!["system:masters".to_owned(), AUTHENTICATED.to_owned()]
+            )
+        );
         assert!(admin.extra[CREDENTIAL_ID][0].starts_with("X509SHA256="));
 
         let token = format!("v1.channel.k8s.io, {WEBSOCKET_TOKEN}dA");
-        let offer = [("upgrade", "websocket"), ("connection", "Upgrade"), ("sec-websocket-protocol", token.as_str())];
-        assert_eq!(ask(&offer, &nobody).await.expect("known").map(|user| user.name), Some("alice".to_owned()));
+        let offer = [
+            ("upgrade", "websocket"),
+            ("connection", "Upgrade"),
+            ("sec-websocket-protocol", token.as_str()),
+        ];
+        assert_eq!(
+            ask(&offer, &nobody)
+                .await
+                .expect("known")
+                .map(|user| user.name),
+            Some("alice".to_owned())
+        );
         let mut stripped = headers(&offer);
         chain().strip(&mut stripped);
         assert_eq!(stripped[SEC_WEBSOCKET_PROTOCOL], "v1.channel.k8s.io");
@@ -329,38 +471,90 @@ mod tests {
     #[tokio::test]
     async fn wrong_credentials_are_not_anonymous() {
         let nobody = Peer::default();
-        assert_eq!(ask(&[("authorization", "Bearer nope")], &nobody).await, Err(INVALID_TOKEN.to_owned()));
-        // The authority's own certificate: trusted, but of nobody with a group, so it is just a user; a stranger's is not.
+        assert_eq!(
+            ask(&[("authorization", "Bearer nope")], &nobody).await,
+            Err(INVALID_TOKEN.to_owned())
+        );
+        // The authority's own certificate: trusted, but of nobody with a group, so it is just a
+        // user; a stranger's is not.
         let key = rcgen::KeyPair::generate().expect("a key");
-        let stranger = rcgen::CertificateParams::default().self_signed(&key).expect("a certificate");
-        assert!(ask(&[], &Peer::new(vec![stranger.der().clone()])).await.is_err());
+        let stranger = rcgen::CertificateParams::default()
+            .self_signed(&key)
+            .expect("a certificate");
+        assert!(
+            ask(&[], &Peer::new(vec![stranger.der().clone()]))
+                .await
+                .is_err()
+        );
         // A good token makes up for it.
-        let both = ask(&[("authorization", "Bearer t")], &Peer::new(vec![stranger.der().clone()])).await.expect("known");
+        let both = ask(
+            &[("authorization", "Bearer t")],
+            &Peer::new(vec![stranger.der().clone()]),
+        )
+        .await
+        .expect("known");
         assert_eq!(both.map(|user| user.name), Some("alice".to_owned()));
         // What is no bearer token is no credential.
-        assert!(ask(&[("authorization", "Basic dDp0")], &nobody).await.expect("let in").is_some());
+        assert!(
+            ask(&[("authorization", "Basic dDp0")], &nobody)
+                .await
+                .expect("let in")
+                .is_some()
+        );
     }
 
     #[tokio::test]
     async fn a_review_tells_user_and_audiences() {
         let chain = chain();
         let known = chain.review("t", &[]).await.expect("known");
-        assert_eq!((known.user.name.as_str(), known.audiences), ("alice", vec!["api".to_owned()]));
-        assert_eq!(chain.review("t", &["other".to_owned()]).await.expect_err("for others").to_string(), INVALID_TOKEN);
-        assert_eq!(chain.review("nope", &[]).await.expect_err("unknown").to_string(), INVALID_TOKEN);
+        assert_eq!(
+            (known.user.name.as_str(), known.audiences),
+            ("alice", vec!["api".to_owned()])
+        );
+        assert_eq!(
+            chain
+                .review("t", &["other".to_owned()])
+                .await
+                .expect_err("for others")
+                .to_string(),
+            INVALID_TOKEN
+        );
+        assert_eq!(
+            chain
+                .review("nope", &[])
+                .await
+                .expect_err("unknown")
+                .to_string(),
+            INVALID_TOKEN
+        );
     }
 
-    /// A certificate authority, and a client's certificate by it that is valid for a day from noon on.
+    /// A certificate authority, and a client's certificate by it that is valid for a day from noon
+    /// on.
     fn authority_and_client() -> (CaBundle, Vec<rustls_pki_types::CertificateDer<'static>>) {
         use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
         let mut ca = CertificateParams::default();
         ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let ca_key = KeyPair::generate().expect("a key");
-        let bundle = CaBundle::from_pem(ca.self_signed(&ca_key).expect("a certificate").pem().as_bytes()).expect("a bundle");
+        let bundle = CaBundle::from_pem(
+            ca.self_signed(&ca_key)
+                .expect("a certificate")
+                .pem()
+                .as_bytes(),
+        )
+        .expect("a bundle");
         let mut leaf = CertificateParams::default();
         leaf.distinguished_name.push(DnType::CommonName, "alice");
-        (leaf.not_before, leaf.not_after) = (rcgen::date_time_ymd(2027, 6, 2), rcgen::date_time_ymd(2027, 6, 3));
-        let leaf = leaf.signed_by(&KeyPair::generate().expect("a key"), &Issuer::new(ca, ca_key)).expect("a certificate");
+        (leaf.not_before, leaf.not_after) = (
+            rcgen::date_time_ymd(2027, 6, 2),
+            rcgen::date_time_ymd(2027, 6, 3),
+        );
+        let leaf = leaf
+            .signed_by(
+                &KeyPair::generate().expect("a key"),
+                &Issuer::new(ca, ca_key),
+            )
+            .expect("a certificate");
         (bundle, vec![leaf.der().clone()])
     }
 
@@ -369,13 +563,28 @@ mod tests {
         const HOUR: std::time::Duration = std::time::Duration::from_secs(60 * 60);
         let (bundle, certificates) = authority_and_client();
         let clock = Clock::manual("2027-06-01T23:59:00Z".parse().expect("a time"));
-        let options = Options { client_authorities: Some(bundle.clone()), ..Options::default() };
-        let (chain, peer, none) = (Chain::new(options, clock.clone()), Peer::new(certificates), HeaderMap::new());
-        let ask = async || {
-            let user = chain.authenticate(&Credentials { headers: &none, peer: &peer }).await;
-            user.map(|user| user.expect("a user").name).map_err(|why| why.to_string())
+        let options = Options {
+            client_authorities: Some(bundle.clone()),
+            ..Options::default()
         };
-        let expired = "verifying certificate failed: x509: certificate has expired or is not yet valid".to_owned();
+        let (chain, peer, none) = (
+            Chain::new(options, clock.clone()),
+            Peer::new(certificates),
+            HeaderMap::new(),
+        );
+        let ask = async || {
+            let user = chain
+                .authenticate(&Credentials {
+                    headers: &none,
+                    peer: &peer,
+                })
+                .await;
+            user.map(|user| user.expect("a user").name)
+                .map_err(|why| why.to_string())
+        };
+        let expired =
+            "verifying certificate failed: x509: certificate has expired or is not yet valid"
+                .to_owned();
         assert_eq!(ask().await, Err(expired.clone()));
         // The same connection, a minute later.
         clock.advance(HOUR);
@@ -388,7 +597,13 @@ mod tests {
             })
         };
         assert_eq!(trust(authority_and_client().0), Ok(()));
-        assert_eq!(ask().await, Err("verifying certificate failed: x509: certificate signed by unknown authority".to_owned()));
+        assert_eq!(
+            ask().await,
+            Err(
+                "verifying certificate failed: x509: certificate signed by unknown authority"
+                    .to_owned()
+            )
+        );
         assert_eq!(trust(bundle), Ok(()));
         assert_eq!(ask().await, Ok("alice".to_owned()));
         assert_eq!(chain.change(|_| Err(7)), Err(7));
@@ -401,14 +616,20 @@ mod tests {
     async fn what_was_found_valid_is_forgotten_where_the_options_change() {
         let chain = chain();
         let token = "t".to_owned();
-        chain.state.load().cache.put(cache::key("old", &["api".to_owned()]), Arc::new(TokenUser::default()), chain.clock.now());
+        chain.state.load().cache.put(
+            cache::key("old", &["api".to_owned()]),
+            Arc::new(TokenUser::default()),
+            chain.clock.now(),
+        );
         assert!(chain.review("old", &[]).await.is_ok() && chain.review(&token, &[]).await.is_ok());
         let changed = chain.change(|options| {
             options.static_tokens = Some(StaticTokens::from_csv("u,alice,uid\n").expect("tokens"));
             Ok::<_, ()>(())
         });
         assert_eq!(changed, Ok(()));
-        assert!(chain.review("old", &[]).await.is_err() && chain.review(&token, &[]).await.is_err());
+        assert!(
+            chain.review("old", &[]).await.is_err() && chain.review(&token, &[]).await.is_err()
+        );
         assert!(chain.review("u", &[]).await.is_ok());
     }
 }

@@ -1,4 +1,5 @@
-//! JSON Web Tokens of service accounts: their claims, signatures and times (RFC 7519; kube-apiserver `serviceaccount/claims.go`).
+//! JSON Web Tokens of service accounts: their claims, signatures and times (RFC 7519;
+//! kube-apiserver `serviceaccount/claims.go`).
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -97,7 +98,12 @@ pub fn parse(token: &str) -> Option<Unverified<'_>> {
     let decode = |text: &str| BASE64_URL_SAFE_NO_PAD.decode(text).ok();
     let claims = serde_json::from_slice(&decode(payload)?).ok()?;
     let header = serde_json::from_slice(&decode(header)?).ok()?;
-    Some(Unverified { claims, header, message, signature: decode(signature)? })
+    Some(Unverified {
+        claims,
+        header,
+        message,
+        signature: decode(signature)?,
+    })
 }
 
 impl Unverified<'_> {
@@ -110,7 +116,9 @@ impl Unverified<'_> {
         if candidates.peek().is_none() {
             return Err("invalid signature, no keys found".to_owned());
         }
-        if candidates.any(|key| key.verifies(&self.header.alg, self.message.as_bytes(), &self.signature)) {
+        if candidates
+            .any(|key| key.verifies(&self.header.alg, self.message.as_bytes(), &self.signature))
+        {
             Ok(self.claims)
         } else {
             Err("go-jose/go-jose: error in cryptographic primitive".to_owned())
@@ -142,7 +150,11 @@ impl Claims {
 pub fn sign(key: &SigningKey, claims: &Map) -> Option<String> {
     let header = format!(r#"{{"alg":"{}","kid":"{}"}}"#, key.algorithm, key.id);
     let payload = serde_json::to_vec(claims).ok()?;
-    let message = format!("{}.{}", BASE64_URL_SAFE_NO_PAD.encode(header), BASE64_URL_SAFE_NO_PAD.encode(payload));
+    let message = format!(
+        "{}.{}",
+        BASE64_URL_SAFE_NO_PAD.encode(header),
+        BASE64_URL_SAFE_NO_PAD.encode(payload)
+    );
     let signature = BASE64_URL_SAFE_NO_PAD.encode(key.sign(message.as_bytes())?);
     Some(format!("{message}.{signature}"))
 }
@@ -162,15 +174,27 @@ mod tests {
         for (name, pem) in private_keys() {
             let key = SigningKey::from_pem(pem.as_bytes()).expect(name);
             let keys = KeySet::from_pem(&[&pem]).expect(name);
-            let token = sign(&key, &claims(json!({"iss": "me", "aud": "a", "exp": 5.0}))).expect(name);
+            let token =
+                sign(&key, &claims(json!({"iss": "me", "aud": "a", "exp": 5.0}))).expect(name);
             let verified = parse(&token).expect(name).verify(&keys).expect(name);
-            assert_eq!((verified.iss.as_str(), verified.aud, verified.exp), ("me", vec!["a".to_owned()], Some(5.0)));
+            assert_eq!(
+                (verified.iss.as_str(), verified.aud, verified.exp),
+                ("me", vec!["a".to_owned()], Some(5.0))
+            );
             // Another payload under the same signature.
             let other = sign(&key, &claims(json!({"iss": "you"}))).expect(name);
             let (message, _) = other.rsplit_once('.').expect("three parts");
             let (_, signature) = token.rsplit_once('.').expect("three parts");
-            assert!(parse(&format!("{message}.{signature}")).expect(name).verify(&keys).is_err());
-            assert_eq!(parse(&token).expect(name).verify(&KeySet::default()), Err("invalid signature, no keys found".to_owned()));
+            assert!(
+                parse(&format!("{message}.{signature}"))
+                    .expect(name)
+                    .verify(&keys)
+                    .is_err()
+            );
+            assert_eq!(
+                parse(&token).expect(name).verify(&KeySet::default()),
+                Err("invalid signature, no keys found".to_owned())
+            );
         }
     }
 
@@ -178,8 +202,17 @@ mod tests {
     fn an_unsigned_token_is_not_verified() {
         let (_, pem) = private_keys().remove(0);
         let encode = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
-        let token = format!("{}.{}.", encode(r#"{"alg":"none"}"#), encode(r#"{"iss":"me"}"#));
-        assert!(parse(&token).expect("a token").verify(&KeySet::from_pem(&[pem]).expect("keys")).is_err());
+        let token = format!(
+            "{}.{}.",
+            encode(r#"{"alg":"none"}"#),
+            encode(r#"{"iss":"me"}"#)
+        );
+        assert!(
+            parse(&token)
+                .expect("a token")
+                .verify(&KeySet::from_pem(&[pem]).expect("keys"))
+                .is_err()
+        );
     }
 
     #[test]
@@ -191,14 +224,23 @@ mod tests {
 
     #[test]
     fn clocks_may_differ_a_little() {
-        let claims = Claims { nbf: Some(1000.0), exp: Some(2000.0), iat: Some(1000.0), ..Claims::default() };
+        let claims = Claims {
+            nbf: Some(1000.0),
+            exp: Some(2000.0),
+            iat: Some(1000.0),
+            ..Claims::default()
+        };
         for (now, outcome) in [
             (939, Err("service account token is not valid yet")),
             (940, Ok(())),
             (2060, Ok(())),
             (2061, Err("service account token has expired")),
         ] {
-            assert_eq!(claims.check_times(Timestamp::from_second(now).expect("a time")), outcome, "{now}");
+            assert_eq!(
+                claims.check_times(Timestamp::from_second(now).expect("a time")),
+                outcome,
+                "{now}"
+            );
         }
     }
 }

@@ -1,9 +1,12 @@
-//! Keys of service account tokens: read from PEM, named by their hash, for signing and for verifying.
+//! Keys of service account tokens: read from PEM, named by their hash, for signing and for
+//! verifying.
 
 use aws_lc_rs::digest;
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{self as sig, EcdsaKeyPair, KeyPair, ParsedPublicKey, RsaKeyPair, VerificationAlgorithm};
+use aws_lc_rs::signature::{
+    self as sig, EcdsaKeyPair, KeyPair, ParsedPublicKey, RsaKeyPair, VerificationAlgorithm,
+};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use rustls_pki_types::pem::{PemObject, SectionKind};
@@ -79,8 +82,21 @@ impl VerifyingKey {
         let encode = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
         let (kind, parameters) = match spki.parsed().map_err(|_| KeyError::Unsupported)? {
             PublicKey::RSA(key) => {
-                let strip = |bytes: &[u8]| encode(bytes.get(bytes.iter().take_while(|byte| **byte == 0).count()..).unwrap_or_default());
-                (Kind::Rsa, vec![("kty", "RSA".to_owned()), ("n", strip(key.modulus)), ("e", strip(key.exponent))])
+                let strip = |bytes: &[u8]| {
+                    encode(
+                        bytes
+                            .get(bytes.iter().take_while(|byte| **byte == 0).count()..)
+                            .unwrap_or_default(),
+                    )
+                };
+                (
+                    Kind::Rsa,
+                    vec![
+                        ("kty", "RSA".to_owned()),
+                        ("n", strip(key.modulus)),
+                        ("e", strip(key.exponent)),
+                    ],
+                )
             }
             PublicKey::EC(point) => {
                 // An uncompressed point: 4, x, y.
@@ -92,16 +108,35 @@ impl VerifyingKey {
                     _ => return Err(KeyError::Unsupported),
                 };
                 let (x, y) = point.split_at(point.len() / 2);
-                (kind, vec![("kty", "EC".to_owned()), ("crv", curve.to_owned()), ("x", encode(x)), ("y", encode(y))])
+                (
+                    kind,
+                    vec![
+                        ("kty", "EC".to_owned()),
+                        ("crv", curve.to_owned()),
+                        ("x", encode(x)),
+                        ("y", encode(y)),
+                    ],
+                )
             }
             _ => return Err(KeyError::Unsupported),
         };
         let parse = |(name, algorithm): &(&'static str, &'static dyn VerificationAlgorithm)| {
-            ParsedPublicKey::new(*algorithm, der).map(|key| (*name, key)).map_err(|_| KeyError::Unsupported)
+            ParsedPublicKey::new(*algorithm, der)
+                .map(|key| (*name, key))
+                .map_err(|_| KeyError::Unsupported)
         };
-        let parsed = kind.accepted().iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+        let parsed = kind
+            .accepted()
+            .iter()
+            .map(parse)
+            .collect::<Result<Vec<_>, _>>()?;
         let hash = digest::digest(&digest::SHA256, der);
-        Ok(Self { id: encode(hash.as_ref()), kind, parsed, parameters })
+        Ok(Self {
+            id: encode(hash.as_ref()),
+            kind,
+            parsed,
+            parameters,
+        })
     }
 
     /// Whether a signature in a JOSE algorithm is this key's.
@@ -149,10 +184,15 @@ impl KeySet {
             for section in sections(file.as_ref()) {
                 let spki = match section {
                     (SectionKind::PublicKey, der) => der,
-                    (SectionKind::Certificate, der) => x509::public_key(&der).map_err(|_| KeyError::Unsupported)?,
-                    (SectionKind::RsaPrivateKey | SectionKind::EcPrivateKey | SectionKind::PrivateKey, der) => {
-                        Pair::from_der(&der)?.spki()?
+                    (SectionKind::Certificate, der) => {
+                        x509::public_key(&der).map_err(|_| KeyError::Unsupported)?
                     }
+                    (
+                        SectionKind::RsaPrivateKey
+                        | SectionKind::EcPrivateKey
+                        | SectionKind::PrivateKey,
+                        der,
+                    ) => Pair::from_der(&der)?.spki()?,
                     _ => continue,
                 };
                 keys.push(VerifyingKey::from_spki(&spki)?);
@@ -171,7 +211,9 @@ impl KeySet {
 
     /// The keys that a token may be signed with: those of the id it names, or all if it names none.
     pub fn candidates<'a>(&'a self, id: &'a str) -> impl Iterator<Item = &'a VerifyingKey> {
-        self.0.iter().filter(move |key| id.is_empty() || key.id == id)
+        self.0
+            .iter()
+            .filter(move |key| id.is_empty() || key.id == id)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -210,8 +252,14 @@ impl Pair {
         if let Ok(pair) = RsaKeyPair::from_pkcs8(der).or_else(|_| RsaKeyPair::from_der(der)) {
             return Ok(Pair::Rsa(pair));
         }
-        let curves = [&sig::ECDSA_P256_SHA256_FIXED_SIGNING, &sig::ECDSA_P384_SHA384_FIXED_SIGNING, &sig::ECDSA_P521_SHA512_FIXED_SIGNING];
-        let pair = curves.into_iter().find_map(|curve| EcdsaKeyPair::from_private_key_der(curve, der).ok());
+        let curves = [
+            &sig::ECDSA_P256_SHA256_FIXED_SIGNING,
+            &sig::ECDSA_P384_SHA384_FIXED_SIGNING,
+            &sig::ECDSA_P521_SHA512_FIXED_SIGNING,
+        ];
+        let pair = curves
+            .into_iter()
+            .find_map(|curve| EcdsaKeyPair::from_private_key_der(curve, der).ok());
         pair.map(Pair::Ec).ok_or(KeyError::Unsupported)
     }
 
@@ -220,7 +268,8 @@ impl Pair {
             Pair::Rsa(pair) => pair.public_key().as_der(),
             Pair::Ec(pair) => pair.public_key().as_der(),
         };
-        der.map(|der| der.as_ref().to_vec()).map_err(|_| KeyError::Unsupported)
+        der.map(|der| der.as_ref().to_vec())
+            .map_err(|_| KeyError::Unsupported)
     }
 }
 
@@ -230,22 +279,45 @@ impl SigningKey {
     /// # Errors
     /// There is none, or it is of a kind that cannot sign tokens.
     pub fn from_pem(pem: &[u8]) -> Result<Self, KeyError> {
-        let is_private = |kind| matches!(kind, SectionKind::RsaPrivateKey | SectionKind::EcPrivateKey | SectionKind::PrivateKey);
-        let (_, der) = sections(pem).find(|(kind, _)| is_private(*kind)).ok_or(KeyError::None("private"))?;
+        let is_private = |kind| {
+            matches!(
+                kind,
+                SectionKind::RsaPrivateKey | SectionKind::EcPrivateKey | SectionKind::PrivateKey
+            )
+        };
+        let (_, der) = sections(pem)
+            .find(|(kind, _)| is_private(*kind))
+            .ok_or(KeyError::None("private"))?;
         let pair = Pair::from_der(&der)?;
         let public = VerifyingKey::from_spki(&pair.spki()?)?;
-        Ok(Self { pair, algorithm: public.algorithm(), id: public.id })
+        Ok(Self {
+            pair,
+            algorithm: public.algorithm(),
+            id: public.id,
+        })
     }
 
-    /// Signs a message; `None` if the cryptographic library fails, which it does only for want of memory.
+    /// Signs a message; `None` if the cryptographic library fails, which it does only for want of
+    /// memory.
     pub fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         match &self.pair {
             Pair::Rsa(pair) => {
                 let mut signature = vec![0; pair.public_modulus_len()];
-                pair.sign(&sig::RSA_PKCS1_SHA256, &SystemRandom::new(), message, &mut signature).ok()?;
+                pair.sign(
+                    &sig::RSA_PKCS1_SHA256,
+                    &SystemRandom::new(),
+                    message,
+                    &mut signature,
+                )
+                .ok()?;
                 Some(signature)
             }
-            Pair::Ec(pair) => Some(pair.sign(&SystemRandom::new(), message).ok()?.as_ref().to_vec()),
+            Pair::Ec(pair) => Some(
+                pair.sign(&SystemRandom::new(), message)
+                    .ok()?
+                    .as_ref()
+                    .to_vec(),
+            ),
         }
     }
 }
@@ -261,15 +333,27 @@ pub(super) mod tests {
 
     /// A fresh key of each kind, in PEM.
     pub fn private_keys() -> Vec<(&'static str, String)> {
-        [("ES256", &rcgen::PKCS_ECDSA_P256_SHA256), ("ES384", &rcgen::PKCS_ECDSA_P384_SHA384), ("ES512", &rcgen::PKCS_ECDSA_P521_SHA512)]
-            .into_iter()
-            .map(|(name, algorithm)| (name, rcgen::KeyPair::generate_for(algorithm).expect("a key").serialize_pem()))
-            .chain([("RS256", rsa_key())])
-            .collect()
+        [
+            ("ES256", &rcgen::PKCS_ECDSA_P256_SHA256),
+            ("ES384", &rcgen::PKCS_ECDSA_P384_SHA384),
+            ("ES512", &rcgen::PKCS_ECDSA_P521_SHA512),
+        ]
+        .into_iter()
+        .map(|(name, algorithm)| {
+            (
+                name,
+                rcgen::KeyPair::generate_for(algorithm)
+                    .expect("a key")
+                    .serialize_pem(),
+            )
+        })
+        .chain([("RS256", rsa_key())])
+        .collect()
     }
 
     fn rsa_key() -> String {
-        let key = rcgen::KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, rcgen::RsaKeySize::_2048);
+        let key =
+            rcgen::KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, rcgen::RsaKeySize::_2048);
         key.expect("a key").serialize_pem()
     }
 
@@ -278,7 +362,10 @@ pub(super) mod tests {
         for (algorithm, pem) in private_keys() {
             let signing = SigningKey::from_pem(pem.as_bytes()).expect(algorithm);
             let keys = KeySet::from_pem(&[&pem]).expect(algorithm);
-            assert_eq!((signing.algorithm, keys.algorithms()), (algorithm, vec![algorithm]));
+            assert_eq!(
+                (signing.algorithm, keys.algorithms()),
+                (algorithm, vec![algorithm])
+            );
             let signature = signing.sign(b"message").expect("a signature");
             let key = keys.candidates(&signing.id).next().expect("the same id");
             assert!(key.verifies(algorithm, b"message", &signature));
@@ -292,8 +379,15 @@ pub(super) mod tests {
         let keys = KeySet::from_pem(&[include_str!("testdata/rsa.pub")]).expect("a key");
         // `openssl pkey -pubin -outform DER | sha256sum`, in base64url.
         let jwk = keys.to_jwks();
-        assert_eq!(jwk["keys"][0]["kid"], include_str!("testdata/rsa.kid").trim());
-        let names: Vec<&crate::meta::Key> = jwk["keys"][0].as_object().expect("an object").keys().collect();
+        assert_eq!(
+            jwk["keys"][0]["kid"],
+            include_str!("testdata/rsa.kid").trim()
+        );
+        let names: Vec<&crate::meta::Key> = jwk["keys"][0]
+            .as_object()
+            .expect("an object")
+            .keys()
+            .collect();
         assert_eq!(names, ["use", "kty", "kid", "alg", "n", "e"]);
         assert_eq!(jwk["keys"][0]["e"], "AQAB");
         assert_eq!(keys.candidates("").count(), 1);
@@ -302,7 +396,13 @@ pub(super) mod tests {
 
     #[test]
     fn a_file_without_keys_is_an_error() {
-        assert_eq!(KeySet::from_pem(&[b"nothing"]).err(), Some(KeyError::None("public")));
-        assert_eq!(SigningKey::from_pem(include_bytes!("testdata/rsa.pub")).err(), Some(KeyError::None("private")));
+        assert_eq!(
+            KeySet::from_pem(&[b"nothing"]).err(),
+            Some(KeyError::None("public"))
+        );
+        assert_eq!(
+            SigningKey::from_pem(include_bytes!("testdata/rsa.pub")).err(),
+            Some(KeyError::None("private"))
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Authentication: client certificates, tokens, service accounts, front proxies; the first that knows the caller wins.
+//! Authentication: client certificates, tokens, service accounts, front proxies; the first that
+//! knows the caller wins.
 
 pub mod bootstrap_token;
 pub mod cache;
@@ -35,8 +36,8 @@ pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 /// How long a certificate stays refused without another look: it may be one that is not valid yet.
 pub const REFUSAL_TTL: Duration = Duration::from_secs(10);
 
-/// The other side of a connection: the certificates it showed, the key of the first of which it has proven to have.
-/// What was found out about them is kept, since it is asked for with every request.
+/// The other side of a connection: the certificates it showed, the key of the first of which it has
+/// proven to have. What was found out about them is kept, since it is asked for with every request.
 #[derive(Debug, Default)]
 pub struct Peer {
     certificates: Vec<CertificateDer<'static>>,
@@ -44,7 +45,8 @@ pub struct Peer {
     front_proxy: Mutex<Option<Verdict>>,
 }
 
-/// What was found out about a peer's certificate. It holds for the authorities that were asked, and up to a time.
+/// What was found out about a peer's certificate. It holds for the authorities that were asked, and
+/// up to a time.
 #[derive(Debug)]
 struct Verdict {
     authorities: CaBundle,
@@ -61,7 +63,10 @@ pub(crate) enum Purpose {
 
 impl Peer {
     pub fn new(certificates: Vec<CertificateDer<'static>>) -> Self {
-        Self { certificates, ..Self::default() }
+        Self {
+            certificates,
+            ..Self::default()
+        }
     }
 
     /// The certificates shown, the peer's own first.
@@ -71,7 +76,12 @@ impl Peer {
     }
 
     /// Who the peer's certificate names, by `bundle`; `None` if it showed none.
-    pub(crate) fn verified(&self, purpose: Purpose, bundle: &CaBundle, now: Timestamp) -> Result<Option<Arc<Verified>>, AuthnError> {
+    pub(crate) fn verified(
+        &self,
+        purpose: Purpose,
+        bundle: &CaBundle,
+        now: Timestamp,
+    ) -> Result<Option<Arc<Verified>>, AuthnError> {
         if self.certificates.is_empty() {
             return Ok(None);
         }
@@ -79,16 +89,25 @@ impl Peer {
             Purpose::Client => self.client.lock(),
             Purpose::FrontProxy => self.front_proxy.lock(),
         };
-        if let Some(verdict) = slot.as_ref().filter(|verdict| now <= verdict.until && verdict.authorities.is(bundle)) {
+        if let Some(verdict) = slot
+            .as_ref()
+            .filter(|verdict| now <= verdict.until && verdict.authorities.is(bundle))
+        {
             return verdict.outcome.clone().map(Some);
         }
         let verified = bundle.verify(&self.certificates, now);
-        let outcome = verified.map(Arc::new).map_err(|why| AuthnError::new(format!("verifying certificate failed: {why}")));
+        let outcome = verified
+            .map(Arc::new)
+            .map_err(|why| AuthnError::new(format!("verifying certificate failed: {why}")));
         let until = match &outcome {
             Ok(verified) => verified.not_after,
             Err(_) => now.checked_add(REFUSAL_TTL).unwrap_or(now),
         };
-        *slot = Some(Verdict { authorities: bundle.clone(), until, outcome: outcome.clone() });
+        *slot = Some(Verdict {
+            authorities: bundle.clone(),
+            until,
+            outcome: outcome.clone(),
+        });
         outcome.map(Some)
     }
 }
@@ -107,7 +126,8 @@ pub struct TokenUser {
     pub audiences: Vec<String>,
 }
 
-/// Why credentials were not accepted. The client is told `Unauthorized` only; TokenReview and the log tell the reasons.
+/// Why credentials were not accepted. The client is told `Unauthorized` only; TokenReview and the
+/// log tell the reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthnError {
     reasons: Vec<String>,
@@ -116,12 +136,18 @@ pub struct AuthnError {
 
 impl AuthnError {
     pub fn new(reason: impl Into<String>) -> Self {
-        Self { reasons: vec![reason.into()], last: false }
+        Self {
+            reasons: vec![reason.into()],
+            last: false,
+        }
     }
 
     /// An error after which no other way to authenticate is tried.
     pub fn last(reason: impl Into<String>) -> Self {
-        Self { last: true, ..Self::new(reason) }
+        Self {
+            last: true,
+            ..Self::new(reason)
+        }
     }
 
     /// Whether no other way to authenticate is to be tried.
@@ -160,11 +186,14 @@ impl std::error::Error for AuthnError {}
 /// Finds out who sends a request.
 #[async_trait]
 pub trait Authenticator: Send + Sync {
-    /// The user, or `None` if nothing in the request says who it is and nameless requests are not let in.
+    /// The user, or `None` if nothing in the request says who it is and nameless requests are not
+    /// let in.
     ///
     /// # Errors
-    /// The request has credentials that are not valid: it is answered with 401, not treated as anonymous.
-    async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Option<User>, AuthnError>;
+    /// The request has credentials that are not valid: it is answered with 401, not treated as
+    /// anonymous.
+    async fn authenticate(&self, credentials: &Credentials<'_>)
+    -> Result<Option<User>, AuthnError>;
 }
 
 /// The value of a key in a Secret's data.
@@ -196,19 +225,28 @@ mod fake {
     impl Objects {
         pub fn put(&self, resource: &str, namespace: &str, value: Value) {
             let object = Object::from_value(value).expect("an object");
-            let key = (resource.to_owned(), namespace.to_owned(), object.name().to_owned());
+            let key = (
+                resource.to_owned(),
+                namespace.to_owned(),
+                object.name().to_owned(),
+            );
             self.0.lock().insert(key, object);
         }
 
         pub fn remove(&self, resource: &str, namespace: &str, name: &str) {
-            self.0.lock().remove(&(resource.to_owned(), namespace.to_owned(), name.to_owned()));
+            self.0
+                .lock()
+                .remove(&(resource.to_owned(), namespace.to_owned(), name.to_owned()));
         }
     }
 
     #[async_trait]
     impl ObjectSource for Objects {
         async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Option<Object> {
-            self.0.lock().get(&(gvr.resource.clone(), namespace.to_owned(), name.to_owned())).cloned()
+            self.0
+                .lock()
+                .get(&(gvr.resource.clone(), namespace.to_owned(), name.to_owned()))
+                .cloned()
         }
     }
 }

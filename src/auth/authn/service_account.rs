@@ -1,4 +1,5 @@
-//! Service account tokens: whether what they name still exists, and the user they make; and how they are issued.
+//! Service account tokens: whether what they name still exists, and the user they make; and how
+//! they are issued.
 
 use std::sync::Arc;
 
@@ -33,15 +34,20 @@ pub fn username(namespace: &str, name: &str) -> String {
     format!("{USER_PREFIX}{namespace}:{name}")
 }
 
-/// The namespace and name of the service account that a user name is of (apiserver `authentication/serviceaccount.SplitUsername`).
+/// The namespace and name of the service account that a user name is of (apiserver
+/// `authentication/serviceaccount.SplitUsername`).
 pub fn of_username(username: &str) -> Option<(&str, &str)> {
     let (namespace, name) = username.strip_prefix(USER_PREFIX)?.split_once(':')?;
-    (dns1123_label(namespace).is_empty() && dns1123_subdomain(name).is_empty()).then_some((namespace, name))
+    (dns1123_label(namespace).is_empty() && dns1123_subdomain(name).is_empty())
+        .then_some((namespace, name))
 }
 
 /// The groups of a service account, less `system:authenticated`.
 pub fn groups(namespace: &str) -> Vec<String> {
-    vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
+    vec![
+        "system:serviceaccounts".to_owned(),
+        format!("system:serviceaccounts:{namespace}"),
+    ]
 }
 
 /// Verifies service account tokens.
@@ -58,12 +64,20 @@ pub struct ServiceAccounts {
 }
 
 impl ServiceAccounts {
-    /// The user of a token that is meant for one of `audiences`; `None` if it is not a service account's.
+    /// The user of a token that is meant for one of `audiences`; `None` if it is not a service
+    /// account's.
     ///
     /// # Errors
     /// It is, but is not (or no longer) valid.
-    pub async fn authenticate(&self, token: &str, audiences: &[String], now: Timestamp) -> Result<Option<TokenUser>, AuthnError> {
-        let Some(token_parts) = jwt::parse(token) else { return Ok(None) };
+    pub async fn authenticate(
+        &self,
+        token: &str,
+        audiences: &[String],
+        now: Timestamp,
+    ) -> Result<Option<TokenUser>, AuthnError> {
+        let Some(token_parts) = jwt::parse(token) else {
+            return Ok(None);
+        };
         let issuer = &token_parts.claims.iss;
         let legacy = issuer == LEGACY_ISSUER;
         if !legacy && !self.issuers.contains(issuer) {
@@ -71,14 +85,36 @@ impl ServiceAccounts {
         }
         let claims = token_parts.verify(&self.keys).map_err(AuthnError::new)?;
         // Tokens without an audience are for this server.
-        let own = if claims.aud.is_empty() { &self.api_audiences } else { &claims.aud };
-        let matching: Vec<String> = audiences.iter().filter(|audience| own.contains(audience)).cloned().collect();
+        let own = if claims.aud.is_empty() {
+            &self.api_audiences
+        } else {
+            &claims.aud
+        };
+        let matching: Vec<String> = audiences
+            .iter()
+            .filter(|audience| own.contains(audience))
+            .cloned()
+            .collect();
         if matching.is_empty() && !self.api_audiences.is_empty() {
-            let message = format!("token audiences {} is invalid for the target audiences {}", quoted(own), quoted(audiences));
+            let message = format!(
+                "token audiences {} is invalid for the target audiences {}",
+                quoted(own),
+                quoted(audiences)
+            );
             return Err(AuthnError::new(message));
         }
-        let user = if legacy { self.legacy_user(token, &claims).await } else { self.user(&claims, now).await };
-        user.map(|user| Some(TokenUser { user, audiences: matching })).map_err(AuthnError::new)
+        let user = if legacy {
+            self.legacy_user(token, &claims).await
+        } else {
+            self.user(&claims, now).await
+        };
+        user.map(|user| {
+            Some(TokenUser {
+                user,
+                audiences: matching,
+            })
+        })
+        .map_err(AuthnError::new)
     }
 
     async fn user(&self, claims: &Claims, now: Timestamp) -> Result<User, String> {
@@ -87,22 +123,36 @@ impl ServiceAccounts {
         let (namespace, account) = (&private.namespace, &private.serviceaccount);
         let deleted = |object: &Object| is_deleted(object, now);
         let found = self.get("serviceaccounts", namespace, &account.name).await;
-        let found = found.ok_or_else(|| format!("serviceaccounts \"{}\" not found", account.name))?;
+        let found =
+            found.ok_or_else(|| format!("serviceaccounts \"{}\" not found", account.name))?;
         if found.uid() != account.uid {
-            return Err(format!("service account UID ({}) does not match claim ({})", found.uid(), account.uid));
+            return Err(format!(
+                "service account UID ({}) does not match claim ({})",
+                found.uid(),
+                account.uid
+            ));
         }
         if deleted(&found) {
-            return Err(format!("service account {namespace}/{} has been deleted", account.name));
+            return Err(format!(
+                "service account {namespace}/{} has been deleted",
+                account.name
+            ));
         }
-        let mut user =
-            User { name: username(namespace, &account.name), uid: account.uid.clone(), groups: groups(namespace), ..User::default() };
+        let mut user = User {
+            name: username(namespace, &account.name),
+            uid: account.uid.clone(),
+            groups: groups(namespace),
+            ..User::default()
+        };
         if let Some(secret) = &private.secret {
-            self.check_bound("secret", "secrets", namespace, secret, now).await?;
+            self.check_bound("secret", "secrets", namespace, secret, now)
+                .await?;
         }
         if let Some(pod) = &private.pod {
             self.check_bound("pod", "pods", namespace, pod, now).await?;
             if !pod.name.is_empty() && !pod.uid.is_empty() {
-                user.extra.insert(POD_NAME.to_owned(), vec![pod.name.clone()]);
+                user.extra
+                    .insert(POD_NAME.to_owned(), vec![pod.name.clone()]);
                 user.extra.insert(POD_UID.to_owned(), vec![pod.uid.clone()]);
             }
         }
@@ -112,26 +162,49 @@ impl ServiceAccounts {
                 self.check_bound("node", "nodes", "", node, now).await?;
             }
             if !node.name.is_empty() {
-                user.extra.insert(NODE_NAME.to_owned(), vec![node.name.clone()]);
+                user.extra
+                    .insert(NODE_NAME.to_owned(), vec![node.name.clone()]);
                 if !node.uid.is_empty() {
-                    user.extra.insert(NODE_UID.to_owned(), vec![node.uid.clone()]);
+                    user.extra
+                        .insert(NODE_UID.to_owned(), vec![node.uid.clone()]);
                 }
             }
         }
         if !claims.jti.is_empty() {
-            user.extra.insert(CREDENTIAL_ID.to_owned(), vec![format!("JTI={}", claims.jti)]);
+            user.extra.insert(
+                CREDENTIAL_ID.to_owned(),
+                vec![format!("JTI={}", claims.jti)],
+            );
         }
         Ok(user)
     }
 
     /// Whether the object that a token is bound to is still the same and there.
-    async fn check_bound(&self, kind: &str, resource: &str, namespace: &str, bound: &Ref, now: Timestamp) -> Result<(), String> {
+    async fn check_bound(
+        &self,
+        kind: &str,
+        resource: &str,
+        namespace: &str,
+        bound: &Ref,
+        now: Timestamp,
+    ) -> Result<(), String> {
         let gone = || "service account token has been invalidated".to_owned();
-        let found = self.get(resource, namespace, &bound.name).await.ok_or_else(gone)?;
+        let found = self
+            .get(resource, namespace, &bound.name)
+            .await
+            .ok_or_else(gone)?;
         if found.uid() != bound.uid {
-            return Err(format!("{kind} UID ({}) does not match service account {kind} ref claim ({})", found.uid(), bound.uid));
+            return Err(format!(
+                "{kind} UID ({}) does not match service account {kind} ref claim ({})",
+                found.uid(),
+                bound.uid
+            ));
         }
-        if is_deleted(&found, now) { Err(gone()) } else { Ok(()) }
+        if is_deleted(&found, now) {
+            Err(gone())
+        } else {
+            Ok(())
+        }
     }
 
     /// The user of a token that is kept in a secret (kube-apiserver `serviceaccount/legacy.go`).
@@ -147,32 +220,55 @@ impl ServiceAccounts {
                 return Err(format!("{name} claim is missing"));
             }
         }
-        let (namespace, name, uid) = (&claims.legacy_namespace, &claims.legacy_account_name, &claims.legacy_account_uid);
-        if namespace.contains(':') || name.contains(':') || claims.sub != username(namespace, name) {
+        let (namespace, name, uid) = (
+            &claims.legacy_namespace,
+            &claims.legacy_account_name,
+            &claims.legacy_account_uid,
+        );
+        if namespace.contains(':') || name.contains(':') || claims.sub != username(namespace, name)
+        {
             return Err("sub claim is invalid".to_owned());
         }
         if self.lookup {
             self.check_legacy(token, claims).await?;
         }
-        Ok(User { name: username(namespace, name), uid: uid.clone(), groups: groups(namespace), ..User::default() })
+        Ok(User {
+            name: username(namespace, name),
+            uid: uid.clone(),
+            groups: groups(namespace),
+            ..User::default()
+        })
     }
 
     async fn check_legacy(&self, token: &str, claims: &Claims) -> Result<(), String> {
         let (namespace, name) = (&claims.legacy_namespace, &claims.legacy_account_name);
         let secret = self.get("secrets", namespace, &claims.legacy_secret).await;
-        let secret = secret.filter(|secret| secret.deletion_timestamp().is_none()).ok_or("Token has been invalidated")?;
-        if super::secret_data(&secret, "token").is_none_or(|kept| !super::same(&kept, token.as_bytes())) {
+        let secret = secret
+            .filter(|secret| secret.deletion_timestamp().is_none())
+            .ok_or("Token has been invalidated")?;
+        if super::secret_data(&secret, "token")
+            .is_none_or(|kept| !super::same(&kept, token.as_bytes()))
+        {
             return Err("Token does not match server's copy".to_owned());
         }
         let account = self.get("serviceaccounts", namespace, name).await;
         let account = account.ok_or_else(|| format!("serviceaccounts \"{name}\" not found"))?;
         if account.deletion_timestamp().is_some() {
-            return Err(format!("ServiceAccount {namespace}/{name} has been deleted"));
+            return Err(format!(
+                "ServiceAccount {namespace}/{name} has been deleted"
+            ));
         }
         if account.uid() != claims.legacy_account_uid {
-            return Err(format!("ServiceAccount UID ({}) does not match claim ({})", account.uid(), claims.legacy_account_uid));
+            return Err(format!(
+                "ServiceAccount UID ({}) does not match claim ({})",
+                account.uid(),
+                claims.legacy_account_uid
+            ));
         }
-        if secret.labels().is_some_and(|labels| labels.contains_key(INVALID_SINCE)) {
+        if secret
+            .labels()
+            .is_some_and(|labels| labels.contains_key(INVALID_SINCE))
+        {
             return Err(format!(
                 "the token in secret {namespace}/{} for service account {namespace}/{name} has been marked invalid. Use tokens from the \
                  TokenRequest API or manually created secret-based tokens, or remove the '{INVALID_SINCE}' label from the secret to \
@@ -184,24 +280,34 @@ impl ServiceAccounts {
     }
 
     async fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Object> {
-        self.objects.get(&Gvr::new("", "v1", resource), namespace, name).await
+        self.objects
+            .get(&Gvr::new("", "v1", resource), namespace, name)
+            .await
     }
 }
 
 /// Whether an object was deleted longer ago than clocks may differ.
 fn is_deleted(object: &Object, now: Timestamp) -> bool {
-    let Some(deleted) = object.deletion_timestamp() else { return false };
+    let Some(deleted) = object.deletion_timestamp() else {
+        return false;
+    };
     let leeway = SignedDuration::from_secs(jwt::LEEWAY_SECONDS as i64);
-    deleted.parse::<Timestamp>().is_ok_and(|deleted| deleted < now.saturating_sub(leeway).unwrap_or(now))
+    deleted
+        .parse::<Timestamp>()
+        .is_ok_and(|deleted| deleted < now.saturating_sub(leeway).unwrap_or(now))
 }
 
 /// A list as Go's `%q` writes it: `["a" "b"]`.
 fn quoted(items: &[String]) -> String {
-    let items: Vec<String> = items.iter().map(|item| crate::meta::field::go_quote(item)).collect();
+    let items: Vec<String> = items
+        .iter()
+        .map(|item| crate::meta::field::go_quote(item))
+        .collect();
     format!("[{}]", items.join(" "))
 }
 
-/// What a new token should say. At most one of pod, secret and node is what it is bound to; a pod's token may name the node, too.
+/// What a new token should say. At most one of pod, secret and node is what it is bound to; a pod's
+/// token may name the node, too.
 #[derive(Clone, Debug, Default)]
 pub struct TokenSpec<'a> {
     pub namespace: &'a str,
@@ -233,7 +339,11 @@ pub struct Issuer {
 
 impl Issuer {
     pub fn new(issuer: impl Into<String>, key: SigningKey, clock: Clock) -> Self {
-        Self { issuer: issuer.into(), key: ArcSwap::from_pointee(key), clock }
+        Self {
+            issuer: issuer.into(),
+            key: ArcSwap::from_pointee(key),
+            clock,
+        }
     }
 
     /// Signs with another key from now on.
@@ -250,14 +360,21 @@ impl Issuer {
         // Names are in the order of the alphabet, as upstream's JSON has them.
         let mut private = Map::new();
         private.insert("namespace", spec.namespace.into());
-        for (name, bound) in [("node", &spec.node), ("pod", &spec.pod), ("secret", &spec.secret)] {
+        for (name, bound) in [
+            ("node", &spec.node),
+            ("pod", &spec.pod),
+            ("secret", &spec.secret),
+        ] {
             if let Some(bound) = bound {
                 private.insert(name.to_owned(), reference(bound));
             }
         }
         private.insert("serviceaccount", reference(&spec.account));
         if spec.warn_after_seconds != 0 {
-            private.insert("warnafter", now.saturating_add(spec.warn_after_seconds).into());
+            private.insert(
+                "warnafter",
+                now.saturating_add(spec.warn_after_seconds).into(),
+            );
         }
         let mut claims = Map::new();
         claims.insert("aud", spec.audiences.into());
@@ -269,7 +386,11 @@ impl Issuer {
         claims.insert("nbf", now.into());
         claims.insert("sub", username(spec.namespace, &spec.account.name).into());
         let token = jwt::sign(&self.key.load(), &claims)?;
-        Some(IssuedToken { token, id, expires: Timestamp::from_second(expires).unwrap_or(Timestamp::MAX) })
+        Some(IssuedToken {
+            token,
+            id,
+            expires: Timestamp::from_second(expires).unwrap_or(Timestamp::MAX),
+        })
     }
 }
 
@@ -291,8 +412,16 @@ mod tests {
 
     fn world() -> World {
         let objects = Arc::new(Objects::default());
-        for (resource, name, uid) in [("serviceaccounts", "bob", "u1"), ("pods", "p", "u2"), ("secrets", "s", "u3")] {
-            objects.put(resource, "ns", json!({"metadata": {"name": name, "uid": uid}}));
+        for (resource, name, uid) in [
+            ("serviceaccounts", "bob", "u1"),
+            ("pods", "p", "u2"),
+            ("secrets", "s", "u3"),
+        ] {
+            objects.put(
+                resource,
+                "ns",
+                json!({"metadata": {"name": name, "uid": uid}}),
+            );
         }
         objects.put("nodes", "", json!({"metadata": {"name": "n", "uid": "u4"}}));
         let (_, key) = private_keys().remove(0);
@@ -304,12 +433,25 @@ mod tests {
             lookup: true,
             objects: objects.clone(),
         };
-        let issuer = Issuer::new(API, SigningKey::from_pem(key.as_bytes()).expect("a key"), clock.clone());
-        World { objects, accounts, issuer, clock, key }
+        let issuer = Issuer::new(
+            API,
+            SigningKey::from_pem(key.as_bytes()).expect("a key"),
+            clock.clone(),
+        );
+        World {
+            objects,
+            accounts,
+            issuer,
+            clock,
+            key,
+        }
     }
 
     fn reference(name: &str, uid: &str) -> Option<Ref> {
-        Some(Ref { name: name.to_owned(), uid: uid.to_owned() })
+        Some(Ref {
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+        })
     }
 
     impl World {
@@ -317,43 +459,101 @@ mod tests {
             self.token_for(&[API.to_owned()], change)
         }
 
-        fn token_for(&self, audiences: &[String], change: impl FnOnce(&mut TokenSpec<'_>)) -> String {
-            let account = Ref { name: "bob".to_owned(), uid: "u1".to_owned() };
-            let mut spec = TokenSpec { namespace: "ns", account, audiences, expiration_seconds: 3600, ..TokenSpec::default() };
+        fn token_for(
+            &self,
+            audiences: &[String],
+            change: impl FnOnce(&mut TokenSpec<'_>),
+        ) -> String {
+            let account = Ref {
+                name: "bob".to_owned(),
+                uid: "u1".to_owned(),
+            };
+            let mut spec = TokenSpec {
+                namespace: "ns",
+                account,
+                audiences,
+                expiration_seconds: 3600,
+                ..TokenSpec::default()
+            };
             change(&mut spec);
             self.issuer.issue(&spec).expect("a token").token
         }
 
         async fn authenticate(&self, token: &str) -> Result<Option<TokenUser>, String> {
             let audiences = [API.to_owned()];
-            self.accounts.authenticate(token, &audiences, self.clock.now()).await.map_err(|why| why.to_string())
+            self.accounts
+                .authenticate(token, &audiences, self.clock.now())
+                .await
+                .map_err(|why| why.to_string())
         }
     }
 
     #[tokio::test]
     async fn a_token_of_a_pod_names_pod_and_node() {
         let world = world();
-        let token = world.token(|spec| (spec.pod, spec.node) = (reference("p", "u2"), reference("gone", "u9")));
-        let user = world.authenticate(&token).await.expect("valid").expect("a service account").user;
-        assert_eq!((user.name.as_str(), user.uid.as_str()), ("system:serviceaccount:ns:bob", "u1"));
-        assert_eq!(user.groups, ["system:serviceaccounts", "system:serviceaccounts:ns"]);
-        let extra: Vec<_> = user.extra.iter().map(|(key, values)| (key.rsplit('/').next().unwrap_or(""), values[0].as_str())).collect();
+        let token = world
+            .token(|spec| (spec.pod, spec.node) = (reference("p", "u2"), reference("gone", "u9")));
+        let user = world
+            .authenticate(&token)
+            .await
+            .expect("valid")
+            .expect("a service account")
+            .user;
+        assert_eq!(
+            (user.name.as_str(), user.uid.as_str()),
+            ("system:serviceaccount:ns:bob", "u1")
+        );
+        assert_eq!(
+            user.groups,
+            ["system:serviceaccounts", "system:serviceaccounts:ns"]
+        );
+        let extra: Vec<_> = user
+            .extra
+            .iter()
+            .map(|(key, values)| (key.rsplit('/').next().unwrap_or(""), values[0].as_str()))
+            .collect();
         assert!(extra[0].1.starts_with("JTI="), "{extra:?}");
-        assert_eq!(extra[1..], [("node-name", "gone"), ("node-uid", "u9"), ("pod-name", "p"), ("pod-uid", "u2")]);
+        assert_eq!(
+            extra[1..],
+            [
+                ("node-name", "gone"),
+                ("node-uid", "u9"),
+                ("pod-name", "p"),
+                ("pod-uid", "u2")
+            ]
+        );
     }
 
     #[tokio::test]
     async fn what_a_token_names_must_still_be_there() {
         let world = world();
-        let (plain, secret) = (world.token(|_| {}), world.token(|spec| spec.secret = reference("s", "u3")));
+        let (plain, secret) = (
+            world.token(|_| {}),
+            world.token(|spec| spec.secret = reference("s", "u3")),
+        );
         let node = world.token(|spec| spec.node = reference("n", "other"));
-        assert!(world.authenticate(&plain).await.is_ok() && world.authenticate(&secret).await.is_ok());
+        assert!(
+            world.authenticate(&plain).await.is_ok() && world.authenticate(&secret).await.is_ok()
+        );
         let fails = async |token: &str| world.authenticate(token).await.expect_err("not valid");
-        assert_eq!(fails(&node).await, "node UID (u4) does not match service account node ref claim (other)");
+        assert_eq!(
+            fails(&node).await,
+            "node UID (u4) does not match service account node ref claim (other)"
+        );
         world.objects.remove("secrets", "ns", "s");
-        assert_eq!(fails(&secret).await, "service account token has been invalidated");
-        world.objects.put("serviceaccounts", "ns", json!({"metadata": {"name": "bob", "uid": "new"}}));
-        assert_eq!(fails(&plain).await, "service account UID (new) does not match claim (u1)");
+        assert_eq!(
+            fails(&secret).await,
+            "service account token has been invalidated"
+        );
+        world.objects.put(
+            "serviceaccounts",
+            "ns",
+            json!({"metadata": {"name": "bob", "uid": "new"}}),
+        );
+        assert_eq!(
+            fails(&plain).await,
+            "service account UID (new) does not match claim (u1)"
+        );
         world.objects.remove("serviceaccounts", "ns", "bob");
         assert_eq!(fails(&plain).await, "serviceaccounts \"bob\" not found");
     }
@@ -363,26 +563,64 @@ mod tests {
         let world = world();
         let other = ["other".to_owned()];
         let foreign = world.token_for(&other, |_| {});
-        let why = world.authenticate(&foreign).await.expect_err("for someone else");
-        assert_eq!(why, format!("token audiences [\"other\"] is invalid for the target audiences [\"{API}\"]"));
-        let review = world.accounts.authenticate(&foreign, &other, world.clock.now()).await.expect("valid").expect("known");
+        let why = world
+            .authenticate(&foreign)
+            .await
+            .expect_err("for someone else");
+        assert_eq!(
+            why,
+            format!("token audiences [\"other\"] is invalid for the target audiences [\"{API}\"]")
+        );
+        let review = world
+            .accounts
+            .authenticate(&foreign, &other, world.clock.now())
+            .await
+            .expect("valid")
+            .expect("known");
         assert_eq!(review.audiences, other);
 
         let token = world.token(|_| {});
         world.clock.advance(std::time::Duration::from_secs(3661));
-        assert_eq!(world.authenticate(&token).await.expect_err("old"), "service account token has expired");
+        assert_eq!(
+            world.authenticate(&token).await.expect_err("old"),
+            "service account token has expired"
+        );
     }
 
     #[tokio::test]
     async fn others_tokens_are_left_to_others() {
         let world = world();
-        assert_eq!(world.authenticate("abcdef.0123456789abcdef").await, Ok(None));
+        assert_eq!(
+            world.authenticate("abcdef.0123456789abcdef").await,
+            Ok(None)
+        );
         let (_, other_key) = private_keys().remove(0);
-        let forger = Issuer::new(API, SigningKey::from_pem(other_key.as_bytes()).expect("a key"), world.clock.clone());
-        let forged = forger.issue(&TokenSpec { namespace: "ns", expiration_seconds: 60, ..TokenSpec::default() }).expect("a token").token;
-        assert_eq!(world.authenticate(&forged).await.expect_err("forged"), "invalid signature, no keys found");
-        let stranger = Issuer::new("https://else", SigningKey::from_pem(world.key.as_bytes()).expect("a key"), world.clock.clone());
-        let strange = stranger.issue(&TokenSpec::default()).expect("a token").token;
+        let forger = Issuer::new(
+            API,
+            SigningKey::from_pem(other_key.as_bytes()).expect("a key"),
+            world.clock.clone(),
+        );
+        let forged = forger
+            .issue(&TokenSpec {
+                namespace: "ns",
+                expiration_seconds: 60,
+                ..TokenSpec::default()
+            })
+            .expect("a token")
+            .token;
+        assert_eq!(
+            world.authenticate(&forged).await.expect_err("forged"),
+            "invalid signature, no keys found"
+        );
+        let stranger = Issuer::new(
+            "https://else",
+            SigningKey::from_pem(world.key.as_bytes()).expect("a key"),
+            world.clock.clone(),
+        );
+        let strange = stranger
+            .issue(&TokenSpec::default())
+            .expect("a token")
+            .token;
         assert_eq!(world.authenticate(&strange).await, Ok(None));
     }
 
@@ -401,20 +639,42 @@ mod tests {
         ] {
             claims.insert(name.to_owned(), value.into());
         }
-        let token = jwt::sign(&SigningKey::from_pem(world.key.as_bytes()).expect("a key"), &claims).expect("a token");
-        assert_eq!(world.authenticate(&token).await.expect_err("no copy"), "Token does not match server's copy");
+        let token = jwt::sign(
+            &SigningKey::from_pem(world.key.as_bytes()).expect("a key"),
+            &claims,
+        )
+        .expect("a token");
+        assert_eq!(
+            world.authenticate(&token).await.expect_err("no copy"),
+            "Token does not match server's copy"
+        );
         let data = base64::prelude::BASE64_STANDARD.encode(&token);
-        world.objects.put("secrets", "ns", json!({"metadata": {"name": "s", "uid": "u3"}, "data": {"token": data}}));
-        let user = world.authenticate(&token).await.expect("valid").expect("known").user;
-        assert_eq!((user.name.as_str(), user.extra.len()), ("system:serviceaccount:ns:bob", 0));
+        world.objects.put(
+            "secrets",
+            "ns",
+            json!({"metadata": {"name": "s", "uid": "u3"}, "data": {"token": data}}),
+        );
+        let user = world
+            .authenticate(&token)
+            .await
+            .expect("valid")
+            .expect("known")
+            .user;
+        assert_eq!(
+            (user.name.as_str(), user.extra.len()),
+            ("system:serviceaccount:ns:bob", 0)
+        );
     }
 
     #[test]
     fn claims_are_laid_out_as_upstream_does() {
         use base64::Engine;
         let world = world();
-        let token = world.token(|spec| (spec.pod, spec.warn_after_seconds) = (reference("p", "u2"), 3607));
-        let payload = base64::prelude::BASE64_URL_SAFE_NO_PAD.decode(token.split('.').nth(1).expect("a payload")).expect("base64");
+        let token =
+            world.token(|spec| (spec.pod, spec.warn_after_seconds) = (reference("p", "u2"), 3607));
+        let payload = base64::prelude::BASE64_URL_SAFE_NO_PAD
+            .decode(token.split('.').nth(1).expect("a payload"))
+            .expect("base64");
         let mut claims: Value = serde_json::from_slice(&payload).expect("JSON");
         claims["jti"] = "id".into();
         assert_eq!(

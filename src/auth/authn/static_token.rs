@@ -18,7 +18,8 @@ pub enum TokenFileError {
 }
 
 impl StaticTokens {
-    /// Reads a CSV file. Records without a token are passed over; of two with the same token the last counts.
+    /// Reads a CSV file. Records without a token are passed over; of two with the same token the
+    /// last counts.
     ///
     /// # Errors
     /// A record with too few columns, or broken quotes.
@@ -27,15 +28,31 @@ impl StaticTokens {
         for record in records(text)? {
             let columns = record.len();
             let mut fields = record.into_iter();
-            let (Some(token), Some(name), Some(uid)) = (fields.next(), fields.next(), fields.next()) else {
+            let (Some(token), Some(name), Some(uid)) =
+                (fields.next(), fields.next(), fields.next())
+            else {
                 return Err(TokenFileError::Columns(columns));
             };
             if token.is_empty() {
                 tracing::warn!("the token file has a record without a token");
                 continue;
             }
-            let groups = fields.next().map(|groups| groups.split(',').map(str::to_owned).collect()).unwrap_or_default();
-            if tokens.insert(token, User { name, uid, groups, ..User::default() }).is_some() {
+            let groups = fields
+                .next()
+                .map(|groups| groups.split(',').map(str::to_owned).collect())
+                .unwrap_or_default();
+            if tokens
+                .insert(
+                    token,
+                    User {
+                        name,
+                        uid,
+                        groups,
+                        ..User::default()
+                    },
+                )
+                .is_some()
+            {
                 tracing::warn!("the token file has a token twice");
             }
         }
@@ -48,7 +65,8 @@ impl StaticTokens {
     }
 }
 
-/// The records of a CSV text (RFC 4180): fields in double quotes may hold commas, line ends and doubled quotes.
+/// The records of a CSV text (RFC 4180): fields in double quotes may hold commas, line ends and
+/// doubled quotes.
 fn records(text: &str) -> Result<Vec<Vec<String>>, TokenFileError> {
     let (mut records, mut record, mut field) = (Vec::new(), Vec::new(), String::new());
     let (mut quoted, mut letters) = (false, text.chars().peekable());
@@ -84,17 +102,29 @@ mod tests {
 
     #[test]
     fn tokens_are_read_as_go_reads_csv() {
-        let tokens = StaticTokens::from_csv("t1,admin,uid,\"system:masters,ops\"\r\n\nt2,\"a\"\"b\",\n,x,y\n").expect("a file");
+        let tokens = StaticTokens::from_csv(
+            "t1,admin,uid,\"system:masters,ops\"\r\n\nt2,\"a\"\"b\",\n,x,y\n",
+        )
+        .expect("a file");
         let admin = tokens.authenticate("t1").expect("known");
         assert_eq!((admin.name.as_str(), admin.uid.as_str()), ("admin", "uid"));
         assert_eq!(admin.groups, ["system:masters", "ops"]);
-        assert_eq!(tokens.authenticate("t2").map(|user| user.name.as_str()), Some("a\"b"));
+        assert_eq!(
+            tokens.authenticate("t2").map(|user| user.name.as_str()),
+            Some("a\"b")
+        );
         assert!(tokens.authenticate("").is_none() && tokens.authenticate("t").is_none());
     }
 
     #[test]
     fn a_short_record_is_an_error() {
-        assert_eq!(StaticTokens::from_csv("t,u\n").err(), Some(TokenFileError::Columns(2)));
-        assert_eq!(StaticTokens::from_csv("t,\"u,i\n").err(), Some(TokenFileError::Quote));
+        assert_eq!(
+            StaticTokens::from_csv("t,u\n").err(),
+            Some(TokenFileError::Columns(2))
+        );
+        assert_eq!(
+            StaticTokens::from_csv("t,\"u,i\n").err(),
+            Some(TokenFileError::Quote)
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Nobody grants more than they hold: the checks on writes of roles and bindings (`pkg/registry/rbac/*/policybased`).
+//! Nobody grants more than they hold: the checks on writes of roles and bindings
+//! (`pkg/registry/rbac/*/policybased`).
 
 use super::rule::{self, Rule, quoted};
 use super::{Attributes, Authorizer, Decision, RbacStore, aggregate};
@@ -24,9 +25,13 @@ pub struct Write<'a> {
     pub user: &'a User,
 }
 
-/// Refuses a write that would grant what the user does not hold: 403, or 404 for a binding to a missing role. Other
-/// resources pass. Call it after admission and before the write.
-pub async fn check(write: &Write<'_>, store: &RbacStore, authorizer: &dyn Authorizer) -> Result<()> {
+/// Refuses a write that would grant what the user does not hold: 403, or 404 for a binding to a
+/// missing role. Other resources pass. Call it after admission and before the write.
+pub async fn check(
+    write: &Write<'_>,
+    store: &RbacStore,
+    authorizer: &dyn Authorizer,
+) -> Result<()> {
     if write.gvr.group != GROUP || write.user.groups.iter().any(|group| group == MASTERS) {
         return Ok(());
     }
@@ -37,15 +42,32 @@ pub async fn check(write: &Write<'_>, store: &RbacStore, authorizer: &dyn Author
     }
 }
 
-async fn check_role(write: &Write<'_>, store: &RbacStore, authorizer: &dyn Authorizer) -> Result<()> {
-    if may(write, authorizer, "escalate", &write.gvr.resource, write.name).await || only_garbage_collection(write) {
+async fn check_role(
+    write: &Write<'_>,
+    store: &RbacStore,
+    authorizer: &dyn Authorizer,
+) -> Result<()> {
+    if may(
+        write,
+        authorizer,
+        "escalate",
+        &write.gvr.resource,
+        write.name,
+    )
+    .await
+        || only_garbage_collection(write)
+    {
         return Ok(());
     }
     let missing = missing_rights(write, store, &Rule::list(write.object.array_at("/rules")));
     if let Some(why) = missing {
         return Err(Status::forbidden(write.gvr, write.object.name(), &why));
     }
-    let aggregates = |object: &Object| !object.array_at("/aggregationRule/clusterRoleSelectors").is_empty();
+    let aggregates = |object: &Object| {
+        !object
+            .array_at("/aggregationRule/clusterRoleSelectors")
+            .is_empty()
+    };
     let aggregated = aggregates(write.object) || write.old.is_some_and(aggregates);
     if aggregated && missing_rights(write, store, &Rule::everything()).is_some() {
         let why = "must have cluster-admin privileges to use the aggregationRule";
@@ -54,15 +76,27 @@ async fn check_role(write: &Write<'_>, store: &RbacStore, authorizer: &dyn Autho
     Ok(())
 }
 
-async fn check_binding(write: &Write<'_>, store: &RbacStore, authorizer: &dyn Authorizer) -> Result<()> {
+async fn check_binding(
+    write: &Write<'_>,
+    store: &RbacStore,
+    authorizer: &dyn Authorizer,
+) -> Result<()> {
     if only_garbage_collection(write) {
         return Ok(());
     }
-    let (kind, name) = (write.object.str_at("/roleRef/kind"), write.object.str_at("/roleRef/name"));
+    let (kind, name) = (
+        write.object.str_at("/roleRef/kind"),
+        write.object.str_at("/roleRef/name"),
+    );
     let resource = match kind {
         "ClusterRole" => "clusterroles",
         "Role" => "roles",
-        _ => return Err(Status::internal(format!("unsupported role reference kind: {}", go_quote(kind)))),
+        _ => {
+            return Err(Status::internal(format!(
+                "unsupported role reference kind: {}",
+                go_quote(kind)
+            )));
+        }
     };
     if may(write, authorizer, "bind", resource, name).await {
         return Ok(());
@@ -77,7 +111,13 @@ async fn check_binding(write: &Write<'_>, store: &RbacStore, authorizer: &dyn Au
 }
 
 /// Whether the user holds the special `verb` on a role.
-async fn may(write: &Write<'_>, authorizer: &dyn Authorizer, verb: &str, resource: &str, name: &str) -> bool {
+async fn may(
+    write: &Write<'_>,
+    authorizer: &dyn Authorizer,
+    verb: &str,
+    resource: &str,
+    name: &str,
+) -> bool {
     let attributes = Attributes {
         user: write.user.clone(),
         verb: verb.to_owned(),
@@ -113,11 +153,15 @@ fn missing_rights(write: &Write<'_>, store: &RbacStore, wanted: &[Rule]) -> Opti
     Some(why)
 }
 
-/// Whether an update changes nothing but finalizers, owners and bookkeeping, so that garbage collection always can.
+/// Whether an update changes nothing but finalizers, owners and bookkeeping, so that garbage
+/// collection always can.
 fn only_garbage_collection(write: &Write<'_>) -> bool {
     const IGNORED: [&str; 3] = ["finalizers", "ownerReferences", "managedFields"];
     let same = |one: &Map, other: &Map, ignored: &[&str]| {
-        let keys = one.keys().chain(other.keys()).filter(|key| !ignored.contains(&key.as_str()));
+        let keys = one
+            .keys()
+            .chain(other.keys())
+            .filter(|key| !ignored.contains(&key.as_str()));
         keys.into_iter().all(|key| one.get(key) == other.get(key))
     };
     let Some(old) = write.old else { return false };

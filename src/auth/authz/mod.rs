@@ -22,7 +22,8 @@ pub use rule::Rule;
 #[derive(Clone, Debug, Default)]
 pub struct Attributes {
     pub user: User,
-    /// get, list, watch, create, update, patch, delete, deletecollection, proxy, ...; for paths the lower-case HTTP method.
+    /// get, list, watch, create, update, patch, delete, deletecollection, proxy, ...; for paths the
+    /// lower-case HTTP method.
     pub verb: String,
     pub group: String,
     pub version: String,
@@ -124,7 +125,10 @@ impl Authorizer for AlwaysAllow {
     }
 
     async fn rules_for(&self, _user: &User, _namespace: &str) -> UserRules {
-        UserRules { rules: Rule::everything(), ..UserRules::default() }
+        UserRules {
+            rules: Rule::everything(),
+            ..UserRules::default()
+        }
     }
 }
 
@@ -144,7 +148,10 @@ pub fn forbidden_message(attributes: &Attributes) -> String {
     let user = go_quote(&attributes.user.name);
     let verb = &attributes.verb;
     if !attributes.resource_request {
-        return format!("User {user} cannot {verb} path {}", go_quote(&attributes.path));
+        return format!(
+            "User {user} cannot {verb} path {}",
+            go_quote(&attributes.path)
+        );
     }
     let resource = match attributes.subresource.as_str() {
         "" => go_quote(&attributes.resource),
@@ -161,11 +168,18 @@ pub fn forbidden_message(attributes: &Attributes) -> String {
 /// The 403 for a request that no authorizer allowed, with the authorizers' `reason`.
 pub fn forbidden(attributes: &Attributes, reason: &str) -> Status {
     // As upstream, so that no browser takes a part of the path for markup.
-    let mut why = forbidden_message(attributes).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let mut why = forbidden_message(attributes)
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;");
     if !reason.is_empty() {
         why = format!("{why}: {reason}");
     }
-    Status::forbidden(&Gvr::new(&attributes.group, &attributes.version, &attributes.resource), &attributes.name, &why)
+    Status::forbidden(
+        &Gvr::new(&attributes.group, &attributes.version, &attributes.resource),
+        &attributes.name,
+        &why,
+    )
 }
 
 /// Whether somebody may do this.
@@ -199,7 +213,10 @@ mod tests {
 
     fn alice(verb: &str, resource: &str, namespace: &str) -> Attributes {
         Attributes {
-            user: User { name: "alice".to_owned(), ..User::default() },
+            user: User {
+                name: "alice".to_owned(),
+                ..User::default()
+            },
             verb: verb.to_owned(),
             resource: resource.to_owned(),
             namespace: namespace.to_owned(),
@@ -210,14 +227,25 @@ mod tests {
 
     #[test]
     fn a_refusal_says_who_may_not_do_what_where() {
-        let path = Attributes { path: "/x".to_owned(), resource_request: false, ..alice("get", "", "") };
-        let log = Attributes { subresource: "log".to_owned(), name: "p".to_owned(), ..alice("get", "pods", "x") };
+        let path = Attributes {
+            path: "/x".to_owned(),
+            resource_request: false,
+            ..alice("get", "", "")
+        };
+        let log = Attributes {
+            subresource: "log".to_owned(),
+            name: "p".to_owned(),
+            ..alice("get", "pods", "x")
+        };
         let checks = [
             (
                 alice("list", "pods", ""),
                 r#"pods is forbidden: User "alice" cannot list resource "pods" in API group "" at the cluster scope: why"#,
             ),
-            (log, r#"pods "p" is forbidden: User "alice" cannot get resource "pods/log" in API group "" in the namespace "x": why"#),
+            (
+                log,
+                r#"pods "p" is forbidden: User "alice" cannot get resource "pods/log" in API group "" in the namespace "x": why"#,
+            ),
             (path, r#"forbidden: User "alice" cannot get path "/x": why"#),
         ];
         for (attributes, want) in checks {
@@ -229,8 +257,14 @@ mod tests {
     async fn the_chain_ends_with_the_first_that_decides() {
         let chain = Chain(vec![Arc::new(PrivilegedGroup), Arc::new(AlwaysDeny)]);
         let mut asked = alice("get", "pods", "x");
-        assert_eq!(chain.authorize(&asked).await, Decision::NoOpinion("Everything is forbidden.".to_owned()));
+        assert_eq!(
+            chain.authorize(&asked).await,
+            Decision::NoOpinion("Everything is forbidden.".to_owned())
+        );
         asked.user.groups.push(MASTERS.to_owned());
-        assert_eq!(chain.authorize(&asked).await, Decision::Allow(String::new()));
+        assert_eq!(
+            chain.authorize(&asked).await,
+            Decision::Allow(String::new())
+        );
     }
 }

@@ -43,7 +43,10 @@ pub const POD_PATHS: [&str; 15] = [
 /// The node that `user` is the kubelet of.
 pub fn node_of(user: &User) -> Option<&str> {
     let name = user.name.strip_prefix(USER_PREFIX)?;
-    user.groups.iter().any(|group| group == NODES).then_some(name)
+    user.groups
+        .iter()
+        .any(|group| group == NODES)
+        .then_some(name)
 }
 
 /// What a pod can refer to.
@@ -59,8 +62,8 @@ enum Kind {
 /// An object of a namespace: kind, namespace, name.
 type Reference = (Kind, Arc<str>, Arc<str>);
 
-/// Which nodes have a reason to read which objects, kept up to date object by object: an update costs what the object
-/// is worth, a question a few look-ups.
+/// Which nodes have a reason to read which objects, kept up to date object by object: an update
+/// costs what the object is worth, a question a few look-ups.
 #[derive(Default)]
 pub struct NodeGraph {
     state: RwLock<State>,
@@ -115,18 +118,34 @@ impl State {
         let node: Arc<str> = node.into();
         let namespace: Arc<str> = pod.namespace().into();
         // A mirror pod is made by the kubelet itself and gives it nothing.
-        let mirror = pod.annotations().is_some_and(|all| all.contains_key(MIRROR));
-        let references = if mirror { Vec::new() } else { references(pod, &namespace) };
+        let mirror = pod
+            .annotations()
+            .is_some_and(|all| all.contains_key(MIRROR));
+        let references = if mirror {
+            Vec::new()
+        } else {
+            references(pod, &namespace)
+        };
         for reference in &references {
-            *self.users.entry(reference.clone()).or_default().entry(node.clone()).or_default() += 1;
+            *self
+                .users
+                .entry(reference.clone())
+                .or_default()
+                .entry(node.clone())
+                .or_default() += 1;
         }
-        self.pods.insert((namespace, pod.name().into()), Pod { node, references });
+        self.pods
+            .insert((namespace, pod.name().into()), Pod { node, references });
     }
 
     fn remove_pod(&mut self, namespace: &str, name: &str) {
-        let Some(pod) = self.pods.remove(&(namespace.into(), name.into())) else { return };
+        let Some(pod) = self.pods.remove(&(namespace.into(), name.into())) else {
+            return;
+        };
         for reference in &pod.references {
-            let Some(nodes) = self.users.get_mut(reference) else { continue };
+            let Some(nodes) = self.users.get_mut(reference) else {
+                continue;
+            };
             if let Some(count) = nodes.get_mut(&pod.node) {
                 *count -= 1;
                 if *count == 0 {
@@ -141,18 +160,29 @@ impl State {
 
     fn set_volume(&mut self, volume: &Object) {
         self.remove_volume(volume.name());
-        let Some(claim) = volume.at("/spec/claimRef").filter(|claim| claim.is_object()) else { return };
+        let Some(claim) = volume
+            .at("/spec/claimRef")
+            .filter(|claim| claim.is_object())
+        else {
+            return;
+        };
         let namespace = str_at(claim, "/namespace");
         let secrets = volume_secrets(volume, namespace);
         for secret in &secrets {
-            self.volumes_of_secret.entry(secret.clone()).or_default().insert(volume.name().to_owned());
+            self.volumes_of_secret
+                .entry(secret.clone())
+                .or_default()
+                .insert(volume.name().to_owned());
         }
         let claim = (Kind::Claim, namespace.into(), str_at(claim, "/name").into());
-        self.volumes.insert(volume.name().to_owned(), Volume { claim, secrets });
+        self.volumes
+            .insert(volume.name().to_owned(), Volume { claim, secrets });
     }
 
     fn remove_volume(&mut self, name: &str) {
-        let Some(volume) = self.volumes.remove(name) else { return };
+        let Some(volume) = self.volumes.remove(name) else {
+            return;
+        };
         for secret in volume.secrets {
             if let Some(volumes) = self.volumes_of_secret.get_mut(&secret) {
                 volumes.remove(name);
@@ -164,11 +194,15 @@ impl State {
     }
 
     fn uses(&self, node: &str, reference: &Reference) -> bool {
-        self.users.get(reference).is_some_and(|nodes| nodes.contains_key(node))
+        self.users
+            .get(reference)
+            .is_some_and(|nodes| nodes.contains_key(node))
     }
 
     fn uses_volume(&self, node: &str, name: &str) -> bool {
-        self.volumes.get(name).is_some_and(|volume| self.uses(node, &volume.claim))
+        self.volumes
+            .get(name)
+            .is_some_and(|volume| self.uses(node, &volume.claim))
     }
 
     /// Whether something on `node` leads to the object.
@@ -177,15 +211,23 @@ impl State {
         let is = |map: &HashMap<String, String>| map.get(name).is_some_and(|of| of == node);
         match resource {
             "secrets" => {
-                let by_volume = self.volumes_of_secret.get(&(namespace.to_owned(), name.to_owned()));
-                uses(Kind::Secret) || by_volume.is_some_and(|volumes| volumes.iter().any(|volume| self.uses_volume(node, volume)))
+                let by_volume = self
+                    .volumes_of_secret
+                    .get(&(namespace.to_owned(), name.to_owned()));
+                uses(Kind::Secret)
+                    || by_volume.is_some_and(|volumes| {
+                        volumes.iter().any(|volume| self.uses_volume(node, volume))
+                    })
             }
             "configmaps" => uses(Kind::ConfigMap),
             "persistentvolumeclaims" => uses(Kind::Claim),
             "serviceaccounts" => uses(Kind::Account),
             "resourceclaims" => uses(Kind::ResourceClaim),
             "persistentvolumes" => self.uses_volume(node, name),
-            "pods" => self.pods.get(&(namespace.into(), name.into())).is_some_and(|pod| *pod.node == *node),
+            "pods" => self
+                .pods
+                .get(&(namespace.into(), name.into()))
+                .is_some_and(|pod| *pod.node == *node),
             "volumeattachments" => is(&self.attachments),
             "resourceslices" => is(&self.slices),
             _ => false,
@@ -201,46 +243,112 @@ fn references(pod: &Object, namespace: &Arc<str>) -> Vec<Reference> {
         }
     };
     add(Kind::Account, pod.str_at("/spec/serviceAccountName"));
-    pod_references::secrets(pod).into_iter().for_each(|name| add(Kind::Secret, name));
-    pod_references::config_maps(pod).into_iter().for_each(|name| add(Kind::ConfigMap, name));
-    pod_references::claims(pod).iter().for_each(|name| add(Kind::Claim, name));
+    pod_references::secrets(pod)
+        .into_iter()
+        .for_each(|name| add(Kind::Secret, name));
+    pod_references::config_maps(pod)
+        .into_iter()
+        .for_each(|name| add(Kind::ConfigMap, name));
+    pod_references::claims(pod)
+        .iter()
+        .for_each(|name| add(Kind::Claim, name));
     for claim in pod.array_at("/spec/resourceClaims") {
         // One that is made from a template has its name in the status.
         let statuses = pod.array_at("/status/resourceClaimStatuses");
-        let made = statuses.iter().find(|status| str_at(status, "/name") == str_at(claim, "/name"));
+        let made = statuses
+            .iter()
+            .find(|status| str_at(status, "/name") == str_at(claim, "/name"));
         let name = str_at(claim, "/resourceClaimName");
-        add(Kind::ResourceClaim, if name.is_empty() { made.map_or("", |made| str_at(made, "/resourceClaimName")) } else { name });
+        add(
+            Kind::ResourceClaim,
+            if name.is_empty() {
+                made.map_or("", |made| str_at(made, "/resourceClaimName"))
+            } else {
+                name
+            },
+        );
     }
-    add(Kind::ResourceClaim, pod.str_at("/status/extendedResourceClaimStatus/resourceClaimName"));
+    add(
+        Kind::ResourceClaim,
+        pod.str_at("/status/extendedResourceClaimStatus/resourceClaimName"),
+    );
     out
 }
 
-/// The secrets that a kubelet needs to mount a volume; those without a namespace are in that of the claim.
+/// The secrets that a kubelet needs to mount a volume; those without a namespace are in that of the
+/// claim.
 fn volume_secrets(volume: &Object, claim_namespace: &str) -> Vec<(String, String)> {
-    const IN_SOURCE: [&str; 7] = ["cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos"];
-    const IN_CSI: [&str; 3] = ["nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef"];
+    const IN_SOURCE: [&str; 7] = [
+        "cephfs",
+        "cinder",
+        "flexVolume",
+        "rbd",
+        "scaleIO",
+        "iscsi",
+        "storageos",
+    ];
+    const IN_CSI: [&str; 3] = [
+        "nodePublishSecretRef",
+        "nodeStageSecretRef",
+        "nodeExpandSecretRef",
+    ];
     let spec = volume.get("spec").unwrap_or(&Value::Null);
-    let mut found = vec![(str_at(spec, "/azureFile/secretNamespace"), str_at(spec, "/azureFile/secretName"))];
-    let sources = IN_SOURCE.iter().filter_map(|source| spec.get(source)?.get("secretRef"));
-    let csi = IN_CSI.iter().filter_map(|secret| spec.get("csi")?.get(secret));
-    found.extend(sources.chain(csi).map(|secret| (str_at(secret, "/namespace"), str_at(secret, "/name"))));
+    let mut found = vec![(
+        str_at(spec, "/azureFile/secretNamespace"),
+        str_at(spec, "/azureFile/secretName"),
+    )];
+    let sources = IN_SOURCE
+        .iter()
+        .filter_map(|source| spec.get(source)?.get("secretRef"));
+    let csi = IN_CSI
+        .iter()
+        .filter_map(|secret| spec.get("csi")?.get(secret));
+    found.extend(
+        sources
+            .chain(csi)
+            .map(|secret| (str_at(secret, "/namespace"), str_at(secret, "/name"))),
+    );
     let named = found.into_iter().filter(|(_, name)| !name.is_empty());
-    named.map(|(namespace, name)| (if namespace.is_empty() { claim_namespace } else { namespace }.to_owned(), name.to_owned())).collect()
+    named
+        .map(|(namespace, name)| {
+            (
+                if namespace.is_empty() {
+                    claim_namespace
+                } else {
+                    namespace
+                }
+                .to_owned(),
+                name.to_owned(),
+            )
+        })
+        .collect()
 }
 
 impl NodeGraph {
-    /// Takes in a Pod, PersistentVolume, VolumeAttachment or ResourceSlice, new or changed. Other kinds are ignored.
+    /// Takes in a Pod, PersistentVolume, VolumeAttachment or ResourceSlice, new or changed. Other
+    /// kinds are ignored.
     pub fn upsert(&self, object: &Object) {
         self.state.write().upsert(object);
     }
 
-    /// Whether a change of a pod leaves what it refers to as it is: it may neither leave its node nor refer to something else, but by
-    /// ephemeral containers and claims of resources.
+    /// Whether a change of a pod leaves what it refers to as it is: it may neither leave its node
+    /// nor refer to something else, but by ephemeral containers and claims of resources.
     pub fn knows_pod(&self, pod: &dyn FieldReader) -> bool {
-        const GROWING: [&str; 3] =
-            ["spec.ephemeralContainers.0.name", "spec.resourceClaims.0.name", "status.extendedResourceClaimStatus.resourceClaimName"];
-        let key = (Arc::from(&*pod.text_at("metadata.namespace")), Arc::from(&*pod.text_at("metadata.name")));
-        let on_node = self.state.read().pods.get(&key).is_some_and(|known| *known.node == *pod.text_at("spec.nodeName"));
+        const GROWING: [&str; 3] = [
+            "spec.ephemeralContainers.0.name",
+            "spec.resourceClaims.0.name",
+            "status.extendedResourceClaimStatus.resourceClaimName",
+        ];
+        let key = (
+            Arc::from(&*pod.text_at("metadata.namespace")),
+            Arc::from(&*pod.text_at("metadata.name")),
+        );
+        let on_node = self
+            .state
+            .read()
+            .pods
+            .get(&key)
+            .is_some_and(|known| *known.node == *pod.text_at("spec.nodeName"));
         on_node && GROWING.iter().all(|path| pod.text_at(path).is_empty())
     }
 
@@ -263,7 +371,10 @@ impl NodeGraph {
     /// Makes `objects` all there is of `kind`, as after a fresh list. Nothing in between is seen.
     pub fn replace<'a>(&self, kind: &str, objects: impl IntoIterator<Item = &'a Object>) {
         let mut fresh = State::default();
-        objects.into_iter().filter(|object| object.kind() == kind).for_each(|object| fresh.upsert(object));
+        objects
+            .into_iter()
+            .filter(|object| object.kind() == kind)
+            .for_each(|object| fresh.upsert(object));
         let mut state = self.state.write();
         // What was there is dropped when the lock is free again.
         match kind {
@@ -283,8 +394,8 @@ impl NodeGraph {
     }
 }
 
-/// Authorizes kubelets by what their nodes' pods need. What it allows on their own objects only, the NodeRestriction
-/// admission plugin narrows down.
+/// Authorizes kubelets by what their nodes' pods need. What it allows on their own objects only,
+/// the NodeRestriction admission plugin narrows down.
 pub struct NodeAuthorizer {
     graph: Arc<NodeGraph>,
     /// What every kubelet may do.
@@ -337,9 +448,16 @@ impl NodeAuthorizer {
         if asked.name.is_empty() {
             return no("No Object name found");
         }
-        match self.graph.state.read().leads_to(node, &asked.resource, &asked.namespace, &asked.name) {
+        match self
+            .graph
+            .state
+            .read()
+            .leads_to(node, &asked.resource, &asked.namespace, &asked.name)
+        {
             true => Ok(()),
-            false => Err(format!("no relationship found between node '{node}' and this object")),
+            false => Err(format!(
+                "no relationship found between node '{node}' and this object"
+            )),
         }
     }
 
@@ -386,8 +504,12 @@ impl NodeAuthorizer {
         match asked.verb.as_str() {
             "create" => Ok(()),
             "get" | "update" | "patch" | "delete" => self.related(node, asked),
-            "watch" | "list" | "deletecollection" if selects(asked, "spec.nodeName", node) => Ok(()),
-            "watch" | "list" | "deletecollection" => no("can only list/watch/deletecollection resourceslices with nodeName field selector"),
+            "watch" | "list" | "deletecollection" if selects(asked, "spec.nodeName", node) => {
+                Ok(())
+            }
+            "watch" | "list" | "deletecollection" => no(
+                "can only list/watch/deletecollection resourceslices with nodeName field selector",
+            ),
             _ => no(
                 "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection",
             ),
@@ -399,19 +521,29 @@ impl NodeAuthorizer {
             ("", "get") => self.get(node, asked),
             ("", "list" | "watch") if selects(asked, "spec.nodeName", node) => Ok(()),
             ("", "list" | "watch") if !asked.name.is_empty() => self.related(node, asked),
-            ("", "list" | "watch") => no("can only list/watch pods with spec.nodeName field selector"),
-            ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => Ok(()),
+            ("", "list" | "watch") => {
+                no("can only list/watch pods with spec.nodeName field selector")
+            }
+            ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
+                Ok(())
+            }
             _ => no(""),
         }
     }
 }
 
 fn selects(asked: &Attributes, field: &str, value: &str) -> bool {
-    asked.field_equals.iter().any(|(of, is)| of == field && is == value)
+    asked
+        .field_equals
+        .iter()
+        .any(|(of, is)| of == field && is == value)
 }
 
 fn own_verb(asked: &Attributes) -> bool {
-    matches!(asked.verb.as_str(), "get" | "create" | "update" | "patch" | "delete")
+    matches!(
+        asked.verb.as_str(),
+        "get" | "create" | "update" | "patch" | "delete"
+    )
 }
 
 fn own_lease(node: &str, asked: &Attributes) -> Verdict {
@@ -419,7 +551,10 @@ fn own_lease(node: &str, asked: &Attributes) -> Verdict {
         return no("can only get, create, update, patch, or delete a node lease");
     }
     if asked.namespace != LEASES {
-        return Err(format!("can only access leases in the {} system namespace", go_quote(LEASES)));
+        return Err(format!(
+            "can only access leases in the {} system namespace",
+            go_quote(LEASES)
+        ));
     }
     // The name of what a create makes is not known here.
     match asked.verb == "create" || asked.name == node {
@@ -446,8 +581,12 @@ fn own_node(node: &str, asked: &Attributes) -> Verdict {
         ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
         ("", "get" | "list" | "watch") => match asked.name.as_str() {
             name if name == node => Ok(()),
-            "" => Err(format!("node '{node}' cannot read all nodes, only its own Node object")),
-            other => Err(format!("node '{node}' cannot read '{other}', only its own Node object")),
+            "" => Err(format!(
+                "node '{node}' cannot read all nodes, only its own Node object"
+            )),
+            other => Err(format!(
+                "node '{node}' cannot read '{other}', only its own Node object"
+            )),
         },
         _ => no(""),
     }
@@ -458,7 +597,10 @@ impl Authorizer for NodeAuthorizer {
     async fn authorize(&self, attributes: &Attributes) -> Decision {
         match node_of(&attributes.user) {
             None => Decision::NoOpinion(String::new()),
-            Some("") => Decision::NoOpinion(format!("unknown node for user {}", go_quote(&attributes.user.name))),
+            Some("") => Decision::NoOpinion(format!(
+                "unknown node for user {}",
+                go_quote(&attributes.user.name)
+            )),
             Some(node) => match self.check(node, attributes) {
                 Ok(()) => Decision::Allow(String::new()),
                 Err(why) => Decision::NoOpinion(why),
@@ -471,7 +613,11 @@ impl Authorizer for NodeAuthorizer {
             return UserRules::default();
         }
         let error = "node authorizer does not support user rule resolution".to_owned();
-        UserRules { rules: Vec::new(), incomplete: true, errors: vec![error] }
+        UserRules {
+            rules: Vec::new(),
+            incomplete: true,
+            errors: vec![error],
+        }
     }
 }
 
@@ -503,21 +649,28 @@ mod tests {
     fn a_pod_that_stays_where_it_is_is_known() {
         let graph = graph();
         let known = |node: &str, name: &str, more: Value| {
-            let mut pod = object(json!({"kind": "Pod", "metadata": {"namespace": "x", "name": name}, "spec": more}));
+            let mut pod = object(
+                json!({"kind": "Pod", "metadata": {"namespace": "x", "name": name}, "spec": more}),
+            );
             pod.section_mut("spec").insert("nodeName", node.into());
             graph.knows_pod(&pod)
         };
         assert!(known("n", "p", json!({})));
         assert!(!known("other", "p", json!({})) && !known("n", "new", json!({})));
-        assert!(!known("n", "p", json!({"ephemeralContainers": [{"name": "e"}]})));
+        assert!(!known(
+            "n",
+            "p",
+            json!({"ephemeralContainers": [{"name": "e"}]})
+        ));
         assert!(!known("n", "p", json!({"resourceClaims": [{"name": "r"}]})));
     }
 
     #[test]
     fn a_node_reaches_what_its_pods_refer_to() {
         let graph = graph();
-        let reaches =
-            |node: &str, (resource, namespace, name): (&str, &str, &str)| graph.state.read().leads_to(node, resource, namespace, name);
+        let reaches = |node: &str, (resource, namespace, name): (&str, &str, &str)| {
+            graph.state.read().leads_to(node, resource, namespace, name)
+        };
         let yes = [
             ("pods", "x", "p"),
             ("secrets", "x", "s"),
@@ -532,11 +685,19 @@ mod tests {
         for one in yes {
             assert!(reaches("n", one) && !reaches("other", one), "{one:?}");
         }
-        for one in [("secrets", "x", "other"), ("secrets", "z", "ctl"), ("secrets", "y", "s"), ("persistentvolumes", "", "w")] {
+        for one in [
+            ("secrets", "x", "other"),
+            ("secrets", "z", "ctl"),
+            ("secrets", "y", "s"),
+            ("persistentvolumes", "", "w"),
+        ] {
             assert!(!reaches("n", one), "{one:?}");
         }
         graph.remove("Pod", "x", "p");
-        assert!(yes[..8].iter().all(|one| !reaches("n", *one)), "nothing is left without the pod");
+        assert!(
+            yes[..8].iter().all(|one| !reaches("n", *one)),
+            "nothing is left without the pod"
+        );
         graph.remove("PersistentVolume", "", "v");
         let state = graph.state.read();
         assert!(state.users.is_empty() && state.volumes_of_secret.is_empty());
@@ -545,11 +706,18 @@ mod tests {
     #[test]
     fn a_fresh_list_replaces_what_was_known() {
         let graph = graph();
-        let reaches = |resource: &str, name: &str| graph.state.read().leads_to("n", resource, "x", name);
+        let reaches =
+            |resource: &str, name: &str| graph.state.read().leads_to("n", resource, "x", name);
         let spec = json!({"nodeName": "n", "serviceAccountName": "other"});
-        let pod = object(json!({"kind": "Pod", "metadata": {"name": "q", "namespace": "x"}, "spec": spec}));
+        let pod = object(
+            json!({"kind": "Pod", "metadata": {"name": "q", "namespace": "x"}, "spec": spec}),
+        );
         graph.replace("Pod", [&pod]);
-        assert!(reaches("pods", "q") && reaches("serviceaccounts", "other") && reaches("volumeattachments", "a"));
+        assert!(
+            reaches("pods", "q")
+                && reaches("serviceaccounts", "other")
+                && reaches("volumeattachments", "a")
+        );
         assert!(!reaches("pods", "p") && !reaches("secrets", "s"));
         graph.replace("VolumeAttachment", []);
         assert!(!reaches("volumeattachments", "a"));
@@ -557,28 +725,83 @@ mod tests {
 
     #[tokio::test]
     async fn kubelets_are_told_why_not() {
-        let rules = vec![Rule::from_value(&json!({"verbs": ["list"], "apiGroups": [""], "resources": ["services"]}))];
+        let rules = vec![Rule::from_value(
+            &json!({"verbs": ["list"], "apiGroups": [""], "resources": ["services"]}),
+        )];
         let authorizer = NodeAuthorizer::new(Arc::new(graph()), rules);
         let unrelated = "no relationship found between node 'n' and this object";
         let cases = [
             ("get", "", "secrets", "x", "s", Ok(())),
             ("get", "", "secrets", "x", "t", no(unrelated)),
             ("list", "", "secrets", "x", "", no("No Object name found")),
-            ("patch", "", "secrets", "x", "s", no("can only read resources of this type")),
-            ("list", "", "persistentvolumeclaims", "x", "", no("can only get individual resources of this type")),
+            (
+                "patch",
+                "",
+                "secrets",
+                "x",
+                "s",
+                no("can only read resources of this type"),
+            ),
+            (
+                "list",
+                "",
+                "persistentvolumeclaims",
+                "x",
+                "",
+                no("can only get individual resources of this type"),
+            ),
             ("get", "", "nodes", "", "n", Ok(())),
-            ("get", "", "nodes", "", "m", no("node 'n' cannot read 'm', only its own Node object")),
-            ("list", "", "nodes", "", "", no("node 'n' cannot read all nodes, only its own Node object")),
+            (
+                "get",
+                "",
+                "nodes",
+                "",
+                "m",
+                no("node 'n' cannot read 'm', only its own Node object"),
+            ),
+            (
+                "list",
+                "",
+                "nodes",
+                "",
+                "",
+                no("node 'n' cannot read all nodes, only its own Node object"),
+            ),
             ("delete", "", "nodes", "", "n", no("")),
-            ("list", "", "pods", "", "", no("can only list/watch pods with spec.nodeName field selector")),
-            ("update", "coordination.k8s.io", "leases", "kube-node-lease", "n", Ok(())),
-            ("update", "coordination.k8s.io", "leases", "x", "n", no("can only access leases in the \"kube-node-lease\" system namespace")),
+            (
+                "list",
+                "",
+                "pods",
+                "",
+                "",
+                no("can only list/watch pods with spec.nodeName field selector"),
+            ),
+            (
+                "update",
+                "coordination.k8s.io",
+                "leases",
+                "kube-node-lease",
+                "n",
+                Ok(()),
+            ),
+            (
+                "update",
+                "coordination.k8s.io",
+                "leases",
+                "x",
+                "n",
+                no("can only access leases in the \"kube-node-lease\" system namespace"),
+            ),
             ("list", "", "services", "", "", Ok(())),
             ("list", "apps", "deployments", "x", "", no("")),
         ];
         for (verb, group, resource, namespace, name, want) in cases {
             let asked = Attributes {
-                user: User { name: "system:node:n".to_owned(), groups: vec![NODES.to_owned()], ..User::default() },
+                user: User {
+                    name: "system:node:n".to_owned(),
+                    groups: vec![NODES.to_owned()],
+                    ..User::default()
+                },
                 verb: verb.to_owned(),
                 group: group.to_owned(),
                 resource: resource.to_owned(),
@@ -588,9 +811,23 @@ mod tests {
                 ..Attributes::default()
             };
             let want = want.map_or_else(Decision::NoOpinion, |()| Decision::Allow(String::new()));
-            assert_eq!(authorizer.authorize(&asked).await, want, "{verb} {resource} {name}");
-            let carol = Attributes { user: User { name: "system:node:n".to_owned(), ..User::default() }, ..asked };
-            assert_eq!(authorizer.authorize(&carol).await, Decision::NoOpinion(String::new()), "not in the group of nodes");
+            assert_eq!(
+                authorizer.authorize(&asked).await,
+                want,
+                "{verb} {resource} {name}"
+            );
+            let carol = Attributes {
+                user: User {
+                    name: "system:node:n".to_owned(),
+                    ..User::default()
+                },
+                ..asked
+            };
+            assert_eq!(
+                authorizer.authorize(&carol).await,
+                Decision::NoOpinion(String::new()),
+                "not in the group of nodes"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! RBAC: who is bound to which rules, kept up to date object by object (`plugin/pkg/auth/authorizer/rbac`).
+//! RBAC: who is bound to which rules, kept up to date object by object
+//! (`plugin/pkg/auth/authorizer/rbac`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,8 +13,9 @@ use crate::auth::User;
 use crate::meta::field::go_quote;
 use crate::meta::{Object, str_at};
 
-/// The roles and bindings of a cluster, indexed by subject. An update costs what the object is worth, whatever else
-/// there is, and an authorization a look at the bindings of the user and its groups.
+/// The roles and bindings of a cluster, indexed by subject. An update costs what the object is
+/// worth, whatever else there is, and an authorization a look at the bindings of the user and its
+/// groups.
 #[derive(Default)]
 pub struct RbacStore {
     state: RwLock<State>,
@@ -68,8 +70,13 @@ impl Subject {
             "User" => Some(Who::User(self.name.clone())),
             "Group" => Some(Who::Group(self.name.clone())),
             "ServiceAccount" => {
-                let namespace = if self.namespace.is_empty() { scope } else { &self.namespace };
-                (!namespace.is_empty()).then(|| Who::User(format!("system:serviceaccount:{namespace}:{}", self.name)))
+                let namespace = if self.namespace.is_empty() {
+                    scope
+                } else {
+                    &self.namespace
+                };
+                (!namespace.is_empty())
+                    .then(|| Who::User(format!("system:serviceaccount:{namespace}:{}", self.name)))
             }
             _ => None,
         }
@@ -96,23 +103,47 @@ impl Binding {
     fn describe(&self, subject: usize) -> String {
         let (kind, name) = match self.namespace.as_str() {
             "" => ("ClusterRoleBinding", go_quote(&self.name)),
-            namespace => ("RoleBinding", go_quote(&format!("{}/{namespace}", self.name))),
+            namespace => (
+                "RoleBinding",
+                go_quote(&format!("{}/{namespace}", self.name)),
+            ),
         };
-        let to = self.subjects.get(subject).map_or_else(String::new, |subject| {
-            let namespace = if subject.namespace.is_empty() { &self.namespace } else { &subject.namespace };
-            match subject.kind.as_str() {
-                "ServiceAccount" => format!("{} {}", subject.kind, go_quote(&format!("{}/{namespace}", subject.name))),
-                kind => format!("{kind} {}", go_quote(&subject.name)),
-            }
-        });
-        format!("{kind} {name} of {} {} to {to}", self.role_kind, go_quote(&self.role_name))
+        let to = self
+            .subjects
+            .get(subject)
+            .map_or_else(String::new, |subject| {
+                let namespace = if subject.namespace.is_empty() {
+                    &self.namespace
+                } else {
+                    &subject.namespace
+                };
+                match subject.kind.as_str() {
+                    "ServiceAccount" => format!(
+                        "{} {}",
+                        subject.kind,
+                        go_quote(&format!("{}/{namespace}", subject.name))
+                    ),
+                    kind => format!("{kind} {}", go_quote(&subject.name)),
+                }
+            });
+        format!(
+            "{kind} {name} of {} {} to {to}",
+            self.role_kind,
+            go_quote(&self.role_name)
+        )
     }
 
     fn missing_role(&self) -> String {
         let role = self.role_kind.to_lowercase();
         match role.as_str() {
-            "role" | "clusterrole" => format!("{role}.rbac.authorization.k8s.io {} not found", go_quote(&self.role_name)),
-            _ => format!("unsupported role reference kind: {}", go_quote(&self.role_kind)),
+            "role" | "clusterrole" => format!(
+                "{role}.rbac.authorization.k8s.io {} not found",
+                go_quote(&self.role_name)
+            ),
+            _ => format!(
+                "unsupported role reference kind: {}",
+                go_quote(&self.role_kind)
+            ),
         }
     }
 }
@@ -127,13 +158,17 @@ impl Bindings {
                 Some(Who::Group(name)) => self.by_group.entry(name).or_default(),
                 None => continue,
             };
-            grants.entry(binding.name.clone()).or_insert_with(|| (binding.clone(), index));
+            grants
+                .entry(binding.name.clone())
+                .or_insert_with(|| (binding.clone(), index));
         }
         self.by_name.insert(binding.name.clone(), binding);
     }
 
     fn remove(&mut self, name: &str) {
-        let Some(binding) = self.by_name.remove(name) else { return };
+        let Some(binding) = self.by_name.remove(name) else {
+            return;
+        };
         let forget = |index: &mut HashMap<String, Grants>, subject: &str| {
             if let Some(grants) = index.get_mut(subject) {
                 grants.remove(name);
@@ -151,12 +186,17 @@ impl Bindings {
         }
     }
 
-    /// The bindings that apply to `user`: its own first, then those of its groups. One that names the user twice comes
-    /// twice.
+    /// The bindings that apply to `user`: its own first, then those of its groups. One that names
+    /// the user twice comes twice.
     fn of<'a>(&'a self, user: &'a User) -> impl Iterator<Item = (&'a Arc<Binding>, usize)> {
         let own = self.by_user.get(&user.name).into_iter();
-        let groups = user.groups.iter().filter_map(|group| self.by_group.get(group));
-        own.chain(groups).flat_map(BTreeMap::values).map(|(binding, subject)| (binding, *subject))
+        let groups = user
+            .groups
+            .iter()
+            .filter_map(|group| self.by_group.get(group));
+        own.chain(groups)
+            .flat_map(BTreeMap::values)
+            .map(|(binding, subject)| (binding, *subject))
     }
 }
 
@@ -169,11 +209,23 @@ impl State {
         }
     }
 
-    /// Shows `visit` each binding of `user` that holds in `namespace`, with its rules, `None` where its role is missing,
-    /// until it returns false.
-    fn visit<'a>(&'a self, user: &'a User, namespace: &str, mut visit: impl FnMut(&'a Binding, usize, Option<&'a Arc<[Rule]>>) -> bool) {
-        let local = if namespace.is_empty() { None } else { self.bindings.get(namespace) };
-        let bindings = self.cluster_bindings.of(user).chain(local.into_iter().flat_map(|bindings| bindings.of(user)));
+    /// Shows `visit` each binding of `user` that holds in `namespace`, with its rules, `None` where
+    /// its role is missing, until it returns false.
+    fn visit<'a>(
+        &'a self,
+        user: &'a User,
+        namespace: &str,
+        mut visit: impl FnMut(&'a Binding, usize, Option<&'a Arc<[Rule]>>) -> bool,
+    ) {
+        let local = if namespace.is_empty() {
+            None
+        } else {
+            self.bindings.get(namespace)
+        };
+        let bindings = self
+            .cluster_bindings
+            .of(user)
+            .chain(local.into_iter().flat_map(|bindings| bindings.of(user)));
         for (binding, subject) in bindings {
             let rules = self.rules_of(&binding.role_kind, &binding.namespace, &binding.role_name);
             if !visit(binding, subject, rules) {
@@ -184,18 +236,27 @@ impl State {
 }
 
 impl RbacStore {
-    /// Takes in a Role, ClusterRole, RoleBinding or ClusterRoleBinding, new or changed. Other kinds are ignored.
+    /// Takes in a Role, ClusterRole, RoleBinding or ClusterRoleBinding, new or changed. Other kinds
+    /// are ignored.
     pub fn upsert(&self, object: &Object) {
         let (namespace, name) = (object.namespace(), object.name());
         // What is built from the object is built before the lock is taken.
         match object.kind() {
             "ClusterRole" => {
                 let rules = Rule::list(object.array_at("/rules")).into();
-                self.state.write().cluster_roles.insert(name.to_owned(), rules);
+                self.state
+                    .write()
+                    .cluster_roles
+                    .insert(name.to_owned(), rules);
             }
             "Role" => {
                 let rules = Rule::list(object.array_at("/rules")).into();
-                self.state.write().roles.entry(namespace.to_owned()).or_default().insert(name.to_owned(), rules);
+                self.state
+                    .write()
+                    .roles
+                    .entry(namespace.to_owned())
+                    .or_default()
+                    .insert(name.to_owned(), rules);
             }
             "ClusterRoleBinding" => {
                 let binding = Binding::new(object);
@@ -203,7 +264,12 @@ impl RbacStore {
             }
             "RoleBinding" => {
                 let binding = Binding::new(object);
-                self.state.write().bindings.entry(namespace.to_owned()).or_default().insert(binding);
+                self.state
+                    .write()
+                    .bindings
+                    .entry(namespace.to_owned())
+                    .or_default()
+                    .insert(binding);
             }
             _ => {}
         }
@@ -240,7 +306,10 @@ impl RbacStore {
     /// Makes `objects` all there is of `kind`, as after a fresh list. Nothing in between is seen.
     pub fn replace<'a>(&self, kind: &str, objects: impl IntoIterator<Item = &'a Object>) {
         let fresh = Self::default();
-        objects.into_iter().filter(|object| object.kind() == kind).for_each(|object| fresh.upsert(object));
+        objects
+            .into_iter()
+            .filter(|object| object.kind() == kind)
+            .for_each(|object| fresh.upsert(object));
         let fresh = fresh.state.into_inner();
         let mut state = self.state.write();
         match kind {
@@ -252,12 +321,14 @@ impl RbacStore {
         }
     }
 
-    /// The rules of a role; `kind` is Role or ClusterRole, `namespace` that of the binding. `None` where it is missing.
+    /// The rules of a role; `kind` is Role or ClusterRole, `namespace` that of the binding. `None`
+    /// where it is missing.
     pub fn role_rules(&self, kind: &str, namespace: &str, name: &str) -> Option<Arc<[Rule]>> {
         self.state.read().rules_of(kind, namespace, name).cloned()
     }
 
-    /// Every rule that applies to `user` in `namespace` (the cluster where empty), cluster bindings first.
+    /// Every rule that applies to `user` in `namespace` (the cluster where empty), cluster bindings
+    /// first.
     pub fn rules_for_user(&self, user: &User, namespace: &str) -> UserRules {
         let state = self.state.read();
         let mut all = UserRules::default();
@@ -282,14 +353,18 @@ impl RbacStore {
         let mut errors = Vec::new();
         state.visit(&asked.user, &asked.namespace, |binding, subject, rules| {
             match rules {
-                Some(rules) if rules.iter().any(|rule| rule.allows(asked)) => allowed = Some((binding, subject)),
+                Some(rules) if rules.iter().any(|rule| rule.allows(asked)) => {
+                    allowed = Some((binding, subject))
+                }
                 Some(_) => {}
                 None => errors.push(binding.missing_role()),
             }
             allowed.is_none()
         });
         match allowed {
-            Some((binding, subject)) => Decision::Allow(format!("RBAC: allowed by {}", binding.describe(subject))),
+            Some((binding, subject)) => {
+                Decision::Allow(format!("RBAC: allowed by {}", binding.describe(subject)))
+            }
             None if errors.is_empty() => Decision::NoOpinion(String::new()),
             None => Decision::NoOpinion(format!("RBAC: {}", aggregate(&errors))),
         }

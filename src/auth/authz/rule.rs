@@ -1,4 +1,5 @@
-//! One RBAC rule: what it allows, and what it covers of another (`pkg/apis/rbac/v1`, `component-helpers/auth/rbac/validation`).
+//! One RBAC rule: what it allows, and what it covers of another (`pkg/apis/rbac/v1`,
+//! `component-helpers/auth/rbac/validation`).
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -37,7 +38,13 @@ fn url_covers(owner: &str, path: &str) -> bool {
 impl Rule {
     /// The rule in a role's JSON.
     pub fn from_value(value: &Value) -> Self {
-        let strings = |path| array_at(value, path).iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let strings = |path| {
+            array_at(value, path)
+                .iter()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect()
+        };
         Self {
             verbs: strings("/verbs"),
             api_groups: strings("/apiGroups"),
@@ -74,8 +81,17 @@ impl Rule {
     pub fn everything() -> Vec<Self> {
         let all = || vec![ALL.to_owned()];
         vec![
-            Self { verbs: all(), api_groups: all(), resources: all(), ..Self::default() },
-            Self { verbs: all(), non_resource_urls: all(), ..Self::default() },
+            Self {
+                verbs: all(),
+                api_groups: all(),
+                resources: all(),
+                ..Self::default()
+            },
+            Self {
+                verbs: all(),
+                non_resource_urls: all(),
+                ..Self::default()
+            },
         ]
     }
 
@@ -85,26 +101,44 @@ impl Rule {
             return false;
         }
         if !asked.resource_request {
-            return self.non_resource_urls.iter().any(|url| url_covers(url, &asked.path));
+            return self
+                .non_resource_urls
+                .iter()
+                .any(|url| url_covers(url, &asked.path));
         }
         has_or_all(&self.api_groups, &asked.group)
-            && self.resources.iter().any(|resource| resource_matches(resource, asked))
+            && self
+                .resources
+                .iter()
+                .any(|resource| resource_matches(resource, asked))
             && (self.resource_names.is_empty() || has(&self.resource_names, &asked.name))
     }
 
     /// How many names the rule says, of whatever kind.
     fn names(&self) -> usize {
-        1 + [&self.verbs, &self.api_groups, &self.resources, &self.resource_names, &self.non_resource_urls]
-            .map(Vec::len)
-            .iter()
-            .sum::<usize>()
+        1 + [
+            &self.verbs,
+            &self.api_groups,
+            &self.resources,
+            &self.resource_names,
+            &self.non_resource_urls,
+        ]
+        .map(Vec::len)
+        .iter()
+        .sum::<usize>()
     }
 
     /// How many rules [`Rule::break_down`] makes.
     fn parts(&self) -> usize {
         let lists = [&self.api_groups, &self.resources, &self.verbs].map(Vec::len);
-        let of_resources = lists.into_iter().fold(self.resource_names.len().max(1), usize::saturating_mul);
-        of_resources.saturating_add(self.non_resource_urls.len().saturating_mul(self.verbs.len()))
+        let of_resources = lists
+            .into_iter()
+            .fold(self.resource_names.len().max(1), usize::saturating_mul);
+        of_resources.saturating_add(
+            self.non_resource_urls
+                .len()
+                .saturating_mul(self.verbs.len()),
+        )
     }
 
     /// Cuts the rule into rules of one group, resource, verb and name, or one path and verb.
@@ -114,41 +148,75 @@ impl Rule {
         for group in &self.api_groups {
             for resource in &self.resources {
                 for verb in &self.verbs {
-                    let rule = Self { verbs: one(verb), api_groups: one(group), resources: one(resource), ..Self::default() };
+                    let rule = Self {
+                        verbs: one(verb),
+                        api_groups: one(group),
+                        resources: one(resource),
+                        ..Self::default()
+                    };
                     if self.resource_names.is_empty() {
                         out.push(rule);
                     } else {
-                        out.extend(self.resource_names.iter().map(|name| Self { resource_names: one(name), ..rule.clone() }));
+                        out.extend(self.resource_names.iter().map(|name| Self {
+                            resource_names: one(name),
+                            ..rule.clone()
+                        }));
                     }
                 }
             }
         }
         for url in &self.non_resource_urls {
-            out.extend(self.verbs.iter().map(|verb| Self { verbs: one(verb), non_resource_urls: one(url), ..Self::default() }));
+            out.extend(self.verbs.iter().map(|verb| Self {
+                verbs: one(verb),
+                non_resource_urls: one(url),
+                ..Self::default()
+            }));
         }
         out
     }
 
-    /// Whether this rule allows everything that `atom` allows, which is a rule out of [`Rule::break_down`] or a whole one.
+    /// Whether this rule allows everything that `atom` allows, which is a rule out of
+    /// [`Rule::break_down`] or a whole one.
     fn covers(&self, atom: &Self) -> bool {
         let in_all = |owner: &[String], needed: &[String]| needed.iter().all(|one| has(owner, one));
         (has(&self.verbs, ALL) || in_all(&self.verbs, &atom.verbs))
             && (has(&self.api_groups, ALL) || in_all(&self.api_groups, &atom.api_groups))
-            && atom.resources.iter().all(|resource| self.covers_resource(resource))
-            && (self.resource_names.is_empty() || !atom.resource_names.is_empty() && in_all(&self.resource_names, &atom.resource_names))
-            && atom.non_resource_urls.iter().all(|url| self.non_resource_urls.iter().any(|owner| url_covers(owner, url)))
+            && atom
+                .resources
+                .iter()
+                .all(|resource| self.covers_resource(resource))
+            && (self.resource_names.is_empty()
+                || !atom.resource_names.is_empty()
+                    && in_all(&self.resource_names, &atom.resource_names))
+            && atom.non_resource_urls.iter().all(|url| {
+                self.non_resource_urls
+                    .iter()
+                    .any(|owner| url_covers(owner, url))
+            })
     }
 
     fn covers_resource(&self, resource: &str) -> bool {
         has_or_all(&self.resources, resource)
-            || resource.split_once('/').is_some_and(|(_, sub)| self.resources.iter().any(|owner| owner.strip_prefix("*/") == Some(sub)))
+            || resource.split_once('/').is_some_and(|(_, sub)| {
+                self.resources
+                    .iter()
+                    .any(|owner| owner.strip_prefix("*/") == Some(sub))
+            })
     }
 
     /// What two rules must share to be said as one: a single group, resource and at most one name.
     fn simple_key(&self) -> Option<(&str, &str, Option<&str>)> {
-        match (self.api_groups.as_slice(), self.resources.as_slice(), self.resource_names.as_slice()) {
-            ([group], [resource], []) if self.non_resource_urls.is_empty() => Some((group, resource, None)),
-            ([group], [resource], [name]) if self.non_resource_urls.is_empty() => Some((group, resource, Some(name))),
+        match (
+            self.api_groups.as_slice(),
+            self.resources.as_slice(),
+            self.resource_names.as_slice(),
+        ) {
+            ([group], [resource], []) if self.non_resource_urls.is_empty() => {
+                Some((group, resource, None))
+            }
+            ([group], [resource], [name]) if self.non_resource_urls.is_empty() => {
+                Some((group, resource, Some(name)))
+            }
             _ => None,
         }
     }
@@ -162,8 +230,11 @@ impl Rule {
             ("ResourceNames", &self.resource_names),
             ("Verbs", &self.verbs),
         ];
-        let parts: Vec<String> =
-            members.iter().filter(|(_, values)| !values.is_empty()).map(|(name, values)| format!("{name}:{}", quoted(values))).collect();
+        let parts: Vec<String> = members
+            .iter()
+            .filter(|(_, values)| !values.is_empty())
+            .map(|(name, values)| format!("{name}:{}", quoted(values)))
+            .collect();
         format!("{{{}}}", parts.join(", "))
     }
 }
@@ -175,7 +246,9 @@ fn resource_matches(rule: &str, asked: &Attributes) -> bool {
     match rule.split_once('/') {
         None => asked.subresource.is_empty() && rule == asked.resource,
         Some((resource, sub)) => {
-            !asked.subresource.is_empty() && sub == asked.subresource && (resource == ALL || resource == asked.resource)
+            !asked.subresource.is_empty()
+                && sub == asked.subresource
+                && (resource == ALL || resource == asked.resource)
         }
     }
 }
@@ -186,16 +259,16 @@ pub(super) fn quoted(values: &[String]) -> String {
     format!("[{}]", values.join(" "))
 }
 
-/// The most comparisons of names, about, by which rules are checked that no held rule covers as they are. Rules for people need some
-/// thousands.
+/// The most comparisons of names, about, by which rules are checked that no held rule covers as
+/// they are. Rules for people need some thousands.
 const MAX_COMPARISONS: usize = 100_000_000;
 /// What making one of the parts of a rule counts for: there are at most a hundred thousand of them.
 const COST_OF_PART: usize = 1_000;
 /// The most rules that [`describe`] tells of.
 const MAX_DESCRIBED: usize = 1_000;
 
-/// What `wanted` allows and `held` does not, in rules of one group, resource, verb and name. `None` where the rules are so many, or
-/// say so much, that it would take too long to find out.
+/// What `wanted` allows and `held` does not, in rules of one group, resource, verb and name. `None`
+/// where the rules are so many, or say so much, that it would take too long to find out.
 pub fn uncovered(held: &[Rule], wanted: &[Rule]) -> Option<Vec<Rule>> {
     let names: usize = held.iter().map(Rule::names).fold(1, usize::saturating_add);
     let mut left = MAX_COMPARISONS;
@@ -205,8 +278,16 @@ pub fn uncovered(held: &[Rule], wanted: &[Rule]) -> Option<Vec<Rule>> {
         if held.iter().any(|one| one.covers(rule)) {
             continue;
         }
-        left = left.checked_sub(names.saturating_mul(rule.parts()).max(rule.parts().saturating_mul(COST_OF_PART)))?;
-        missing.extend(rule.break_down().into_iter().filter(|atom| !held.iter().any(|rule| rule.covers(atom))));
+        left = left.checked_sub(
+            names
+                .saturating_mul(rule.parts())
+                .max(rule.parts().saturating_mul(COST_OF_PART)),
+        )?;
+        missing.extend(
+            rule.break_down()
+                .into_iter()
+                .filter(|atom| !held.iter().any(|rule| rule.covers(atom))),
+        );
     }
     Some(missing)
 }
@@ -216,8 +297,18 @@ pub fn describe(rules: Vec<Rule>) -> String {
     let mut compact: Vec<Rule> = Vec::new();
     let mut places: HashMap<(String, String, Option<String>), usize> = HashMap::new();
     for rule in rules {
-        let key = rule.simple_key().map(|(group, resource, name)| (group.to_owned(), resource.to_owned(), name.map(str::to_owned)));
-        if let Some(same) = key.as_ref().and_then(|key| places.get(key)).and_then(|&at| compact.get_mut(at)) {
+        let key = rule.simple_key().map(|(group, resource, name)| {
+            (
+                group.to_owned(),
+                resource.to_owned(),
+                name.map(str::to_owned),
+            )
+        });
+        if let Some(same) = key
+            .as_ref()
+            .and_then(|key| places.get(key))
+            .and_then(|&at| compact.get_mut(at))
+        {
             same.verbs.extend(rule.verbs);
         } else if compact.len() < MAX_DESCRIBED {
             places.extend(key.map(|key| (key, compact.len())));
@@ -257,20 +348,36 @@ mod tests {
             ("*/*", "pods", "log", false),
         ];
         for (resource, on, sub, want) in cases {
-            let rule = Rule::from_value(&json!({"verbs": ["get"], "apiGroups": [""], "resources": [resource]}));
-            assert_eq!(rule.allows(&asked("get", on, sub, "")), want, "{resource} on {on}/{sub}");
+            let rule = Rule::from_value(
+                &json!({"verbs": ["get"], "apiGroups": [""], "resources": [resource]}),
+            );
+            assert_eq!(
+                rule.allows(&asked("get", on, sub, "")),
+                want,
+                "{resource} on {on}/{sub}"
+            );
         }
-        let named = Rule::from_value(&json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["pods"], "resourceNames": ["a"]}));
+        let named = Rule::from_value(
+            &json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["pods"], "resourceNames": ["a"]}),
+        );
         assert!(named.allows(&asked("get", "pods", "", "a")));
         assert!(!named.allows(&asked("list", "pods", "", "")));
     }
 
     #[test]
     fn paths_match_with_a_trailing_star() {
-        let path = |path: &str| Attributes { verb: "get".to_owned(), path: path.to_owned(), ..Attributes::default() };
-        for (url, asked, want) in
-            [("/api", "/api", true), ("/api", "/api/v1", false), ("/api/*", "/api/v1", true), ("*", "/x", true), ("/a*b", "/axb", false)]
-        {
+        let path = |path: &str| Attributes {
+            verb: "get".to_owned(),
+            path: path.to_owned(),
+            ..Attributes::default()
+        };
+        for (url, asked, want) in [
+            ("/api", "/api", true),
+            ("/api", "/api/v1", false),
+            ("/api/*", "/api/v1", true),
+            ("*", "/x", true),
+            ("/a*b", "/axb", false),
+        ] {
             let rule = Rule::from_value(&json!({"verbs": ["get"], "nonResourceURLs": [url]}));
             assert_eq!(rule.allows(&path(asked)), want, "{url} on {asked}");
         }
@@ -278,12 +385,32 @@ mod tests {
 
     #[test]
     fn rules_that_say_too_much_are_not_looked_into() {
-        let list = |start: &str| (0..2_000).map(|number| format!("{start}{number}")).collect::<Vec<String>>();
-        let wanted = Rule { verbs: list("v"), api_groups: list("g"), resources: list("r"), ..Rule::default() };
+        let list = |start: &str| {
+            (0..2_000)
+                .map(|number| format!("{start}{number}"))
+                .collect::<Vec<String>>()
+        };
+        let wanted = Rule {
+            verbs: list("v"),
+            api_groups: list("g"),
+            resources: list("r"),
+            ..Rule::default()
+        };
         assert_eq!(uncovered(&[], std::slice::from_ref(&wanted)), None);
-        assert_eq!(uncovered(&Rule::everything(), std::slice::from_ref(&wanted)), Some(Vec::new()));
-        assert_eq!(uncovered(std::slice::from_ref(&wanted), std::slice::from_ref(&wanted)), Some(Vec::new()));
-        let some = Rule { verbs: vec!["get".to_owned()], api_groups: vec![String::new()], resources: list("r"), ..Rule::default() };
+        assert_eq!(
+            uncovered(&Rule::everything(), std::slice::from_ref(&wanted)),
+            Some(Vec::new())
+        );
+        assert_eq!(
+            uncovered(std::slice::from_ref(&wanted), std::slice::from_ref(&wanted)),
+            Some(Vec::new())
+        );
+        let some = Rule {
+            verbs: vec!["get".to_owned()],
+            api_groups: vec![String::new()],
+            resources: list("r"),
+            ..Rule::default()
+        };
         let missing = uncovered(&[], &[some]).expect("few");
         assert_eq!(missing.len(), 2_000);
         assert_eq!(describe(missing).lines().count(), MAX_DESCRIBED);
@@ -297,9 +424,18 @@ mod tests {
             json!({"verbs": ["get"], "nonResourceURLs": ["/x/*"]}),
         ]);
         let cases = [
-            (json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods", "deployments/scale"]}), ""),
-            (json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"]}), ""),
-            (json!({"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["a"]}), ""),
+            (
+                json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods", "deployments/scale"]}),
+                "",
+            ),
+            (
+                json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"]}),
+                "",
+            ),
+            (
+                json!({"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["a"]}),
+                "",
+            ),
             (json!({"verbs": ["get"], "nonResourceURLs": ["/x/y"]}), ""),
             (
                 json!({"verbs": ["create", "get", "delete"], "apiGroups": ["", "apps"], "resources": ["pods"]}),
@@ -310,8 +446,14 @@ mod tests {
                 json!({"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"]}),
                 "{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}",
             ),
-            (json!({"verbs": ["get"], "nonResourceURLs": ["/y"]}), "{NonResourceURLs:[\"/y\"], Verbs:[\"get\"]}"),
-            (json!({"verbs": ["*"], "apiGroups": [""], "resources": ["pods"]}), "{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"*\"]}"),
+            (
+                json!({"verbs": ["get"], "nonResourceURLs": ["/y"]}),
+                "{NonResourceURLs:[\"/y\"], Verbs:[\"get\"]}",
+            ),
+            (
+                json!({"verbs": ["*"], "apiGroups": [""], "resources": ["pods"]}),
+                "{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"*\"]}",
+            ),
         ];
         for (wanted, want) in cases {
             let missing = uncovered(&held, &[Rule::from_value(&wanted)]).expect("few");

@@ -1,21 +1,25 @@
-//! JSON to an object of a type, as `sigs.k8s.io/json` decodes into a Go struct: same values, same issues, same errors.
+//! JSON to an object of a type, as `sigs.k8s.io/json` decodes into a Go struct: same values, same
+//! issues, same errors.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::lexer::{self, Lexer};
 use super::{DecodeError, Decoded, Document, tree};
-use crate::codec::{MAX_FIELDS, MAX_ISSUE_BYTES, MAX_ISSUES, MAX_TREE_DEPTH, base64, shape, too_many_fields};
+use crate::codec::{
+    MAX_FIELDS, MAX_ISSUE_BYTES, MAX_ISSUES, MAX_TREE_DEPTH, base64, shape, too_many_fields,
+};
 use crate::meta::quantity::Quantity;
 use crate::meta::{Key, Map, Object, Value, time};
 use crate::schema::{Field, Kind, Schema, SchemaAlternative, TypeId, TypeRef};
 
-/// Decodes an object of a type. Keys are matched with their case; unknown fields are dropped and noted; of duplicates
-/// the last counts. Nulls are absent fields.
+/// Decodes an object of a type. Keys are matched with their case; unknown fields are dropped and
+/// noted; of duplicates the last counts. Nulls are absent fields.
 ///
 /// # Errors
-/// Go's syntax errors; its type errors (`json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas
-/// of type int32`); what quantities, times and base64 have to say about themselves.
+/// Go's syntax errors; its type errors (`json: cannot unmarshal string into Go struct field
+/// DeploymentSpec.spec.replicas of type int32`); what quantities, times and base64 have to say
+/// about themselves.
 pub fn decode(bytes: &[u8], ty: TypeRef) -> Result<Decoded, DecodeError> {
     Document::new(bytes)?.decode(ty)
 }
@@ -38,12 +42,18 @@ pub(super) fn run(text: &str, ty: TypeRef) -> Result<Decoded, DecodeError> {
         b'n' => shape::empty(ty.id, ty.schema),
         other => {
             let name = go_message(&ty.get().name);
-            return Err(DecodeError(format!("json: cannot unmarshal {} into Go value of type {name}", lexer::type_name(other))));
+            return Err(DecodeError(format!(
+                "json: cannot unmarshal {} into Go value of type {name}",
+                lexer::type_name(other)
+            )));
         }
     };
     match decoder.unfit {
         Some(error) => Err(error),
-        None => Ok(Decoded { object: Object(object), issues: decoder.issues }),
+        None => Ok(Decoded {
+            object: Object(object),
+            issues: decoder.issues,
+        }),
     }
 }
 
@@ -67,7 +77,8 @@ struct Decoder<'a, 's> {
     fields: usize,
     /// Set inside of values whose Go type decodes itself: those note no issues.
     quiet: bool,
-    /// The first value of the wrong type. Go goes on behind it, and tells of it where nothing worse comes.
+    /// The first value of the wrong type. Go goes on behind it, and tells of it where nothing worse
+    /// comes.
     unfit: Option<DecodeError>,
 }
 
@@ -86,7 +97,10 @@ impl<'a> Decoder<'a, '_> {
         while let Some(key) = self.lexer.next_key() {
             let Some(index) = ty.index_from(guess, &key) else {
                 if ty.preserve_unknown {
-                    unknown.push((Key::from(key), tree::value(&mut self.lexer, self.path.len())?));
+                    unknown.push((
+                        Key::from(key),
+                        tree::value(&mut self.lexer, self.path.len())?,
+                    ));
                 } else {
                     self.issue("unknown", Some(&key));
                     self.lexer.skip();
@@ -102,7 +116,10 @@ impl<'a> Decoder<'a, '_> {
             self.path.pop();
             self.slots[base + index] = Some(value);
         }
-        let count = self.slots[base..].iter().filter(|slot| slot.is_some()).count();
+        let count = self.slots[base..]
+            .iter()
+            .filter(|slot| slot.is_some())
+            .count();
         let mut out = Map::with_capacity(count + unknown.len() + 2);
         for (field, slot) in ty.fields.iter().zip(self.slots.drain(base..)) {
             let value = match slot {
@@ -116,10 +133,15 @@ impl<'a> Decoder<'a, '_> {
         }
         out.extend(unknown);
         self.fields += out.len() + 2;
-        if self.fields > MAX_FIELDS { Err(too_many_fields()) } else { Ok(out) }
+        if self.fields > MAX_FIELDS {
+            Err(too_many_fields())
+        } else {
+            Ok(out)
+        }
     }
 
-    /// The value at hand as a value of `kind`; null where JSON says null and the Go type leaves that alone.
+    /// The value at hand as a value of `kind`; null where JSON says null and the Go type leaves
+    /// that alone.
     fn value(&mut self, kind: &Kind) -> Result<Value, DecodeError> {
         let first = self.lexer.peek();
         if first == b'n' {
@@ -140,9 +162,13 @@ impl<'a> Decoder<'a, '_> {
             (Kind::IntOrString, b'-' | b'0'..=b'9') => {
                 // It decodes itself, and its error ends it.
                 let text = self.lexer.word();
-                text.parse::<i32>().map(Value::from).map_err(|_| self.mismatch(&Kind::Int32, &format!("number {text}")))
+                text.parse::<i32>()
+                    .map(Value::from)
+                    .map_err(|_| self.mismatch(&Kind::Int32, &format!("number {text}")))
             }
-            (Kind::Raw | Kind::FieldsV1 | Kind::Any, _) => tree::value(&mut self.lexer, self.path.len()),
+            (Kind::Raw | Kind::FieldsV1 | Kind::Any, _) => {
+                tree::value(&mut self.lexer, self.path.len())
+            }
             (Kind::SchemaOr(alternative, id), _) => self.schema_or(*alternative, *id),
             (Kind::Message(id), b'{') => self.message(*id).map(Value::Object),
             (Kind::List(item, _), b'[') => self.list(item),
@@ -151,13 +177,20 @@ impl<'a> Decoder<'a, '_> {
                 let wrong = |decoder: &Self| decoder.mismatch(kind, lexer::type_name(first));
                 self.lexer.skip();
                 // Those decode themselves, and their errors end it.
-                if matches!(kind, Kind::Time | Kind::MicroTime | Kind::IntOrString) { Err(wrong(self)) } else { self.pass_unfit(wrong) }
+                if matches!(kind, Kind::Time | Kind::MicroTime | Kind::IntOrString) {
+                    Err(wrong(self))
+                } else {
+                    self.pass_unfit(wrong)
+                }
             }
         }
     }
 
     /// Notes that a value, which was passed over, is of the wrong type.
-    fn pass_unfit(&mut self, error: impl FnOnce(&Self) -> DecodeError) -> Result<Value, DecodeError> {
+    fn pass_unfit(
+        &mut self,
+        error: impl FnOnce(&Self) -> DecodeError,
+    ) -> Result<Value, DecodeError> {
         if self.quiet {
             return Err(error(self));
         }
@@ -171,9 +204,15 @@ impl<'a> Decoder<'a, '_> {
         let text = self.lexer.word();
         let integer = text.parse::<i64>().ok();
         let value = match kind {
-            Kind::Int32 => integer.filter(|value| i32::try_from(*value).is_ok()).map(Value::from),
+            Kind::Int32 => integer
+                .filter(|value| i32::try_from(*value).is_ok())
+                .map(Value::from),
             Kind::Int64 => integer.map(Value::from),
-            _ => text.parse::<f64>().ok().and_then(serde_json::Number::from_f64).map(Value::Number),
+            _ => text
+                .parse::<f64>()
+                .ok()
+                .and_then(serde_json::Number::from_f64)
+                .map(Value::Number),
         };
         match value {
             Some(value) => Ok(value),
@@ -181,21 +220,36 @@ impl<'a> Decoder<'a, '_> {
         }
     }
 
-    /// A string or a number; upstream looks at the bytes between the quotes without unescaping them.
+    /// A string or a number; upstream looks at the bytes between the quotes without unescaping
+    /// them.
     fn quantity(&mut self) -> Result<Value, DecodeError> {
         let raw = self.lexer.skip();
-        let text = raw.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(raw);
-        Quantity::normalise(text).map(owned).map_err(|error| DecodeError(error.to_string()))
+        let text = raw
+            .strip_prefix('"')
+            .and_then(|text| text.strip_suffix('"'))
+            .unwrap_or(raw);
+        Quantity::normalise(text)
+            .map(owned)
+            .map_err(|error| DecodeError(error.to_string()))
     }
 
     fn time(&mut self, kind: &Kind) -> Result<Value, DecodeError> {
         let text = self.lexer.string();
         let micro = *kind == Kind::MicroTime;
-        let time = if micro { time::parse_micro(&text) } else { time::parse(&text) }.map_err(DecodeError)?;
+        let time = if micro {
+            time::parse_micro(&text)
+        } else {
+            time::parse(&text)
+        }
+        .map_err(DecodeError)?;
         if time == time::ZERO {
             return Ok(Value::Null);
         }
-        Ok(Value::String(if micro { time::format_micro(time) } else { time::format(time.seconds) }))
+        Ok(Value::String(if micro {
+            time::format_micro(time)
+        } else {
+            time::format(time.seconds)
+        }))
     }
 
     fn list(&mut self, item: &Kind) -> Result<Value, DecodeError> {
@@ -224,7 +278,12 @@ impl<'a> Decoder<'a, '_> {
             self.path.pop();
             entries.insert(key, value);
         }
-        Ok(Value::Object(entries.into_iter().map(|(key, value)| (Key::from(key), value)).collect()))
+        Ok(Value::Object(
+            entries
+                .into_iter()
+                .map(|(key, value)| (Key::from(key), value))
+                .collect(),
+        ))
     }
 
     /// An item of a list or map, where null stands for the zero value.
@@ -237,14 +296,20 @@ impl<'a> Decoder<'a, '_> {
     }
 
     /// A schema or its alternative; other JSON is ignored, except by the boolean one.
-    fn schema_or(&mut self, alternative: SchemaAlternative, id: TypeId) -> Result<Value, DecodeError> {
+    fn schema_or(
+        &mut self,
+        alternative: SchemaAlternative,
+        id: TypeId,
+    ) -> Result<Value, DecodeError> {
         let loud = std::mem::replace(&mut self.quiet, true);
         let value = match (alternative, self.lexer.peek()) {
             (_, b'{') => self.message(id).map(Value::Object),
             (SchemaAlternative::Array, b'[') => self.list(&Kind::Message(id)),
             (SchemaAlternative::StringArray, b'[') => self.list(&Kind::String),
             (SchemaAlternative::Bool, b't' | b'f') => Ok(Value::Bool(self.lexer.word() == "true")),
-            (SchemaAlternative::Bool, _) => Err(DecodeError::new("boolean or JSON schema expected")),
+            (SchemaAlternative::Bool, _) => {
+                Err(DecodeError::new("boolean or JSON schema expected"))
+            }
             _ => {
                 self.lexer.skip();
                 Ok(Value::Null)
@@ -281,8 +346,8 @@ impl<'a> Decoder<'a, '_> {
         &self.schema.types[id.0 as usize].fields[index]
     }
 
-    /// Go's UnmarshalTypeError for a value of `kind` that is something else. It names the fields on the way, but
-    /// neither the indexes nor the keys.
+    /// Go's UnmarshalTypeError for a value of `kind` that is something else. It names the fields on
+    /// the way, but neither the indexes nor the keys.
     fn mismatch(&self, kind: &Kind, found: &str) -> DecodeError {
         let mut names = Vec::new();
         let mut holder = None;
@@ -299,25 +364,43 @@ impl<'a> Decoder<'a, '_> {
             }
         }
         let Some((id, index)) = holder else {
-            return DecodeError(format!("json: cannot unmarshal {found} into Go value of type {}", self.go_type(kind)));
+            return DecodeError(format!(
+                "json: cannot unmarshal {found} into Go value of type {}",
+                self.go_type(kind)
+            ));
         };
         let field = self.field(id, index);
         let go = match field.go_type.as_str() {
-            _ if matches!(kind, Kind::Time | Kind::MicroTime | Kind::IntOrString) => self.go_type(kind),
+            _ if matches!(kind, Kind::Time | Kind::MicroTime | Kind::IntOrString) => {
+                self.go_type(kind)
+            }
             "" => self.go_type(kind),
             named => element_type(named, inside).map_or_else(|| self.go_type(kind), str::to_owned),
         };
         let holder = &self.schema.types[id.0 as usize].name;
         let holder = holder.rsplit('.').next().unwrap_or_default();
-        DecodeError(format!("json: cannot unmarshal {found} into Go struct field {holder}.{} of type {go}", names.join(".")))
+        DecodeError(format!(
+            "json: cannot unmarshal {found} into Go struct field {holder}.{} of type {go}",
+            names.join(".")
+        ))
     }
 
     /// The names of the structs through which Go embeds a field, which its errors name as well.
     fn embeddings<'n>(&'n self, id: TypeId, index: usize, names: &mut Vec<&'n str>) {
-        let ty = TypeRef { schema: self.schema, id }.get();
+        let ty = TypeRef {
+            schema: self.schema,
+            id,
+        }
+        .get();
         let via = ty.fields[index].via.and_then(|at| ty.fields.get(at));
-        let Some(Kind::Inline(inner)) = via.map(|field| &field.kind) else { return };
-        let embedded = TypeRef { schema: self.schema, id: *inner }.get();
+        let Some(Kind::Inline(inner)) = via.map(|field| &field.kind) else {
+            return;
+        };
+        let embedded = TypeRef {
+            schema: self.schema,
+            id: *inner,
+        }
+        .get();
         names.push(embedded.name.rsplit('.').next().unwrap_or_default());
         if let Some(&index) = embedded.by_json.get(&ty.fields[index].json) {
             self.embeddings(*inner, index, names);
@@ -362,10 +445,14 @@ fn go_message(name: &str) -> String {
     }
 }
 
-/// The type of what lies `inside` levels in `[]T` or `map[K]T`; `None` where the type has a name that hides it.
+/// The type of what lies `inside` levels in `[]T` or `map[K]T`; `None` where the type has a name
+/// that hides it.
 fn element_type(go: &str, inside: usize) -> Option<&str> {
     (0..inside).try_fold(go, |go, _| match go.strip_prefix("[]") {
         Some(item) => Some(item),
-        None => go.strip_prefix("map[")?.split_once(']').map(|(_, item)| item),
+        None => go
+            .strip_prefix("map[")?
+            .split_once(']')
+            .map(|(_, item)| item),
     })
 }

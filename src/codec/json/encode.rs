@@ -83,7 +83,8 @@ pub(in crate::codec) fn write_i64(integer: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// A float as Go writes it: without a needless fraction, with an exponent only where it is very small or very large.
+/// A float as Go writes it: without a needless fraction, with an exponent only where it is very
+/// small or very large.
 pub(in crate::codec) fn write_f64(float: f64, out: &mut Vec<u8>) {
     let magnitude = float.abs();
     if magnitude != 0.0 && !(1e-6..1e21).contains(&magnitude) {
@@ -114,9 +115,22 @@ mod tests {
             r#""\u003ca\u003e\u0026\u2028\u2029…\u0001\b\n\"\\"#.to_owned() + "\u{7f}\""
         );
         assert_eq!(
-            text(json!([0, -1, i64::MIN, u64::MAX, 1.0, 0.5, 1e21, 1.5e-7, 1e20])),
+            text(json!([
+                0,
+                -1,
+                i64::MIN,
+                u64::MAX,
+                1.0,
+                0.5,
+                1e21,
+                1.5e-7,
+                1e20
+            ])),
             "[0,-1,-9223372036854775808,18446744073709551615,1,0.5,1e+21,1.5e-7,100000000000000000000]"
         );
-        assert_eq!(text(json!({"b": null, "a": {"x": [true, false, {}]}})), r#"{"b":null,"a":{"x":[true,false,{}]}}"#);
+        assert_eq!(
+            text(json!({"b": null, "a": {"x": [true, false, {}]}})),
+            r#"{"b":null,"a":{"x":[true,false,{}]}}"#
+        );
     }
 }

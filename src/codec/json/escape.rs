@@ -1,4 +1,5 @@
-//! Strings and raw JSON as Go's `encoding/json` writes them: what needs no escape is copied sixteen bytes at a time.
+//! Strings and raw JSON as Go's `encoding/json` writes them: what needs no escape is copied sixteen
+//! bytes at a time.
 
 /// How many bytes are looked at and copied at once.
 const STEP: usize = 16;
@@ -51,14 +52,29 @@ fn step(document: &[u8], at: usize) -> [u8; STEP] {
     }
 }
 
-/// Appends the bytes of `document` from `start` on until one that `is_special`; returns the beginning of the step that it is in,
-/// which is `end` if there is none. Compiles to vector instructions.
+/// Appends the bytes of `document` from `start` on until one that `is_special`; returns the
+/// beginning of the step that it is in, which is `end` if there is none. Compiles to vector
+/// instructions.
 #[inline(always)]
-fn copy_plain(document: &[u8], start: usize, end: usize, out: &mut Vec<u8>, is_special: impl Fn(u8) -> bool) -> usize {
+fn copy_plain(
+    document: &[u8],
+    start: usize,
+    end: usize,
+    out: &mut Vec<u8>,
+    is_special: impl Fn(u8) -> bool,
+) -> usize {
     let mut at = start;
     while at + LONG_STEP <= end {
-        let Some(step) = document.get(at..).and_then(|rest| rest.first_chunk::<LONG_STEP>()) else { break };
-        if step.iter().fold(false, |found, &byte| found | is_special(byte)) {
+        let Some(step) = document
+            .get(at..)
+            .and_then(|rest| rest.first_chunk::<LONG_STEP>())
+        else {
+            break;
+        };
+        if step
+            .iter()
+            .fold(false, |found, &byte| found | is_special(byte))
+        {
             break;
         }
         out.extend_from_slice(step);
@@ -68,7 +84,10 @@ fn copy_plain(document: &[u8], start: usize, end: usize, out: &mut Vec<u8>, is_s
         let step = step(document, at);
         let count = (end - at).min(STEP);
         let counted = step.iter().zip(&COUNTS[count]);
-        if counted.fold(0, |found, (&byte, &counts)| found | u8::from(is_special(byte)) & counts) != 0 {
+        if counted.fold(0, |found, (&byte, &counts)| {
+            found | u8::from(is_special(byte)) & counts
+        }) != 0
+        {
             return at;
         }
         out.extend_from_slice(&step);
@@ -93,17 +112,22 @@ fn is_special_json(byte: u8) -> bool {
     ((byte as i8) <= 0x20) | (byte | 2 == b'>') | (byte == b'&')
 }
 
-/// Appends the bytes of `document` from `start` to `end` as the inside of a string. What is not UTF-8 becomes U+FFFD.
+/// Appends the bytes of `document` from `start` to `end` as the inside of a string. What is not
+/// UTF-8 becomes U+FFFD.
 #[inline]
 pub(in crate::codec) fn write_part(document: &[u8], start: usize, end: usize, out: &mut Vec<u8>) {
     let at = copy_plain(document, start, end, out, is_special_text);
     if at < end {
         // So far everything was ASCII: a character begins here.
-        write_escaped(crate::codec::text(document.get(at..end).unwrap_or_default()).as_bytes(), out);
+        write_escaped(
+            crate::codec::text(document.get(at..end).unwrap_or_default()).as_bytes(),
+            out,
+        );
     }
 }
 
-/// Appends a string with quotes. As Go does, `<`, `>`, `&` and the line separators of Unicode are escaped.
+/// Appends a string with quotes. As Go does, `<`, `>`, `&` and the line separators of Unicode are
+/// escaped.
 pub fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     let at = copy_plain(text.as_bytes(), 0, text.len(), out, is_special_text);
@@ -135,12 +159,23 @@ fn write_escaped(bytes: &[u8], out: &mut Vec<u8>) {
             b'\r' => out.extend_from_slice(b"\\r"),
             b'\t' => out.extend_from_slice(b"\\t"),
             0xe2 => {
-                out.extend_from_slice(if bytes[at + 2] == 0xa8 { b"\\u2028" } else { b"\\u2029" });
+                out.extend_from_slice(if bytes[at + 2] == 0xa8 {
+                    b"\\u2028"
+                } else {
+                    b"\\u2029"
+                });
                 at += 2;
             }
             byte => {
                 const HEX: &[u8; 16] = b"0123456789abcdef";
-                out.extend_from_slice(&[b'\\', b'u', b'0', b'0', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+                out.extend_from_slice(&[
+                    b'\\',
+                    b'u',
+                    b'0',
+                    b'0',
+                    HEX[usize::from(byte >> 4)],
+                    HEX[usize::from(byte & 15)],
+                ]);
             }
         }
         at += 1;
@@ -149,8 +184,8 @@ fn write_escaped(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&bytes[start..]);
 }
 
-/// Appends JSON text as Go writes a `RawMessage`: without white space, `<`, `>`, `&` and line separators escaped. The text
-/// is that of `document` from `start` to `end`.
+/// Appends JSON text as Go writes a `RawMessage`: without white space, `<`, `>`, `&` and line
+/// separators escaped. The text is that of `document` from `start` to `end`.
 pub(in crate::codec) fn compact_part(document: &[u8], start: usize, end: usize, out: &mut Vec<u8>) {
     let begun = out.len();
     if copy_plain(document, start, end, out, is_special_json) < end {
@@ -201,12 +236,18 @@ mod tests {
     #[test]
     fn raw_json_is_compacted() {
         let table: [(&[u8], &str); 3] = [
-            (b"{ \"a b\" : \"<\\\" \" ,\n\"n\": 1.0 }", r#"{"a b":"\u003c\" ","n":1.0}"#),
+            (
+                b"{ \"a b\" : \"<\\\" \" ,\n\"n\": 1.0 }",
+                r#"{"a b":"\u003c\" ","n":1.0}"#,
+            ),
             (
                 b"{\"f:metadata\":{\"f:labels\":{\".\":{},\"k:{\\\"a\\\":1}\":{}}}}",
                 r#"{"f:metadata":{"f:labels":{".":{},"k:{\"a\":1}":{}}}}"#,
             ),
-            ("{\"é\u{2028}\":\"&\"}".as_bytes(), "{\"é\\u2028\":\"\\u0026\"}"),
+            (
+                "{\"é\u{2028}\":\"&\"}".as_bytes(),
+                "{\"é\\u2028\":\"\\u0026\"}",
+            ),
         ];
         for (text, want) in table {
             let mut out = b"x".to_vec();
@@ -234,6 +275,9 @@ mod tests {
         }
         let mut out = Vec::new();
         write_part(b"0123456789abcdef\xff<", 1, 18, &mut out);
-        assert_eq!(String::from_utf8_lossy(&out), "123456789abcdef\u{fffd}\\u003c");
+        assert_eq!(
+            String::from_utf8_lossy(&out),
+            "123456789abcdef\u{fffd}\\u003c"
+        );
     }
 }

@@ -22,7 +22,8 @@ enum Within {
 }
 
 impl Indenter {
-    /// Appends the next piece of a document, indented. Whitespace between values goes; a newline behind the document stays.
+    /// Appends the next piece of a document, indented. Whitespace between values goes; a newline
+    /// behind the document stays.
     pub fn indent(&mut self, compact: &[u8], out: &mut Vec<u8>) {
         out.reserve(compact.len() + compact.len() / 2);
         let mut rest = compact;
@@ -81,7 +82,11 @@ impl Indenter {
             out.extend_from_slice(rest);
             return &[];
         };
-        self.within = if rest[end] == b'"' { Within::Nothing } else { Within::Escape };
+        self.within = if rest[end] == b'"' {
+            Within::Nothing
+        } else {
+            Within::Escape
+        };
         let (text, rest) = rest.split_at(end + 1);
         out.extend_from_slice(text);
         rest
@@ -108,7 +113,10 @@ mod tests {
     fn check(compact: &str, want: &str) {
         assert_eq!(String::from_utf8_lossy(&indent(compact.as_bytes())), want);
         let (mut indenter, mut out) = (Indenter::default(), Vec::new());
-        compact.as_bytes().chunks(1).for_each(|byte| indenter.indent(byte, &mut out));
+        compact
+            .as_bytes()
+            .chunks(1)
+            .for_each(|byte| indenter.indent(byte, &mut out));
         assert_eq!(String::from_utf8_lossy(&out), want);
     }
 
@@ -118,13 +126,19 @@ mod tests {
             r#"{"a":[1,{"b":{}}],"c":[],"d":null}"#,
             "{\n  \"a\": [\n    1,\n    {\n      \"b\": {}\n    }\n  ],\n  \"c\": [],\n  \"d\": null\n}",
         );
-        check("[[],[[true]]]\n", "[\n  [],\n  [\n    [\n      true\n    ]\n  ]\n]\n");
+        check(
+            "[[],[[true]]]\n",
+            "[\n  [],\n  [\n    [\n      true\n    ]\n  ]\n]\n",
+        );
         check("\"a\"", "\"a\"");
     }
 
     #[test]
     fn texts_stay_as_they_are() {
-        check(r#"{"a{[,:\"\\":"}]\\\"","b":"\\"}"#, "{\n  \"a{[,:\\\"\\\\\": \"}]\\\\\\\"\",\n  \"b\": \"\\\\\"\n}");
+        check(
+            r#"{"a{[,:\"\\":"}]\\\"","b":"\\"}"#,
+            "{\n  \"a{[,:\\\"\\\\\": \"}]\\\\\\\"\",\n  \"b\": \"\\\\\"\n}",
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Reads JSON that [`super::scan`] has checked, token by token. On other text it stops early but never panics.
+//! Reads JSON that [`super::scan`] has checked, token by token. On other text it stops early but
+//! never panics.
 
 use std::borrow::Cow;
 
@@ -25,7 +26,11 @@ pub(super) fn type_name(first: u8) -> &'static str {
 impl<'a> Lexer<'a> {
     /// At the start of `text`.
     pub fn new(text: &'a str) -> Self {
-        Self { text, bytes: text.as_bytes(), at: 0 }
+        Self {
+            text,
+            bytes: text.as_bytes(),
+            at: 0,
+        }
     }
 
     /// The first byte of the next value or punctuation; 0 at the end.
@@ -138,13 +143,17 @@ impl<'a> Lexer<'a> {
 
     fn hex(&self, at: usize) -> u32 {
         let digits = self.text.get(at..at + 4);
-        digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()).unwrap_or(0xfffd)
+        digits
+            .and_then(|digits| u32::from_str_radix(digits, 16).ok())
+            .unwrap_or(0xfffd)
     }
 
     /// The text of the number or literal at hand.
     pub fn word(&mut self) -> &'a str {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
-        let length = rest.iter().position(|byte| !matches!(byte, b'0'..=b'9' | b'a'..=b'z' | b'-' | b'+' | b'.' | b'E'));
+        let length = rest.iter().position(
+            |byte| !matches!(byte, b'0'..=b'9' | b'a'..=b'z' | b'-' | b'+' | b'.' | b'E'),
+        );
         let start = self.at;
         let length = length.unwrap_or(rest.len());
         self.at += length.max(1);

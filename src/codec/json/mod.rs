@@ -31,7 +31,8 @@ pub const MAX_DEPTH: usize = 10_000;
 #[derive(Clone, Copy, Debug)]
 pub struct Document<'a>(&'a [u8]);
 
-/// What a document says of itself, before its kind is known. Both are empty where the document says nothing.
+/// What a document says of itself, before its kind is known. Both are empty where the document says
+/// nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct TypeMeta {
     pub api_version: String,
@@ -47,7 +48,8 @@ impl<'a> Document<'a> {
         scan::check(bytes).map(|()| Self(bytes))
     }
 
-    /// The `apiVersion` and `kind` at the top. As upstream's `SimpleMetaFactory`, this does not mind the case of the keys.
+    /// The `apiVersion` and `kind` at the top. As upstream's `SimpleMetaFactory`, this does not
+    /// mind the case of the keys.
     ///
     /// # Errors
     /// Go's type errors, where one of the two is not a string or the document not an object.
@@ -61,7 +63,9 @@ impl<'a> Document<'a> {
             b'n' => return Ok(out),
             other => {
                 let found = lexer::type_name(other);
-                return Err(DecodeError(format!("json: cannot unmarshal {found} into Go value of type {STRUCT}")));
+                return Err(DecodeError(format!(
+                    "json: cannot unmarshal {found} into Go value of type {STRUCT}"
+                )));
             }
         }
         let mut error = None;
@@ -97,8 +101,9 @@ impl<'a> Document<'a> {
         decode::run(&text(self.0), ty)
     }
 
-    /// The text of an object that [`encode_value`] would write just so, as far as can be told at a glance: one of plain ASCII
-    /// without white space, in which nothing but quotes is escaped, and not too deep for [`Map::unread`].
+    /// The text of an object that [`encode_value`] would write just so, as far as can be told at a
+    /// glance: one of plain ASCII without white space, in which nothing but quotes is escaped, and
+    /// not too deep for [`Map::unread`].
     pub fn canonical_object(self) -> Option<&'a str> {
         let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
         for &byte in self.0 {
@@ -119,7 +124,9 @@ impl<'a> Document<'a> {
                 return None;
             }
         }
-        str::from_utf8(self.0).ok().filter(|text| text.starts_with('{'))
+        str::from_utf8(self.0)
+            .ok()
+            .filter(|text| text.starts_with('{'))
     }
 
     /// The document as a tree without a type, without looking for duplicates.
@@ -144,7 +151,8 @@ fn fold(key: &str) -> String {
         .collect()
 }
 
-/// How many bytes from the start of `rest` lie in a string and need no look: up to a quote, backslash or control character.
+/// How many bytes from the start of `rest` lie in a string and need no look: up to a quote,
+/// backslash or control character.
 fn plain_length(rest: &[u8]) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = ONES << 7;
@@ -154,14 +162,19 @@ fn plain_length(rest: &[u8]) -> usize {
     while let Some(chunk) = rest.get(at..at + 8).and_then(|chunk| chunk.try_into().ok()) {
         let word = u64::from_le_bytes(chunk);
         let control = word.wrapping_sub(ONES * 0x20) & !word & HIGH;
-        let found = control | zero_byte(word ^ (ONES * b'"' as u64)) | zero_byte(word ^ (ONES * b'\\' as u64));
+        let found = control
+            | zero_byte(word ^ (ONES * b'"' as u64))
+            | zero_byte(word ^ (ONES * b'\\' as u64));
         if found != 0 {
             return at + found.trailing_zeros() as usize / 8;
         }
         at += 8;
     }
     let tail = rest.get(at..).unwrap_or_default();
-    at + tail.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20).unwrap_or(tail.len())
+    at + tail
+        .iter()
+        .position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20)
+        .unwrap_or(tail.len())
 }
 
 /// A byte as Go's syntax errors show it.
@@ -169,7 +182,10 @@ fn quote_byte(byte: u8) -> String {
     match byte {
         b'\'' => r"'\''".to_owned(),
         b'"' => r#"'"'"#.to_owned(),
-        byte => format!("'{}'", go_quote(&(byte as char).to_string()).trim_matches('"')),
+        byte => format!(
+            "'{}'",
+            go_quote(&(byte as char).to_string()).trim_matches('"')
+        ),
     }
 }
 

@@ -6,8 +6,8 @@ use super::plain_length;
 use super::tree::number;
 use crate::meta::selector::FieldReader;
 
-/// A stored document: well-formed JSON that this server or kube-apiserver wrote, without duplicate keys. What is not is
-/// absent to every look-up, or found in its first place.
+/// A stored document: well-formed JSON that this server or kube-apiserver wrote, without duplicate
+/// keys. What is not is absent to every look-up, or found in its first place.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
@@ -18,7 +18,10 @@ impl<'a> Reader<'a> {
 
     /// The bytes of the value at a path of keys and indexes.
     pub fn value_at<'p>(self, path: impl IntoIterator<Item = &'p str>) -> Option<&'a [u8]> {
-        let mut cursor = Cursor { bytes: self.0, at: 0 };
+        let mut cursor = Cursor {
+            bytes: self.0,
+            at: 0,
+        };
         for part in path {
             match cursor.peek()? {
                 b'{' => cursor.find_key(part)?,
@@ -29,7 +32,8 @@ impl<'a> Reader<'a> {
         cursor.value()
     }
 
-    /// The scalar at a dotted path as a tree would show it; `None` for null, containers and what is not there.
+    /// The scalar at a dotted path as a tree would show it; `None` for null, containers and what is
+    /// not there.
     pub fn scalar(self, dotted: &str) -> Option<Cow<'a, str>> {
         self.value_at(dotted.split('.')).and_then(text)
     }
@@ -40,8 +44,14 @@ impl<'a> Reader<'a> {
         let mut cursor = Cursor { bytes: map, at: 0 };
         let open = cursor.peek() == Some(b'{');
         cursor.at += 1;
-        std::iter::from_fn(move || if open { Some((unquote(cursor.next_key()?)?, cursor.value()?)) } else { None })
-            .filter_map(|(key, value)| Some((key, unquote(value)?)))
+        std::iter::from_fn(move || {
+            if open {
+                Some((unquote(cursor.next_key()?)?, cursor.value()?))
+            } else {
+                None
+            }
+        })
+        .filter_map(|(key, value)| Some((key, unquote(value)?)))
     }
 }
 
@@ -65,8 +75,13 @@ fn text(value: &[u8]) -> Option<Cow<'_, str>> {
         b'"' => unquote(value),
         b't' | b'f' | b'-' | b'0'..=b'9' => {
             let word = str::from_utf8(value).ok()?;
-            let as_it_is = matches!(word, "true" | "false") || (word != "-0" && word.parse::<i64>().is_ok());
-            if as_it_is { Some(Cow::Borrowed(word)) } else { Some(Cow::Owned(number(word).ok()?.to_string())) }
+            let as_it_is =
+                matches!(word, "true" | "false") || (word != "-0" && word.parse::<i64>().is_ok());
+            if as_it_is {
+                Some(Cow::Borrowed(word))
+            } else {
+                Some(Cow::Owned(number(word).ok()?.to_string()))
+            }
         }
         _ => None,
     }
@@ -156,7 +171,8 @@ impl<'a> Cursor<'a> {
             b'}' | b']' | b',' | b':' => return None,
             _ => {
                 let rest = self.bytes.get(start..)?;
-                let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n');
+                let ends =
+                    |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n');
                 self.at += rest.iter().position(ends).unwrap_or(rest.len());
             }
         }

@@ -4,7 +4,12 @@ use super::{DecodeError, MAX_DEPTH, plain_length, quote_byte};
 
 /// Checks the syntax of the whole of `bytes`.
 pub(super) fn check(bytes: &[u8]) -> Result<(), DecodeError> {
-    Scanner { bytes, at: 0, open: Vec::new() }.document()
+    Scanner {
+        bytes,
+        at: 0,
+        open: Vec::new(),
+    }
+    .document()
 }
 
 struct Scanner<'a> {
@@ -38,7 +43,11 @@ impl Scanner<'_> {
             }
         }
         self.spaces();
-        if self.at < self.bytes.len() { self.unexpected("after top-level value") } else { Ok(()) }
+        if self.at < self.bytes.len() {
+            self.unexpected("after top-level value")
+        } else {
+            Ok(())
+        }
     }
 
     /// A scalar, or the beginning of containers down to the first scalar or empty container.
@@ -176,11 +185,17 @@ impl Scanner<'_> {
     }
 
     fn peek(&self) -> Result<u8, DecodeError> {
-        self.bytes.get(self.at).copied().ok_or_else(|| DecodeError::new("unexpected end of JSON input"))
+        self.bytes
+            .get(self.at)
+            .copied()
+            .ok_or_else(|| DecodeError::new("unexpected end of JSON input"))
     }
 
     fn unexpected(&self, context: &str) -> Result<(), DecodeError> {
         let byte = self.peek()?;
-        Err(DecodeError(format!("invalid character {} {context}", quote_byte(byte))))
+        Err(DecodeError(format!(
+            "invalid character {} {context}",
+            quote_byte(byte)
+        )))
     }
 }

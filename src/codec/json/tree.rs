@@ -5,7 +5,8 @@ use super::{DecodeError, Document};
 use crate::codec::{MAX_ISSUE_BYTES, MAX_ISSUES, MAX_TREE_DEPTH};
 use crate::meta::{Key, Map, Value};
 
-/// Reads any JSON. Beside the tree come the duplicate fields, as `duplicate field "a.b[0].c"`; the last of them counts.
+/// Reads any JSON. Beside the tree come the duplicate fields, as `duplicate field "a.b[0].c"`; the
+/// last of them counts.
 ///
 /// # Errors
 /// Go's syntax errors; a tree that nests deeper than [`MAX_TREE_DEPTH`].
@@ -14,24 +15,40 @@ pub fn parse(bytes: &[u8]) -> Result<(Value, Vec<String>), DecodeError> {
 }
 
 pub(super) fn run(text: &str) -> Result<(Value, Vec<String>), DecodeError> {
-    let mut builder = Builder { issues: Some(Vec::new()), path: String::new(), spelled: 0, entries: Vec::new() };
+    let mut builder = Builder {
+        issues: Some(Vec::new()),
+        path: String::new(),
+        spelled: 0,
+        entries: Vec::new(),
+    };
     let value = builder.value(&mut Lexer::new(text), 0)?;
     Ok((value, builder.issues.unwrap_or_default()))
 }
 
 /// Reads the value at hand, `depth` levels deep already, without looking for duplicates.
 pub(super) fn value(lexer: &mut Lexer, depth: usize) -> Result<Value, DecodeError> {
-    Builder { issues: None, path: String::new(), spelled: 0, entries: Vec::new() }.value(lexer, depth)
+    Builder {
+        issues: None,
+        path: String::new(),
+        spelled: 0,
+        entries: Vec::new(),
+    }
+    .value(lexer, depth)
 }
 
-/// A JSON number as `sigs.k8s.io/json` reads it: an int64 if it is written as an integer and fits, else a float64.
+/// A JSON number as `sigs.k8s.io/json` reads it: an int64 if it is written as an integer and fits,
+/// else a float64.
 pub(super) fn number(text: &str) -> Result<Value, DecodeError> {
     if let Ok(integer) = text.parse::<i64>() {
         return Ok(integer.into());
     }
     let float = text.parse::<f64>().ok().filter(|float| float.is_finite());
     let number = float.and_then(serde_json::Number::from_f64);
-    number.map(Value::Number).ok_or_else(|| DecodeError(format!("json: cannot unmarshal number {text} into Go value of type float64")))
+    number.map(Value::Number).ok_or_else(|| {
+        DecodeError(format!(
+            "json: cannot unmarshal number {text} into Go value of type float64"
+        ))
+    })
 }
 
 struct Builder {
@@ -104,13 +121,22 @@ impl Builder {
     }
 
     fn duplicate(&mut self, key: &str) {
-        if self.spelled > MAX_ISSUE_BYTES || self.issues.as_ref().is_none_or(|issues| issues.len() >= MAX_ISSUES) {
+        if self.spelled > MAX_ISSUE_BYTES
+            || self
+                .issues
+                .as_ref()
+                .is_none_or(|issues| issues.len() >= MAX_ISSUES)
+        {
             return;
         }
         let dot = if self.path.is_empty() { "" } else { "." };
         let issue = format!("duplicate field \"{}{dot}{key}\"", self.path);
         self.spelled += issue.len();
-        if let Some(issues) = self.issues.as_mut().filter(|issues| !issues.contains(&issue)) {
+        if let Some(issues) = self
+            .issues
+            .as_mut()
+            .filter(|issues| !issues.contains(&issue))
+        {
             issues.push(issue);
         }
     }

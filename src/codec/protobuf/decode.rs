@@ -5,19 +5,27 @@ use std::collections::BTreeMap;
 
 use super::projection::{Choice, Projection};
 use super::wire::{Reader, Wire};
-use crate::codec::{self, DecodeError, MAX_FIELDS, MAX_TREE_DEPTH, base64, json, shape, too_many_fields};
+use crate::codec::{
+    self, DecodeError, MAX_FIELDS, MAX_TREE_DEPTH, base64, json, shape, too_many_fields,
+};
 use crate::meta::quantity::Quantity;
 use crate::meta::time::{self, Timestamp};
 use crate::meta::{Map, Object, Value};
 use crate::schema::{Kind, Schema, SchemaAlternative, Type, TypeId, TypeRef};
 
-/// Reads a message without its envelope. Numbers that the type does not know are ignored. The object has no
-/// `apiVersion` and `kind`: the envelope has them.
+/// Reads a message without its envelope. Numbers that the type does not know are ignored. The
+/// object has no `apiVersion` and `kind`: the envelope has them.
 ///
 /// # Errors
 /// What is no protobuf; quantities that are none.
 pub fn decode(bytes: &[u8], ty: TypeRef) -> Result<Object, DecodeError> {
-    Decoder { schema: ty.schema, slots: Vec::with_capacity(128), fields: 0 }.message(bytes, ty.id, 0, None).map(Object)
+    Decoder {
+        schema: ty.schema,
+        slots: Vec::with_capacity(128),
+        fields: 0,
+    }
+    .message(bytes, ty.id, 0, None)
+    .map(Object)
 }
 
 /// Like [`decode`], of the fields that a projection names: the others are passed over.
@@ -25,12 +33,24 @@ pub fn decode(bytes: &[u8], ty: TypeRef) -> Result<Object, DecodeError> {
 /// # Errors
 /// As [`decode`], for what is read.
 pub fn decode_part(bytes: &[u8], ty: TypeRef, part: &Projection) -> Result<Object, DecodeError> {
-    Decoder { schema: ty.schema, slots: Vec::with_capacity(128), fields: 0 }.message(bytes, ty.id, 0, Some(part)).map(Object)
+    Decoder {
+        schema: ty.schema,
+        slots: Vec::with_capacity(128),
+        fields: 0,
+    }
+    .message(bytes, ty.id, 0, Some(part))
+    .map(Object)
 }
 
 /// One value as a tree; `None` where it is none.
 pub(super) fn value(kind: &Kind, value: Wire, schema: &Schema) -> Option<Value> {
-    Decoder { schema, slots: Vec::new(), fields: 0 }.value(kind, value, 0, None).ok()
+    Decoder {
+        schema,
+        slots: Vec::new(),
+        fields: 0,
+    }
+    .value(kind, value, 0, None)
+    .ok()
 }
 
 struct Decoder<'s> {
@@ -42,11 +62,24 @@ struct Decoder<'s> {
 }
 
 impl Decoder<'_> {
-    fn message(&mut self, bytes: &[u8], id: TypeId, depth: usize, part: Option<&Projection>) -> Result<Map, DecodeError> {
-        let ty = TypeRef { schema: self.schema, id }.get();
+    fn message(
+        &mut self,
+        bytes: &[u8],
+        id: TypeId,
+        depth: usize,
+        part: Option<&Projection>,
+    ) -> Result<Map, DecodeError> {
+        let ty = TypeRef {
+            schema: self.schema,
+            id,
+        }
+        .get();
         let base = self.slots.len();
         self.fill(bytes, id, depth, part)?;
-        let count = self.slots[base..].iter().filter(|slot| slot.is_some()).count();
+        let count = self.slots[base..]
+            .iter()
+            .filter(|slot| slot.is_some())
+            .count();
         let mut out = Map::with_capacity(count + 2);
         let mut show = |index: usize, slot: &mut Option<Value>| {
             let field = &ty.fields[index];
@@ -61,26 +94,51 @@ impl Decoder<'_> {
         };
         let slots = &mut self.slots[base..];
         match part {
-            Some(part) => part.order.iter().for_each(|&index| show(index, &mut slots[index])),
-            None => slots.iter_mut().enumerate().for_each(|(index, slot)| show(index, slot)),
+            Some(part) => part
+                .order
+                .iter()
+                .for_each(|&index| show(index, &mut slots[index])),
+            None => slots
+                .iter_mut()
+                .enumerate()
+                .for_each(|(index, slot)| show(index, slot)),
         }
         self.slots.truncate(base);
         self.fields += out.len() + 2;
-        if self.fields > MAX_FIELDS { Err(too_many_fields()) } else { Ok(out) }
+        if self.fields > MAX_FIELDS {
+            Err(too_many_fields())
+        } else {
+            Ok(out)
+        }
     }
 
     /// Reads the fields of a message into slots of its own, at the end of the others.
-    fn fill(&mut self, bytes: &[u8], id: TypeId, depth: usize, part: Option<&Projection>) -> Result<(), DecodeError> {
+    fn fill(
+        &mut self,
+        bytes: &[u8],
+        id: TypeId,
+        depth: usize,
+        part: Option<&Projection>,
+    ) -> Result<(), DecodeError> {
         if depth > MAX_TREE_DEPTH {
             return Err(DecodeError::new("exceeded max depth"));
         }
-        let ty = TypeRef { schema: self.schema, id }.get();
+        let ty = TypeRef {
+            schema: self.schema,
+            id,
+        }
+        .get();
         let base = self.slots.len();
         self.slots.resize(base + ty.fields.len(), None);
         let mut fields = Reader::new(bytes);
         let wire = self.schema.wire(id);
         while let Some(raw) = fields.next()? {
-            let Some(place) = wire.place_of_tag(raw.tag()).or_else(|| wire.place(raw.number)) else { continue };
+            let Some(place) = wire
+                .place_of_tag(raw.tag())
+                .or_else(|| wire.place(raw.number))
+            else {
+                continue;
+            };
             let index = wire.fields[place].index;
             let field = &ty.fields[index];
             let part = match part.map(|part| part.choice(index)) {
@@ -120,19 +178,37 @@ impl Decoder<'_> {
             if let (Some(Value::Object(map)), Kind::Map(..)) = (slot, &field.kind)
                 && !map.keys().is_sorted()
             {
-                *map = std::mem::take(map).into_iter().collect::<BTreeMap<_, _>>().into_iter().collect();
+                *map = std::mem::take(map)
+                    .into_iter()
+                    .collect::<BTreeMap<_, _>>()
+                    .into_iter()
+                    .collect();
             }
         }
         Ok(())
     }
 
     /// An inlined message: its fields are fields of the one around it, whose slots begin at `base`.
-    fn inline(&mut self, bytes: &[u8], id: TypeId, outer: &Type, base: usize, depth: usize) -> Result<(), DecodeError> {
-        let inner = TypeRef { schema: self.schema, id }.get();
+    fn inline(
+        &mut self,
+        bytes: &[u8],
+        id: TypeId,
+        outer: &Type,
+        base: usize,
+        depth: usize,
+    ) -> Result<(), DecodeError> {
+        let inner = TypeRef {
+            schema: self.schema,
+            id,
+        }
+        .get();
         let own = self.slots.len();
         self.fill(bytes, id, depth + 1, None)?;
         for (offset, field) in inner.fields.iter().enumerate() {
-            if let (Some(value), Some(&index)) = (self.slots[own + offset].take(), outer.by_json.get(&field.json)) {
+            if let (Some(value), Some(&index)) = (
+                self.slots[own + offset].take(),
+                outer.by_json.get(&field.json),
+            ) {
                 self.slots[base + index] = Some(value);
             }
         }
@@ -151,7 +227,13 @@ impl Decoder<'_> {
         Ok(Value::Array(items))
     }
 
-    fn entry(&mut self, item: &Kind, bytes: &[u8], depth: usize, part: Option<&Projection>) -> Result<(String, Value), DecodeError> {
+    fn entry(
+        &mut self,
+        item: &Kind,
+        bytes: &[u8],
+        depth: usize,
+        part: Option<&Projection>,
+    ) -> Result<(String, Value), DecodeError> {
         let (mut key, mut value) = (String::new(), None);
         let mut fields = Reader::new(bytes);
         while let Some(raw) = fields.next()? {
@@ -173,7 +255,13 @@ impl Decoder<'_> {
         Ok((key, value))
     }
 
-    fn value(&mut self, kind: &Kind, value: Wire, depth: usize, part: Option<&Projection>) -> Result<Value, DecodeError> {
+    fn value(
+        &mut self,
+        kind: &Kind,
+        value: Wire,
+        depth: usize,
+        part: Option<&Projection>,
+    ) -> Result<Value, DecodeError> {
         Ok(match kind {
             Kind::String => Value::String(text(value)),
             Kind::Bool => Value::Bool(value.integer() != 0),
@@ -182,8 +270,11 @@ impl Decoder<'_> {
             Kind::Double => double(value),
             Kind::Bytes => Value::String(base64::encode(value.bytes())),
             Kind::Quantity => Value::String(quantity(value.bytes())?.into_owned()),
-            Kind::Time => timestamp(value.bytes())?.map_or(Value::Null, |time| Value::String(time::format(time.seconds))),
-            Kind::MicroTime => timestamp(value.bytes())?.map_or(Value::Null, |time| Value::String(time::format_micro(time))),
+            Kind::Time => timestamp(value.bytes())?.map_or(Value::Null, |time| {
+                Value::String(time::format(time.seconds))
+            }),
+            Kind::MicroTime => timestamp(value.bytes())?
+                .map_or(Value::Null, |time| Value::String(time::format_micro(time))),
             Kind::IntOrString => match int_or_string(value.bytes())? {
                 IntOrString::Int(value) => Value::from(value),
                 IntOrString::String(text) => Value::String(codec::text(text).into_owned()),
@@ -192,31 +283,54 @@ impl Decoder<'_> {
                 [] => Value::Null,
                 bytes => {
                     let document = json::Document::new(bytes)?;
-                    let text = if *kind == Kind::FieldsV1 { document.canonical_object() } else { None };
-                    text.map_or_else(|| document.value(), |text| Ok(Value::Object(Map::unread(text.to_owned()))))?
+                    let text = if *kind == Kind::FieldsV1 {
+                        document.canonical_object()
+                    } else {
+                        None
+                    };
+                    text.map_or_else(
+                        || document.value(),
+                        |text| Ok(Value::Object(Map::unread(text.to_owned()))),
+                    )?
                 }
             },
-            Kind::SchemaOr(alternative, id) => self.schema_or(*alternative, *id, value.bytes(), depth)?,
-            Kind::Message(id) | Kind::Inline(id) => Value::Object(self.message(value.bytes(), *id, depth + 1, part)?),
+            Kind::SchemaOr(alternative, id) => {
+                self.schema_or(*alternative, *id, value.bytes(), depth)?
+            }
+            Kind::Message(id) | Kind::Inline(id) => {
+                Value::Object(self.message(value.bytes(), *id, depth + 1, part)?)
+            }
             Kind::List(..) | Kind::Map(..) => Value::Null,
         })
     }
 
-    fn schema_or(&mut self, alternative: SchemaAlternative, id: TypeId, bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
+    fn schema_or(
+        &mut self,
+        alternative: SchemaAlternative,
+        id: TypeId,
+        bytes: &[u8],
+        depth: usize,
+    ) -> Result<Value, DecodeError> {
         let kind = Kind::Message(id);
         let (mut schema, mut allows, mut items) = (None, false, Vec::new());
         let mut fields = Reader::new(bytes);
         while let Some(raw) = fields.next()? {
             match (alternative, raw.number) {
                 (SchemaAlternative::Bool, 1) => allows = raw.value.integer() != 0,
-                (SchemaAlternative::Bool, 2) | (_, 1) => schema = Some(self.value(&kind, raw.value, depth, None)?),
-                (SchemaAlternative::Array, 2) => items.push(self.value(&kind, raw.value, depth, None)?),
+                (SchemaAlternative::Bool, 2) | (_, 1) => {
+                    schema = Some(self.value(&kind, raw.value, depth, None)?)
+                }
+                (SchemaAlternative::Array, 2) => {
+                    items.push(self.value(&kind, raw.value, depth, None)?)
+                }
                 (SchemaAlternative::StringArray, 2) => items.push(Value::String(text(raw.value))),
                 _ => {}
             }
         }
         Ok(match (schema, alternative) {
-            (_, SchemaAlternative::Array | SchemaAlternative::StringArray) if !items.is_empty() => Value::Array(items),
+            (_, SchemaAlternative::Array | SchemaAlternative::StringArray) if !items.is_empty() => {
+                Value::Array(items)
+            }
             (Some(schema), _) => schema,
             (None, SchemaAlternative::Bool) => Value::Bool(allows),
             _ => Value::Null,
@@ -256,7 +370,10 @@ pub(super) fn timestamp(bytes: &[u8]) -> Result<Option<Timestamp>, DecodeError> 
     if bytes.is_empty() {
         return Ok(None);
     }
-    let mut out = Timestamp { seconds: 0, nanos: 0 };
+    let mut out = Timestamp {
+        seconds: 0,
+        nanos: 0,
+    };
     let mut fields = Reader::new(bytes);
     while let Some(field) = fields.next()? {
         match field.number {
@@ -287,5 +404,9 @@ pub(super) fn int_or_string(bytes: &[u8]) -> Result<IntOrString<'_>, DecodeError
             _ => {}
         }
     }
-    Ok(if is_string { IntOrString::String(text) } else { IntOrString::Int(integer) })
+    Ok(if is_string {
+        IntOrString::String(text)
+    } else {
+        IntOrString::Int(integer)
+    })
 }

@@ -1,16 +1,20 @@
-//! Objects to protobuf, byte for byte as gogo's marshallers write them: fields by ascending number, values that are no
-//! pointers always, maps sorted by key.
+//! Objects to protobuf, byte for byte as gogo's marshallers write them: fields by ascending number,
+//! values that are no pointers always, maps sorted by key.
 
 use super::wire::{put_bytes, put_double, put_integer, put_message};
 use crate::codec::{base64, json};
 use crate::meta::{Map, Object, Value, time};
 use crate::schema::{Field, Kind, Presence, Schema, SchemaAlternative, TypeId, TypeRef};
 
-/// The message of an object, without the envelope. `apiVersion`, `kind` and what the type does not know are left out;
-/// so is a value of another JSON type than the schema's.
+/// The message of an object, without the envelope. `apiVersion`, `kind` and what the type does not
+/// know are left out; so is a value of another JSON type than the schema's.
 pub fn encode(object: &Object, ty: TypeRef) -> Vec<u8> {
     let mut out = Vec::with_capacity(4096);
-    Encoder { schema: ty.schema, slots: Vec::with_capacity(128) }.message(ty.id, object, &mut out);
+    Encoder {
+        schema: ty.schema,
+        slots: Vec::with_capacity(128),
+    }
+    .message(ty.id, object, &mut out);
     out
 }
 
@@ -26,7 +30,11 @@ struct Encoder<'s, 'v> {
 
 impl<'v> Encoder<'_, 'v> {
     fn message(&mut self, id: TypeId, object: &'v Map, out: &mut Vec<u8>) {
-        let ty = TypeRef { schema: self.schema, id }.get();
+        let ty = TypeRef {
+            schema: self.schema,
+            id,
+        }
+        .get();
         let base = self.slots.len();
         self.slots.resize(base + ty.fields.len(), None);
         let mut guess = 0;
@@ -39,9 +47,13 @@ impl<'v> Encoder<'_, 'v> {
         for &index in &ty.wire_order {
             let field = &ty.fields[index];
             match (&field.kind, self.slots[base + index]) {
-                (&Kind::Inline(inner), _) => put_message(field.number, out, |out| self.message(inner, object, out)),
+                (&Kind::Inline(inner), _) => {
+                    put_message(field.number, out, |out| self.message(inner, object, out))
+                }
                 (_, Some(value)) => self.field(field, value, out),
-                (_, None) if matches!(field.presence, Presence::Always | Presence::OmitEmpty) => self.absent(field, out),
+                (_, None) if matches!(field.presence, Presence::Always | Presence::OmitEmpty) => {
+                    self.absent(field, out)
+                }
                 _ => {}
             }
         }
@@ -51,8 +63,12 @@ impl<'v> Encoder<'_, 'v> {
     fn field(&mut self, field: &Field, value: &'v Value, out: &mut Vec<u8>) {
         let number = field.number;
         match (&field.kind, value) {
-            (Kind::List(item, _), Value::Array(items)) if field.wrapped => put_message(number, out, |out| self.items(item, items, out)),
-            (Kind::List(item, _), Value::Array(items)) => items.iter().for_each(|one| self.value(number, item, one, out)),
+            (Kind::List(item, _), Value::Array(items)) if field.wrapped => {
+                put_message(number, out, |out| self.items(item, items, out))
+            }
+            (Kind::List(item, _), Value::Array(items)) => items
+                .iter()
+                .for_each(|one| self.value(number, item, one, out)),
             (Kind::Map(item, _), Value::Object(map)) => self.map(number, item, map, out),
             (kind, value) => self.value(number, kind, value, out),
         }
@@ -75,7 +91,9 @@ impl<'v> Encoder<'_, 'v> {
             put_message(number, out, |out| {
                 put_bytes(1, key.as_bytes(), out);
                 match (item, value) {
-                    (Kind::List(inner, _), Value::Array(items)) => put_message(2, out, |out| self.items(inner, items, out)),
+                    (Kind::List(inner, _), Value::Array(items)) => {
+                        put_message(2, out, |out| self.items(inner, items, out))
+                    }
                     (kind, value) => self.value(2, kind, value, out),
                 }
             });
@@ -85,7 +103,9 @@ impl<'v> Encoder<'_, 'v> {
         } else {
             let mut sorted: Vec<_> = map.iter().collect();
             sorted.sort_unstable_by_key(|(key, _)| *key);
-            sorted.into_iter().for_each(|(key, value)| write(key, value));
+            sorted
+                .into_iter()
+                .for_each(|(key, value)| write(key, value));
         }
     }
 
@@ -96,19 +116,29 @@ impl<'v> Encoder<'_, 'v> {
             Kind::Bool => put_integer(number, value.as_bool().unwrap_or_default().into(), out),
             Kind::Int32 | Kind::Int64 => put_integer(number, integer(value), out),
             Kind::Double => put_double(number, value.as_f64().unwrap_or_default(), out),
-            Kind::Bytes => put_bytes(number, &base64::decode(value.as_str().unwrap_or_default()), out),
+            Kind::Bytes => put_bytes(
+                number,
+                &base64::decode(value.as_str().unwrap_or_default()),
+                out,
+            ),
             Kind::Quantity => {
                 let text = value.as_str().unwrap_or("0");
                 put_message(number, out, |out| put_bytes(1, text.as_bytes(), out));
             }
-            Kind::Time | Kind::MicroTime => put_message(number, out, |out| put_time(kind, value, out)),
+            Kind::Time | Kind::MicroTime => {
+                put_message(number, out, |out| put_time(kind, value, out))
+            }
             Kind::IntOrString => put_message(number, out, |out| {
                 put_integer(1, value.is_string().into(), out);
                 put_integer(2, integer(value), out);
                 put_bytes(3, value.as_str().unwrap_or_default().as_bytes(), out);
             }),
-            Kind::Raw | Kind::FieldsV1 | Kind::Any => put_message(number, out, |out| put_raw(value, out)),
-            Kind::SchemaOr(alternative, id) => put_message(number, out, |out| self.schema_or(*alternative, *id, value, out)),
+            Kind::Raw | Kind::FieldsV1 | Kind::Any => {
+                put_message(number, out, |out| put_raw(value, out))
+            }
+            Kind::SchemaOr(alternative, id) => put_message(number, out, |out| {
+                self.schema_or(*alternative, *id, value, out)
+            }),
             Kind::Message(id) | Kind::Inline(id) => {
                 let object = value.as_object().unwrap_or(&NOTHING);
                 put_message(number, out, |out| self.message(*id, object, out));
@@ -118,11 +148,21 @@ impl<'v> Encoder<'_, 'v> {
         }
     }
 
-    fn schema_or(&mut self, alternative: SchemaAlternative, id: TypeId, value: &'v Value, out: &mut Vec<u8>) {
+    fn schema_or(
+        &mut self,
+        alternative: SchemaAlternative,
+        id: TypeId,
+        value: &'v Value,
+        out: &mut Vec<u8>,
+    ) {
         let kind = Kind::Message(id);
         match (alternative, value) {
             (SchemaAlternative::Bool, _) => {
-                put_integer(1, (value.is_object() || value.as_bool().unwrap_or_default()).into(), out);
+                put_integer(
+                    1,
+                    (value.is_object() || value.as_bool().unwrap_or_default()).into(),
+                    out,
+                );
                 if value.is_object() {
                     self.value(2, &kind, value, out);
                 }
@@ -131,7 +171,9 @@ impl<'v> Encoder<'_, 'v> {
                 items.iter().for_each(|one| self.value(2, &kind, one, out));
             }
             (SchemaAlternative::StringArray, Value::Array(items)) => {
-                items.iter().for_each(|one| self.value(2, &Kind::String, one, out));
+                items
+                    .iter()
+                    .for_each(|one| self.value(2, &Kind::String, one, out));
             }
             (_, Value::Object(_)) => self.value(1, &kind, value, out),
             _ => {}

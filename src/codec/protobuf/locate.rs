@@ -26,7 +26,9 @@ impl Value {
     #[inline]
     pub fn new(numeric: bool, wire: Wire, end: usize) -> Self {
         match (numeric, wire) {
-            (false, Wire::Bytes(bytes)) => Self(((end - bytes.len()) as u64) << 32 | bytes.len() as u64),
+            (false, Wire::Bytes(bytes)) => {
+                Self(((end - bytes.len()) as u64) << 32 | bytes.len() as u64)
+            }
             (true, wire) => Self(wire.integer()),
             (false, _) => Self((end as u64) << 32),
         }
@@ -35,18 +37,25 @@ impl Value {
     #[inline]
     pub fn part(self) -> Part {
         let start = (self.0 >> 32) as usize;
-        Part { start, end: start + (self.0 as u32) as usize }
+        Part {
+            start,
+            end: start + (self.0 as u32) as usize,
+        }
     }
 
     /// Whether the value is the one that `omitempty` leaves out.
     #[inline]
     pub fn is_zero(self, numeric: bool) -> bool {
-        if numeric { self.0 == 0 } else { self.0 as u32 == 0 }
+        if numeric {
+            self.0 == 0
+        } else {
+            self.0 as u32 == 0
+        }
     }
 }
 
-/// Where the values of a field lie in its message, from the first to the end of the last, and the last of them, which is
-/// the one that counts.
+/// Where the values of a field lie in its message, from the first to the end of the last, and the
+/// last of them, which is the one that counts.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Span {
     pub first: u32,
@@ -57,16 +66,25 @@ pub(super) struct Span {
 impl Span {
     #[inline]
     pub fn part(self) -> Part {
-        Part { start: self.first as usize, end: self.end as usize }
+        Part {
+            start: self.first as usize,
+            end: self.end as usize,
+        }
     }
 }
 
-/// Reads the value at hand of a message that ends where `bytes` end. Says which of the type's fields it is of; `None` for
-/// one that the type does not have.
+/// Reads the value at hand of a message that ends where `bytes` end. Says which of the type's
+/// fields it is of; `None` for one that the type does not have.
 #[inline(always)]
-pub(super) fn next_value(ty: &WireType, bytes: &[u8], at: &mut usize) -> Result<(Option<usize>, Value), DecodeError> {
+pub(super) fn next_value(
+    ty: &WireType,
+    bytes: &[u8],
+    at: &mut usize,
+) -> Result<(Option<usize>, Value), DecodeError> {
     let begun = *at;
-    let Some(&first) = bytes.get(begun) else { return Ok((None, Value(0))) };
+    let Some(&first) = bytes.get(begun) else {
+        return Ok((None, Value(0)));
+    };
     let mut tag = usize::from(first);
     let mut next = begun + 1;
     if first >= 0x80 {
@@ -76,7 +94,9 @@ pub(super) fn next_value(ty: &WireType, bytes: &[u8], at: &mut usize) -> Result<
         }
         next += 1;
     }
-    let Some(place) = ty.place_of_tag(tag) else { return odd_value(ty, bytes, at) };
+    let Some(place) = ty.place_of_tag(tag) else {
+        return odd_value(ty, bytes, at);
+    };
     let number = match (bytes.get(next), bytes.get(next + 1)) {
         (Some(&low), _) if low < 0x80 && tag & 7 != FIXED64 => {
             next += 1;
@@ -103,13 +123,25 @@ pub(super) fn next_value(ty: &WireType, bytes: &[u8], at: &mut usize) -> Result<
 const FIXED64: usize = 1;
 const BYTES: usize = 2;
 
-/// As [`next_value`], for what is rare: floats, long numbers and lengths, other wire types than the field has, errors.
+/// As [`next_value`], for what is rare: floats, long numbers and lengths, other wire types than the
+/// field has, errors.
 #[inline(never)]
-fn odd_value(ty: &WireType, bytes: &[u8], at: &mut usize) -> Result<(Option<usize>, Value), DecodeError> {
+fn odd_value(
+    ty: &WireType,
+    bytes: &[u8],
+    at: &mut usize,
+) -> Result<(Option<usize>, Value), DecodeError> {
     let mut reader = Reader { bytes, at: *at };
     let raw = reader.next()?;
     *at = reader.at;
-    let Some(raw) = raw else { return Ok((None, Value(0))) };
-    let Some(place) = ty.place(raw.number) else { return Ok((None, Value(0))) };
-    Ok((Some(place), Value::new(ty.fields[place].is_numeric(), raw.value, reader.at)))
+    let Some(raw) = raw else {
+        return Ok((None, Value(0)));
+    };
+    let Some(place) = ty.place(raw.number) else {
+        return Ok((None, Value(0)));
+    };
+    Ok((
+        Some(place),
+        Value::new(ty.fields[place].is_numeric(), raw.value, reader.at),
+    ))
 }

@@ -1,4 +1,5 @@
-//! Protobuf as gogo writes it for Kubernetes, and the `k8s\0` envelope around it (`runtime.Unknown`).
+//! Protobuf as gogo writes it for Kubernetes, and the `k8s\0` envelope around it
+//! (`runtime.Unknown`).
 
 mod decode;
 mod encode;
@@ -40,12 +41,20 @@ pub struct Envelope<'a> {
 /// Bytes that do not begin with [`MAGIC`] or are no `runtime.Unknown`.
 pub fn unwrap(bytes: &[u8]) -> Result<Envelope<'_>, DecodeError> {
     if bytes.is_empty() || bytes == MAGIC {
-        return Err(DecodeError::new(if bytes.is_empty() { "empty data" } else { "empty body" }));
+        return Err(DecodeError::new(if bytes.is_empty() {
+            "empty data"
+        } else {
+            "empty body"
+        }));
     }
     let Some(unknown) = bytes.strip_prefix(MAGIC) else {
-        return Err(DecodeError::new("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"));
+        return Err(DecodeError::new(
+            "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]",
+        ));
     };
-    let text = |bytes| str::from_utf8(bytes).map_err(|_| DecodeError::new("the type of the object is not UTF-8"));
+    let text = |bytes| {
+        str::from_utf8(bytes).map_err(|_| DecodeError::new("the type of the object is not UTF-8"))
+    };
     let mut out = Envelope::default();
     let mut fields = Reader::new(unknown);
     while let Some(field) = fields.next()? {

@@ -28,8 +28,9 @@ pub(super) enum Choice<'a> {
 }
 
 impl Projection {
-    /// The fields at dotted paths (`spec.containers.name`), with everything in them. Lists and maps are no steps of their own:
-    /// the rest of a path holds for each of their items. What the type does not have is left out.
+    /// The fields at dotted paths (`spec.containers.name`), with everything in them. Lists and maps
+    /// are no steps of their own: the rest of a path holds for each of their items. What the type
+    /// does not have is left out.
     pub fn new<'p>(ty: TypeRef, paths: impl IntoIterator<Item = &'p str>) -> Self {
         let mut out = Self::default();
         for path in paths {
@@ -40,7 +41,9 @@ impl Projection {
     }
 
     fn put_in_order(&mut self) {
-        self.order = (0..self.fields.len()).filter(|&index| self.fields[index] != Wanted::Nothing).collect();
+        self.order = (0..self.fields.len())
+            .filter(|&index| self.fields[index] != Wanted::Nothing)
+            .collect();
         for wanted in &mut self.fields {
             if let Wanted::Part(part) = wanted {
                 part.put_in_order();
@@ -49,8 +52,12 @@ impl Projection {
     }
 
     fn add(&mut self, ty: TypeRef, path: &str) {
-        let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
-        let Some(&index) = ty.get().by_json.get(name) else { return };
+        let (name, rest) = path
+            .split_once('.')
+            .map_or((path, None), |(name, rest)| (name, Some(rest)));
+        let Some(&index) = ty.get().by_json.get(name) else {
+            return;
+        };
         self.fields.resize(ty.get().fields.len(), Wanted::Nothing);
         let field = &ty.get().fields[index];
         // An inlined field comes with the message that carries it.

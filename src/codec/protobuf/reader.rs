@@ -1,4 +1,5 @@
-//! Scalars and labels of a message, read where they lie. What selectors need costs less than a tree.
+//! Scalars and labels of a message, read where they lie. What selectors need costs less than a
+//! tree.
 
 use std::borrow::Cow;
 
@@ -14,7 +15,8 @@ pub(super) const METADATA: u32 = 1;
 /// The number of `labels` in ObjectMeta.
 const LABELS: u32 = 11;
 
-/// The bytes of a message (without its envelope) and their type. What is no protobuf is absent to every look-up.
+/// The bytes of a message (without its envelope) and their type. What is no protobuf is absent to
+/// every look-up.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
     pub bytes: &'a [u8],
@@ -25,7 +27,12 @@ impl<'a> Message<'a> {
     /// The labels in their stored order, which is that of their keys.
     pub fn labels(&self) -> impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)> + use<'a> {
         let metadata = last(self.bytes, METADATA).map_or(&[][..], Wire::bytes);
-        entries(metadata, LABELS).map(|(key, value)| (codec::text(key), codec::text(value.map_or(&[], Wire::bytes))))
+        entries(metadata, LABELS).map(|(key, value)| {
+            (
+                codec::text(key),
+                codec::text(value.map_or(&[], Wire::bytes)),
+            )
+        })
     }
 }
 
@@ -44,27 +51,38 @@ impl FieldReader for Message<'_> {
     }
 }
 
-/// The scalar at a dotted path of JSON names (indexes in lists, keys without dots in maps and raw JSON), as it would be text in a tree;
-/// `None` where JSON shows none.
+/// The scalar at a dotted path of JSON names (indexes in lists, keys without dots in maps and raw
+/// JSON), as it would be text in a tree; `None` where JSON shows none.
 pub fn text_at<'a>(bytes: &'a [u8], ty: TypeRef<'a>, dotted: &str) -> Option<Cow<'a, str>> {
     let (name, rest) = match dotted.split_once('.') {
         Some((name, rest)) => (name, Some(rest)),
         None => (dotted, None),
     };
     let outer = ty.get();
-    let field = outer.fields.iter().find(|field| field.json == name && !matches!(field.kind, Kind::Inline(_)))?;
+    let field = outer
+        .fields
+        .iter()
+        .find(|field| field.json == name && !matches!(field.kind, Kind::Inline(_)))?;
     if let Some((number, id)) = field.via.and_then(|via| inlined(outer, via)) {
-        return text_at(last(bytes, number).map_or(&[], Wire::bytes), ty.to(id), dotted);
+        return text_at(
+            last(bytes, number).map_or(&[], Wire::bytes),
+            ty.to(id),
+            dotted,
+        );
     }
     match (&field.kind, rest) {
         (Kind::Message(id), Some(rest)) => match last(bytes, field.number) {
             Some(value) => text_at(value.bytes(), ty.to(*id), rest),
             // A struct that is no pointer shows even if it is absent.
-            None if field.presence == crate::schema::Presence::Always => text_at(&[], ty.to(*id), rest),
+            None if field.presence == crate::schema::Presence::Always => {
+                text_at(&[], ty.to(*id), rest)
+            }
             None => None,
         },
         (Kind::List(item, _), Some(rest)) if !field.wrapped => {
-            let (index, rest) = rest.split_once('.').map_or((rest, None), |(index, rest)| (index, Some(rest)));
+            let (index, rest) = rest
+                .split_once('.')
+                .map_or((rest, None), |(index, rest)| (index, Some(rest)));
             let value = nth(bytes, field.number, index.parse().ok()?)?;
             match (&**item, rest) {
                 (Kind::Message(id), Some(rest)) => text_at(value.bytes(), ty.to(*id), rest),
@@ -74,7 +92,11 @@ pub fn text_at<'a>(bytes: &'a [u8], ty: TypeRef<'a>, dotted: &str) -> Option<Cow
         }
         (Kind::Map(item, _), Some(key)) if !key.contains('.') => {
             let value = entry(bytes, field.number, key)?.unwrap_or(Wire::Bytes(&[]));
-            if let Kind::String = **item { Some(codec::text(value.bytes())) } else { text(decode::value(item, value, ty.schema)?) }
+            if let Kind::String = **item {
+                Some(codec::text(value.bytes()))
+            } else {
+                text(decode::value(item, value, ty.schema)?)
+            }
         }
         (Kind::Raw | Kind::Any, Some(rest)) => {
             let raw = decode::raw(last(bytes, field.number)?.bytes()).ok()?;
@@ -88,14 +110,24 @@ pub fn text_at<'a>(bytes: &'a [u8], ty: TypeRef<'a>, dotted: &str) -> Option<Cow
 /// The number and type of the message through which protobuf carries an inlined field.
 fn inlined(outer: &Type, via: usize) -> Option<(u32, crate::schema::TypeId)> {
     let through = outer.fields.get(via)?;
-    if let Kind::Inline(id) = through.kind { Some((through.number, id)) } else { None }
+    if let Kind::Inline(id) = through.kind {
+        Some((through.number, id))
+    } else {
+        None
+    }
 }
 
 /// What JSON shows of a field that may be absent.
 fn scalar<'a>(field: &Field, value: Option<Wire<'a>>, ty: TypeRef) -> Option<Cow<'a, str>> {
     match (&field.kind, value) {
-        (Kind::String, Some(value)) if !value.bytes().is_empty() => Some(codec::text(value.bytes())),
-        (kind, Some(value)) => text(shape::shown(field, decode::value(kind, value, ty.schema)?, ty.schema)?),
+        (Kind::String, Some(value)) if !value.bytes().is_empty() => {
+            Some(codec::text(value.bytes()))
+        }
+        (kind, Some(value)) => text(shape::shown(
+            field,
+            decode::value(kind, value, ty.schema)?,
+            ty.schema,
+        )?),
         (_, None) => text(shape::missing(field, ty.schema)?),
     }
 }
@@ -109,8 +141,8 @@ fn text<'a>(value: Value) -> Option<Cow<'a, str>> {
     }
 }
 
-/// The last value with a number, which is the one that counts. Fields are written by ascending number: what comes after
-/// a larger one is not looked at once there is a value.
+/// The last value with a number, which is the one that counts. Fields are written by ascending
+/// number: what comes after a larger one is not looked at once there is a value.
 pub(super) fn last(bytes: &[u8], number: u32) -> Option<Wire<'_>> {
     let mut out = None;
     let mut fields = Reader::new(bytes);
@@ -132,7 +164,8 @@ fn nth(bytes: &[u8], number: u32, index: usize) -> Option<Wire<'_>> {
 pub(super) fn values(bytes: &[u8], number: u32) -> impl Iterator<Item = Wire<'_>> {
     let mut fields = Reader::new(bytes);
     let all = std::iter::from_fn(move || fields.next().ok().flatten());
-    all.filter(move |field| field.number == number).map(|field| field.value)
+    all.filter(move |field| field.number == number)
+        .map(|field| field.value)
 }
 
 /// The keys and values of a map.
@@ -153,5 +186,8 @@ fn entries(bytes: &[u8], number: u32) -> impl Iterator<Item = (&[u8], Option<Wir
 
 /// The value of a key in a map; of entries with the same key the last counts.
 fn entry<'a>(bytes: &'a [u8], number: u32, key: &str) -> Option<Option<Wire<'a>>> {
-    entries(bytes, number).filter(|(found, _)| *found == key.as_bytes()).last().map(|(_, value)| value)
+    entries(bytes, number)
+        .filter(|(found, _)| *found == key.as_bytes())
+        .last()
+        .map(|(_, value)| value)
 }

@@ -1,5 +1,5 @@
-//! Stored messages as protobuf that clients get: with their resourceVersion, as objects, as items of lists, or their
-//! metadata alone. Bytes are copied; nothing is decoded.
+//! Stored messages as protobuf that clients get: with their resourceVersion, as objects, as items
+//! of lists, or their metadata alone. Bytes are copied; nothing is decoded.
 
 use super::reader::METADATA;
 use super::wire::{Reader, put_bytes, put_message, put_varint};
@@ -13,7 +13,8 @@ const ITEMS: u32 = 2;
 /// The number of `raw` in the envelope.
 const RAW: u32 = 2;
 
-/// A stored message whose metadata says a resourceVersion. Written, it is what decoding and encoding the tree would give.
+/// A stored message whose metadata says a resourceVersion. Written, it is what decoding and
+/// encoding the tree would give.
 #[derive(Clone, Copy, Debug)]
 pub struct Revised<'a> {
     /// ObjectMeta before and after its resourceVersion.
@@ -39,15 +40,19 @@ impl Digits {
         }
         let mut bytes = [0; 20];
         bytes[..text.len()].copy_from_slice(&text);
-        Self { bytes, length: text.len() }
+        Self {
+            bytes,
+            length: text.len(),
+        }
     }
 }
 
 impl<'a> Revised<'a> {
-    /// The message (without its envelope) at a revision; without one its resourceVersion stays empty.
+    /// The message (without its envelope) at a revision; without one its resourceVersion stays
+    /// empty.
     ///
-    /// `None` for bytes that were not written as Go writes them, or that lack what reading fills in: they have to go through
-    /// a tree.
+    /// `None` for bytes that were not written as Go writes them, or that lack what reading fills
+    /// in: they have to go through a tree.
     pub fn new(message: Message<'a>, revision: Option<i64>) -> Option<Self> {
         let mut fields = Reader::new(message.bytes);
         let first = fields.next().ok()??;
@@ -56,7 +61,12 @@ impl<'a> Revised<'a> {
         }
         let metadata = first.value.bytes();
         let (head, tail) = around_version(metadata)?;
-        Some(Self { head, tail, version: Digits::new(revision), rest: message.bytes.get(fields.at..)? })
+        Some(Self {
+            head,
+            tail,
+            version: Digits::new(revision),
+            rest: message.bytes.get(fields.at..)?,
+        })
     }
 
     /// The message of a `PartialObjectMetadata`: the same, without anything but metadata.
@@ -78,7 +88,11 @@ impl<'a> Revised<'a> {
     pub fn write_message(&self, out: &mut Vec<u8>) {
         put_head(METADATA, self.metadata_len(), out);
         out.extend_from_slice(self.head);
-        put_bytes(RESOURCE_VERSION, &self.version.bytes[..self.version.length], out);
+        put_bytes(
+            RESOURCE_VERSION,
+            &self.version.bytes[..self.version.length],
+            out,
+        );
         out.extend_from_slice(self.tail);
         out.extend_from_slice(self.rest);
     }
@@ -111,9 +125,15 @@ pub struct ListMeta<'a> {
     pub remaining_item_count: Option<i64>,
 }
 
-/// Appends the beginning of a list: its envelope and metadata. `items_len` is the length of all items that follow, which
-/// [`Revised::item_len`] and [`item_len`] tell without writing them.
-pub fn list_head(api_version: &str, kind: &str, meta: ListMeta, items_len: usize, out: &mut Vec<u8>) {
+/// Appends the beginning of a list: its envelope and metadata. `items_len` is the length of all
+/// items that follow, which [`Revised::item_len`] and [`item_len`] tell without writing them.
+pub fn list_head(
+    api_version: &str,
+    kind: &str,
+    meta: ListMeta,
+    items_len: usize,
+    out: &mut Vec<u8>,
+) {
     let mut head = Vec::with_capacity(128);
     put_message(METADATA, &mut head, |out| {
         put_bytes(1, b"", out);
@@ -158,7 +178,8 @@ fn field_len(length: usize) -> usize {
     1 + bits.div_ceil(7) as usize + length
 }
 
-/// What stands in ObjectMeta before and after its resourceVersion. `None` where fields are not in ascending order.
+/// What stands in ObjectMeta before and after its resourceVersion. `None` where fields are not in
+/// ascending order.
 fn around_version(metadata: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut fields = Reader::new(metadata);
     let mut last = 0;
@@ -168,13 +189,16 @@ fn around_version(metadata: &[u8]) -> Option<(&[u8], &[u8])> {
         match number {
             Some(number) if number < last => return None,
             Some(number) if number < RESOURCE_VERSION => last = number,
-            Some(RESOURCE_VERSION) => return Some((metadata.get(..begun)?, metadata.get(fields.at..)?)),
+            Some(RESOURCE_VERSION) => {
+                return Some((metadata.get(..begun)?, metadata.get(fields.at..)?));
+            }
             _ => return Some((metadata.get(..begun)?, metadata.get(begun..)?)),
         }
     }
 }
 
-/// Whether a part of the object is empty that upstream defaults at every read (the phase of a PersistentVolumeClaim).
+/// Whether a part of the object is empty that upstream defaults at every read (the phase of a
+/// PersistentVolumeClaim).
 fn lacks_filled(message: Message) -> bool {
     let Message { bytes, ty } = message;
     let parts = ty.get().fields.iter().filter_map(|part| match part.kind {
@@ -182,9 +206,14 @@ fn lacks_filled(message: Message) -> bool {
         _ => None,
     });
     parts.into_iter().any(|(part, inner)| {
-        let filled = inner.get().fields.iter().filter(|field| !field.filled.is_empty());
+        let filled = inner
+            .get()
+            .fields
+            .iter()
+            .filter(|field| !field.filled.is_empty());
         filled.into_iter().any(|field| {
-            let inside = super::reader::last(bytes, part.number).map_or(&[][..], super::wire::Wire::bytes);
+            let inside =
+                super::reader::last(bytes, part.number).map_or(&[][..], super::wire::Wire::bytes);
             super::reader::last(inside, field.number).is_none_or(|value| value.bytes().is_empty())
         })
     })

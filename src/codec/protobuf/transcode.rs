@@ -1,7 +1,9 @@
-//! Protobuf to JSON without a tree in between. Writes exactly what decoding and encoding the tree would.
+//! Protobuf to JSON without a tree in between. Writes exactly what decoding and encoding the tree
+//! would.
 //!
-//! A message is read twice: once to note where the values of its fields lie, which is by ascending number, and once to
-//! write them in the order of the schema. What a field shows besides its value is prepared ([`WireField`]).
+//! A message is read twice: once to note where the values of its fields lie, which is by ascending
+//! number, and once to write them in the order of the schema. What a field shows besides its value
+//! is prepared ([`WireField`]).
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,11 +13,14 @@ use super::locate::{MAX_LENGTH, NOWHERE, Part, Span, Value, next_value};
 use super::wire::{Raw, Reader};
 use crate::codec::{DecodeError, MAX_TREE_DEPTH, base64, json, text};
 use crate::meta::time;
-use crate::schema::{Arity, Schema, SchemaAlternative, Shape, TypeId, TypeRef, WireField, WireType};
+use crate::schema::{
+    Arity, Schema, SchemaAlternative, Shape, TypeId, TypeRef, WireField, WireType,
+};
 
-/// Appends the JSON of a message (without its envelope): `kind` and `apiVersion` first unless they are empty, then the
-/// fields in the order of the schema. `resource_version` takes the place of `metadata.resourceVersion`. Returns where in `out` the
-/// value of `metadata` lies (nowhere if it has none).
+/// Appends the JSON of a message (without its envelope): `kind` and `apiVersion` first unless they
+/// are empty, then the fields in the order of the schema. `resource_version` takes the place of
+/// `metadata.resourceVersion`. Returns where in `out` the value of `metadata` lies (nowhere if it
+/// has none).
 ///
 /// # Errors
 /// As [`super::decode`]; what was appended is then of no use.
@@ -35,7 +40,10 @@ pub fn to_json(
             json::write_string(value, transcoder.out);
         }
     }
-    let whole = Part { start: 0, end: bytes.len() };
+    let whole = Part {
+        start: 0,
+        end: bytes.len(),
+    };
     transcoder.fields(whole, ty.id, 0, 0, None)?;
     transcoder.close(open, *b"{}");
     Ok(transcoder.metadata)
@@ -45,12 +53,29 @@ pub fn to_json(
 ///
 /// # Errors
 /// As [`to_json`].
-pub fn metadata_to_json(bytes: &[u8], ty: TypeRef, resource_version: Option<i64>, out: &mut Vec<u8>) -> Result<(), DecodeError> {
+pub fn metadata_to_json(
+    bytes: &[u8],
+    ty: TypeRef,
+    resource_version: Option<i64>,
+    out: &mut Vec<u8>,
+) -> Result<(), DecodeError> {
     let mut transcoder = Transcoder::new(bytes, ty.schema, resource_version, out)?;
     let wire = ty.schema.wire(ty.id);
-    let Some(field) = wire.metadata.map(|place| &wire.fields[place]) else { return Err(DecodeError::new("the kind has no metadata")) };
-    let Shape::Message(id) = field.shape else { return Err(DecodeError::new("the kind has no metadata")) };
-    let metadata = transcoder.last(Part { start: 0, end: bytes.len() }, field.number)?.map_or(NOWHERE, |value| value.part());
+    let Some(field) = wire.metadata.map(|place| &wire.fields[place]) else {
+        return Err(DecodeError::new("the kind has no metadata"));
+    };
+    let Shape::Message(id) = field.shape else {
+        return Err(DecodeError::new("the kind has no metadata"));
+    };
+    let metadata = transcoder
+        .last(
+            Part {
+                start: 0,
+                end: bytes.len(),
+            },
+            field.number,
+        )?
+        .map_or(NOWHERE, |value| value.part());
     transcoder.message(metadata, id, 1, 0, transcoder.revision)
 }
 
@@ -58,29 +83,46 @@ struct Transcoder<'a> {
     schema: &'a Schema,
     /// The message at the top: every [`Part`] is one of it.
     document: &'a [u8],
-    /// A stretch for each message that is open, by the place of the field. What lies there from before is not looked at.
+    /// A stretch for each message that is open, by the place of the field. What lies there from
+    /// before is not looked at.
     spans: Vec<Span>,
     out: &'a mut Vec<u8>,
     revision: Option<i64>,
     /// Where the metadata at the top were written.
     metadata: Range<usize>,
-    /// So far every message was in the order that everybody writes. Once one was not, none is tried in that order any more: a
-    /// message is begun twice at most, however deep it lies.
+    /// So far every message was in the order that everybody writes. Once one was not, none is tried
+    /// in that order any more: a message is begun twice at most, however deep it lies.
     orderly: bool,
 }
 
 impl<'a> Transcoder<'a> {
-    fn new(document: &'a [u8], schema: &'a Schema, revision: Option<i64>, out: &'a mut Vec<u8>) -> Result<Self, DecodeError> {
+    fn new(
+        document: &'a [u8],
+        schema: &'a Schema,
+        revision: Option<i64>,
+        out: &'a mut Vec<u8>,
+    ) -> Result<Self, DecodeError> {
         if document.len() > MAX_LENGTH {
             return Err(DecodeError::new("the message is too long"));
         }
-        Ok(Self { schema, document, spans: Vec::with_capacity(256), out, revision, metadata: 0..0, orderly: true })
+        Ok(Self {
+            schema,
+            document,
+            spans: Vec::with_capacity(256),
+            out,
+            revision,
+            metadata: 0..0,
+            orderly: true,
+        })
     }
 
     /// The values in a stretch of the document.
     #[inline]
     fn read(&self, part: Part) -> Reader<'a> {
-        Reader { bytes: self.document.get(..part.end).unwrap_or_default(), at: part.start }
+        Reader {
+            bytes: self.document.get(..part.end).unwrap_or_default(),
+            at: part.start,
+        }
     }
 
     #[inline]
@@ -88,7 +130,8 @@ impl<'a> Transcoder<'a> {
         self.document.get(part.start..part.end).unwrap_or_default()
     }
 
-    /// Puts the brackets around what was written since `open`. Whatever was written begins with a comma, which makes room.
+    /// Puts the brackets around what was written since `open`. Whatever was written begins with a
+    /// comma, which makes room.
     #[inline]
     fn close(&mut self, open: usize, brackets: [u8; 2]) {
         match self.out.get_mut(open) {
@@ -100,8 +143,16 @@ impl<'a> Transcoder<'a> {
         }
     }
 
-    /// A message as an object. `base` is where its spans begin; `revision` is what to show as `resourceVersion`.
-    fn message(&mut self, part: Part, id: TypeId, depth: usize, base: usize, revision: Option<i64>) -> Result<(), DecodeError> {
+    /// A message as an object. `base` is where its spans begin; `revision` is what to show as
+    /// `resourceVersion`.
+    fn message(
+        &mut self,
+        part: Part,
+        id: TypeId,
+        depth: usize,
+        base: usize,
+        revision: Option<i64>,
+    ) -> Result<(), DecodeError> {
         if depth > MAX_TREE_DEPTH {
             return Err(DecodeError::new("exceeded max depth"));
         }
@@ -112,9 +163,20 @@ impl<'a> Transcoder<'a> {
     }
 
     /// The fields of a message, each after a comma.
-    fn fields(&mut self, part: Part, id: TypeId, depth: usize, base: usize, revision: Option<i64>) -> Result<(), DecodeError> {
+    fn fields(
+        &mut self,
+        part: Part,
+        id: TypeId,
+        depth: usize,
+        base: usize,
+        revision: Option<i64>,
+    ) -> Result<(), DecodeError> {
         let ty = self.schema.wire(id);
-        let open = Open { depth, top: base, revision: None };
+        let open = Open {
+            depth,
+            top: base,
+            revision: None,
+        };
         if ty.in_order && depth > 0 && self.orderly {
             let begun = self.out.len();
             if self.fields_in_order(part, ty, revision, open)? {
@@ -142,29 +204,57 @@ impl<'a> Transcoder<'a> {
             } else if present >> place & 1 == 0 && field.arity != Arity::Inline {
                 self.out.extend_from_slice(&field.absent);
             } else {
-                let span = if present >> place & 1 == 0 { Span::default() } else { self.spans[base + place] };
+                let span = if present >> place & 1 == 0 {
+                    Span::default()
+                } else {
+                    self.spans[base + place]
+                };
                 if depth == 0 && ty.metadata == Some(place) {
                     let begun = self.out.len() + field.key.length();
-                    self.field(field, span, Open { depth, top, revision: self.revision })?;
+                    self.field(
+                        field,
+                        span,
+                        Open {
+                            depth,
+                            top,
+                            revision: self.revision,
+                        },
+                    )?;
                     self.metadata = begun..self.out.len();
                 } else {
-                    self.field(field, span, Open { depth, top, revision: None })?;
+                    self.field(
+                        field,
+                        span,
+                        Open {
+                            depth,
+                            top,
+                            revision: None,
+                        },
+                    )?;
                 }
             }
         }
         Ok(())
     }
 
-    /// The fields of a message that is written in the order in which it is read. False if it is in another order after
-    /// all, or has a value twice: what was written is then of no use.
-    fn fields_in_order(&mut self, part: Part, ty: &WireType, revision: Option<i64>, open: Open) -> Result<bool, DecodeError> {
+    /// The fields of a message that is written in the order in which it is read. False if it is in
+    /// another order after all, or has a value twice: what was written is then of no use.
+    fn fields_in_order(
+        &mut self,
+        part: Part,
+        ty: &WireType,
+        revision: Option<i64>,
+        open: Open,
+    ) -> Result<bool, DecodeError> {
         let bytes = self.document.get(..part.end).unwrap_or_default();
         let version = revision.and(ty.resource_version);
         let always = ty.always | version.map_or(0, |place| 1 << place);
         let mut next = 0;
         let mut at = part.start;
         while at < bytes.len() {
-            let (Some(place), value) = next_value(ty, bytes, &mut at)? else { continue };
+            let (Some(place), value) = next_value(ty, bytes, &mut at)? else {
+                continue;
+            };
             if place < next {
                 return Ok(false);
             }
@@ -179,7 +269,9 @@ impl<'a> Transcoder<'a> {
                 continue;
             }
             match field.arity {
-                Arity::Single if field.omits_zero && value.is_zero(field.is_numeric()) => self.out.extend_from_slice(&field.absent),
+                Arity::Single if field.omits_zero && value.is_zero(field.is_numeric()) => {
+                    self.out.extend_from_slice(&field.absent)
+                }
                 Arity::Single => self.single(field, value, open)?,
                 Arity::List => self.items_in_order(ty, field, value, bytes, &mut at, open)?,
                 Arity::Map if self.map_in_order(ty, field, value, bytes, &mut at, open)? => {}
@@ -194,7 +286,13 @@ impl<'a> Transcoder<'a> {
     }
 
     /// What shows of fields that are not there, given as bits.
-    fn absent(&mut self, ty: &WireType, mut places: u64, version: Option<usize>, revision: Option<i64>) {
+    fn absent(
+        &mut self,
+        ty: &WireType,
+        mut places: u64,
+        version: Option<usize>,
+        revision: Option<i64>,
+    ) {
         while places != 0 {
             let place = places.trailing_zeros() as usize;
             places &= places - 1;
@@ -232,14 +330,24 @@ impl<'a> Transcoder<'a> {
         let mut at = part.start;
         while at < bytes.len() {
             let first = at;
-            let (Some(place), last) = next_value(ty, bytes, &mut at)? else { continue };
+            let (Some(place), last) = next_value(ty, bytes, &mut at)? else {
+                continue;
+            };
             let (field, bit) = (&ty.fields[place], 1 << place);
             if field.omits_zero && last.is_zero(field.is_numeric()) {
                 present &= !bit;
                 continue;
             }
-            let first = if present & bit == 0 { first as u32 } else { spans[place].first };
-            spans[place] = Span { first, end: at as u32, last };
+            let first = if present & bit == 0 {
+                first as u32
+            } else {
+                spans[place].first
+            };
+            spans[place] = Span {
+                first,
+                end: at as u32,
+                last,
+            };
             present |= bit;
         }
         Ok(present)
@@ -268,7 +376,9 @@ impl<'a> Transcoder<'a> {
                 self.map(field, span.part(), open)
             }
             Arity::Inline => match field.shape {
-                Shape::Message(id) => self.fields(span.last.part(), id, open.depth + 1, open.top, None),
+                Shape::Message(id) => {
+                    self.fields(span.last.part(), id, open.depth + 1, open.top, None)
+                }
                 _ => Ok(()),
             },
         }
@@ -324,12 +434,22 @@ impl<'a> Transcoder<'a> {
     }
 
     /// The items with a number in a stretch of the document, as an array.
-    fn items(&mut self, field: &WireField, part: Part, number: u32, open: Open) -> Result<(), DecodeError> {
+    fn items(
+        &mut self,
+        field: &WireField,
+        part: Part,
+        number: u32,
+        open: Open,
+    ) -> Result<(), DecodeError> {
         let begun = self.out.len();
         let mut values = self.read(part);
         while let Some(raw) = values.next()? {
             if raw.number == number {
-                self.item(field, Value::new(field.shape.is_numeric(), raw.value, values.at), open)?;
+                self.item(
+                    field,
+                    Value::new(field.shape.is_numeric(), raw.value, values.at),
+                    open,
+                )?;
             }
         }
         self.close(begun, *b"[]");
@@ -338,7 +458,9 @@ impl<'a> Transcoder<'a> {
 
     fn item(&mut self, field: &WireField, value: Value, open: Open) -> Result<(), DecodeError> {
         self.out.push(b',');
-        let (Some(embedded), Shape::Message(id)) = (&field.embedded, field.shape) else { return self.value(field.shape, value, open) };
+        let (Some(embedded), Shape::Message(id)) = (&field.embedded, field.shape) else {
+            return self.value(field.shape, value, open);
+        };
         let item = self.out.len();
         embedded.append(self.out);
         self.fields(value.part(), id, open.depth + 1, open.top, None)?;
@@ -346,7 +468,8 @@ impl<'a> Transcoder<'a> {
         Ok(())
     }
 
-    /// The entries of a map that follow one another, from the first, which was just read. False if their keys do not ascend.
+    /// The entries of a map that follow one another, from the first, which was just read. False if
+    /// their keys do not ascend.
     fn map_in_order(
         &mut self,
         ty: &WireType,
@@ -390,7 +513,12 @@ impl<'a> Transcoder<'a> {
         let mut values = self.read(part);
         while let Some(raw) = values.next()? {
             if raw.number == field.number {
-                self.map_entry(field, Value::new(false, raw.value, values.at).part(), &mut previous, open)?;
+                self.map_entry(
+                    field,
+                    Value::new(false, raw.value, values.at).part(),
+                    &mut previous,
+                    open,
+                )?;
             }
         }
         self.close(begun, *b"{}");
@@ -406,7 +534,13 @@ impl<'a> Transcoder<'a> {
     }
 
     /// An entry of a map. False if its key does not come after `previous`, or is no text.
-    fn map_entry(&mut self, field: &WireField, part: Part, previous: &mut Option<&'a [u8]>, open: Open) -> Result<bool, DecodeError> {
+    fn map_entry(
+        &mut self,
+        field: &WireField,
+        part: Part,
+        previous: &mut Option<&'a [u8]>,
+        open: Open,
+    ) -> Result<bool, DecodeError> {
         let (key, value) = self.entry(field, part)?;
         if !self.ascends(key, previous) {
             return Ok(false);
@@ -420,12 +554,18 @@ impl<'a> Transcoder<'a> {
 
     /// A map whose entries are in no order. Of those with the same key the last counts.
     #[cold]
-    fn unsorted_map(&mut self, field: &WireField, part: Part, open: Open) -> Result<(), DecodeError> {
+    fn unsorted_map(
+        &mut self,
+        field: &WireField,
+        part: Part,
+        open: Open,
+    ) -> Result<(), DecodeError> {
         let mut entries: Vec<(Cow<str>, Option<Value>)> = Vec::new();
         let mut values = self.read(part);
         while let Some(raw) = values.next()? {
             if raw.number == field.number {
-                let (key, value) = self.entry(field, Value::new(false, raw.value, values.at).part())?;
+                let (key, value) =
+                    self.entry(field, Value::new(false, raw.value, values.at).part())?;
                 entries.push((text(self.bytes(key)), value));
             }
         }
@@ -450,14 +590,25 @@ impl<'a> Transcoder<'a> {
         while let Some(raw) = fields.next()? {
             match raw.number {
                 1 => key = Value::new(false, raw.value, fields.at).part(),
-                2 => value = Some(Value::new(field.shape.is_numeric() && field.arity == Arity::Map, raw.value, fields.at)),
+                2 => {
+                    value = Some(Value::new(
+                        field.shape.is_numeric() && field.arity == Arity::Map,
+                        raw.value,
+                        fields.at,
+                    ))
+                }
                 _ => {}
             }
         }
         Ok((key, value))
     }
 
-    fn map_value(&mut self, field: &WireField, value: Option<Value>, open: Open) -> Result<(), DecodeError> {
+    fn map_value(
+        &mut self,
+        field: &WireField,
+        value: Option<Value>,
+        open: Open,
+    ) -> Result<(), DecodeError> {
         match (value, field.arity, field.shape) {
             (Some(value), Arity::MapOfLists, _) => self.items(field, value.part(), 1, open),
             (Some(value), _, shape) => self.value(shape, value, open),
@@ -478,7 +629,9 @@ impl<'a> Transcoder<'a> {
             Shape::Bool => return self.literal(if value.0 != 0 { "true" } else { "false" }),
             Shape::Int32 => json::write_i64((value.0 as i32).into(), self.out),
             Shape::Int64 => json::write_i64(value.0 as i64, self.out),
-            Shape::Double if f64::from_bits(value.0).is_finite() => json::write_f64(f64::from_bits(value.0), self.out),
+            Shape::Double if f64::from_bits(value.0).is_finite() => {
+                json::write_f64(f64::from_bits(value.0), self.out)
+            }
             Shape::Bytes => {
                 self.out.push(b'"');
                 base64::encode_into(self.bytes(value.part()), self.out);
@@ -494,8 +647,12 @@ impl<'a> Transcoder<'a> {
                 Some(raw) => json::compact_part(self.document, raw.start, raw.end, self.out),
                 None => return self.literal("null"),
             },
-            Shape::SchemaOr(alternative, id) => return self.schema_or(alternative, id, value.part(), open),
-            Shape::Message(id) => return self.message(value.part(), id, open.depth + 1, open.top, None),
+            Shape::SchemaOr(alternative, id) => {
+                return self.schema_or(alternative, id, value.part(), open);
+            }
+            Shape::Message(id) => {
+                return self.message(value.part(), id, open.depth + 1, open.top, None);
+            }
             Shape::Double | Shape::Nothing => return self.literal("null"),
         }
         Ok(())
@@ -508,20 +665,27 @@ impl<'a> Transcoder<'a> {
     }
 
     fn time(&mut self, shape: Shape, part: Part) -> Result<(), DecodeError> {
-        let Some(moment) = timestamp(self.bytes(part))? else { return self.literal("null") };
+        let Some(moment) = timestamp(self.bytes(part))? else {
+            return self.literal("null");
+        };
         self.out.push(b'"');
         if shape == Shape::Time {
             self.out.extend_from_slice(&time::text(moment.seconds));
         } else {
-            self.out.extend_from_slice(time::format_micro(moment).as_bytes());
+            self.out
+                .extend_from_slice(time::format_micro(moment).as_bytes());
         }
         self.out.push(b'"');
         Ok(())
     }
 
-    /// What is in the only field of a Quantity, `RawExtension`, `JSON` or `FieldsV1`; `None` for nothing.
+    /// What is in the only field of a Quantity, `RawExtension`, `JSON` or `FieldsV1`; `None` for
+    /// nothing.
     fn inner(&self, part: Part) -> Result<Option<Part>, DecodeError> {
-        Ok(self.last(part, 1)?.map(Value::part).filter(|part| part.start < part.end))
+        Ok(self
+            .last(part, 1)?
+            .map(Value::part)
+            .filter(|part| part.start < part.end))
     }
 
     /// The last bytes with a number, which are those that count.
@@ -536,8 +700,18 @@ impl<'a> Transcoder<'a> {
         Ok(out)
     }
 
-    fn schema_or(&mut self, alternative: SchemaAlternative, id: TypeId, part: Part, open: Open) -> Result<(), DecodeError> {
-        let (schema, other) = if alternative == SchemaAlternative::Bool { (2, 1) } else { (1, 2) };
+    fn schema_or(
+        &mut self,
+        alternative: SchemaAlternative,
+        id: TypeId,
+        part: Part,
+        open: Open,
+    ) -> Result<(), DecodeError> {
+        let (schema, other) = if alternative == SchemaAlternative::Bool {
+            (2, 1)
+        } else {
+            (1, 2)
+        };
         let (mut found, mut allows, mut items) = (None, false, false);
         let mut fields = self.read(part);
         while let Some(Raw { number, value }) = fields.next()? {
@@ -549,8 +723,12 @@ impl<'a> Transcoder<'a> {
             }
         }
         match (alternative, found) {
-            (SchemaAlternative::Array, _) if items => self.alternatives(Shape::Message(id), part, open),
-            (SchemaAlternative::StringArray, _) if items => self.alternatives(Shape::String, part, open),
+            (SchemaAlternative::Array, _) if items => {
+                self.alternatives(Shape::Message(id), part, open)
+            }
+            (SchemaAlternative::StringArray, _) if items => {
+                self.alternatives(Shape::String, part, open)
+            }
             (_, Some(schema)) => self.message(schema.part(), id, open.depth + 1, open.top, None),
             (SchemaAlternative::Bool, None) => self.literal(if allows { "true" } else { "false" }),
             _ => self.literal("null"),
@@ -577,7 +755,12 @@ impl<'a> Transcoder<'a> {
 fn has_tag(bytes: &[u8], at: usize, tag: u32) -> bool {
     match bytes.get(at) {
         Some(&first) if tag < 0x80 => u32::from(first) == tag,
-        Some(&first) => u32::from(first) == tag & 0x7f | 0x80 && bytes.get(at + 1).is_some_and(|&second| u32::from(second) == tag >> 7),
+        Some(&first) => {
+            u32::from(first) == tag & 0x7f | 0x80
+                && bytes
+                    .get(at + 1)
+                    .is_some_and(|&second| u32::from(second) == tag >> 7)
+        }
         None => false,
     }
 }

@@ -88,7 +88,10 @@ impl<'a> Reader<'a> {
             5 => Wire::Fixed32(u32::from_le_bytes(self.fixed()?)),
             _ => return Err(illegal_tag(tag)),
         };
-        Ok(Some(Raw { number: number as u32, value }))
+        Ok(Some(Raw {
+            number: number as u32,
+            value,
+        }))
     }
 
     #[inline(always)]
@@ -134,7 +137,11 @@ impl<'a> Reader<'a> {
 #[cold]
 fn illegal_tag(tag: u64) -> DecodeError {
     match tag & 7 {
-        _ if !(1..1 << 29).contains(&(tag >> 3)) => DecodeError(format!("proto: illegal tag {} (wire type {})", tag >> 3, tag & 7)),
+        _ if !(1..1 << 29).contains(&(tag >> 3)) => DecodeError(format!(
+            "proto: illegal tag {} (wire type {})",
+            tag >> 3,
+            tag & 7
+        )),
         other => DecodeError(format!("proto: illegal wireType {other}")),
     }
 }
@@ -167,8 +174,8 @@ pub(super) fn put_bytes(number: u32, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// Appends a length-delimited field whose content `write` appends. The content moves by a byte or two where its length
-/// takes more than one.
+/// Appends a length-delimited field whose content `write` appends. The content moves by a byte or
+/// two where its length takes more than one.
 pub(super) fn put_message(number: u32, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     put_varint(u64::from(number) << 3 | BYTES, out);
     let start = out.len();

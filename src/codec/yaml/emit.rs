@@ -1,4 +1,5 @@
-//! Trees to YAML, as `yaml.v2` writes them: block style, keys in its natural order, lines folded after 80 columns.
+//! Trees to YAML, as `yaml.v2` writes them: block style, keys in its natural order, lines folded
+//! after 80 columns.
 
 use super::resolve::{Scalar, is_base60, resolve};
 use crate::codec::json;
@@ -11,7 +12,10 @@ const SIMPLE_KEY: usize = 128;
 
 /// YAML with a newline at the end.
 pub fn encode(value: &Value) -> Vec<u8> {
-    let mut emitter = Emitter { out: String::with_capacity(4096), column: 0 };
+    let mut emitter = Emitter {
+        out: String::with_capacity(4096),
+        column: 0,
+    };
     match value {
         Value::Object(map) if !map.is_empty() => emitter.map(map, 0, false),
         Value::Array(items) if !items.is_empty() => emitter.list(items, 0, false),
@@ -127,7 +131,12 @@ impl Emitter {
         let mut after_space = false;
         let mut rest = text.chars().peekable();
         while let Some(c) = rest.next() {
-            if c == ' ' && !is_key && !after_space && self.column > WIDTH && rest.peek() != Some(&' ') {
+            if c == ' '
+                && !is_key
+                && !after_space
+                && self.column > WIDTH
+                && rest.peek() != Some(&' ')
+            {
                 self.indent(indent);
             } else {
                 self.put_char(c);
@@ -163,7 +172,13 @@ impl Emitter {
         let mut rest = text.chars().peekable();
         let mut first = true;
         while let Some(c) = rest.next() {
-            if c == ' ' && !is_key && !after_space && self.column > WIDTH && !first && rest.peek().is_some() {
+            if c == ' '
+                && !is_key
+                && !after_space
+                && self.column > WIDTH
+                && !first
+                && rest.peek().is_some()
+            {
                 self.indent(indent);
                 if rest.peek() == Some(&' ') {
                     self.put_char('\\');
@@ -237,18 +252,30 @@ struct Shape {
 impl Shape {
     fn of(text: &str) -> Self {
         if text.is_empty() {
-            return Self { plain: true, single: true, block: false, multiline: false };
+            return Self {
+                plain: true,
+                single: true,
+                block: false,
+                multiline: false,
+            };
         }
         let is_break = |c: char| matches!(c, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}');
         let is_blank = |c: char| c == ' ' || c == '\t';
         let mut indicators = text.starts_with("---") || text.starts_with("...");
-        let (mut special, mut breaks, mut break_space, mut space_break) = (false, false, false, false);
+        let (mut special, mut breaks, mut break_space, mut space_break) =
+            (false, false, false, false);
         let mut previous: Option<char> = None;
         let mut rest = text.chars().peekable();
         while let Some(c) = rest.next() {
-            let blank_next = rest.peek().is_none_or(|&next| is_blank(next) || is_break(next));
+            let blank_next = rest
+                .peek()
+                .is_none_or(|&next| is_blank(next) || is_break(next));
             indicators |= match (previous, c) {
-                (None, '#' | ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`') => true,
+                (
+                    None,
+                    '#' | ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"'
+                    | '%' | '@' | '`',
+                ) => true,
                 (None, '?' | ':' | '-') | (Some(_), ':') => blank_next,
                 (Some(before), '#') => is_blank(before) || is_break(before),
                 _ => false,
@@ -274,13 +301,15 @@ impl Shape {
     }
 }
 
-/// Whether `yaml.v2` writes a character as it is; it takes everything beyond U+FFFF as not printable.
+/// Whether `yaml.v2` writes a character as it is; it takes everything beyond U+FFFF as not
+/// printable.
 fn is_printable(c: char) -> bool {
-    matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}') && c != '\u{feff}'
+    matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}')
+        && c != '\u{feff}'
 }
 
-/// Sorts entries as `yaml.v2` sorts keys. Its order is not one in the strict sense, which the sorts of std do not
-/// tolerate: hence a merge sort that takes what it gets.
+/// Sorts entries as `yaml.v2` sorts keys. Its order is not one in the strict sense, which the sorts
+/// of std do not tolerate: hence a merge sort that takes what it gets.
 fn sort<'a>(entries: Vec<(&'a Key, &'a Value)>) -> Vec<(&'a Key, &'a Value)> {
     if entries.len() < 2 {
         return entries;
@@ -291,21 +320,28 @@ fn sort<'a>(entries: Vec<(&'a Key, &'a Value)>) -> Vec<(&'a Key, &'a Value)> {
     let mut out = Vec::with_capacity(left.len() + right.len());
     let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
     while let (Some((one, _)), Some((other, _))) = (left.peek(), right.peek()) {
-        out.extend(if less(other, one) { right.next() } else { left.next() });
+        out.extend(if less(other, one) {
+            right.next()
+        } else {
+            left.next()
+        });
     }
     out.extend(left);
     out.extend(right);
     out
 }
 
-/// Whether a key comes before another: numbers in them count as numbers, letters come after everything else.
+/// Whether a key comes before another: numbers in them count as numbers, letters come after
+/// everything else.
 fn less(one: &str, other: &str) -> bool {
     let (mut a, mut b) = (one.chars(), other.chars());
     let mut digits = false;
     let mut significant = false;
     loop {
         let (rest_a, rest_b) = (a.as_str(), b.as_str());
-        let (Some(x), Some(y)) = (a.next(), b.next()) else { return one.chars().count() < other.chars().count() };
+        let (Some(x), Some(y)) = (a.next(), b.next()) else {
+            return one.chars().count() < other.chars().count();
+        };
         if x == y {
             digits = x.is_numeric();
             significant = digits && (significant || x != '0');
@@ -334,5 +370,7 @@ fn less(one: &str, other: &str) -> bool {
 fn run(text: &str, start: u64) -> (u64, usize) {
     text.chars()
         .map_while(|c| c.to_digit(10))
-        .fold((start, 0), |(value, count), digit| (value.wrapping_mul(10).wrapping_add(digit.into()), count + 1))
+        .fold((start, 0), |(value, count), digit| {
+            (value.wrapping_mul(10).wrapping_add(digit.into()), count + 1)
+        })
 }

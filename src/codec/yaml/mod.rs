@@ -1,4 +1,5 @@
-//! YAML by the rules of `sigs.k8s.io/yaml`, which is `yaml.v2` (YAML 1.1) on its way from and to JSON.
+//! YAML by the rules of `sigs.k8s.io/yaml`, which is `yaml.v2` (YAML 1.1) on its way from and to
+//! JSON.
 
 mod emit;
 mod parse;

@@ -10,19 +10,22 @@ use crate::codec::{DecodeError, MAX_ISSUES, MAX_TREE_DEPTH, base64, json};
 use crate::meta::field::go_quote;
 use crate::meta::{Map, Value};
 
-/// How many bytes upstream's reader takes at a time. What is wrong in one of these pieces is found before the scanner sees it.
+/// How many bytes upstream's reader takes at a time. What is wrong in one of these pieces is found
+/// before the scanner sees it.
 const PIECE_BYTES: usize = 512;
-/// The most bytes of text that aliases of one document may repeat. No object that long could be stored.
+/// The most bytes of text that aliases of one document may repeat. No object that long could be
+/// stored.
 pub(super) const MAX_REPEATED_BYTES: usize = 32 * 1024 * 1024;
 
-/// Reads the first document as upstream's `YAMLToJSON` does: maps are sorted by key, keys are strings.
+/// Reads the first document as upstream's `YAMLToJSON` does: maps are sorted by key, keys are
+/// strings.
 ///
-/// Beside the tree comes what upstream's strict reading objects to: keys that are set twice, all in one text that begins
-/// with `yaml: unmarshal errors:`. The last of them counts.
+/// Beside the tree comes what upstream's strict reading objects to: keys that are set twice, all in
+/// one text that begins with `yaml: unmarshal errors:`. The last of them counts.
 ///
 /// # Errors
-/// The text of the YAML library, such as `yaml: line 3: did not find expected ',' or '}'`. It is the caller that says
-/// what the text was to become (`error converting YAML to JSON: `).
+/// The text of the YAML library, such as `yaml: line 3: did not find expected ',' or '}'`. It is
+/// the caller that says what the text was to become (`error converting YAML to JSON: `).
 pub fn to_value(bytes: &[u8]) -> Result<(Value, Vec<String>), DecodeError> {
     let (text, broken) = readable(bytes);
     match plain::to_value(text).filter(|_| broken.is_none()) {
@@ -31,10 +34,19 @@ pub fn to_value(bytes: &[u8]) -> Result<(Value, Vec<String>), DecodeError> {
     }
 }
 
-/// [`to_value`] of text that was looked at, whatever it is; `broken` says what is wrong with the bytes behind it.
-pub(super) fn read(text: &str, broken: Option<&'static str>) -> Result<(Value, Vec<String>), DecodeError> {
-    let graph = Graph::read(Scanner::new(text.strip_prefix('\u{feff}').unwrap_or(text), broken))?;
-    let Some(root) = graph.root else { return Ok((Value::Null, Vec::new())) };
+/// [`to_value`] of text that was looked at, whatever it is; `broken` says what is wrong with the
+/// bytes behind it.
+pub(super) fn read(
+    text: &str,
+    broken: Option<&'static str>,
+) -> Result<(Value, Vec<String>), DecodeError> {
+    let graph = Graph::read(Scanner::new(
+        text.strip_prefix('\u{feff}').unwrap_or(text),
+        broken,
+    ))?;
+    let Some(root) = graph.root else {
+        return Ok((Value::Null, Vec::new()));
+    };
     let mut builder = Builder {
         graph: &graph,
         decoded: 0,
@@ -62,7 +74,10 @@ fn readable(bytes: &[u8]) -> (&str, Option<&'static str>) {
         Ok(text) => (text, None),
         Err(error) => {
             let (valid, rest) = bytes.split_at(error.valid_up_to());
-            (str::from_utf8(valid).unwrap_or_default(), Some(encoding_error(rest)))
+            (
+                str::from_utf8(valid).unwrap_or_default(),
+                Some(encoding_error(rest)),
+            )
         }
     };
     let mut end = valid.len();
@@ -93,7 +108,9 @@ fn encoding_error(bytes: &[u8]) -> &'static str {
         "invalid trailing UTF-8 octet"
     } else {
         match (length, bytes.get(1)) {
-            (2, _) | (3, Some(0x80..=0x9f)) | (4, Some(0x80..=0x8f)) if matches!(bytes.first(), Some(0xc0 | 0xc1 | 0xe0 | 0xf0)) => {
+            (2, _) | (3, Some(0x80..=0x9f)) | (4, Some(0x80..=0x8f))
+                if matches!(bytes.first(), Some(0xc0 | 0xc1 | 0xe0 | 0xf0)) =>
+            {
                 "invalid length of a UTF-8 sequence"
             }
             _ => "invalid Unicode character",
@@ -142,27 +159,46 @@ impl Builder<'_> {
                 if let Scalar::Float(float) = value
                     && !float.is_finite()
                 {
-                    self.unfit.get_or_insert_with(|| format!("json: unsupported value: {}", go_special(float)));
+                    self.unfit.get_or_insert_with(|| {
+                        format!("json: unsupported value: {}", go_special(float))
+                    });
                 }
                 Ok(into_json(value, text))
             }
-            Node::List(items) => items.iter().map(|&item| self.value(item, depth + 1)).collect(),
+            Node::List(items) => items
+                .iter()
+                .map(|&item| self.value(item, depth + 1))
+                .collect(),
             Node::Map(_) => {
                 let mut entries = HashMap::new();
                 self.entries(index, &mut entries, depth)?;
                 let mut sorted: Vec<(Key, Value)> = entries.into_iter().collect();
                 // Of a number and a string that look alike Go keeps either; here it is the string.
                 sorted.sort_by(|(one, _), (other, _)| one.cmp(other));
-                Ok(Value::Object(sorted.into_iter().map(|(key, value)| (key.text, value)).collect::<Map>()))
+                Ok(Value::Object(
+                    sorted
+                        .into_iter()
+                        .map(|(key, value)| (key.text, value))
+                        .collect::<Map>(),
+                ))
             }
-            Node::Alias(target, name) => self.aliased(index, name, |builder| builder.value(*target, depth)),
+            Node::Alias(target, name) => {
+                self.aliased(index, name, |builder| builder.value(*target, depth))
+            }
         }
     }
 
     /// Expands an alias.
-    fn aliased<T>(&mut self, alias: usize, name: &str, expand: impl FnOnce(&mut Self) -> Result<T, DecodeError>) -> Result<T, DecodeError> {
+    fn aliased<T>(
+        &mut self,
+        alias: usize,
+        name: &str,
+        expand: impl FnOnce(&mut Self) -> Result<T, DecodeError>,
+    ) -> Result<T, DecodeError> {
         if !self.busy.insert(alias) {
-            return Err(DecodeError(format!("yaml: anchor '{name}' value contains itself")));
+            return Err(DecodeError(format!(
+                "yaml: anchor '{name}' value contains itself"
+            )));
         }
         self.expanding += 1;
         let out = expand(self);
@@ -178,25 +214,41 @@ impl Builder<'_> {
         self.decoded += 1;
         self.aliased += usize::from(self.expanding > 0);
         let decoded = self.decoded as f64;
-        let allowed = if decoded <= LOW { 0.99 } else { (0.99 - 0.89 * (decoded - LOW) / (HIGH - LOW)).max(0.1) };
+        let allowed = if decoded <= LOW {
+            0.99
+        } else {
+            (0.99 - 0.89 * (decoded - LOW) / (HIGH - LOW)).max(0.1)
+        };
         if self.aliased > 100 && self.decoded > 1000 && self.aliased as f64 / decoded > allowed {
             return Err(excessive_aliasing());
         }
         Ok(())
     }
 
-    /// Counts the text of a scalar or key. The ratio of yaml.v2 counts nodes only, of which each may repeat a long text.
+    /// Counts the text of a scalar or key. The ratio of yaml.v2 counts nodes only, of which each
+    /// may repeat a long text.
     fn count_text(&mut self, text: &str) -> Result<(), DecodeError> {
         if self.expanding > 0 {
             self.repeated += text.len();
         }
-        if self.repeated > MAX_REPEATED_BYTES { Err(excessive_aliasing()) } else { Ok(()) }
+        if self.repeated > MAX_REPEATED_BYTES {
+            Err(excessive_aliasing())
+        } else {
+            Ok(())
+        }
     }
 
     /// The entries of a map, with those that `<<` merges into it; whatever comes last counts.
-    fn entries(&mut self, index: usize, out: &mut HashMap<Key, Value>, depth: usize) -> Result<(), DecodeError> {
+    fn entries(
+        &mut self,
+        index: usize,
+        out: &mut HashMap<Key, Value>,
+        depth: usize,
+    ) -> Result<(), DecodeError> {
         let graph = self.graph;
-        let Node::Map(entries) = &graph.nodes[index].0 else { return Err(merge_error()) };
+        let Node::Map(entries) = &graph.nodes[index].0 else {
+            return Err(merge_error());
+        };
         for &(key, value) in entries {
             if is_merge(&graph.nodes[key].0) {
                 self.merge(value, out, depth)?;
@@ -207,31 +259,61 @@ impl Builder<'_> {
             let key = match key {
                 Ok(key) => key,
                 Err(what) => {
-                    let shown = || if item.is_null() { "<nil>".to_owned() } else { go_value(&item) };
-                    self.unfit.get_or_insert_with(|| format!("unsupported map key of type: {what}, value: {}", shown()));
+                    let shown = || {
+                        if item.is_null() {
+                            "<nil>".to_owned()
+                        } else {
+                            go_value(&item)
+                        }
+                    };
+                    self.unfit.get_or_insert_with(|| {
+                        format!("unsupported map key of type: {what}, value: {}", shown())
+                    });
                     continue;
                 }
             };
             let again = self.duplicates.len() < MAX_ISSUES && out.contains_key(&key);
-            let shown = again.then(|| if key.is_string { go_quote(&key.text) } else { key.text.clone() });
+            let shown = again.then(|| {
+                if key.is_string {
+                    go_quote(&key.text)
+                } else {
+                    key.text.clone()
+                }
+            });
             out.insert(key, item);
             if let Some(shown) = shown {
-                self.duplicates.push(format!("line {}: key {shown} already set in map", graph.nodes[value].1 + 1));
+                self.duplicates.push(format!(
+                    "line {}: key {shown} already set in map",
+                    graph.nodes[value].1 + 1
+                ));
             }
         }
         Ok(())
     }
 
-    fn merge(&mut self, value: usize, out: &mut HashMap<Key, Value>, depth: usize) -> Result<(), DecodeError> {
+    fn merge(
+        &mut self,
+        value: usize,
+        out: &mut HashMap<Key, Value>,
+        depth: usize,
+    ) -> Result<(), DecodeError> {
         let graph = self.graph;
         match &graph.nodes[value].0 {
             // Of a list of maps the first takes precedence.
-            Node::List(items) => items.iter().rev().try_for_each(|&item| self.merge_map(item, out, depth)),
+            Node::List(items) => items
+                .iter()
+                .rev()
+                .try_for_each(|&item| self.merge_map(item, out, depth)),
             _ => self.merge_map(value, out, depth),
         }
     }
 
-    fn merge_map(&mut self, index: usize, out: &mut HashMap<Key, Value>, depth: usize) -> Result<(), DecodeError> {
+    fn merge_map(
+        &mut self,
+        index: usize,
+        out: &mut HashMap<Key, Value>,
+        depth: usize,
+    ) -> Result<(), DecodeError> {
         self.count()?;
         if depth > MAX_TREE_DEPTH {
             return Err(DecodeError::new("exceeded max depth"));
@@ -258,19 +340,30 @@ impl Builder<'_> {
             }
             _ => {
                 let key = self.value(index, depth + 1)?;
-                return Err(DecodeError(format!("yaml: invalid map key: {}", go_value(&key))));
+                return Err(DecodeError(format!(
+                    "yaml: invalid map key: {}",
+                    go_value(&key)
+                )));
             }
         };
         self.count()?;
         self.count_text(text)?;
-        let plain_key = |text: String| Ok(Key { text, is_string: false });
+        let plain_key = |text: String| {
+            Ok(Key {
+                text,
+                is_string: false,
+            })
+        };
         Ok(match scalar(text, plain, tag)? {
             Scalar::Null => Err("%!s(<nil>), key: <nil>".to_owned()),
             Scalar::Bool(value) => plain_key(value.to_string()),
             Scalar::Int(value) => plain_key(value.to_string()),
             Scalar::Uint(value) => Err(format!("uint64, key: {value:#x}")),
             Scalar::Float(value) => plain_key(float_key(value)),
-            found => Ok(Key { text: into_json(found, text).as_str().unwrap_or(text).to_owned(), is_string: true }),
+            found => Ok(Key {
+                text: into_json(found, text).as_str().unwrap_or(text).to_owned(),
+                is_string: true,
+            }),
         })
     }
 }
@@ -293,13 +386,21 @@ fn merge_error() -> DecodeError {
 /// A float as a key of JSON: Go's shortest form of the 32-bit float.
 fn float_key(value: f64) -> String {
     if !value.is_finite() {
-        return go_special(value).to_lowercase().replace('+', "").replace("inf", ".inf").replace("nan", ".nan");
+        return go_special(value)
+            .to_lowercase()
+            .replace('+', "")
+            .replace("inf", ".inf")
+            .replace("nan", ".nan");
     }
     let text = format!("{:e}", value as f32);
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     match exponent.parse::<i32>().unwrap_or_default() {
         -4..=5 => (value as f32).to_string(),
-        exponent => format!("{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs()),
+        exponent => format!(
+            "{mantissa}e{}{:02}",
+            if exponent < 0 { '-' } else { '+' },
+            exponent.abs()
+        ),
     }
 }
 
@@ -339,7 +440,9 @@ fn write_go_value(value: &Value, out: &mut String) {
 /// What a scalar is, by its tag, by how it is written or by what it looks like.
 fn scalar(text: &str, plain: bool, tag: Option<&str>) -> Result<Scalar, DecodeError> {
     const CORE: &str = "tag:yaml.org,2002:";
-    let Some(tag) = tag else { return Ok(if plain { resolve(text) } else { Scalar::String }) };
+    let Some(tag) = tag else {
+        return Ok(if plain { resolve(text) } else { Scalar::String });
+    };
     let wanted = tag.strip_prefix(CORE).unwrap_or("");
     let found = match wanted {
         "binary" => Scalar::Binary,
@@ -356,10 +459,12 @@ fn scalar(text: &str, plain: bool, tag: Option<&str>) -> Result<Scalar, DecodeEr
     };
     match (wanted, found) {
         ("float", Scalar::Int(value)) => Ok(Scalar::Float(value as f64)),
-        ("null" | "bool" | "int" | "float" | "timestamp", _) if wanted != kind => {
-            Err(DecodeError(format!("yaml: cannot decode !!{kind} `{text}` as a !!{wanted}")))
-        }
-        ("binary", _) if base64::normalise(text).is_err() => Err(DecodeError::new("yaml: !!binary value contains invalid base64 data")),
+        ("null" | "bool" | "int" | "float" | "timestamp", _) if wanted != kind => Err(DecodeError(
+            format!("yaml: cannot decode !!{kind} `{text}` as a !!{wanted}"),
+        )),
+        ("binary", _) if base64::normalise(text).is_err() => Err(DecodeError::new(
+            "yaml: !!binary value contains invalid base64 data",
+        )),
         (_, found) => Ok(found),
     }
 }
@@ -371,10 +476,14 @@ fn into_json(scalar: Scalar, text: &str) -> Value {
         Scalar::Bool(value) => Value::Bool(value),
         Scalar::Int(value) => value.into(),
         Scalar::Uint(value) => value.into(),
-        Scalar::Float(value) if value.fract() == 0.0 && value.abs() < 9e18 => Value::from(value as i64),
+        Scalar::Float(value) if value.fract() == 0.0 && value.abs() < 9e18 => {
+            Value::from(value as i64)
+        }
         Scalar::Float(value) => Value::from(value),
         Scalar::Binary => {
-            let bytes = base64::normalise(text).map(|text| base64::decode(&text)).unwrap_or_default();
+            let bytes = base64::normalise(text)
+                .map(|text| base64::decode(&text))
+                .unwrap_or_default();
             Value::String(String::from_utf8_lossy(&bytes).into_owned())
         }
         Scalar::String | Scalar::Timestamp | Scalar::Merge => Value::String(text.to_owned()),

@@ -1,4 +1,5 @@
-//! Tokens of YAML to the nodes of the first document. It works through a stack of its own: documents may be deep.
+//! Tokens of YAML to the nodes of the first document. It works through a stack of its own:
+//! documents may be deep.
 
 use std::collections::HashMap;
 
@@ -74,17 +75,33 @@ struct Parser<'t> {
 
 type Parsed<T> = Result<T, DecodeError>;
 
-/// The error that the parser finds at a token. Upstream counts lines from 0 here, and does not number the first.
+/// The error that the parser finds at a token. Upstream counts lines from 0 here, and does not
+/// number the first.
 fn fail<T>(line: usize, problem: &str) -> Parsed<T> {
-    Err(DecodeError(if line == 0 { format!("yaml: {problem}") } else { format!("yaml: line {line}: {problem}") }))
+    Err(DecodeError(if line == 0 {
+        format!("yaml: {problem}")
+    } else {
+        format!("yaml: line {line}: {problem}")
+    }))
 }
 
 impl Graph {
     /// Reads the first document.
     pub fn read(scanner: Scanner<'_>) -> Parsed<Self> {
-        let graph = Self { nodes: Vec::new(), root: None };
+        let graph = Self {
+            nodes: Vec::new(),
+            root: None,
+        };
         let (handles, anchors) = (HashMap::new(), HashMap::new());
-        let mut parser = Parser { scanner, states: Vec::new(), handles, tagged: 0, anchors, open: Vec::new(), graph };
+        let mut parser = Parser {
+            scanner,
+            states: Vec::new(),
+            handles,
+            tagged: 0,
+            anchors,
+            open: Vec::new(),
+            graph,
+        };
         parser.document()?;
         Ok(parser.graph)
     }
@@ -107,8 +124,14 @@ impl Parser<'_> {
             self.scanner.take()?;
             let Lexeme { token, line } = self.scanner.peek()?;
             let line = *line;
-            if matches!(token, Token::Version(..) | Token::TagDirective(..) | Token::DocumentStart | Token::DocumentEnd | Token::StreamEnd)
-            {
+            if matches!(
+                token,
+                Token::Version(..)
+                    | Token::TagDirective(..)
+                    | Token::DocumentStart
+                    | Token::DocumentEnd
+                    | Token::StreamEnd
+            ) {
                 self.empty(line);
             } else {
                 self.node(true, false)?;
@@ -137,10 +160,15 @@ impl Parser<'_> {
 
     fn directives(&mut self) -> Parsed<()> {
         let mut versioned = false;
-        while matches!(self.scanner.peek()?.token, Token::Version(..) | Token::TagDirective(..)) {
+        while matches!(
+            self.scanner.peek()?.token,
+            Token::Version(..) | Token::TagDirective(..)
+        ) {
             let Lexeme { token, line } = self.scanner.take()?;
             match token {
-                Token::Version(..) if versioned => return fail(line, "found duplicate %YAML directive"),
+                Token::Version(..) if versioned => {
+                    return fail(line, "found duplicate %YAML directive");
+                }
                 Token::Version(1, 1) => versioned = true,
                 Token::TagDirective(handle, prefix) => {
                     if self.handles.contains_key(&handle) {
@@ -152,7 +180,9 @@ impl Parser<'_> {
             }
         }
         for (handle, prefix) in [("!", "!"), ("!!", "tag:yaml.org,2002:")] {
-            self.handles.entry(handle.to_owned()).or_insert_with(|| prefix.to_owned());
+            self.handles
+                .entry(handle.to_owned())
+                .or_insert_with(|| prefix.to_owned());
         }
         Ok(())
     }
@@ -177,7 +207,9 @@ impl Parser<'_> {
             }
         };
         let start = start.unwrap_or(line);
-        let tag = tag.map(|(handle, suffix, line)| self.tag(&handle, suffix, line)).transpose()?;
+        let tag = tag
+            .map(|(handle, suffix, line)| self.tag(&handle, suffix, line))
+            .transpose()?;
         let bare = anchor.is_none() && tag.is_none();
         let (node, state) = match (&self.scanner.peek()?.token, block) {
             (Token::Alias(_), _) if bare => return self.alias(),
@@ -194,7 +226,15 @@ impl Parser<'_> {
             (Token::BlockMapping, true) => (Node::Map(Vec::new()), State::BlockKey),
             _ if bare => return fail(line, "did not find expected node content"),
             _ => {
-                self.attach(Node::Scalar { text: String::new(), plain: true, tag }, start, anchor);
+                self.attach(
+                    Node::Scalar {
+                        text: String::new(),
+                        plain: true,
+                        tag,
+                    },
+                    start,
+                    anchor,
+                );
                 return Ok(());
             }
         };
@@ -212,7 +252,9 @@ impl Parser<'_> {
         if handle.is_empty() {
             return Ok(suffix);
         }
-        let Some(prefix) = self.handles.get(handle) else { return fail(line, "found undefined tag handle") };
+        let Some(prefix) = self.handles.get(handle) else {
+            return fail(line, "found undefined tag handle");
+        };
         // Each use of a handle repeats what it stands for.
         self.tagged += prefix.len() + suffix.len();
         if self.tagged > MAX_REPEATED_BYTES {
@@ -222,9 +264,17 @@ impl Parser<'_> {
     }
 
     fn alias(&mut self) -> Parsed<()> {
-        let Lexeme { token: Token::Alias(name), line } = self.scanner.take()? else { return Ok(()) };
+        let Lexeme {
+            token: Token::Alias(name),
+            line,
+        } = self.scanner.take()?
+        else {
+            return Ok(());
+        };
         let Some(&target) = self.anchors.get(&name) else {
-            return Err(DecodeError(format!("yaml: unknown anchor '{name}' referenced")));
+            return Err(DecodeError(format!(
+                "yaml: unknown anchor '{name}' referenced"
+            )));
         };
         self.attach(Node::Alias(target, name), line, None);
         Ok(())
@@ -232,7 +282,15 @@ impl Parser<'_> {
 
     /// A scalar that is not there.
     fn empty(&mut self, line: usize) {
-        self.attach(Node::Scalar { text: String::new(), plain: true, tag: None }, line, None);
+        self.attach(
+            Node::Scalar {
+                text: String::new(),
+                plain: true,
+                tag: None,
+            },
+            line,
+            None,
+        );
     }
 
     /// Puts a node into the container at hand.
@@ -261,8 +319,9 @@ impl Parser<'_> {
         self.open.pop();
     }
 
-    /// Passes the token at hand and reads the node behind it, which is empty before one of those tokens. What is empty in a block
-    /// is on the line of what was passed, in a flow on that of what follows.
+    /// Passes the token at hand and reads the node behind it, which is empty before one of those
+    /// tokens. What is empty in a block is on the line of what was passed, in a flow on that of
+    /// what follows.
     fn node_behind(&mut self, ends: fn(&Token) -> bool, block: bool, loose: bool) -> Parsed<()> {
         let passed = self.scanner.take()?.line;
         let Lexeme { token, line } = self.scanner.peek()?;
@@ -280,7 +339,11 @@ impl Parser<'_> {
         match token {
             Token::BlockEntry => {
                 self.states.push(State::BlockItem);
-                self.node_behind(|token| matches!(token, Token::BlockEntry | Token::BlockEnd), true, false)?;
+                self.node_behind(
+                    |token| matches!(token, Token::BlockEntry | Token::BlockEnd),
+                    true,
+                    false,
+                )?;
             }
             Token::BlockEnd => {
                 self.scanner.take()?;
@@ -297,7 +360,16 @@ impl Parser<'_> {
             return Ok(());
         }
         self.states.push(State::LooseItem);
-        self.node_behind(|token| matches!(token, Token::BlockEntry | Token::Key | Token::Value | Token::BlockEnd), true, false)
+        self.node_behind(
+            |token| {
+                matches!(
+                    token,
+                    Token::BlockEntry | Token::Key | Token::Value | Token::BlockEnd
+                )
+            },
+            true,
+            false,
+        )
     }
 
     fn block_key(&mut self) -> Parsed<()> {
@@ -306,7 +378,11 @@ impl Parser<'_> {
         match token {
             Token::Key => {
                 self.states.push(State::BlockValue);
-                self.node_behind(|token| matches!(token, Token::Key | Token::Value | Token::BlockEnd), true, true)?;
+                self.node_behind(
+                    |token| matches!(token, Token::Key | Token::Value | Token::BlockEnd),
+                    true,
+                    true,
+                )?;
             }
             Token::BlockEnd => {
                 self.scanner.take()?;
@@ -325,7 +401,11 @@ impl Parser<'_> {
             self.empty(line);
             return Ok(());
         }
-        self.node_behind(|token| matches!(token, Token::Key | Token::Value | Token::BlockEnd), true, true)
+        self.node_behind(
+            |token| matches!(token, Token::Key | Token::Value | Token::BlockEnd),
+            true,
+            true,
+        )
     }
 
     fn flow_item(&mut self, first: bool) -> Parsed<()> {
@@ -346,7 +426,8 @@ impl Parser<'_> {
                 self.scanner.take()?;
                 let node = self.attach(Node::Map(Vec::new()), line, None);
                 self.open.push(Open { node, key: None });
-                self.states.extend([State::FlowItem { first: false }, State::PairKey]);
+                self.states
+                    .extend([State::FlowItem { first: false }, State::PairKey]);
             }
             _ => {
                 self.states.push(State::FlowItem { first: false });
@@ -360,7 +441,10 @@ impl Parser<'_> {
         self.states.push(State::PairValue);
         let Lexeme { token, line } = self.scanner.peek()?;
         let line = *line;
-        if matches!(token, Token::Value | Token::FlowEntry | Token::FlowSequenceEnd) {
+        if matches!(
+            token,
+            Token::Value | Token::FlowEntry | Token::FlowSequenceEnd
+        ) {
             // Upstream passes over this token.
             self.scanner.take()?;
             self.empty(line);
@@ -374,7 +458,11 @@ impl Parser<'_> {
         let Lexeme { token, line } = self.scanner.peek()?;
         let line = *line;
         if *token == Token::Value {
-            return self.node_behind(|token| matches!(token, Token::FlowEntry | Token::FlowSequenceEnd), false, false);
+            return self.node_behind(
+                |token| matches!(token, Token::FlowEntry | Token::FlowSequenceEnd),
+                false,
+                false,
+            );
         }
         self.empty(line);
         Ok(())
@@ -394,7 +482,16 @@ impl Parser<'_> {
             }
             Token::Key => {
                 self.states.push(State::FlowValue { absent: false });
-                self.node_behind(|token| matches!(token, Token::Value | Token::FlowEntry | Token::FlowMappingEnd), false, false)?;
+                self.node_behind(
+                    |token| {
+                        matches!(
+                            token,
+                            Token::Value | Token::FlowEntry | Token::FlowMappingEnd
+                        )
+                    },
+                    false,
+                    false,
+                )?;
             }
             _ => {
                 self.states.push(State::FlowValue { absent: true });
@@ -409,7 +506,11 @@ impl Parser<'_> {
         let Lexeme { token, line } = self.scanner.peek()?;
         let line = *line;
         if !absent && *token == Token::Value {
-            return self.node_behind(|token| matches!(token, Token::FlowEntry | Token::FlowMappingEnd), false, false);
+            return self.node_behind(
+                |token| matches!(token, Token::FlowEntry | Token::FlowMappingEnd),
+                false,
+                false,
+            );
         }
         self.empty(line);
         Ok(())

@@ -3,9 +3,9 @@
 use crate::codec::json;
 use crate::meta::Value;
 
-/// The tree of a JSON object that YAML reads just so, with its maps sorted by key. `None` where the two might differ: for other
-/// text than plain ASCII, escapes that YAML has otherwise, numbers with a fraction, keys that merge or are set twice or too long
-/// for YAML; and for what is no JSON.
+/// The tree of a JSON object that YAML reads just so, with its maps sorted by key. `None` where the
+/// two might differ: for other text than plain ASCII, escapes that YAML has otherwise, numbers with
+/// a fraction, keys that merge or are set twice or too long for YAML; and for what is no JSON.
 pub(super) fn to_value(text: &str) -> Option<Value> {
     let bytes = text.as_bytes();
     let odd = |pair: &[u8]| pair[0] == b'\\' && !matches!(pair[1], b'"' | b'\\' | b'n');
@@ -37,7 +37,9 @@ fn settle(value: &mut Value, depth: usize) -> bool {
             if !map.keys().is_sorted() {
                 map.sort_keys();
             }
-            map.iter_mut().all(|(key, value)| key.len() <= KEY_MAX && *key != "<<" && settle(value, depth - 1))
+            map.iter_mut().all(|(key, value)| {
+                key.len() <= KEY_MAX && *key != "<<" && settle(value, depth - 1)
+            })
         }
         Value::Null | Value::Bool(_) | Value::String(_) => true,
     }
@@ -57,7 +59,11 @@ mod tests {
         ] {
             let plain = to_value(text).expect("plain");
             let (full, issues) = parse::read(text, None).expect("YAML");
-            assert_eq!((plain.to_string(), issues.len()), (full.to_string(), 0), "{text}");
+            assert_eq!(
+                (plain.to_string(), issues.len()),
+                (full.to_string(), 0),
+                "{text}"
+            );
         }
     }
 

@@ -1,4 +1,5 @@
-//! What a plain scalar means in YAML 1.1: `yes` is a boolean, `0x10` and `017` are integers, `~` is null.
+//! What a plain scalar means in YAML 1.1: `yes` is a boolean, `0x10` and `017` are integers, `~` is
+//! null.
 
 /// The value of a scalar.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,17 +22,27 @@ pub(super) enum Scalar {
 pub(super) fn resolve(text: &str) -> Scalar {
     let known = match text {
         "" | "~" | "null" | "Null" | "NULL" => Some(Scalar::Null),
-        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => Some(Scalar::Bool(true)),
-        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => Some(Scalar::Bool(false)),
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            Some(Scalar::Bool(true))
+        }
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            Some(Scalar::Bool(false))
+        }
         ".nan" | ".NaN" | ".NAN" => Some(Scalar::Float(f64::NAN)),
-        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => Some(Scalar::Float(f64::INFINITY)),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => {
+            Some(Scalar::Float(f64::INFINITY))
+        }
         "-.inf" | "-.Inf" | "-.INF" => Some(Scalar::Float(f64::NEG_INFINITY)),
         "<<" => Some(Scalar::Merge),
         _ => None,
     };
     match (known, text.bytes().next()) {
         (Some(known), _) => known,
-        (_, Some(b'.')) => text.parse().ok().filter(|_| is_float(text)).map_or(Scalar::String, Scalar::Float),
+        (_, Some(b'.')) => text
+            .parse()
+            .ok()
+            .filter(|_| is_float(text))
+            .map_or(Scalar::String, Scalar::Float),
         (_, Some(b'0'..=b'9' | b'+' | b'-')) => number(text),
         _ => Scalar::String,
     }
@@ -55,7 +66,11 @@ fn number(text: &str) -> Scalar {
             return Scalar::Uint(value);
         }
     }
-    if is_float(&plain) { plain.parse().map_or(Scalar::String, Scalar::Float) } else { Scalar::String }
+    if is_float(&plain) {
+        plain.parse().map_or(Scalar::String, Scalar::Float)
+    } else {
+        Scalar::String
+    }
 }
 
 /// Go's ParseInt with base 0: `0x`, `0o`, `0b` and a leading zero choose the base.
@@ -64,7 +79,9 @@ fn integer(digits: &str) -> Option<u64> {
         let clean = digits.bytes().all(|byte| byte.is_ascii_alphanumeric());
         u64::from_str_radix(digits, base).ok().filter(|_| clean)
     };
-    let Some(rest) = digits.strip_prefix('0').filter(|rest| !rest.is_empty()) else { return parse(digits, 10) };
+    let Some(rest) = digits.strip_prefix('0').filter(|rest| !rest.is_empty()) else {
+        return parse(digits, 10);
+    };
     match rest.as_bytes()[0] {
         b'x' | b'X' => parse(&rest[1..], 16),
         b'o' | b'O' => parse(&rest[1..], 8),
@@ -98,14 +115,23 @@ fn is_float(text: &str) -> bool {
 /// `2006-1-2`, or that with a time after `T`, `t` or a space.
 fn is_timestamp(text: &str) -> bool {
     let mut parts = text.splitn(3, '-');
-    let (Some(year), Some(month), Some(rest)) = (parts.next(), parts.next(), parts.next()) else { return false };
+    let (Some(year), Some(month), Some(rest)) = (parts.next(), parts.next(), parts.next()) else {
+        return false;
+    };
     let is_number = |text: &str, lengths: std::ops::RangeInclusive<usize>| {
         lengths.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
     };
     let within = |text: &str, max: u32| text.parse::<u32>().is_ok_and(|value| value <= max);
-    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let end = rest
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(rest.len());
     let (day, time) = rest.split_at(end);
-    if !is_number(year, 4..=4) || !is_number(month, 1..=2) || !within(month, 12) || !is_number(day, 1..=2) || !within(day, 31) {
+    if !is_number(year, 4..=4)
+        || !is_number(month, 1..=2)
+        || !within(month, 12)
+        || !is_number(day, 1..=2)
+        || !within(day, 31)
+    {
         return false;
     }
     let (time, zoned) = match time.chars().next() {
@@ -117,13 +143,23 @@ fn is_timestamp(text: &str) -> bool {
     let (clock, zone) = time.split_at(time.find(['Z', '+', '-']).unwrap_or(time.len()));
     let clock_fits = {
         let mut parts = clock.splitn(3, ':');
-        let mut part = |max| parts.next().is_some_and(|text| is_number(text, 1..=2) && within(text, max));
+        let mut part = |max| {
+            parts
+                .next()
+                .is_some_and(|text| is_number(text, 1..=2) && within(text, max))
+        };
         let (hour, minute) = (part(23), part(59));
         let second = parts.next().unwrap_or_default();
         let (second, fraction) = second.split_once('.').unwrap_or((second, "0"));
-        hour && minute && is_number(second, 1..=2) && within(second, 59) && is_number(fraction, 1..=9)
+        hour && minute
+            && is_number(second, 1..=2)
+            && within(second, 59)
+            && is_number(fraction, 1..=9)
     };
-    let zone_fits = match zone.strip_prefix(['+', '-']).and_then(|zone| zone.split_once(':')) {
+    let zone_fits = match zone
+        .strip_prefix(['+', '-'])
+        .and_then(|zone| zone.split_once(':'))
+    {
         Some((hour, minute)) => is_number(hour, 2..=2) && is_number(minute, 2..=2),
         None => zone == "Z",
     };
@@ -132,12 +168,19 @@ fn is_timestamp(text: &str) -> bool {
 
 /// Whether YAML 1.1 could read the text as a number of base 60, such as `1:30`.
 pub(super) fn is_base60(text: &str) -> bool {
-    let Some(rest) = text.strip_prefix(['+', '-']).or(Some(text)).filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) else {
+    let Some(rest) = text
+        .strip_prefix(['+', '-'])
+        .or(Some(text))
+        .filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    else {
         return false;
     };
     let (rest, fraction) = rest.split_once('.').unwrap_or((rest, ""));
     let mut parts = rest.split(':');
-    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_');
+    let is_number = |text: &str| {
+        text.bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'_')
+    };
     let head = parts.next().is_some_and(is_number);
     let mut count = 0;
     let tail = parts.all(|part| {

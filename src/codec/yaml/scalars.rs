@@ -14,11 +14,18 @@ struct Gap {
 
 impl Gap {
     /// Passes blanks and breaks. `tab_stop`: the column before which a line must not have a tab.
-    fn read(&mut self, scanner: &mut Scanner<'_>, tab_stop: Option<isize>) -> Result<(), DecodeError> {
+    fn read(
+        &mut self,
+        scanner: &mut Scanner<'_>,
+        tab_stop: Option<isize>,
+    ) -> Result<(), DecodeError> {
         loop {
             let c = scanner.here();
             if is_blank(c) {
-                if c == '\t' && self.first.is_some() && tab_stop.is_some_and(|stop| scanner.column < stop) {
+                if c == '\t'
+                    && self.first.is_some()
+                    && tab_stop.is_some_and(|stop| scanner.column < stop)
+                {
                     return Err(scanner.fail("found a tab character that violates indentation"));
                 }
                 match self.first {
@@ -63,7 +70,9 @@ impl Scanner<'_> {
         for _ in 0..2 {
             match self.here() {
                 c @ ('+' | '-') if chomp.is_none() => chomp = Some(c),
-                '0' if increment == 0 => return Err(self.fail("found an indentation indicator equal to 0")),
+                '0' if increment == 0 => {
+                    return Err(self.fail("found an indentation indicator equal to 0"));
+                }
                 c @ '1'..='9' if increment == 0 => increment = c as isize - '0' as isize,
                 _ => break,
             }
@@ -71,7 +80,11 @@ impl Scanner<'_> {
         }
         self.skip_while(is_blank);
         self.end_of_line()?;
-        let mut indent = if increment > 0 { self.indent.max(0) + increment } else { 0 };
+        let mut indent = if increment > 0 {
+            self.indent.max(0) + increment
+        } else {
+            0
+        };
         let (mut out, mut first, mut further) = (String::new(), None, String::new());
         let mut was_blank = false;
         self.block_breaks(&mut indent, &mut further)?;
@@ -112,7 +125,9 @@ impl Scanner<'_> {
             }
             widest = widest.max(self.column);
             if (*indent == 0 || self.column < *indent) && self.here() == '\t' {
-                return Err(self.fail("found a tab character where an indentation space is expected"));
+                return Err(
+                    self.fail("found a tab character where an indentation space is expected")
+                );
             }
             match self.read_break() {
                 Some(c) => breaks.push(c),
@@ -197,10 +212,14 @@ impl Scanner<'_> {
         self.skip();
         let mut value = 0u32;
         for at in 0..digits {
-            let Some(digit) = self.ahead(at).to_digit(16) else { return Err(self.fail("did not find expected hexdecimal number")) };
+            let Some(digit) = self.ahead(at).to_digit(16) else {
+                return Err(self.fail("did not find expected hexdecimal number"));
+            };
             value = value << 4 | digit;
         }
-        let Some(c) = char::from_u32(value) else { return Err(self.fail("found invalid Unicode character escape code")) };
+        let Some(c) = char::from_u32(value) else {
+            return Err(self.fail("found invalid Unicode character escape code"));
+        };
         (0..digits).for_each(|_| self.skip());
         Ok(c)
     }

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use crate::codec::DecodeError;
 
-/// How many flow collections, and how many block collections, may be open at once (yaml.v2 `max_flow_level`, `max_indents`).
+/// How many flow collections, and how many block collections, may be open at once (yaml.v2
+/// `max_flow_level`, `max_indents`).
 const MAX_OPEN: usize = 10_000;
 /// How far behind its key a `:` may stand, in characters.
 const MAX_KEY: usize = 1024;
@@ -55,7 +56,8 @@ struct SimpleKey {
     possible: bool,
     /// Nothing but a key can stand there.
     required: bool,
-    /// Its token is held back until it is known. Upstream forgets that at the end of an empty flow collection.
+    /// Its token is held back until it is known. Upstream forgets that at the end of an empty flow
+    /// collection.
     held: bool,
     /// The number of its token.
     token: usize,
@@ -111,7 +113,20 @@ impl<'t> Scanner<'t> {
     pub fn new(text: &'t str, broken: Option<&'static str>) -> Self {
         let tokens = VecDeque::new();
         let (indents, keys) = (Vec::new(), vec![SimpleKey::default()]);
-        Self { text, broken, at: 0, index: 0, line: 0, column: 0, tokens, taken: 0, indent: -1, indents, keys, key_allowed: true }
+        Self {
+            text,
+            broken,
+            at: 0,
+            index: 0,
+            line: 0,
+            column: 0,
+            tokens,
+            taken: 0,
+            indent: -1,
+            indents,
+            keys,
+            key_allowed: true,
+        }
     }
 
     /// The token at hand. After the end of the stream that remains.
@@ -119,14 +134,24 @@ impl<'t> Scanner<'t> {
         while self.tokens.is_empty() || self.is_key_open()? {
             self.fetch()?;
         }
-        Ok(self.tokens.front().unwrap_or(const { &Lexeme { token: Token::StreamEnd, line: 0 } }))
+        Ok(self.tokens.front().unwrap_or(
+            const {
+                &Lexeme {
+                    token: Token::StreamEnd,
+                    line: 0,
+                }
+            },
+        ))
     }
 
     /// Takes the token at hand.
     pub fn take(&mut self) -> Result<Lexeme, DecodeError> {
         let line = self.peek()?.line;
         self.taken += 1;
-        Ok(self.tokens.pop_front().unwrap_or(Lexeme { token: Token::StreamEnd, line }))
+        Ok(self.tokens.pop_front().unwrap_or(Lexeme {
+            token: Token::StreamEnd,
+            line,
+        }))
     }
 
     pub(super) fn in_flow(&self) -> bool {
@@ -150,7 +175,13 @@ impl<'t> Scanner<'t> {
     pub(super) fn ahead(&self, count: usize) -> char {
         match self.text.as_bytes().get(self.at..self.at + count + 1) {
             Some(bytes) if bytes.is_ascii() => bytes[count] as char,
-            _ => self.text.get(self.at..).unwrap_or_default().chars().nth(count).unwrap_or('\0'),
+            _ => self
+                .text
+                .get(self.at..)
+                .unwrap_or_default()
+                .chars()
+                .nth(count)
+                .unwrap_or('\0'),
         }
     }
 
@@ -185,13 +216,19 @@ impl<'t> Scanner<'t> {
         }
         self.skip();
         (self.column, self.line) = (0, self.line + 1);
-        Some(if matches!(c, '\u{2028}' | '\u{2029}') { c } else { '\n' })
+        Some(if matches!(c, '\u{2028}' | '\u{2029}') {
+            c
+        } else {
+            '\n'
+        })
     }
 
     /// `---` or `...` at the start of a line.
     pub(super) fn at_document_marker(&self) -> bool {
         let rest = self.text.get(self.at..).unwrap_or_default();
-        self.column == 0 && (rest.starts_with("---") || rest.starts_with("...")) && is_space_or_end(self.ahead(3))
+        self.column == 0
+            && (rest.starts_with("---") || rest.starts_with("..."))
+            && is_space_or_end(self.ahead(3))
     }
 
     /// Whether the token at hand may turn out to be a key.
@@ -226,7 +263,9 @@ impl<'t> Scanner<'t> {
 
     /// Where in the queue a token is; the end where it was taken.
     fn place(&self, number: usize) -> usize {
-        number.checked_sub(self.taken).map_or(self.tokens.len(), |at| at.min(self.tokens.len()))
+        number
+            .checked_sub(self.taken)
+            .map_or(self.tokens.len(), |at| at.min(self.tokens.len()))
     }
 
     fn next_number(&self) -> usize {
@@ -239,8 +278,15 @@ impl<'t> Scanner<'t> {
             self.drop_key()?;
             let required = !self.in_flow() && self.indent == self.column;
             let (token, level) = (self.next_number(), self.level());
-            self.keys[level] =
-                SimpleKey { possible: true, required, held: true, token, index: self.index, line: self.line, column: self.column };
+            self.keys[level] = SimpleKey {
+                possible: true,
+                required,
+                held: true,
+                token,
+                index: self.index,
+                line: self.line,
+                column: self.column,
+            };
         }
         Ok(())
     }
@@ -254,8 +300,15 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    /// Enters a block collection where the column is further right than that of the one at hand. `number`: before which token.
-    fn indent_to(&mut self, column: isize, number: Option<usize>, token: Token, line: usize) -> Result<(), DecodeError> {
+    /// Enters a block collection where the column is further right than that of the one at hand.
+    /// `number`: before which token.
+    fn indent_to(
+        &mut self,
+        column: isize,
+        number: Option<usize>,
+        token: Token,
+        line: usize,
+    ) -> Result<(), DecodeError> {
         if self.in_flow() || self.indent >= column {
             return Ok(());
         }
@@ -300,7 +353,14 @@ impl<'t> Scanner<'t> {
                 self.unindent_to(-1);
                 self.drop_key()?;
                 self.key_allowed = false;
-                self.push_mark(if c == '-' { Token::DocumentStart } else { Token::DocumentEnd }, 3);
+                self.push_mark(
+                    if c == '-' {
+                        Token::DocumentStart
+                    } else {
+                        Token::DocumentEnd
+                    },
+                    3,
+                );
                 Ok(())
             }
             '[' => self.open(Token::FlowSequence),
@@ -343,7 +403,9 @@ impl<'t> Scanner<'t> {
             if self.column == 0 && self.here() == '\u{feff}' {
                 self.skip();
             }
-            while self.here() == ' ' || (self.here() == '\t' && (self.in_flow() || !self.key_allowed)) {
+            while self.here() == ' '
+                || (self.here() == '\t' && (self.in_flow() || !self.key_allowed))
+            {
                 self.skip();
             }
             if self.here() == '#' {
@@ -373,7 +435,10 @@ impl<'t> Scanner<'t> {
     fn open(&mut self, token: Token) -> Result<(), DecodeError> {
         self.save_key()?;
         let token_number = self.next_number();
-        self.keys.push(SimpleKey { token: token_number, ..SimpleKey::default() });
+        self.keys.push(SimpleKey {
+            token: token_number,
+            ..SimpleKey::default()
+        });
         if self.level() > MAX_OPEN {
             return Err(self.fail(&format!("exceeded max depth of {MAX_OPEN}")));
         }
@@ -385,7 +450,10 @@ impl<'t> Scanner<'t> {
     fn close(&mut self, token: Token) -> Result<(), DecodeError> {
         self.drop_key()?;
         if let (true, Some(inner)) = (self.in_flow(), self.keys.pop())
-            && let Some(outer) = self.keys.last_mut().filter(|outer| outer.token == inner.token)
+            && let Some(outer) = self
+                .keys
+                .last_mut()
+                .filter(|outer| outer.token == inner.token)
         {
             outer.held = false;
         }
@@ -428,7 +496,13 @@ impl<'t> Scanner<'t> {
         if self.is_key(level)? {
             let key = self.keys[level];
             let at = self.place(key.token);
-            self.tokens.insert(at, Lexeme { token: Token::Key, line: key.line });
+            self.tokens.insert(
+                at,
+                Lexeme {
+                    token: Token::Key,
+                    line: key.line,
+                },
+            );
             self.indent_to(key.column, Some(key.token), Token::BlockMapping, key.line)?;
             self.keys[level].possible = false;
             self.key_allowed = false;
@@ -450,11 +524,22 @@ impl<'t> Scanner<'t> {
         if name.is_empty() || !(is_space_or_end(c) || "?:,]}%@`".contains(c)) {
             return Err(self.fail("did not find expected alphabetic or numeric character"));
         }
-        self.push(if alias { Token::Alias(name) } else { Token::Anchor(name) }, line);
+        self.push(
+            if alias {
+                Token::Alias(name)
+            } else {
+                Token::Anchor(name)
+            },
+            line,
+        );
         Ok(())
     }
 
-    fn scalar(&mut self, plain: bool, scan: impl FnOnce(&mut Self) -> Result<String, DecodeError>) -> Result<(), DecodeError> {
+    fn scalar(
+        &mut self,
+        plain: bool,
+        scan: impl FnOnce(&mut Self) -> Result<String, DecodeError>,
+    ) -> Result<(), DecodeError> {
         let line = self.line;
         let text = scan(self)?;
         self.push(Token::Scalar { text, plain }, line);
@@ -526,7 +611,11 @@ impl<'t> Scanner<'t> {
             value = value * 10 + digit as u8;
             self.skip();
         }
-        if length == 0 { Err(self.fail("did not find expected version number")) } else { Ok(value) }
+        if length == 0 {
+            Err(self.fail("did not find expected version number"))
+        } else {
+            Ok(value)
+        }
     }
 
     fn tag_directive(&mut self) -> Result<Token, DecodeError> {
@@ -615,7 +704,8 @@ impl<'t> Scanner<'t> {
     fn tag_escape(&mut self, out: &mut Vec<u8>) -> Result<(), DecodeError> {
         let mut left = None;
         while left != Some(0) {
-            let (Some(high), Some(low)) = (self.ahead(1).to_digit(16), self.ahead(2).to_digit(16)) else {
+            let (Some(high), Some(low)) = (self.ahead(1).to_digit(16), self.ahead(2).to_digit(16))
+            else {
                 return Err(self.fail("did not find URI escaped octet"));
             };
             if self.here() != '%' {

@@ -1,5 +1,6 @@
-//! Custom kinds in OpenAPI documents: what every object and list has around the schema of the definition (apiextensions
-//! `controller/openapi/builder`), and the operations, which differ from those of the built-in resources.
+//! Custom kinds in OpenAPI documents: what every object and list has around the schema of the
+//! definition (apiextensions `controller/openapi/builder`), and the operations, which differ from
+//! those of the built-in resources.
 
 use std::sync::Arc;
 
@@ -24,17 +25,31 @@ pub struct CustomKind {
 impl CustomKind {
     /// What the hashes of documents about the kind depend on.
     pub fn fingerprint(&self) -> String {
-        format!("{}/{} {}", self.decl.version, self.decl.resource, self.custom.fingerprint())
+        format!(
+            "{}/{} {}",
+            self.decl.version,
+            self.decl.resource,
+            self.custom.fingerprint()
+        )
     }
 
     /// The kinds of the objects and of their lists, each with its definition.
     pub fn definitions(&self, dialect: Dialect, descriptions: &Descriptions) -> [(Gvk, Value); 2] {
         let gvk = |kind: &str| Gvk::new(&self.decl.group, &self.decl.version, kind);
         let (object, list) = (gvk(&self.decl.kind), gvk(self.custom.list_kind()));
-        let words = Words { name: model_name(&object), dialect, descriptions };
+        let words = Words {
+            name: model_name(&object),
+            dialect,
+            descriptions,
+        };
         let definitions = [self.object(&words), self.list(&object, &words)];
         let [first, second] = definitions.map(|mut definition| {
-            let fields: Vec<Value> = self.custom.selectable().iter().map(|path| json!({"fieldPath": path})).collect();
+            let fields: Vec<Value> = self
+                .custom
+                .selectable()
+                .iter()
+                .map(|path| json!({"fieldPath": path}))
+                .collect();
             if !fields.is_empty() {
                 definition.insert("x-kubernetes-selectable-fields".to_owned(), fields.into());
             }
@@ -45,7 +60,10 @@ impl CustomKind {
             definition.insert("x-kubernetes-group-version-kind".to_owned(), kinds);
             Value::Object(definition)
         };
-        [(object.clone(), marked(first, &object)), (list.clone(), marked(second, &list))]
+        [
+            (object.clone(), marked(first, &object)),
+            (list.clone(), marked(second, &list)),
+        ]
     }
 
     fn object(&self, words: &Words) -> Map {
@@ -76,7 +94,10 @@ impl CustomKind {
         paths.retain(|item| !item.path.contains("/watch/"));
         let kind = Gvk::new(&self.decl.group, &self.decl.version, &self.decl.kind);
         for item in &mut paths {
-            item.operations = std::mem::take(&mut item.operations).into_iter().map(|one| adapt(one, &kind)).collect();
+            item.operations = std::mem::take(&mut item.operations)
+                .into_iter()
+                .map(|one| adapt(one, &kind))
+                .collect();
         }
         paths
     }
@@ -84,15 +105,27 @@ impl CustomKind {
 
 /// An operation on built-in objects as it is on custom ones.
 fn adapt(operation: Operation, kind: &Gvk) -> Operation {
-    let mut operation = Operation { media: Media::Custom, kind: Some(kind.clone()), ..operation };
+    let mut operation = Operation {
+        media: Media::Custom,
+        kind: Some(kind.clone()),
+        ..operation
+    };
     match operation.action {
         "get" => with(operation, [parameters::resource_version()]),
         "deletecollection" => {
             operation.body = None;
-            operation.parameters.retain(|one| one.place == "path" || one.name == "pretty");
-            with(operation, parameters::select().into_iter().chain(parameters::watch()))
+            operation
+                .parameters
+                .retain(|one| one.place == "path" || one.name == "pretty");
+            with(
+                operation,
+                parameters::select().into_iter().chain(parameters::watch()),
+            )
         }
-        "patch" => Operation { codes: &[200], ..operation },
+        "patch" => Operation {
+            codes: &[200],
+            ..operation
+        },
         _ => operation,
     }
 }
@@ -114,11 +147,16 @@ impl Words<'_> {
     /// Adds apiVersion, kind and metadata of the given type.
     fn put_native(&self, schema: &mut Map, metadata: &str) {
         let properties = schema.entry("properties").or_insert_with(|| json!({}));
-        let Some(properties) = properties.as_object_mut() else { return };
+        let Some(properties) = properties.as_object_mut() else {
+            return;
+        };
         for field in ["apiVersion", "kind"] {
             properties.insert(field.to_owned(), json!({"description": self.descriptions.of_field(&self.name, field), "type": "string"}));
         }
-        let mut reference = Map::from_iter([("description".to_owned(), self.descriptions.of_field(&self.name, "metadata").into())]);
+        let mut reference = Map::from_iter([(
+            "description".to_owned(),
+            self.descriptions.of_field(&self.name, "metadata").into(),
+        )]);
         let target = self.dialect.reference(&format!("{META}.{metadata}"));
         match (self.dialect, target) {
             (Dialect::V3, target) => drop(reference.insert("allOf", json!([target]))),
@@ -132,7 +170,10 @@ impl Words<'_> {
 /// Adds what every object has to the embedded ones.
 fn embed(schema: &mut Map, words: &Words) {
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
-        properties.values_mut().filter_map(Value::as_object_mut).for_each(|one| embed(one, words));
+        properties
+            .values_mut()
+            .filter_map(Value::as_object_mut)
+            .for_each(|one| embed(one, words));
     }
     for below in ["items", "additionalProperties"] {
         if let Some(Value::Object(one)) = schema.get_mut(below) {

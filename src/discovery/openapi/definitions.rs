@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::custom::{self, CustomKind};
 use super::descriptions::Descriptions;
 use crate::meta::{Gvk, Map, Value, json};
-use crate::schema::{Field, Kind, ListType, MapType, PatchStrategy, Presence, Schema, SchemaAlternative, Type, TypeRef};
+use crate::schema::{
+    Field, Kind, ListType, MapType, PatchStrategy, Presence, Schema, SchemaAlternative, Type,
+    TypeRef,
+};
 
 pub const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const APIEXTENSIONS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1";
@@ -47,7 +50,12 @@ pub struct Definitions<'a> {
 }
 
 impl<'a> Definitions<'a> {
-    pub fn new(schema: &'a Schema, dialect: Dialect, descriptions: &'a Descriptions, about: Option<(&'a str, &'a str)>) -> Self {
+    pub fn new(
+        schema: &'a Schema,
+        dialect: Dialect,
+        descriptions: &'a Descriptions,
+        about: Option<(&'a str, &'a str)>,
+    ) -> Self {
         Self {
             schema,
             dialect,
@@ -60,10 +68,14 @@ impl<'a> Definitions<'a> {
         }
     }
 
-    /// With the definitions of custom kinds. Where a built-in type has the name already, theirs gets a number.
+    /// With the definitions of custom kinds. Where a built-in type has the name already, theirs
+    /// gets a number.
     #[must_use]
     pub fn with_custom(mut self, kinds: &[&CustomKind]) -> Self {
-        for (gvk, definition) in kinds.iter().flat_map(|kind| kind.definitions(self.dialect, self.descriptions)) {
+        for (gvk, definition) in kinds
+            .iter()
+            .flat_map(|kind| kind.definitions(self.dialect, self.descriptions))
+        {
             let mut name = custom::model_name(&gvk);
             if self.find(&name).is_some() {
                 name.push_str("_v2");
@@ -118,9 +130,11 @@ impl<'a> Definitions<'a> {
     /// Has what a value refers to defined, too.
     fn follow(&mut self, value: &Value) {
         match value {
-            Value::Object(map) => map.iter().for_each(|(key, one)| match one.as_str().and_then(|target| target.rsplit('/').next()) {
-                Some(name) if key == "$ref" => drop(self.reference(name)),
-                _ => self.follow(one),
+            Value::Object(map) => map.iter().for_each(|(key, one)| {
+                match one.as_str().and_then(|target| target.rsplit('/').next()) {
+                    Some(name) if key == "$ref" => drop(self.reference(name)),
+                    _ => self.follow(one),
+                }
             }),
             Value::Array(list) => list.iter().for_each(|one| self.follow(one)),
             _ => {}
@@ -128,22 +142,39 @@ impl<'a> Definitions<'a> {
     }
 
     fn find(&self, name: &str) -> Option<TypeRef<'a>> {
-        let local = name.strip_prefix("io.k8s.")?.replace("apiextensions-apiserver", "apiextensions_apiserver");
-        self.schema.named(&format!("k8s.io.{}", local.replace("kube-aggregator", "kube_aggregator")))
+        let local = name
+            .strip_prefix("io.k8s.")?
+            .replace("apiextensions-apiserver", "apiextensions_apiserver");
+        self.schema.named(&format!(
+            "k8s.io.{}",
+            local.replace("kube-aggregator", "kube_aggregator")
+        ))
     }
 
     fn object(&mut self, ty: TypeRef<'a>) -> Map {
         let ty = ty.get();
         let mut out = Map::from_iter([("type".to_owned(), Value::from("object"))]);
-        let shown = || ty.fields.iter().filter(|field| !matches!(field.kind, Kind::Inline(_)));
-        let required: Vec<&str> = shown().filter(|field| field.required).map(|field| field.json.as_str()).collect();
+        let shown = || {
+            ty.fields
+                .iter()
+                .filter(|field| !matches!(field.kind, Kind::Inline(_)))
+        };
+        let required: Vec<&str> = shown()
+            .filter(|field| field.required)
+            .map(|field| field.json.as_str())
+            .collect();
         if !required.is_empty() {
             out.insert("required", required.into());
         }
-        let mut properties: Vec<(&str, Value)> = shown().map(|field| (field.json.as_str(), self.field(ty, field))).collect();
+        let mut properties: Vec<(&str, Value)> = shown()
+            .map(|field| (field.json.as_str(), self.field(ty, field)))
+            .collect();
         if !properties.is_empty() {
             properties.sort_unstable_by_key(|(name, _)| *name);
-            let properties: Map = properties.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+            let properties: Map = properties
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect();
             out.insert("properties", properties.into());
         }
         let gvks = self.kinds(ty);
@@ -161,22 +192,34 @@ impl<'a> Definitions<'a> {
 
     /// The kinds that a type is the schema of, as far as the document is about them.
     fn kinds(&self, ty: &Type) -> Vec<Value> {
-        let mut kinds: Vec<&Gvk> = ty.gvks.iter().filter(|gvk| !gvk.group.starts_with("meta.k8s.io") && self.is_about(ty, gvk)).collect();
+        let mut kinds: Vec<&Gvk> = ty
+            .gvks
+            .iter()
+            .filter(|gvk| !gvk.group.starts_with("meta.k8s.io") && self.is_about(ty, gvk))
+            .collect();
         kinds.sort_unstable_by_key(|gvk| (&gvk.group, &gvk.version));
-        kinds.into_iter().map(|gvk| json!({"group": gvk.group, "kind": gvk.kind, "version": gvk.version})).collect()
+        kinds
+            .into_iter()
+            .map(|gvk| json!({"group": gvk.group, "kind": gvk.kind, "version": gvk.version}))
+            .collect()
     }
 
     /// Request options are kinds of every version; a document names the core one and its own.
     fn is_about(&self, ty: &Type, gvk: &Gvk) -> bool {
         ty.gvks.len() <= 2
             || self.about.is_none_or(|(group, version)| {
-                (gvk.group.is_empty() && gvk.version == "v1") || (gvk.group == group && gvk.version == version)
+                (gvk.group.is_empty() && gvk.version == "v1")
+                    || (gvk.group == group && gvk.version == version)
             })
     }
 
     fn field(&mut self, ty: &Type, field: &Field) -> Value {
         let mut out = Map::new();
-        put(&mut out, "description", self.descriptions.of_field(&ty.openapi_name, &field.json));
+        put(
+            &mut out,
+            "description",
+            self.descriptions.of_field(&ty.openapi_name, &field.json),
+        );
         let items: Vec<String>;
         let enumeration = match enumerated_items(ty, field) {
             Some(values) => {
@@ -215,11 +258,17 @@ impl<'a> Definitions<'a> {
         let mut out = match kind {
             Kind::List(item, _) => {
                 let item = self.value(ty, item, enumeration);
-                return Map::from_iter([("type".to_owned(), "array".into()), ("items".to_owned(), item.into())]);
+                return Map::from_iter([
+                    ("type".to_owned(), "array".into()),
+                    ("items".to_owned(), item.into()),
+                ]);
             }
             Kind::Map(item, _) => {
                 let item = self.value(ty, item, enumeration);
-                return Map::from_iter([("type".to_owned(), "object".into()), ("additionalProperties".to_owned(), item.into())]);
+                return Map::from_iter([
+                    ("type".to_owned(), "object".into()),
+                    ("additionalProperties".to_owned(), item.into()),
+                ]);
             }
             Kind::String => scalar("string", ""),
             Kind::Bool => scalar("boolean", ""),
@@ -233,9 +282,13 @@ impl<'a> Definitions<'a> {
             Kind::Time => self.named(&format!("{META}.Time")),
             Kind::MicroTime => self.named(&format!("{META}.MicroTime")),
             Kind::FieldsV1 => self.named(&format!("{META}.FieldsV1")),
-            Kind::Raw if ty.openapi_name.starts_with(APIEXTENSIONS) => self.named(&format!("{APIEXTENSIONS}.JSON")),
+            Kind::Raw if ty.openapi_name.starts_with(APIEXTENSIONS) => {
+                self.named(&format!("{APIEXTENSIONS}.JSON"))
+            }
             Kind::Raw => self.named(RAW_EXTENSION),
-            Kind::SchemaOr(alternative, _) => self.named(&format!("{APIEXTENSIONS}.{}", schema_or(*alternative))),
+            Kind::SchemaOr(alternative, _) => {
+                self.named(&format!("{APIEXTENSIONS}.{}", schema_or(*alternative)))
+            }
             Kind::Message(id) | Kind::Inline(id) => {
                 let name = self.schema.types[id.0 as usize].openapi_name.clone();
                 self.named(&name)
@@ -295,9 +348,15 @@ fn enumerated_items(ty: &Type, field: &Field) -> Option<&'static [&'static str]>
     let is_collection = matches!(field.kind, Kind::List(..) | Kind::Map(..));
     Some(match (local, field.json.as_str()) {
         _ if !is_collection || !field.enumeration.is_empty() => return None,
-        ("PersistentVolumeSpec" | "PersistentVolumeClaimSpec" | "PersistentVolumeClaimStatus", "accessModes") => {
-            &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"]
-        }
+        (
+            "PersistentVolumeSpec" | "PersistentVolumeClaimSpec" | "PersistentVolumeClaimStatus",
+            "accessModes",
+        ) => &[
+            "ReadOnlyMany",
+            "ReadWriteMany",
+            "ReadWriteOnce",
+            "ReadWriteOncePod",
+        ],
         ("PersistentVolumeClaimStatus", "allocatedResourceStatuses") => &[
             "ControllerResizeInProgress",
             "ControllerResizeInfeasible",
@@ -315,7 +374,9 @@ fn enumerated_items(ty: &Type, field: &Field) -> Option<&'static [&'static str]>
             "VolumeAttributesClass",
         ],
         ("ServiceSpec", "ipFamilies") => &["", "IPv4", "IPv6"],
-        ("NamedRuleWithOperations" | "RuleWithOperations", "operations") => &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"],
+        ("NamedRuleWithOperations" | "RuleWithOperations", "operations") => {
+            &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"]
+        }
         ("ValidatingAdmissionPolicyBindingSpec", "validationActions") => &["Audit", "Deny", "Warn"],
         ("CertificateSigningRequestSpec", "usages") => &[
             "any",
@@ -358,7 +419,8 @@ fn extensions(ty: &Type, field: &Field, out: &mut Map) {
         Kind::List(_, ListType::Set) => {
             mark("list-type", "set".into());
         }
-        // Upstream marks every other list, less the items of list kinds and the verbs of APIResource.
+        // Upstream marks every other list, less the items of list kinds and the verbs of
+        // APIResource.
         Kind::List(..) if !field.wrapped && !is_items_of_list(ty, field) => {
             mark("list-type", "atomic".into());
         }
@@ -375,12 +437,20 @@ fn extensions(ty: &Type, field: &Field, out: &mut Map) {
     if !field.patch_merge_key.is_empty() {
         mark("patch-merge-key", field.patch_merge_key.as_str().into());
     }
-    let PatchStrategy { merge, retain_keys, replace } = field.patch_strategy;
-    let strategies: Vec<&str> = [(merge, "merge"), (replace, "replace"), (retain_keys, "retainKeys")]
-        .into_iter()
-        .filter(|(on, _)| *on)
-        .map(|(_, name)| name)
-        .collect();
+    let PatchStrategy {
+        merge,
+        retain_keys,
+        replace,
+    } = field.patch_strategy;
+    let strategies: Vec<&str> = [
+        (merge, "merge"),
+        (replace, "replace"),
+        (retain_keys, "retainKeys"),
+    ]
+    .into_iter()
+    .filter(|(on, _)| *on)
+    .map(|(_, name)| name)
+    .collect();
     if !strategies.is_empty() {
         mark("patch-strategy", strategies.join(",").into());
     }
@@ -397,7 +467,9 @@ fn well_known(name: &str, dialect: Dialect) -> Map {
         (QUANTITY, _, Dialect::V2) => json!({"type": "string"}),
         (QUANTITY, _, Dialect::V3) => json!({"oneOf": [{"type": "string"}, {"type": "number"}]}),
         (INT_OR_STRING, _, Dialect::V2) => json!({"type": "string", "format": "int-or-string"}),
-        (INT_OR_STRING, _, Dialect::V3) => json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]}),
+        (INT_OR_STRING, _, Dialect::V3) => {
+            json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]})
+        }
         (VERSION_INFO, _, _) => version_info(dialect),
         (_, "Time" | "MicroTime", _) => json!({"type": "string", "format": "date-time"}),
         (_, "FieldsV1" | "Patch" | "RawExtension", _) => json!({"type": "object"}),
@@ -410,12 +482,33 @@ fn well_known(name: &str, dialect: Dialect) -> Map {
 }
 
 fn version_info(dialect: Dialect) -> Value {
-    const REQUIRED: [&str; 9] =
-        ["major", "minor", "gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"];
-    const OTHER: [&str; 4] = ["emulationMajor", "emulationMinor", "minCompatibilityMajor", "minCompatibilityMinor"];
+    const REQUIRED: [&str; 9] = [
+        "major",
+        "minor",
+        "gitVersion",
+        "gitCommit",
+        "gitTreeState",
+        "buildDate",
+        "goVersion",
+        "compiler",
+        "platform",
+    ];
+    const OTHER: [&str; 4] = [
+        "emulationMajor",
+        "emulationMinor",
+        "minCompatibilityMajor",
+        "minCompatibilityMinor",
+    ];
     let mut properties = BTreeMap::new();
     for name in REQUIRED {
-        properties.insert(name, if dialect == Dialect::V3 { json!({"type": "string", "default": ""}) } else { json!({"type": "string"}) });
+        properties.insert(
+            name,
+            if dialect == Dialect::V3 {
+                json!({"type": "string", "default": ""})
+            } else {
+                json!({"type": "string"})
+            },
+        );
     }
     for name in OTHER {
         properties.insert(name, json!({"type": "string"}));

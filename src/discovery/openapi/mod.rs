@@ -1,4 +1,5 @@
-//! OpenAPI documents of the served resources, rendered when they are first asked for and kept compressed.
+//! OpenAPI documents of the served resources, rendered when they are first asked for and kept
+//! compressed.
 
 mod custom;
 mod definitions;
@@ -29,8 +30,10 @@ use descriptions::Descriptions;
 use operations::PathItem;
 
 /// The media types of OpenAPI v2 as protobuf: what answers say, and what clients of old say.
-const PROTOBUF: [&str; 2] =
-    ["application/com.github.proto-openapi.spec.v2.v1.0+protobuf", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"];
+const PROTOBUF: [&str; 2] = [
+    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+];
 const V2: &str = "/openapi/v2";
 const V3: &str = "/openapi/v3";
 /// Answers below this many bytes are not compressed (kube-openapi's `gzhttp` default is as low).
@@ -76,25 +79,51 @@ enum About {
 impl OpenApi {
     /// The documents of the built-in resources alone.
     pub fn new(schema: &'static Schema, serves: impl Fn(&ResourceDecl) -> bool) -> Self {
-        let resources: Arc<[&'static ResourceDecl]> = schema.resources.iter().filter(|decl| serves(decl)).collect();
+        let resources: Arc<[&'static ResourceDecl]> = schema
+            .resources
+            .iter()
+            .filter(|decl| serves(decl))
+            .collect();
         let mut v3 = BTreeMap::new();
         for decl in group_versions(schema, &resources) {
             let (group, version) = (decl.group.clone(), decl.version.clone());
             if group.is_empty() {
-                v3.insert(format!("api/{version}"), About::GroupVersion(group, version));
+                v3.insert(
+                    format!("api/{version}"),
+                    About::GroupVersion(group, version),
+                );
             } else {
-                v3.insert(format!("apis/{group}/{version}"), About::GroupVersion(group.clone(), version));
+                v3.insert(
+                    format!("apis/{group}/{version}"),
+                    About::GroupVersion(group.clone(), version),
+                );
                 v3.insert(format!("apis/{group}"), About::Group(group));
             }
         }
-        v3.extend(operations::fixed_paths().into_iter().map(|(name, _)| (name.to_owned(), About::Fixed(name))));
+        v3.extend(
+            operations::fixed_paths()
+                .into_iter()
+                .map(|(name, _)| (name.to_owned(), About::Fixed(name))),
+        );
         let left_out = left_out(schema, &resources);
-        let v3: BTreeMap<_, _> = v3.into_iter().map(|(path, about)| (path, Arc::new(Document::new(about, &left_out)))).collect();
+        let v3: BTreeMap<_, _> = v3
+            .into_iter()
+            .map(|(path, about)| (path, Arc::new(Document::new(about, &left_out))))
+            .collect();
         let v2 = Arc::new(Document::new(About::All, &left_out));
-        Self { schema, resources, custom: Vec::new(), v2, v2_protobuf: Arc::default(), index: index(&v3), v3 }
+        Self {
+            schema,
+            resources,
+            custom: Vec::new(),
+            v2,
+            v2_protobuf: Arc::default(),
+            index: index(&v3),
+            v3,
+        }
     }
 
-    /// The documents with these custom kinds instead of those before. What is about the same is not rendered anew.
+    /// The documents with these custom kinds instead of those before. What is about the same is not
+    /// rendered anew.
     #[must_use]
     pub fn with_custom(&self, mut kinds: Vec<CustomKind>) -> Self {
         kinds.sort_by_cached_key(CustomKind::fingerprint);
@@ -105,25 +134,44 @@ impl OpenApi {
         for kind in &kinds {
             let fingerprint = kind.fingerprint();
             all.push_str(&fingerprint);
-            by_version.entry((&kind.decl.group, &kind.decl.version)).or_default().push_str(&fingerprint);
+            by_version
+                .entry((&kind.decl.group, &kind.decl.version))
+                .or_default()
+                .push_str(&fingerprint);
         }
         for ((group, version), content) in by_version {
-            let document = Document::new(About::Custom(group.to_owned(), version.to_owned()), &content);
+            let document = Document::new(
+                About::Custom(group.to_owned(), version.to_owned()),
+                &content,
+            );
             let path = format!("apis/{group}/{version}");
-            let known = self.v3.get(&path).filter(|known| known.hash == document.hash).cloned();
+            let known = self
+                .v3
+                .get(&path)
+                .filter(|known| known.hash == document.hash)
+                .cloned();
             // A group and version that built-in resources are in is theirs.
-            v3.entry(path).or_insert_with(|| known.unwrap_or_else(|| Arc::new(document)));
+            v3.entry(path)
+                .or_insert_with(|| known.unwrap_or_else(|| Arc::new(document)));
         }
         let v2 = Document::new(About::All, &all);
         let (v2, v2_protobuf) = match v2.hash == self.v2.hash {
             true => (self.v2.clone(), self.v2_protobuf.clone()),
             false => (Arc::new(v2), Arc::default()),
         };
-        Self { schema: self.schema, resources: self.resources.clone(), custom: kinds, v2, v2_protobuf, index: index(&v3), v3 }
+        Self {
+            schema: self.schema,
+            resources: self.resources.clone(),
+            custom: kinds,
+            v2,
+            v2_protobuf,
+            index: index(&v3),
+            v3,
+        }
     }
 
-    /// Answers a GET of `path` (with its query, undecoded); `None` where the path is not below `/openapi`. Rendering
-    /// takes tens of milliseconds, once for each document.
+    /// Answers a GET of `path` (with its query, undecoded); `None` where the path is not below
+    /// `/openapi`. Rendering takes tens of milliseconds, once for each document.
     pub fn answer(&self, path: &str, query: &str, headers: &HeaderMap) -> Option<Response<Bytes>> {
         if path.trim_end_matches('/') == V2 {
             return Some(self.version2(headers));
@@ -132,7 +180,12 @@ impl OpenApi {
         match below.trim_matches('/') {
             "" => {
                 let etag = quoted(&sha512_hex(&self.index));
-                Some(respond(headers, etag, HeaderValue::from_static("text/plain; charset=utf-8"), &Body::Plain(&self.index)))
+                Some(respond(
+                    headers,
+                    etag,
+                    HeaderValue::from_static("text/plain; charset=utf-8"),
+                    &Body::Plain(&self.index),
+                ))
             }
             name if below.starts_with('/') => Some(match self.v3.get_key_value(name) {
                 Some((name, document)) => self.version3(name, document, query, headers),
@@ -145,20 +198,40 @@ impl OpenApi {
     fn version2(&self, headers: &HeaderMap) -> Response<Bytes> {
         match negotiate(headers, &["application/json", PROTOBUF[0], PROTOBUF[1]]) {
             None => status(StatusCode::NOT_ACCEPTABLE),
-            Some(0) => respond(headers, quoted(&self.v2.hash), JSON, &Body::Gzip(self.body(&self.v2))),
+            Some(0) => respond(
+                headers,
+                quoted(&self.v2.hash),
+                JSON,
+                &Body::Gzip(self.body(&self.v2)),
+            ),
             Some(_) => {
-                let body = self.v2_protobuf.get_or_init(|| compress(&protobuf::document(&self.render(&About::All))));
+                let body = self
+                    .v2_protobuf
+                    .get_or_init(|| compress(&protobuf::document(&self.render(&About::All))));
                 let etag = quoted(&format!("{}-protobuf", self.v2.hash));
-                respond(headers, etag, HeaderValue::from_static(PROTOBUF[0]), &Body::Gzip(body))
+                respond(
+                    headers,
+                    etag,
+                    HeaderValue::from_static(PROTOBUF[0]),
+                    &Body::Gzip(body),
+                )
             }
         }
     }
 
-    fn version3(&self, name: &str, document: &Document, query: &str, headers: &HeaderMap) -> Response<Bytes> {
+    fn version3(
+        &self,
+        name: &str,
+        document: &Document,
+        query: &str,
+        headers: &HeaderMap,
+    ) -> Response<Bytes> {
         if negotiate(headers, &["application/json"]).is_none() {
             return status(StatusCode::NOT_ACCEPTABLE);
         }
-        let hash = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "hash").map(|(_, value)| value);
+        let hash = form_urlencoded::parse(query.as_bytes())
+            .find(|(key, _)| key == "hash")
+            .map(|(_, value)| value);
         let hash = hash.filter(|hash| !hash.is_empty());
         if hash.as_ref().is_some_and(|hash| *hash != document.hash) {
             let mut moved = status(StatusCode::MOVED_PERMANENTLY);
@@ -167,47 +240,78 @@ impl OpenApi {
             }
             return moved;
         }
-        let mut response = respond(headers, quoted(&document.hash), JSON, &Body::Gzip(self.body(document)));
+        let mut response = respond(
+            headers,
+            quoted(&document.hash),
+            JSON,
+            &Body::Gzip(self.body(document)),
+        );
         if hash.is_some() {
-            response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static(KEEP));
+            response
+                .headers_mut()
+                .insert(header::CACHE_CONTROL, HeaderValue::from_static(KEEP));
         }
         response
     }
 
     fn body<'a>(&self, document: &'a Document) -> &'a Bytes {
-        document.body.get_or_init(|| compress(self.render(&document.about).to_string().as_bytes()))
+        document
+            .body
+            .get_or_init(|| compress(self.render(&document.about).to_string().as_bytes()))
     }
 
     fn render(&self, about: &About) -> Value {
         let descriptions = Descriptions::load();
         let v3 = |about| Definitions::new(self.schema, Dialect::V3, &descriptions, about);
-        let (title, version) = ("Kubernetes", format!("{}.{}", version::MAJOR, version::MINOR));
+        let (title, version) = (
+            "Kubernetes",
+            format!("{}.{}", version::MAJOR, version::MINOR),
+        );
         let info = json!({"title": title, "version": version});
         match about {
             About::All => {
                 let kinds: Vec<&CustomKind> = self.custom.iter().collect();
-                let definitions = Definitions::new(self.schema, Dialect::V2, &descriptions, None).with_custom(&kinds);
+                let definitions = Definitions::new(self.schema, Dialect::V2, &descriptions, None)
+                    .with_custom(&kinds);
                 v2::document(&self.all_paths(), definitions, &info)
             }
-            About::GroupVersion(group, version) => {
-                v3::document(&self.version_paths(group, version), v3(Some((group.as_str(), version.as_str()))), &info)
-            }
+            About::GroupVersion(group, version) => v3::document(
+                &self.version_paths(group, version),
+                v3(Some((group.as_str(), version.as_str()))),
+                &info,
+            ),
             About::Group(group) => v3::document(&[operations::group_path(group)], v3(None), &info),
             About::Fixed(name) => {
-                let fixed = operations::fixed_paths().into_iter().filter(|(one, _)| one == name);
-                v3::document(&fixed.map(|(_, item)| item).collect::<Vec<_>>(), v3(None), &info)
+                let fixed = operations::fixed_paths()
+                    .into_iter()
+                    .filter(|(one, _)| one == name);
+                v3::document(
+                    &fixed.map(|(_, item)| item).collect::<Vec<_>>(),
+                    v3(None),
+                    &info,
+                )
             }
             About::Custom(group, version) => {
-                let kinds = self.custom.iter().filter(|kind| kind.decl.group == *group && kind.decl.version == *version);
+                let kinds = self
+                    .custom
+                    .iter()
+                    .filter(|kind| kind.decl.group == *group && kind.decl.version == *version);
                 let kinds: Vec<&CustomKind> = kinds.collect();
                 let paths: Vec<PathItem> = kinds.iter().flat_map(|kind| kind.paths()).collect();
-                v3::document(&paths, v3(None).with_custom(&kinds), &json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}))
+                v3::document(
+                    &paths,
+                    v3(None).with_custom(&kinds),
+                    &json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}),
+                )
             }
         }
     }
 
     fn all_paths(&self) -> Vec<PathItem> {
-        let mut paths: Vec<PathItem> = operations::fixed_paths().into_iter().map(|(_, item)| item).collect();
+        let mut paths: Vec<PathItem> = operations::fixed_paths()
+            .into_iter()
+            .map(|(_, item)| item)
+            .collect();
         let mut last = "";
         for decl in group_versions(self.schema, &self.resources) {
             paths.extend(self.version_paths(&decl.group, &decl.version));
@@ -222,7 +326,11 @@ impl OpenApi {
     }
 
     fn version_paths(&self, group: &str, version: &str) -> Vec<PathItem> {
-        let resources = self.resources.iter().copied().filter(|one| one.group == group && one.version == version);
+        let resources = self
+            .resources
+            .iter()
+            .copied()
+            .filter(|one| one.group == group && one.version == version);
         operations::version_paths(group, version, resources)
     }
 }
@@ -232,21 +340,36 @@ fn group_versions<'a>(
     schema: &'static Schema,
     resources: &'a [&'static ResourceDecl],
 ) -> impl Iterator<Item = &'static GroupVersionDecl> + 'a {
-    let has = |decl: &GroupVersionDecl| resources.iter().any(|one| one.group == decl.group && one.version == decl.version);
+    let has = |decl: &GroupVersionDecl| {
+        resources
+            .iter()
+            .any(|one| one.group == decl.group && one.version == decl.version)
+    };
     schema.group_versions.iter().filter(move |decl| has(decl))
 }
 
 /// Names the resources of the schema that are not served.
 fn left_out(schema: &Schema, resources: &[&ResourceDecl]) -> String {
     let is_served = |decl: &&ResourceDecl| resources.iter().any(|one| std::ptr::eq(*one, *decl));
-    let names =
-        schema.resources.iter().filter(|decl| !is_served(decl)).map(|decl| format!("-{}/{}/{} ", decl.group, decl.version, decl.resource));
+    let names = schema
+        .resources
+        .iter()
+        .filter(|decl| !is_served(decl))
+        .map(|decl| format!("-{}/{}/{} ", decl.group, decl.version, decl.resource));
     names.collect()
 }
 
 /// `GET /openapi/v3`: where each document is.
 fn index(v3: &BTreeMap<String, Arc<Document>>) -> Bytes {
-    let paths: Map = v3.iter().map(|(path, document)| (path.clone(), json!({"serverRelativeURL": document.url(path)}))).collect();
+    let paths: Map = v3
+        .iter()
+        .map(|(path, document)| {
+            (
+                path.clone(),
+                json!({"serverRelativeURL": document.url(path)}),
+            )
+        })
+        .collect();
     json!({ "paths": paths }).to_string().into()
 }
 
@@ -254,15 +377,25 @@ impl Document {
     /// `content` names what it is made of beyond what this build knows.
     fn new(about: About, content: &str) -> Self {
         let name = match &about {
-            About::GroupVersion(group, version) | About::Custom(group, version) => format!("{group}/{version}"),
+            About::GroupVersion(group, version) | About::Custom(group, version) => {
+                format!("{group}/{version}")
+            }
             About::Group(group) => group.clone(),
             About::Fixed(name) => (*name).to_owned(),
             About::All => "v2".to_owned(),
         };
         // A build's documents are all made of what this names.
-        let build = concat!(env!("CARGO_PKG_VERSION"), " ", env!("KEELSON_API_FINGERPRINT"));
+        let build = concat!(
+            env!("CARGO_PKG_VERSION"),
+            " ",
+            env!("KEELSON_API_FINGERPRINT")
+        );
         let content = format!("{build} {} {name} {content}", version::GIT_VERSION);
-        Self { about, hash: sha512_hex(content.as_bytes()), body: OnceLock::new() }
+        Self {
+            about,
+            hash: sha512_hex(content.as_bytes()),
+            body: OnceLock::new(),
+        }
     }
 
     /// Where the document is, with its hash, so that clients may keep it for good.
@@ -277,10 +410,18 @@ enum Body<'a> {
 }
 
 /// Answers with a body or, where the client has it already, without.
-fn respond(headers: &HeaderMap, etag: HeaderValue, content_type: HeaderValue, body: &Body) -> Response<Bytes> {
+fn respond(
+    headers: &HeaderMap,
+    etag: HeaderValue,
+    content_type: HeaderValue,
+    body: &Body,
+) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
     let out = response.headers_mut();
-    out.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
+    out.insert(
+        header::VARY,
+        HeaderValue::from_static("Accept, Accept-Encoding"),
+    );
     out.insert(header::ETAG, etag.clone());
     if headers.get(header::IF_NONE_MATCH) == Some(&etag) {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
@@ -288,7 +429,9 @@ fn respond(headers: &HeaderMap, etag: HeaderValue, content_type: HeaderValue, bo
     }
     out.insert(header::CONTENT_TYPE, content_type);
     let (body, encoded) = match body {
-        Body::Plain(body) if accepts_gzip(headers) && body.len() >= MIN_COMPRESSED => (compress(body), true),
+        Body::Plain(body) if accepts_gzip(headers) && body.len() >= MIN_COMPRESSED => {
+            (compress(body), true)
+        }
         Body::Plain(body) => ((*body).clone(), false),
         Body::Gzip(body) if accepts_gzip(headers) => ((*body).clone(), true),
         Body::Gzip(body) => (decompress(body), false),
@@ -313,17 +456,33 @@ fn negotiate(headers: &HeaderMap, offered: &[&str]) -> Option<usize> {
         return Some(0);
     }
     let clauses = accept::parse(accept);
-    clauses.iter().find_map(|clause| offered.iter().position(|media_type| clause.covers(media_type)))
+    clauses.iter().find_map(|clause| {
+        offered
+            .iter()
+            .position(|media_type| clause.covers(media_type))
+    })
 }
 
 fn accepts_gzip(headers: &HeaderMap) -> bool {
-    let refused = |part: &str| part.split_once(";q=").is_some_and(|(_, quality)| quality.trim().parse() == Ok(0.0));
-    let parts = header_str(headers, header::ACCEPT_ENCODING).split(',').map(str::trim);
-    parts.filter(|part| part.split(';').next().is_some_and(|coding| coding.trim() == "gzip")).any(|part| !refused(part))
+    let refused = |part: &str| {
+        part.split_once(";q=")
+            .is_some_and(|(_, quality)| quality.trim().parse() == Ok(0.0))
+    };
+    let parts = header_str(headers, header::ACCEPT_ENCODING)
+        .split(',')
+        .map(str::trim);
+    parts
+        .filter(|part| {
+            part.split(';')
+                .next()
+                .is_some_and(|coding| coding.trim() == "gzip")
+        })
+        .any(|part| !refused(part))
 }
 
 fn quoted(hash: &str) -> HeaderValue {
-    HeaderValue::from_str(&format!("\"{hash}\"")).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
+    HeaderValue::from_str(&format!("\"{hash}\""))
+        .unwrap_or_else(|_| HeaderValue::from_static("\"\""))
 }
 
 fn compress(body: &[u8]) -> Bytes {

@@ -16,11 +16,21 @@ pub struct Parameter {
 
 impl Parameter {
     fn query(name: &'static str, kind: &'static str, description: &str) -> Self {
-        Self { name, place: "query", kind, description: description.to_owned() }
+        Self {
+            name,
+            place: "query",
+            kind,
+            description: description.to_owned(),
+        }
     }
 
     fn path(name: &'static str, description: String) -> Self {
-        Self { name, place: "path", kind: "string", description }
+        Self {
+            name,
+            place: "path",
+            kind: "string",
+            description,
+        }
     }
 
     /// The Parameter Object.
@@ -59,7 +69,11 @@ pub fn proxied_path() -> Parameter {
 }
 
 pub fn pretty() -> Parameter {
-    Parameter::query("pretty", "string", "Indents JSON if 'true'. Browsers, curl and wget get indented JSON unless they say 'false'.")
+    Parameter::query(
+        "pretty",
+        "string",
+        "Indents JSON if 'true'. Browsers, curl and wget get indented JSON unless they say 'false'.",
+    )
 }
 
 /// Of create and update.
@@ -70,7 +84,12 @@ pub fn write() -> Vec<Parameter> {
 /// Of patch.
 pub fn patch() -> Vec<Parameter> {
     let force = "Takes over fields that other managers own. Only for server-side apply.";
-    vec![dry_run(), field_manager(" Server-side apply requires it."), field_validation(), Parameter::query("force", "boolean", force)]
+    vec![
+        dry_run(),
+        field_manager(" Server-side apply requires it."),
+        field_validation(),
+        Parameter::query("force", "boolean", force),
+    ]
 }
 
 /// Of delete.
@@ -82,7 +101,11 @@ pub fn delete() -> Vec<Parameter> {
     vec![
         dry_run(),
         Parameter::query("gracePeriodSeconds", "integer", grace),
-        Parameter::query("ignoreStoreReadErrorWithClusterBreakingPotential", "boolean", unsafe_delete),
+        Parameter::query(
+            "ignoreStoreReadErrorWithClusterBreakingPotential",
+            "boolean",
+            unsafe_delete,
+        ),
         Parameter::query("orphanDependents", "boolean", orphan),
         Parameter::query("propagationPolicy", "string", policy),
     ]
@@ -90,26 +113,58 @@ pub fn delete() -> Vec<Parameter> {
 
 /// Of get, where it is said.
 pub fn resource_version() -> Parameter {
-    Parameter::query("resourceVersion", "string", "The resource version to answer from; resourceVersionMatch says how exactly.")
+    Parameter::query(
+        "resourceVersion",
+        "string",
+        "The resource version to answer from; resourceVersionMatch says how exactly.",
+    )
 }
 
 /// What chooses the objects of a list, a watch or a deletion.
 pub fn select() -> Vec<Parameter> {
     let query = Parameter::query;
     vec![
-        query("continue", "string", "Where the last page ended: the token of its metadata.continue."),
-        query("fieldSelector", "string", "Only objects whose fields match this selector."),
-        query("labelSelector", "string", "Only objects whose labels match this selector."),
-        query("limit", "integer", "The greatest number of objects of a page. The rest follows with the token in metadata.continue."),
+        query(
+            "continue",
+            "string",
+            "Where the last page ended: the token of its metadata.continue.",
+        ),
+        query(
+            "fieldSelector",
+            "string",
+            "Only objects whose fields match this selector.",
+        ),
+        query(
+            "labelSelector",
+            "string",
+            "Only objects whose labels match this selector.",
+        ),
+        query(
+            "limit",
+            "integer",
+            "The greatest number of objects of a page. The rest follows with the token in metadata.continue.",
+        ),
         resource_version(),
-        query("resourceVersionMatch", "string", "How resourceVersion is meant: 'Exact' or 'NotOlderThan'."),
+        query(
+            "resourceVersionMatch",
+            "string",
+            "How resourceVersion is meant: 'Exact' or 'NotOlderThan'.",
+        ),
         query(
             "sendInitialEvents",
             "boolean",
             "Starts a watch with an ADDED event for each object there is, and a bookmark after them. Needs resourceVersionMatch.",
         ),
-        query("shardSelector", "string", "Only objects whose hash lies in the ranges of this expression."),
-        query("timeoutSeconds", "integer", "The seconds after which a list or watch ends."),
+        query(
+            "shardSelector",
+            "string",
+            "Only objects whose hash lies in the ranges of this expression.",
+        ),
+        query(
+            "timeoutSeconds",
+            "integer",
+            "The seconds after which a list or watch ends.",
+        ),
     ]
 }
 
@@ -118,7 +173,11 @@ pub fn watch() -> Vec<Parameter> {
     let bookmarks = "Asks for BOOKMARK events, which say how far a watch has come.";
     vec![
         Parameter::query("allowWatchBookmarks", "boolean", bookmarks),
-        Parameter::query("watch", "boolean", "Streams changes instead of listing objects."),
+        Parameter::query(
+            "watch",
+            "boolean",
+            "Streams changes instead of listing objects.",
+        ),
     ]
 }
 
@@ -128,7 +187,11 @@ pub fn connect(options: &str) -> Vec<Parameter> {
     let stream = |name, what| query(name, "boolean", what);
     let streams = || {
         vec![
-            query("container", "string", "The container; may be left out if there is only one."),
+            query(
+                "container",
+                "string",
+                "The container; may be left out if there is only one.",
+            ),
             stream("stderr", "Connects the standard error stream."),
             stream("stdin", "Connects the standard input stream."),
             stream("stdout", "Connects the standard output stream."),
@@ -139,33 +202,79 @@ pub fn connect(options: &str) -> Vec<Parameter> {
         "PodAttachOptions" => streams(),
         "PodExecOptions" => {
             let mut all = streams();
-            all.push(query("command", "string", "The command and its arguments, one parameter each. No shell is involved."));
+            all.push(query(
+                "command",
+                "string",
+                "The command and its arguments, one parameter each. No shell is involved.",
+            ));
             all
         }
-        "PodPortForwardOptions" => vec![query("ports", "integer", "The ports to forward; WebSockets need them.")],
+        "PodPortForwardOptions" => vec![query(
+            "ports",
+            "integer",
+            "The ports to forward; WebSockets need them.",
+        )],
         "PodLogOptions" => vec![
-            query("container", "string", "The container; may be left out if there is only one."),
-            query("follow", "boolean", "Goes on with what the container writes from now on."),
-            query("insecureSkipTLSVerifyBackend", "boolean", "Does not verify the certificate of the kubelet."),
-            query("limitBytes", "integer", "The greatest number of bytes to return."),
+            query(
+                "container",
+                "string",
+                "The container; may be left out if there is only one.",
+            ),
+            query(
+                "follow",
+                "boolean",
+                "Goes on with what the container writes from now on.",
+            ),
+            query(
+                "insecureSkipTLSVerifyBackend",
+                "boolean",
+                "Does not verify the certificate of the kubelet.",
+            ),
+            query(
+                "limitBytes",
+                "integer",
+                "The greatest number of bytes to return.",
+            ),
             pretty(),
-            query("previous", "boolean", "The logs of the container before its last restart."),
-            query("sinceSeconds", "integer", "Only what was written in these last seconds."),
+            query(
+                "previous",
+                "boolean",
+                "The logs of the container before its last restart.",
+            ),
+            query(
+                "sinceSeconds",
+                "integer",
+                "Only what was written in these last seconds.",
+            ),
             query("stream", "string", "'All', 'Stdout' or 'Stderr'."),
             query("tailLines", "integer", "Only this many lines from the end."),
-            query("timestamps", "boolean", "Puts the time in front of each line."),
+            query(
+                "timestamps",
+                "boolean",
+                "Puts the time in front of each line.",
+            ),
         ],
         _ => vec![query("path", "string", "The path of the proxied request.")],
     }
 }
 
 fn dry_run() -> Parameter {
-    Parameter::query("dryRun", "string", "'All' goes through every stage but stores nothing.")
+    Parameter::query(
+        "dryRun",
+        "string",
+        "'All' goes through every stage but stores nothing.",
+    )
 }
 
 fn field_manager(more: &str) -> Parameter {
-    let text = format!("The name of who makes this change, at most 128 printable characters.{more}");
-    Parameter { name: "fieldManager", place: "query", kind: "string", description: text }
+    let text =
+        format!("The name of who makes this change, at most 128 printable characters.{more}");
+    Parameter {
+        name: "fieldManager",
+        place: "query",
+        kind: "string",
+        description: text,
+    }
 }
 
 fn field_validation() -> Parameter {

@@ -1,4 +1,5 @@
-//! OpenAPI v2 as protobuf (gnostic `openapiv2`), which client-go asks for: the JSON document, field by field.
+//! OpenAPI v2 as protobuf (gnostic `openapiv2`), which client-go asks for: the JSON document, field
+//! by field.
 
 use crate::meta::{Map, Value};
 use prost::encoding::{encode_key, encode_varint, wire_type::WireType};
@@ -18,7 +19,8 @@ enum As {
     Messages(&'static Shape),
     /// A message in the field 1 of a wrapper; wrappers of wrappers have more than one number.
     Wrapped(&'static [u32], &'static Shape),
-    /// A map as a repeated message of name (1) and value (2), in the given field of a message of its own.
+    /// A map as a repeated message of name (1) and value (2), in the given field of a message of
+    /// its own.
     Named(u32, &'static As),
     /// The parameters of an operation: which message each is depends on where it stands.
     Parameters,
@@ -39,15 +41,29 @@ static DOCUMENT: Shape = Shape {
         ("paths", 8, As::Named(2, &As::Message(&PATH_ITEM))),
         ("definitions", 9, As::Named(1, &As::Message(&SCHEMA))),
         ("security", 12, As::Requirements),
-        ("securityDefinitions", 13, As::Named(1, &As::Wrapped(&[2], &API_KEY))),
+        (
+            "securityDefinitions",
+            13,
+            As::Named(1, &As::Wrapped(&[2], &API_KEY)),
+        ),
     ],
     extensions: 16,
 };
 
-static INFO: Shape = Shape { fields: &[("title", 1, As::Text), ("version", 2, As::Text)], extensions: 7 };
+static INFO: Shape = Shape {
+    fields: &[("title", 1, As::Text), ("version", 2, As::Text)],
+    extensions: 7,
+};
 
-static API_KEY: Shape =
-    Shape { fields: &[("type", 1, As::Text), ("name", 2, As::Text), ("in", 3, As::Text), ("description", 4, As::Text)], extensions: 5 };
+static API_KEY: Shape = Shape {
+    fields: &[
+        ("type", 1, As::Text),
+        ("name", 2, As::Text),
+        ("in", 3, As::Text),
+        ("description", 4, As::Text),
+    ],
+    extensions: 5,
+};
 
 static PATH_ITEM: Shape = Shape {
     fields: &[
@@ -77,7 +93,13 @@ static OPERATION: Shape = Shape {
     extensions: 13,
 };
 
-static RESPONSE: Shape = Shape { fields: &[("description", 1, As::Text), ("schema", 2, As::Wrapped(&[1], &SCHEMA))], extensions: 5 };
+static RESPONSE: Shape = Shape {
+    fields: &[
+        ("description", 1, As::Text),
+        ("schema", 2, As::Wrapped(&[1], &SCHEMA)),
+    ],
+    extensions: 5,
+};
 
 static BODY: Shape = Shape {
     fields: &[
@@ -146,7 +168,10 @@ static SCHEMA: Shape = Shape {
     extensions: 31,
 };
 
-static EXTERNAL_DOCS: Shape = Shape { fields: &[("description", 1, As::Text), ("url", 2, As::Text)], extensions: 3 };
+static EXTERNAL_DOCS: Shape = Shape {
+    fields: &[("description", 1, As::Text), ("url", 2, As::Text)],
+    extensions: 3,
+};
 
 /// The protobuf form of an OpenAPI v2 document.
 pub fn document(json: &Value) -> Vec<u8> {
@@ -186,25 +211,45 @@ fn field(value: &Value, number: u32, form: &As, out: &mut Vec<u8>) {
         }
         (As::Type, value) => nested(number, out, |out| field(value, 1, &As::Texts, out)),
         (As::Texts, Value::String(text)) => bytes(number, text.as_bytes(), out),
-        (As::Texts, Value::Array(list)) => list.iter().for_each(|one| field(one, number, &As::Text, out)),
+        (As::Texts, Value::Array(list)) => list
+            .iter()
+            .for_each(|one| field(one, number, &As::Text, out)),
         // An enumeration is a list of values, each of its own.
-        (As::Anything, Value::Array(list)) if number == ENUMERATION => list.iter().for_each(|one| yaml(one, number, out)),
+        (As::Anything, Value::Array(list)) if number == ENUMERATION => {
+            list.iter().for_each(|one| yaml(one, number, out))
+        }
         (As::Anything, value) => yaml(value, number, out),
-        (As::Message(shape), Value::Object(map)) => nested(number, out, |out| message(map, shape, out)),
-        (As::Messages(shape), Value::Array(list)) => list.iter().for_each(|one| field(one, number, &As::Message(shape), out)),
+        (As::Message(shape), Value::Object(map)) => {
+            nested(number, out, |out| message(map, shape, out))
+        }
+        (As::Messages(shape), Value::Array(list)) => list
+            .iter()
+            .for_each(|one| field(one, number, &As::Message(shape), out)),
         // additionalProperties may be a boolean.
         (As::Wrapped(..), Value::Bool(allows)) => nested(number, out, |out| {
             encode_key(2, WireType::Varint, out);
             encode_varint(u64::from(*allows), out);
         }),
-        (As::Wrapped(wrappers, shape), value) => nested(number, out, |out| wrapped(value, wrappers, shape, out)),
+        (As::Wrapped(wrappers, shape), value) => {
+            nested(number, out, |out| wrapped(value, wrappers, shape, out))
+        }
         (As::Named(inner, form), Value::Object(map)) => nested(number, out, |out| {
-            map.iter().for_each(|(name, value)| named(name, value, *inner, form, out));
+            map.iter()
+                .for_each(|(name, value)| named(name, value, *inner, form, out));
         }),
-        (As::Parameters, Value::Array(list)) => list.iter().for_each(|one| nested(number, out, |out| parameter(one, out))),
-        (As::Requirements, Value::Array(list)) => list.iter().filter_map(Value::as_object).for_each(|requirement| {
-            nested(number, out, |out| requirement.iter().for_each(|(name, scopes)| named(name, scopes, 1, &As::Type, out)));
-        }),
+        (As::Parameters, Value::Array(list)) => list
+            .iter()
+            .for_each(|one| nested(number, out, |out| parameter(one, out))),
+        (As::Requirements, Value::Array(list)) => list
+            .iter()
+            .filter_map(Value::as_object)
+            .for_each(|requirement| {
+                nested(number, out, |out| {
+                    requirement
+                        .iter()
+                        .for_each(|(name, scopes)| named(name, scopes, 1, &As::Type, out))
+                });
+            }),
         _ => {}
     }
 }
@@ -221,15 +266,19 @@ fn named(name: &str, value: &Value, number: u32, form: &As, out: &mut Vec<u8>) {
 
 fn wrapped(value: &Value, wrappers: &[u32], shape: &'static Shape, out: &mut Vec<u8>) {
     match wrappers {
-        [number, rest @ ..] if !rest.is_empty() => nested(*number, out, |out| wrapped(value, rest, shape, out)),
+        [number, rest @ ..] if !rest.is_empty() => {
+            nested(*number, out, |out| wrapped(value, rest, shape, out))
+        }
         [number, ..] => field(value, *number, &As::Message(shape), out),
         [] => {}
     }
 }
 
-/// A ParametersItem: a parameter (1) that is a body (1), or else (2) one of the query (3) or the path (4).
+/// A ParametersItem: a parameter (1) that is a body (1), or else (2) one of the query (3) or the
+/// path (4).
 fn parameter(value: &Value, out: &mut Vec<u8>) {
-    let (wrappers, shape): (&[u32], &'static Shape) = match value.get("in").and_then(Value::as_str) {
+    let (wrappers, shape): (&[u32], &'static Shape) = match value.get("in").and_then(Value::as_str)
+    {
         Some("body") => (&[1, 1], &BODY),
         Some("path") => (&[1, 2, 4], &PATH),
         _ => (&[1, 2, 3], &QUERY),
@@ -239,7 +288,9 @@ fn parameter(value: &Value, out: &mut Vec<u8>) {
 
 /// Any JSON is YAML too.
 fn yaml(value: &Value, number: u32, out: &mut Vec<u8>) {
-    nested(number, out, |out| bytes(2, format!("{value}\n").as_bytes(), out));
+    nested(number, out, |out| {
+        bytes(2, format!("{value}\n").as_bytes(), out)
+    });
 }
 
 fn bytes(number: u32, value: &[u8], out: &mut Vec<u8>) {
@@ -263,14 +314,18 @@ mod tests {
     fn show(mut bytes: &[u8]) -> String {
         let mut out = Vec::new();
         while let Some((key, rest)) = varint(bytes) {
-            let Some((value, rest)) = varint(rest) else { break };
+            let Some((value, rest)) = varint(rest) else {
+                break;
+            };
             if key & 7 == 0 {
                 out.push(format!("{}:{value}", key >> 3));
                 bytes = rest;
                 continue;
             }
             let (inner, rest) = rest.split_at(value as usize);
-            let text = std::str::from_utf8(inner).ok().filter(|text| !text.is_empty() && text.chars().all(|one| one >= ' ' || one == '\n'));
+            let text = std::str::from_utf8(inner).ok().filter(|text| {
+                !text.is_empty() && text.chars().all(|one| one >= ' ' || one == '\n')
+            });
             out.push(match text {
                 Some(text) => format!("{}:{text:?}", key >> 3),
                 None => format!("{}{{{}}}", key >> 3, show(inner)),
@@ -282,7 +337,10 @@ mod tests {
 
     fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
         let end = bytes.iter().position(|byte| byte & 0x80 == 0)?;
-        let value = bytes[..=end].iter().rev().fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f));
+        let value = bytes[..=end]
+            .iter()
+            .rev()
+            .fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f));
         Some((value, &bytes[end + 1..]))
     }
 
@@ -292,19 +350,26 @@ mod tests {
             "replicas": {"type": "integer", "format": "int32"},
             "items": {"type": "array", "items": {"$ref": "#/definitions/a"}, "x-kubernetes-list-type": "map"}}});
         let gvk = json!([{"group": "", "kind": "A", "version": "v1"}]);
-        let definitions = json!({"definitions": {"a": {"x-kubernetes-group-version-kind": gvk}, "b": spec}});
+        let definitions =
+            json!({"definitions": {"a": {"x-kubernetes-group-version-kind": gvk}, "b": spec}});
         let replicas = r#"1{1:"replicas" 2{2:"int32" 22{1:"integer"}}}"#;
         let list_type = r#"31{1:"x-kubernetes-list-type" 2{2:"\"map\"\n"}}"#;
-        let items = format!(r##"1{{1:"items" 2{{22{{1:"array"}} 23{{1{{1:"#/definitions/a"}}}} {list_type}}}}}"##);
+        let items = format!(
+            r##"1{{1:"items" 2{{22{{1:"array"}} 23{{1{{1:"#/definitions/a"}}}} {list_type}}}}}"##
+        );
         let kind = r#"31{1:"x-kubernetes-group-version-kind" 2{2:"[{\"group\":\"\",\"kind\":\"A\",\"version\":\"v1\"}]\n"}}"#;
-        let want = format!(r#"9{{1{{1:"a" 2{{{kind}}}}} 1{{1:"b" 2{{19:"replicas" 22{{1:"object"}} 25{{{replicas} {items}}}}}}}}}"#);
+        let want = format!(
+            r#"9{{1{{1:"a" 2{{{kind}}}}} 1{{1:"b" 2{{19:"replicas" 22{{1:"object"}} 25{{{replicas} {items}}}}}}}}}"#
+        );
         assert_eq!(show(&document(&definitions)), want);
     }
 
     #[test]
     fn parameters_are_told_apart_by_their_place() {
-        let place = |place: &str| json!({"parameters": [{"in": place, "name": "n", "required": true}]});
-        let paths = json!({"paths": {"/a": place("path"), "/b": place("query"), "/c": place("body")}});
+        let place =
+            |place: &str| json!({"parameters": [{"in": place, "name": "n", "required": true}]});
+        let paths =
+            json!({"paths": {"/a": place("path"), "/b": place("query"), "/c": place("body")}});
         let want = concat!(
             r#"8{2{1:"/a" 2{9{1{2{4{1:1 2:"path" 4:"n"}}}}}} 2{1:"/b" 2{9{1{2{3{1:1 2:"query" 4:"n"}}}}}} "#,
             r#"2{1:"/c" 2{9{1{1{2:"n" 3:"body" 4:1}}}}}}"#

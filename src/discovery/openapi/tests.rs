@@ -1,12 +1,16 @@
-//! OpenAPI documents as clients get them, against samples of what kube-apiserver v1.36 serves (less its words).
+//! OpenAPI documents as clients get them, against samples of what kube-apiserver v1.36 serves (less
+//! its words).
 
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION,
+};
 
 use super::*;
 use crate::extensions::{self, definition::Definition};
 use crate::meta::Object;
 
-/// Parts of documents: the document's path, a JSON pointer into it, and what is there. Words are left out.
+/// Parts of documents: the document's path, a JSON pointer into it, and what is there. Words are
+/// left out.
 const SAMPLES: &str = include_str!("../../../tests/vectors/openapi.json");
 
 fn openapi() -> &'static OpenApi {
@@ -16,7 +20,8 @@ fn openapi() -> &'static OpenApi {
 
 /// The kinds of a definition of `Gizmo`s, which are established, in the version v1.
 fn gizmos(generation: u64, schema: &Value) -> Vec<CustomKind> {
-    let names = json!({"plural": "gizmos", "singular": "gizmo", "kind": "Gizmo", "listKind": "GizmoList"});
+    let names =
+        json!({"plural": "gizmos", "singular": "gizmo", "kind": "Gizmo", "listKind": "GizmoList"});
     let version = json!({
         "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
         "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}},
@@ -29,11 +34,18 @@ fn gizmos(generation: u64, schema: &Value) -> Vec<CustomKind> {
     });
     let definition = Definition::read(&Object::from_value(definition).expect("an object"));
     let resources = extensions::resources(&definition).into_iter();
-    resources.map(|resource| CustomKind { decl: resource.decl.clone(), custom: resource.custom.expect("a custom resource") }).collect()
+    resources
+        .map(|resource| CustomKind {
+            decl: resource.decl.clone(),
+            custom: resource.custom.expect("a custom resource"),
+        })
+        .collect()
 }
 
 fn document(openapi: &OpenApi, path: &str) -> Value {
-    let response = openapi.answer(path, "", &HeaderMap::new()).expect("a path of ours");
+    let response = openapi
+        .answer(path, "", &HeaderMap::new())
+        .expect("a path of ours");
     assert_eq!(response.status(), StatusCode::OK, "{path}");
     serde_json::from_slice(response.body()).expect("JSON")
 }
@@ -43,14 +55,25 @@ fn custom_kinds_are_published() {
     let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true});
     let spec = json!({"type": "object", "description": "What is wanted.", "properties": {
         "color": {"type": "string", "default": "red"}, "template": embedded, "size": {"x-kubernetes-int-or-string": true}}});
-    let openapi = openapi().with_custom(gizmos(1, &json!({"type": "object", "description": "A gizmo.", "properties": {"spec": spec}})));
+    let openapi = openapi().with_custom(gizmos(
+        1,
+        &json!({"type": "object", "description": "A gizmo.", "properties": {"spec": spec}}),
+    ));
     let v3 = document(&openapi, "/openapi/v3/apis/example.com/v1");
-    let at = |document: &Value, pointer: &str| document.pointer(pointer).map(wordless).unwrap_or_default();
-    assert_eq!(v3["info"], json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}));
+    let at = |document: &Value, pointer: &str| {
+        document.pointer(pointer).map(wordless).unwrap_or_default()
+    };
+    assert_eq!(
+        v3["info"],
+        json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"})
+    );
     let reference = |to: &str| json!({"allOf": [{"$ref": format!("#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.{to}")}]});
     let text = json!({"type": "string"});
     let fields = json!([{"fieldPath": "spec.color"}]);
-    assert_eq!(v3["components"]["schemas"]["com.example.v1.Gizmo"]["description"], "A gizmo.");
+    assert_eq!(
+        v3["components"]["schemas"]["com.example.v1.Gizmo"]["description"],
+        "A gizmo."
+    );
     assert_eq!(
         at(&v3, "/components/schemas/com.example.v1.Gizmo"),
         json!({"type": "object", "x-kubernetes-selectable-fields": fields,
@@ -62,7 +85,8 @@ fn custom_kinds_are_published() {
                     "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true,
                     "properties": {"apiVersion": text, "kind": text, "metadata": reference("ObjectMeta")}}}}}})
     );
-    let items = json!({"type": "array", "items": {"$ref": "#/components/schemas/com.example.v1.Gizmo"}});
+    let items =
+        json!({"type": "array", "items": {"$ref": "#/components/schemas/com.example.v1.Gizmo"}});
     assert_eq!(
         at(&v3, "/components/schemas/com.example.v1.GizmoList"),
         json!({"type": "object", "required": ["items"], "x-kubernetes-selectable-fields": fields,
@@ -72,32 +96,83 @@ fn custom_kinds_are_published() {
     let below = "/apis/example.com/v1/namespaces/{namespace}/gizmos";
     let paths: Vec<&crate::meta::Key> = v3["paths"].as_object().expect("paths").keys().collect();
     let one = format!("{below}/{{name}}");
-    assert_eq!(paths, ["/apis/example.com/v1/gizmos", below, &one, &format!("{one}/scale"), &format!("{one}/status")]);
-    let operation = |path: &str, method: &str| at(&v3, &format!("/paths/{}/{method}", path.replace('/', "~1")));
-    let media = |value: &Value| value["content"].as_object().map(|map| map.keys().map(ToString::to_string).collect::<Vec<_>>());
+    assert_eq!(
+        paths,
+        [
+            "/apis/example.com/v1/gizmos",
+            below,
+            &one,
+            &format!("{one}/scale"),
+            &format!("{one}/status")
+        ]
+    );
+    let operation =
+        |path: &str, method: &str| at(&v3, &format!("/paths/{}/{method}", path.replace('/', "~1")));
+    let media = |value: &Value| {
+        value["content"]
+            .as_object()
+            .map(|map| map.keys().map(ToString::to_string).collect::<Vec<_>>())
+    };
     let patch = operation(&one, "patch");
-    assert_eq!((&patch["operationId"], &patch["tags"][0]), (&json!("patchExampleComV1NamespacedGizmo"), &json!("exampleCom_v1")));
-    let media_types = ["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
-    assert_eq!(media(&patch["requestBody"]), Some(media_types.map(str::to_owned).to_vec()));
+    assert_eq!(
+        (&patch["operationId"], &patch["tags"][0]),
+        (
+            &json!("patchExampleComV1NamespacedGizmo"),
+            &json!("exampleCom_v1")
+        )
+    );
+    let media_types = [
+        "application/apply-patch+yaml",
+        "application/json-patch+json",
+        "application/merge-patch+json",
+    ];
+    assert_eq!(
+        media(&patch["requestBody"]),
+        Some(media_types.map(str::to_owned).to_vec())
+    );
     assert_eq!(patch["responses"].as_object().map(Map::len), Some(2));
-    assert_eq!(operation(&one, "get")["parameters"][0]["name"], "resourceVersion");
+    assert_eq!(
+        operation(&one, "get")["parameters"][0]["name"],
+        "resourceVersion"
+    );
     assert_eq!(operation(below, "delete").get("requestBody"), None);
-    assert_eq!(operation(&format!("{one}/scale"), "get")["x-kubernetes-group-version-kind"]["kind"], "Gizmo");
+    assert_eq!(
+        operation(&format!("{one}/scale"), "get")["x-kubernetes-group-version-kind"]["kind"],
+        "Gizmo"
+    );
 
     let v2 = document(&openapi, V2);
-    assert_eq!(at(&v2, "/definitions/com.example.v1.Gizmo/properties/spec/properties/template"), {
-        json!({"x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true})
-    });
+    assert_eq!(
+        at(
+            &v2,
+            "/definitions/com.example.v1.Gizmo/properties/spec/properties/template"
+        ),
+        {
+            json!({"x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true})
+        }
+    );
     let meta = json!({"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"});
-    assert_eq!(at(&v2, "/definitions/com.example.v1.Gizmo/properties/metadata"), meta);
+    assert_eq!(
+        at(&v2, "/definitions/com.example.v1.Gizmo/properties/metadata"),
+        meta
+    );
     assert!(v2["paths"][below]["post"].is_object() && v2["paths"]["/api/v1/pods"].is_object());
 }
 
 #[test]
 fn hashes_change_with_the_definitions_that_they_are_about() {
     let schema = json!({"type": "object"});
-    let hash = |openapi: &OpenApi, path: &str| openapi.answer(path, "", &HeaderMap::new()).expect("ours").headers()[ETAG].clone();
-    let (group, other) = ("/openapi/v3/apis/example.com/v1", "/openapi/v3/apis/apps/v1");
+    let hash = |openapi: &OpenApi, path: &str| {
+        openapi
+            .answer(path, "", &HeaderMap::new())
+            .expect("ours")
+            .headers()[ETAG]
+            .clone()
+    };
+    let (group, other) = (
+        "/openapi/v3/apis/example.com/v1",
+        "/openapi/v3/apis/apps/v1",
+    );
     let before = openapi().with_custom(gizmos(1, &schema));
     let same = before.with_custom(gizmos(1, &schema));
     let after = before.with_custom(gizmos(2, &schema));
@@ -107,30 +182,60 @@ fn hashes_change_with_the_definitions_that_they_are_about() {
         assert_ne!(hash(&before, path), hash(&after, path), "{path}");
     }
     assert_eq!(hash(&before, other), hash(&after, other));
-    assert_eq!((hash(&none, V2), hash(&none, V3)), (hash(openapi(), V2), hash(openapi(), V3)));
-    assert_eq!(none.answer(group, "", &HeaderMap::new()).map(|answer| answer.status()), Some(StatusCode::NOT_FOUND));
+    assert_eq!(
+        (hash(&none, V2), hash(&none, V3)),
+        (hash(openapi(), V2), hash(openapi(), V3))
+    );
+    assert_eq!(
+        none.answer(group, "", &HeaderMap::new())
+            .map(|answer| answer.status()),
+        Some(StatusCode::NOT_FOUND)
+    );
 }
 
 #[test]
 fn a_schema_that_is_not_structural_is_not_published() {
-    let openapi =
-        openapi().with_custom(gizmos(1, &json!({"type": "object", "properties": {"a": {"properties": {"b": {"type": "string"}}}}})));
-    let gizmo = document(&openapi, "/openapi/v3/apis/example.com/v1").pointer("/components/schemas/com.example.v1.Gizmo").cloned();
-    let keys: Vec<String> = gizmo.and_then(|one| Some(one.as_object()?.keys().map(ToString::to_string).collect())).expect("a definition");
-    assert_eq!(keys, ["type", "x-kubernetes-selectable-fields", "x-kubernetes-group-version-kind"]);
+    let openapi = openapi().with_custom(gizmos(
+        1,
+        &json!({"type": "object", "properties": {"a": {"properties": {"b": {"type": "string"}}}}}),
+    ));
+    let gizmo = document(&openapi, "/openapi/v3/apis/example.com/v1")
+        .pointer("/components/schemas/com.example.v1.Gizmo")
+        .cloned();
+    let keys: Vec<String> = gizmo
+        .and_then(|one| Some(one.as_object()?.keys().map(ToString::to_string).collect()))
+        .expect("a definition");
+    assert_eq!(
+        keys,
+        [
+            "type",
+            "x-kubernetes-selectable-fields",
+            "x-kubernetes-group-version-kind"
+        ]
+    );
 }
 
 fn get(path: &str, query: &str, headers: &[(header::HeaderName, &str)]) -> Response<Bytes> {
-    let headers = headers.iter().map(|(name, value)| (name.clone(), value.parse().expect("a header value"))).collect();
-    openapi().answer(path, query, &headers).expect("a path of ours")
+    let headers = headers
+        .iter()
+        .map(|(name, value)| (name.clone(), value.parse().expect("a header value")))
+        .collect();
+    openapi()
+        .answer(path, query, &headers)
+        .expect("a path of ours")
 }
 
 /// The value without the descriptions in it.
 fn wordless(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
-            let kept = map.iter().filter(|(key, value)| *key != "description" || !value.is_string());
-            Value::Object(kept.map(|(key, value)| (key.clone(), wordless(value))).collect())
+            let kept = map
+                .iter()
+                .filter(|(key, value)| *key != "description" || !value.is_string());
+            Value::Object(
+                kept.map(|(key, value)| (key.clone(), wordless(value)))
+                    .collect(),
+            )
         }
         Value::Array(list) => list.iter().map(wordless).collect(),
         other => other.clone(),
@@ -139,13 +244,14 @@ fn wordless(value: &Value) -> Value {
 
 #[test]
 fn documents_have_the_structure_that_clients_know() {
-    let samples: Vec<(String, String, Value)> = serde_json::from_str(SAMPLES).expect("the samples are JSON");
+    let samples: Vec<(String, String, Value)> =
+        serde_json::from_str(SAMPLES).expect("the samples are JSON");
     assert!(samples.len() > 20);
     let mut documents: BTreeMap<String, Value> = BTreeMap::new();
     for (path, pointer, want) in samples {
-        let document = documents
-            .entry(path.clone())
-            .or_insert_with(|| serde_json::from_slice(get(&path, "", &[]).body()).expect("a document is JSON"));
+        let document = documents.entry(path.clone()).or_insert_with(|| {
+            serde_json::from_slice(get(&path, "", &[]).body()).expect("a document is JSON")
+        });
         let found = document.pointer(&pointer).map(wordless);
         assert_eq!(found.as_ref(), Some(&want), "{path} {pointer}");
     }
@@ -168,31 +274,70 @@ fn every_reference_leads_somewhere() {
     references(&document, &mut found);
     assert!(found.len() > 1000);
     for target in found {
-        assert!(document.pointer(&target[1..]).is_some_and(|definition| definition.is_object()), "{target}");
+        assert!(
+            document
+                .pointer(&target[1..])
+                .is_some_and(|definition| definition.is_object()),
+            "{target}"
+        );
     }
 }
 
 #[test]
 fn the_index_names_each_document_with_its_hash() {
     let response = get("/openapi/v3", "", &[]);
-    assert_eq!(response.headers()[CONTENT_TYPE], "text/plain; charset=utf-8");
+    assert_eq!(
+        response.headers()[CONTENT_TYPE],
+        "text/plain; charset=utf-8"
+    );
     let index: Value = serde_json::from_slice(response.body()).expect("JSON");
     assert_eq!(index["paths"].as_object().map(Map::len), Some(47));
-    let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().expect("a URL");
+    let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"]
+        .as_str()
+        .expect("a URL");
     let (path, query) = url.split_once('?').expect("a hash");
     let document = get(path, query, &[]);
-    assert_eq!((document.status(), &document.headers()[header::CACHE_CONTROL]), (StatusCode::OK, &HeaderValue::from_static(KEEP)));
+    assert_eq!(
+        (
+            document.status(),
+            &document.headers()[header::CACHE_CONTROL]
+        ),
+        (StatusCode::OK, &HeaderValue::from_static(KEEP))
+    );
     let moved = get(path, "hash=0", &[]);
-    assert_eq!((moved.status(), &moved.headers()[LOCATION]), (StatusCode::MOVED_PERMANENTLY, &HeaderValue::from_str(url).expect("ASCII")));
+    assert_eq!(
+        (moved.status(), &moved.headers()[LOCATION]),
+        (
+            StatusCode::MOVED_PERMANENTLY,
+            &HeaderValue::from_str(url).expect("ASCII")
+        )
+    );
     let etag = document.headers()[ETAG].to_str().expect("ASCII");
-    assert_eq!(get(path, "", &[(IF_NONE_MATCH, etag)]).status(), StatusCode::NOT_MODIFIED);
+    assert_eq!(
+        get(path, "", &[(IF_NONE_MATCH, etag)]).status(),
+        StatusCode::NOT_MODIFIED
+    );
 }
 
 #[test]
 fn bodies_are_compressed_for_those_who_can_read_it() {
-    let plain = get("/openapi/v3/version", "", &[(ACCEPT_ENCODING, "br, gzip;q=0")]);
-    let packed = get("/openapi/v3/version", "", &[(ACCEPT_ENCODING, "br, gzip;q=0.5")]);
-    assert_eq!((plain.headers().get(CONTENT_ENCODING), &packed.headers()[CONTENT_ENCODING]), (None, &HeaderValue::from_static("gzip")));
+    let plain = get(
+        "/openapi/v3/version",
+        "",
+        &[(ACCEPT_ENCODING, "br, gzip;q=0")],
+    );
+    let packed = get(
+        "/openapi/v3/version",
+        "",
+        &[(ACCEPT_ENCODING, "br, gzip;q=0.5")],
+    );
+    assert_eq!(
+        (
+            plain.headers().get(CONTENT_ENCODING),
+            &packed.headers()[CONTENT_ENCODING]
+        ),
+        (None, &HeaderValue::from_static("gzip"))
+    );
     assert_eq!(decompress(packed.body()), plain.body());
 }
 
@@ -217,7 +362,15 @@ fn what_is_not_served_is_refused_without_a_body() {
         ("/openapi/v2", "*/*", 200),
     ] {
         let response = get(path, "", &[(ACCEPT, accept)]);
-        assert_eq!((response.status().as_u16(), response.body().is_empty()), (want, want != 200), "{path} {accept}");
+        assert_eq!(
+            (response.status().as_u16(), response.body().is_empty()),
+            (want, want != 200),
+            "{path} {accept}"
+        );
     }
-    assert!(openapi().answer("/openapi/v3x", "", &HeaderMap::new()).is_none());
+    assert!(
+        openapi()
+            .answer("/openapi/v3x", "", &HeaderMap::new())
+            .is_none()
+    );
 }

@@ -15,11 +15,18 @@ const PATCHES: [&str; 4] = [
     "application/apply-patch+yaml",
 ];
 
-const CUSTOM_PATCHES: [&str; 3] = ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
+const CUSTOM_PATCHES: [&str; 3] = [
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/apply-patch+yaml",
+];
 
 /// Writes the document of these paths.
 pub fn document(paths: &[PathItem], mut definitions: Definitions, info: &Value) -> Value {
-    let paths: Map = paths.iter().map(|item| (item.path.clone(), path(item, &mut definitions))).collect();
+    let paths: Map = paths
+        .iter()
+        .map(|item| (item.path.clone(), path(item, &mut definitions)))
+        .collect();
     let token = json!({"description": "Bearer Token authentication", "type": "apiKey", "name": "authorization", "in": "header"});
     json!({
         "swagger": "2.0",
@@ -38,13 +45,19 @@ fn path(item: &PathItem, definitions: &mut Definitions) -> Value {
         out.insert(one.method.to_owned(), operation(one, &common, definitions));
     }
     if !common.is_empty() {
-        out.insert("parameters", common.iter().map(|one| one.render(Dialect::V2)).collect());
+        out.insert(
+            "parameters",
+            common.iter().map(|one| one.render(Dialect::V2)).collect(),
+        );
     }
     Value::Object(out)
 }
 
 fn body_parameter(operation: &Operation, body: &Body, definitions: &mut Definitions) -> Value {
-    let mut out = Map::from_iter([("name".to_owned(), Value::from("body")), ("in".to_owned(), "body".into())]);
+    let mut out = Map::from_iter([
+        ("name".to_owned(), Value::from("body")),
+        ("in".to_owned(), "body".into()),
+    ]);
     if operation.body_required {
         out.insert("required", true.into());
     }
@@ -52,7 +65,11 @@ fn body_parameter(operation: &Operation, body: &Body, definitions: &mut Definiti
     Value::Object(out)
 }
 
-fn operation(operation: &Operation, common: &BTreeSet<Parameter>, definitions: &mut Definitions) -> Value {
+fn operation(
+    operation: &Operation,
+    common: &BTreeSet<Parameter>,
+    definitions: &mut Definitions,
+) -> Value {
     let produces = media_types(operation.media);
     let consumes = match operation.action {
         _ if operation.patches && operation.media == Media::Custom => &CUSTOM_PATCHES[..],
@@ -72,8 +89,15 @@ fn operation(operation: &Operation, common: &BTreeSet<Parameter>, definitions: &
     out.insert("schemes", json!(["https"]));
     out.insert("tags", json!([operation.tag]));
     out.insert("operationId", operation.id.as_str().into());
-    let body = operation.body.as_ref().map(|body| body_parameter(operation, body, definitions));
-    let own = operation.parameters.iter().filter(|one| !common.contains(one)).map(|one| one.render(Dialect::V2));
+    let body = operation
+        .body
+        .as_ref()
+        .map(|body| body_parameter(operation, body, definitions));
+    let own = operation
+        .parameters
+        .iter()
+        .filter(|one| !common.contains(one))
+        .map(|one| one.render(Dialect::V2));
     let parameters: Vec<Value> = body.into_iter().chain(own).collect();
     if !parameters.is_empty() {
         out.insert("parameters", parameters.into());
@@ -81,11 +105,18 @@ fn operation(operation: &Operation, common: &BTreeSet<Parameter>, definitions: &
     let answer = schema(&operation.answer, definitions);
     let mut responses = Map::new();
     for code in operation.codes {
-        responses.insert(code.to_string(), json!({"description": code_text(*code), "schema": answer}));
+        responses.insert(
+            code.to_string(),
+            json!({"description": code_text(*code), "schema": answer}),
+        );
     }
     responses.insert("401".to_owned(), json!({"description": "Unauthorized"}));
     out.insert("responses", responses.into());
-    if let Some(kind) = operation.kind.as_ref().filter(|_| !operation.action.is_empty()) {
+    if let Some(kind) = operation
+        .kind
+        .as_ref()
+        .filter(|_| !operation.action.is_empty())
+    {
         out.insert("x-kubernetes-action".to_owned(), operation.action.into());
         let kind = json!({"group": kind.group, "kind": kind.kind, "version": kind.version});
         out.insert("x-kubernetes-group-version-kind".to_owned(), kind);
@@ -95,7 +126,11 @@ fn operation(operation: &Operation, common: &BTreeSet<Parameter>, definitions: &
 
 fn media_types(media: Media) -> &'static [&'static str] {
     match media {
-        Media::Objects => &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"],
+        Media::Objects => &[
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+        ],
         Media::Custom => &["application/json", "application/yaml"],
         Media::Stream => &[
             "application/json",
@@ -104,7 +139,12 @@ fn media_types(media: Media) -> &'static [&'static str] {
             "application/json;stream=watch",
             "application/vnd.kubernetes.protobuf;stream=watch",
         ],
-        Media::Log => &["text/plain", "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"],
+        Media::Log => &[
+            "text/plain",
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+        ],
         Media::Any => &["*/*"],
         Media::Json => &["application/json"],
         Media::Jwks => &["application/jwk-set+json"],

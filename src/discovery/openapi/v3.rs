@@ -17,7 +17,10 @@ const PATCHES: [&str; 4] = [
 
 /// Writes the document of these paths; `info` says what it is.
 pub fn document(paths: &[PathItem], mut definitions: Definitions, info: &Value) -> Value {
-    let paths: Map = paths.iter().map(|item| (item.path.clone(), path(item, &mut definitions))).collect();
+    let paths: Map = paths
+        .iter()
+        .map(|item| (item.path.clone(), path(item, &mut definitions)))
+        .collect();
     let mut components = Map::new();
     let schemas = definitions.finish();
     if !schemas.is_empty() {
@@ -40,24 +43,44 @@ fn path(item: &PathItem, definitions: &mut Definitions) -> Value {
         out.insert(one.method.to_owned(), operation(one, &common, definitions));
     }
     if !common.is_empty() {
-        out.insert("parameters", common.iter().map(|one| one.render(Dialect::V3)).collect());
+        out.insert(
+            "parameters",
+            common.iter().map(|one| one.render(Dialect::V3)).collect(),
+        );
     }
     Value::Object(out)
 }
 
 /// The parameters that every operation of the path takes; they are said once.
 pub fn common_parameters(item: &PathItem) -> BTreeSet<Parameter> {
-    let mut sets = item.operations.iter().map(|operation| operation.parameters.iter().cloned().collect::<BTreeSet<_>>());
+    let mut sets = item.operations.iter().map(|operation| {
+        operation
+            .parameters
+            .iter()
+            .cloned()
+            .collect::<BTreeSet<_>>()
+    });
     let first = sets.next().unwrap_or_default();
-    sets.fold(first, |common, set| common.intersection(&set).cloned().collect())
+    sets.fold(first, |common, set| {
+        common.intersection(&set).cloned().collect()
+    })
 }
 
-fn operation(operation: &Operation, common: &BTreeSet<Parameter>, definitions: &mut Definitions) -> Value {
+fn operation(
+    operation: &Operation,
+    common: &BTreeSet<Parameter>,
+    definitions: &mut Definitions,
+) -> Value {
     let mut out = Map::new();
     out.insert("tags", json!([operation.tag]));
     out.insert("description", operation.description.as_str().into());
     out.insert("operationId", operation.id.as_str().into());
-    let own: Vec<Value> = operation.parameters.iter().filter(|one| !common.contains(one)).map(|one| one.render(Dialect::V3)).collect();
+    let own: Vec<Value> = operation
+        .parameters
+        .iter()
+        .filter(|one| !common.contains(one))
+        .map(|one| one.render(Dialect::V3))
+        .collect();
     if !own.is_empty() {
         out.insert("parameters", own.into());
     }
@@ -83,7 +106,11 @@ fn operation(operation: &Operation, common: &BTreeSet<Parameter>, definitions: &
     }
     responses.insert("401".to_owned(), json!({"description": "Unauthorized"}));
     out.insert("responses", responses.into());
-    if let Some(kind) = operation.kind.as_ref().filter(|_| !operation.action.is_empty()) {
+    if let Some(kind) = operation
+        .kind
+        .as_ref()
+        .filter(|_| !operation.action.is_empty())
+    {
         out.insert("x-kubernetes-action".to_owned(), operation.action.into());
         let kind = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
         out.insert("x-kubernetes-group-version-kind".to_owned(), kind);
@@ -114,13 +141,20 @@ pub fn schema(body: &Body, definitions: &mut Definitions) -> Value {
 }
 
 fn content(media: &[&str], schema: &Value) -> Value {
-    let content: Map = media.iter().map(|one| ((*one).to_owned(), json!({"schema": schema}))).collect();
+    let content: Map = media
+        .iter()
+        .map(|one| ((*one).to_owned(), json!({"schema": schema})))
+        .collect();
     content.into()
 }
 
 fn media_types(media: Media) -> &'static [&'static str] {
     match media {
-        Media::Objects => &["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"],
+        Media::Objects => &[
+            "application/json",
+            "application/vnd.kubernetes.protobuf",
+            "application/yaml",
+        ],
         Media::Custom => &["application/json", "application/yaml"],
         Media::Stream => &[
             "application/json",
@@ -129,7 +163,12 @@ fn media_types(media: Media) -> &'static [&'static str] {
             "application/vnd.kubernetes.protobuf;stream=watch",
             "application/yaml",
         ],
-        Media::Log => &["application/json", "application/vnd.kubernetes.protobuf", "application/yaml", "text/plain"],
+        Media::Log => &[
+            "application/json",
+            "application/vnd.kubernetes.protobuf",
+            "application/yaml",
+            "text/plain",
+        ],
         Media::Any => &["*/*"],
         Media::Json => &["application/json"],
         Media::Jwks => &["application/jwk-set+json"],

@@ -1,5 +1,6 @@
-//! Streams to nodes, pods and services: logs, exec, attach, portforward, proxy. Nothing is reached through this server yet; what is
-//! answered is what needs nobody else: whether the request makes sense, and whether there is anything to reach.
+//! Streams to nodes, pods and services: logs, exec, attach, portforward, proxy. Nothing is reached
+//! through this server yet; what is answered is what needs nobody else: whether the request makes
+//! sense, and whether there is anything to reach.
 
 use std::net::IpAddr;
 
@@ -26,7 +27,10 @@ const SCHEMES: [&str; 3] = ["", "http", "https"];
 pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
     let (info, query) = (&x.request.info, &x.request.query);
     let subresource = info.subresource.as_str();
-    if matches!((x.store.resource.gvr.resource.as_str(), subresource), ("pods", "exec" | "attach" | "portforward")) {
+    if matches!(
+        (x.store.resource.gvr.resource.as_str(), subresource),
+        ("pods", "exec" | "attach" | "portforward")
+    ) {
         ensure_may_create(x).await?;
     }
     match (x.store.resource.gvr.resource.as_str(), subresource) {
@@ -48,7 +52,10 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
                 check_container(&pod, query)?;
             }
             if pod.str_at("/spec/nodeName").is_empty() {
-                return Err(Status::bad_request(format!("pod {} does not have a host assigned", pod.name())));
+                return Err(Status::bad_request(format!(
+                    "pod {} does not have a host assigned",
+                    pod.name()
+                )));
             }
         }
         _ => {
@@ -56,25 +63,37 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
             find(x, name).await?;
         }
     }
-    Err(Status::unavailable(format!("the {subresource} subresource has no node to reach")))
+    Err(Status::unavailable(format!(
+        "the {subresource} subresource has no node to reach"
+    )))
 }
 
-/// Who reaches into a pod needs the right to create, whatever the method: WebSockets begin with a GET, and to read is not to run
-/// commands (`ensureAuthorizedForVerb`).
+/// Who reaches into a pod needs the right to create, whatever the method: WebSockets begin with a
+/// GET, and to read is not to run commands (`ensureAuthorizedForVerb`).
 async fn ensure_may_create(x: &Exchange<'_>) -> Result<()> {
     let info = &x.request.info;
     if info.verb == "create" {
         return Ok(());
     }
-    let asked = Attributes { verb: "create".to_owned(), ..x.request.attributes() };
+    let asked = Attributes {
+        verb: "create".to_owned(),
+        ..x.request.attributes()
+    };
     match x.api.authorizer.authorize(&asked).await {
         Decision::Allow(_) => Ok(()),
-        Decision::NoOpinion(reason) => Err(Status::forbidden(&x.store.resource.gvr, &info.name, &reason)),
+        Decision::NoOpinion(reason) => Err(Status::forbidden(
+            &x.store.resource.gvr,
+            &info.name,
+            &reason,
+        )),
     }
 }
 
 async fn find(x: &Exchange<'_>, name: &str) -> Result<Object> {
-    x.store.find(x.namespace(), name).await?.ok_or_else(|| Status::not_found(&x.store.resource.gvr, name))
+    x.store
+        .find(x.namespace(), name)
+        .await?
+        .ok_or_else(|| Status::not_found(&x.store.resource.gvr, name))
 }
 
 /// `name`, `name:port` or `scheme:name:port` (apimachinery `SplitSchemeNamePort`).
@@ -93,18 +112,26 @@ impl<'a> Address<'a> {
             _ => ("", "", ""),
         };
         if name.is_empty() || !SCHEMES.contains(&scheme) {
-            return Err(Status::bad_request(format!("invalid {what} request {}", go_quote(text))));
+            return Err(Status::bad_request(format!(
+                "invalid {what} request {}",
+                go_quote(text)
+            )));
         }
         Ok(Self { name, port })
     }
 }
 
-/// A pod is reached at its first address, if that is one that others can reach (core/pod `ResourceLocation`).
+/// A pod is reached at its first address, if that is one that others can reach (core/pod
+/// `ResourceLocation`).
 async fn pod_address(x: &Exchange<'_>) -> Result<()> {
     let address = Address::parse(x.request.info.url_name(), "pod")?;
     let pod = find(x, address.name).await?;
     let ip = pod.str_at("/status/podIPs/0/ip").parse().ok();
-    if ip.is_some_and(is_global_unicast) { Ok(()) } else { Err(Status::bad_request("address not allowed")) }
+    if ip.is_some_and(is_global_unicast) {
+        Ok(())
+    } else {
+        Err(Status::bad_request("address not allowed"))
+    }
 }
 
 /// Go's `IP.IsGlobalUnicast`.
@@ -123,36 +150,84 @@ async fn service_address(x: &Exchange<'_>) -> Result<()> {
     let mut port = port.to_owned();
     if let Ok(number) = port.parse::<i64>() {
         let service = find(x, name).await?;
-        let found = service.array_at("/spec/ports").iter().find(|one| one.int("port") == Some(number));
-        let none = || Status::unavailable(format!("no service port {number} found for service {}", go_quote(name)));
-        port = found.map(|one| one.str("name").to_owned()).ok_or_else(none)?;
+        let found = service
+            .array_at("/spec/ports")
+            .iter()
+            .find(|one| one.int("port") == Some(number));
+        let none = || {
+            Status::unavailable(format!(
+                "no service port {number} found for service {}",
+                go_quote(name)
+            ))
+        };
+        port = found
+            .map(|one| one.str("name").to_owned())
+            .ok_or_else(none)?;
     }
-    let endpoints = x.api.registry.get(&Gvr::new("", "v1", "endpoints")).ok_or_else(Status::no_such_path)?;
+    let endpoints = x
+        .api
+        .registry
+        .get(&Gvr::new("", "v1", "endpoints"))
+        .ok_or_else(Status::no_such_path)?;
     // Upstream names the resource of the request.
-    let endpoints = endpoints.find(x.namespace(), name).await?.ok_or_else(|| Status::not_found(&x.store.resource.gvr, name))?;
+    let endpoints = endpoints
+        .find(x.namespace(), name)
+        .await?
+        .ok_or_else(|| Status::not_found(&x.store.resource.gvr, name))?;
     let subsets = endpoints.array_at("/subsets");
-    let none = |of: &str| Status::unavailable(format!("no endpoints available for service {}", go_quote(of)));
+    let none = |of: &str| {
+        Status::unavailable(format!(
+            "no endpoints available for service {}",
+            go_quote(of)
+        ))
+    };
     if subsets.is_empty() {
         return Err(none(name));
     }
-    let serves = |subset: &Value| !subset.list("addresses").is_empty() && subset.list("ports").iter().any(|one| one.str("name") == port);
-    if subsets.iter().any(serves) { Ok(()) } else { Err(none(text)) }
+    let serves = |subset: &Value| {
+        !subset.list("addresses").is_empty()
+            && subset
+                .list("ports")
+                .iter()
+                .any(|one| one.str("name") == port)
+    };
+    if subsets.iter().any(serves) {
+        Ok(())
+    } else {
+        Err(none(text))
+    }
 }
 
-/// The container must be one of the pod's, and may be left out where the pod has but one (core/pod `validateContainer`).
+/// The container must be one of the pod's, and may be left out where the pod has but one (core/pod
+/// `validateContainer`).
 fn check_container(pod: &Object, query: &Query) -> Result<()> {
-    let lists = ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"];
-    let names: Vec<&str> = lists.iter().flat_map(|path| pod.array_at(path)).map(|one| one.str("name")).collect();
+    let lists = [
+        "/spec/initContainers",
+        "/spec/containers",
+        "/spec/ephemeralContainers",
+    ];
+    let names: Vec<&str> = lists
+        .iter()
+        .flat_map(|path| pod.array_at(path))
+        .map(|one| one.str("name"))
+        .collect();
     match query.get("container").unwrap_or("") {
         "" => match pod.array_at("/spec/containers").len() {
             1 => Ok(()),
             _ => {
-                let text = format!("a container name must be specified for pod {}, choose one of: [{}]", pod.name(), names.join(" "));
+                let text = format!(
+                    "a container name must be specified for pod {}, choose one of: [{}]",
+                    pod.name(),
+                    names.join(" ")
+                );
                 Err(Status::bad_request(text))
             }
         },
         name if names.contains(&name) => Ok(()),
-        name => Err(Status::bad_request(format!("container {name} is not valid for pod {}", pod.name()))),
+        name => Err(Status::bad_request(format!(
+            "container {name} is not valid for pod {}",
+            pod.name()
+        ))),
     }
 }
 
@@ -161,34 +236,73 @@ fn check_log_options(query: &Query, name: &str) -> Result<()> {
     let given = |key: &str| query.get(key).filter(|value| !value.is_empty());
     let number = |key: &str| {
         let parse = |text: &str| {
-            let why = || Status::bad_request(format!("strconv.ParseInt: parsing {}: invalid syntax", go_quote(text)));
+            let why = || {
+                Status::bad_request(format!(
+                    "strconv.ParseInt: parsing {}: invalid syntax",
+                    go_quote(text)
+                ))
+            };
             text.parse::<i64>().map_err(|_| why())
         };
         given(key).map(parse).transpose()
     };
-    let (tail, limit, since) = (number("tailLines")?, number("limitBytes")?, number("sinceSeconds")?);
+    let (tail, limit, since) = (
+        number("tailLines")?,
+        number("limitBytes")?,
+        number("sinceSeconds")?,
+    );
     let mut errors = ErrorList::new();
     if let Some(tail) = tail.filter(|tail| *tail < 0) {
-        errors.push(FieldError::invalid(&Path::new("tailLines"), tail, "must be greater than or equal to 0"));
+        errors.push(FieldError::invalid(
+            &Path::new("tailLines"),
+            tail,
+            "must be greater than or equal to 0",
+        ));
     }
     if let Some(limit) = limit.filter(|limit| *limit < 1) {
-        errors.push(FieldError::invalid(&Path::new("limitBytes"), limit, "must be greater than 0"));
+        errors.push(FieldError::invalid(
+            &Path::new("limitBytes"),
+            limit,
+            "must be greater than 0",
+        ));
     }
     match since {
         Some(_) if given("sinceTime").is_some() => {
-            errors.push(FieldError::forbidden(&Path::new(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"));
+            errors.push(FieldError::forbidden(
+                &Path::new(""),
+                "at most one of `sinceTime` or `sinceSeconds` may be specified",
+            ));
         }
-        Some(since) if since < 1 => errors.push(FieldError::invalid(&Path::new("sinceSeconds"), since, "must be greater than 0")),
+        Some(since) if since < 1 => errors.push(FieldError::invalid(
+            &Path::new("sinceSeconds"),
+            since,
+            "must be greater than 0",
+        )),
         _ => {}
     }
     let stream = given("stream").unwrap_or(STREAMS[0]);
     if !STREAMS.contains(&stream) {
-        errors.push(FieldError::not_supported(&Path::new("stream"), stream, &STREAMS));
+        errors.push(FieldError::not_supported(
+            &Path::new("stream"),
+            stream,
+            &STREAMS,
+        ));
     }
     if stream != STREAMS[0] && tail.is_some() {
-        errors.push(FieldError::forbidden(&Path::new(""), "`tailLines` and specific `stream` are mutually exclusive for now"));
+        errors.push(FieldError::forbidden(
+            &Path::new(""),
+            "`tailLines` and specific `stream` are mutually exclusive for now",
+        ));
     }
-    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(&Gvk::new("", "", "PodLogOptions"), name, errors)) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Status::invalid(
+            &Gvk::new("", "", "PodLogOptions"),
+            name,
+            errors,
+        ))
+    }
 }
 
 #[cfg(test)]
@@ -202,46 +316,88 @@ mod tests {
 
     #[test]
     fn addresses_have_a_scheme_a_name_and_a_port() {
-        let parse = |text: &'static str| Address::parse(text, "service").map(|one| (one.name, one.port)).map_err(|status| status.message);
+        let parse = |text: &'static str| {
+            Address::parse(text, "service")
+                .map(|one| (one.name, one.port))
+                .map_err(|status| status.message)
+        };
         assert_eq!(parse("a"), Ok(("a", "")));
         assert_eq!(parse("a:http"), Ok(("a", "http")));
         assert_eq!(parse("https:a:443"), Ok(("a", "443")));
         for text in ["", ":80", "ftp:a:21", "a:b:c:d"] {
-            assert_eq!(parse(text), Err(format!("invalid service request {}", go_quote(text))));
+            assert_eq!(
+                parse(text),
+                Err(format!("invalid service request {}", go_quote(text)))
+            );
         }
     }
 
     #[test]
     fn containers_are_the_pods_own() {
         let pod = |containers: &[&str]| {
-            let list: Vec<Value> = containers.iter().map(|name| json!({"name": name})).collect();
+            let list: Vec<Value> = containers
+                .iter()
+                .map(|name| json!({"name": name}))
+                .collect();
             let spec = json!({"containers": list, "initContainers": [{"name": "first"}]});
             Object::from_value(json!({"metadata": {"name": "a"}, "spec": spec})).expect("an object")
         };
-        let check = |containers: &[&str], query: &str| message(check_container(&pod(containers), &Query::parse(query)));
+        let check = |containers: &[&str], query: &str| {
+            message(check_container(&pod(containers), &Query::parse(query)))
+        };
         assert_eq!(check(&["c"], ""), "");
         assert_eq!(check(&["c", "d"], "container=first"), "");
-        assert_eq!(check(&["c", "d"], ""), "a container name must be specified for pod a, choose one of: [first c d]");
-        assert_eq!(check(&["c"], "container=d"), "container d is not valid for pod a");
+        assert_eq!(
+            check(&["c", "d"], ""),
+            "a container name must be specified for pod a, choose one of: [first c d]"
+        );
+        assert_eq!(
+            check(&["c"], "container=d"),
+            "container d is not valid for pod a"
+        );
     }
 
     #[test]
     fn options_of_logs_are_checked() {
         let check = |query: &str| message(check_log_options(&Query::parse(query), "a"));
-        assert_eq!(check("tailLines=3&limitBytes=1&sinceSeconds=1&stream=All&follow=true"), "");
-        assert_eq!(check("tailLines=x"), r#"strconv.ParseInt: parsing "x": invalid syntax"#);
+        assert_eq!(
+            check("tailLines=3&limitBytes=1&sinceSeconds=1&stream=All&follow=true"),
+            ""
+        );
+        assert_eq!(
+            check("tailLines=x"),
+            r#"strconv.ParseInt: parsing "x": invalid syntax"#
+        );
         for (query, why) in [
-            ("tailLines=-1", "tailLines: Invalid value: -1: must be greater than or equal to 0"),
-            ("limitBytes=0", "limitBytes: Invalid value: 0: must be greater than 0"),
-            ("sinceSeconds=0", "sinceSeconds: Invalid value: 0: must be greater than 0"),
+            (
+                "tailLines=-1",
+                "tailLines: Invalid value: -1: must be greater than or equal to 0",
+            ),
+            (
+                "limitBytes=0",
+                "limitBytes: Invalid value: 0: must be greater than 0",
+            ),
+            (
+                "sinceSeconds=0",
+                "sinceSeconds: Invalid value: 0: must be greater than 0",
+            ),
             (
                 "sinceSeconds=1&sinceTime=2020-01-01T00:00:00Z",
                 "[]: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified",
             ),
-            ("stream=Stdin", r#"stream: Unsupported value: "Stdin": supported values: "All", "Stderr", "Stdout""#),
-            ("stream=Stdout&tailLines=1", "[]: Forbidden: `tailLines` and specific `stream` are mutually exclusive for now"),
+            (
+                "stream=Stdin",
+                r#"stream: Unsupported value: "Stdin": supported values: "All", "Stderr", "Stdout""#,
+            ),
+            (
+                "stream=Stdout&tailLines=1",
+                "[]: Forbidden: `tailLines` and specific `stream` are mutually exclusive for now",
+            ),
         ] {
-            assert_eq!(check(query), format!("PodLogOptions \"a\" is invalid: {why}"));
+            assert_eq!(
+                check(query),
+                format!("PodLogOptions \"a\" is invalid: {why}")
+            );
         }
     }
 
@@ -249,6 +405,18 @@ mod tests {
     fn only_addresses_that_others_can_reach_are_reached() {
         let global = |text: &str| is_global_unicast(text.parse().expect("an address"));
         assert!(global("10.244.0.1") && global("fd00::1"));
-        assert!(!["127.0.0.1", "169.254.169.254", "224.0.0.1", "0.0.0.0", "255.255.255.255", "::1", "fe80::1"].into_iter().any(global));
+        assert!(
+            ![
+                "127.0.0.1",
+                "169.254.169.254",
+                "224.0.0.1",
+                "0.0.0.0",
+                "255.255.255.255",
+                "::1",
+                "fe80::1"
+            ]
+            .into_iter()
+            .any(global)
+        );
     }
 }

@@ -19,7 +19,13 @@ use crate::endpoints::negotiate;
 use crate::endpoints::respond::Shown;
 
 /// Metadata that only the server sets.
-const SYSTEM_FIELDS: [&str; 5] = ["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
+const SYSTEM_FIELDS: [&str; 5] = [
+    "creationTimestamp",
+    "uid",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+];
 
 /// The most repeated owners that a warning names.
 const MAX_REPEATED_OWNERS: usize = 100;
@@ -35,11 +41,22 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     }
     x.check_namespace(&mut object)?;
     dedup_owner_references(&mut object, &x.warnings, "");
-    x.track(None, &mut object, Subresource::Main, &x.manager(&options.field_manager));
+    x.track(
+        None,
+        &mut object,
+        Subresource::Main,
+        &x.manager(&options.field_manager),
+    );
     let name = object.name().to_owned();
     x.admit(&mut object, None, &name, options.dry_run).await?;
-    let gate = RequestGate { x, dry_run: options.dry_run };
-    let live = x.store.create(&x.write_context(options.dry_run), object, &gate).await?;
+    let gate = RequestGate {
+        x,
+        dry_run: options.dry_run,
+    };
+    let live = x
+        .store
+        .create(&x.write_context(options.dry_run), object, &gate)
+        .await?;
     x.answer(201, Shown::Stored(live.stored.into()))
 }
 
@@ -52,7 +69,9 @@ fn sorted_text(value: &Value) -> String {
 
 /// Drops repeated owners, with a warning (apiserver `dedupOwnerReferencesAndAddWarning`).
 pub fn dedup_owner_references(object: &mut Object, warnings: &Warnings, when: &str) {
-    let Some(Value::Array(owners)) = object.at_mut("/metadata/ownerReferences") else { return };
+    let Some(Value::Array(owners)) = object.at_mut("/metadata/ownerReferences") else {
+        return;
+    };
     if owners.len() < 2 {
         return;
     }

@@ -1,5 +1,5 @@
-//! What requests to custom resources have of their own: their routes, and bodies that are trees (apiextensions
-//! `customresource_handler.go`).
+//! What requests to custom resources have of their own: their routes, and bodies that are trees
+//! (apiextensions `customresource_handler.go`).
 
 use crate::meta::Value;
 use bytes::Bytes;
@@ -22,10 +22,17 @@ use crate::endpoints::{Api, Request};
 pub fn is_misplaced(api: &Api, request: &Request) -> bool {
     let info = &request.info;
     let gvr = Gvr::new(&info.group, &info.version, &info.resource);
-    let Some(store) = api.registry.get(&gvr).filter(|store| store.resource.custom.is_some()) else { return false };
+    let Some(store) = api
+        .registry
+        .get(&gvr)
+        .filter(|store| store.resource.custom.is_some())
+    else {
+        return false;
+    };
     let namespaced = store.resource.decl.namespaced;
     // Across all namespaces there is only looking.
-    let across = namespaced && info.namespace.is_empty() && !matches!(info.verb.as_str(), "list" | "watch");
+    let across =
+        namespaced && info.namespace.is_empty() && !matches!(info.verb.as_str(), "list" | "watch");
     across || info.is_misplaced(namespaced)
 }
 
@@ -34,8 +41,19 @@ pub fn check_verb(x: &Exchange<'_>) -> Result<()> {
     let (info, resource) = (&x.request.info, &x.store.resource);
     let verb = info.verb.as_str();
     let verbs: &[&str] = match info.subresource.as_str() {
-        "" => &["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"],
-        sub if resource.decl.subresources.iter().any(|one| one.name == sub) => &["get", "update", "patch"],
+        "" => &[
+            "get",
+            "list",
+            "watch",
+            "create",
+            "update",
+            "patch",
+            "delete",
+            "deletecollection",
+        ],
+        sub if resource.decl.subresources.iter().any(|one| one.name == sub) => {
+            &["get", "update", "patch"]
+        }
         _ => return Err(Status::not_found(&resource.gvr, &info.name)),
     };
     if !verbs.contains(&verb) {
@@ -48,11 +66,19 @@ pub fn check_verb(x: &Exchange<'_>) -> Result<()> {
 }
 
 impl Exchange<'_> {
-    /// The body as an object of the custom kind. That it names the right kind is for validation to say.
-    pub(super) fn decode_custom(&self, body: &Bytes, custom: &dyn Custom, validation: FieldValidation) -> Result<Object> {
+    /// The body as an object of the custom kind. That it names the right kind is for validation to
+    /// say.
+    pub(super) fn decode_custom(
+        &self,
+        body: &Bytes,
+        custom: &dyn Custom,
+        validation: FieldValidation,
+    ) -> Result<Object> {
         let expected = &self.store.resource.gvk;
         let unknown = |why: &str| unrecognized(&expected.kind, why, body);
-        let (value, mut issues) = match negotiate::input(&self.request.header(header::CONTENT_TYPE))? {
+        let (value, mut issues) = match negotiate::input(
+            &self.request.header(header::CONTENT_TYPE),
+        )? {
             MediaType::Json => {
                 let (document, _) = named(body).map_err(|why| unknown(&why))?;
                 document.parse().map_err(|why| unknown(&why.0))?
@@ -63,13 +89,24 @@ impl Exchange<'_> {
                 (value, issues)
             }
             MediaType::Protobuf => {
-                return Err(unknown("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"));
+                return Err(unknown(
+                    "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]",
+                ));
             }
         };
-        let missing = || unknown(&format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(body)));
-        let mut object = Object::from_value(value).filter(|object| !object.kind().is_empty()).ok_or_else(missing)?;
+        let missing = || {
+            unknown(&format!(
+                "Object 'Kind' is missing in '{}'",
+                String::from_utf8_lossy(body)
+            ))
+        };
+        let mut object = Object::from_value(value)
+            .filter(|object| !object.kind().is_empty())
+            .ok_or_else(missing)?;
         let gvk = Gvk::from_api_version(object.api_version(), object.kind());
-        let lost = custom.read(&mut object).map_err(|why| unreadable(&gvk, &expected.kind, &why))?;
+        let lost = custom
+            .read(&mut object)
+            .map_err(|why| unreadable(&gvk, &expected.kind, &why))?;
         issues.extend(lost.iter().map(|path| format!("unknown field \"{path}\"")));
         self.report(&issues, &gvk, &expected.kind, validation)?;
         if object.api_version() != expected.api_version() {
@@ -85,7 +122,12 @@ impl Exchange<'_> {
 
 impl PatchBody<'_> {
     /// The patched object of a custom kind.
-    pub(super) fn apply_custom(&self, live: &Object, custom: &dyn Custom, warnings: &Warnings) -> Result<Object> {
+    pub(super) fn apply_custom(
+        &self,
+        live: &Object,
+        custom: &dyn Custom,
+        warnings: &Warnings,
+    ) -> Result<Object> {
         let Patched { value, mut issues } = match self.kind {
             PatchType::Json => self.apply_json(live.clone())?,
             _ => self.apply_merge(live.clone())?,
@@ -102,7 +144,10 @@ impl PatchBody<'_> {
         let lost = custom.read(&mut object).map_err(|why| refuse(&why))?;
         issues.extend(lost.iter().map(|path| format!("unknown field \"{path}\"")));
         match self.validation {
-            FieldValidation::Strict if !issues.is_empty() => Err(refuse(&format!("strict decoding error: {}", issues.join(", ")))),
+            FieldValidation::Strict if !issues.is_empty() => Err(refuse(&format!(
+                "strict decoding error: {}",
+                issues.join(", ")
+            ))),
             FieldValidation::Warn => {
                 issues.into_iter().for_each(|issue| warnings.add(issue));
                 Ok(object)

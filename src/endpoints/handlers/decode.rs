@@ -26,13 +26,17 @@ pub struct Body {
 }
 
 impl Exchange<'_> {
-    /// Decodes the body as the kind of the resource, defaults it and brings it to the storage version.
+    /// Decodes the body as the kind of the resource, defaults it and brings it to the storage
+    /// version.
     pub fn decode_main(&self, body: &Bytes, validation: FieldValidation) -> Result<Object> {
         let resource = &self.store.resource;
         aside_if(body.len() > LARGE_BYTES, || {
             let mut object = match self.custom() {
                 Some(custom) => self.decode_custom(body, custom, validation)?,
-                None => self.decode_as(body, &resource.gvk, resource.ty(), validation)?.object,
+                None => {
+                    self.decode_as(body, &resource.gvk, resource.ty(), validation)?
+                        .object
+                }
             };
             self.store.to_storage(&mut object);
             Ok(object)
@@ -40,9 +44,19 @@ impl Exchange<'_> {
     }
 
     /// Decodes the body as `gvk`, whose schema is `ty`.
-    pub fn decode_as(&self, body: &Bytes, gvk: &Gvk, ty: TypeRef<'_>, validation: FieldValidation) -> Result<Body> {
+    pub fn decode_as(
+        &self,
+        body: &Bytes,
+        gvk: &Gvk,
+        ty: TypeRef<'_>,
+        validation: FieldValidation,
+    ) -> Result<Body> {
         let media = negotiate::input(&self.request.header(header::CONTENT_TYPE))?;
-        let expected = Expected { gvk, ty, schema: &self.store.resource.schema };
+        let expected = Expected {
+            gvk,
+            ty,
+            schema: &self.store.resource.schema,
+        };
         let (decoded, gvk) = aside_if(body.len() > LARGE_BYTES, || match media {
             MediaType::Protobuf => expected.protobuf(body),
             MediaType::Json => expected.json(body),
@@ -56,7 +70,13 @@ impl Exchange<'_> {
     }
 
     /// Unknown and duplicate fields: an error, warnings, or nothing.
-    pub(super) fn report(&self, issues: &[String], gvk: &Gvk, expected: &str, validation: FieldValidation) -> Result<()> {
+    pub(super) fn report(
+        &self,
+        issues: &[String],
+        gvk: &Gvk,
+        expected: &str,
+        validation: FieldValidation,
+    ) -> Result<()> {
         match validation {
             _ if issues.is_empty() => Ok(()),
             FieldValidation::Ignore => Ok(()),
@@ -64,14 +84,20 @@ impl Exchange<'_> {
                 issues.iter().for_each(|issue| warn(&self.warnings, issue));
                 Ok(())
             }
-            FieldValidation::Strict => Err(unreadable(gvk, expected, &format!("strict decoding error: {}", issues.join(", ")))),
+            FieldValidation::Strict => Err(unreadable(
+                gvk,
+                expected,
+                &format!("strict decoding error: {}", issues.join(", ")),
+            )),
         }
     }
 }
 
 /// Warns of an issue; the YAML reader tells several in one, a line each.
 pub fn warn(warnings: &Warnings, issue: &str) {
-    let lines = issue.trim_start_matches("yaml: unmarshal errors:\n").lines();
+    let lines = issue
+        .trim_start_matches("yaml: unmarshal errors:\n")
+        .lines();
     lines.for_each(|line| warnings.add(line.trim()));
 }
 
@@ -85,32 +111,49 @@ struct Expected<'a> {
 impl Expected<'_> {
     fn json(&self, body: &[u8]) -> Result<(Decoded, Gvk)> {
         let (_, named) = named(body).map_err(|why| self.unrecognized(&why, body))?;
-        let gvk = self.settle(&named.api_version, &named.kind, |ty| json::decode(body, ty).map(drop))?;
-        let decoded = json::decode(body, self.ty).map_err(|why| unreadable(&gvk, &self.gvk.kind, &why.0))?;
+        let gvk = self.settle(&named.api_version, &named.kind, |ty| {
+            json::decode(body, ty).map(drop)
+        })?;
+        let decoded =
+            json::decode(body, self.ty).map_err(|why| unreadable(&gvk, &self.gvk.kind, &why.0))?;
         Ok((decoded, gvk))
     }
 
     fn yaml(&self, body: &[u8]) -> Result<(Decoded, Gvk)> {
-        let (value, mut issues) = yaml::to_value(body).map_err(|why| self.unrecognized(&why.0, body))?;
+        let (value, mut issues) =
+            yaml::to_value(body).map_err(|why| self.unrecognized(&why.0, body))?;
         let named = named_in(&value).map_err(|why| self.unrecognized(&why, body))?;
-        let gvk = self.settle(&named.api_version, &named.kind, |ty| codec::from_value(&value, ty).map(drop))?;
-        let mut decoded = codec::from_value(&value, self.ty).map_err(|why| unreadable(&gvk, &self.gvk.kind, &why.0))?;
+        let gvk = self.settle(&named.api_version, &named.kind, |ty| {
+            codec::from_value(&value, ty).map(drop)
+        })?;
+        let mut decoded = codec::from_value(&value, self.ty)
+            .map_err(|why| unreadable(&gvk, &self.gvk.kind, &why.0))?;
         issues.append(&mut decoded.issues);
         decoded.issues = issues;
         Ok((decoded, gvk))
     }
 
     fn protobuf(&self, body: &[u8]) -> Result<(Decoded, Gvk)> {
-        let envelope = codec::protobuf::unwrap(body).map_err(|why| self.unrecognized(&why.0, body))?;
-        let gvk = self.settle(envelope.api_version, envelope.kind, |ty| codec::protobuf::decode(envelope.raw, ty).map(drop))?;
-        let mut object = codec::protobuf::decode(envelope.raw, self.ty).map_err(|why| unreadable(&gvk, &self.gvk.kind, &why.0))?;
+        let envelope =
+            codec::protobuf::unwrap(body).map_err(|why| self.unrecognized(&why.0, body))?;
+        let gvk = self.settle(envelope.api_version, envelope.kind, |ty| {
+            codec::protobuf::decode(envelope.raw, ty).map(drop)
+        })?;
+        let mut object = codec::protobuf::decode(envelope.raw, self.ty)
+            .map_err(|why| unreadable(&gvk, &self.gvk.kind, &why.0))?;
         object.insert("kind", gvk.kind.clone().into());
         object.insert("apiVersion", gvk.api_version().into());
-        Ok((Decoded { object, issues: Vec::new() }, gvk))
+        Ok((
+            Decoded {
+                object,
+                issues: Vec::new(),
+            },
+            gvk,
+        ))
     }
 
-    /// The kind that a body names, completed from the expected one. A body of another kind is read as that, by `decodes`, before it is
-    /// refused.
+    /// The kind that a body names, completed from the expected one. A body of another kind is read
+    /// as that, by `decodes`, before it is refused.
     fn settle(
         &self,
         api_version: &str,
@@ -133,17 +176,28 @@ impl Expected<'_> {
 
 /// 400 for a body of which not even the kind can be read.
 pub(super) fn unrecognized(expected: &str, why: &str, body: &[u8]) -> Status {
-    Status::bad_request(format!("the object provided is unrecognized (must be of type {expected}): {why} ({})", summary(body)))
+    Status::bad_request(format!(
+        "the object provided is unrecognized (must be of type {expected}): {why} ({})",
+        summary(body)
+    ))
 }
 
-/// What JSON says that it is, and the JSON. The error is that of apimachinery's `SimpleMetaFactory`.
-pub(super) fn named(json: &[u8]) -> std::result::Result<(json::Document<'_>, json::TypeMeta), String> {
-    let document = json::Document::new(json).and_then(|document| Ok((document, document.type_meta()?)));
-    let (document, named) = document.map_err(|why| format!("couldn't get version/kind; json parse error: {}", why.0))?;
+/// What JSON says that it is, and the JSON. The error is that of apimachinery's
+/// `SimpleMetaFactory`.
+pub(super) fn named(
+    json: &[u8],
+) -> std::result::Result<(json::Document<'_>, json::TypeMeta), String> {
+    let document =
+        json::Document::new(json).and_then(|document| Ok((document, document.type_meta()?)));
+    let (document, named) = document
+        .map_err(|why| format!("couldn't get version/kind; json parse error: {}", why.0))?;
     if is_group_version(&named.api_version) {
         Ok((document, named))
     } else {
-        Err(format!("unexpected GroupVersion string: {}", named.api_version))
+        Err(format!(
+            "unexpected GroupVersion string: {}",
+            named.api_version
+        ))
     }
 }
 
@@ -171,34 +225,70 @@ fn completed(expected: &Gvk, api_version: &str, kind: &str) -> Gvk {
     gvk
 }
 
-/// Completes the kind that a body names from the expected one; the error says why they do not go together.
-pub fn settle_kind(schema: &Schema, expected: &Gvk, api_version: &str, kind: &str) -> std::result::Result<Gvk, String> {
+/// Completes the kind that a body names from the expected one; the error says why they do not go
+/// together.
+pub fn settle_kind(
+    schema: &Schema,
+    expected: &Gvk,
+    api_version: &str,
+    kind: &str,
+) -> std::result::Result<Gvk, String> {
     let gvk = completed(expected, api_version, kind);
-    if gvk == *expected { Ok(gvk) } else { Err(misfit(schema, expected, &gvk)) }
+    if gvk == *expected {
+        Ok(gvk)
+    } else {
+        Err(misfit(schema, expected, &gvk))
+    }
 }
 
 /// Why an object of a kind is not of the expected one.
 fn misfit(schema: &Schema, expected: &Gvk, gvk: &Gvk) -> String {
     if schema.get(gvk).is_some() {
-        let package = expected.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
-        format!("converting ({}.{}) to ({package}.{}): unknown conversion", gvk.version, gvk.kind, expected.kind)
+        let package = expected
+            .group
+            .split('.')
+            .next()
+            .filter(|group| !group.is_empty())
+            .unwrap_or("core");
+        format!(
+            "converting ({}.{}) to ({package}.{}): unknown conversion",
+            gvk.version, gvk.kind, expected.kind
+        )
     } else {
-        format!("no kind {:?} is registered for version {:?} in scheme {SCHEME:?}", gvk.kind, gvk.api_version())
+        format!(
+            "no kind {:?} is registered for version {:?} in scheme {SCHEME:?}",
+            gvk.kind,
+            gvk.api_version()
+        )
     }
 }
 
 /// 400 for a body of a known kind that does not decode.
 pub(super) fn unreadable(gvk: &Gvk, expected: &str, why: &str) -> Status {
-    Status::bad_request(format!("{} in version {:?} cannot be handled as a {expected}: {why}", gvk.kind, gvk.version))
+    Status::bad_request(format!(
+        "{} in version {:?} cannot be handled as a {expected}: {why}",
+        gvk.kind, gvk.version
+    ))
 }
 
-/// The start of a body, as an error shows it: what begins like an object as it is, anything else in hex.
+/// The start of a body, as an error shows it: what begins like an object as it is, anything else in
+/// hex.
 fn summary(body: &[u8]) -> String {
     let start = &body[..body.len().min(SUMMARY_BYTES)];
-    let rest = if body.len() > SUMMARY_BYTES { " ..." } else { "" };
+    let rest = if body.len() > SUMMARY_BYTES {
+        " ..."
+    } else {
+        ""
+    };
     match body.first() {
         None => "<empty>".to_owned(),
         Some(b'{') => format!("{}{rest}", String::from_utf8_lossy(start)),
-        Some(_) => format!("{}{rest}", start.iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
+        Some(_) => format!(
+            "{}{rest}",
+            start
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect::<String>()
+        ),
     }
 }

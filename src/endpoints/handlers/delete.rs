@@ -16,15 +16,33 @@ use crate::endpoints::respond::{self, Shown};
 /// Deletes the object.
 pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     let options = options(x, &body)?;
-    let gate = RequestGate { x, dry_run: options.dry_run };
+    let gate = RequestGate {
+        x,
+        dry_run: options.dry_run,
+    };
     let name = x.request.info.url_name();
-    let deleted = x.store.delete(&x.write_context(options.dry_run), name, &options, &gate).await?;
+    let deleted = x
+        .store
+        .delete(&x.write_context(options.dry_run), name, &options, &gate)
+        .await?;
     let object = deleted.live.object.clone();
     if deleted.gone && !x.store.resource.strategy.returns_deleted_object() {
-        return Ok(x.answer_status(&Status::deleted(&x.store.resource.gvr, object.name(), object.uid())));
+        return Ok(x.answer_status(&Status::deleted(
+            &x.store.resource.gvr,
+            object.name(),
+            object.uid(),
+        )));
     }
-    let code = if !deleted.gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
-    let shown = if deleted.gone { Shown::Tree(object) } else { Shown::Stored(deleted.live.stored.into()) };
+    let code = if !deleted.gone && options.orphan_dependents == Some(false) {
+        202
+    } else {
+        200
+    };
+    let shown = if deleted.gone {
+        Shown::Tree(object)
+    } else {
+        Shown::Stored(deleted.live.stored.into())
+    };
     x.answer(code, shown)
 }
 
@@ -32,8 +50,14 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
 pub async fn handle_collection(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     let list = ListOptions::from_query(&x.request.query, false)?;
     let options = options(x, &body)?;
-    let gate = RequestGate { x, dry_run: options.dry_run };
-    let page = x.store.delete_collection(&x.write_context(options.dry_run), &list, &options, &gate).await?;
+    let gate = RequestGate {
+        x,
+        dry_run: options.dry_run,
+    };
+    let page = x
+        .store
+        .delete_collection(&x.write_context(options.dry_run), &list, &options, &gate)
+        .await?;
     Ok(respond::response(200, x.output, x.view()?.list(page)?))
 }
 
@@ -51,7 +75,9 @@ fn check_kind(api_version: &str, kind: &str) -> Result<()> {
         return Ok(());
     }
     let scheme = "pkg/apis/meta/internalversion/scheme/register.go:27";
-    Err(Status::bad_request(format!("no kind {kind:?} is registered for version {api_version:?} in scheme {scheme:?}")))
+    Err(Status::bad_request(format!(
+        "no kind {kind:?} is registered for version {api_version:?} in scheme {scheme:?}"
+    )))
 }
 
 fn decode(x: &Exchange<'_>, body: &[u8]) -> Result<Object> {
@@ -62,9 +88,15 @@ fn decode(x: &Exchange<'_>, body: &[u8]) -> Result<Object> {
     let bad = |why: codec::DecodeError| Status::bad_request(why.0);
     Ok(match media {
         MediaType::Json => {
-            let unreadable =
-                |why: codec::DecodeError| Status::bad_request(format!("couldn't get version/kind; json parse error: {}", why.0));
-            let named = codec::json::Document::new(body).and_then(codec::json::Document::type_meta).map_err(unreadable)?;
+            let unreadable = |why: codec::DecodeError| {
+                Status::bad_request(format!(
+                    "couldn't get version/kind; json parse error: {}",
+                    why.0
+                ))
+            };
+            let named = codec::json::Document::new(body)
+                .and_then(codec::json::Document::type_meta)
+                .map_err(unreadable)?;
             check_kind(&named.api_version, &named.kind)?;
             codec::json::decode(body, ty).map_err(bad)?.object
         }

@@ -1,5 +1,5 @@
-//! Who may have and who may change what a ResourceClaim says: access of administrators to devices, and the parts of a status
-//! (`pkg/registry/resource/utils.go`, KEP-4817, KEP-5018).
+//! Who may have and who may change what a ResourceClaim says: access of administrators to devices,
+//! and the parts of a status (`pkg/registry/resource/utils.go`, KEP-4817, KEP-5018).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,14 +17,26 @@ const GROUP: &str = "resource.k8s.io";
 /// The label of namespaces whose claims may have access as an administrator.
 const ADMIN_NAMESPACE: &str = "resource.kubernetes.io/admin-access";
 
-/// What is wrong with a ResourceClaim or a template of one for who asks; nothing with objects of other kinds.
-pub async fn errors(x: &Exchange<'_>, sub: Subresource<'_>, new: &Object, old: Option<&Object>) -> ErrorList {
+/// What is wrong with a ResourceClaim or a template of one for who asks; nothing with objects of
+/// other kinds.
+pub async fn errors(
+    x: &Exchange<'_>,
+    sub: Subresource<'_>,
+    new: &Object,
+    old: Option<&Object>,
+) -> ErrorList {
     let gvr = &x.store.resource.gvr;
     match (gvr.group.as_str(), gvr.resource.as_str(), sub, old) {
-        (GROUP, "resourceclaims", Subresource::Main, None) => admin_access(x, requested(new, "/spec/devices/requests")).await,
+        (GROUP, "resourceclaims", Subresource::Main, None) => {
+            admin_access(x, requested(new, "/spec/devices/requests")).await
+        }
         // Upstream names the path that it has in a claim.
-        (GROUP, "resourceclaimtemplates", Subresource::Main, None) => admin_access(x, requested(new, "/spec/spec/devices/requests")).await,
-        (GROUP, "resourceclaims", Subresource::Status, Some(old)) => status_errors(x, new, old).await,
+        (GROUP, "resourceclaimtemplates", Subresource::Main, None) => {
+            admin_access(x, requested(new, "/spec/spec/devices/requests")).await
+        }
+        (GROUP, "resourceclaims", Subresource::Status, Some(old)) => {
+            status_errors(x, new, old).await
+        }
         _ => ErrorList::new(),
     }
 }
@@ -37,28 +49,54 @@ async fn status_errors(x: &Exchange<'_>, new: &Object, old: &Object) -> ErrorLis
     };
     errors.extend(binding_error(x, new, old).await);
     // What is told of devices goes with the allocation.
-    if new.at("/status/allocation").is_some_and(|allocation| !allocation.is_null()) {
+    if new
+        .at("/status/allocation")
+        .is_some_and(|allocation| !allocation.is_null())
+    {
         errors.extend(driver_errors(x, new, old).await);
     }
     errors
 }
 
-/// Where a list of requests first asks for access as an administrator. Alternatives of a request cannot.
+/// Where a list of requests first asks for access as an administrator. Alternatives of a request
+/// cannot.
 fn requested(object: &Object, requests: &str) -> Option<Path> {
-    let asks = |request: &Value| request.field("exactly").is_some_and(|exactly| exactly.flag("adminAccess"));
+    let asks = |request: &Value| {
+        request
+            .field("exactly")
+            .is_some_and(|exactly| exactly.flag("adminAccess"))
+    };
     let index = object.array_at(requests).iter().position(asks)?;
-    Some(Path::new("spec").child("devices").child("requests").index(index).child("adminAccess"))
+    Some(
+        Path::new("spec")
+            .child("devices")
+            .child("requests")
+            .index(index)
+            .child("adminAccess"),
+    )
 }
 
 /// Where an allocation first grants access as an administrator.
 fn granted(object: &Object) -> Option<Path> {
-    let index = object.array_at("/status/allocation/devices/results").iter().position(|result| result.flag("adminAccess"))?;
-    Some(Path::new("status").child("allocation").child("devices").child("results").index(index).child("adminAccess"))
+    let index = object
+        .array_at("/status/allocation/devices/results")
+        .iter()
+        .position(|result| result.flag("adminAccess"))?;
+    Some(
+        Path::new("status")
+            .child("allocation")
+            .child("devices")
+            .child("results")
+            .index(index)
+            .child("adminAccess"),
+    )
 }
 
 /// Only in namespaces that are labelled for it there is access as an administrator.
 async fn admin_access(x: &Exchange<'_>, asked: Option<Path>) -> ErrorList {
-    let Some(path) = asked else { return ErrorList::new() };
+    let Some(path) = asked else {
+        return ErrorList::new();
+    };
     let gvr = Gvr::new("", "v1", "namespaces");
     let found = match x.api.registry.get(&gvr) {
         Some(namespaces) => namespaces.find("", x.namespace()).await,
@@ -67,32 +105,58 @@ async fn admin_access(x: &Exchange<'_>, asked: Option<Path>) -> ErrorList {
     match found.and_then(|found| found.ok_or_else(|| Status::not_found(&gvr, x.namespace()))) {
         Err(status) => ErrorList::from([FieldError::internal(
             &path,
-            format!("could not retrieve namespace to verify admin access: {}", status.message),
+            format!(
+                "could not retrieve namespace to verify admin access: {}",
+                status.message
+            ),
         )]),
         Ok(namespace) => {
-            let label = namespace.labels().and_then(|labels| labels.get(ADMIN_NAMESPACE)).and_then(Value::as_str);
-            let detail = format!("admin access to devices requires the `{ADMIN_NAMESPACE}: true` label on the containing namespace");
-            if label == Some("true") { ErrorList::new() } else { ErrorList::from([FieldError::forbidden(&path, detail)]) }
+            let label = namespace
+                .labels()
+                .and_then(|labels| labels.get(ADMIN_NAMESPACE))
+                .and_then(Value::as_str);
+            let detail = format!(
+                "admin access to devices requires the `{ADMIN_NAMESPACE}: true` label on the containing namespace"
+            );
+            if label == Some("true") {
+                ErrorList::new()
+            } else {
+                ErrorList::from([FieldError::forbidden(&path, detail)])
+            }
         }
     }
 }
 
-/// To allocate and to reserve needs the verb of the request on `resourceclaims/binding`, in all namespaces.
+/// To allocate and to reserve needs the verb of the request on `resourceclaims/binding`, in all
+/// namespaces.
 async fn binding_error(x: &Exchange<'_>, new: &Object, old: &Object) -> Option<FieldError> {
-    if ["/status/allocation", "/status/reservedFor"].iter().all(|path| same(new.at(path), old.at(path))) {
+    if ["/status/allocation", "/status/reservedFor"]
+        .iter()
+        .all(|path| same(new.at(path), old.at(path)))
+    {
         return None;
     }
-    let asked = Attributes { subresource: "binding".to_owned(), namespace: String::new(), name: String::new(), ..x.request.attributes() };
-    let refusal = authz::demand(x.api.authorizer.as_ref(), &asked).await.err()?;
+    let asked = Attributes {
+        subresource: "binding".to_owned(),
+        namespace: String::new(),
+        name: String::new(),
+        ..x.request.attributes()
+    };
+    let refusal = authz::demand(x.api.authorizer.as_ref(), &asked)
+        .await
+        .err()?;
     let detail = format!(
         "changing status.allocation or status.reservedFor requires resource=\"resourceclaims/binding\", verb=\"{}\" permission: {}",
         asked.verb, refusal.message
     );
-    Some(FieldError::forbidden(&Path::new("status").child("allocation"), detail))
+    Some(FieldError::forbidden(
+        &Path::new("status").child("allocation"),
+        detail,
+    ))
 }
 
-/// To tell of a driver's devices needs a verb on `resourceclaims/driver` of that name: one for who runs on the node of the
-/// allocation, or one for everybody else.
+/// To tell of a driver's devices needs a verb on `resourceclaims/driver` of that name: one for who
+/// runs on the node of the allocation, or one for everybody else.
 async fn driver_errors(x: &Exchange<'_>, new: &Object, old: &Object) -> ErrorList {
     let base = x.request.attributes();
     let mut verbs = vec![format!("arbitrary-node:{}", base.verb)];
@@ -105,7 +169,12 @@ async fn driver_errors(x: &Exchange<'_>, new: &Object, old: &Object) -> ErrorLis
         let mut refusal = None;
         for verb in &verbs {
             let (verb, subresource) = (verb.clone(), "driver".to_owned());
-            let asked = Attributes { verb, subresource, name: driver.to_owned(), ..base.clone() };
+            let asked = Attributes {
+                verb,
+                subresource,
+                name: driver.to_owned(),
+                ..base.clone()
+            };
             match authz::demand(x.api.authorizer.as_ref(), &asked).await {
                 Ok(()) => {
                     refusal = None;
@@ -133,7 +202,11 @@ fn device_key(device: &Value) -> [&str; 4] {
 
 /// The drivers of which something is told that was not, or no longer, or something else.
 fn changed_drivers<'a>(new: &'a Object, old: &'a Object) -> BTreeSet<&'a str> {
-    let mut before: BTreeMap<_, &Value> = old.array_at("/status/devices").iter().map(|device| (device_key(device), device)).collect();
+    let mut before: BTreeMap<_, &Value> = old
+        .array_at("/status/devices")
+        .iter()
+        .map(|device| (device_key(device), device))
+        .collect();
     let mut drivers = BTreeSet::new();
     for device in new.array_at("/status/devices") {
         let known = before.remove(&device_key(device));
@@ -147,17 +220,27 @@ fn changed_drivers<'a>(new: &'a Object, old: &'a Object) -> BTreeSet<&'a str> {
 
 /// The one node that an allocation is for.
 fn allocated_node(object: &Object) -> Option<&str> {
-    let [term] = object.array_at("/status/allocation/nodeSelector/nodeSelectorTerms") else { return None };
-    let ([], [field]) = (term.list("matchExpressions"), term.list("matchFields")) else { return None };
-    let [node] = field.list("values") else { return None };
+    let [term] = object.array_at("/status/allocation/nodeSelector/nodeSelectorTerms") else {
+        return None;
+    };
+    let ([], [field]) = (term.list("matchExpressions"), term.list("matchFields")) else {
+        return None;
+    };
+    let [node] = field.list("values") else {
+        return None;
+    };
     let named = field.str("key") == "metadata.name" && field.str("operator") == "In";
     node.as_str().filter(|node| named && !node.is_empty())
 }
 
 /// Whether a user is a service account by a token that was made for a pod on the node.
 fn runs_on(user: &User, node: &str) -> bool {
-    let on = user.extra.get(service_account::NODE_NAME).map(Vec::as_slice);
-    let valid = service_account::of_username(&user.name).is_some() && dns1123_subdomain(node).is_empty();
+    let on = user
+        .extra
+        .get(service_account::NODE_NAME)
+        .map(Vec::as_slice);
+    let valid =
+        service_account::of_username(&user.name).is_some() && dns1123_subdomain(node).is_empty();
     valid && matches!(on, Some([name]) if name == node)
 }
 
@@ -173,9 +256,16 @@ mod tests {
     #[test]
     fn drivers_are_asked_about_whose_devices_change() {
         let device = |driver: &str, name: &str, share: &str, data: i64| json!({"driver": driver, "pool": "p", "device": name, "shareID": share, "data": {"n": data}});
-        let old = claim(json!({"devices": [device("a", "1", "", 1), device("b", "1", "", 1), device("c", "1", "", 1)]}));
-        let new = claim(json!({"devices": [device("a", "1", "", 1), device("b", "1", "", 2), device("d", "1", "", 1)]}));
-        assert_eq!(changed_drivers(&new, &old).into_iter().collect::<Vec<_>>(), ["b", "c", "d"]);
+        let old = claim(
+            json!({"devices": [device("a", "1", "", 1), device("b", "1", "", 1), device("c", "1", "", 1)]}),
+        );
+        let new = claim(
+            json!({"devices": [device("a", "1", "", 1), device("b", "1", "", 2), device("d", "1", "", 1)]}),
+        );
+        assert_eq!(
+            changed_drivers(&new, &old).into_iter().collect::<Vec<_>>(),
+            ["b", "c", "d"]
+        );
         let shared = claim(json!({"devices": [device("a", "1", "s", 1)]}));
         assert_eq!(changed_drivers(&shared, &shared).len(), 0);
         assert_eq!(changed_drivers(&shared, &claim(json!({}))).len(), 1);
@@ -184,11 +274,15 @@ mod tests {
     #[test]
     fn an_allocation_is_for_one_node_or_for_none_in_particular() {
         let node = |term: Value| {
-            let claim = claim(json!({"allocation": {"nodeSelector": {"nodeSelectorTerms": [term]}}}));
+            let claim =
+                claim(json!({"allocation": {"nodeSelector": {"nodeSelectorTerms": [term]}}}));
             allocated_node(&claim).map(str::to_owned)
         };
         let field = |operator: &str, values: Value| json!({"key": "metadata.name", "operator": operator, "values": values});
-        assert_eq!(node(json!({"matchFields": [field("In", json!(["n"]))]})).as_deref(), Some("n"));
+        assert_eq!(
+            node(json!({"matchFields": [field("In", json!(["n"]))]})).as_deref(),
+            Some("n")
+        );
         for term in [
             json!({"matchFields": [field("NotIn", json!(["n"]))]}),
             json!({"matchFields": [field("In", json!(["n", "m"]))]}),

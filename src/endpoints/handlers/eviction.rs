@@ -32,24 +32,44 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     let mut eviction = decode(x, &body, &options)?;
     let name = x.request.info.url_name();
     let gvk = Gvk::new("policy", "v1", "Eviction");
-    x.admit_subresource(&gvk, &mut eviction, options.dry_run).await?;
+    x.admit_subresource(&gvk, &mut eviction, options.dry_run)
+        .await?;
     if eviction.name() != name {
-        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
+        return Err(Status::bad_request(
+            "name in URL does not match name in Eviction object",
+        ));
     }
-    x.validate_subresource(&gvk, &mut eviction, options.dry_run).await?;
+    x.validate_subresource(&gvk, &mut eviction, options.dry_run)
+        .await?;
     let mut deletion = deletion(&eviction, &gvk)?;
     deletion.dry_run |= options.dry_run;
-    let evicting = Evicting { x, ctx: x.write_context(deletion.dry_run), name, deletion };
+    let evicting = Evicting {
+        x,
+        ctx: x.write_context(deletion.dry_run),
+        name,
+        deletion,
+    };
     evicting.run().await?;
     Ok(x.answer_status(&created()))
 }
 
 /// How the eviction wants the pod to be deleted.
 fn deletion(eviction: &Object, gvk: &Gvk) -> Result<DeleteOptions> {
-    let Some(object) = eviction.at("/deleteOptions").cloned().and_then(Object::from_value) else { return Ok(DeleteOptions::default()) };
+    let Some(object) = eviction
+        .at("/deleteOptions")
+        .cloned()
+        .and_then(Object::from_value)
+    else {
+        return Ok(DeleteOptions::default());
+    };
     if object.at("/ignoreStoreReadErrorWithClusterBreakingPotential") == Some(&Value::Bool(true)) {
-        let path = Path::new("deleteOptions").child("ignoreStoreReadErrorWithClusterBreakingPotential");
-        let error = FieldError::invalid(&path, true, "can not be set for pod eviction, try after removing the option");
+        let path =
+            Path::new("deleteOptions").child("ignoreStoreReadErrorWithClusterBreakingPotential");
+        let error = FieldError::invalid(
+            &path,
+            true,
+            "can not be set for pod eviction, try after removing the option",
+        );
         return Err(Status::invalid(gvk, eviction.name(), [error].into()));
     }
     DeleteOptions::from_object(&object)
@@ -71,9 +91,14 @@ impl Evicting<'_> {
                 return self.within_budget(&pod).await;
             }
             // A pending pod that becomes ready meanwhile has a budget to keep.
-            let pinned = pod.str_at("/status/phase") == "Pending" && pod.deletion_timestamp().is_none();
+            let pinned =
+                pod.str_at("/status/phase") == "Pending" && pod.deletion_timestamp().is_none();
             match self.delete(pinned.then_some(&pod)).await {
-                Err(status) if status.reason == "Conflict" && self.deletion.resource_version.is_none() => pod = self.pod().await?,
+                Err(status)
+                    if status.reason == "Conflict" && self.deletion.resource_version.is_none() =>
+                {
+                    pod = self.pod().await?
+                }
                 done => return done,
             }
         }
@@ -82,13 +107,21 @@ impl Evicting<'_> {
 
     async fn pod(&self) -> Result<Object> {
         let store = &self.x.store;
-        store.find(self.x.namespace(), self.name).await?.ok_or_else(|| Status::not_found(&store.resource.gvr, self.name))
+        store
+            .find(self.x.namespace(), self.name)
+            .await?
+            .ok_or_else(|| Status::not_found(&store.resource.gvr, self.name))
     }
 
     /// Deletes a pod that runs, if the one budget that counts it lets it go.
     async fn within_budget(&self, pod: &Object) -> Result<()> {
         let gvr = Gvr::new("policy", "v1", "poddisruptionbudgets");
-        let budgets = self.x.api.registry.get(&gvr).ok_or_else(Status::no_such_path)?;
+        let budgets = self
+            .x
+            .api
+            .registry
+            .get(&gvr)
+            .ok_or_else(Status::no_such_path)?;
         let found = matching(&budgets, pod).await?;
         let budget = match found.as_slice() {
             [] => return self.delete(None).await,
@@ -101,17 +134,30 @@ impl Evicting<'_> {
         if !is_ready(pod) && spares_unready(budget) {
             // It must still be what it was when that was decided.
             return match self.delete(Some(pod)).await {
-                Err(status) if status.reason == "Conflict" && self.deletion.resource_version.is_none() => Err(busy(budget.name())),
+                Err(status)
+                    if status.reason == "Conflict" && self.deletion.resource_version.is_none() =>
+                {
+                    Err(busy(budget.name()))
+                }
                 done => done,
             };
         }
-        let take = Take { pod: self.name, store: &budgets, now: time::format(self.x.api.clock.now().as_second()) };
-        let target = Target { name: budget.name(), sub: Subresource::Status, force_create: false };
+        let take = Take {
+            pod: self.name,
+            store: &budgets,
+            now: time::format(self.x.api.clock.now().as_second()),
+        };
+        let target = Target {
+            name: budget.name(),
+            sub: Subresource::Status,
+            force_create: false,
+        };
         budgets.update(&self.ctx, target, &take, &OpenGate).await?;
         self.delete(None).await
     }
 
-    /// Says in the pod's status why it goes, and deletes it. With a `pinned` pod only if it is still in that state.
+    /// Says in the pod's status why it goes, and deletes it. With a `pinned` pod only if it is
+    /// still in that state.
     async fn delete(&self, pinned: Option<&Object>) -> Result<()> {
         let mut options = self.deletion.clone();
         if let (None, Some(pod)) = (&options.resource_version, pinned) {
@@ -119,20 +165,34 @@ impl Evicting<'_> {
         }
         let store = &self.x.store;
         if !options.dry_run {
-            let mark = Mark { store, options: &options, now: time::format(self.x.api.clock.now().as_second()) };
-            let target = Target { name: self.name, sub: Subresource::Status, force_create: false };
+            let mark = Mark {
+                store,
+                options: &options,
+                now: time::format(self.x.api.clock.now().as_second()),
+            };
+            let target = Target {
+                name: self.name,
+                sub: Subresource::Status,
+                force_create: false,
+            };
             let marked = store.update(&self.ctx, target, &mark, &OpenGate).await?;
             if options.resource_version.is_some() {
                 options.resource_version = Some(marked.live.object.resource_version().to_owned());
             }
         }
-        store.delete(&self.ctx, self.name, &options, &OpenGate).await.map(drop)
+        store
+            .delete(&self.ctx, self.name, &options, &OpenGate)
+            .await
+            .map(drop)
     }
 }
 
 /// Whether the pod's end disrupts nothing that a budget protects.
 fn is_free(pod: &Object) -> bool {
-    matches!(pod.str_at("/status/phase"), "Succeeded" | "Failed" | "Pending") || pod.deletion_timestamp().is_some()
+    matches!(
+        pod.str_at("/status/phase"),
+        "Succeeded" | "Failed" | "Pending"
+    ) || pod.deletion_timestamp().is_some()
 }
 
 fn is_ready(pod: &Object) -> bool {
@@ -154,20 +214,40 @@ fn number(object: &Object, path: &str) -> i64 {
 /// The budgets of the pod's namespace that select it; one without a selector selects nothing.
 async fn matching(budgets: &Store, pod: &Object) -> Result<Vec<Object>> {
     let selects = |budget: &Object| {
-        let selector = budget.at("/spec/selector").filter(|selector| !selector.is_null());
-        selector.is_some_and(|one| LabelSelector::from_object(Some(one)).is_ok_and(|selector| selector.matches(pod.labels())))
+        let selector = budget
+            .at("/spec/selector")
+            .filter(|selector| !selector.is_null());
+        selector.is_some_and(|one| {
+            LabelSelector::from_object(Some(one))
+                .is_ok_and(|selector| selector.matches(pod.labels()))
+        })
     };
-    Ok(budgets.known(pod.namespace()).await?.into_iter().filter(selects).collect())
+    Ok(budgets
+        .known(pod.namespace())
+        .await?
+        .into_iter()
+        .filter(selects)
+        .collect())
 }
 
 /// 429 because the budget is not up to date.
 fn busy(budget: &str) -> Status {
-    too_many(RETRY_AFTER, format!("The disruption budget {budget} is still being processed by the server."))
+    too_many(
+        RETRY_AFTER,
+        format!("The disruption budget {budget} is still being processed by the server."),
+    )
 }
 
 fn too_many(retry_after: u32, why: String) -> Status {
-    let mut status = Status::too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", retry_after);
-    status.details_mut().causes.push(Cause { reason: "DisruptionBudget".to_owned(), message: why, field: String::new() });
+    let mut status = Status::too_many_requests(
+        "Cannot evict pod as it would violate the pod's disruption budget.",
+        retry_after,
+    );
+    status.details_mut().causes.push(Cause {
+        reason: "DisruptionBudget".to_owned(),
+        message: why,
+        field: String::new(),
+    });
     status
 }
 
@@ -187,17 +267,27 @@ impl Updater for Take<'_> {
     async fn updated(&self, live: Option<&Object>) -> Result<Object> {
         let live = live.ok_or_else(Status::no_such_path)?;
         let mut budget = take(live, self.pod, &self.now)?;
-        self.store.track(Some(live), &mut budget, Subresource::Status, MANAGER);
+        self.store
+            .track(Some(live), &mut budget, Subresource::Status, MANAGER);
         Ok(budget)
     }
 }
 
 /// The budget with one disruption less, if it has one to give.
 fn take(live: &Object, pod: &str, now: &str) -> Result<Object> {
-    let forbidden = |why| Err(Status::forbidden(&Gvr::new("policy", "v1", "poddisruptionbudget"), live.name(), why));
+    let forbidden = |why| {
+        Err(Status::forbidden(
+            &Gvr::new("policy", "v1", "poddisruptionbudget"),
+            live.name(),
+            why,
+        ))
+    };
     let observed = number(live, "/status/observedGeneration");
     let allowed = number(live, "/status/disruptionsAllowed");
-    let remembered = live.at("/status/disruptedPods").and_then(Value::as_object).map_or(0, |pods| pods.len());
+    let remembered = live
+        .at("/status/disruptedPods")
+        .and_then(Value::as_object)
+        .map_or(0, |pods| pods.len());
     if observed < live.generation() {
         return Err(busy(live.name()));
     }
@@ -205,7 +295,9 @@ fn take(live: &Object, pod: &str, now: &str) -> Result<Object> {
         return forbidden("pdb disruptions allowed is negative");
     }
     if remembered > MAX_DISRUPTED_PODS {
-        return forbidden("DisruptedPods map too big - too many evictions not confirmed by PDB controller");
+        return forbidden(
+            "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
+        );
     }
     if allowed == 0 {
         return Err(too_many(0, exhausted(live)));
@@ -230,15 +322,28 @@ fn take(live: &Object, pod: &str, now: &str) -> Result<Object> {
 /// Why a budget allows nothing.
 fn exhausted(budget: &Object) -> String {
     let name = budget.name();
-    let (current, desired) = (number(budget, "/status/currentHealthy"), number(budget, "/status/desiredHealthy"));
-    let condition = budget.array_at("/status/conditions").iter().find(|one| str_at(one, "/type") == DISRUPTION_ALLOWED);
-    let told = condition.filter(|one| str_at(one, "/status") == "False" && !str_at(one, "/message").is_empty());
+    let (current, desired) = (
+        number(budget, "/status/currentHealthy"),
+        number(budget, "/status/desiredHealthy"),
+    );
+    let condition = budget
+        .array_at("/status/conditions")
+        .iter()
+        .find(|one| str_at(one, "/type") == DISRUPTION_ALLOWED);
+    let told = condition
+        .filter(|one| str_at(one, "/status") == "False" && !str_at(one, "/message").is_empty());
     match told.map(|one| (str_at(one, "/reason"), str_at(one, "/message"))) {
         Some(("SyncFailed", why)) => {
-            format!("The disruption budget {name} does not allow evicting pods currently because it failed sync: {why}")
+            format!(
+                "The disruption budget {name} does not allow evicting pods currently because it failed sync: {why}"
+            )
         }
-        _ if current <= desired => format!("The disruption budget {name} needs {desired} healthy pods and has {current} currently"),
-        Some((reason, why)) => format!("The disruption budget {name} does not allow evicting pods currently ({reason}): {why}"),
+        _ if current <= desired => format!(
+            "The disruption budget {name} needs {desired} healthy pods and has {current} currently"
+        ),
+        Some((reason, why)) => format!(
+            "The disruption budget {name} does not allow evicting pods currently ({reason}): {why}"
+        ),
         None => format!("The disruption budget {name} does not allow evicting pods currently"),
     }
 }
@@ -276,24 +381,47 @@ mod tests {
     const NOW: &str = "2026-01-02T03:04:05Z";
 
     fn budget(status: Value) -> Object {
-        let object = json!({"metadata": {"name": "few", "generation": 2}, "spec": {}, "status": status});
+        let object =
+            json!({"metadata": {"name": "few", "generation": 2}, "spec": {}, "status": status});
         Object::from_value(object).expect("an object")
     }
 
     fn refusal(status: Value) -> (u16, String) {
         let status = take(&budget(status), "web-0", NOW).expect_err("refused");
-        let cause = status.details.as_ref().and_then(|details| details.causes.first());
-        (status.code, cause.map_or_else(|| status.message.clone(), |cause| cause.message.clone()))
+        let cause = status
+            .details
+            .as_ref()
+            .and_then(|details| details.causes.first());
+        (
+            status.code,
+            cause.map_or_else(|| status.message.clone(), |cause| cause.message.clone()),
+        )
     }
 
     #[test]
     fn a_budget_gives_what_it_has() {
-        let given = take(&budget(json!({"observedGeneration": 2, "disruptionsAllowed": 2})), "web-0", NOW).expect("given");
-        assert_eq!(given.at("/status"), Some(&json!({"observedGeneration": 2, "disruptionsAllowed": 1, "disruptedPods": {"web-0": NOW}})));
+        let given = take(
+            &budget(json!({"observedGeneration": 2, "disruptionsAllowed": 2})),
+            "web-0",
+            NOW,
+        )
+        .expect("given");
+        assert_eq!(
+            given.at("/status"),
+            Some(
+                &json!({"observedGeneration": 2, "disruptionsAllowed": 1, "disruptedPods": {"web-0": NOW}})
+            )
+        );
         let last = take(&given, "web-1", NOW).expect("given");
         assert_eq!(last.i64_at("/status/disruptionsAllowed"), Some(0));
-        assert_eq!(last.str_at("/status/conditions/0/reason"), "InsufficientPods");
-        assert_eq!(last.at("/status/disruptedPods"), Some(&json!({"web-0": NOW, "web-1": NOW})));
+        assert_eq!(
+            last.str_at("/status/conditions/0/reason"),
+            "InsufficientPods"
+        );
+        assert_eq!(
+            last.at("/status/disruptedPods"),
+            Some(&json!({"web-0": NOW, "web-1": NOW}))
+        );
         assert_eq!(take(&last, "web-2", NOW).expect_err("refused").code, 429);
     }
 

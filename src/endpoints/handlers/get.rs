@@ -13,8 +13,21 @@ use crate::endpoints::respond;
 pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
     let query = &x.request.query;
     if query.flag("export").unwrap_or(false) {
-        return Err(Status::bad_request("the export parameter, deprecated since v1.14, is no longer supported"));
+        return Err(Status::bad_request(
+            "the export parameter, deprecated since v1.14, is no longer supported",
+        ));
     }
-    let stored = x.store.get(x.namespace(), x.request.info.url_name(), query.get("resourceVersion").unwrap_or("")).await?;
-    Ok(respond::bytes(200, x.output, x.view()?.stored_bytes(&stored)?))
+    let stored = x
+        .store
+        .get(
+            x.namespace(),
+            x.request.info.url_name(),
+            query.get("resourceVersion").unwrap_or(""),
+        )
+        .await?;
+    Ok(respond::bytes(
+        200,
+        x.output,
+        x.view()?.stored_bytes(&stored)?,
+    ))
 }

@@ -1,4 +1,5 @@
-//! One handler per verb, and the exchange that they share: the request, its resource, its representation.
+//! One handler per verb, and the exchange that they share: the request, its resource, its
+//! representation.
 
 mod connect;
 mod create;
@@ -57,8 +58,9 @@ pub struct Exchange<'a> {
     pub warnings: Warnings,
 }
 
-/// Answers a request to a resource. Every failure becomes a Status in the representation that the client reads. A write that has
-/// begun goes on when this future is dropped, and with it all that the request holds.
+/// Answers a request to a resource. Every failure becomes a Status in the representation that the
+/// client reads. A write that has begun goes on when this future is dropped, and with it all that
+/// the request holds.
 pub async fn handle<B>(api: &Api, request: Request, body: B) -> Response<Body>
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
@@ -75,7 +77,11 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let fallback = negotiate::output_or_json(&request.header(header::ACCEPT), request.user_agent(), &request.query);
+    let fallback = negotiate::output_or_json(
+        &request.header(header::ACCEPT),
+        request.user_agent(),
+        &request.query,
+    );
     let warnings;
     if custom::is_misplaced(api, request) {
         return respond::page_not_found();
@@ -108,7 +114,10 @@ where
     if let Some(warning) = x.custom().and_then(Custom::deprecation) {
         x.warnings.add(warning);
     }
-    let (allowed, reads) = (x.check_verb(), matches!(info.verb.as_str(), "get" | "list" | "watch"));
+    let (allowed, reads) = (
+        x.check_verb(),
+        matches!(info.verb.as_str(), "get" | "list" | "watch"),
+    );
     if let Some(warning) = deprecation(&x.store.resource.gvk).filter(|_| allowed.is_ok() || reads) {
         x.warnings.add(warning);
     }
@@ -118,7 +127,11 @@ where
     }
     if x.store.resource.decl.storage_prefix.is_empty() {
         let body = read(body).await?;
-        return if info.resource == "bindings" { subresources::bind_named(x, body).await } else { reviews::handle(x, body).await };
+        return if info.resource == "bindings" {
+            subresources::bind_named(x, body).await
+        } else {
+            reviews::handle(x, body).await
+        };
     }
     match info.verb.as_str() {
         "get" => get::handle(x).await,
@@ -129,14 +142,19 @@ where
         "patch" => patch::handle(x, Subresource::Main, body).await,
         "delete" => delete::handle(x, read(body).await?).await,
         "deletecollection" => delete::handle_collection(x, read(body).await?).await,
-        _ => Err(Status::method_not_supported(&x.store.resource.gvr, &info.verb)),
+        _ => Err(Status::method_not_supported(
+            &x.store.resource.gvr,
+            &info.verb,
+        )),
     }
 }
 
-/// Whether the resource has routes below the deprecated verb in the path, where there is one: what can be watched has some below
-/// `watch/`, but not for subresources, and nothing has any below `proxy/`. Requests to custom resources have no routes.
+/// Whether the resource has routes below the deprecated verb in the path, where there is one: what
+/// can be watched has some below `watch/`, but not for subresources, and nothing has any below
+/// `proxy/`. Requests to custom resources have no routes.
 fn has_prefix_route(resource: &Resource, info: &RequestInfo) -> bool {
-    let watchable = || info.subresource.is_empty() && resource.decl.verbs.iter().any(|verb| verb == "watch");
+    let watchable =
+        || info.subresource.is_empty() && resource.decl.verbs.iter().any(|verb| verb == "watch");
     resource.custom.is_some() || info.verb != "proxy" && (!info.watch_path || watchable())
 }
 
@@ -144,7 +162,9 @@ fn has_prefix_route(resource: &Resource, info: &RequestInfo) -> bool {
 fn deprecation(gvk: &Gvk) -> Option<&'static str> {
     match (gvk.group.as_str(), gvk.kind.as_str()) {
         ("", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
-        ("", "Endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+        ("", "Endpoints") => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+        }
         _ => None,
     }
 }
@@ -157,8 +177,12 @@ where
 {
     match Limited::new(body, MAX_BODY_BYTES).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Status::too_large(&format!("limit is {MAX_BODY_BYTES}"))),
-        Err(error) => Err(Status::bad_request(format!("unable to read the request body: {error}"))),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            Err(Status::too_large(&format!("limit is {MAX_BODY_BYTES}")))
+        }
+        Err(error) => Err(Status::bad_request(format!(
+            "unable to read the request body: {error}"
+        ))),
     }
 }
 
@@ -168,10 +192,20 @@ impl<'a> Exchange<'a> {
         let gvr = Gvr::new(&info.group, &info.version, &info.resource);
         let store = api.registry.served(&gvr).ok_or_else(Status::no_such_path)?;
         let beyond = info.parts.len() > 3 && !subresources::takes_path(&info.subresource);
-        if beyond || info.is_misplaced(store.resource.decl.namespaced) || !has_prefix_route(&store.resource, info) {
+        if beyond
+            || info.is_misplaced(store.resource.decl.namespaced)
+            || !has_prefix_route(&store.resource, info)
+        {
             return Err(Status::no_such_path());
         }
-        Self { api, request, store, output: Output::default(), warnings: Warnings::default() }.negotiated()
+        Self {
+            api,
+            request,
+            store,
+            output: Output::default(),
+            warnings: Warnings::default(),
+        }
+        .negotiated()
     }
 
     /// Settles the representation of the answer.
@@ -181,11 +215,23 @@ impl<'a> Exchange<'a> {
             "list" => Purpose::List,
             "deletecollection" => Purpose::Deleted,
             "watch" => Purpose::Watch,
-            "create" if !info.subresource.is_empty() || self.store.resource.decl.storage_prefix.is_empty() => Purpose::Fleeting,
+            "create"
+                if !info.subresource.is_empty()
+                    || self.store.resource.decl.storage_prefix.is_empty() =>
+            {
+                Purpose::Fleeting
+            }
             _ => Purpose::Object,
         };
-        let media = if self.custom().is_some() { &MediaType::TEXT[..] } else { &MediaType::ALL[..] };
-        let (accept, agent) = (self.request.header(header::ACCEPT), self.request.user_agent());
+        let media = if self.custom().is_some() {
+            &MediaType::TEXT[..]
+        } else {
+            &MediaType::ALL[..]
+        };
+        let (accept, agent) = (
+            self.request.header(header::ACCEPT),
+            self.request.user_agent(),
+        );
         self.output = negotiate::output(&accept, agent, &self.request.query, purpose, media)?;
         Ok(self)
     }
@@ -200,31 +246,46 @@ impl<'a> Exchange<'a> {
         let (verbs, action) = if info.subresource.is_empty() {
             (&decl.verbs, info.verb.as_str())
         } else {
-            let sub = decl.subresources.iter().find(|sub| sub.name == info.subresource).ok_or_else(Status::no_such_path)?;
+            let sub = decl
+                .subresources
+                .iter()
+                .find(|sub| sub.name == info.subresource)
+                .ok_or_else(Status::no_such_path)?;
             (&sub.verbs, info.verb.as_str())
         };
         if self.routed(action) && verbs.iter().any(|verb| verb == action) {
             return Ok(());
         }
-        if info.subresource.is_empty() && action == "watch" && decl.verbs.iter().any(|verb| verb == "list") {
-            return Err(Status::method_not_supported(&self.store.resource.gvr, "watch"));
+        if info.subresource.is_empty()
+            && action == "watch"
+            && decl.verbs.iter().any(|verb| verb == "list")
+        {
+            return Err(Status::method_not_supported(
+                &self.store.resource.gvr,
+                "watch",
+            ));
         }
         Err(method_not_allowed())
     }
 
-    /// Whether the verb goes with the path and the method: collections are created in, objects changed; across all namespaces there is
-    /// only looking.
+    /// Whether the verb goes with the path and the method: collections are created in, objects
+    /// changed; across all namespaces there is only looking.
     fn routed(&self, verb: &str) -> bool {
         let info = &self.request.info;
         let named = !info.url_name().is_empty();
-        // What is proxied takes every method, other resources have no route for HEAD, and watches are only got.
+        // What is proxied takes every method, other resources have no route for HEAD, and watches
+        // are only got.
         let method = &self.request.method;
-        if method == Method::HEAD && info.subresource != "proxy" || info.watch_path && method != Method::GET {
+        if method == Method::HEAD && info.subresource != "proxy"
+            || info.watch_path && method != Method::GET
+        {
             return false;
         }
         let across = self.store.resource.decl.namespaced && info.namespace.is_empty();
         match verb {
-            "create" if info.subresource.is_empty() => !named && (!across || self.store.resource.decl.storage_prefix.is_empty()),
+            "create" if info.subresource.is_empty() => {
+                !named && (!across || self.store.resource.decl.storage_prefix.is_empty())
+            }
             "patch" | "update" => named,
             "deletecollection" => !across,
             _ => true,
@@ -238,25 +299,46 @@ impl<'a> Exchange<'a> {
 
     /// The namespace that the store works in.
     pub fn namespace(&self) -> &str {
-        if self.store.resource.decl.namespaced { &self.request.info.namespace } else { "" }
+        if self.store.resource.decl.namespaced {
+            &self.request.info.namespace
+        } else {
+            ""
+        }
     }
 
     pub fn write_context(&self, dry_run: bool) -> WriteContext<'_> {
-        WriteContext { user: &self.request.user, namespace: self.namespace(), dry_run, warnings: &self.warnings }
+        WriteContext {
+            user: &self.request.user,
+            namespace: self.namespace(),
+            dry_run,
+            warnings: &self.warnings,
+        }
     }
 
     pub fn view(&self) -> Result<View<'_>> {
         let include = match self.output.form {
-            negotiate::Form::Table(_) => IncludeObject::parse(self.request.query.get("includeObject").unwrap_or(""))?,
+            negotiate::Form::Table(_) => {
+                IncludeObject::parse(self.request.query.get("includeObject").unwrap_or(""))?
+            }
             _ => IncludeObject::default(),
         };
-        Ok(View { store: &self.store, rendered: &self.api.rendered, output: self.output, include, now: self.api.clock.now() })
+        Ok(View {
+            store: &self.store,
+            rendered: &self.api.rendered,
+            output: self.output,
+            include,
+            now: self.api.clock.now(),
+        })
     }
 
     pub fn answer(&self, code: u16, shown: Shown) -> Result<Response<Body>> {
         let view = self.view()?;
         let large = matches!(&shown, Shown::Stored(stored) if stored.value.len() > LARGE_BYTES);
-        Ok(respond::bytes(code, self.output, aside_if(large, || view.object_bytes(shown))?))
+        Ok(respond::bytes(
+            code,
+            self.output,
+            aside_if(large, || view.object_bytes(shown))?,
+        ))
     }
 
     /// A Status as the answer of something that worked.
@@ -270,12 +352,25 @@ impl<'a> Exchange<'a> {
     }
 
     /// Records who set which field.
-    pub fn track(&self, live: Option<&Object>, object: &mut Object, sub: Subresource, manager: &str) {
-        aside_if(object.is_larger_than(LARGE_BYTES), || self.store.track(live, object, sub, manager));
+    pub fn track(
+        &self,
+        live: Option<&Object>,
+        object: &mut Object,
+        sub: Subresource,
+        manager: &str,
+    ) {
+        aside_if(object.is_larger_than(LARGE_BYTES), || {
+            self.store.track(live, object, sub, manager)
+        });
     }
 
     /// Who writes a kind that is no resource of its own (Scale, TokenRequest).
-    pub fn writer_of_fixed<'b>(&'b self, api_version: &'b str, ty: TypeRef<'b>, manager: &'b str) -> managers::Writer<'b> {
+    pub fn writer_of_fixed<'b>(
+        &'b self,
+        api_version: &'b str,
+        ty: TypeRef<'b>,
+        manager: &'b str,
+    ) -> managers::Writer<'b> {
         managers::Writer {
             manager,
             api_version,
@@ -288,8 +383,18 @@ impl<'a> Exchange<'a> {
     }
 
     /// Runs the mutating half of admission.
-    pub async fn admit(&self, object: &mut Object, old: Option<&Object>, name: &str, dry_run: bool) -> Result<()> {
-        let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+    pub async fn admit(
+        &self,
+        object: &mut Object,
+        old: Option<&Object>,
+        name: &str,
+        dry_run: bool,
+    ) -> Result<()> {
+        let operation = if old.is_some() {
+            Operation::Update
+        } else {
+            Operation::Create
+        };
         if old.is_none() && self.custom().is_some_and(Custom::is_terminating) {
             let why = "create not allowed while custom resource definition is terminating";
             return Err(Status::forbidden(&self.store.resource.gvr, name, why));
@@ -300,9 +405,15 @@ impl<'a> Exchange<'a> {
         self.api.admission.admit(&mut attributes).await
     }
 
-    /// Runs the mutating half of admission on the body of a subresource that is created but not stored: a Binding, an Eviction, a
-    /// TokenRequest. Before its name is compared to the URL's, as upstream does.
-    pub async fn admit_subresource(&self, gvk: &Gvk, object: &mut Object, dry_run: bool) -> Result<()> {
+    /// Runs the mutating half of admission on the body of a subresource that is created but not
+    /// stored: a Binding, an Eviction, a TokenRequest. Before its name is compared to the URL's, as
+    /// upstream does.
+    pub async fn admit_subresource(
+        &self,
+        gvk: &Gvk,
+        object: &mut Object,
+        dry_run: bool,
+    ) -> Result<()> {
         let name = self.subresource_name(object);
         let mut attributes = self.attributes(Operation::Create, &name, dry_run);
         attributes.gvk = gvk;
@@ -311,7 +422,12 @@ impl<'a> Exchange<'a> {
     }
 
     /// Runs the validating half of admission, like [`Exchange::admit_subresource`].
-    pub async fn validate_subresource(&self, gvk: &Gvk, object: &mut Object, dry_run: bool) -> Result<()> {
+    pub async fn validate_subresource(
+        &self,
+        gvk: &Gvk,
+        object: &mut Object,
+        dry_run: bool,
+    ) -> Result<()> {
         let name = self.subresource_name(object);
         let mut attributes = self.attributes(Operation::Create, &name, dry_run);
         attributes.gvk = gvk;
@@ -321,11 +437,18 @@ impl<'a> Exchange<'a> {
 
     /// The name that admission is told: the URL's, or the body's where the URL has none.
     fn subresource_name(&self, object: &Object) -> String {
-        let named = [self.request.info.url_name(), object.name()].into_iter().find(|name| !name.is_empty());
+        let named = [self.request.info.url_name(), object.name()]
+            .into_iter()
+            .find(|name| !name.is_empty());
         named.unwrap_or_default().to_owned()
     }
 
-    fn attributes<'b>(&'b self, operation: Operation, name: &'b str, dry_run: bool) -> Attributes<'b> {
+    fn attributes<'b>(
+        &'b self,
+        operation: Operation,
+        name: &'b str,
+        dry_run: bool,
+    ) -> Attributes<'b> {
         let info = &self.request.info;
         let resource = &self.store.resource;
         Attributes {
@@ -349,7 +472,9 @@ impl<'a> Exchange<'a> {
             return Ok(());
         }
         if !object.namespace().is_empty() && !wanted.is_empty() {
-            return Err(Status::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+            return Err(Status::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
         }
         object.set_meta_str("namespace", wanted);
         Ok(())
@@ -359,11 +484,16 @@ impl<'a> Exchange<'a> {
     pub fn check_name(&self, object: &Object) -> Result<()> {
         let name = self.request.info.url_name();
         if object.name().is_empty() {
-            let why = format!("the name of the object ({name} based on URL) was undeterminable: name must be provided");
+            let why = format!(
+                "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+            );
             return Err(Status::bad_request(why));
         }
         if object.name() != name {
-            let why = format!("the name of the object ({}) does not match the name on the URL ({name})", object.name());
+            let why = format!(
+                "the name of the object ({}) does not match the name on the URL ({name})",
+                object.name()
+            );
             return Err(Status::bad_request(why));
         }
         Ok(())
@@ -377,9 +507,12 @@ pub struct RequestGate<'a> {
 }
 
 impl RequestGate<'_> {
-    /// Tells whoever writes an object that this server does not do what it demands, and whoever reads the log.
+    /// Tells whoever writes an object that this server does not do what it demands, and whoever
+    /// reads the log.
     fn tell_unenforced(&self, new: Option<&Object>, old: Option<&Object>) {
-        let Some(object) = new.filter(|_| self.x.request.info.subresource.is_empty()) else { return };
+        let Some(object) = new.filter(|_| self.x.request.info.subresource.is_empty()) else {
+            return;
+        };
         if let Some(text) = unenforced::warning(&self.x.store.resource, object, old) {
             if !self.dry_run {
                 tracing::warn!("{text}");
@@ -406,26 +539,47 @@ impl Gate for RequestGate<'_> {
         }
         self.x.api.admission.validate(&attributes).await?;
         self.tell_unenforced(new.as_deref(), old);
-        let (Some(rbac), Some(object)) = (&self.x.api.rbac, new.as_deref()) else { return Ok(()) };
+        let (Some(rbac), Some(object)) = (&self.x.api.rbac, new.as_deref()) else {
+            return Ok(());
+        };
         let (user, info) = (&self.x.request.user, &self.x.request.info);
         let gvr = &self.x.store.resource.gvr;
-        let write = escalation::Write { gvr, namespace: &info.namespace, name: info.url_name(), object, old, user };
+        let write = escalation::Write {
+            gvr,
+            namespace: &info.namespace,
+            name: info.url_name(),
+            object,
+            old,
+            user,
+        };
         escalation::check(&write, rbac, self.x.api.authorizer.as_ref()).await
     }
 
-    async fn field_errors(&self, sub: Subresource<'_>, new: &Object, old: Option<&Object>) -> ErrorList {
+    async fn field_errors(
+        &self,
+        sub: Subresource<'_>,
+        new: &Object,
+        old: Option<&Object>,
+    ) -> ErrorList {
         device_claims::errors(self.x, sub, new, old).await
     }
 
     async fn authorize_create(&self) -> Result<()> {
-        let attributes = authz::Attributes { verb: "create".to_owned(), ..self.x.request.attributes() };
+        let attributes = authz::Attributes {
+            verb: "create".to_owned(),
+            ..self.x.request.attributes()
+        };
         authz::demand(self.x.api.authorizer.as_ref(), &attributes).await
     }
 }
 
 /// 405 for a method that no route takes.
 pub fn method_not_allowed() -> Status {
-    let mut status = Status::failure(405, "MethodNotAllowed", "the server does not allow this method on the requested resource");
+    let mut status = Status::failure(
+        405,
+        "MethodNotAllowed",
+        "the server does not allow this method on the requested resource",
+    );
     status.details_mut();
     status
 }

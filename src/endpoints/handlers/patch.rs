@@ -36,11 +36,11 @@ pub enum PatchType {
 }
 
 /// The content types that a patch may have.
-const ACCEPTED: &str =
-    "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
+const ACCEPTED: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
 
 /// The content types that a patch of a custom kind may have.
-const ACCEPTED_BY_CUSTOM: &str = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+const ACCEPTED_BY_CUSTOM: &str =
+    "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
 
 impl PatchType {
     pub fn from_content_type(content_type: &str) -> Result<Self> {
@@ -62,7 +62,13 @@ impl PatchType {
 pub(super) fn patch_type(x: &Exchange<'_>) -> Result<PatchType> {
     let kind = PatchType::from_content_type(&x.request.header(header::CONTENT_TYPE));
     match x.custom() {
-        Some(_) if kind.as_ref().is_ok_and(|kind| *kind != PatchType::Strategic) => kind,
+        Some(_)
+            if kind
+                .as_ref()
+                .is_ok_and(|kind| *kind != PatchType::Strategic) =>
+        {
+            kind
+        }
         Some(_) => Err(negotiate::unsupported(ACCEPTED_BY_CUSTOM)),
         None => kind,
     }
@@ -76,14 +82,42 @@ where
 {
     let kind = patch_type(x)?;
     let body = read(body).await?;
-    let write = if kind == PatchType::Apply { Write::Apply } else { Write::Patch };
+    let write = if kind == PatchType::Apply {
+        Write::Apply
+    } else {
+        Write::Patch
+    };
     let options = WriteOptions::from_query(&x.request.query, write)?;
-    let updater = Patch { x, sub, kind, body, options };
-    let gate = RequestGate { x, dry_run: updater.options.dry_run };
+    let updater = Patch {
+        x,
+        sub,
+        kind,
+        body,
+        options,
+    };
+    let gate = RequestGate {
+        x,
+        dry_run: updater.options.dry_run,
+    };
     let force_create = kind == PatchType::Apply;
-    let target = Target { name: x.request.info.url_name(), sub, force_create };
-    let updated = x.store.update(&x.write_context(updater.options.dry_run), target, &updater, &gate).await?;
-    x.answer(if updated.created { 201 } else { 200 }, Shown::Stored(updated.live.stored.into()))
+    let target = Target {
+        name: x.request.info.url_name(),
+        sub,
+        force_create,
+    };
+    let updated = x
+        .store
+        .update(
+            &x.write_context(updater.options.dry_run),
+            target,
+            &updater,
+            &gate,
+        )
+        .await?;
+    x.answer(
+        if updated.created { 201 } else { 200 },
+        Shown::Stored(updated.live.stored.into()),
+    )
 }
 
 /// Makes the new state out of the standing one and the patch.
@@ -108,24 +142,38 @@ impl Updater for Patch<'_> {
     async fn updated(&self, live: Option<&Object>) -> Result<Object> {
         let x = self.x;
         let name = x.request.info.url_name();
-        let large = self.body.len() > LARGE_BYTES || live.is_some_and(|live| live.is_larger_than(LARGE_BYTES));
+        let large = self.body.len() > LARGE_BYTES
+            || live.is_some_and(|live| live.is_larger_than(LARGE_BYTES));
         let mut object = match (self.kind, live) {
             (PatchType::Apply, live) => aside_if(large, || self.apply_configuration(live))?,
             (_, None) => return Err(Status::not_found(&x.store.resource.gvr, name)),
             (_, Some(live)) => {
                 let mut object = aside_if(large, || self.apply(live))?;
-                x.track(Some(live), &mut object, self.sub, &x.manager(&self.options.field_manager));
+                x.track(
+                    Some(live),
+                    &mut object,
+                    self.sub,
+                    &x.manager(&self.options.field_manager),
+                );
                 object
             }
         };
         if live.is_none() && !object.uid().is_empty() {
-            let why = format!("uid mismatch: the provided object specified uid {}, and no existing object was found", object.uid());
+            let why = format!(
+                "uid mismatch: the provided object specified uid {}, and no existing object was found",
+                object.uid()
+            );
             return Err(Status::conflict(&x.store.resource.gvr, name, &why));
         }
         x.check_namespace(&mut object)?;
         x.check_name(&object)?;
-        x.admit(&mut object, live, name, self.options.dry_run).await?;
-        dedup_owner_references(&mut object, &x.warnings, " after mutating admission happens");
+        x.admit(&mut object, live, name, self.options.dry_run)
+            .await?;
+        dedup_owner_references(
+            &mut object,
+            &x.warnings,
+            " after mutating admission happens",
+        );
         Ok(object)
     }
 }
@@ -134,11 +182,21 @@ impl Patch<'_> {
     /// The patched object, of the storage version, defaulted.
     fn apply(&self, live: &Object) -> Result<Object> {
         let (store, resource) = (&self.x.store, &self.x.store.resource);
-        let body = PatchBody { kind: self.kind, bytes: &self.body, validation: self.options.field_validation };
+        let body = PatchBody {
+            kind: self.kind,
+            bytes: &self.body,
+            validation: self.options.field_validation,
+        };
         let served = store.served(live);
         let mut object = match self.x.custom() {
             Some(custom) => body.apply_custom(&served, custom, &self.x.warnings)?,
-            None => body.apply(&served, resource.ty(), &resource.gvk, &resource.schema, &self.x.warnings)?,
+            None => body.apply(
+                &served,
+                resource.ty(),
+                &resource.gvk,
+                &resource.schema,
+                &self.x.warnings,
+            )?,
         };
         store.to_storage(&mut object);
         Ok(object)
@@ -148,7 +206,11 @@ impl Patch<'_> {
     fn apply_configuration(&self, live: Option<&Object>) -> Result<Object> {
         let (store, resource) = (&self.x.store, &self.x.store.resource);
         let force = self.options.force.unwrap_or(false);
-        let body = ApplyBody { bytes: &self.body, force, validation: self.options.field_validation };
+        let body = ApplyBody {
+            bytes: &self.body,
+            force,
+            validation: self.options.field_validation,
+        };
         let writer = store.writer(self.sub, &self.options.field_manager);
         if self.x.custom().is_some() {
             let mut object = body.apply_custom(live, &resource.gvk, &writer, &self.x.warnings)?;
@@ -159,7 +221,13 @@ impl Patch<'_> {
             return Ok(object);
         }
         let served = live.map(|live| store.served(live));
-        let mut object = body.apply(served.as_deref(), resource.ty(), &resource.gvk, &writer, &self.x.warnings)?;
+        let mut object = body.apply(
+            served.as_deref(),
+            resource.ty(),
+            &resource.gvk,
+            &writer,
+            &self.x.warnings,
+        )?;
         store.to_storage(&mut object);
         Ok(object)
     }
@@ -175,7 +243,14 @@ pub struct ApplyBody<'a> {
 
 impl ApplyBody<'_> {
     /// The configuration merged into `live`, in the form of its type, with its managers.
-    pub fn apply(&self, live: Option<&Object>, ty: TypeRef<'_>, gvk: &Gvk, writer: &Writer<'_>, warnings: &Warnings) -> Result<Object> {
+    pub fn apply(
+        &self,
+        live: Option<&Object>,
+        ty: TypeRef<'_>,
+        gvk: &Gvk,
+        writer: &Writer<'_>,
+        warnings: &Warnings,
+    ) -> Result<Object> {
         let (config, duplicates) = self.parse()?;
         let mut object = merge::apply(live, &config, gvk, writer, self.force)?;
         if !conform(&mut object, ty, Rules::Unstructured) {
@@ -183,20 +258,31 @@ impl ApplyBody<'_> {
                 return Err(not_decodable(&config, &why).into());
             }
             // There is something that the type does not know, which goes.
-            let decoded = codec::from_value(&Value::Object(object.0), ty).map_err(|why| not_decodable(&config, &why.0))?;
+            let decoded = codec::from_value(&Value::Object(object.0), ty)
+                .map_err(|why| not_decodable(&config, &why.0))?;
             object = decoded.object;
         }
         self.report(&duplicates, warnings)?;
         Ok(object)
     }
 
-    /// The error for a merged object that does not become the hub version of its kind; `why` is the converter's.
+    /// The error for a merged object that does not become the hub version of its kind; `why` is the
+    /// converter's.
     pub(super) fn not_convertible(&self, why: &str) -> Status {
-        self.parse().map_or_else(|status| status, |(config, _)| not_convertible(&config, why).into())
+        self.parse().map_or_else(
+            |status| status,
+            |(config, _)| not_convertible(&config, why).into(),
+        )
     }
 
     /// The configuration merged into `live`, of a custom kind, with its managers.
-    fn apply_custom(&self, live: Option<&Object>, gvk: &Gvk, writer: &Writer<'_>, warnings: &Warnings) -> Result<Object> {
+    fn apply_custom(
+        &self,
+        live: Option<&Object>,
+        gvk: &Gvk,
+        writer: &Writer<'_>,
+        warnings: &Warnings,
+    ) -> Result<Object> {
         let (config, duplicates) = self.parse()?;
         let object = merge::apply(live, &config, gvk, writer, self.force)?;
         self.report(&duplicates, warnings)?;
@@ -207,7 +293,10 @@ impl ApplyBody<'_> {
     fn report(&self, duplicates: &[String], warnings: &Warnings) -> Result<()> {
         match self.validation {
             FieldValidation::Strict if !duplicates.is_empty() => {
-                let why = format!("error strict decoding YAML: error converting YAML to JSON: {}", duplicates.join(", "));
+                let why = format!(
+                    "error strict decoding YAML: error converting YAML to JSON: {}",
+                    duplicates.join(", ")
+                );
                 return Err(Status::bad_request(why));
             }
             FieldValidation::Warn => duplicates.iter().for_each(|issue| warn(warnings, issue)),
@@ -222,10 +311,18 @@ impl ApplyBody<'_> {
             Ok((Value::Object(config), duplicates)) => Ok((config, duplicates)),
             Ok((Value::Null, duplicates)) => Ok((Map::new(), duplicates)),
             Ok((other, _)) => {
-                let why = format!("json: cannot unmarshal {} into Go value of type map[string]interface {{}}", json_type(&other));
-                Err(Status::bad_request(format!("error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}")))
+                let why = format!(
+                    "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+                    json_type(&other)
+                );
+                Err(Status::bad_request(format!(
+                    "error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}"
+                )))
             }
-            Err(why) => Err(Status::bad_request(format!("error decoding YAML: error converting YAML to JSON: {}", why.0))),
+            Err(why) => Err(Status::bad_request(format!(
+                "error decoding YAML: error converting YAML to JSON: {}",
+                why.0
+            ))),
         }
     }
 }
@@ -266,11 +363,22 @@ pub(super) struct Patched {
 
 impl PatchBody<'_> {
     /// The patched object of the kind `gvk`; a patch may not turn it into another one.
-    pub fn apply(&self, live: &Object, ty: TypeRef<'_>, gvk: &Gvk, schema: &Schema, warnings: &Warnings) -> Result<Object> {
+    pub fn apply(
+        &self,
+        live: &Object,
+        ty: TypeRef<'_>,
+        gvk: &Gvk,
+        schema: &Schema,
+        warnings: &Warnings,
+    ) -> Result<Object> {
         let mut patched = self.patched(live, ty)?;
         if let (Value::Object(object), true) = (&mut patched.value, patched.issues.is_empty()) {
-            let (rules, text) = (self.rules(), |key: &str| object.get(key).and_then(Value::as_str));
-            let same = rules == Rules::Unstructured || (text("kind") == Some(&gvk.kind) && text("apiVersion") == Some(&*gvk.api_version()));
+            let (rules, text) = (self.rules(), |key: &str| {
+                object.get(key).and_then(Value::as_str)
+            });
+            let same = rules == Rules::Unstructured
+                || (text("kind") == Some(&gvk.kind)
+                    && text("apiVersion") == Some(&*gvk.api_version()));
             if same && conform(object, ty, rules) {
                 return Ok(Object(std::mem::take(object)));
             }
@@ -283,11 +391,24 @@ impl PatchBody<'_> {
     }
 
     /// Says what is wrong with what a patch came to.
-    fn explained(&self, patched: Patched, ty: TypeRef<'_>, gvk: &Gvk, schema: &Schema, warnings: &Warnings) -> Result<Object> {
-        let Patched { mut value, mut issues } = patched;
+    fn explained(
+        &self,
+        patched: Patched,
+        ty: TypeRef<'_>,
+        gvk: &Gvk,
+        schema: &Schema,
+        warnings: &Warnings,
+    ) -> Result<Object> {
+        let Patched {
+            mut value,
+            mut issues,
+        } = patched;
         // What an error shows: the patch where it was strategic, else the patched object.
         let shown = match self.kind {
-            PatchType::Strategic => self.parse_map().map(|(patch, _)| go::plain(&Value::Object(patch))).unwrap_or_default(),
+            PatchType::Strategic => self
+                .parse_map()
+                .map(|(patch, _)| go::plain(&Value::Object(patch)))
+                .unwrap_or_default(),
             _ => codec::json::text_of(&value),
         };
         let refuse = |why: &str| {
@@ -301,11 +422,20 @@ impl PatchBody<'_> {
             issues.extend(unstructured::unknown_fields(object, ty));
         } else {
             let (_, named) = named(shown.as_bytes()).map_err(|why| refuse(&why))?;
-            settle_kind(schema, gvk, &named.api_version, &named.kind).map_err(|why| refuse(&why))?;
+            settle_kind(schema, gvk, &named.api_version, &named.kind)
+                .map_err(|why| refuse(&why))?;
             if named.api_version.is_empty() {
-                // Upstream takes it for an object of its internal version, whose fields have other names.
-                let keys = value.as_object().into_iter().flat_map(Map::keys).filter(|key| !matches!(key.as_str(), "apiVersion" | "kind"));
-                issues.extend(keys.take(MAX_ISSUES).map(|key| format!("unknown field \"{key}\"")));
+                // Upstream takes it for an object of its internal version, whose fields have other
+                // names.
+                let keys = value
+                    .as_object()
+                    .into_iter()
+                    .flat_map(Map::keys)
+                    .filter(|key| !matches!(key.as_str(), "apiVersion" | "kind"));
+                issues.extend(
+                    keys.take(MAX_ISSUES)
+                        .map(|key| format!("unknown field \"{key}\"")),
+                );
                 value = Value::Object(Map::new());
             }
         }
@@ -315,7 +445,10 @@ impl PatchBody<'_> {
         }
         match self.validation {
             FieldValidation::Strict if !issues.is_empty() => {
-                return Err(refuse(&format!("strict decoding error: {}", issues.join(", "))));
+                return Err(refuse(&format!(
+                    "strict decoding error: {}",
+                    issues.join(", ")
+                )));
             }
             FieldValidation::Warn => issues.into_iter().for_each(|issue| warnings.add(issue)),
             _ => {}
@@ -324,7 +457,11 @@ impl PatchBody<'_> {
     }
 
     fn rules(&self) -> Rules {
-        if self.kind == PatchType::Strategic { Rules::Unstructured } else { Rules::Json }
+        if self.kind == PatchType::Strategic {
+            Rules::Unstructured
+        } else {
+            Rules::Json
+        }
     }
 
     fn patched(&self, live: &Object, ty: TypeRef<'_>) -> Result<Patched> {
@@ -339,7 +476,9 @@ impl PatchBody<'_> {
     fn parse(&self) -> Result<(Value, Vec<String>)> {
         codec::json::parse(self.bytes).map_err(|why| match (self.kind, self.validation) {
             (PatchType::Strategic, _) => Status::bad_request(why.0),
-            (_, FieldValidation::Ignore) if self.kind == PatchType::Merge => Status::bad_request("Invalid JSON Patch"),
+            (_, FieldValidation::Ignore) if self.kind == PatchType::Merge => {
+                Status::bad_request("Invalid JSON Patch")
+            }
             (_, FieldValidation::Ignore) => Status::bad_request(why.0),
             _ => Status::bad_request(format!("error decoding patch: {}", why.0)),
         })
@@ -354,8 +493,14 @@ impl PatchBody<'_> {
             Value::Null => return Err(Status::bad_request("Invalid JSON Patch")),
             other => json_type(&other),
         };
-        let why = format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
-        Err(Status::bad_request(if self.kind == PatchType::Strategic { why } else { format!("error decoding patch: {why}") }))
+        let why = format!(
+            "json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+        );
+        Err(Status::bad_request(if self.kind == PatchType::Strategic {
+            why
+        } else {
+            format!("error decoding patch: {why}")
+        }))
     }
 
     pub(super) fn apply_json(&self, object: Object) -> Result<Patched> {
@@ -363,7 +508,10 @@ impl PatchBody<'_> {
         let operations = json::operations(patch)?;
         let mut issues = json::unknown_fields(&operations);
         issues.extend(duplicates);
-        let issues = issues.into_iter().map(|issue| format!("json patch {issue}")).collect();
+        let issues = issues
+            .into_iter()
+            .map(|issue| format!("json patch {issue}"))
+            .collect();
         let mut value = Value::from(object);
         json::apply(&mut value, operations)?;
         Ok(Patched { value, issues })
@@ -384,6 +532,9 @@ impl PatchBody<'_> {
     fn apply_strategic(&self, mut object: Object, ty: TypeRef<'_>) -> Result<Patched> {
         let (patch, issues) = self.parse_map()?;
         strategic::apply(&mut object.0, patch, ty)?;
-        Ok(Patched { value: object.into(), issues })
+        Ok(Patched {
+            value: object.into(),
+            issues,
+        })
     }
 }

@@ -1,4 +1,5 @@
-//! Resources that are questions: access reviews, token reviews, and the statuses of components. Nothing of them is stored.
+//! Resources that are questions: access reviews, token reviews, and the statuses of components.
+//! Nothing of them is stored.
 
 use bytes::Bytes;
 use http::Response;
@@ -19,9 +20,19 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     match (info.resource.as_str(), info.verb.as_str()) {
         ("componentstatuses", "list") => {
             let revision = x.store.storage.current_revision().await.unwrap_or_default();
-            Ok(respond::response(200, x.output, x.view()?.list(Page { revision, ..Page::default() })?))
+            Ok(respond::response(
+                200,
+                x.output,
+                x.view()?.list(Page {
+                    revision,
+                    ..Page::default()
+                })?,
+            ))
         }
-        ("componentstatuses", _) => Err(Status::not_found(&Gvr::new("", "v1", "componentstatus"), info.url_name())),
+        ("componentstatuses", _) => Err(Status::not_found(
+            &Gvr::new("", "v1", "componentstatus"),
+            info.url_name(),
+        )),
         (_, "create") => review(x, &body).await,
         _ => Err(super::method_not_allowed()),
     }
@@ -30,16 +41,28 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
 async fn review(x: &Exchange<'_>, body: &Bytes) -> Result<Response<Body>> {
     let options = WriteOptions::from_query(&x.request.query, Write::Create)?;
     let resource = &x.store.resource;
-    let mut object = x.decode_as(body, &resource.gvk, resource.ty(), options.field_validation)?.object;
+    let mut object = x
+        .decode_as(body, &resource.gvk, resource.ty(), options.field_validation)?
+        .object;
     x.check_namespace(&mut object)?;
     let (user, authorizer) = (&x.request.user, x.api.authorizer.as_ref());
     let answer = match resource.gvr.resource.as_str() {
         "subjectaccessreviews" => authorization::subject_access_review(object, authorizer).await?,
-        "localsubjectaccessreviews" => authorization::local_subject_access_review(object, authorizer).await?,
-        "selfsubjectaccessreviews" => authorization::self_subject_access_review(object, user, authorizer).await?,
-        "selfsubjectrulesreviews" => authorization::self_subject_rules_review(object, user, authorizer).await?,
-        "tokenreviews" => authentication::token_review(object, x.api.token_reviewer.as_ref()).await?,
-        "selfsubjectreviews" => authentication::self_subject_review(&object, user, x.api.clock.now()),
+        "localsubjectaccessreviews" => {
+            authorization::local_subject_access_review(object, authorizer).await?
+        }
+        "selfsubjectaccessreviews" => {
+            authorization::self_subject_access_review(object, user, authorizer).await?
+        }
+        "selfsubjectrulesreviews" => {
+            authorization::self_subject_rules_review(object, user, authorizer).await?
+        }
+        "tokenreviews" => {
+            authentication::token_review(object, x.api.token_reviewer.as_ref()).await?
+        }
+        "selfsubjectreviews" => {
+            authentication::self_subject_review(&object, user, x.api.clock.now())
+        }
         _ => return Err(super::method_not_allowed()),
     };
     x.answer(201, Shown::Fixed(tracked(x, answer, &options)))
@@ -49,7 +72,12 @@ async fn review(x: &Exchange<'_>, body: &Bytes) -> Result<Response<Body>> {
 fn tracked(x: &Exchange<'_>, mut answer: Object, options: &WriteOptions) -> Object {
     let mut asked = answer.clone();
     asked.shift_remove("status");
-    x.track(None, &mut asked, crate::registry::Subresource::Main, &x.manager(&options.field_manager));
+    x.track(
+        None,
+        &mut asked,
+        crate::registry::Subresource::Main,
+        &x.manager(&options.field_manager),
+    );
     if let Some(managed) = asked.at("/metadata/managedFields").cloned() {
         answer.metadata_mut().insert("managedFields", managed);
     } else if answer.metadata().is_none() {

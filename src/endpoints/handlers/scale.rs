@@ -31,17 +31,25 @@ fn scale_kind() -> Gvk {
 }
 
 fn ty() -> Result<TypeRef<'static>> {
-    crate::schema::builtin().get(&scale_kind()).ok_or_else(|| Status::internal("Scale is not in the schema"))
+    crate::schema::builtin()
+        .get(&scale_kind())
+        .ok_or_else(|| Status::internal("Scale is not in the schema"))
 }
 
 /// Answers with the scale of the object.
 pub async fn get(x: &Exchange<'_>) -> Result<Response<Body>> {
     let version = x.request.query.get("resourceVersion").unwrap_or("");
-    let stored = x.store.get(x.namespace(), x.request.info.url_name(), version).await?;
+    let stored = x
+        .store
+        .get(x.namespace(), x.request.info.url_name(), version)
+        .await?;
     let object = x.store.decode(&stored)?;
     let scaled = Scaled::of(x, &object).map_err(odd)?;
     if let (None, Some(paths)) = (scaled.replicas, custom_paths(x)) {
-        return Err(Status::internal(format!("the spec replicas field {:?} does not exist", paths.spec_replicas)));
+        return Err(Status::internal(format!(
+            "the spec replicas field {:?} does not exist",
+            paths.spec_replicas
+        )));
     }
     x.answer(200, Shown::Fixed(scaled.shown(&object)))
 }
@@ -49,7 +57,9 @@ pub async fn get(x: &Exchange<'_>) -> Result<Response<Body>> {
 /// Replaces the scale with the one in the body.
 pub async fn put(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     let options = WriteOptions::from_query(&x.request.query, Write::Update)?;
-    let mut scale = x.decode_as(&body, &scale_kind(), ty()?, options.field_validation)?.object;
+    let mut scale = x
+        .decode_as(&body, &scale_kind(), ty()?, options.field_validation)?
+        .object;
     x.check_namespace(&mut scale)?;
     x.check_name(&scale)?;
     write(x, Change::Replace(scale), options).await
@@ -58,7 +68,14 @@ pub async fn put(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
 /// Patches the scale.
 pub async fn patch(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     let kind = patch_type(x)?;
-    let options = WriteOptions::from_query(&x.request.query, if kind == PatchType::Apply { Write::Apply } else { Write::Patch })?;
+    let options = WriteOptions::from_query(
+        &x.request.query,
+        if kind == PatchType::Apply {
+            Write::Apply
+        } else {
+            Write::Patch
+        },
+    )?;
     write(x, Change::Patch { body, kind }, options).await
 }
 
@@ -66,8 +83,15 @@ async fn write(x: &Exchange<'_>, change: Change, options: WriteOptions) -> Resul
     let dry_run = options.dry_run;
     let updater = Rescale { x, change, options };
     let gate = RequestGate { x, dry_run };
-    let target = Target { name: x.request.info.url_name(), sub: Subresource::Other("scale"), force_create: false };
-    let updated = x.store.update(&x.write_context(dry_run), target, &updater, &gate).await?;
+    let target = Target {
+        name: x.request.info.url_name(),
+        sub: Subresource::Other("scale"),
+        force_create: false,
+    };
+    let updated = x
+        .store
+        .update(&x.write_context(dry_run), target, &updater, &gate)
+        .await?;
     let object = &updated.live.object;
     let scaled = Scaled::of(x, object).map_err(Status::bad_request)?;
     x.answer(200, Shown::Fixed(scaled.shown(object)))
@@ -94,7 +118,13 @@ impl Updater for Rescale<'_> {
     }
 
     fn keeps_managers(&self) -> bool {
-        matches!(self.change, Change::Patch { kind: PatchType::Apply, .. })
+        matches!(
+            self.change,
+            Change::Patch {
+                kind: PatchType::Apply,
+                ..
+            }
+        )
     }
 
     async fn updated(&self, live: Option<&Object>) -> Result<Object> {
@@ -102,7 +132,10 @@ impl Updater for Rescale<'_> {
         let name = self.x.request.info.url_name();
         let live = live.ok_or_else(|| Status::not_found(&scale_of(&resource.gvr), name))?;
         let (custom, paths) = (custom_paths(self.x), replicas_paths(self.x));
-        let (api_version, managers) = (resource.gvk.api_version(), live.at("/metadata/managedFields"));
+        let (api_version, managers) = (
+            resource.gvk.api_version(),
+            live.at("/metadata/managedFields"),
+        );
         let mut scaled = Scaled::of(self.x, live).map_err(odd)?;
         scaled.replicas.get_or_insert(UNSET);
         let mut old = scaled.shown(live);
@@ -110,27 +143,44 @@ impl Updater for Rescale<'_> {
             old.metadata_mut().insert("managedFields", managers);
         }
         let mut scale = self.changed(&old)?;
-        self.x.admit(&mut scale, Some(&old), name, self.options.dry_run).await?;
+        self.x
+            .admit(&mut scale, Some(&old), name, self.options.dry_run)
+            .await?;
         let replicas = scale.i64_at("/spec/replicas").unwrap_or(0);
         if custom.is_none() {
             check(&scale, replicas)?;
             if !scale.uid().is_empty() && scale.uid() != live.uid() {
-                let why = format!("Precondition failed: UID in precondition: {}, UID in object meta: {}", scale.uid(), live.uid());
+                let why = format!(
+                    "Precondition failed: UID in precondition: {}, UID in object meta: {}",
+                    scale.uid(),
+                    live.uid()
+                );
                 return Err(Status::conflict(&scale_of(&resource.gvr), name, &why));
             }
         }
-        let managers = merge::scale::to_parent(managers, scale.at("/metadata/managedFields"), &paths, &api_version).map_err(odd)?;
+        let managers = merge::scale::to_parent(
+            managers,
+            scale.at("/metadata/managedFields"),
+            &paths,
+            &api_version,
+        )
+        .map_err(odd)?;
         let mut object = live.clone();
         if custom.is_none() || !scale.resource_version().is_empty() {
             object.set_meta_str("resourceVersion", scale.resource_version());
         }
         match custom {
             Some(paths) if replicas == UNSET => {
-                return Err(Status::bad_request(format!("the spec replicas field {:?} cannot be empty", paths.spec_replicas)));
+                return Err(Status::bad_request(format!(
+                    "the spec replicas field {:?} cannot be empty",
+                    paths.spec_replicas
+                )));
             }
             Some(paths) => set_number(&mut object, &paths.spec_replicas, replicas).map_err(odd)?,
             None => {
-                object.section_mut("spec").insert("replicas", replicas.into());
+                object
+                    .section_mut("spec")
+                    .insert("replicas", replicas.into());
             }
         }
         match managers {
@@ -154,13 +204,28 @@ impl Rescale<'_> {
                 merge::update(Some(old), &mut scale, &writer);
                 return Ok(scale);
             }
-            Change::Patch { body, kind: PatchType::Apply } => {
-                let apply = ApplyBody { bytes: body, force: self.options.force.unwrap_or(false), validation };
+            Change::Patch {
+                body,
+                kind: PatchType::Apply,
+            } => {
+                let apply = ApplyBody {
+                    bytes: body,
+                    force: self.options.force.unwrap_or(false),
+                    validation,
+                };
                 let applied = apply.apply(Some(old), ty, &scale_kind(), &writer, &x.warnings);
-                if x.custom().is_some() { self.unconverted(&apply, old, applied)? } else { applied? }
+                if x.custom().is_some() {
+                    self.unconverted(&apply, old, applied)?
+                } else {
+                    applied?
+                }
             }
             Change::Patch { body, kind } => {
-                let patch = PatchBody { kind: *kind, bytes: body, validation };
+                let patch = PatchBody {
+                    kind: *kind,
+                    bytes: body,
+                    validation,
+                };
                 let mut scale = patch.apply(old, ty, &scale_kind(), ty.schema, &x.warnings)?;
                 merge::update(Some(old), &mut scale, &writer);
                 scale
@@ -173,9 +238,15 @@ impl Rescale<'_> {
 }
 
 impl Rescale<'_> {
-    /// What becomes of an apply to the Scale of a custom object: upstream's converter of custom kinds knows no Scale, which shows
-    /// as soon as an object is to be converted (`fieldmanager` of the scale scope in `customresource_handler.go`).
-    fn unconverted(&self, apply: &ApplyBody<'_>, old: &Object, applied: Result<Object>) -> Result<Object> {
+    /// What becomes of an apply to the Scale of a custom object: upstream's converter of custom
+    /// kinds knows no Scale, which shows as soon as an object is to be converted (`fieldmanager` of
+    /// the scale scope in `customresource_handler.go`).
+    fn unconverted(
+        &self,
+        apply: &ApplyBody<'_>,
+        old: &Object,
+        applied: Result<Object>,
+    ) -> Result<Object> {
         let why = format!("request to convert CR to an invalid group/version: {SCALE_VERSION}");
         let untracked = old.at("/metadata/managedFields").is_none();
         match applied {
@@ -184,7 +255,9 @@ impl Rescale<'_> {
                 "failed to create manager for existing fields: failed to convert live object (/; {SCALE_VERSION}, Kind=Scale) to proper \
                  version: {why}"
             ))),
-            Ok(scale) if without_managers(&scale) != without_managers(old) => Err(apply.not_convertible(&why)),
+            Ok(scale) if without_managers(&scale) != without_managers(old) => {
+                Err(apply.not_convertible(&why))
+            }
             applied => applied,
         }
     }
@@ -200,7 +273,11 @@ fn check(scale: &Object, replicas: i64) -> Result<()> {
     if replicas >= 0 {
         return Ok(());
     }
-    let error = FieldError::invalid(&Path::new("spec").child("replicas"), replicas, "must be greater than or equal to 0");
+    let error = FieldError::invalid(
+        &Path::new("spec").child("replicas"),
+        replicas,
+        "must be greater than or equal to 0",
+    );
     Err(Status::invalid(&scale_kind(), scale.name(), [error].into()))
 }
 
@@ -209,7 +286,8 @@ fn odd(why: String) -> Status {
     Status::failure(500, "", why)
 }
 
-/// Where a custom kind has what its Scale shows; `None` for built-in kinds, which all have it in the same places.
+/// Where a custom kind has what its Scale shows; `None` for built-in kinds, which all have it in
+/// the same places.
 fn custom_paths<'x>(x: &'x Exchange<'_>) -> Option<&'x ScalePaths> {
     x.custom().and_then(Custom::scale)
 }
@@ -225,7 +303,15 @@ fn replicas_paths<'x>(x: &'x Exchange<'_>) -> Cow<'x, ReplicasPaths> {
         "replicasets" => &["apps/v1beta2", "apps/v1"],
         _ => &["apps/v1beta1", "apps/v1beta2", "apps/v1"],
     };
-    versions.iter().map(|version| ((*version).to_owned(), Some(vec!["spec".to_owned(), "replicas".to_owned()]))).collect()
+    versions
+        .iter()
+        .map(|version| {
+            (
+                (*version).to_owned(),
+                Some(vec!["spec".to_owned(), "replicas".to_owned()]),
+            )
+        })
+        .collect()
 }
 
 /// What a Scale shows of an object.
@@ -246,7 +332,10 @@ impl Scaled {
                 selector: selector_text(object.at("/spec/selector")),
             });
         };
-        let selector = paths.label_selector.as_deref().map_or(Ok(None), |path| text_at(object, path));
+        let selector = paths
+            .label_selector
+            .as_deref()
+            .map_or(Ok(None), |path| text_at(object, path));
         Ok(Self {
             replicas: number_at(object, &paths.spec_replicas)?,
             current: number_at(object, &paths.status_replicas)?.unwrap_or(0),
@@ -257,7 +346,13 @@ impl Scaled {
     /// The Scale of `object`.
     fn shown(self, object: &Object) -> Object {
         let mut metadata = Map::new();
-        for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        for key in [
+            "name",
+            "namespace",
+            "uid",
+            "resourceVersion",
+            "creationTimestamp",
+        ] {
             if let Some(value) = object.metadata().and_then(|meta| meta.get(key)) {
                 metadata.insert(key.to_owned(), value.clone());
             }
@@ -278,16 +373,34 @@ impl Scaled {
 
 /// A selector as text: of a LabelSelector, or of the plain map of a ReplicationController.
 fn selector_text(selector: Option<&Value>) -> String {
-    let Some(selector) = selector.and_then(Value::as_object) else { return String::new() };
-    let is_label_selector = selector.values().any(|value| !value.is_string()) || selector.is_empty();
-    let labels = if is_label_selector { selector.get("matchLabels").and_then(Value::as_object) } else { Some(selector) };
+    let Some(selector) = selector.and_then(Value::as_object) else {
+        return String::new();
+    };
+    let is_label_selector =
+        selector.values().any(|value| !value.is_string()) || selector.is_empty();
+    let labels = if is_label_selector {
+        selector.get("matchLabels").and_then(Value::as_object)
+    } else {
+        Some(selector)
+    };
     let mut terms: Vec<(String, String)> = Vec::new();
     for (key, value) in labels.into_iter().flatten() {
-        terms.push((key.to_string(), format!("{key}={}", value.as_str().unwrap_or(""))));
+        terms.push((
+            key.to_string(),
+            format!("{key}={}", value.as_str().unwrap_or("")),
+        ));
     }
-    for one in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+    for one in selector
+        .get("matchExpressions")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+    {
         let key = crate::meta::str_at(one, "/key");
-        let mut values: Vec<&str> = crate::meta::array_at(one, "/values").iter().filter_map(Value::as_str).collect();
+        let mut values: Vec<&str> = crate::meta::array_at(one, "/values")
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
         values.sort_unstable();
         let text = match crate::meta::str_at(one, "/operator") {
             "In" => format!("{key} in ({})", values.join(",")),
@@ -298,7 +411,11 @@ fn selector_text(selector: Option<&Value>) -> String {
         terms.push((key.to_owned(), text));
     }
     terms.sort();
-    terms.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(",")
+    terms
+        .into_iter()
+        .map(|(_, text)| text)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 #[cfg(test)]

@@ -47,24 +47,52 @@ where
 }
 
 fn subresource(name: &str) -> Subresource<'_> {
-    if name == "status" { Subresource::Status } else { Subresource::Other(name) }
+    if name == "status" {
+        Subresource::Status
+    } else {
+        Subresource::Other(name)
+    }
 }
 
 /// The Status of a subresource that made something but has nothing to show.
 pub fn created() -> Status {
-    Status { code: 201, success: true, reason: "", message: String::new(), details: None, continue_token: String::new() }
+    Status {
+        code: 201,
+        success: true,
+        reason: "",
+        message: String::new(),
+        details: None,
+        continue_token: String::new(),
+    }
 }
 
 /// Decodes the body as the kind that the subresource takes.
 pub fn decode(x: &Exchange<'_>, body: &Bytes, options: &WriteOptions) -> Result<Object> {
     let info = &x.request.info;
-    let sub = x.store.resource.decl.subresources.iter().find(|sub| sub.name == info.subresource).ok_or_else(Status::no_such_path)?;
+    let sub = x
+        .store
+        .resource
+        .decl
+        .subresources
+        .iter()
+        .find(|sub| sub.name == info.subresource)
+        .ok_or_else(Status::no_such_path)?;
     let mut gvk = sub.kind.clone();
     if gvk.version.is_empty() {
-        (gvk.group, gvk.version) = (x.store.resource.gvk.group.clone(), x.store.resource.gvk.version.clone());
+        (gvk.group, gvk.version) = (
+            x.store.resource.gvk.group.clone(),
+            x.store.resource.gvk.version.clone(),
+        );
     }
-    let ty = x.store.resource.schema.get(&gvk).ok_or_else(|| Status::internal(format!("{gvk} is not in the schema")))?;
-    let mut object = x.decode_as(body, &gvk, ty, options.field_validation)?.object;
+    let ty = x
+        .store
+        .resource
+        .schema
+        .get(&gvk)
+        .ok_or_else(|| Status::internal(format!("{gvk} is not in the schema")))?;
+    let mut object = x
+        .decode_as(body, &gvk, ty, options.field_validation)?
+        .object;
     x.check_namespace(&mut object)?;
     Ok(object)
 }
@@ -80,24 +108,54 @@ async fn bind(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
 pub async fn bind_named(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     let options = WriteOptions::from_query(&x.request.query, Write::Create)?;
     let resource = &x.store.resource;
-    let mut binding = x.decode_as(&body, &resource.gvk, resource.ty(), options.field_validation)?.object;
+    let mut binding = x
+        .decode_as(
+            &body,
+            &resource.gvk,
+            resource.ty(),
+            options.field_validation,
+        )?
+        .object;
     x.check_namespace(&mut binding)?;
     let pods = Gvr::new("", "v1", "pods");
     let store = x.api.registry.get(&pods).ok_or_else(Status::no_such_path)?;
     assign(x, binding, &options, store).await
 }
 
-async fn assign(x: &Exchange<'_>, mut binding: Object, options: &WriteOptions, pods: Arc<Store>) -> Result<Response<Body>> {
+async fn assign(
+    x: &Exchange<'_>,
+    mut binding: Object,
+    options: &WriteOptions,
+    pods: Arc<Store>,
+) -> Result<Response<Body>> {
     let gvk = Gvk::new("", "v1", "Binding");
-    x.admit_subresource(&gvk, &mut binding, options.dry_run).await?;
+    x.admit_subresource(&gvk, &mut binding, options.dry_run)
+        .await?;
     let (name, named) = (binding.name().to_owned(), x.request.info.url_name());
     if !named.is_empty() && named != name {
-        return Err(Status::bad_request("name in URL does not match name in Binding object"));
+        return Err(Status::bad_request(
+            "name in URL does not match name in Binding object",
+        ));
     }
-    x.validate_subresource(&gvk, &mut binding, options.dry_run).await?;
-    let updater = Bind { x, binding, gvr: pods.resource.gvr.clone() };
-    let target = Target { name: &name, sub: Subresource::Other("binding"), force_create: false };
-    pods.update(&x.write_context(options.dry_run), target, &updater, &OpenGate).await?;
+    x.validate_subresource(&gvk, &mut binding, options.dry_run)
+        .await?;
+    let updater = Bind {
+        x,
+        binding,
+        gvr: pods.resource.gvr.clone(),
+    };
+    let target = Target {
+        name: &name,
+        sub: Subresource::Other("binding"),
+        force_create: false,
+    };
+    pods.update(
+        &x.write_context(options.dry_run),
+        target,
+        &updater,
+        &OpenGate,
+    )
+    .await?;
     Ok(x.answer_status(&created()))
 }
 
@@ -122,19 +180,35 @@ impl Updater for Bind<'_> {
             Status::conflict(&binding, live.name(), &why)
         };
         if live.deletion_timestamp().is_some() {
-            return Err(refused(format!("pod {} is being deleted, cannot be assigned to a host", live.name())));
+            return Err(refused(format!(
+                "pod {} is being deleted, cannot be assigned to a host",
+                live.name()
+            )));
         }
         if !live.str_at("/spec/nodeName").is_empty() {
-            return Err(refused(format!("pod {} is already assigned to node \"{}\"", live.name(), live.str_at("/spec/nodeName"))));
+            return Err(refused(format!(
+                "pod {} is already assigned to node \"{}\"",
+                live.name(),
+                live.str_at("/spec/nodeName")
+            )));
         }
         let gates = live.array_at("/spec/schedulingGates").len();
         if gates > 0 {
-            return Err(refused(format!("pod {} has non-empty .spec.schedulingGates", live.name())));
+            return Err(refused(format!(
+                "pod {} has non-empty .spec.schedulingGates",
+                live.name()
+            )));
         }
         let mut pod = live.clone();
-        pod.section_mut("spec").insert("nodeName", self.binding.str_at("/target/name").into());
-        for (key, values) in [("annotations", self.binding.annotations()), ("labels", self.binding.labels())] {
-            let Some(values) = values.filter(|values| !values.is_empty()) else { continue };
+        pod.section_mut("spec")
+            .insert("nodeName", self.binding.str_at("/target/name").into());
+        for (key, values) in [
+            ("annotations", self.binding.annotations()),
+            ("labels", self.binding.labels()),
+        ] {
+            let Some(values) = values.filter(|values| !values.is_empty()) else {
+                continue;
+            };
             let slot = pod.metadata_mut().entry(key).or_insert_with(|| json!({}));
             if let Value::Object(slot) = slot {
                 slot.extend(values.clone());

@@ -27,20 +27,39 @@ pub trait TokenIssuer: Send + Sync {
 pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     let options = WriteOptions::from_query(&x.request.query, Write::Create)?;
     let gvk = Gvk::new("authentication.k8s.io", "v1", "TokenRequest");
-    let ty = x.store.resource.schema.get(&gvk).ok_or_else(|| Status::internal("TokenRequest is not in the schema"))?;
-    let mut request = x.decode_as(&body, &gvk, ty, options.field_validation)?.object;
+    let ty = x
+        .store
+        .resource
+        .schema
+        .get(&gvk)
+        .ok_or_else(|| Status::internal("TokenRequest is not in the schema"))?;
+    let mut request = x
+        .decode_as(&body, &gvk, ty, options.field_validation)?
+        .object;
     x.check_namespace(&mut request)?;
     if request.i64_at("/spec/expirationSeconds").is_none() {
-        request.section_mut("spec").insert("expirationSeconds", DEFAULT_SECONDS.into());
+        request
+            .section_mut("spec")
+            .insert("expirationSeconds", DEFAULT_SECONDS.into());
     }
     let manager = x.manager(&options.field_manager);
-    merge::update(None, &mut request, &x.writer_of_fixed(&gvk.api_version(), ty, &manager));
+    merge::update(
+        None,
+        &mut request,
+        &x.writer_of_fixed(&gvk.api_version(), ty, &manager),
+    );
     let issuer = x.api.tokens.as_ref().ok_or_else(Status::no_such_path)?;
     let name = x.request.info.url_name();
     // Admission first: who may not have the token is not told whether there is such an account.
-    x.admit_subresource(&gvk, &mut request, options.dry_run).await?;
-    let account = x.store.find(x.namespace(), name).await?.ok_or_else(|| Status::not_found(&x.store.resource.gvr, name))?;
-    x.validate_subresource(&gvk, &mut request, options.dry_run).await?;
+    x.admit_subresource(&gvk, &mut request, options.dry_run)
+        .await?;
+    let account = x
+        .store
+        .find(x.namespace(), name)
+        .await?
+        .ok_or_else(|| Status::not_found(&x.store.resource.gvr, name))?;
+    x.validate_subresource(&gvk, &mut request, options.dry_run)
+        .await?;
     let answer = issuer.issue(&account, request).await?;
     x.answer(201, Shown::Fixed(answer))
 }

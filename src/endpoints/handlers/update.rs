@@ -22,11 +22,30 @@ pub async fn handle(x: &Exchange<'_>, sub: Subresource<'_>, body: Bytes) -> Resu
     x.check_namespace(&mut object)?;
     x.check_name(&object)?;
     dedup_owner_references(&mut object, &x.warnings, "");
-    let updater = Replace { x, sub, manager: x.manager(&options.field_manager), dry_run: options.dry_run, object };
-    let gate = RequestGate { x, dry_run: options.dry_run };
-    let target = Target { name: x.request.info.url_name(), sub, force_create: false };
-    let updated = x.store.update(&x.write_context(options.dry_run), target, &updater, &gate).await?;
-    x.answer(if updated.created { 201 } else { 200 }, Shown::Stored(updated.live.stored.into()))
+    let updater = Replace {
+        x,
+        sub,
+        manager: x.manager(&options.field_manager),
+        dry_run: options.dry_run,
+        object,
+    };
+    let gate = RequestGate {
+        x,
+        dry_run: options.dry_run,
+    };
+    let target = Target {
+        name: x.request.info.url_name(),
+        sub,
+        force_create: false,
+    };
+    let updated = x
+        .store
+        .update(&x.write_context(options.dry_run), target, &updater, &gate)
+        .await?;
+    x.answer(
+        if updated.created { 201 } else { 200 },
+        Shown::Stored(updated.live.stored.into()),
+    )
 }
 
 /// Makes the new state out of the body, whatever stands.
@@ -47,8 +66,19 @@ impl Updater for Replace<'_> {
     async fn updated(&self, live: Option<&Object>) -> Result<Object> {
         let mut object = self.object.clone();
         self.x.track(live, &mut object, self.sub, &self.manager);
-        self.x.admit(&mut object, live, self.x.request.info.url_name(), self.dry_run).await?;
-        dedup_owner_references(&mut object, &self.x.warnings, " after mutating admission happens");
+        self.x
+            .admit(
+                &mut object,
+                live,
+                self.x.request.info.url_name(),
+                self.dry_run,
+            )
+            .await?;
+        dedup_owner_references(
+            &mut object,
+            &self.x.warnings,
+            " after mutating admission happens",
+        );
         Ok(object)
     }
 }

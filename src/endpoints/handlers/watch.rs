@@ -54,7 +54,9 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
         if options.field_selector.is_empty() {
             options.field_selector = FieldSelector::exactly("metadata.name", &info.name);
         } else if options.field_selector.required("metadata.name") != Some(info.name.as_str()) {
-            return Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name"));
+            return Err(Status::bad_request(
+                "fieldSelector metadata.name doesn't match requested name",
+            ));
         }
     }
     let include = x.view()?.include;
@@ -62,7 +64,10 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
     negotiate::streamed(x.output)?;
     let renderer = Renderer {
         store: x.store.clone(),
-        output: Output { pretty: false, ..x.output },
+        output: Output {
+            pretty: false,
+            ..x.output
+        },
         include,
         clock: x.api.clock.clone(),
         rendered: x.api.rendered.clone(),
@@ -82,7 +87,13 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
     if websocket::wanted(x.request) {
         // Messages say themselves where they end.
         let protobuf = x.output.media == MediaType::Protobuf;
-        let frames = frames.map(move |frame| if protobuf { frame.slice(LENGTH_BYTES.min(frame.len())..) } else { frame });
+        let frames = frames.map(move |frame| {
+            if protobuf {
+                frame.slice(LENGTH_BYTES.min(frame.len())..)
+            } else {
+                frame
+            }
+        });
         return websocket::stream(x.request, &x.api.tasks, !protobuf, frames);
     }
     let body = frames.map(|frame| Ok::<_, std::io::Error>(Frame::data(frame)));
@@ -91,17 +102,26 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
         MediaType::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         other => other.name(),
     };
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
-    response.headers_mut().insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    response.headers_mut().insert(
+        http::header::CACHE_CONTROL,
+        HeaderValue::from_static("no-cache, private"),
+    );
     Ok(response)
 }
 
-/// What the client asked for, or a random time between one and two times the least. A negative time is over at once, and so is one
-/// that Go's nanoseconds do not hold.
+/// What the client asked for, or a random time between one and two times the least. A negative time
+/// is over at once, and so is one that Go's nanoseconds do not hold.
 fn timeout(options: &ListOptions, least: u64) -> Duration {
     match options.timeout_seconds.unwrap_or(0) {
         0 => Duration::from_secs(least).mul_f64(1.0 + rand::random::<f64>()),
-        seconds => u64::try_from(seconds).ok().filter(|seconds| *seconds <= TIMEOUT_MAX).map(Duration::from_secs).unwrap_or_default(),
+        seconds => u64::try_from(seconds)
+            .ok()
+            .filter(|seconds| *seconds <= TIMEOUT_MAX)
+            .map(Duration::from_secs)
+            .unwrap_or_default(),
     }
 }
 
@@ -137,17 +157,28 @@ impl Alarm {
     }
 
     fn of(ring: BoxFuture<'static, ()>) -> Self {
-        Self { ring, sleeper: Arc::new(Sleeper { rang: AtomicBool::new(true), wakes: Waker::noop().clone() }) }
+        Self {
+            ring,
+            sleeper: Arc::new(Sleeper {
+                rang: AtomicBool::new(true),
+                wakes: Waker::noop().clone(),
+            }),
+        }
     }
 
-    /// Wakes this task from now on; ready when it rings, and not to be asked again. It is looked at only if it rang, or somebody else
-    /// was to be woken: there are many watches, and each event is for all of them.
+    /// Wakes this task from now on; ready when it rings, and not to be asked again. It is looked at
+    /// only if it rang, or somebody else was to be woken: there are many watches, and each event is
+    /// for all of them.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.sleeper.rang.load(Ordering::Acquire) && self.sleeper.wakes.will_wake(cx.waker()) {
             return Poll::Pending;
         }
-        self.sleeper = Arc::new(Sleeper { rang: AtomicBool::new(false), wakes: cx.waker().clone() });
-        self.ring.poll_unpin(&mut Context::from_waker(&Waker::from(self.sleeper.clone())))
+        self.sleeper = Arc::new(Sleeper {
+            rang: AtomicBool::new(false),
+            wakes: cx.waker().clone(),
+        });
+        self.ring
+            .poll_unpin(&mut Context::from_waker(&Waker::from(self.sleeper.clone())))
     }
 }
 
@@ -174,7 +205,13 @@ impl Schedule {
         let now = Instant::now();
         let end = now + lasts;
         let bookmark = next_bookmark(now, end);
-        Self { end, bookmark, alarm: Alarm::new(bookmark, draining.clone()), draining, leaving: false }
+        Self {
+            end,
+            bookmark,
+            alarm: Alarm::new(bookmark, draining.clone()),
+            draining,
+            leaving: false,
+        }
     }
 
     /// What is due, when something is.
@@ -184,7 +221,9 @@ impl Schedule {
             let now = Instant::now();
             if self.draining.has_come() && !self.leaving {
                 // Not all at once: their clients come back.
-                self.end = self.end.min(now + self.draining.spread().mul_f64(rand::random()));
+                self.end = self
+                    .end
+                    .min(now + self.draining.spread().mul_f64(rand::random()));
                 self.leaving = true;
             }
             if now >= self.end {
@@ -206,8 +245,8 @@ impl Schedule {
     }
 }
 
-/// One watch: its events, rendered. There are many, and each looks at all of this for every event: what renders those that nobody
-/// has rendered yet is kept elsewhere.
+/// One watch: its events, rendered. There are many, and each looks at all of this for every event:
+/// what renders those that nobody has rendered yet is kept elsewhere.
 struct Frames {
     events: Events,
     schedule: Schedule,
@@ -253,11 +292,13 @@ impl Stream for Frames {
             return Poll::Ready(None);
         }
         Poll::Ready(event.map(|event| {
-            event.and_then(|event| self.frame(event)).unwrap_or_else(|status| {
-                // Nothing comes after an error.
-                self.over = true;
-                self.renderer.error(&status)
-            })
+            event
+                .and_then(|event| self.frame(event))
+                .unwrap_or_else(|status| {
+                    // Nothing comes after an error.
+                    self.over = true;
+                    self.renderer.error(&status)
+                })
         }))
     }
 }
@@ -265,9 +306,23 @@ impl Stream for Frames {
 impl Frames {
     /// The frame of an event: one that others have had already, where it looks the same to all.
     fn frame(&mut self, event: Event) -> Result<Bytes> {
-        let Event { kind, stored: Some(stored), revision } = event else { return Ok(self.renderer.bookmark(event.revision, true)) };
-        let Some(looks) = self.looks else { return self.renderer.event(kind, stored) };
-        let key = FrameKey { revision, kind, looks, object: &stored.key };
+        let Event {
+            kind,
+            stored: Some(stored),
+            revision,
+        } = event
+        else {
+            return Ok(self.renderer.bookmark(event.revision, true));
+        };
+        let Some(looks) = self.looks else {
+            return self.renderer.event(kind, stored);
+        };
+        let key = FrameKey {
+            revision,
+            kind,
+            looks,
+            object: &stored.key,
+        };
         if let Some(frame) = self.cache.get(key) {
             return Ok(frame);
         }
@@ -289,7 +344,8 @@ struct Renderer {
 }
 
 impl Renderer {
-    /// What the frames look like. Those of Tables look different: the first of a watch is not like the others, and ages pass.
+    /// What the frames look like. Those of Tables look different: the first of a watch is not like
+    /// the others, and ages pass.
     fn looks(&self) -> Option<Looks> {
         match self.output.form {
             Form::Table(_) => None,
@@ -298,7 +354,13 @@ impl Renderer {
     }
 
     fn view(&self) -> View<'_> {
-        View { store: &self.store, rendered: &self.rendered, output: self.output, include: self.include, now: self.clock.now() }
+        View {
+            store: &self.store,
+            rendered: &self.rendered,
+            output: self.output,
+            include: self.include,
+            now: self.clock.now(),
+        }
     }
 
     /// The frame of an event of an object.
@@ -321,7 +383,8 @@ impl Renderer {
         if ends_initial_events {
             metadata["annotations"] = json!({ INITIAL_EVENTS_END: "true" });
         }
-        let blank = json!({ "kind": gvk.kind, "apiVersion": gvk.api_version(), "metadata": metadata });
+        let blank =
+            json!({ "kind": gvk.kind, "apiVersion": gvk.api_version(), "metadata": metadata });
         let mut object = Object::from_value(blank).unwrap_or_default();
         if self.store.resource.custom.is_none() {
             reshape(&mut object, self.store.resource.ty());
@@ -329,10 +392,18 @@ impl Renderer {
         let bytes = match self.output.form {
             Form::Table(version) => {
                 let revision = told.to_string();
-                let meta = ListMeta { resource_version: &revision, ..ListMeta::default() };
-                self.view().table_bytes(std::slice::from_ref(&object), meta, version, false).unwrap_or_default()
+                let meta = ListMeta {
+                    resource_version: &revision,
+                    ..ListMeta::default()
+                };
+                self.view()
+                    .table_bytes(std::slice::from_ref(&object), meta, version, false)
+                    .unwrap_or_default()
             }
-            _ => self.view().object_bytes(Shown::Tree(object)).unwrap_or_default(),
+            _ => self
+                .view()
+                .object_bytes(Shown::Tree(object))
+                .unwrap_or_default(),
         };
         self.frame(EventKind::InitialEventsEnd.name(), &bytes)
     }
@@ -364,8 +435,8 @@ impl Renderer {
     }
 }
 
-/// A length of four bytes, then a `meta/v1` WatchEvent: the type is field 1, the object a RawExtension in field 2
-/// (apimachinery `runtime/serializer/protobuf`).
+/// A length of four bytes, then a `meta/v1` WatchEvent: the type is field 1, the object a
+/// RawExtension in field 2 (apimachinery `runtime/serializer/protobuf`).
 fn protobuf_frame(kind: &str, object: &[u8]) -> Vec<u8> {
     let mut raw = Vec::with_capacity(object.len() + 8);
     put_bytes(&mut raw, 1, object);
@@ -389,7 +460,11 @@ fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
 fn next_bookmark(last: Instant, end: Instant) -> Instant {
     let regular = last + BOOKMARK_EVERY;
     let final_one = end.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(end);
-    if last < final_one { regular.min(final_one) } else { end }
+    if last < final_one {
+        regular.min(final_one)
+    } else {
+        end
+    }
 }
 
 #[cfg(test)]
@@ -422,7 +497,11 @@ mod tests {
         for _ in 0..3 {
             assert!(poll_fn(|cx| Poll::Ready(alarm.poll(cx))).await.is_pending());
         }
-        assert_eq!((looks.try_recv().is_ok(), looks.try_recv().is_ok()), (true, false), "the task is the same");
+        assert_eq!(
+            (looks.try_recv().is_ok(), looks.try_recv().is_ok()),
+            (true, false),
+            "the task is the same"
+        );
         let other = tokio::spawn(async move { poll_fn(|cx| Poll::Ready(alarm.poll(cx))).await });
         assert!(other.await.expect("it ends").is_pending());
         assert!(looks.try_recv().is_ok(), "another task");

@@ -1,5 +1,6 @@
-//! Writes run to their end. Once its body has been read, a write is not cut off by a client that hangs up or resets its stream, nor
-//! by the timeout of its request: what it has taken and what it has written would not go together.
+//! Writes run to their end. Once its body has been read, a write is not cut off by a client that
+//! hangs up or resets its stream, nor by the timeout of its request: what it has taken and what it
+//! has written would not go together.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -24,20 +25,32 @@ const STREAMS: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// Whether a request may write.
 pub fn is_write(info: &RequestInfo) -> bool {
-    let writes = matches!(info.verb.as_str(), "create" | "update" | "patch" | "delete" | "deletecollection");
+    let writes = matches!(
+        info.verb.as_str(),
+        "create" | "update" | "patch" | "delete" | "deletecollection"
+    );
     writes && !STREAMS.contains(&info.subresource.as_str())
 }
 
-/// Answers a request that writes, in a task of its own. Where whoever waits for the answer goes away first, the task ends if it is
-/// still reading the body, and goes on if it is not.
+/// Answers a request that writes, in a task of its own. Where whoever waits for the answer goes
+/// away first, the task ends if it is still reading the body, and goes on if it is not.
 pub async fn run<B>(api: &Api, request: Request, body: B) -> Response<Body>
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let (waiting, left) = oneshot::channel();
-    let (api, body) = (api.clone(), Awaited { body: Box::pin(body), left: Some(left) });
-    let task = api.tasks.clone().spawn(async move { panics::guard(answer(&api, &request, body)).await });
+    let (api, body) = (
+        api.clone(),
+        Awaited {
+            body: Box::pin(body),
+            left: Some(left),
+        },
+    );
+    let task = api
+        .tasks
+        .clone()
+        .spawn(async move { panics::guard(answer(&api, &request, body)).await });
     let done = task.await;
     drop(waiting);
     match done {
@@ -57,7 +70,10 @@ pub struct Awaited<B> {
 impl<B> Awaited<B> {
     /// A body that is read by whoever answers.
     pub fn here(body: B) -> Self {
-        Self { body: Box::pin(body), left: None }
+        Self {
+            body: Box::pin(body),
+            left: None,
+        }
     }
 }
 
@@ -69,8 +85,15 @@ where
     type Data = Bytes;
     type Error = Box<dyn Error + Send + Sync>;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if self.left.as_mut().is_some_and(|left| Pin::new(left).poll(cx).is_ready()) {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if self
+            .left
+            .as_mut()
+            .is_some_and(|left| Pin::new(left).poll(cx).is_ready())
+        {
             return Poll::Ready(Some(Err("nobody waits for the answer".into())));
         }
         self.body.as_mut().poll_frame(cx).map_err(Into::into)
@@ -100,16 +123,26 @@ mod tests {
         impl HttpBody for Silent {
             type Data = Bytes;
             type Error = Infallible;
-            fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            fn poll_frame(
+                self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+            ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
                 Poll::Pending
             }
         }
         let (waiting, left) = oneshot::channel();
-        let mut body = Awaited { body: Box::pin(Silent), left: Some(left) };
+        let mut body = Awaited {
+            body: Box::pin(Silent),
+            left: Some(left),
+        };
         assert!(poll_fn(|cx| Poll::Ready(Pin::new(&mut body).poll_frame(cx).is_pending())).await);
         drop(waiting);
         let frame = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
         assert!(frame.is_some_and(|frame| frame.is_err()));
-        assert!(poll_fn(|cx| Pin::new(&mut Awaited::here(Empty::<Bytes>::new())).poll_frame(cx)).await.is_none());
+        assert!(
+            poll_fn(|cx| Pin::new(&mut Awaited::here(Empty::<Bytes>::new())).poll_frame(cx))
+                .await
+                .is_none()
+        );
     }
 }

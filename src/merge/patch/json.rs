@@ -1,5 +1,6 @@
-//! JSON patch (RFC 6902), with the liberties that evanphx/json-patch v4 takes: `replace` makes what is absent, an
-//! absent `value` is null, what precedes the first slash of a path is ignored, negative indexes count from the end.
+//! JSON patch (RFC 6902), with the liberties that evanphx/json-patch v4 takes: `replace` makes what
+//! is absent, an absent `value` is null, what precedes the first slash of a path is ignored,
+//! negative indexes count from the end.
 
 use std::collections::HashMap;
 
@@ -11,8 +12,9 @@ use crate::meta::{Map, Value};
 pub const MAX_OPERATIONS: usize = 10_000;
 /// The most bytes (of JSON) that the `copy` operations of one patch may copy.
 const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
-/// The most items of lists that the operations of one patch may move to make or fill gaps, with the values that they look through.
-/// Ten thousand operations on lists of some thousands stay within it.
+/// The most items of lists that the operations of one patch may move to make or fill gaps, with the
+/// values that they look through. Ten thousand operations on lists of some thousands stay within
+/// it.
 const MAX_MOVED: usize = 50_000_000;
 
 /// The operations of a patch.
@@ -22,31 +24,49 @@ const MAX_MOVED: usize = 50_000_000;
 pub fn operations(patch: Value) -> Result<Vec<Map>, PatchError> {
     let cannot = |what: &Value, into: &str| {
         let what = kind_name(what);
-        PatchError::Malformed(format!("error decoding patch: json: cannot unmarshal {what} into Go value of type {into}"))
+        PatchError::Malformed(format!(
+            "error decoding patch: json: cannot unmarshal {what} into Go value of type {into}"
+        ))
     };
     let items = match patch {
         Value::Null => Vec::new(),
         Value::Array(items) => items,
         other => return Err(cannot(&other, "[]handlers.jsonPatchOp")),
     };
-    if let Some(odd) = items.iter().find(|item| !item.is_object() && !item.is_null()) {
+    if let Some(odd) = items
+        .iter()
+        .find(|item| !item.is_object() && !item.is_null())
+    {
         return Err(cannot(odd, "handlers.jsonPatchOp"));
     }
     for item in items.iter().filter_map(Value::as_object) {
         for name in ["op", "path", "from"] {
-            if let Some(odd) = item.get(name).filter(|value| !value.is_string() && !value.is_null()) {
+            if let Some(odd) = item
+                .get(name)
+                .filter(|value| !value.is_string() && !value.is_null())
+            {
                 let what = kind_name(odd);
-                let message =
-                    format!("error decoding patch: json: cannot unmarshal {what} into Go struct field jsonPatchOp.{name} of type string");
+                let message = format!(
+                    "error decoding patch: json: cannot unmarshal {what} into Go struct field jsonPatchOp.{name} of type string"
+                );
                 return Err(PatchError::Malformed(message));
             }
         }
     }
     if items.len() > MAX_OPERATIONS {
-        let message = format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}", items.len());
+        let message = format!(
+            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+            items.len()
+        );
         return Err(PatchError::TooLarge(message));
     }
-    let operation = |item| if let Value::Object(operation) = item { operation } else { Map::new() };
+    let operation = |item| {
+        if let Value::Object(operation) = item {
+            operation
+        } else {
+            Map::new()
+        }
+    };
     Ok(items.into_iter().map(operation).collect())
 }
 
@@ -61,30 +81,46 @@ fn kind_name(value: &Value) -> &'static str {
     }
 }
 
-/// What a strict decoder says about members that no operation has, such as `unknown field "[0].extra"`.
+/// What a strict decoder says about members that no operation has, such as `unknown field
+/// "[0].extra"`.
 pub fn unknown_fields(operations: &[Map]) -> Vec<String> {
     let known = ["op", "path", "from", "value"];
     // No more than a decoder tells of.
-    let unknown = operations.iter().enumerate().flat_map(|(index, operation)| {
-        let keys = operation.keys().filter(|key| !known.contains(&key.as_str()));
-        keys.map(move |key| format!("unknown field \"[{index}].{key}\""))
-    });
+    let unknown = operations
+        .iter()
+        .enumerate()
+        .flat_map(|(index, operation)| {
+            let keys = operation
+                .keys()
+                .filter(|key| !known.contains(&key.as_str()));
+            keys.map(move |key| format!("unknown field \"[{index}].{key}\""))
+        });
     unknown.take(MAX_ISSUES).collect()
 }
 
 /// Applies `operations` one after the other. After an error `document` is in between.
 ///
 /// # Errors
-/// [`PatchError::Unfit`] at the first operation that does not apply, [`PatchError::TooLarge`] at the first that moves too much.
+/// [`PatchError::Unfit`] at the first operation that does not apply, [`PatchError::TooLarge`] at
+/// the first that moves too much.
 pub fn apply(document: &mut Value, operations: Vec<Map>) -> Result<(), PatchError> {
-    let mut bounds = Bounds { copied: 0, moved: 0, depth: depth(document) };
+    let mut bounds = Bounds {
+        copied: 0,
+        moved: 0,
+        depth: depth(document),
+    };
     let mut touched = Touched::default();
     for mut operation in operations {
         apply_one(document, &mut operation, &mut bounds).map_err(PatchError::Unfit)?;
         if bounds.moved > MAX_MOVED {
-            return Err(PatchError::TooLarge(format!("The operations of a JSON patch may move at most {MAX_MOVED} items of lists")));
+            return Err(PatchError::TooLarge(format!(
+                "The operations of a JSON patch may move at most {MAX_MOVED} items of lists"
+            )));
         }
-        for path in ["path", "from"].into_iter().filter_map(|name| operation.get(name).and_then(Value::as_str)) {
+        for path in ["path", "from"]
+            .into_iter()
+            .filter_map(|name| operation.get(name).and_then(Value::as_str))
+        {
             touched.add(path.rsplit_once('/').map_or("", |(parents, _)| parents));
         }
     }
@@ -99,7 +135,9 @@ struct Touched(HashMap<String, Touched>);
 impl Touched {
     /// Adds those on the way to the end of `path`, that one included.
     fn add(&mut self, path: &str) {
-        path.split('/').skip(1).fold(self, |at, part| at.0.entry(unescape(part)).or_default());
+        path.split('/')
+            .skip(1)
+            .fold(self, |at, part| at.0.entry(unescape(part)).or_default());
     }
 
     /// Sorts the keys of each map.
@@ -131,8 +169,8 @@ impl Bounds {
         self.reach(levels(path) + depth(value))
     }
 
-    /// Takes note of a part of the document that is to be at `path`, too. Only where the estimate says too deep is the
-    /// part looked at.
+    /// Takes note of a part of the document that is to be at `path`, too. Only where the estimate
+    /// says too deep is the part looked at.
     fn transplant(&mut self, from: &str, path: &str, value: &Value) -> Result<(), String> {
         let estimate = levels(path) + self.depth.saturating_sub(levels(from));
         if estimate <= MAX_TREE_DEPTH {
@@ -155,7 +193,11 @@ impl Bounds {
 
     fn reach(&mut self, depth: usize) -> Result<(), String> {
         self.depth = self.depth.max(depth);
-        if self.depth > MAX_TREE_DEPTH { Err("exceeded max depth".to_owned()) } else { Ok(()) }
+        if self.depth > MAX_TREE_DEPTH {
+            Err("exceeded max depth".to_owned())
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -185,18 +227,26 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
     let value = operation.shift_remove("value");
     let text = |name: &str| operation.get(name).and_then(Value::as_str);
     let kind = text("op").unwrap_or("unknown");
-    let path = || text("path").ok_or_else(|| format!("{kind} operation failed to decode path: missing value"));
-    let from = || text("from").ok_or_else(|| format!("{kind} operation failed to decode from: missing value"));
-    let missing = |path: &str| format!("{kind} operation does not apply: doc is missing path: {path}: missing value");
+    let path = || {
+        text("path").ok_or_else(|| format!("{kind} operation failed to decode path: missing value"))
+    };
+    let from = || {
+        text("from").ok_or_else(|| format!("{kind} operation failed to decode from: missing value"))
+    };
+    let missing = |path: &str| {
+        format!("{kind} operation does not apply: doc is missing path: {path}: missing value")
+    };
     match kind {
         "add" => {
-            let (parent, key) = find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
+            let (parent, key) =
+                find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
             let value = value.unwrap_or_default();
             bounds.place(path()?, &value)?;
             bounds.add(parent, &key, value)
         }
         "remove" => {
-            let (parent, key) = find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
+            let (parent, key) =
+                find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
             bounds.remove(parent, &key).map(drop)
         }
         "replace" if path()?.is_empty() => match value {
@@ -208,21 +258,25 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
             None => Err("replace operation has no value".to_owned()),
         },
         "replace" => {
-            let (parent, key) = find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
+            let (parent, key) =
+                find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
             let value = value.unwrap_or_default();
             bounds.place(path()?, &value)?;
             replace(parent, &key, value)
         }
         "move" => {
-            let (parent, key) = find(document, from()?).ok_or_else(|| missing(text("from").unwrap_or("")))?;
+            let (parent, key) =
+                find(document, from()?).ok_or_else(|| missing(text("from").unwrap_or("")))?;
             let mut value = bounds.remove(parent, &key)?;
             unshare(&mut value);
             bounds.transplant(from()?, path()?, &value)?;
-            let (parent, key) = find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
+            let (parent, key) =
+                find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
             bounds.add(parent, &key, value)
         }
         "copy" => {
-            let (parent, key) = find(document, from()?).ok_or_else(|| missing(text("from").unwrap_or("")))?;
+            let (parent, key) =
+                find(document, from()?).ok_or_else(|| missing(text("from").unwrap_or("")))?;
             let mut value = get(parent, &key)?.cloned().unwrap_or_default();
             unshare(&mut value);
             bounds.copied += json_size(&value);
@@ -233,7 +287,8 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
                 ));
             }
             bounds.transplant(from()?, path()?, &value)?;
-            let (parent, key) = find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
+            let (parent, key) =
+                find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
             bounds.add(parent, &key, value)
         }
         "test" => {
@@ -245,7 +300,11 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
                 get(parent, &key)?
             };
             let same = there.unwrap_or(&Value::Null) == value.as_ref().unwrap_or(&Value::Null);
-            if same { Ok(()) } else { Err(format!("testing value {path} failed: test failed")) }
+            if same {
+                Ok(())
+            } else {
+                Err(format!("testing value {path} failed: test failed"))
+            }
         }
         other => Err(format!("Unexpected kind: {other}")),
     }
@@ -288,7 +347,11 @@ fn descend<'d>(at: &'d mut Value, part: &str) -> Option<&'d mut Value> {
 }
 
 fn unescape(part: &str) -> String {
-    if part.contains('~') { part.replace("~1", "/").replace("~0", "~") } else { part.to_owned() }
+    if part.contains('~') {
+        part.replace("~1", "/").replace("~0", "~")
+    } else {
+        part.to_owned()
+    }
 }
 
 fn out_of_range(index: i64) -> String {
@@ -297,9 +360,18 @@ fn out_of_range(index: i64) -> String {
 
 /// The index of one of `len` things; negative ones count from the end.
 fn existing_index(key: &str, len: usize) -> Result<usize, String> {
-    let index: i64 = key.parse().map_err(|_| format!("strconv.Atoi: parsing {key:?}: invalid syntax"))?;
-    let from_start = if index < 0 { index.saturating_add_unsigned(len as u64) } else { index };
-    usize::try_from(from_start).ok().filter(|at| *at < len).ok_or_else(|| out_of_range(index))
+    let index: i64 = key
+        .parse()
+        .map_err(|_| format!("strconv.Atoi: parsing {key:?}: invalid syntax"))?;
+    let from_start = if index < 0 {
+        index.saturating_add_unsigned(len as u64)
+    } else {
+        index
+    };
+    usize::try_from(from_start)
+        .ok()
+        .filter(|at| *at < len)
+        .ok_or_else(|| out_of_range(index))
 }
 
 fn get<'d>(parent: &'d Value, key: &str) -> Result<Option<&'d Value>, String> {
@@ -349,7 +421,9 @@ fn replace(parent: &mut Value, key: &str, value: Value) -> Result<(), String> {
 fn remove(parent: &mut Value, key: &str) -> Result<Value, String> {
     match parent {
         // Order is made when all is done.
-        Value::Object(map) => map.swap_remove(key).ok_or_else(|| format!("Unable to remove nonexistent key: {key}: missing value")),
+        Value::Object(map) => map
+            .swap_remove(key)
+            .ok_or_else(|| format!("Unable to remove nonexistent key: {key}: missing value")),
         Value::Array(items) => existing_index(key, items.len()).map(|at| items.remove(at)),
         _ => Ok(Value::Null),
     }
@@ -371,13 +445,22 @@ mod tests {
     fn operations_change_the_document() {
         let document = json!({"data": {"a": "1", "b": "2"}, "list": [1, 2, 3]});
         for (patch, want) in [
-            (json!([{"op": "add", "path": "/data/c", "value": "3"}]), json!({"data": {"a": "1", "b": "2", "c": "3"}, "list": [1, 2, 3]})),
+            (
+                json!([{"op": "add", "path": "/data/c", "value": "3"}]),
+                json!({"data": {"a": "1", "b": "2", "c": "3"}, "list": [1, 2, 3]}),
+            ),
             (
                 json!([{"op": "replace", "path": "/data/z", "value": "9"}]),
                 json!({"data": {"a": "1", "b": "2", "z": "9"}, "list": [1, 2, 3]}),
             ),
-            (json!([{"op": "remove", "path": "/data"}]), json!({"list": [1, 2, 3]})),
-            (json!([{"op": "move", "from": "/data/a", "path": "/data/x~1y"}]), json!({"data": {"b": "2", "x/y": "1"}, "list": [1, 2, 3]})),
+            (
+                json!([{"op": "remove", "path": "/data"}]),
+                json!({"list": [1, 2, 3]}),
+            ),
+            (
+                json!([{"op": "move", "from": "/data/a", "path": "/data/x~1y"}]),
+                json!({"data": {"b": "2", "x/y": "1"}, "list": [1, 2, 3]}),
+            ),
             (
                 json!([{"op": "copy", "from": "/data/none", "path": "/n"}]),
                 json!({"data": {"a": "1", "b": "2"}, "list": [1, 2, 3], "n": null}),
@@ -386,13 +469,29 @@ mod tests {
                 json!([{"op": "add", "path": "/list/-", "value": 4}, {"op": "add", "path": "/list/0", "value": 0}]),
                 json!({"data": {"a": "1", "b": "2"}, "list": [0, 1, 2, 3, 4]}),
             ),
-            (json!([{"op": "remove", "path": "/list/-1"}]), json!({"data": {"a": "1", "b": "2"}, "list": [1, 2]})),
-            (json!([{"op": "test", "path": "/absent", "value": null}]), document.clone()),
-            (json!([{"op": "add", "path": "ignored/q"}]), json!({"data": {"a": "1", "b": "2"}, "list": [1, 2, 3], "q": null})),
-            (json!([{"op": "replace", "path": "", "value": {"x": 1}}]), json!({"x": 1})),
+            (
+                json!([{"op": "remove", "path": "/list/-1"}]),
+                json!({"data": {"a": "1", "b": "2"}, "list": [1, 2]}),
+            ),
+            (
+                json!([{"op": "test", "path": "/absent", "value": null}]),
+                document.clone(),
+            ),
+            (
+                json!([{"op": "add", "path": "ignored/q"}]),
+                json!({"data": {"a": "1", "b": "2"}, "list": [1, 2, 3], "q": null}),
+            ),
+            (
+                json!([{"op": "replace", "path": "", "value": {"x": 1}}]),
+                json!({"x": 1}),
+            ),
             (json!(null), document.clone()),
         ] {
-            assert_eq!(patched(document.clone(), patch.clone()).expect("applies"), want, "{patch}");
+            assert_eq!(
+                patched(document.clone(), patch.clone()).expect("applies"),
+                want,
+                "{patch}"
+            );
         }
     }
 
@@ -415,7 +514,13 @@ mod tests {
             json!([{"op": "add", "path": "/data/a/b", "value": 1}]),
             json!([{"op": "add", "path": "/list/-9223372036854775808", "value": 1}]),
         ] {
-            assert!(matches!(patched(document.clone(), patch.clone()), Err(PatchError::Unfit(_))), "{patch}");
+            assert!(
+                matches!(
+                    patched(document.clone(), patch.clone()),
+                    Err(PatchError::Unfit(_))
+                ),
+                "{patch}"
+            );
         }
     }
 
@@ -427,38 +532,66 @@ mod tests {
             "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
         );
         let many = Value::Array(vec![json!({}); MAX_OPERATIONS + 1]);
-        assert_eq!(message(many), "The allowed maximum operations in a JSON patch is 10000, got 10001");
+        assert_eq!(
+            message(many),
+            "The allowed maximum operations in a JSON patch is 10000, got 10001"
+        );
         let strict = operations(json!([{"op": "add", "extra": 1}])).expect("operations");
         assert_eq!(unknown_fields(&strict), [r#"unknown field "[0].extra""#]);
     }
 
     #[test]
     fn copies_are_bounded() {
-        let doubling = Value::Array(vec![json!({"op": "copy", "from": "/a", "path": "/a/-"}); 64]);
+        let doubling = Value::Array(vec![
+            json!({"op": "copy", "from": "/a", "path": "/a/-"});
+            64
+        ]);
         let refused = patched(json!({"a": ["x".repeat(100)]}), doubling).expect_err("refused");
-        assert!(refused.to_string().starts_with("Unable to complete the copy"), "{refused}");
+        assert!(
+            refused
+                .to_string()
+                .starts_with("Unable to complete the copy"),
+            "{refused}"
+        );
     }
 
     #[test]
     fn moves_are_bounded() {
         let list = Value::Array(vec![json!(1); 100_000]);
         let many = |operation: Value| Value::Array(vec![operation; MAX_OPERATIONS]);
-        for operation in [json!({"op": "add", "path": "/x/0", "value": 1}), json!({"op": "remove", "path": "/x/0"})] {
+        for operation in [
+            json!({"op": "add", "path": "/x/0", "value": 1}),
+            json!({"op": "remove", "path": "/x/0"}),
+        ] {
             let refused = patched(json!({"x": list}), many(operation)).expect_err("refused");
             assert!(matches!(refused, PatchError::TooLarge(_)), "{refused}");
         }
-        let at_the_end = patched(json!({"x": list}), many(json!({"op": "add", "path": "/x/-", "value": 1}))).expect("applies");
-        assert_eq!(at_the_end["x"].as_array().map(Vec::len), Some(100_000 + MAX_OPERATIONS));
+        let at_the_end = patched(
+            json!({"x": list}),
+            many(json!({"op": "add", "path": "/x/-", "value": 1})),
+        )
+        .expect("applies");
+        assert_eq!(
+            at_the_end["x"].as_array().map(Vec::len),
+            Some(100_000 + MAX_OPERATIONS)
+        );
     }
 
     #[test]
     fn each_map_is_sorted_once() {
-        let entries: Map = (0..50_000).map(|number| (format!("k{number}"), json!({"b": 1, "a": 1}))).collect();
-        let operations: Vec<Value> =
-            (0..MAX_OPERATIONS).map(|number| json!({"op": "add", "path": format!("/x/k{number}/0"), "value": 1})).collect();
+        let entries: Map = (0..50_000)
+            .map(|number| (format!("k{number}"), json!({"b": 1, "a": 1})))
+            .collect();
+        let operations: Vec<Value> = (0..MAX_OPERATIONS)
+            .map(|number| json!({"op": "add", "path": format!("/x/k{number}/0"), "value": 1}))
+            .collect();
         let out = patched(json!({"x": entries}), Value::Array(operations)).expect("applies");
         let inner = out["x"]["k1"].as_object().expect("a map");
-        assert!(out["x"].as_object().expect("a map").keys().is_sorted() && inner.keys().is_sorted() && inner.len() == 3);
+        assert!(
+            out["x"].as_object().expect("a map").keys().is_sorted()
+                && inner.keys().is_sorted()
+                && inner.len() == 3
+        );
     }
 
     #[test]
@@ -467,20 +600,30 @@ mod tests {
     }
 
     fn deep_patches() {
-        let deep = (0..MAX_TREE_DEPTH - 2).fold(json!(1), |below, _| Value::from_iter([("a", below)]));
+        let deep =
+            (0..MAX_TREE_DEPTH - 2).fold(json!(1), |below, _| Value::from_iter([("a", below)]));
         let nest = json!([{"op": "add", "path": "/x/y", "value": deep.clone()}]);
         let nested = patched(json!({"x": {}}), nest).expect("deep enough");
         let again = json!([{"op": "copy", "from": "/x", "path": "/x/y/a"}]);
-        assert_eq!(patched(nested.clone(), again), Err(PatchError::Unfit("exceeded max depth".to_owned())));
+        assert_eq!(
+            patched(nested.clone(), again),
+            Err(PatchError::Unfit("exceeded max depth".to_owned()))
+        );
         let back_and_forth = (0..100).flat_map(|_| [("/x/y", "/x/z"), ("/x/z", "/x/y")]);
-        let moves: Vec<Value> = back_and_forth.map(|(from, path)| json!({"op": "move", "from": from, "path": path})).collect();
+        let moves: Vec<Value> = back_and_forth
+            .map(|(from, path)| json!({"op": "move", "from": from, "path": path}))
+            .collect();
         assert_eq!(patched(nested.clone(), Value::Array(moves)), Ok(nested));
     }
 
     #[test]
     fn touched_levels_are_in_go_order() {
         let document = json!({"z": {"b": 1, "a": {"d": 1, "c": 1}}, "a": 1});
-        let out = patched(document, json!([{"op": "add", "path": "/z/x", "value": 1}])).expect("applies");
-        assert_eq!(out.to_string(), r#"{"a":1,"z":{"a":{"d":1,"c":1},"b":1,"x":1}}"#);
+        let out =
+            patched(document, json!([{"op": "add", "path": "/z/x", "value": 1}])).expect("applies");
+        assert_eq!(
+            out.to_string(),
+            r#"{"a":1,"z":{"a":{"d":1,"c":1},"b":1,"x":1}}"#
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! JSON merge patch (RFC 7396), as evanphx/json-patch v4 does it: nulls in what is new vanish at every depth, but stay
-//! in what takes the place of something that is not a map.
+//! JSON merge patch (RFC 7396), as evanphx/json-patch v4 does it: nulls in what is new vanish at
+//! every depth, but stay in what takes the place of something that is not a map.
 
 use super::{PatchError, sort_keys};
 use crate::meta::{Map, Value};
@@ -73,14 +73,42 @@ mod tests {
     fn patches_merge() {
         for (document, patch, want) in [
             (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
-            (json!({"a": "b", "b": "c"}), json!({"a": null}), json!({"b": "c"})),
+            (
+                json!({"a": "b", "b": "c"}),
+                json!({"a": null}),
+                json!({"b": "c"}),
+            ),
             (json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"})),
-            (json!({"a": {"b": "c"}}), json!({"a": {"b": "d", "c": null}}), json!({"a": {"b": "d"}})),
-            (json!({"a": "foo"}), json!({"a": {"bb": {"ccc": null}}}), json!({"a": {"bb": {}}})),
-            (json!({}), json!({"a": {"bb": {"ccc": null}}, "l": [null, {"x": null}]}), json!({"a": {"bb": {}}, "l": [null, {}]})),
-            (json!({"a": {"b": 1}}), json!({"a": [{"x": null}]}), json!({"a": [{"x": null}]})),
-            (json!({"a": null}), json!({"a": {"x": null}}), json!({"a": {}})),
-            (json!({"e": null}), json!({"a": 1}), json!({"e": null, "a": 1})),
+            (
+                json!({"a": {"b": "c"}}),
+                json!({"a": {"b": "d", "c": null}}),
+                json!({"a": {"b": "d"}}),
+            ),
+            (
+                json!({"a": "foo"}),
+                json!({"a": {"bb": {"ccc": null}}}),
+                json!({"a": {"bb": {}}}),
+            ),
+            (
+                json!({}),
+                json!({"a": {"bb": {"ccc": null}}, "l": [null, {"x": null}]}),
+                json!({"a": {"bb": {}}, "l": [null, {}]}),
+            ),
+            (
+                json!({"a": {"b": 1}}),
+                json!({"a": [{"x": null}]}),
+                json!({"a": [{"x": null}]}),
+            ),
+            (
+                json!({"a": null}),
+                json!({"a": {"x": null}}),
+                json!({"a": {}}),
+            ),
+            (
+                json!({"e": null}),
+                json!({"a": 1}),
+                json!({"e": null, "a": 1}),
+            ),
             (json!({"a": 1}), json!(["c", {"x": null}]), json!(["c", {}])),
         ] {
             let mut out = document.clone();
@@ -88,7 +116,10 @@ mod tests {
             assert_eq!(out, want, "{document} with {patch}");
         }
         for patch in [json!(null), json!("x"), json!(1)] {
-            assert_eq!(apply(&mut json!({}), patch), Err(PatchError::Malformed("Invalid JSON Patch".to_owned())));
+            assert_eq!(
+                apply(&mut json!({}), patch),
+                Err(PatchError::Malformed("Invalid JSON Patch".to_owned()))
+            );
         }
     }
 }

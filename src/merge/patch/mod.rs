@@ -1,7 +1,9 @@
-//! The patches of the API other than apply: JSON patch, JSON merge patch and strategic merge patch, on trees.
+//! The patches of the API other than apply: JSON patch, JSON merge patch and strategic merge patch,
+//! on trees.
 //!
-//! All take the patch parsed; [`crate::codec`] says what is wrong with its bytes. They put the keys of what they
-//! touch in the order in which Go writes them, so that an error about the result can show it.
+//! All take the patch parsed; [`crate::codec`] says what is wrong with its bytes. They put the keys
+//! of what they touch in the order in which Go writes them, so that an error about the result can
+//! show it.
 
 pub mod json;
 pub mod merge;
@@ -32,7 +34,11 @@ impl From<PatchError> for Status {
         match error {
             PatchError::Malformed(message) => Self::bad_request(message),
             PatchError::Unfit(_) => {
-                let mut status = Self::failure(422, "Invalid", "the server rejected our request due to an error in our request");
+                let mut status = Self::failure(
+                    422,
+                    "Invalid",
+                    "the server rejected our request due to an error in our request",
+                );
                 status.details_mut();
                 status
             }

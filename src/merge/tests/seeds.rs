@@ -1,4 +1,5 @@
-//! The examples of the Server-Side Apply documentation and of its enhancement proposal, told as stories.
+//! The examples of the Server-Side Apply documentation and of its enhancement proposal, told as
+//! stories.
 
 use expect_test::expect;
 
@@ -6,14 +7,24 @@ use super::Verb::*;
 use super::{Op, builtin, op, widget, widget_schema};
 use crate::meta::json;
 
-/// "Field management" and "Operations in scope": one applies, another updates, and what would have been had it applied.
+/// "Field management" and "Operations in scope": one applies, another updates, and what would have
+/// been had it applied.
 #[test]
 fn a_config_map_with_two_managers() {
-    let config = json!({"metadata": {"labels": {"test-label": "test"}}, "data": {"key": "some value"}});
+    let config =
+        json!({"metadata": {"labels": {"test-label": "test"}}, "data": {"key": "some value"}});
     let ops = [
         op(Apply, "kubectl", config.clone()),
-        op(Apply, "kube-controller-manager", json!({"data": {"key": "new value"}})),
-        op(Merge, "kube-controller-manager", json!({"data": {"key": "new value"}})),
+        op(
+            Apply,
+            "kube-controller-manager",
+            json!({"data": {"key": "new value"}}),
+        ),
+        op(
+            Merge,
+            "kube-controller-manager",
+            json!({"data": {"key": "new value"}}),
+        ),
         op(Apply, "nobody", json!({})),
         op(Apply, "kubectl", config),
     ];
@@ -75,23 +86,53 @@ fn three_ways_out_of_a_conflict() {
 #[test]
 fn a_map_becomes_whole_and_comes_apart() {
     let (apart, whole) = (widget_schema(false), widget_schema(true));
-    let owned = |schema: &(crate::schema::Schema, crate::schema::TypeId), op: Op, live: Option<&crate::meta::Object>, second| {
-        widget(schema).write(live, &op, second)
-    };
+    let owned = |schema: &(crate::schema::Schema, crate::schema::TypeId),
+                 op: Op,
+                 live: Option<&crate::meta::Object>,
+                 second| { widget(schema).write(live, &op, second) };
     let map = json!({"spec": {"map": {"key1": "val1", "key2": "val2"}}});
     // Owned whole, then apart: the map stays owned, its entries are nobody's.
     let live = owned(&whole, op(Apply, "manager-one", map.clone()), None, 0).expect("applied");
-    let live = owned(&apart, op(Apply, "two", json!({"spec": {"map": {"key1": "mine"}}})), Some(&live), 1).expect("no conflict");
+    let live = owned(
+        &apart,
+        op(Apply, "two", json!({"spec": {"map": {"key1": "mine"}}})),
+        Some(&live),
+        1,
+    )
+    .expect("no conflict");
     expect![[r#"
         {"spec":{"map":{"key1":"mine","key2":"val2"}}}
           manager-one Apply 00: .spec.map
           two Apply 01: .spec.map.key1"#]]
     .assert_eq(&super::told(&live));
     // Owned apart, then whole: each owner of an entry owns it all, and any change is a conflict.
-    let live = owned(&apart, op(Apply, "manager-one", json!({"spec": {"map": {"key1": "val1"}}})), None, 0).expect("applied");
-    let live = owned(&apart, op(Apply, "two", json!({"spec": {"map": {"key2": "val2"}}})), Some(&live), 1).expect("applied");
-    let refused = owned(&whole, op(Apply, "two", json!({"spec": {"map": {"key2": "new"}}})), Some(&live), 2).expect_err("a conflict");
-    expect![[r#"Apply failed with 1 conflict: conflict with "manager-one": .spec.map"#]].assert_eq(&refused);
+    let live = owned(
+        &apart,
+        op(
+            Apply,
+            "manager-one",
+            json!({"spec": {"map": {"key1": "val1"}}}),
+        ),
+        None,
+        0,
+    )
+    .expect("applied");
+    let live = owned(
+        &apart,
+        op(Apply, "two", json!({"spec": {"map": {"key2": "val2"}}})),
+        Some(&live),
+        1,
+    )
+    .expect("applied");
+    let refused = owned(
+        &whole,
+        op(Apply, "two", json!({"spec": {"map": {"key2": "new"}}})),
+        Some(&live),
+        2,
+    )
+    .expect_err("a conflict");
+    expect![[r#"Apply failed with 1 conflict: conflict with "manager-one": .spec.map"#]]
+        .assert_eq(&refused);
     let live = owned(&whole, op(Apply, "three", map), Some(&live), 3).expect("the same");
     expect![[r#"
         {"spec":{"map":{"key1":"val1","key2":"val2"}}}
@@ -101,7 +142,8 @@ fn a_map_becomes_whole_and_comes_apart() {
     .assert_eq(&super::told(&live));
 }
 
-/// "Transferring ownership": replicas go from a user to an autoscaler, with a manager of its own in between.
+/// "Transferring ownership": replicas go from a user to an autoscaler, with a manager of its own in
+/// between.
 #[test]
 fn replicas_are_handed_to_an_autoscaler() {
     let template = json!({
@@ -112,7 +154,10 @@ fn replicas_are_handed_to_an_autoscaler() {
         "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "nginx"}}, "template": template},
     });
     let mut without = with.clone();
-    without["spec"].as_object_mut().expect("a spec").shift_remove("replicas");
+    without["spec"]
+        .as_object_mut()
+        .expect("a spec")
+        .shift_remove("replicas");
     let ops = [
         op(Apply, "kubectl", with),
         op(Apply, "handover-to-hpa", json!({"spec": {"replicas": 3}})),
@@ -136,15 +181,19 @@ fn replicas_are_handed_to_an_autoscaler() {
     "#]]);
 }
 
-/// "Clearing managedFields". The documentation says that who clears them owns what else the request changes; the server has
-/// nobody own it, since an object without managers stays without.
+/// "Clearing managedFields". The documentation says that who clears them owns what else the request
+/// changes; the server has nobody own it, since an object without managers stays without.
 #[test]
 fn managers_are_cleared() {
     let ops = [
         op(Create, "a", json!({"data": {"k": "1"}})),
         op(Merge, "b", json!({"metadata": {"managedFields": [{}]}})),
         op(Apply, "c", json!({"data": {"l": "1"}})),
-        op(Merge, "d", json!({"metadata": {"managedFields": [{}]}, "data": {"k": "2"}})),
+        op(
+            Merge,
+            "d",
+            json!({"metadata": {"managedFields": [{}]}, "data": {"k": "2"}}),
+        ),
     ];
     builtin("v1", "ConfigMap").check(
         &ops,
@@ -160,7 +209,8 @@ fn managers_are_cleared() {
     );
 }
 
-/// "Upgrading from client-side apply": what the annotation accounts for is no conflict for kubectl, what was scaled since is.
+/// "Upgrading from client-side apply": what the annotation accounts for is no conflict for kubectl,
+/// what was scaled since is.
 #[test]
 fn client_side_apply_is_taken_over() {
     let last = r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"x"},"spec":{"paused":true,"replicas":1}}"#;
@@ -171,7 +221,10 @@ fn client_side_apply_is_taken_over() {
     let ops = [
         op(Create, "kubectl-client-side-apply", created),
         op(Apply, "my-manager", config.clone()),
-        Op { subresource: "scale", ..op(Merge, "kubectl", json!({"spec": {"replicas": 7}})) },
+        Op {
+            subresource: "scale",
+            ..op(Merge, "kubectl", json!({"spec": {"replicas": 7}}))
+        },
         op(Apply, "kubectl", config),
         op(Apply, "kubectl", json!({"spec": {"paused": false}})),
     ];
@@ -196,10 +249,22 @@ fn client_side_apply_is_taken_over() {
 #[test]
 fn lists_and_maps_by_their_topology() {
     let ops = [
-        op(Apply, "a", json!({"spec": {"tags": ["x"], "ports": [{"port": 80}], "map": {"k": "1"}, "any": {"list": [1]}}})),
-        op(Apply, "b", json!({"spec": {"tags": ["y"], "ports": [{"port": 80, "protocol": "UDP"}], "map": {"l": "1"}}})),
+        op(
+            Apply,
+            "a",
+            json!({"spec": {"tags": ["x"], "ports": [{"port": 80}], "map": {"k": "1"}, "any": {"list": [1]}}}),
+        ),
+        op(
+            Apply,
+            "b",
+            json!({"spec": {"tags": ["y"], "ports": [{"port": 80, "protocol": "UDP"}], "map": {"l": "1"}}}),
+        ),
         op(Apply, "b", json!({"spec": {"any": {"list": [2]}}})),
-        op(Apply, "a", json!({"spec": {"tags": ["z"], "ports": [{"port": 80, "protocol": "TCP", "name": "web"}]}})),
+        op(
+            Apply,
+            "a",
+            json!({"spec": {"tags": ["z"], "ports": [{"port": 80, "protocol": "TCP", "name": "web"}]}}),
+        ),
     ];
     widget(&widget_schema(false)).check(&ops, expect![[r#"
         {"spec":{"tags":["x"],"ports":[{"port":80}],"map":{"k":"1"},"any":{"list":[1]}}}

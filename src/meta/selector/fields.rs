@@ -29,9 +29,15 @@ impl FieldSelector {
         let mut terms = Vec::new();
         for part in parts.into_iter().filter(|part| !part.is_empty()) {
             let Some((field, negated, value)) = split_term(part) else {
-                return Err(format!("invalid selector: '{text}'; can't understand '{part}'"));
+                return Err(format!(
+                    "invalid selector: '{text}'; can't understand '{part}'"
+                ));
             };
-            terms.push(Term { field: field.to_owned(), value: unescape(value)?, negated });
+            terms.push(Term {
+                field: field.to_owned(),
+                value: unescape(value)?,
+                negated,
+            });
         }
         let many = (terms.len() > FEW).then(|| Arc::new(ManyFields::of(&terms)));
         Ok(Self { terms, many })
@@ -39,7 +45,14 @@ impl FieldSelector {
 
     /// The selector of one exact field.
     pub fn exactly(field: &str, value: &str) -> Self {
-        Self { terms: vec![Term { field: field.to_owned(), value: value.to_owned(), negated: false }], many: None }
+        Self {
+            terms: vec![Term {
+                field: field.to_owned(),
+                value: value.to_owned(),
+                negated: false,
+            }],
+            many: None,
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -48,7 +61,10 @@ impl FieldSelector {
 
     /// The value that `field` must have, where the selector names one.
     pub fn required(&self, field: &str) -> Option<&str> {
-        self.terms.iter().find(|term| !term.negated && term.field == field).map(|term| term.value.as_str())
+        self.terms
+            .iter()
+            .find(|term| !term.negated && term.field == field)
+            .map(|term| term.value.as_str())
     }
 
     /// Whether the terms hold for the values that `look_up` gives.
@@ -56,7 +72,9 @@ impl FieldSelector {
         if let Some(many) = &self.many {
             return many.match_all(|field, takes| takes(&look_up(field)));
         }
-        self.terms.iter().all(|term| (look_up(&term.field) == term.value) != term.negated)
+        self.terms
+            .iter()
+            .all(|term| (look_up(&term.field) == term.value) != term.negated)
     }
 }
 
@@ -102,8 +120,14 @@ fn unescape(text: &str) -> Result<String, String> {
         match c {
             '\\' => match chars.next() {
                 Some(escaped @ ('\\' | ',' | '=')) => out.push(escaped),
-                Some(other) => return Err(format!("invalid field selector: invalid escape sequence: \\{other}")),
-                None => return Err("invalid field selector: invalid escape sequence: \\".to_owned()),
+                Some(other) => {
+                    return Err(format!(
+                        "invalid field selector: invalid escape sequence: \\{other}"
+                    ));
+                }
+                None => {
+                    return Err("invalid field selector: invalid escape sequence: \\".to_owned());
+                }
             },
             ',' | '=' => return Err(format!("invalid field selector: unescaped {c} in value")),
             other => out.push(other),
@@ -120,24 +144,52 @@ mod tests {
     fn terms_are_split_and_unescaped() {
         let selector = FieldSelector::parse(r"metadata.name=a\,b,spec.nodeName!=n").expect("valid");
         assert_eq!(selector.required("metadata.name"), Some("a,b"));
-        assert!(selector.matches(|field| if field == "metadata.name" { "a,b".into() } else { "other".into() }));
-        assert!(!selector.matches(|field| if field == "metadata.name" { "a,b".into() } else { "n".into() }));
+        assert!(selector.matches(|field| if field == "metadata.name" {
+            "a,b".into()
+        } else {
+            "other".into()
+        }));
+        assert!(!selector.matches(|field| if field == "metadata.name" {
+            "a,b".into()
+        } else {
+            "n".into()
+        }));
     }
 
     #[test]
     fn many_terms_hold_as_one_by_one() {
         let others: Vec<String> = (0..=FEW).map(|number| format!("a!=x{number}")).collect();
-        for (text, values) in [("a=1", ["1", "2"]), ("a!=1,b=3", ["2", "1"]), ("a=1,a=2", ["none", "1"])] {
-            let many = FieldSelector::parse(&format!("{text},{}", others.join(","))).expect("valid");
+        for (text, values) in [
+            ("a=1", ["1", "2"]),
+            ("a!=1,b=3", ["2", "1"]),
+            ("a=1,a=2", ["none", "1"]),
+        ] {
+            let many =
+                FieldSelector::parse(&format!("{text},{}", others.join(","))).expect("valid");
             assert!(many.many.is_some());
-            let holds = |value: &'static str| many.matches(|field| if field == "a" { value.into() } else { "3".into() });
-            assert_eq!((holds(values[0]), holds(values[1]), holds("x3")), (values[0] != "none", false, false), "{text}");
+            let holds = |value: &'static str| {
+                many.matches(|field| {
+                    if field == "a" {
+                        value.into()
+                    } else {
+                        "3".into()
+                    }
+                })
+            };
+            assert_eq!(
+                (holds(values[0]), holds(values[1]), holds("x3")),
+                (values[0] != "none", false, false),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn errors_are_the_ones_clients_know() {
-        assert_eq!(FieldSelector::parse("nonsense"), Err("invalid selector: 'nonsense'; can't understand 'nonsense'".to_owned()));
+        assert_eq!(
+            FieldSelector::parse("nonsense"),
+            Err("invalid selector: 'nonsense'; can't understand 'nonsense'".to_owned())
+        );
         assert_eq!(
             FieldSelector::parse("metadata.name=a,b"),
             Err("invalid selector: 'metadata.name=a,b'; can't understand 'b'".to_owned())

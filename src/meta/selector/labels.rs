@@ -42,7 +42,12 @@ pub struct LabelSelector {
 
 impl Requirement {
     /// A requirement whose operator fits its values. `path` is where errors point to.
-    fn new(key: String, operator: Operator, values: BTreeSet<String>, path: Option<&Path>) -> Result<Self, String> {
+    fn new(
+        key: String,
+        operator: Operator,
+        values: BTreeSet<String>,
+        path: Option<&Path>,
+    ) -> Result<Self, String> {
         let values: Vec<String> = values.into_iter().collect();
         let values_path = path.map_or_else(|| Path::new("values"), |path| path.child("values"));
         let mut errors = Vec::new();
@@ -58,7 +63,11 @@ impl Requirement {
                 for (index, value) in values.iter().enumerate() {
                     if value.parse::<i64>().is_err() {
                         let why = "for 'Gt', 'Lt' operators, the value must be an integer";
-                        errors.push(FieldError::invalid(&values_path.index(index), value.clone(), why));
+                        errors.push(FieldError::invalid(
+                            &values_path.index(index),
+                            value.clone(),
+                            why,
+                        ));
                     }
                 }
             }
@@ -67,18 +76,37 @@ impl Requirement {
         for (index, value) in values.iter().enumerate() {
             let wrong = names::label_value(value);
             if !wrong.is_empty() {
-                errors.push(FieldError::invalid(&values_path.index(index).key(&key), value.clone(), wrong.join("; ")));
+                errors.push(FieldError::invalid(
+                    &values_path.index(index).key(&key),
+                    value.clone(),
+                    wrong.join("; "),
+                ));
             }
         }
         match errors.len() {
-            0 => Ok(Self { key, operator, values }),
+            0 => Ok(Self {
+                key,
+                operator,
+                values,
+            }),
             1 => Err(errors[0].to_string()),
-            _ => Err(format!("[{}]", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))),
+            _ => Err(format!(
+                "[{}]",
+                errors
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            )),
         }
     }
 
     fn matches(&self, value: Option<&str>) -> bool {
-        let has = |value: &str| self.values.binary_search_by(|one| one.as_str().cmp(value)).is_ok();
+        let has = |value: &str| {
+            self.values
+                .binary_search_by(|one| one.as_str().cmp(value))
+                .is_ok()
+        };
         match (self.operator, value) {
             (Operator::In | Operator::Equals, Some(value)) => has(value),
             (Operator::NotIn | Operator::NotEquals, Some(value)) => !has(value),
@@ -86,10 +114,17 @@ impl Requirement {
             (Operator::Exists, value) => value.is_some(),
             (Operator::DoesNotExist, value) => value.is_none(),
             (Operator::GreaterThan | Operator::LessThan, Some(value)) => {
-                let (Ok(value), Some(Ok(bound))) = (value.parse::<i64>(), self.values.first().map(|bound| bound.parse::<i64>())) else {
+                let (Ok(value), Some(Ok(bound))) = (
+                    value.parse::<i64>(),
+                    self.values.first().map(|bound| bound.parse::<i64>()),
+                ) else {
                     return false;
                 };
-                if self.operator == Operator::GreaterThan { value > bound } else { value < bound }
+                if self.operator == Operator::GreaterThan {
+                    value > bound
+                } else {
+                    value < bound
+                }
             }
             (_, None) => false,
         }
@@ -99,30 +134,71 @@ impl Requirement {
 impl LabelSelector {
     /// Reads the query form. Errors are the texts that clients know.
     pub fn parse(text: &str) -> Result<Self, String> {
-        Ok(Self::all_of(Parser { tokens: lex(text), at: 0 }.parse()?))
+        Ok(Self::all_of(
+            Parser {
+                tokens: lex(text),
+                at: 0,
+            }
+            .parse()?,
+        ))
     }
 
-    /// Reads a LabelSelector object (`matchLabels`, `matchExpressions`); absent selects nothing, empty everything.
+    /// Reads a LabelSelector object (`matchLabels`, `matchExpressions`); absent selects nothing,
+    /// empty everything.
     pub fn from_object(selector: Option<&Value>) -> Result<Self, String> {
         let Some(selector) = selector.filter(|selector| !selector.is_null()) else {
-            return Ok(Self { nothing: true, ..Self::default() });
+            return Ok(Self {
+                nothing: true,
+                ..Self::default()
+            });
         };
         let mut requirements = Vec::new();
-        for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
+        for (key, value) in selector
+            .get("matchLabels")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+        {
             let values = BTreeSet::from([value.as_str().unwrap_or("").to_owned()]);
-            requirements.push(Requirement::new(key.to_string(), Operator::In, values, None)?);
+            requirements.push(Requirement::new(
+                key.to_string(),
+                Operator::In,
+                values,
+                None,
+            )?);
         }
-        for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+        for expression in selector
+            .get("matchExpressions")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
             let operator = match str_at(expression, "/operator") {
                 "In" => Operator::In,
                 "NotIn" => Operator::NotIn,
                 "Exists" => Operator::Exists,
                 "DoesNotExist" => Operator::DoesNotExist,
-                other => return Err(format!("\"{other}\" is not a valid label selector operator")),
+                other => {
+                    return Err(format!(
+                        "\"{other}\" is not a valid label selector operator"
+                    ));
+                }
             };
-            let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
-            let values = values.filter_map(Value::as_str).map(str::to_owned).collect();
-            requirements.push(Requirement::new(str_at(expression, "/key").to_owned(), operator, values, None)?);
+            let values = expression
+                .get("values")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten();
+            let values = values
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect();
+            requirements.push(Requirement::new(
+                str_at(expression, "/key").to_owned(),
+                operator,
+                values,
+                None,
+            )?);
         }
         Ok(Self::all_of(requirements))
     }
@@ -130,7 +206,11 @@ impl LabelSelector {
     fn all_of(mut requirements: Vec<Requirement>) -> Self {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         let many = (requirements.len() > FEW).then(|| Arc::new(ManyLabels::of(&requirements)));
-        Self { requirements, nothing: false, many }
+        Self {
+            requirements,
+            nothing: false,
+            many,
+        }
     }
 
     /// Whether everything matches.
@@ -139,16 +219,28 @@ impl LabelSelector {
     }
 
     pub fn matches(&self, labels: Option<&Map>) -> bool {
-        let label = |key: &str| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
-        !self.nothing && self.requirements.iter().all(|one| one.matches(label(&one.key)))
+        let label = |key: &str| {
+            labels
+                .and_then(|labels| labels.get(key))
+                .and_then(Value::as_str)
+        };
+        !self.nothing
+            && self
+                .requirements
+                .iter()
+                .all(|one| one.matches(label(&one.key)))
     }
 
-    /// Like [`LabelSelector::matches`], with the labels of an object in whatever form it is at hand.
+    /// Like [`LabelSelector::matches`], with the labels of an object in whatever form it is at
+    /// hand.
     pub fn selects(&self, object: &dyn FieldReader) -> bool {
         match &self.many {
             _ if self.nothing => false,
             Some(many) => many.match_all(|look| object.each_label(look)),
-            None => self.requirements.iter().all(|one| one.matches(object.label(&one.key).as_deref())),
+            None => self
+                .requirements
+                .iter()
+                .all(|one| one.matches(object.label(&one.key).as_deref())),
         }
     }
 }
@@ -184,7 +276,11 @@ fn lex(text: &str) -> Vec<Token<'_>> {
             at += 1;
             continue;
         }
-        let (kind, len) = if SPECIAL.contains(&bytes[at]) { special(&bytes[at..]) } else { word(&bytes[at..]) };
+        let (kind, len) = if SPECIAL.contains(&bytes[at]) {
+            special(&bytes[at..])
+        } else {
+            word(&bytes[at..])
+        };
         tokens.push((kind, &text[at..at + len]));
         at += len;
     }
@@ -226,7 +322,14 @@ impl<'a> Parser<'a> {
     /// The next token, left in place. Where a value may stand, `in` and `notin` are ordinary words.
     fn peek(&self) -> Token<'a> {
         let (kind, text) = self.tokens.get(self.at).copied().unwrap_or((Kind::End, ""));
-        (if matches!(kind, Kind::In | Kind::NotIn) { Kind::Identifier } else { kind }, text)
+        (
+            if matches!(kind, Kind::In | Kind::NotIn) {
+                Kind::Identifier
+            } else {
+                kind
+            },
+            text,
+        )
     }
 
     fn next(&mut self) -> Token<'a> {
@@ -240,18 +343,33 @@ impl<'a> Parser<'a> {
         loop {
             match self.peek() {
                 (Kind::Identifier | Kind::Not, _) => {
-                    requirements.push(self.requirement().map_err(|why| format!("unable to parse requirement: {why}"))?);
+                    requirements.push(
+                        self.requirement()
+                            .map_err(|why| format!("unable to parse requirement: {why}"))?,
+                    );
                     match self.next() {
                         (Kind::End, _) => return Ok(requirements),
                         (Kind::Comma, _) => match self.peek() {
                             (Kind::Identifier | Kind::Not, _) => {}
-                            (_, text) => return Err(format!("found '{text}', expected: identifier after ','")),
+                            (_, text) => {
+                                return Err(format!(
+                                    "found '{text}', expected: identifier after ','"
+                                ));
+                            }
                         },
-                        (_, text) => return Err(format!("found '{text}', expected: ',' or 'end of string'")),
+                        (_, text) => {
+                            return Err(format!(
+                                "found '{text}', expected: ',' or 'end of string'"
+                            ));
+                        }
                     }
                 }
                 (Kind::End, _) => return Ok(requirements),
-                (_, text) => return Err(format!("found '{text}', expected: !, identifier, or 'end of string'")),
+                (_, text) => {
+                    return Err(format!(
+                        "found '{text}', expected: !, identifier, or 'end of string'"
+                    ));
+                }
             }
         }
     }
@@ -295,7 +413,11 @@ impl<'a> Parser<'a> {
             Kind::NotEquals => Operator::NotEquals,
             Kind::Greater => Operator::GreaterThan,
             Kind::Less => Operator::LessThan,
-            _ => return Err(format!("found '{text}', expected: in, notin, =, ==, !=, gt, lt")),
+            _ => {
+                return Err(format!(
+                    "found '{text}', expected: in, notin, =, ==, !=, gt, lt"
+                ));
+            }
         })
     }
 
@@ -371,11 +493,18 @@ mod tests {
     #[test]
     fn many_requirements_hold_as_one_by_one() {
         let padding: Vec<String> = (0..=FEW).map(|number| format!("!absent{number}")).collect();
-        let objects: Vec<Object> =
-            [json!({}), json!({"a": "1"}), json!({"a": "5", "b": "x"}), json!({"a": "x", "absent3": ""}), json!({"b": ""})]
-                .into_iter()
-                .map(|labels| Object::from_value(json!({"metadata": {"labels": labels}})).expect("an object"))
-                .collect();
+        let objects: Vec<Object> = [
+            json!({}),
+            json!({"a": "1"}),
+            json!({"a": "5", "b": "x"}),
+            json!({"a": "x", "absent3": ""}),
+            json!({"b": ""}),
+        ]
+        .into_iter()
+        .map(|labels| {
+            Object::from_value(json!({"metadata": {"labels": labels}})).expect("an object")
+        })
+        .collect();
         for text in [
             "a",
             "!a",
@@ -395,12 +524,19 @@ mod tests {
             "a notin (1),a notin (5)",
             "a>x",
         ] {
-            let Ok(few) = LabelSelector::parse(text) else { continue };
-            let many = LabelSelector::parse(&format!("{text},{}", padding.join(","))).expect("valid");
+            let Ok(few) = LabelSelector::parse(text) else {
+                continue;
+            };
+            let many =
+                LabelSelector::parse(&format!("{text},{}", padding.join(","))).expect("valid");
             assert!(few.many.is_none() && many.many.is_some());
             for object in &objects {
                 let want = many.matches(object.labels());
-                assert_eq!((many.selects(object), few.selects(object) && want), (want, want), "{text} {object:?}");
+                assert_eq!(
+                    (many.selects(object), few.selects(object) && want),
+                    (want, want),
+                    "{text} {object:?}"
+                );
             }
         }
     }
@@ -433,13 +569,28 @@ mod tests {
     #[test]
     fn errors_are_the_ones_clients_know() {
         let checks = [
-            ("=x", "found '=', expected: !, identifier, or 'end of string'"),
-            ("app in", "unable to parse requirement: found '' expected: '('"),
-            ("app in (web", "unable to parse requirement: found '', expected: ',' or ')'"),
+            (
+                "=x",
+                "found '=', expected: !, identifier, or 'end of string'",
+            ),
+            (
+                "app in",
+                "unable to parse requirement: found '' expected: '('",
+            ),
+            (
+                "app in (web",
+                "unable to parse requirement: found '', expected: ',' or ')'",
+            ),
             ("app,,b", "found ',', expected: identifier after ','"),
             ("app=a b", "found 'b', expected: ',' or 'end of string'"),
-            ("bad key!", "unable to parse requirement: found 'key', expected: in, notin, =, ==, !=, gt, lt"),
-            ("!!app", "unable to parse requirement: found '!', expected: identifier"),
+            (
+                "bad key!",
+                "unable to parse requirement: found 'key', expected: in, notin, =, ==, !=, gt, lt",
+            ),
+            (
+                "!!app",
+                "unable to parse requirement: found '!', expected: identifier",
+            ),
         ];
         for (text, want) in checks {
             assert_eq!(LabelSelector::parse(text), Err(want.to_owned()), "{text}");
@@ -448,7 +599,15 @@ mod tests {
 
     #[test]
     fn an_absent_selector_object_selects_nothing_and_an_empty_one_everything() {
-        assert!(!LabelSelector::from_object(None).expect("valid").matches(None));
-        assert!(LabelSelector::from_object(Some(&json!({}))).expect("valid").matches(None));
+        assert!(
+            !LabelSelector::from_object(None)
+                .expect("valid")
+                .matches(None)
+        );
+        assert!(
+            LabelSelector::from_object(Some(&json!({})))
+                .expect("valid")
+                .matches(None)
+        );
     }
 }

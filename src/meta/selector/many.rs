@@ -1,4 +1,5 @@
-//! Selectors of many requirements, put together by what they ask about: an object is looked at once, however many there are.
+//! Selectors of many requirements, put together by what they ask about: an object is looked at
+//! once, however many there are.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,18 +25,28 @@ impl Condition {
     /// Takes another requirement in.
     fn add(&mut self, requirement: &Requirement) {
         let values = || requirement.values.iter().cloned();
-        self.present |= !matches!(requirement.operator, Operator::NotIn | Operator::NotEquals | Operator::DoesNotExist);
+        self.present |= !matches!(
+            requirement.operator,
+            Operator::NotIn | Operator::NotEquals | Operator::DoesNotExist
+        );
         match requirement.operator {
             Operator::In | Operator::Equals => self.allow(values().collect()),
             Operator::NotIn | Operator::NotEquals => self.excluded.extend(values()),
             Operator::Exists => {}
             Operator::DoesNotExist => self.absent = true,
             Operator::GreaterThan | Operator::LessThan => {
-                let bound = requirement.values.first().and_then(|bound| bound.parse::<i64>().ok());
+                let bound = requirement
+                    .values
+                    .first()
+                    .and_then(|bound| bound.parse::<i64>().ok());
                 match (bound, requirement.operator) {
                     (None, _) => self.allow(HashSet::new()),
-                    (Some(bound), Operator::GreaterThan) => self.above = self.above.max(Some(bound)),
-                    (Some(bound), _) => self.below = Some(self.below.map_or(bound, |below| below.min(bound))),
+                    (Some(bound), Operator::GreaterThan) => {
+                        self.above = self.above.max(Some(bound))
+                    }
+                    (Some(bound), _) => {
+                        self.below = Some(self.below.map_or(bound, |below| below.min(bound)))
+                    }
                 }
             }
         }
@@ -52,11 +63,18 @@ impl Condition {
     fn takes(&self, value: &str) -> bool {
         let within = || {
             self.above.is_none() && self.below.is_none()
-                || value
-                    .parse::<i64>()
-                    .is_ok_and(|value| self.above.is_none_or(|above| value > above) && self.below.is_none_or(|below| value < below))
+                || value.parse::<i64>().is_ok_and(|value| {
+                    self.above.is_none_or(|above| value > above)
+                        && self.below.is_none_or(|below| value < below)
+                })
         };
-        !self.absent && !self.excluded.contains(value) && self.allowed.as_ref().is_none_or(|allowed| allowed.contains(value)) && within()
+        !self.absent
+            && !self.excluded.contains(value)
+            && self
+                .allowed
+                .as_ref()
+                .is_none_or(|allowed| allowed.contains(value))
+            && within()
     }
 }
 
@@ -72,9 +90,15 @@ impl ManyLabels {
     pub fn of(requirements: &[Requirement]) -> Self {
         let mut by_key: HashMap<String, Condition> = HashMap::new();
         for requirement in requirements {
-            by_key.entry(requirement.key.clone()).or_default().add(requirement);
+            by_key
+                .entry(requirement.key.clone())
+                .or_default()
+                .add(requirement);
         }
-        let present = by_key.values().filter(|condition| condition.present).count();
+        let present = by_key
+            .values()
+            .filter(|condition| condition.present)
+            .count();
         Self { by_key, present }
     }
 
@@ -111,6 +135,8 @@ impl ManyFields {
 
     /// Whether the values that `holds` shows satisfy all terms.
     pub fn match_all(&self, mut value_of: impl FnMut(&str, &dyn Fn(&str) -> bool) -> bool) -> bool {
-        self.0.iter().all(|(field, condition)| value_of(field, &|value| condition.takes(value)))
+        self.0
+            .iter()
+            .all(|(field, condition)| value_of(field, &|value| condition.takes(value)))
     }
 }

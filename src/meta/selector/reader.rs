@@ -1,4 +1,5 @@
-//! What selectors look at: scalars by their paths, and labels, of an object in whatever form it is at hand.
+//! What selectors look at: scalars by their paths, and labels, of an object in whatever form it is
+//! at hand.
 
 use std::borrow::Cow;
 
@@ -6,10 +7,11 @@ use crate::meta::Value;
 
 use crate::meta::Object;
 
-/// An object whose scalars and labels can be looked up. The readers of stored bytes do so without reading the rest.
+/// An object whose scalars and labels can be looked up. The readers of stored bytes do so without
+/// reading the rest.
 pub trait FieldReader {
-    /// The string, bool or integer at a dotted path (`spec.nodeName`, `status.podIPs.0.ip`), as field selectors compare
-    /// it; empty where there is none.
+    /// The string, bool or integer at a dotted path (`spec.nodeName`, `status.podIPs.0.ip`), as
+    /// field selectors compare it; empty where there is none.
     fn text_at(&self, dotted: &str) -> Cow<'_, str>;
 
     /// The value of a label; `None` where the object does not have it.
@@ -44,7 +46,9 @@ impl FieldReader for Object {
 
     fn each_label(&self, look: &mut dyn FnMut(&str, &str)) {
         let labels = self.labels().into_iter().flatten();
-        labels.filter_map(|(key, value)| Some((key, value.as_str()?))).for_each(|(key, value)| look(key, value));
+        labels
+            .filter_map(|(key, value)| Some((key, value.as_str()?)))
+            .for_each(|(key, value)| look(key, value));
     }
 }
 
@@ -57,7 +61,13 @@ mod tests {
     fn scalars_are_read_as_selectors_compare_them() {
         let object = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"on": true, "count": 3, "ips": [{"ip": "::1"}]}});
         let object = Object::from_value(object).expect("an object");
-        for (path, want) in [("spec.on", "true"), ("spec.count", "3"), ("spec.ips.0.ip", "::1"), ("spec.ips.1.ip", ""), ("spec", "")] {
+        for (path, want) in [
+            ("spec.on", "true"),
+            ("spec.count", "3"),
+            ("spec.ips.0.ip", "::1"),
+            ("spec.ips.1.ip", ""),
+            ("spec", ""),
+        ] {
             assert_eq!(object.text_at(path), want, "{path}");
         }
         assert_eq!(object.label("a").as_deref(), Some("b"));

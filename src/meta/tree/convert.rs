@@ -159,7 +159,12 @@ impl<T: Into<Self>> FromIterator<T> for Value {
 
 impl<K: Into<Key>, V: Into<Self>> FromIterator<(K, V)> for Value {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
-        Self::Object(entries.into_iter().map(|(key, value)| (key, value.into())).collect())
+        Self::Object(
+            entries
+                .into_iter()
+                .map(|(key, value)| (key, value.into()))
+                .collect(),
+        )
     }
 }
 

@@ -20,7 +20,9 @@ impl<'a> Entry<'a> {
     }
 
     pub fn or_insert_with(self, value: impl FnOnce() -> Value) -> &'a mut Value {
-        let place = self.place.unwrap_or_else(|| self.map.push(self.key, value()));
+        let place = self
+            .place
+            .unwrap_or_else(|| self.map.push(self.key, value()));
         self.map.at_mut(place)
     }
 }

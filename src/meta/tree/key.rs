@@ -24,7 +24,8 @@ impl Key {
         Self(Text::Static(text))
     }
 
-    /// A key that stays until the program ends, as the names of built-in fields do: never for what a client says.
+    /// A key that stays until the program ends, as the names of built-in fields do: never for what
+    /// a client says.
     pub fn forever(text: &str) -> Self {
         Self::new(Box::leak(Box::from(text)))
     }

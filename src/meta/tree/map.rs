@@ -27,7 +27,8 @@ enum Entries {
     Long(Box<IndexMap<Key, Value>>),
 }
 
-/// The entries of several maps that are the same, which are read from a text when somebody looks at them if there is one.
+/// The entries of several maps that are the same, which are read from a text when somebody looks at
+/// them if there is one.
 struct Shared {
     text: Option<String>,
     entries: OnceLock<Entries>,
@@ -35,9 +36,11 @@ struct Shared {
 
 impl Shared {
     fn entries(&self) -> &Entries {
-        self.entries.get_or_init(|| match serde_json::from_str::<Map>(self.text.as_deref().unwrap_or("{}")) {
-            Ok(Map(Form::Own(entries))) => entries,
-            _ => Entries::Short(Vec::new()),
+        self.entries.get_or_init(|| {
+            match serde_json::from_str::<Map>(self.text.as_deref().unwrap_or("{}")) {
+                Ok(Map(Form::Own(entries))) => entries,
+                _ => Entries::Short(Vec::new()),
+            }
         })
     }
 }
@@ -47,13 +50,16 @@ impl Map {
         Self(Form::Own(Entries::Short(Vec::new())))
     }
 
-    /// A map that is read when somebody looks at it. Its text is a JSON object, compact and escaped as Go does it, of at most
-    /// [`Map::UNREAD_DEPTH`] levels.
+    /// A map that is read when somebody looks at it. Its text is a JSON object, compact and escaped
+    /// as Go does it, of at most [`Map::UNREAD_DEPTH`] levels.
     pub fn unread(text: String) -> Self {
         if text == "{}" {
             return Self::new();
         }
-        Self(Form::Shared(Arc::new(Shared { text: Some(text), entries: OnceLock::new() })))
+        Self(Form::Shared(Arc::new(Shared {
+            text: Some(text),
+            entries: OnceLock::new(),
+        })))
     }
 
     /// How deep the text of a map may nest that is not read at once.
@@ -71,7 +77,10 @@ impl Map {
     pub fn share(&mut self) {
         if let Form::Own(entries) = &mut self.0 {
             let entries = OnceLock::from(std::mem::replace(entries, Entries::Short(Vec::new())));
-            self.0 = Form::Shared(Arc::new(Shared { text: None, entries }));
+            self.0 = Form::Shared(Arc::new(Shared {
+                text: None,
+                entries,
+            }));
         }
     }
 
@@ -146,7 +155,10 @@ impl Map {
     #[inline]
     pub fn get(&self, key: &str) -> Option<&Value> {
         match self.entries() {
-            Entries::Short(entries) => entries.iter().find(|(other, _)| other.as_str() == key).map(|(_, value)| value),
+            Entries::Short(entries) => entries
+                .iter()
+                .find(|(other, _)| other.as_str() == key)
+                .map(|(_, value)| value),
             Entries::Long(entries) => entries.get(key),
         }
     }
@@ -154,7 +166,10 @@ impl Map {
     #[inline]
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
         match self.entries_mut() {
-            Entries::Short(entries) => entries.iter_mut().find(|(other, _)| other.as_str() == key).map(|(_, value)| value),
+            Entries::Short(entries) => entries
+                .iter_mut()
+                .find(|(other, _)| other.as_str() == key)
+                .map(|(_, value)| value),
             Entries::Long(entries) => entries.get_mut(key),
         }
     }
@@ -214,7 +229,10 @@ impl Map {
         let key = key.into();
         match self.entries_mut() {
             Entries::Short(entries) => {
-                let before = entries.iter().position(|(other, _)| *other == key).map(|place| entries.remove(place).1);
+                let before = entries
+                    .iter()
+                    .position(|(other, _)| *other == key)
+                    .map(|place| entries.remove(place).1);
                 if entries.len() == SHORT {
                     self.push(key.clone(), Value::Null);
                     return self.shift_insert(at, key, value).and(before);
@@ -230,7 +248,9 @@ impl Map {
     pub fn shift_remove(&mut self, key: &str) -> Option<Value> {
         match self.entries_mut() {
             Entries::Short(entries) => {
-                let place = entries.iter().position(|(other, _)| other.as_str() == key)?;
+                let place = entries
+                    .iter()
+                    .position(|(other, _)| other.as_str() == key)?;
                 Some(entries.remove(place).1)
             }
             Entries::Long(entries) => entries.shift_remove(key),
@@ -241,7 +261,9 @@ impl Map {
     pub fn swap_remove(&mut self, key: &str) -> Option<Value> {
         match self.entries_mut() {
             Entries::Short(entries) => {
-                let place = entries.iter().position(|(other, _)| other.as_str() == key)?;
+                let place = entries
+                    .iter()
+                    .position(|(other, _)| other.as_str() == key)?;
                 Some(entries.swap_remove(place).1)
             }
             Entries::Long(entries) => entries.swap_remove(key),
@@ -367,11 +389,15 @@ enum Either<S, L> {
 
 /// The entries of a map in order.
 #[derive(Clone, Debug)]
-pub struct Iter<'a>(Either<std::slice::Iter<'a, (Key, Value)>, indexmap::map::Iter<'a, Key, Value>>);
+pub struct Iter<'a>(
+    Either<std::slice::Iter<'a, (Key, Value)>, indexmap::map::Iter<'a, Key, Value>>,
+);
 
 /// The entries of a map in order, with values to change.
 #[derive(Debug)]
-pub struct IterMut<'a>(Either<std::slice::IterMut<'a, (Key, Value)>, indexmap::map::IterMut<'a, Key, Value>>);
+pub struct IterMut<'a>(
+    Either<std::slice::IterMut<'a, (Key, Value)>, indexmap::map::IterMut<'a, Key, Value>>,
+);
 
 /// The entries of a map that is no more.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
-//! Trees of JSON: what objects are in memory. The names and ways are those of `serde_json`, whose maps hash each key that they
-//! are given and copy it: here most maps are short lists, and the names of fields are nobody's to copy.
+//! Trees of JSON: what objects are in memory. The names and ways are those of `serde_json`, whose
+//! maps hash each key that they are given and copy it: here most maps are short lists, and the
+//! names of fields are nobody's to copy.
 
 mod convert;
 mod entry;
@@ -12,8 +13,9 @@ pub use key::Key;
 pub use map::Map;
 pub use value::Value;
 
-/// The stack that a thread needs to walk trees that are as deep as JSON may be (`codec::MAX_TREE_DEPTH`): walks are recursive.
-/// The deepest take 1 KiB a level, and 5 KiB in builds without optimisation. What no walk has touched takes no memory.
+/// The stack that a thread needs to walk trees that are as deep as JSON may be
+/// (`codec::MAX_TREE_DEPTH`): walks are recursive. The deepest take 1 KiB a level, and 5 KiB in
+/// builds without optimisation. What no walk has touched takes no memory.
 pub const STACK_BYTES: usize = 128 << 20;
 
 /// A [`Value`](crate::meta::Value) written as JSON, with expressions in the places of values.
@@ -28,7 +30,10 @@ pub use crate::json;
 #[cfg(test)]
 pub(crate) fn on_deep_stack(test: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, test).expect("a thread");
+        let thread = std::thread::Builder::new()
+            .stack_size(STACK_BYTES)
+            .spawn_scoped(scope, test)
+            .expect("a thread");
         thread.join().expect("the test passes");
     });
 }

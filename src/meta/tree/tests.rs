@@ -9,7 +9,10 @@ fn map(text: &str) -> Map {
 
 /// A map with so many entries, named by their numbers backwards.
 fn numbered(count: usize) -> Map {
-    (0..count).rev().map(|n| (format!("k{n:02}"), Value::from(n))).collect()
+    (0..count)
+        .rev()
+        .map(|n| (format!("k{n:02}"), Value::from(n)))
+        .collect()
 }
 
 #[test]
@@ -18,7 +21,13 @@ fn maps_keep_their_order_however_many_entries_they_have() {
         let mut map = numbered(count);
         assert_eq!(map.len(), count);
         let keys: Vec<String> = map.keys().map(ToString::to_string).collect();
-        assert_eq!(keys, (0..count).rev().map(|n| format!("k{n:02}")).collect::<Vec<_>>());
+        assert_eq!(
+            keys,
+            (0..count)
+                .rev()
+                .map(|n| format!("k{n:02}"))
+                .collect::<Vec<_>>()
+        );
         for n in 0..count {
             assert_eq!(map.get(&format!("k{n:02}")), Some(&Value::from(n)));
         }
@@ -28,7 +37,10 @@ fn maps_keep_their_order_however_many_entries_they_have() {
         assert_eq!(map.keys().next_back().map(Key::as_str), Some("new"));
         assert_eq!(map.shift_insert(0, "new", 1.into()), Some(true.into()));
         assert_eq!(map.shift_insert(0, "first", 2.into()), None);
-        assert_eq!(map.keys().take(2).map(Key::as_str).collect::<Vec<_>>(), ["first", "new"]);
+        assert_eq!(
+            map.keys().take(2).map(Key::as_str).collect::<Vec<_>>(),
+            ["first", "new"]
+        );
         assert_eq!(map.shift_remove("first"), Some(2.into()));
         assert_eq!(map.swap_remove("new"), Some(1.into()));
         assert_eq!((map.len(), map.shift_remove("new")), (count, None));
@@ -43,7 +55,10 @@ fn maps_keep_their_order_however_many_entries_they_have() {
 
 #[test]
 fn maps_are_equal_in_any_order() {
-    let (one, other) = (map(r#"{"a": 1, "b": [2], "c": {}}"#), map(r#"{"c": {}, "a": 1, "b": [2]}"#));
+    let (one, other) = (
+        map(r#"{"a": 1, "b": [2], "c": {}}"#),
+        map(r#"{"c": {}, "a": 1, "b": [2]}"#),
+    );
     assert_eq!(one, other);
     assert_ne!(one, map(r#"{"a": 1, "b": [2], "d": {}}"#));
     assert_ne!(one, map(r#"{"a": 1, "b": [2]}"#));
@@ -58,41 +73,80 @@ fn values_are_read_written_and_pointed_into() {
     let text = r#"{"b":[1,-2,2.5,{"x/y":null}],"a":{"~":"é\n"},"c":true}"#;
     let mut value: Value = from_str(text).expect("JSON");
     assert_eq!(value.to_string(), text);
-    assert_eq!(value, json!({"a": {"~": "é\n"}, "b": [1, -2, 2.5, {"x/y": null}], "c": true}));
+    assert_eq!(
+        value,
+        json!({"a": {"~": "é\n"}, "b": [1, -2, 2.5, {"x/y": null}], "c": true})
+    );
     assert_eq!(value.pointer("/b/3/x~1y"), Some(&Value::Null));
     assert_eq!(value.pointer("/a/~0").and_then(Value::as_str), Some("é\n"));
     assert_eq!((value.pointer("/b/01"), value.pointer("b")), (None, None));
     *value.pointer_mut("/b/0").expect("an item") = 7.into();
-    assert_eq!((&value["b"][0], &value["b"][9], &value["none"]["x"]), (&7.into(), &Value::Null, &Value::Null));
+    assert_eq!(
+        (&value["b"][0], &value["b"][9], &value["none"]["x"]),
+        (&7.into(), &Value::Null, &Value::Null)
+    );
     value["d"]["e"] = "f".into();
     value.sort_all_objects();
-    assert_eq!(value.to_string(), r#"{"a":{"~":"é\n"},"b":[7,-2,2.5,{"x/y":null}],"c":true,"d":{"e":"f"}}"#);
+    assert_eq!(
+        value.to_string(),
+        r#"{"a":{"~":"é\n"},"b":[7,-2,2.5,{"x/y":null}],"c":true,"d":{"e":"f"}}"#
+    );
 }
 
 #[test]
 fn a_repeated_key_counts_as_it_came_last() {
-    assert_eq!(serde_json::to_string(&map(r#"{"a": 1, "b": 2, "a": 3}"#)).expect("JSON"), r#"{"a":3,"b":2}"#);
+    assert_eq!(
+        serde_json::to_string(&map(r#"{"a": 1, "b": 2, "a": 3}"#)).expect("JSON"),
+        r#"{"a":3,"b":2}"#
+    );
 }
 
 #[test]
 fn values_are_small() {
-    assert_eq!((size_of::<Map>(), size_of::<Value>(), size_of::<Option<Value>>(), size_of::<Key>()), (24, 32, 32, 24));
+    assert_eq!(
+        (
+            size_of::<Map>(),
+            size_of::<Value>(),
+            size_of::<Option<Value>>(),
+            size_of::<Key>()
+        ),
+        (24, 32, 32, 24)
+    );
 }
 
 #[test]
 fn a_map_is_read_when_somebody_looks_at_it() {
     let text = r#"{"f:b":{},"f:a":{".":{},"k:{\"x\":\"y\"}":{}}}"#;
     let unread = Map::unread(text.to_owned());
-    assert_eq!((unread.text(), unread.is_empty(), Map::unread("{}".to_owned())), (Some(text), false, Map::new()));
+    assert_eq!(
+        (
+            unread.text(),
+            unread.is_empty(),
+            Map::unread("{}".to_owned())
+        ),
+        (Some(text), false, Map::new())
+    );
     assert_eq!(unread, map(text));
     assert_eq!(map(text), unread.clone());
     assert_eq!(serde_json::to_string(&unread).expect("JSON"), text);
-    assert_eq!(unread.keys().map(Key::as_str).collect::<Vec<_>>(), ["f:b", "f:a"]);
-    assert_eq!(unread.get("f:a").and_then(|below| below.get(".")), Some(&json!({})));
+    assert_eq!(
+        unread.keys().map(Key::as_str).collect::<Vec<_>>(),
+        ["f:b", "f:a"]
+    );
+    assert_eq!(
+        unread.get("f:a").and_then(|below| below.get(".")),
+        Some(&json!({}))
+    );
     let mut changed = unread.clone();
     changed.insert("f:c", Value::Null);
     assert_eq!((changed.len(), changed.text(), unread.len()), (3, None, 2));
-    assert_eq!(unread.into_iter().map(|(key, _)| key.to_string()).collect::<Vec<_>>(), ["f:b", "f:a"]);
+    assert_eq!(
+        unread
+            .into_iter()
+            .map(|(key, _)| key.to_string())
+            .collect::<Vec<_>>(),
+        ["f:b", "f:a"]
+    );
 }
 
 #[test]
@@ -103,10 +157,16 @@ fn a_shared_map_ends_with_a_change() {
     assert!(second.is_copy_of(&first) && second.is_shared() && second == first);
     second.insert("c", json!(3));
     assert!(!second.is_copy_of(&first) && !second.is_shared() && first.is_shared());
-    assert_eq!((first.get("c"), second.get("c"), second.get("a")), (Some(&json!(2)), Some(&json!(3)), first.get("a")));
+    assert_eq!(
+        (first.get("c"), second.get("c"), second.get("a")),
+        (Some(&json!(2)), Some(&json!(3)), first.get("a"))
+    );
     // Whoever is the last one to have it need not copy it.
     drop(second);
     first.unshare();
-    assert_eq!((first.is_shared(), first == map(r#"{"c":2,"a":{"b":1}}"#)), (false, true));
+    assert_eq!(
+        (first.is_shared(), first == map(r#"{"c":2,"a":{"b":1}}"#)),
+        (false, true)
+    );
     assert!(!map("{}").is_copy_of(&map("{}")));
 }

@@ -177,18 +177,30 @@ fn steps(pointer: &str) -> Option<impl Iterator<Item = String>> {
         "" => None,
         pointer => Some(pointer.strip_prefix('/')?),
     };
-    Some(rest.into_iter().flat_map(|rest| rest.split('/')).map(|step| step.replace("~1", "/").replace("~0", "~")))
+    Some(
+        rest.into_iter()
+            .flat_map(|rest| rest.split('/'))
+            .map(|step| step.replace("~1", "/").replace("~0", "~")),
+    )
 }
 
 /// The index that a step of a pointer is: digits, without leading zeros.
 fn index(step: &str) -> Option<usize> {
-    if step.starts_with('+') || (step.starts_with('0') && step.len() != 1) { None } else { step.parse().ok() }
+    if step.starts_with('+') || (step.starts_with('0') && step.len() != 1) {
+        None
+    } else {
+        step.parse().ok()
+    }
 }
 
 /// Compact JSON; indented by `{:#}`.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = if f.alternate() { serde_json::to_string_pretty(self) } else { serde_json::to_string(self) };
+        let text = if f.alternate() {
+            serde_json::to_string_pretty(self)
+        } else {
+            serde_json::to_string(self)
+        };
         f.write_str(&text.map_err(|_| fmt::Error)?)
     }
 }
@@ -254,7 +266,10 @@ impl std::ops::IndexMut<&'static str> for Value {
         if self.is_null() {
             *self = Self::Object(Map::new());
         }
-        self.as_object_mut().expect("a map to index by a key").entry(key).or_insert(Self::Null)
+        self.as_object_mut()
+            .expect("a map to index by a key")
+            .entry(key)
+            .or_insert(Self::Null)
     }
 }
 

@@ -34,14 +34,22 @@ pub fn fill(map: &mut Map, key: &str, value: impl Into<Value>) {
 
 /// Sets a string that is absent or empty.
 pub fn fill_text(map: &mut Map, key: &str, text: &str) {
-    if map.get(key).and_then(Value::as_str).is_none_or(str::is_empty) {
+    if map
+        .get(key)
+        .and_then(Value::as_str)
+        .is_none_or(str::is_empty)
+    {
         map.insert(key.to_owned(), text.into());
     }
 }
 
 /// Sets a number that is absent or zero.
 pub fn fill_number(map: &mut Map, key: &str, number: i64) {
-    if map.get(key).and_then(Value::as_i64).is_none_or(|have| have == 0) {
+    if map
+        .get(key)
+        .and_then(Value::as_i64)
+        .is_none_or(|have| have == 0)
+    {
         map.insert(key.to_owned(), number.into());
     }
 }

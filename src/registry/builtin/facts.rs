@@ -1,4 +1,5 @@
-//! What can be said of a resource without code, and the strategy that such facts make together with the code.
+//! What can be said of a resource without code, and the strategy that such facts make together with
+//! the code.
 
 use std::borrow::Cow;
 
@@ -10,8 +11,8 @@ use crate::registry::store::Incomplete;
 use crate::registry::table::TablePrinter;
 use crate::registry::{Context, NameRule, Strategy, Subresource};
 
-/// The facts of one resource (upstream: the small methods in `pkg/registry/*/*/strategy.go`). [`PLAIN`] is where every row of
-/// the table starts.
+/// The facts of one resource (upstream: the small methods in `pkg/registry/*/*/strategy.go`).
+/// [`PLAIN`] is where every row of the table starts.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
     pub name: NameRule,
@@ -44,7 +45,13 @@ pub struct Facts {
 }
 
 /// What upstream's `ResetObjectMetaForStatus` sets back.
-pub const META_OF_STATUS: &[&str] = &["deletionTimestamp", "labels", "annotations", "finalizers", "ownerReferences"];
+pub const META_OF_STATUS: &[&str] = &[
+    "deletionTimestamp",
+    "labels",
+    "annotations",
+    "finalizers",
+    "ownerReferences",
+];
 
 /// A resource without surprises.
 pub const PLAIN: Facts = Facts {
@@ -65,10 +72,17 @@ pub const PLAIN: Facts = Facts {
 };
 
 /// One with a status subresource.
-pub const WITH_STATUS: Facts = Facts { status: true, ..PLAIN };
+pub const WITH_STATUS: Facts = Facts {
+    status: true,
+    ..PLAIN
+};
 
 /// One with a status subresource whose spec has a generation.
-pub const WORKLOAD: Facts = Facts { status: true, generation: true, ..PLAIN };
+pub const WORKLOAD: Facts = Facts {
+    status: true,
+    generation: true,
+    ..PLAIN
+};
 
 /// A row of the table: a resource, its facts, and the code behind it.
 pub struct Row {
@@ -121,7 +135,13 @@ impl Strategy for Row {
         self.code.prepare_for_create(ctx, object);
     }
 
-    fn prepare_for_update(&self, ctx: &Context, sub: Subresource, object: &mut Object, old: &Object) {
+    fn prepare_for_update(
+        &self,
+        ctx: &Context,
+        sub: Subresource,
+        object: &mut Object,
+        old: &Object,
+    ) {
         if sub == Subresource::Status {
             for key in self.facts.status_keeps {
                 keep_meta(object, old, key);
@@ -134,7 +154,13 @@ impl Strategy for Row {
         self.code.validate(ctx, object)
     }
 
-    fn validate_update(&self, ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        ctx: &Context,
+        sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
         self.code.validate_update(ctx, sub, object, old)
     }
 
@@ -218,7 +244,9 @@ impl Strategy for Row {
 /// Makes one member of ObjectMeta what it was.
 pub fn keep_meta(object: &mut Object, old: &Object, key: &str) {
     match old.metadata().and_then(|meta| meta.get(key)) {
-        Some(value) => object.metadata_mut().insert(key.to_owned(), Value::clone(value)),
+        Some(value) => object
+            .metadata_mut()
+            .insert(key.to_owned(), Value::clone(value)),
         None => object.metadata_mut().shift_remove(key),
     };
 }

@@ -12,9 +12,12 @@ pub fn quantity(value: &Value) -> Quantity {
     }
 }
 
-/// Rounds the amounts under `key` up to thousandths, as every list of resources is (upstream `SetDefaults_ResourceList`).
+/// Rounds the amounts under `key` up to thousandths, as every list of resources is (upstream
+/// `SetDefaults_ResourceList`).
 pub fn round_amounts(holder: &mut Map, key: &str) {
-    let Some(Value::Object(amounts)) = holder.get_mut(key) else { return };
+    let Some(Value::Object(amounts)) = holder.get_mut(key) else {
+        return;
+    };
     for amount in amounts.values_mut() {
         if let Some(rounded) = amount.as_str().and_then(rounded) {
             *amount = rounded.into();

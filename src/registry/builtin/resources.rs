@@ -2,13 +2,23 @@
 
 use super::facts::{Facts, META_OF_STATUS, PLAIN, Row, WITH_STATUS, WORKLOAD};
 use super::{
-    admissionregistration, apiregistration, apps, autoscaling, batch, certificates, coordination, core, discovery, flowcontrol, networking,
-    node, policy, rbac, resource, scheduling, storage,
+    admissionregistration, apiregistration, apps, autoscaling, batch, certificates, coordination,
+    core, discovery, flowcontrol, networking, node, policy, rbac, resource, scheduling, storage,
 };
 use crate::registry::{NameRule, Strategy};
 
-const fn row(group: &'static str, resource: &'static str, facts: Facts, code: &'static dyn Strategy) -> Row {
-    Row { group, resource, facts, code }
+const fn row(
+    group: &'static str,
+    resource: &'static str,
+    facts: Facts,
+    code: &'static dyn Strategy,
+) -> Row {
+    Row {
+        group,
+        resource,
+        facts,
+        code,
+    }
 }
 
 /// What an event can be selected by.
@@ -53,11 +63,24 @@ const POD_FIELDS: &[&str] = &[
 ];
 
 /// Webhooks and policies: they count changes of anything, and no write may be blind.
-const ADMISSION: Facts = Facts { generation: true, any_finalizer: true, unconditional_update: false, ..PLAIN };
+const ADMISSION: Facts = Facts {
+    generation: true,
+    any_finalizer: true,
+    unconditional_update: false,
+    ..PLAIN
+};
 /// RBAC: any name that fits into a URL, and PUT creates.
-const RBAC: Facts = Facts { name: NameRule::PathSegment, create_on_update: true, ..PLAIN };
+const RBAC: Facts = Facts {
+    name: NameRule::PathSegment,
+    create_on_update: true,
+    ..PLAIN
+};
 /// A status write leaves all metadata but managedFields as it was.
-const STATUS_ALONE: Facts = Facts { status_keeps: META_OF_STATUS, status_resets: &["/metadata", "/spec"], ..WITH_STATUS };
+const STATUS_ALONE: Facts = Facts {
+    status_keeps: META_OF_STATUS,
+    status_resets: &["/metadata", "/spec"],
+    ..WITH_STATUS
+};
 
 /// Every resource of the discovery documents.
 #[rustfmt::skip]

@@ -1,8 +1,12 @@
-//! Tables of the groups that decide about requests: admissionregistration, rbac.authorization, flowcontrol.
+//! Tables of the groups that decide about requests: admissionregistration, rbac.authorization,
+//! flowcontrol.
 
 use std::cmp::Ordering;
 
-use super::{AGE, Cell, Column, NAME, NONE, Printer, TablePrinter, UNSET, condition, integer, join, labels, text, wide};
+use super::{
+    AGE, Cell, Column, NAME, NONE, Printer, TablePrinter, UNSET, condition, integer, join, labels,
+    text, wide,
+};
 use crate::meta::{Object, str_at};
 
 pub fn printer(resource: &str) -> Option<&'static dyn TablePrinter> {
@@ -28,7 +32,12 @@ static WEBHOOKS: Printer = Printer {
 const PARAM_KIND: Column = text("ParamKind", "The kind of its parameters");
 
 static MUTATING_POLICY: Printer = Printer {
-    columns: &[NAME, integer("Mutations", "The number of mutations"), PARAM_KIND, AGE],
+    columns: &[
+        NAME,
+        integer("Mutations", "The number of mutations"),
+        PARAM_KIND,
+        AGE,
+    ],
     fill: |row| {
         let kind = param_kind(row.object);
         row.name().count("/spec/mutations").cell(kind).age();
@@ -36,7 +45,12 @@ static MUTATING_POLICY: Printer = Printer {
 };
 
 static VALIDATING_POLICY: Printer = Printer {
-    columns: &[NAME, integer("Validations", "The number of validations"), PARAM_KIND, AGE],
+    columns: &[
+        NAME,
+        integer("Validations", "The number of validations"),
+        PARAM_KIND,
+        AGE,
+    ],
     fill: |row| {
         let kind = param_kind(row.object);
         row.name().count("/spec/validations").cell(kind).age();
@@ -51,7 +65,12 @@ fn param_kind(object: &Object) -> String {
 }
 
 static POLICY_BINDING: Printer = Printer {
-    columns: &[NAME, text("PolicyName", "The policy that is bound"), text("ParamRef", "The parameters that it gets"), AGE],
+    columns: &[
+        NAME,
+        text("PolicyName", "The policy that is bound"),
+        text("ParamRef", "The parameters that it gets"),
+        AGE,
+    ],
     fill: |row| {
         let parameters = param_ref(row.object);
         row.name().text("/spec/policyName").cell(parameters).age();
@@ -59,9 +78,20 @@ static POLICY_BINDING: Printer = Printer {
 };
 
 fn param_ref(object: &Object) -> String {
-    let Some(reference) = object.at("/spec/paramRef").filter(|reference| reference.is_object()) else { return UNSET.to_owned() };
-    match (str_at(reference, "/name"), str_at(reference, "/namespace"), reference.get("selector")) {
-        ("", _, Some(selector)) if selector.is_object() => labels::selector_as_go_prints_it(selector),
+    let Some(reference) = object
+        .at("/spec/paramRef")
+        .filter(|reference| reference.is_object())
+    else {
+        return UNSET.to_owned();
+    };
+    match (
+        str_at(reference, "/name"),
+        str_at(reference, "/namespace"),
+        reference.get("selector"),
+    ) {
+        ("", _, Some(selector)) if selector.is_object() => {
+            labels::selector_as_go_prints_it(selector)
+        }
         ("", _, _) => UNSET.to_owned(),
         // Nothing here says whether the kind is namespaced.
         (name, "", _) => format!("*/{name}"),
@@ -81,13 +111,29 @@ static ROLE_BINDING: Printer = Printer {
     fill: |row| {
         let object = row.object;
         let named = |kind| {
-            let subjects = object.array_at("/subjects").iter().filter(move |subject| str_at(subject, "/kind") == kind);
+            let subjects = object
+                .array_at("/subjects")
+                .iter()
+                .filter(move |subject| str_at(subject, "/kind") == kind);
             join(subjects.map(|subject| str_at(subject, "/name")), ", ")
         };
-        let accounts = object.array_at("/subjects").iter().filter(|subject| str_at(subject, "/kind") == "ServiceAccount");
-        let accounts: Vec<String> = accounts.map(|one| format!("{}/{}", str_at(one, "/namespace"), str_at(one, "/name"))).collect();
-        row.name().cell(format!("{}/{}", object.str_at("/roleRef/kind"), object.str_at("/roleRef/name"))).age();
-        row.cell(named("User")).cell(named("Group")).cell(accounts.join(", "));
+        let accounts = object
+            .array_at("/subjects")
+            .iter()
+            .filter(|subject| str_at(subject, "/kind") == "ServiceAccount");
+        let accounts: Vec<String> = accounts
+            .map(|one| format!("{}/{}", str_at(one, "/namespace"), str_at(one, "/name")))
+            .collect();
+        row.name()
+            .cell(format!(
+                "{}/{}",
+                object.str_at("/roleRef/kind"),
+                object.str_at("/roleRef/name")
+            ))
+            .age();
+        row.cell(named("User"))
+            .cell(named("Group"))
+            .cell(accounts.join(", "));
     },
 };
 
@@ -99,14 +145,22 @@ static FLOW_SCHEMA: Printer = Printer {
         NAME,
         text("PriorityLevel", "The priority level of its requests"),
         text("MatchingPrecedence", "The lower, the earlier it is tried"),
-        text("DistinguisherMethod", "How its requests are divided into flows"),
+        text(
+            "DistinguisherMethod",
+            "How its requests are divided into flows",
+        ),
         AGE,
         text("MissingPL", "Whether its priority level does not exist"),
     ],
     fill: |row| {
-        let dangling = condition(row.object, "/status/conditions", "Dangling").map_or("?", |condition| str_at(condition, "/status"));
-        row.name().text("/spec/priorityLevelConfiguration/name").int("/spec/matchingPrecedence");
-        row.text_or("/spec/distinguisherMethod/type", NONE).age().cell(dangling);
+        let dangling = condition(row.object, "/status/conditions", "Dangling")
+            .map_or("?", |condition| str_at(condition, "/status"));
+        row.name()
+            .text("/spec/priorityLevelConfiguration/name")
+            .int("/spec/matchingPrecedence");
+        row.text_or("/spec/distinguisherMethod/type", NONE)
+            .age()
+            .cell(dangling);
     },
 };
 
@@ -133,15 +187,25 @@ static PRIORITY_LEVEL: Printer = Printer {
     columns: &[
         NAME,
         text("Type", "Exempt or Limited"),
-        text("NominalConcurrencyShares", "Its share of the server's concurrency"),
+        text(
+            "NominalConcurrencyShares",
+            "Its share of the server's concurrency",
+        ),
         text("Queues", "The number of queues"),
         text("HandSize", "The number of queues a flow may use"),
-        text("QueueLengthLimit", "The greatest number of requests in a queue"),
+        text(
+            "QueueLengthLimit",
+            "The greatest number of requests in a queue",
+        ),
         AGE,
     ],
     fill: |row| {
-        row.name().text("/spec/type").int_or("/spec/limited/nominalConcurrencyShares", NONE);
-        row.int_or("/spec/limited/limitResponse/queuing/queues", NONE).int_or("/spec/limited/limitResponse/queuing/handSize", NONE);
-        row.int_or("/spec/limited/limitResponse/queuing/queueLengthLimit", NONE).age();
+        row.name()
+            .text("/spec/type")
+            .int_or("/spec/limited/nominalConcurrencyShares", NONE);
+        row.int_or("/spec/limited/limitResponse/queuing/queues", NONE)
+            .int_or("/spec/limited/limitResponse/queuing/handSize", NONE);
+        row.int_or("/spec/limited/limitResponse/queuing/queueLengthLimit", NONE)
+            .age();
     },
 };

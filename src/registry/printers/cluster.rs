@@ -17,20 +17,33 @@ pub fn printer(group: &str, resource: &str) -> Option<&'static dyn TablePrinter>
 }
 
 static API_SERVICE: Printer = Printer {
-    columns: &[NAME, text("Service", "The service that serves the group"), text("Available", "Whether it can be reached"), AGE],
+    columns: &[
+        NAME,
+        text("Service", "The service that serves the group"),
+        text("Available", "Whether it can be reached"),
+        AGE,
+    ],
     fill: |row| {
         let object = row.object;
-        let service = match object.at("/spec/service").filter(|service| service.is_object()) {
-            Some(service) => format!("{}/{}", str_at(service, "/namespace"), str_at(service, "/name")),
+        let service = match object
+            .at("/spec/service")
+            .filter(|service| service.is_object())
+        {
+            Some(service) => format!(
+                "{}/{}",
+                str_at(service, "/namespace"),
+                str_at(service, "/name")
+            ),
             None => "Local".to_owned(),
         };
-        let available =
-            match condition(object, "/status/conditions", "Available").map(|one| (str_at(one, "/status"), str_at(one, "/reason"))) {
-                None => "Unknown".to_owned(),
-                Some(("True", _)) => "True".to_owned(),
-                Some((status, "")) => status.to_owned(),
-                Some((status, reason)) => format!("{status} ({reason})"),
-            };
+        let available = match condition(object, "/status/conditions", "Available")
+            .map(|one| (str_at(one, "/status"), str_at(one, "/reason")))
+        {
+            None => "Unknown".to_owned(),
+            Some(("True", _)) => "True".to_owned(),
+            Some((status, "")) => status.to_owned(),
+            Some((status, reason)) => format!("{status} ({reason})"),
+        };
         row.name().cell(service).cell(available).age();
     },
 };
@@ -41,14 +54,24 @@ static CERTIFICATE_SIGNING_REQUEST: Printer = Printer {
         AGE,
         text("SignerName", "Who is asked to sign"),
         text("Requestor", "Who asks"),
-        text("RequestedDuration", "How long the certificate should be valid"),
+        text(
+            "RequestedDuration",
+            "How long the certificate should be valid",
+        ),
         text("Condition", "What became of the request"),
     ],
     fill: |row| {
         let seconds = row.object.i64_at("/spec/expirationSeconds");
-        let requested = seconds.map_or(NONE.to_owned(), |seconds| duration::human(SignedDuration::from_secs(seconds)));
+        let requested = seconds.map_or(NONE.to_owned(), |seconds| {
+            duration::human(SignedDuration::from_secs(seconds))
+        });
         let condition = signing_condition(row.object);
-        row.name().age().text_unless_empty("/spec/signerName", NONE).text("/spec/username").cell(requested).cell(condition);
+        row.name()
+            .age()
+            .text_unless_empty("/spec/signerName", NONE)
+            .text("/spec/username")
+            .cell(requested)
+            .cell(condition);
     },
 };
 
@@ -77,7 +100,11 @@ static LEASE: Printer = Printer {
 };
 
 static RUNTIME_CLASS: Printer = Printer {
-    columns: &[NAME, text("Handler", "What the container runtime calls it"), AGE],
+    columns: &[
+        NAME,
+        text("Handler", "What the container runtime calls it"),
+        AGE,
+    ],
     fill: |row| {
         row.name().text("/handler").age();
     },
@@ -92,6 +119,10 @@ static PRIORITY_CLASS: Printer = Printer {
         text("PreemptionPolicy", "Whether its pods may displace others"),
     ],
     fill: |row| {
-        row.name().int("/value").bool_or("/globalDefault", false).age().text("/preemptionPolicy");
+        row.name()
+            .int("/value")
+            .bool_or("/globalDefault", false)
+            .age()
+            .text("/preemptionPolicy");
     },
 };

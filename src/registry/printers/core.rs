@@ -2,7 +2,10 @@
 
 use crate::meta::{Key, Value};
 
-use super::{AGE, CONTAINERS, IMAGES, NAME, NONE, Printer, Row, SELECTOR, TablePrinter, UNSET, condition, integer, join, pods, text, wide};
+use super::{
+    AGE, CONTAINERS, IMAGES, NAME, NONE, Printer, Row, SELECTOR, TablePrinter, UNSET, condition,
+    integer, join, pods, text, wide,
+};
 use crate::meta::{Object, array_at, i64_at, str_at};
 use crate::registry::cells::Cell;
 
@@ -42,7 +45,10 @@ static COMPONENT_STATUS: Printer = Printer {
             Some(_) => "Unhealthy",
         };
         let say = |field| healthy.map_or("", |condition| str_at(condition, field));
-        row.name().cell(status).cell(say("/message")).cell(say("/error"));
+        row.name()
+            .cell(status)
+            .cell(say("/message"))
+            .cell(say("/error"));
     },
 };
 
@@ -55,14 +61,19 @@ static CONFIG_MAP: Printer = Printer {
 };
 
 static ENDPOINTS: Printer = Printer {
-    columns: &[NAME, text("Endpoints", "The addresses and ports that are ready"), AGE],
+    columns: &[
+        NAME,
+        text("Endpoints", "The addresses and ports that are ready"),
+        AGE,
+    ],
     fill: |row| {
         let addresses = endpoint_addresses(row.object);
         row.name().cell(addresses).age();
     },
 };
 
-/// At most three addresses of an Endpoints object. Once more than three were seen the rest is only counted.
+/// At most three addresses of an Endpoints object. Once more than three were seen the rest is only
+/// counted.
 fn endpoint_addresses(object: &Object) -> String {
     const MAX_SHOWN: usize = 3;
     let subsets = object.array_at("/subsets");
@@ -82,12 +93,22 @@ fn endpoint_addresses(object: &Object) -> String {
         for port in ports {
             count += addresses.len();
             let port = i64_at(port, "/port").unwrap_or(0);
-            let joined = ips.clone().map(|ip| if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") });
+            let joined = ips.clone().map(|ip| {
+                if ip.contains(':') {
+                    format!("[{ip}]:{port}")
+                } else {
+                    format!("{ip}:{port}")
+                }
+            });
             shown.extend(joined.take(MAX_SHOWN - shown.len()));
         }
     }
     let text = shown.join(",");
-    if count > MAX_SHOWN { format!("{text} + {} more...", count - MAX_SHOWN) } else { text }
+    if count > MAX_SHOWN {
+        format!("{text} + {} more...", count - MAX_SHOWN)
+    } else {
+        text
+    }
 }
 
 static EVENT: Printer = Printer {
@@ -109,8 +130,16 @@ static EVENT: Printer = Printer {
 fn event(row: &mut Row) {
     let object = row.object;
     let seen = |path| Cell::since(object.str_at(path));
-    let first = if object.str_at("/firstTimestamp").is_empty() { seen("/eventTime") } else { seen("/firstTimestamp") };
-    let mut last = if object.str_at("/lastTimestamp").is_empty() { first.clone() } else { seen("/lastTimestamp") };
+    let first = if object.str_at("/firstTimestamp").is_empty() {
+        seen("/eventTime")
+    } else {
+        seen("/firstTimestamp")
+    };
+    let mut last = if object.str_at("/lastTimestamp").is_empty() {
+        first.clone()
+    } else {
+        seen("/lastTimestamp")
+    };
     let mut count = object.i64_at("/count").unwrap_or(0);
     if object.at("/series").is_some_and(Value::is_object) {
         last = seen("/series/lastObservedTime");
@@ -120,14 +149,36 @@ fn event(row: &mut Row) {
         count = 1;
     }
     let mut target = object.str_at("/involvedObject/kind").to_lowercase();
-    if let Some(name) = Some(object.str_at("/involvedObject/name")).filter(|name| !name.is_empty()) {
+    if let Some(name) = Some(object.str_at("/involvedObject/name")).filter(|name| !name.is_empty())
+    {
         target = format!("{target}/{name}");
     }
-    let first_of = |one, other| if object.str_at(one).is_empty() { object.str_at(other) } else { object.str_at(one) };
-    let (component, instance) = (first_of("/source/component", "/reportingComponent"), first_of("/source/host", "/reportingInstance"));
-    let source = if instance.is_empty() { component.to_owned() } else { format!("{component}, {instance}") };
-    row.cell(last).text("/type").text("/reason").cell(target).text("/involvedObject/fieldPath").cell(source);
-    row.cell(object.str_at("/message").trim()).cell(first).cell(count).name();
+    let first_of = |one, other| {
+        if object.str_at(one).is_empty() {
+            object.str_at(other)
+        } else {
+            object.str_at(one)
+        }
+    };
+    let (component, instance) = (
+        first_of("/source/component", "/reportingComponent"),
+        first_of("/source/host", "/reportingInstance"),
+    );
+    let source = if instance.is_empty() {
+        component.to_owned()
+    } else {
+        format!("{component}, {instance}")
+    };
+    row.cell(last)
+        .text("/type")
+        .text("/reason")
+        .cell(target)
+        .text("/involvedObject/fieldPath")
+        .cell(source);
+    row.cell(object.str_at("/message").trim())
+        .cell(first)
+        .cell(count)
+        .name();
 }
 
 static NAMESPACE: Printer = Printer {
@@ -155,7 +206,9 @@ static NODE: Printer = Printer {
 
 fn node(row: &mut Row) {
     let object = row.object;
-    let mut status = match condition(object, "/status/conditions", "Ready").map(|condition| str_at(condition, "/status")) {
+    let mut status = match condition(object, "/status/conditions", "Ready")
+        .map(|condition| str_at(condition, "/status"))
+    {
         None => "Unknown".to_owned(),
         Some("True") => "Ready".to_owned(),
         Some(_) => "NotReady".to_owned(),
@@ -165,35 +218,53 @@ fn node(row: &mut Row) {
     }
     let address = |kind| {
         let addresses = object.array_at("/status/addresses").iter();
-        addresses.filter(|one| str_at(one, "/type") == kind).map(|one| str_at(one, "/address")).next().unwrap_or(NONE)
+        addresses
+            .filter(|one| str_at(one, "/type") == kind)
+            .map(|one| str_at(one, "/address"))
+            .next()
+            .unwrap_or(NONE)
     };
     let info = |field| match object.str_at(field) {
         "" => "<unknown>",
         text => text,
     };
     let mut kernel = info("/status/nodeInfo/kernelVersion").to_owned();
-    if let Some(architecture) = Some(object.str_at("/status/nodeInfo/architecture")).filter(|text| !text.is_empty()) {
+    if let Some(architecture) =
+        Some(object.str_at("/status/nodeInfo/architecture")).filter(|text| !text.is_empty())
+    {
         kernel = format!("{kernel} ({architecture})");
     }
-    row.name().cell(status).cell(node_roles(object)).age().text("/status/nodeInfo/kubeletVersion");
+    row.name()
+        .cell(status)
+        .cell(node_roles(object))
+        .age()
+        .text("/status/nodeInfo/kubeletVersion");
     row.cell(address("InternalIP")).cell(address("ExternalIP"));
-    row.cell(info("/status/nodeInfo/osImage")).cell(kernel).cell(info("/status/nodeInfo/containerRuntimeVersion"));
+    row.cell(info("/status/nodeInfo/osImage"))
+        .cell(kernel)
+        .cell(info("/status/nodeInfo/containerRuntimeVersion"));
 }
 
 /// Roles are labels of the form `node-role.kubernetes.io/ROLE` or `kubernetes.io/role=ROLE`.
 fn node_roles(object: &Object) -> String {
     let labels = object.labels().into_iter().flatten();
     let mut roles: Vec<&str> = labels
-        .filter_map(|(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
-            Some(role) => Some(role),
-            None if key == "kubernetes.io/role" => value.as_str(),
-            None => None,
-        })
+        .filter_map(
+            |(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
+                Some(role) => Some(role),
+                None if key == "kubernetes.io/role" => value.as_str(),
+                None => None,
+            },
+        )
         .filter(|role| !role.is_empty())
         .collect();
     roles.sort_unstable();
     roles.dedup();
-    if roles.is_empty() { NONE.to_owned() } else { roles.join(",") }
+    if roles.is_empty() {
+        NONE.to_owned()
+    } else {
+        roles.join(",")
+    }
 }
 
 static PERSISTENT_VOLUME: Printer = Printer {
@@ -205,7 +276,10 @@ static PERSISTENT_VOLUME: Printer = Printer {
         text("Status", "Whether it is available, bound or released"),
         text("Claim", "The claim it is bound to"),
         text("StorageClass", "The storage class it belongs to"),
-        text("VolumeAttributesClass", "The volume attributes class it belongs to"),
+        text(
+            "VolumeAttributesClass",
+            "The volume attributes class it belongs to",
+        ),
         text("Reason", "Why it failed"),
         AGE,
         wide("VolumeMode", "Filesystem or Block"),
@@ -213,12 +287,22 @@ static PERSISTENT_VOLUME: Printer = Printer {
     fill: |row| {
         let object = row.object;
         let claim = match object.at("/spec/claimRef") {
-            Some(claim) if claim.is_object() => format!("{}/{}", str_at(claim, "/namespace"), str_at(claim, "/name")),
+            Some(claim) if claim.is_object() => {
+                format!("{}/{}", str_at(claim, "/namespace"), str_at(claim, "/name"))
+            }
             _ => String::new(),
         };
-        row.name().text_or("/spec/capacity/storage", "0").cell(access_modes(object, "/spec/accessModes"));
-        row.text("/spec/persistentVolumeReclaimPolicy").cell(volume_phase(object)).cell(claim).cell(storage_class(object));
-        row.text_or("/spec/volumeAttributesClassName", UNSET).text("/status/reason").age().text_or("/spec/volumeMode", UNSET);
+        row.name()
+            .text_or("/spec/capacity/storage", "0")
+            .cell(access_modes(object, "/spec/accessModes"));
+        row.text("/spec/persistentVolumeReclaimPolicy")
+            .cell(volume_phase(object))
+            .cell(claim)
+            .cell(storage_class(object));
+        row.text_or("/spec/volumeAttributesClassName", UNSET)
+            .text("/status/reason")
+            .age()
+            .text_or("/spec/volumeMode", UNSET);
     },
 };
 
@@ -228,40 +312,70 @@ static PERSISTENT_VOLUME_CLAIM: Printer = Printer {
         text("Status", "Whether the claim is bound"),
         text("Volume", "The volume it is bound to"),
         text("Capacity", "The size of that volume"),
-        text("Access Modes", "The ways in which that volume can be mounted"),
+        text(
+            "Access Modes",
+            "The ways in which that volume can be mounted",
+        ),
         text("StorageClass", "The storage class it asks for"),
-        text("VolumeAttributesClass", "The volume attributes class it asks for"),
+        text(
+            "VolumeAttributesClass",
+            "The volume attributes class it asks for",
+        ),
         AGE,
         wide("VolumeMode", "Filesystem or Block"),
     ],
     fill: |row| {
         let object = row.object;
-        row.name().cell(volume_phase(object)).text("/spec/volumeName");
+        row.name()
+            .cell(volume_phase(object))
+            .text("/spec/volumeName");
         if object.str_at("/spec/volumeName").is_empty() {
             row.cell("").cell("");
         } else {
-            row.text_or("/status/capacity/storage", "0").cell(access_modes(object, "/status/accessModes"));
+            row.text_or("/status/capacity/storage", "0")
+                .cell(access_modes(object, "/status/accessModes"));
         }
-        row.cell(storage_class(object)).text_or("/spec/volumeAttributesClassName", UNSET).age().text_or("/spec/volumeMode", UNSET);
+        row.cell(storage_class(object))
+            .text_or("/spec/volumeAttributesClassName", UNSET)
+            .age()
+            .text_or("/spec/volumeMode", UNSET);
     },
 };
 
 fn volume_phase(object: &Object) -> &str {
-    if object.deletion_timestamp().is_some() { "Terminating" } else { object.str_at("/status/phase") }
+    if object.deletion_timestamp().is_some() {
+        "Terminating"
+    } else {
+        object.str_at("/status/phase")
+    }
 }
 
 /// The class of a volume or claim; the annotation of old goes first.
 fn storage_class(object: &Object) -> &str {
-    let annotation = object.annotations().and_then(|annotations| annotations.get("volume.beta.kubernetes.io/storage-class"));
-    annotation.and_then(Value::as_str).unwrap_or_else(|| object.str_at("/spec/storageClassName"))
+    let annotation = object
+        .annotations()
+        .and_then(|annotations| annotations.get("volume.beta.kubernetes.io/storage-class"));
+    annotation
+        .and_then(Value::as_str)
+        .unwrap_or_else(|| object.str_at("/spec/storageClassName"))
 }
 
 fn access_modes(object: &Object, path: &str) -> String {
-    const SHORT: [(&str, &str); 4] =
-        [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")];
+    const SHORT: [(&str, &str); 4] = [
+        ("ReadWriteOnce", "RWO"),
+        ("ReadOnlyMany", "ROX"),
+        ("ReadWriteMany", "RWX"),
+        ("ReadWriteOncePod", "RWOP"),
+    ];
     let modes = object.array_at(path);
     let has = |mode: &str| modes.iter().any(|one| one == mode);
-    join(SHORT.iter().filter(|(mode, _)| has(mode)).map(|(_, short)| *short), ",")
+    join(
+        SHORT
+            .iter()
+            .filter(|(mode, _)| has(mode))
+            .map(|(_, short)| *short),
+        ",",
+    )
 }
 
 static POD_TEMPLATE: Printer = Printer {
@@ -272,7 +386,9 @@ static POD_TEMPLATE: Printer = Printer {
         text("Pod Labels", "The labels of the template"),
     ],
     fill: |row| {
-        row.name().containers("/template/spec/containers").labels("/template/metadata/labels");
+        row.name()
+            .containers("/template/spec/containers")
+            .labels("/template/metadata/labels");
     },
 };
 
@@ -288,8 +404,13 @@ static REPLICATION_CONTROLLER: Printer = Printer {
         SELECTOR,
     ],
     fill: |row| {
-        row.name().int("/spec/replicas").int("/status/replicas").int("/status/readyReplicas").age();
-        row.containers("/spec/template/spec/containers").labels("/spec/selector");
+        row.name()
+            .int("/spec/replicas")
+            .int("/status/replicas")
+            .int("/status/readyReplicas")
+            .age();
+        row.containers("/spec/template/spec/containers")
+            .labels("/spec/selector");
     },
 };
 
@@ -304,9 +425,21 @@ static RESOURCE_QUOTA: Printer = Printer {
         let (mut requests, mut limits) = (Vec::new(), Vec::new());
         let hard = row.object.at("/status/hard").and_then(Value::as_object);
         for (resource, allowed) in hard.into_iter().flatten() {
-            let used = row.object.at("/status/used").and_then(|used| used.get(resource)).and_then(Value::as_str).unwrap_or("0");
-            let column = if resource.starts_with("limits.") { &mut limits } else { &mut requests };
-            column.push((resource, format!("{resource}: {used}/{}", allowed.as_str().unwrap_or("0"))));
+            let used = row
+                .object
+                .at("/status/used")
+                .and_then(|used| used.get(resource))
+                .and_then(Value::as_str)
+                .unwrap_or("0");
+            let column = if resource.starts_with("limits.") {
+                &mut limits
+            } else {
+                &mut requests
+            };
+            column.push((
+                resource,
+                format!("{resource}: {used}/{}", allowed.as_str().unwrap_or("0")),
+            ));
         }
         let list = |mut column: Vec<(&Key, String)>| {
             column.sort_unstable();
@@ -317,7 +450,12 @@ static RESOURCE_QUOTA: Printer = Printer {
 };
 
 static SECRET: Printer = Printer {
-    columns: &[NAME, text("Type", "What the secret is for"), text("Data", "The number of entries"), AGE],
+    columns: &[
+        NAME,
+        text("Type", "What the secret is for"),
+        text("Data", "The number of entries"),
+        AGE,
+    ],
     fill: |row| {
         let entries = map_len(row.object, "/data");
         row.name().text("/type").cell(entries).age();
@@ -344,14 +482,22 @@ static SERVICE: Printer = Printer {
     fill: |row| {
         let object = row.object;
         let ports = service_ports(object);
-        row.name().text("/spec/type").text_or("/spec/clusterIPs/0", NONE).cell(external_ips(object));
-        row.cell(if ports.is_empty() { NONE } else { &ports }).age().labels("/spec/selector");
+        row.name()
+            .text("/spec/type")
+            .text_or("/spec/clusterIPs/0", NONE)
+            .cell(external_ips(object));
+        row.cell(if ports.is_empty() { NONE } else { &ports })
+            .age()
+            .labels("/spec/selector");
     },
 };
 
 fn service_ports(object: &Object) -> String {
     let ports = object.array_at("/spec/ports").iter().map(|port| {
-        let (number, protocol) = (i64_at(port, "/port").unwrap_or(0), str_at(port, "/protocol"));
+        let (number, protocol) = (
+            i64_at(port, "/port").unwrap_or(0),
+            str_at(port, "/protocol"),
+        );
         match i64_at(port, "/nodePort") {
             Some(node_port) if node_port > 0 => format!("{number}:{node_port}/{protocol}"),
             _ => format!("{number}/{protocol}"),
@@ -361,8 +507,20 @@ fn service_ports(object: &Object) -> String {
 }
 
 fn external_ips(object: &Object) -> String {
-    let external = join(object.array_at("/spec/externalIPs").iter().filter_map(Value::as_str), ",");
-    let or_else = |text: &str, empty: &str| if text.is_empty() { empty.to_owned() } else { text.to_owned() };
+    let external = join(
+        object
+            .array_at("/spec/externalIPs")
+            .iter()
+            .filter_map(Value::as_str),
+        ",",
+    );
+    let or_else = |text: &str, empty: &str| {
+        if text.is_empty() {
+            empty.to_owned()
+        } else {
+            text.to_owned()
+        }
+    };
     match object.str_at("/spec/type") {
         "ClusterIP" | "NodePort" => or_else(&external, NONE),
         "LoadBalancer" => match (ingress_points(object), external) {
@@ -377,10 +535,13 @@ fn external_ips(object: &Object) -> String {
 
 /// The addresses or names of a load balancer's status, sorted.
 pub fn ingress_points(object: &Object) -> String {
-    let points = object.array_at("/status/loadBalancer/ingress").iter().map(|one| match str_at(one, "/ip") {
-        "" => str_at(one, "/hostname"),
-        ip => ip,
-    });
+    let points = object
+        .array_at("/status/loadBalancer/ingress")
+        .iter()
+        .map(|one| match str_at(one, "/ip") {
+            "" => str_at(one, "/hostname"),
+            ip => ip,
+        });
     let mut points: Vec<&str> = points.filter(|point| !point.is_empty()).collect();
     points.sort_unstable();
     points.dedup();
@@ -388,5 +549,8 @@ pub fn ingress_points(object: &Object) -> String {
 }
 
 fn map_len(object: &Object, path: &str) -> usize {
-    object.at(path).and_then(Value::as_object).map_or(0, crate::meta::Map::len)
+    object
+        .at(path)
+        .and_then(Value::as_object)
+        .map_or(0, crate::meta::Map::len)
 }

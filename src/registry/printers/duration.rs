@@ -1,4 +1,5 @@
-//! Durations for people: two or three significant figures (apimachinery `util/duration.HumanDuration`).
+//! Durations for people: two or three significant figures (apimachinery
+//! `util/duration.HumanDuration`).
 
 use jiff::SignedDuration;
 
@@ -24,7 +25,11 @@ pub fn human(duration: SignedDuration) -> String {
 }
 
 fn two(count: i64, unit: &str, rest: i64, rest_unit: &str) -> String {
-    if rest == 0 { format!("{count}{unit}") } else { format!("{count}{unit}{rest}{rest_unit}") }
+    if rest == 0 {
+        format!("{count}{unit}")
+    } else {
+        format!("{count}{unit}{rest}{rest_unit}")
+    }
 }
 
 #[cfg(test)]
@@ -55,7 +60,11 @@ mod tests {
             (731 * day, "2y1d"),
             (8 * 365 * day + day, "8y"),
         ] {
-            assert_eq!(human(SignedDuration::from_secs(seconds)), want, "{seconds} s");
+            assert_eq!(
+                human(SignedDuration::from_secs(seconds)),
+                want,
+                "{seconds} s"
+            );
         }
     }
 }

@@ -7,10 +7,21 @@ use crate::meta::{array_at, map_at, str_at};
 
 /// A string map as `key=value` pairs in the order of the keys.
 pub fn format_labels(labels: Option<&Value>) -> String {
-    let Some(labels) = labels.and_then(Value::as_object).filter(|labels| !labels.is_empty()) else { return NONE.to_owned() };
-    let mut pairs: Vec<(&str, &str)> = labels.iter().map(|(key, value)| (key.as_str(), value.as_str().unwrap_or(""))).collect();
+    let Some(labels) = labels
+        .and_then(Value::as_object)
+        .filter(|labels| !labels.is_empty())
+    else {
+        return NONE.to_owned();
+    };
+    let mut pairs: Vec<(&str, &str)> = labels
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str().unwrap_or("")))
+        .collect();
     pairs.sort_unstable();
-    let pairs: Vec<String> = pairs.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let pairs: Vec<String> = pairs
+        .into_iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
     pairs.join(",")
 }
 
@@ -23,17 +34,22 @@ pub fn format_selector(selector: Option<&Value>) -> String {
     }
 }
 
-/// A LabelSelector in the query syntax, its requirements in the order of their keys; `None` for one with an operator
-/// that is not known.
+/// A LabelSelector in the query syntax, its requirements in the order of their keys; `None` for one
+/// with an operator that is not known.
 pub fn selector_text(selector: Option<&Value>) -> Option<String> {
-    let Some(selector) = selector else { return Some(String::new()) };
+    let Some(selector) = selector else {
+        return Some(String::new());
+    };
     let mut requirements: Vec<(&str, String)> = Vec::new();
     for (key, value) in map_at(selector, "/matchLabels").into_iter().flatten() {
         requirements.push((key, format!("{key}={}", value.as_str().unwrap_or(""))));
     }
     for expression in array_at(selector, "/matchExpressions") {
         let key = str_at(expression, "/key");
-        let mut values: Vec<&str> = array_at(expression, "/values").iter().filter_map(Value::as_str).collect();
+        let mut values: Vec<&str> = array_at(expression, "/values")
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
         values.sort_unstable();
         let values = join(values.into_iter(), ",");
         let text = match str_at(expression, "/operator") {
@@ -46,7 +62,10 @@ pub fn selector_text(selector: Option<&Value>) -> Option<String> {
         requirements.push((key, text));
     }
     requirements.sort_by_key(|(key, _)| *key);
-    Some(join(requirements.iter().map(|(_, text)| text.as_str()), ","))
+    Some(join(
+        requirements.iter().map(|(_, text)| text.as_str()),
+        ",",
+    ))
 }
 
 /// A LabelSelector as Go prints the struct, which is what admission policy bindings show.
@@ -60,8 +79,15 @@ pub fn selector_as_go_prints_it(selector: &Value) -> String {
     let expressions: Vec<String> = array_at(selector, "/matchExpressions")
         .iter()
         .map(|one| {
-            let values = join(array_at(one, "/values").iter().filter_map(Value::as_str), " ");
-            format!("LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},", str_at(one, "/key"), str_at(one, "/operator"))
+            let values = join(
+                array_at(one, "/values").iter().filter_map(Value::as_str),
+                " ",
+            );
+            format!(
+                "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},",
+                str_at(one, "/key"),
+                str_at(one, "/operator")
+            )
         })
         .collect();
     format!(
@@ -87,7 +113,12 @@ mod tests {
         assert_eq!(format_selector(Some(&selector)), "a in (x,y),b=1,c,!d");
         assert_eq!(format_selector(Some(&json!({}))), "<none>");
         assert_eq!(format_selector(None), "<none>");
-        assert_eq!(format_selector(Some(&json!({"matchExpressions": [{"key": "a", "operator": "X"}]}))), "<error>");
+        assert_eq!(
+            format_selector(Some(
+                &json!({"matchExpressions": [{"key": "a", "operator": "X"}]})
+            )),
+            "<error>"
+        );
         assert_eq!(
             selector_as_go_prints_it(
                 &json!({"matchLabels": {"b": "1"}, "matchExpressions": [{"key": "a", "operator": "In", "values": ["x", "y"]}]})

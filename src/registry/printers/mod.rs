@@ -1,4 +1,5 @@
-//! What `kubectl get` shows of each built-in kind: its columns and cells (facts of `pkg/printers/internalversion`).
+//! What `kubectl get` shows of each built-in kind: its columns and cells (facts of
+//! `pkg/printers/internalversion`).
 //!
 //! A kind is a list of columns and a function that fills a [`Row`], one call for each column.
 
@@ -33,7 +34,9 @@ pub fn for_resource(group: &str, resource: &str) -> &'static dyn TablePrinter {
         "" => core::printer(resource),
         "apps" | "batch" | "policy" => workloads::printer(resource),
         "autoscaling" => autoscaling::printer(resource),
-        "admissionregistration.k8s.io" | "rbac.authorization.k8s.io" | "flowcontrol.apiserver.k8s.io" => admission::printer(resource),
+        "admissionregistration.k8s.io"
+        | "rbac.authorization.k8s.io"
+        | "flowcontrol.apiserver.k8s.io" => admission::printer(resource),
         "networking.k8s.io" | "discovery.k8s.io" => networking::printer(resource),
         "storage.k8s.io" | "resource.k8s.io" => storage::printer(resource),
         "events.k8s.io" => core::printer("events"),
@@ -52,7 +55,10 @@ pub struct DefaultPrinter;
 
 impl TablePrinter for DefaultPrinter {
     fn columns(&self) -> &[Column] {
-        static COLUMNS: &[Column] = &[NAME, column("Created At", "date", "When the object was created")];
+        static COLUMNS: &[Column] = &[
+            NAME,
+            column("Created At", "date", "When the object was created"),
+        ];
         COLUMNS
     }
 
@@ -81,7 +87,10 @@ impl TablePrinter for Printer {
     }
 
     fn cells(&self, object: &Object) -> Vec<Cell> {
-        let mut row = Row { object, cells: Vec::with_capacity(self.columns.len()) };
+        let mut row = Row {
+            object,
+            cells: Vec::with_capacity(self.columns.len()),
+        };
         (self.fill)(&mut row);
         row.cells
     }
@@ -123,7 +132,12 @@ impl<'a> Row<'a> {
 
     /// The string at `path`; `absent` where there is none.
     fn text_or(&mut self, path: &str, absent: &str) -> &mut Self {
-        self.cell(self.object.at(path).and_then(Value::as_str).unwrap_or(absent))
+        self.cell(
+            self.object
+                .at(path)
+                .and_then(Value::as_str)
+                .unwrap_or(absent),
+        )
     }
 
     /// The string at `path`; `empty` where it is absent or empty.
@@ -147,7 +161,12 @@ impl<'a> Row<'a> {
 
     /// The boolean at `path`; `absent` where there is none.
     fn bool_or(&mut self, path: &str, absent: bool) -> &mut Self {
-        self.cell(self.object.at(path).and_then(Value::as_bool).unwrap_or(absent))
+        self.cell(
+            self.object
+                .at(path)
+                .and_then(Value::as_bool)
+                .unwrap_or(absent),
+        )
     }
 
     /// How many items the list at `path` has.
@@ -174,7 +193,12 @@ impl<'a> Row<'a> {
     /// The names and the images of the containers at `path`: two cells.
     fn containers(&mut self, path: &str) -> &mut Self {
         let containers = self.object.array_at(path);
-        let join = |field: &str| join(containers.iter().map(|one| crate::meta::str_at(one, field)), ",");
+        let join = |field: &str| {
+            join(
+                containers.iter().map(|one| crate::meta::str_at(one, field)),
+                ",",
+            )
+        };
         self.cell(join("/name")).cell(join("/image"))
     }
 }
@@ -211,10 +235,19 @@ fn join_some<'a>(items: impl Iterator<Item = Cow<'a, str>>) -> String {
 
 /// The item of a condition list that has this type.
 fn condition<'a>(object: &'a Object, path: &str, kind: &str) -> Option<&'a Value> {
-    object.array_at(path).iter().find(|condition| crate::meta::str_at(condition, "/type") == kind)
+    object
+        .array_at(path)
+        .iter()
+        .find(|condition| crate::meta::str_at(condition, "/type") == kind)
 }
 
-const fn make(name: &'static str, kind: &'static str, format: &'static str, description: &'static str, priority: i32) -> Column {
+const fn make(
+    name: &'static str,
+    kind: &'static str,
+    format: &'static str,
+    description: &'static str,
+    priority: i32,
+) -> Column {
     Column {
         name: Cow::Borrowed(name),
         kind: Cow::Borrowed(kind),

@@ -28,15 +28,26 @@ static ENDPOINT_SLICE: Printer = Printer {
         AGE,
     ],
     fill: |row| {
-        let ports =
-            row.object.array_at("/ports").iter().map(|port| match (i64_at(port, "/port"), port.get("name").and_then(Value::as_str)) {
+        let ports = row.object.array_at("/ports").iter().map(|port| {
+            match (
+                i64_at(port, "/port"),
+                port.get("name").and_then(Value::as_str),
+            ) {
                 (Some(number), _) => Cow::Owned(number.to_string()),
                 (None, Some(name)) => Cow::Borrowed(name),
                 (None, None) => Cow::Borrowed("*"),
-            });
+            }
+        });
         let endpoints = row.object.array_at("/endpoints").iter();
-        let addresses = endpoints.flat_map(|endpoint| array_at(endpoint, "/addresses")).filter_map(Value::as_str).map(Cow::Borrowed);
-        row.name().text("/addressType").cell(join_some(ports)).cell(join_some(addresses)).age();
+        let addresses = endpoints
+            .flat_map(|endpoint| array_at(endpoint, "/addresses"))
+            .filter_map(Value::as_str)
+            .map(Cow::Borrowed);
+        row.name()
+            .text("/addressType")
+            .cell(join_some(ports))
+            .cell(join_some(addresses))
+            .age();
     },
 };
 
@@ -49,22 +60,40 @@ static INGRESS_CLASS: Printer = Printer {
     ],
     fill: |row| {
         let object = row.object;
-        let default =
-            object.annotations().is_some_and(|all| all.get("ingressclass.kubernetes.io/is-default-class") == Some(&"true".into()));
-        let parameters = match object.at("/spec/parameters").filter(|parameters| parameters.is_object()) {
+        let default = object.annotations().is_some_and(|all| {
+            all.get("ingressclass.kubernetes.io/is-default-class") == Some(&"true".into())
+        });
+        let parameters = match object
+            .at("/spec/parameters")
+            .filter(|parameters| parameters.is_object())
+        {
             None => NONE.to_owned(),
             Some(parameters) => {
-                let group = parameters.get("apiGroup").and_then(Value::as_str).map_or(String::new(), |group| format!(".{group}"));
-                format!("{}{group}/{}", str_at(parameters, "/kind"), str_at(parameters, "/name"))
+                let group = parameters
+                    .get("apiGroup")
+                    .and_then(Value::as_str)
+                    .map_or(String::new(), |group| format!(".{group}"));
+                format!(
+                    "{}{group}/{}",
+                    str_at(parameters, "/kind"),
+                    str_at(parameters, "/name")
+                )
             }
         };
-        row.cell(with_default(object.name(), default)).text("/spec/controller").cell(parameters).age();
+        row.cell(with_default(object.name(), default))
+            .text("/spec/controller")
+            .cell(parameters)
+            .age();
     },
 };
 
 /// The name of a class, marked where it is the default one.
 pub fn with_default(name: &str, default: bool) -> String {
-    if default { format!("{name} (default)") } else { name.to_owned() }
+    if default {
+        format!("{name} (default)")
+    } else {
+        name.to_owned()
+    }
 }
 
 static INGRESS: Printer = Printer {
@@ -78,8 +107,17 @@ static INGRESS: Printer = Printer {
     ],
     fill: |row| {
         let object = row.object;
-        let ports = if object.array_at("/spec/tls").is_empty() { "80" } else { "80, 443" };
-        row.name().text_or("/spec/ingressClassName", NONE).cell(hosts(object)).cell(core::ingress_points(object)).cell(ports).age();
+        let ports = if object.array_at("/spec/tls").is_empty() {
+            "80"
+        } else {
+            "80, 443"
+        };
+        row.name()
+            .text_or("/spec/ingressClassName", NONE)
+            .cell(hosts(object))
+            .cell(core::ingress_points(object))
+            .cell(ports)
+            .age();
     },
 };
 
@@ -106,7 +144,11 @@ fn hosts(object: &Object) -> String {
 static IP_ADDRESS: Printer = Printer {
     columns: &[NAME, text("ParentRef", "The object the address belongs to")],
     fill: |row| {
-        let parent = match row.object.at("/spec/parentRef").filter(|parent| parent.is_object()) {
+        let parent = match row
+            .object
+            .at("/spec/parentRef")
+            .filter(|parent| parent.is_object())
+        {
             None => NONE.to_owned(),
             Some(parent) => {
                 let (group, namespace) = (str_at(parent, "/group"), str_at(parent, "/namespace"));
@@ -132,9 +174,19 @@ static NETWORK_POLICY: Printer = Printer {
 };
 
 static SERVICE_CIDR: Printer = Printer {
-    columns: &[NAME, text("CIDRs", "The ranges that service addresses are taken from"), AGE],
+    columns: &[
+        NAME,
+        text("CIDRs", "The ranges that service addresses are taken from"),
+        AGE,
+    ],
     fill: |row| {
-        let cidrs = join(row.object.array_at("/spec/cidrs").iter().filter_map(Value::as_str), ",");
+        let cidrs = join(
+            row.object
+                .array_at("/spec/cidrs")
+                .iter()
+                .filter_map(Value::as_str),
+            ",",
+        );
         row.name().cell(cidrs).age();
     },
 };

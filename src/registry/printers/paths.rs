@@ -1,10 +1,12 @@
 //! Which fields the printers read: for a row nothing else of an object has to be decoded.
 
 /// What every printer may look at.
-pub const METADATA: &str = "metadata.name metadata.namespace metadata.creationTimestamp metadata.deletionTimestamp";
+pub const METADATA: &str =
+    "metadata.name metadata.namespace metadata.creationTimestamp metadata.deletionTimestamp";
 
-/// The paths that the printer of a built-in resource reads beside [`METADATA`], as a projection takes them
-/// ([`crate::codec::protobuf::Projection`]), with spaces in between. They are those of the storage version.
+/// The paths that the printer of a built-in resource reads beside [`METADATA`], as a projection
+/// takes them ([`crate::codec::protobuf::Projection`]), with spaces in between. They are those of
+/// the storage version.
 pub fn of(group: &str, resource: &str) -> &'static str {
     match group {
         "" => core(resource),
@@ -38,7 +40,9 @@ fn core(resource: &str) -> &'static str {
              message"
         }
         "namespaces" => "status.phase",
-        "nodes" => "metadata.labels spec.unschedulable status.conditions.type status.conditions.status status.addresses status.nodeInfo",
+        "nodes" => {
+            "metadata.labels spec.unschedulable status.conditions.type status.conditions.status status.addresses status.nodeInfo"
+        }
         "persistentvolumeclaims" => {
             "metadata.annotations spec.volumeName spec.storageClassName spec.volumeAttributesClassName spec.volumeMode status.phase \
              status.capacity status.accessModes"
@@ -47,14 +51,18 @@ fn core(resource: &str) -> &'static str {
             "metadata.annotations spec.capacity spec.accessModes spec.persistentVolumeReclaimPolicy spec.claimRef spec.storageClassName \
              spec.volumeAttributesClassName spec.volumeMode status.phase status.reason"
         }
-        "podtemplates" => "template.metadata.labels template.spec.containers.name template.spec.containers.image",
+        "podtemplates" => {
+            "template.metadata.labels template.spec.containers.name template.spec.containers.image"
+        }
         "replicationcontrollers" => {
             "spec.replicas spec.selector spec.template.spec.containers.name spec.template.spec.containers.image status.replicas \
              status.readyReplicas"
         }
         "resourcequotas" => "status.hard status.used",
         "secrets" => "type data",
-        "services" => "spec.type spec.clusterIPs spec.externalIPs spec.externalName spec.ports spec.selector status.loadBalancer",
+        "services" => {
+            "spec.type spec.clusterIPs spec.externalIPs spec.externalName spec.ports spec.selector status.loadBalancer"
+        }
         _ => "",
     }
 }
@@ -75,7 +83,9 @@ fn workloads(resource: &str) -> &'static str {
             "spec.replicas spec.selector spec.template.spec.containers.name spec.template.spec.containers.image status.replicas \
              status.readyReplicas"
         }
-        "statefulsets" => "spec.replicas spec.template.spec.containers.name spec.template.spec.containers.image status.readyReplicas",
+        "statefulsets" => {
+            "spec.replicas spec.template.spec.containers.name spec.template.spec.containers.image status.readyReplicas"
+        }
         "cronjobs" => {
             "spec.schedule spec.timeZone spec.suspend spec.jobTemplate.spec.selector \
              spec.jobTemplate.spec.template.spec.containers.name spec.jobTemplate.spec.template.spec.containers.image \
@@ -106,8 +116,12 @@ fn storage(resource: &str) -> &'static str {
     match resource {
         "csidrivers" => "spec",
         "csinodes" => "spec.drivers.name",
-        "storageclasses" => "metadata.annotations provisioner reclaimPolicy volumeBindingMode allowVolumeExpansion",
-        "volumeattachments" => "spec.attacher spec.nodeName spec.source.persistentVolumeName status.attached",
+        "storageclasses" => {
+            "metadata.annotations provisioner reclaimPolicy volumeBindingMode allowVolumeExpansion"
+        }
+        "volumeattachments" => {
+            "spec.attacher spec.nodeName spec.source.persistentVolumeName status.attached"
+        }
         "volumeattributesclasses" => "driverName",
         "resourceclaims" => "status.allocation status.reservedFor",
         "resourceslices" => "spec.nodeName spec.driver spec.pool.name",
@@ -120,7 +134,9 @@ fn others(resource: &str) -> &'static str {
         "mutatingwebhookconfigurations" | "validatingwebhookconfigurations" => "webhooks.name",
         "mutatingadmissionpolicies" => "spec.mutations spec.paramKind",
         "validatingadmissionpolicies" => "spec.validations spec.paramKind",
-        "mutatingadmissionpolicybindings" | "validatingadmissionpolicybindings" => "spec.policyName spec.paramRef",
+        "mutatingadmissionpolicybindings" | "validatingadmissionpolicybindings" => {
+            "spec.policyName spec.paramRef"
+        }
         "clusterrolebindings" | "rolebindings" => "roleRef subjects",
         "flowschemas" => {
             "spec.priorityLevelConfiguration spec.matchingPrecedence spec.distinguisherMethod status.conditions.type \
@@ -128,7 +144,9 @@ fn others(resource: &str) -> &'static str {
         }
         "prioritylevelconfigurations" => "spec",
         "apiservices" => "spec.service status.conditions",
-        "certificatesigningrequests" => "spec.expirationSeconds spec.signerName spec.username status.conditions.type status.certificate",
+        "certificatesigningrequests" => {
+            "spec.expirationSeconds spec.signerName spec.username status.conditions.type status.certificate"
+        }
         "leases" => "spec.holderIdentity",
         "runtimeclasses" => "handler",
         "priorityclasses" => "value globalDefault preemptionPolicy",

@@ -9,9 +9,18 @@ use crate::registry::table::RowCondition;
 
 pub struct PodPrinter;
 
-static SUCCEEDED: RowCondition =
-    RowCondition { kind: "Completed", status: "True", reason: "Succeeded", message: "The pod has completed successfully." };
-static FAILED: RowCondition = RowCondition { kind: "Completed", status: "True", reason: "Failed", message: "The pod failed." };
+static SUCCEEDED: RowCondition = RowCondition {
+    kind: "Completed",
+    status: "True",
+    reason: "Succeeded",
+    message: "The pod has completed successfully.",
+};
+static FAILED: RowCondition = RowCondition {
+    kind: "Completed",
+    status: "True",
+    reason: "Failed",
+    message: "The pod failed.",
+};
 
 impl TablePrinter for PodPrinter {
     fn columns(&self) -> &[Column] {
@@ -19,22 +28,37 @@ impl TablePrinter for PodPrinter {
             NAME,
             text("Ready", "How many of its containers are ready"),
             text("Status", "What its containers are doing, in one word"),
-            text("Restarts", "How often its containers were restarted, and when last"),
+            text(
+                "Restarts",
+                "How often its containers were restarted, and when last",
+            ),
             AGE,
             wide("IP", "Its address"),
             wide("Node", "The node it is bound to"),
             wide("Nominated Node", "The node it waits for"),
-            wide("Readiness Gates", "How many of its extra readiness conditions hold"),
+            wide(
+                "Readiness Gates",
+                "How many of its extra readiness conditions hold",
+            ),
         ];
         COLUMNS
     }
 
     fn cells(&self, object: &Object) -> Vec<Cell> {
         let pod = Pod::look_at(object);
-        let mut row = Row { object, cells: Vec::with_capacity(self.columns().len()) };
-        row.name().cell(format!("{}/{}", pod.ready, pod.total)).cell(pod.status).cell(pod.restarts.cell()).age();
-        row.text_unless_empty("/status/podIPs/0/ip", NONE).text_unless_empty("/spec/nodeName", NONE);
-        row.text_unless_empty("/status/nominatedNodeName", NONE).cell(readiness_gates(object));
+        let mut row = Row {
+            object,
+            cells: Vec::with_capacity(self.columns().len()),
+        };
+        row.name()
+            .cell(format!("{}/{}", pod.ready, pod.total))
+            .cell(pod.status)
+            .cell(pod.restarts.cell())
+            .age();
+        row.text_unless_empty("/status/podIPs/0/ip", NONE)
+            .text_unless_empty("/spec/nodeName", NONE);
+        row.text_unless_empty("/status/nominatedNodeName", NONE)
+            .cell(readiness_gates(object));
         row.cells
     }
 
@@ -57,12 +81,20 @@ struct Restarts {
 impl Restarts {
     fn add(&mut self, status: &Value) {
         self.count += i64_at(status, "/restartCount").unwrap_or(0);
-        self.last = self.last.max(str_at(status, "/lastState/terminated/finishedAt").parse().ok());
+        self.last = self.last.max(
+            str_at(status, "/lastState/terminated/finishedAt")
+                .parse()
+                .ok(),
+        );
     }
 
     fn cell(self) -> Cell {
         match self.last {
-            Some(since) if self.count != 0 => Cell::Since { before: format!("{} (", self.count), since, after: " ago)" },
+            Some(since) if self.count != 0 => Cell::Since {
+                before: format!("{} (", self.count),
+                since,
+                after: " ago)",
+            },
             _ => self.count.to_string().into(),
         }
     }
@@ -92,7 +124,9 @@ impl Pod {
         }
         let (initializing, sidecar_restarts) = pod.look_at_init_containers(object);
         let initialized = condition(object, "/status/conditions", "Initialized");
-        if !initializing || initialized.is_some_and(|condition| str_at(condition, "/status") == "True") {
+        if !initializing
+            || initialized.is_some_and(|condition| str_at(condition, "/status") == "True")
+        {
             pod.restarts = sidecar_restarts;
             pod.look_at_containers(object);
         }
@@ -112,14 +146,22 @@ impl Pod {
         let is_sidecar = |container: &&Value| str_at(container, "/restartPolicy") == "Always";
         self.total += containers.iter().filter(is_sidecar).count();
         let mut sidecar_restarts = Restarts::default();
-        for (index, status) in object.array_at("/status/initContainerStatuses").iter().enumerate() {
+        for (index, status) in object
+            .array_at("/status/initContainerStatuses")
+            .iter()
+            .enumerate()
+        {
             let name = str_at(status, "/name");
-            let sidecar = containers.iter().filter(is_sidecar).any(|container| str_at(container, "/name") == name);
+            let sidecar = containers
+                .iter()
+                .filter(is_sidecar)
+                .any(|container| str_at(container, "/name") == name);
             self.restarts.add(status);
             if sidecar {
                 sidecar_restarts.add(status);
             }
-            let terminated = value_at(status, "/state/terminated").filter(|state| state.is_object());
+            let terminated =
+                value_at(status, "/state/terminated").filter(|state| state.is_object());
             if terminated.is_some_and(|state| i64_at(state, "/exitCode").unwrap_or(0) == 0) {
                 continue;
             }
@@ -130,7 +172,9 @@ impl Pod {
             let waiting = str_at(status, "/state/waiting/reason");
             self.status = match terminated {
                 Some(state) => format!("Init:{}", end_of(state)),
-                None if !waiting.is_empty() && waiting != "PodInitializing" => format!("Init:{waiting}"),
+                None if !waiting.is_empty() && waiting != "PodInitializing" => {
+                    format!("Init:{waiting}")
+                }
                 None => format!("Init:{index}/{}", containers.len()),
             };
             return (true, sidecar_restarts);
@@ -161,7 +205,9 @@ impl Pod {
             let ready = object
                 .array_at("/status/conditions")
                 .iter()
-                .any(|condition| str_at(condition, "/type") == "Ready" && str_at(condition, "/status") == "True");
+                .any(|condition| {
+                    str_at(condition, "/type") == "Ready" && str_at(condition, "/status") == "True"
+                });
             if has_running && ready {
                 self.status = "Running".to_owned();
             } else if let Some(error) = error {
@@ -175,7 +221,10 @@ impl Pod {
 
 /// How a container ended: the reason it gave, or else its signal or exit code.
 fn end_of(terminated: &Value) -> String {
-    let (reason, signal) = (str_at(terminated, "/reason"), i64_at(terminated, "/signal").unwrap_or(0));
+    let (reason, signal) = (
+        str_at(terminated, "/reason"),
+        i64_at(terminated, "/signal").unwrap_or(0),
+    );
     match reason {
         "" if signal != 0 => format!("Signal:{signal}"),
         "" => format!("ExitCode:{}", i64_at(terminated, "/exitCode").unwrap_or(0)),

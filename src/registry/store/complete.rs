@@ -1,6 +1,6 @@
-//! Objects whose stored bytes lack a default that clients see: a new job is stored before the labels that it takes from its
-//! pods are known, a new claim without a phase. Upstream defaults all that it decodes; here such bytes are completed where
-//! they are read.
+//! Objects whose stored bytes lack a default that clients see: a new job is stored before the
+//! labels that it takes from its pods are known, a new claim without a phase. Upstream defaults all
+//! that it decodes; here such bytes are completed where they are read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,21 +13,38 @@ use crate::codec::protobuf::{self, Message};
 use crate::meta::Gvk;
 use crate::registry::{Strategy, builtin};
 use crate::schema::{ResourceDecl, TypeRef, builtin as schema};
-use crate::storage::{ListPage, ListRequest, Result, Revision, Storage, Stored, Txn, WatchEvent, WatchStream};
+use crate::storage::{
+    ListPage, ListRequest, Result, Revision, Storage, Stored, Txn, WatchEvent, WatchStream,
+};
 
 /// Tells stored bytes that lack a default.
 pub type Incomplete = fn(&Message<'_>) -> bool;
 
 /// The bytes with all defaults, where some are missing.
-pub(super) fn completed(value: &Bytes, gvk: &Gvk, ty: TypeRef<'_>, strategy: &dyn Strategy) -> Option<Bytes> {
+pub(super) fn completed(
+    value: &Bytes,
+    gvk: &Gvk,
+    ty: TypeRef<'_>,
+    strategy: &dyn Strategy,
+) -> Option<Bytes> {
     let incomplete = strategy.incomplete()?;
     let envelope = protobuf::unwrap(value).ok()?;
-    if !incomplete(&Message { bytes: envelope.raw, ty }) {
+    if !incomplete(&Message {
+        bytes: envelope.raw,
+        ty,
+    }) {
         return None;
     }
     let mut object = protobuf::decode(envelope.raw, ty).ok()?;
     strategy.default(&mut object);
-    Some(protobuf::wrap(&gvk.api_version(), &gvk.kind, &protobuf::encode(&object, ty)).into())
+    Some(
+        protobuf::wrap(
+            &gvk.api_version(),
+            &gvk.kind,
+            &protobuf::encode(&object, ty),
+        )
+        .into(),
+    )
 }
 
 /// A kind with objects that may have to be completed.
@@ -41,13 +58,20 @@ impl Kind {
     fn of(decl: &ResourceDecl, root: &str) -> Option<Self> {
         let strategy = builtin::strategy(&decl.group, &decl.resource);
         strategy.incomplete()?;
-        let gvk = decl.storage_gvk.clone().unwrap_or_else(|| Gvk::new(&decl.group, &decl.version, &decl.kind));
-        Some(Self { prefix: format!("{root}/{}/", decl.storage_prefix), gvk, strategy })
+        let gvk = decl
+            .storage_gvk
+            .clone()
+            .unwrap_or_else(|| Gvk::new(&decl.group, &decl.version, &decl.kind));
+        Some(Self {
+            prefix: format!("{root}/{}/", decl.storage_prefix),
+            gvk,
+            strategy,
+        })
     }
 }
 
-/// A store whose lists, watches and reads with a revision show complete objects. [`Storage::get`], with which writes begin, shows
-/// what is really there.
+/// A store whose lists, watches and reads with a revision show complete objects. [`Storage::get`],
+/// with which writes begin, shows what is really there.
 pub struct Completing {
     inner: Arc<dyn Storage>,
     kinds: Arc<[Kind]>,
@@ -57,14 +81,20 @@ impl Completing {
     /// Over a store with all of Kubernetes below `root`.
     pub fn over(inner: Arc<dyn Storage>, root: &str) -> Arc<dyn Storage> {
         let root = root.trim_end_matches('/');
-        let kinds = schema().resources.iter().filter_map(|decl| Kind::of(decl, root)).collect();
+        let kinds = schema()
+            .resources
+            .iter()
+            .filter_map(|decl| Kind::of(decl, root))
+            .collect();
         Arc::new(Self { inner, kinds })
     }
 
     fn completing(&self, events: WatchStream) -> WatchStream {
         let kinds = self.kinds.clone();
         let complete = move |mut event: Result<WatchEvent>| {
-            event.iter_mut().for_each(|event| complete_event(&kinds, event));
+            event
+                .iter_mut()
+                .for_each(|event| complete_event(&kinds, event));
             event
         };
         events.map(complete).boxed()
@@ -72,8 +102,15 @@ impl Completing {
 }
 
 fn complete(kinds: &[Kind], stored: &mut Stored) {
-    let Some(kind) = kinds.iter().find(|kind| stored.key.starts_with(&kind.prefix)) else { return };
-    let Some(ty) = schema().get(&kind.gvk) else { return };
+    let Some(kind) = kinds
+        .iter()
+        .find(|kind| stored.key.starts_with(&kind.prefix))
+    else {
+        return;
+    };
+    let Some(ty) = schema().get(&kind.gvk) else {
+        return;
+    };
     if let Some(value) = completed(&stored.value, &kind.gvk, ty, kind.strategy) {
         stored.value = value;
     }
@@ -85,7 +122,10 @@ fn complete_event(kinds: &[Kind], event: &mut WatchEvent) {
         WatchEvent::Delete { previous, .. } => (None, previous),
         WatchEvent::Progress(_) => return,
     };
-    current.into_iter().chain(previous).for_each(|stored| complete(kinds, stored));
+    current
+        .into_iter()
+        .chain(previous)
+        .for_each(|stored| complete(kinds, stored));
 }
 
 #[async_trait]
@@ -96,13 +136,17 @@ impl Storage for Completing {
 
     async fn get_with_revision(&self, key: &str) -> Result<(Option<Stored>, Revision)> {
         let (mut stored, revision) = self.inner.get_with_revision(key).await?;
-        stored.iter_mut().for_each(|stored| complete(&self.kinds, stored));
+        stored
+            .iter_mut()
+            .for_each(|stored| complete(&self.kinds, stored));
         Ok((stored, revision))
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListPage> {
         let mut page = self.inner.list(request).await?;
-        page.items.iter_mut().for_each(|stored| complete(&self.kinds, stored));
+        page.items
+            .iter_mut()
+            .for_each(|stored| complete(&self.kinds, stored));
         Ok(page)
     }
 
@@ -110,7 +154,13 @@ impl Storage for Completing {
         self.inner.create(key, value, ttl).await
     }
 
-    async fn update(&self, key: &str, value: Bytes, expected: Revision, ttl: Option<Duration>) -> Result<Txn> {
+    async fn update(
+        &self,
+        key: &str,
+        value: Bytes,
+        expected: Revision,
+        ttl: Option<Duration>,
+    ) -> Result<Txn> {
         self.inner.update(key, value, expected, ttl).await
     }
 

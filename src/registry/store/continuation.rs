@@ -1,5 +1,6 @@
-//! Continue tokens: base64 of the revision and the key where the next page starts (apiserver `storage/continue.go`).
-//! Any server over the same data understands them: what they say besides is not needed, and kube-apiserver passes over it.
+//! Continue tokens: base64 of the revision and the key where the next page starts (apiserver
+//! `storage/continue.go`). Any server over the same data understands them: what they say besides is
+//! not needed, and kube-apiserver passes over it.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -28,15 +29,24 @@ pub struct Next {
     pub key: String,
     /// A negative one continues at the present.
     pub revision: Revision,
-    /// How many objects there are from the key on at the revision, if somebody counted: who pages through many should not count them
-    /// again for each page.
+    /// How many objects there are from the key on at the revision, if somebody counted: who pages
+    /// through many should not count them again for each page.
     pub ahead: Option<i64>,
 }
 
 /// The token for a page whose key begins with `prefix`.
 pub fn encode(next: &Next, prefix: &str) -> String {
-    let start = next.key.strip_prefix(prefix).unwrap_or(&next.key).to_owned();
-    let token = Token { version: VERSION.to_owned(), revision: next.revision, start, ahead: next.ahead };
+    let start = next
+        .key
+        .strip_prefix(prefix)
+        .unwrap_or(&next.key)
+        .to_owned();
+    let token = Token {
+        version: VERSION.to_owned(),
+        revision: next.revision,
+        start,
+        ahead: next.ahead,
+    };
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
 }
 
@@ -46,19 +56,33 @@ pub fn decode(text: &str, prefix: &str) -> Result<Next, Status> {
     let bytes = codec::base64::decode_url(text).map_err(|why| invalid(&format!(": {why}")))?;
     let token = parse(&bytes).map_err(|why| invalid(&format!(": {why}")))?;
     if token.version != VERSION {
-        return Err(invalid(&format!(": server does not recognize this encoded version {}", token.version)));
+        return Err(invalid(&format!(
+            ": server does not recognize this encoded version {}",
+            token.version
+        )));
     }
     if token.revision == 0 {
-        return Err(invalid(": incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
+        return Err(invalid(
+            ": incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+        ));
     }
     if token.start.is_empty() {
-        return Err(invalid(": encoded start key empty (version meta.k8s.io/v1)"));
+        return Err(invalid(
+            ": encoded start key empty (version meta.k8s.io/v1)",
+        ));
     }
     let relative = token.start.strip_prefix('/').unwrap_or(&token.start);
-    if relative.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
+    if relative
+        .split('/')
+        .any(|part| part.is_empty() || part == "." || part == "..")
+    {
         return Err(invalid(&format!(": {}", token.start)));
     }
-    Ok(Next { key: format!("{prefix}{relative}"), revision: token.revision, ahead: token.ahead })
+    Ok(Next {
+        key: format!("{prefix}{relative}"),
+        revision: token.revision,
+        ahead: token.ahead,
+    })
 }
 
 /// Reads a token as Go does, and says what is wrong with it in the same words.
@@ -67,12 +91,19 @@ fn parse(bytes: &[u8]) -> Result<Token, String> {
     let fields = match codec::json::parse(bytes).map_err(|why| why.0)?.0 {
         Value::Object(fields) => fields,
         Value::Null => return Ok(token),
-        other => return Err(format!("json: cannot unmarshal {} into Go value of type storage.continueToken", go_kind(&other, false))),
+        other => {
+            return Err(format!(
+                "json: cannot unmarshal {} into Go value of type storage.continueToken",
+                go_kind(&other, false)
+            ));
+        }
     };
     for (key, value) in fields.iter() {
         let misfit = |field: &str, ty: &str| {
             let what = go_kind(value, ty != "string");
-            Err(format!("json: cannot unmarshal {what} into Go struct field continueToken.{field} of type {ty}"))
+            Err(format!(
+                "json: cannot unmarshal {what} into Go struct field continueToken.{field} of type {ty}"
+            ))
         };
         match (key.to_ascii_lowercase().as_str(), value) {
             (_, Value::Null) => {}
@@ -110,39 +141,82 @@ mod tests {
     #[test]
     fn a_token_leads_back_to_its_key_and_revision() {
         for ahead in [None, Some(3)] {
-            let next = || Next { key: "/registry/pods/ns/a\0".to_owned(), revision: 7, ahead };
+            let next = || Next {
+                key: "/registry/pods/ns/a\0".to_owned(),
+                revision: 7,
+                ahead,
+            };
             let token = encode(&next(), "/registry/pods/");
-            assert_eq!(decode(&token, "/registry/pods/").map_err(|status| status.message), Ok(next()));
+            assert_eq!(
+                decode(&token, "/registry/pods/").map_err(|status| status.message),
+                Ok(next())
+            );
         }
     }
 
     #[test]
     fn a_token_of_a_kube_apiserver_does() {
         let token = URL_SAFE_NO_PAD.encode(r#"{"v":"meta.k8s.io/v1","rv":7,"start":"ns/a\u0000"}"#);
-        let next = Next { key: "/p/ns/a\0".to_owned(), revision: 7, ahead: None };
+        let next = Next {
+            key: "/p/ns/a\0".to_owned(),
+            revision: 7,
+            ahead: None,
+        };
         assert_eq!(encode(&next, "/p/"), token);
-        assert_eq!(decode(&token, "/p/").map_err(|status| status.message), Ok(next));
+        assert_eq!(
+            decode(&token, "/p/").map_err(|status| status.message),
+            Ok(next)
+        );
     }
 
     #[test]
     fn tokens_cannot_lead_out_of_the_prefix() {
         let token = URL_SAFE_NO_PAD.encode(r#"{"v":"meta.k8s.io/v1","rv":7,"start":"../secrets"}"#);
-        assert_eq!(decode(&token, "/p/").map_err(|status| status.message), Err("continue key is not valid: ../secrets".to_owned()));
+        assert_eq!(
+            decode(&token, "/p/").map_err(|status| status.message),
+            Err("continue key is not valid: ../secrets".to_owned())
+        );
     }
 
     #[test]
     fn what_is_no_token_is_told_as_go_tells_it() {
-        let said = |text: &str| decode(text, "/p/").map_err(|status| status.message).expect_err("an error");
+        let said = |text: &str| {
+            decode(text, "/p/")
+                .map_err(|status| status.message)
+                .expect_err("an error")
+        };
         let table = [
-            ("nojson", "invalid character 'o' in literal null (expecting 'u')"),
-            ("[1]", "json: cannot unmarshal array into Go value of type storage.continueToken"),
-            (r#"{"rv":"5"}"#, "json: cannot unmarshal string into Go struct field continueToken.rv of type int64"),
-            (r#"{"rv":1.5}"#, "json: cannot unmarshal number 1.5 into Go struct field continueToken.rv of type int64"),
-            (r#"{"start":5}"#, "json: cannot unmarshal number into Go struct field continueToken.start of type string"),
+            (
+                "nojson",
+                "invalid character 'o' in literal null (expecting 'u')",
+            ),
+            (
+                "[1]",
+                "json: cannot unmarshal array into Go value of type storage.continueToken",
+            ),
+            (
+                r#"{"rv":"5"}"#,
+                "json: cannot unmarshal string into Go struct field continueToken.rv of type int64",
+            ),
+            (
+                r#"{"rv":1.5}"#,
+                "json: cannot unmarshal number 1.5 into Go struct field continueToken.rv of type int64",
+            ),
+            (
+                r#"{"start":5}"#,
+                "json: cannot unmarshal number into Go struct field continueToken.start of type string",
+            ),
         ];
         for (json, want) in table {
-            assert_eq!(said(&URL_SAFE_NO_PAD.encode(json)), format!("continue key is not valid: {want}"), "{json}");
+            assert_eq!(
+                said(&URL_SAFE_NO_PAD.encode(json)),
+                format!("continue key is not valid: {want}"),
+                "{json}"
+            );
         }
-        assert_eq!(said("garbage!!"), "continue key is not valid: illegal base64 data at input byte 7");
+        assert_eq!(
+            said("garbage!!"),
+            "continue key is not valid: illegal base64 data at input byte 7"
+        );
     }
 }

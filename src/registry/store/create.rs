@@ -12,7 +12,8 @@ use crate::storage::{Stored, Txn};
 use super::reservation::Failure;
 use super::{Gate, Live, Put, Store, WriteContext};
 
-/// How often a generated name is drawn anew when it is taken (apiserver `maxNameGenerationCreateAttempts`).
+/// How often a generated name is drawn anew when it is taken (apiserver
+/// `maxNameGenerationCreateAttempts`).
 const NAME_ATTEMPTS: usize = 8;
 /// The longest generated name (a DNS label).
 const GENERATED_NAME_MAX: usize = 63;
@@ -20,8 +21,14 @@ const GENERATED_NAME_MAX: usize = 63;
 const SUFFIX_LEN: usize = 5;
 
 impl Store {
-    /// Creates `object`, which is decoded, defaulted and admitted. A generated name that is taken is drawn anew.
-    pub async fn create(&self, ctx: &WriteContext<'_>, object: Object, gate: &dyn Gate) -> Result<Live> {
+    /// Creates `object`, which is decoded, defaulted and admitted. A generated name that is taken
+    /// is drawn anew.
+    pub async fn create(
+        &self,
+        ctx: &WriteContext<'_>,
+        object: Object,
+        gate: &dyn Gate,
+    ) -> Result<Live> {
         if !object.name().is_empty() || object.generate_name().is_empty() {
             return self.create_once(ctx, object, gate).await;
         }
@@ -38,7 +45,12 @@ impl Store {
         result
     }
 
-    async fn create_once(&self, ctx: &WriteContext<'_>, mut object: Object, gate: &dyn Gate) -> Result<Live> {
+    async fn create_once(
+        &self,
+        ctx: &WriteContext<'_>,
+        mut object: Object,
+        gate: &dyn Gate,
+    ) -> Result<Live> {
         self.fill_system_fields(&mut object);
         let held = self.reserve(ctx, &mut object, None).await?;
         match self.create_reserved(ctx, &mut object, gate).await {
@@ -53,7 +65,12 @@ impl Store {
         }
     }
 
-    async fn create_reserved(&self, ctx: &WriteContext<'_>, object: &mut Object, gate: &dyn Gate) -> std::result::Result<Stored, Failure> {
+    async fn create_reserved(
+        &self,
+        ctx: &WriteContext<'_>,
+        object: &mut Object,
+        gate: &dyn Gate,
+    ) -> std::result::Result<Stored, Failure> {
         let large = object.is_larger_than(LARGE_BYTES);
         self.before_create(ctx, object, gate).await?;
         gate.validate(Some(&mut *object), None).await?;
@@ -62,20 +79,39 @@ impl Store {
         let versioned = parse_uint(object.resource_version()).is_ok_and(|version| version > 0);
         let value = aside_if(large, || self.encode(object))?;
         if ctx.dry_run {
-            let found = self.storage.get(&key).await.map_err(|error| self.fault(error, "create"))?;
+            let found = self
+                .storage
+                .get(&key)
+                .await
+                .map_err(|error| self.fault(error, "create"))?;
             if let Some(stored) = found {
                 return Err(self.already_exists(object, Some(stored)).into());
             }
-            return Ok(Stored { key, value: self.completed(value), create_revision: 0, mod_revision: 0 });
+            return Ok(Stored {
+                key,
+                value: self.completed(value),
+                create_revision: 0,
+                mod_revision: 0,
+            });
         }
         if versioned {
-            return Err(Status::failure(500, "", "resourceVersion should not be set on objects to be created").into());
+            return Err(Status::failure(
+                500,
+                "",
+                "resourceVersion should not be set on objects to be created",
+            )
+            .into());
         }
         let (outcome, value) = self.put_object(&key, object, value, Put::default()).await?;
         match outcome {
             Txn::Done(revision) => {
                 object.set_resource_version(&revision.to_string());
-                Ok(Stored { key, value: self.completed(value), create_revision: revision, mod_revision: revision })
+                Ok(Stored {
+                    key,
+                    value: self.completed(value),
+                    create_revision: revision,
+                    mod_revision: revision,
+                })
             }
             Txn::Failed(standing) => Err(self.already_exists(object, standing).into()),
         }
@@ -87,8 +123,14 @@ impl Store {
         object.set_meta_str("uid", &random::uuid());
     }
 
-    /// Everything between the decoded object and admission's last word (apiserver `rest.BeforeCreate`).
-    pub(super) async fn before_create(&self, ctx: &WriteContext<'_>, object: &mut Object, gate: &dyn Gate) -> Result<()> {
+    /// Everything between the decoded object and admission's last word (apiserver
+    /// `rest.BeforeCreate`).
+    pub(super) async fn before_create(
+        &self,
+        ctx: &WriteContext<'_>,
+        object: &mut Object,
+        gate: &dyn Gate,
+    ) -> Result<()> {
         let large = object.is_larger_than(LARGE_BYTES);
         let mut errors = aside_if(large, || self.prepare_create(ctx, object));
         errors.extend(gate.field_errors(Subresource::Main, object, None).await);
@@ -130,16 +172,22 @@ impl Store {
 
     fn already_exists(&self, object: &Object, standing: Option<Stored>) -> Status {
         let (gvr, name) = (&self.resource.gvr, object.name());
-        let mut status =
-            if object.generate_name().is_empty() { Status::already_exists(gvr, name) } else { Status::generate_name_conflict(gvr, name) };
-        let deleting = standing.and_then(|stored| self.decode(&stored).ok()).is_some_and(|live| live.deletion_timestamp().is_some());
+        let mut status = if object.generate_name().is_empty() {
+            Status::already_exists(gvr, name)
+        } else {
+            Status::generate_name_conflict(gvr, name)
+        };
+        let deleting = standing
+            .and_then(|stored| self.decode(&stored).ok())
+            .is_some_and(|live| live.deletion_timestamp().is_some());
         if deleting {
             status.message = format!("object is being deleted: {}", status.message);
         }
         status
     }
 
-    /// Puts the fields that a strategy added into the order of the schema, where that shows: protobuf has its own.
+    /// Puts the fields that a strategy added into the order of the schema, where that shows:
+    /// protobuf has its own.
     pub(super) fn restore_shape(&self, object: &mut Object) {
         if self.resource.decl.stored_as_json && self.resource.custom.is_none() {
             super::reshape(object, self.resource.storage_ty());
@@ -149,8 +197,16 @@ impl Store {
 
 /// A name with the given start and a random end (apiserver `storage/names`).
 fn generate_name(base: &str) -> String {
-    let keep = base.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= GENERATED_NAME_MAX - SUFFIX_LEN).last();
-    format!("{}{}", &base[..keep.unwrap_or(0)], random::suffix(SUFFIX_LEN))
+    let keep = base
+        .char_indices()
+        .map(|(at, c)| at + c.len_utf8())
+        .take_while(|end| *end <= GENERATED_NAME_MAX - SUFFIX_LEN)
+        .last();
+    format!(
+        "{}{}",
+        &base[..keep.unwrap_or(0)],
+        random::suffix(SUFFIX_LEN)
+    )
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Delete: preconditions, graceful deletion, finalizers, and the end (apiserver `Store.Delete`, `rest.BeforeDelete`).
+//! Delete: preconditions, graceful deletion, finalizers, and the end (apiserver `Store.Delete`,
+//! `rest.BeforeDelete`).
 
 use crate::meta::Value;
 
@@ -38,14 +39,18 @@ enum Scope {
 struct Overtaken {
     /// What stands now.
     standing: Option<Stored>,
-    /// The object as this delete marked it, if it came that far. Who writes such an object may be the one to remove it (apiserver
-    /// `updateForGracefulDeletionAndFinalizers`): that it is gone then is a success.
+    /// The object as this delete marked it, if it came that far. Who writes such an object may be
+    /// the one to remove it (apiserver `updateForGracefulDeletionAndFinalizers`): that it is gone
+    /// then is a success.
     marked: Option<Live>,
 }
 
 impl Overtaken {
     fn by(standing: Option<Stored>) -> Self {
-        Self { standing, marked: None }
+        Self {
+            standing,
+            marked: None,
+        }
     }
 }
 
@@ -61,7 +66,13 @@ enum Step {
 
 impl Store {
     /// Deletes an object, or marks it as deleted where finalizers or a grace period hold it.
-    pub async fn delete(&self, ctx: &WriteContext<'_>, name: &str, options: &DeleteOptions, gate: &dyn Gate) -> Result<Deleted> {
+    pub async fn delete(
+        &self,
+        ctx: &WriteContext<'_>,
+        name: &str,
+        options: &DeleteOptions,
+        gate: &dyn Gate,
+    ) -> Result<Deleted> {
         self.delete_in(ctx, name, options, gate, Scope::One).await
     }
 
@@ -82,25 +93,41 @@ impl Store {
         let mut marked = None;
         for _ in 0..CONFLICT_RETRIES {
             let Some(stored) = origin.stored else {
-                return marked.map(|live| Deleted { live, gone: true }).ok_or_else(|| Status::not_found(&self.resource.gvr, name));
+                return marked
+                    .map(|live| Deleted { live, gone: true })
+                    .ok_or_else(|| Status::not_found(&self.resource.gvr, name));
             };
             let read_at = stored.mod_revision;
             let outcome = match self.delete_once(ctx, options, gate, stored, scope).await {
                 Ok(Err(overtaken)) => {
                     marked = overtaken.marked.or(marked);
                     // Another object of the name is not the one that was to be deleted.
-                    let same = |now: &Stored| marked.as_ref().is_none_or(|live: &Live| live.stored.create_revision == now.create_revision);
-                    origin = Origin { stored: overtaken.standing.filter(same), certain: true };
+                    let same = |now: &Stored| {
+                        marked.as_ref().is_none_or(|live: &Live| {
+                            live.stored.create_revision == now.create_revision
+                        })
+                    };
+                    origin = Origin {
+                        stored: overtaken.standing.filter(same),
+                        certain: true,
+                    };
                     continue;
                 }
-                Ok(Ok(deleted)) if deleted.gone || deleted.live.stored.mod_revision != read_at => return Ok(deleted),
+                Ok(Ok(deleted)) if deleted.gone || deleted.live.stored.mod_revision != read_at => {
+                    return Ok(deleted);
+                }
                 Ok(Ok(deleted)) => Ok(deleted),
                 Err(status) => Err(status),
             };
-            // Nothing was written, so nothing has shown yet that this was the object's latest state.
+            // Nothing was written, so nothing has shown yet that this was the object's latest
+            // state.
             if !origin.certain {
                 origin = self.certain_origin(&key, "delete").await?;
-                if origin.stored.as_ref().is_none_or(|stored| stored.mod_revision != read_at) {
+                if origin
+                    .stored
+                    .as_ref()
+                    .is_none_or(|stored| stored.mod_revision != read_at)
+                {
                     continue;
                 }
             }
@@ -110,7 +137,11 @@ impl Store {
     }
 
     fn warn_of_dependents(&self, ctx: &WriteContext<'_>, options: &DeleteOptions) {
-        if let (None, None, Some(warning)) = (&options.propagation, &options.orphan_dependents, self.resource.strategy.delete_warning()) {
+        if let (None, None, Some(warning)) = (
+            &options.propagation,
+            &options.orphan_dependents,
+            self.resource.strategy.delete_warning(),
+        ) {
             ctx.warnings.add(warning);
         }
     }
@@ -125,13 +156,20 @@ impl Store {
         scope: Scope,
     ) -> Result<std::result::Result<Deleted, Overtaken>> {
         let old = self.decode(&stored)?;
-        // Before anything is told of the object. Upstream checks preconditions first, and admits nothing where the object is on its
-        // way already, so that a kubelet sees pods of other nodes.
+        // Before anything is told of the object. Upstream checks preconditions first, and admits
+        // nothing where the object is on its way already, so that a kubelet sees pods of other
+        // nodes.
         gate.validate(None, Some(&old)).await?;
         self.check_preconditions(options, &old)?;
         let mut object = old.clone();
         match self.plan(&mut object, options, scope) {
-            Step::Pending => Ok(Ok(Deleted { live: Live { object: old, stored }, gone: false })),
+            Step::Pending => Ok(Ok(Deleted {
+                live: Live {
+                    object: old,
+                    stored,
+                },
+                gone: false,
+            })),
             Step::Mark { graceful } => self.mark(ctx, object, stored, graceful).await,
             Step::Remove => self.remove(ctx, object, stored).await,
         }
@@ -145,7 +183,8 @@ impl Store {
         stored: Stored,
         graceful: bool,
     ) -> Result<std::result::Result<Deleted, Overtaken>> {
-        let held = !object.finalizers().is_empty() || self.resource.strategy.blocks_deletion(&object);
+        let held =
+            !object.finalizers().is_empty() || self.resource.strategy.blocks_deletion(&object);
         let over = graceful && !held && object.deletion_grace_period_seconds() == Some(0);
         self.restore_shape(&mut object);
         let value = self.encode(&mut object)?;
@@ -157,17 +196,35 @@ impl Store {
             }
         }
         object.set_resource_version(&revision.to_string());
-        let stored = Stored { value, mod_revision: revision, ..stored };
+        let stored = Stored {
+            value,
+            mod_revision: revision,
+            ..stored
+        };
         if over {
             // Watchers hear of the mark before they hear of the end.
-            let marked = Live { object: object.clone(), stored: stored.clone() };
+            let marked = Live {
+                object: object.clone(),
+                stored: stored.clone(),
+            };
             let removed = self.remove(ctx, object, stored).await?;
-            return Ok(removed.map_err(|overtaken| Overtaken { marked: Some(marked), ..overtaken }));
+            return Ok(removed.map_err(|overtaken| Overtaken {
+                marked: Some(marked),
+                ..overtaken
+            }));
         }
-        Ok(Ok(Deleted { live: Live { object, stored }, gone: false }))
+        Ok(Ok(Deleted {
+            live: Live { object, stored },
+            gone: false,
+        }))
     }
 
-    async fn remove(&self, ctx: &WriteContext<'_>, mut object: Object, stored: Stored) -> Result<std::result::Result<Deleted, Overtaken>> {
+    async fn remove(
+        &self,
+        ctx: &WriteContext<'_>,
+        mut object: Object,
+        stored: Stored,
+    ) -> Result<std::result::Result<Deleted, Overtaken>> {
         if !ctx.dry_run {
             match self.erase(&stored).await? {
                 Txn::Done(revision) => object.set_resource_version(&revision.to_string()),
@@ -177,15 +234,24 @@ impl Store {
                 hooks.deleted(&object).await;
             }
         }
-        Ok(Ok(Deleted { live: Live { object, stored }, gone: true }))
+        Ok(Ok(Deleted {
+            live: Live { object, stored },
+            gone: true,
+        }))
     }
 
     /// 409 where the object is not the one, or not in the state, that the options ask for.
     pub fn check_preconditions(&self, options: &DeleteOptions, old: &Object) -> Result<()> {
         let gvk = &self.resource.gvk;
         let kind = Gvr::new(&gvk.group, &gvk.version, &gvk.kind);
-        if let (true, Some(uid)) = (self.resource.strategy.begins_deletion(), options.uid.as_deref().filter(|uid| *uid != old.uid())) {
-            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", old.uid());
+        if let (true, Some(uid)) = (
+            self.resource.strategy.begins_deletion(),
+            options.uid.as_deref().filter(|uid| *uid != old.uid()),
+        ) {
+            let why = format!(
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                old.uid()
+            );
             return Err(Status::conflict(&self.resource.gvr, old.name(), &why));
         }
         if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != old.uid()) {
@@ -196,7 +262,11 @@ impl Store {
             );
             return Err(Status::conflict(&kind, old.name(), &why));
         }
-        if let Some(version) = options.resource_version.as_deref().filter(|version| *version != old.resource_version()) {
+        if let Some(version) = options
+            .resource_version
+            .as_deref()
+            .filter(|version| *version != old.resource_version())
+        {
             let why = format!(
                 "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). \
                  The object might have been modified",
@@ -210,11 +280,16 @@ impl Store {
     /// Changes the object into what a delete leaves of it for now, and says what is to be done.
     fn plan(&self, object: &mut Object, options: &DeleteOptions, scope: Scope) -> Step {
         let strategy = &self.resource.strategy;
-        if scope == Scope::One && strategy.begins_deletion() && object.deletion_timestamp().is_none() {
+        if scope == Scope::One
+            && strategy.begins_deletion()
+            && object.deletion_timestamp().is_none()
+        {
             strategy.begin_deletion(object, &self.now_text());
             return Step::Mark { graceful: false };
         }
-        let requested = options.grace_period_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds });
+        let requested = options
+            .grace_period_seconds
+            .map(|seconds| if seconds < 0 { 1 } else { seconds });
         let graceful = strategy.grace_period(object, requested);
         let mut marked = false;
         if object.deletion_timestamp().is_none() {
@@ -229,7 +304,12 @@ impl Store {
                 true => marked = true,
             }
         }
-        set_dependents_finalizers(object, options, strategy.orphans_by_default(), strategy.ignores_dependents());
+        set_dependents_finalizers(
+            object,
+            options,
+            strategy.orphans_by_default(),
+            strategy.ignores_dependents(),
+        );
         if marked {
             return Step::Mark { graceful: true };
         }
@@ -245,23 +325,32 @@ impl Store {
         Step::Mark { graceful: false }
     }
 
-    /// Sets when and after which grace the object goes; the first time counts as a change of generation.
+    /// Sets when and after which grace the object goes; the first time counts as a change of
+    /// generation.
     fn set_deletion(&self, object: &mut Object, at: String, grace: i64) {
         if object.deletion_timestamp().is_none() && object.generation() > 0 {
             object.set_generation(object.generation().wrapping_add(1));
         }
         object.set_meta_str("deletionTimestamp", &at);
-        object.metadata_mut().insert("deletionGracePeriodSeconds", grace.into());
+        object
+            .metadata_mut()
+            .insert("deletionGracePeriodSeconds", grace.into());
         self.resource.strategy.mark_deleting(object);
     }
 
     /// A later delete may only shorten the grace of an earlier one. Whether it did.
     fn shorten_grace(&self, object: &mut Object, requested: Option<i64>) -> bool {
         let present = object.deletion_grace_period_seconds().unwrap_or(0);
-        let Some(mut seconds) = requested.filter(|seconds| *seconds < present) else { return false };
+        let Some(mut seconds) = requested.filter(|seconds| *seconds < present) else {
+            return false;
+        };
         let now = self.clock.now().as_nanosecond();
-        let due = object.deletion_timestamp().and_then(|at| time::parse(at).ok());
-        let due = due.map_or(now, |at| i128::from(at.seconds) * NANOS + i128::from(at.nanos));
+        let due = object
+            .deletion_timestamp()
+            .and_then(|at| time::parse(at).ok());
+        let due = due.map_or(now, |at| {
+            i128::from(at.seconds) * NANOS + i128::from(at.nanos)
+        });
         let mut at = moved(moved(due, present.wrapping_neg()), seconds);
         if at < now {
             at = now;
@@ -292,8 +381,14 @@ impl Store {
                 let stored = stored?;
                 let object = self.decode(&stored)?;
                 items.push(stored);
-                let ctx = WriteContext { namespace: object.namespace(), ..*ctx };
-                match self.delete_in(&ctx, object.name(), options, gate, Scope::Collection).await {
+                let ctx = WriteContext {
+                    namespace: object.namespace(),
+                    ..*ctx
+                };
+                match self
+                    .delete_in(&ctx, object.name(), options, gate, Scope::Collection)
+                    .await
+                {
                     Ok(_) => {}
                     Err(status) if status.code == 404 => {}
                     Err(status) => return Err(status),
@@ -312,8 +407,9 @@ impl Store {
     }
 }
 
-/// A moment that many seconds later, in nanoseconds since 1970. The seconds are a Duration of Go, which is a number of nanoseconds that
-/// wraps around where it is too small for them: a grace of more than 292 years ends at some other time.
+/// A moment that many seconds later, in nanoseconds since 1970. The seconds are a Duration of Go,
+/// which is a number of nanoseconds that wraps around where it is too small for them: a grace of
+/// more than 292 years ends at some other time.
 fn moved(at: i128, seconds: i64) -> i128 {
     at + i128::from(seconds.wrapping_mul(NANOS as i64))
 }
@@ -323,7 +419,12 @@ fn whole_seconds(nanos: i128) -> i64 {
 }
 
 /// Brings the garbage collector's finalizers to what the delete asks for. Others keep their order.
-fn set_dependents_finalizers(object: &mut Object, options: &DeleteOptions, orphans_by_default: bool, ignores: bool) {
+fn set_dependents_finalizers(
+    object: &mut Object,
+    options: &DeleteOptions,
+    orphans_by_default: bool,
+    ignores: bool,
+) {
     let has = |name: &str| object.finalizers().iter().any(|one| one == name);
     let (orphan, foreground) = match (options.orphan_dependents, options.propagation) {
         _ if ignores => (false, false),
@@ -332,19 +433,33 @@ fn set_dependents_finalizers(object: &mut Object, options: &DeleteOptions, orpha
         (_, Some(Propagation::Foreground)) => (false, true),
         (_, Some(Propagation::Background)) => (false, false),
         (None, None) => {
-            let first = object.finalizers().iter().find(|one| *one == ORPHAN || *one == FOREGROUND).and_then(Value::as_str);
-            (first == Some(ORPHAN) || (first.is_none() && orphans_by_default), first == Some(FOREGROUND))
+            let first = object
+                .finalizers()
+                .iter()
+                .find(|one| *one == ORPHAN || *one == FOREGROUND)
+                .and_then(Value::as_str);
+            (
+                first == Some(ORPHAN) || (first.is_none() && orphans_by_default),
+                first == Some(FOREGROUND),
+            )
         }
     };
     if has(ORPHAN) == orphan && has(FOREGROUND) == foreground {
         return;
     }
-    let mut finalizers: Vec<Value> = object.finalizers().iter().filter(|one| *one != ORPHAN && *one != FOREGROUND).cloned().collect();
+    let mut finalizers: Vec<Value> = object
+        .finalizers()
+        .iter()
+        .filter(|one| *one != ORPHAN && *one != FOREGROUND)
+        .cloned()
+        .collect();
     finalizers.extend(orphan.then(|| ORPHAN.into()));
     finalizers.extend(foreground.then(|| FOREGROUND.into()));
     if finalizers.is_empty() {
         object.metadata_mut().shift_remove("finalizers");
     } else {
-        object.metadata_mut().insert("finalizers", finalizers.into());
+        object
+            .metadata_mut()
+            .insert("finalizers", finalizers.into());
     }
 }

@@ -1,4 +1,5 @@
-//! What objects are found by without looking at all of them: their labels, and the field that many clients ask for.
+//! What objects are found by without looking at all of them: their labels, and the field that many
+//! clients ask for.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,24 +18,31 @@ const FIELD: &str = "field";
 
 /// Lists the terms of the store's objects for the watch cache.
 pub(super) fn reader(store: &Store) -> IndexFn {
-    let bare = Store { cacher: None, ..store.clone() };
-    Arc::new(move |stored: &Stored, terms: &mut Vec<Term>| match bare.message(stored) {
-        Ok(Some(message)) => {
-            read(&bare, &message, message.labels(), terms);
-            true
-        }
-        Ok(None) if looks_like_json(&stored.value) => {
-            let document = codec::json::Reader::new(&stored.value);
-            read(&bare, &document, document.labels(), terms);
-            true
-        }
-        _ => false,
-    })
+    let bare = Store {
+        cacher: None,
+        ..store.clone()
+    };
+    Arc::new(
+        move |stored: &Stored, terms: &mut Vec<Term>| match bare.message(stored) {
+            Ok(Some(message)) => {
+                read(&bare, &message, message.labels(), terms);
+                true
+            }
+            Ok(None) if looks_like_json(&stored.value) => {
+                let document = codec::json::Reader::new(&stored.value);
+                read(&bare, &document, document.labels(), terms);
+                true
+            }
+            _ => false,
+        },
+    )
 }
 
 /// Whether stored bytes can be an object, as far as can be told without decoding it.
 pub(super) fn is_readable(store: &Store, stored: &Stored) -> bool {
-    store.message(stored).is_ok_and(|message| message.is_some() || looks_like_json(&stored.value))
+    store
+        .message(stored)
+        .is_ok_and(|message| message.is_some() || looks_like_json(&stored.value))
 }
 
 /// Whether bytes begin and end as an object in JSON does.
@@ -43,18 +51,31 @@ fn looks_like_json(bytes: &[u8]) -> bool {
     bytes.starts_with(b"{") && bytes.ends_with(b"}")
 }
 
-fn read<'a>(store: &Store, object: &dyn FieldReader, labels: impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)>, terms: &mut Vec<Term>) {
+fn read<'a>(
+    store: &Store,
+    object: &dyn FieldReader,
+    labels: impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)>,
+    terms: &mut Vec<Term>,
+) {
     terms.extend(labels.map(|(key, value)| Term::new(LABEL, &key, &value)));
     let strategy = &*store.resource.strategy;
-    terms.extend(strategy.indexed_field().map(|field| Term::new(FIELD, field, &strategy.selectable_value(object, field))));
+    terms.extend(
+        strategy
+            .indexed_field()
+            .map(|field| Term::new(FIELD, field, &strategy.selectable_value(object, field))),
+    );
 }
 
 /// The terms that every object has which the selection takes, those of fields first.
 pub(super) fn terms(selection: &Selection, strategy: &dyn Strategy) -> Vec<Term> {
-    let field = strategy.indexed_field().and_then(|field| Some(Term::new(FIELD, field, selection.fields.required(field)?)));
-    let labels = selection.labels.requirements.iter().filter_map(|one| match (one.operator, one.values.as_slice()) {
-        (Operator::Equals | Operator::In, [value]) => Some(Term::new(LABEL, &one.key, value)),
-        _ => None,
+    let field = strategy
+        .indexed_field()
+        .and_then(|field| Some(Term::new(FIELD, field, selection.fields.required(field)?)));
+    let labels = selection.labels.requirements.iter().filter_map(|one| {
+        match (one.operator, one.values.as_slice()) {
+            (Operator::Equals | Operator::In, [value]) => Some(Term::new(LABEL, &one.key, value)),
+            _ => None,
+        }
     });
     field.into_iter().chain(labels).collect()
 }

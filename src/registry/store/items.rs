@@ -1,4 +1,5 @@
-//! The objects of a list, one after the other, without a list of them: read from a snapshot as they are asked for.
+//! The objects of a list, one after the other, without a list of them: read from a snapshot as they
+//! are asked for.
 
 use std::sync::Arc;
 
@@ -35,7 +36,10 @@ pub struct Source {
 
 impl Source {
     /// The objects from the key `start` on.
-    pub fn range<'a>(&'a self, start: &'a str) -> Box<dyn Iterator<Item = &'a Arc<Stored>> + Send + 'a> {
+    pub fn range<'a>(
+        &'a self,
+        start: &'a str,
+    ) -> Box<dyn Iterator<Item = &'a Arc<Stored>> + Send + 'a> {
         match self.term {
             Some(term) => Box::new(self.snapshot.range_of(term, &self.prefix, start)),
             None => Box::new(self.snapshot.range(&self.prefix, start)),
@@ -46,14 +50,23 @@ impl Source {
 impl Items {
     /// All objects of the stretch.
     pub fn all(source: Source) -> Self {
-        let rest = Rest { source, next: Some(String::new()) };
-        Self { batch: Vec::new().into_iter(), rest: Some(Box::new(rest)) }
+        let rest = Rest {
+            source,
+            next: Some(String::new()),
+        };
+        Self {
+            batch: Vec::new().into_iter(),
+            rest: Some(Box::new(rest)),
+        }
     }
 }
 
 impl From<Vec<Arc<Stored>>> for Items {
     fn from(items: Vec<Arc<Stored>>) -> Self {
-        Self { batch: items.into_iter(), rest: None }
+        Self {
+            batch: items.into_iter(),
+            rest: None,
+        }
     }
 }
 

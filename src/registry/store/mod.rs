@@ -77,7 +77,11 @@ impl Warnings {
     }
 
     pub fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock()).texts.iter().map(|text| text.as_ref().to_owned()).collect()
+        std::mem::take(&mut *self.0.lock())
+            .texts
+            .iter()
+            .map(|text| text.as_ref().to_owned())
+            .collect()
     }
 }
 
@@ -94,13 +98,18 @@ pub struct WriteContext<'a> {
 /// Admission, as the store sees it: the handlers bind it to the request.
 #[async_trait]
 pub trait Gate: Send + Sync {
-    /// Says no to what is about to be written: `new` is `None` for a delete, `old` for a create. Plugins take an object
-    /// that they may change, but none does any more.
+    /// Says no to what is about to be written: `new` is `None` for a delete, `old` for a create.
+    /// Plugins take an object that they may change, but none does any more.
     async fn validate(&self, new: Option<&mut Object>, old: Option<&Object>) -> Result<()>;
 
-    /// What is wrong with a prepared object that only other objects and the rights of who asks can tell. It is said with what
-    /// the strategy finds.
-    async fn field_errors(&self, _sub: Subresource<'_>, _new: &Object, _old: Option<&Object>) -> ErrorList {
+    /// What is wrong with a prepared object that only other objects and the rights of who asks can
+    /// tell. It is said with what the strategy finds.
+    async fn field_errors(
+        &self,
+        _sub: Subresource<'_>,
+        _new: &Object,
+        _old: Option<&Object>,
+    ) -> ErrorList {
         ErrorList::new()
     }
 
@@ -123,7 +132,8 @@ impl Gate for OpenGate {
     }
 }
 
-/// Makes the new state of an object out of the present one; called again when the object changed meanwhile.
+/// Makes the new state of an object out of the present one; called again when the object changed
+/// meanwhile.
 #[async_trait]
 pub trait Updater: Send + Sync {
     /// The UID that the object must have, where the client named one.
@@ -132,7 +142,8 @@ pub trait Updater: Send + Sync {
     /// The object to write. `live` is `None` where nothing exists.
     async fn updated(&self, live: Option<&Object>) -> Result<Object>;
 
-    /// Whether an object that is too large may not do without its managed fields: those of an apply are what it is about.
+    /// Whether an object that is too large may not do without its managed fields: those of an apply
+    /// are what it is about.
     fn keeps_managers(&self) -> bool {
         false
     }
@@ -163,8 +174,8 @@ impl std::fmt::Debug for Store {
     }
 }
 
-/// What a write begins with. What the cache has is most often right, and where it is not the transaction fails; only what
-/// came to nothing without one has to be looked at again.
+/// What a write begins with. What the cache has is most often right, and where it is not the
+/// transaction fails; only what came to nothing without one has to be looked at again.
 struct Origin {
     stored: Option<Stored>,
     /// Whether storage has said so.
@@ -188,7 +199,13 @@ pub struct Live {
 }
 
 impl Store {
-    pub fn new(resource: Arc<Resource>, storage: Arc<dyn Storage>, trees: Trees, clock: Clock, root: &str) -> Self {
+    pub fn new(
+        resource: Arc<Resource>,
+        storage: Arc<dyn Storage>,
+        trees: Trees,
+        clock: Clock,
+        root: &str,
+    ) -> Self {
         let (api_version, stored) = (resource.gvk.api_version().into(), resource.storage_ty().id);
         Self {
             resource,
@@ -212,25 +229,42 @@ impl Store {
         self
     }
 
-    /// The same store, whose pods may or may not have privileged containers; without this they may not.
+    /// The same store, whose pods may or may not have privileged containers; without this they may
+    /// not.
     pub fn privileged(mut self, allowed: bool) -> Self {
         self.allow_privileged = allowed;
         self
     }
 
     /// The message of a stored object, without its envelope; `None` for one that is stored as JSON.
-    pub fn message<'a>(&'a self, stored: &'a Stored) -> Result<Option<codec::protobuf::Message<'a>>> {
+    pub fn message<'a>(
+        &'a self,
+        stored: &'a Stored,
+    ) -> Result<Option<codec::protobuf::Message<'a>>> {
         if !stored.value.starts_with(codec::protobuf::MAGIC) {
             return Ok(None);
         }
         let envelope = self.envelope(&stored.value)?;
-        Ok(Some(codec::protobuf::Message { bytes: envelope.raw, ty: TypeRef { schema: &self.resource.schema, id: self.stored } }))
+        Ok(Some(codec::protobuf::Message {
+            bytes: envelope.raw,
+            ty: TypeRef {
+                schema: &self.resource.schema,
+                id: self.stored,
+            },
+        }))
     }
 
     /// Those parts of a stored object that `part` names, or more of it.
-    pub fn decode_part(&self, stored: &Stored, part: &codec::protobuf::Projection) -> Result<Object> {
-        let Some(message) = self.message(stored)? else { return self.decode(stored) };
-        let mut object = codec::protobuf::decode_part(message.bytes, message.ty, part).map_err(unreadable)?;
+    pub fn decode_part(
+        &self,
+        stored: &Stored,
+        part: &codec::protobuf::Projection,
+    ) -> Result<Object> {
+        let Some(message) = self.message(stored)? else {
+            return self.decode(stored);
+        };
+        let mut object =
+            codec::protobuf::decode_part(message.bytes, message.ty, part).map_err(unreadable)?;
         self.name_kind(&mut object);
         Ok(object)
     }
@@ -243,27 +277,61 @@ impl Store {
 
     /// Writes a key that must not exist yet.
     async fn put_new(&self, key: &str, value: Bytes) -> std::result::Result<Txn, Failure> {
-        self.written(self.storage.create(key, value, self.resource.ttl).await, "create")
+        self.written(
+            self.storage.create(key, value, self.resource.ttl).await,
+            "create",
+        )
     }
 
     /// Writes over what stands at the revision `expected`.
-    async fn put(&self, key: &str, value: Bytes, expected: Revision) -> std::result::Result<Txn, Failure> {
-        self.written(self.storage.update(key, value, expected, self.resource.ttl).await, "update")
+    async fn put(
+        &self,
+        key: &str,
+        value: Bytes,
+        expected: Revision,
+    ) -> std::result::Result<Txn, Failure> {
+        self.written(
+            self.storage
+                .update(key, value, expected, self.resource.ttl)
+                .await,
+            "update",
+        )
     }
 
-    /// Writes an object whose bytes are `value`: a new one, or over what stands at the revision `expected`. Where that is too
-    /// large and managed fields (which can be large) may go, without them. Gives the bytes that were written.
-    async fn put_object(&self, key: &str, object: &mut Object, value: Bytes, write: Put) -> std::result::Result<(Txn, Bytes), Failure> {
+    /// Writes an object whose bytes are `value`: a new one, or over what stands at the revision
+    /// `expected`. Where that is too large and managed fields (which can be large) may go, without
+    /// them. Gives the bytes that were written.
+    async fn put_object(
+        &self,
+        key: &str,
+        object: &mut Object,
+        value: Bytes,
+        write: Put,
+    ) -> std::result::Result<(Txn, Bytes), Failure> {
         let first = self.put_at(key, value.clone(), write.expected).await;
-        let too_large = matches!(&first, Err(failure) if failure.status.message == storage::TOO_LARGE);
-        if !too_large || write.keeps_managers || object.metadata_mut().shift_remove("managedFields").is_none() {
+        let too_large =
+            matches!(&first, Err(failure) if failure.status.message == storage::TOO_LARGE);
+        if !too_large
+            || write.keeps_managers
+            || object
+                .metadata_mut()
+                .shift_remove("managedFields")
+                .is_none()
+        {
             return first.map(|outcome| (outcome, value));
         }
         let value = self.encode(object)?;
-        self.put_at(key, value.clone(), write.expected).await.map(|outcome| (outcome, value))
+        self.put_at(key, value.clone(), write.expected)
+            .await
+            .map(|outcome| (outcome, value))
     }
 
-    async fn put_at(&self, key: &str, value: Bytes, expected: Option<Revision>) -> std::result::Result<Txn, Failure> {
+    async fn put_at(
+        &self,
+        key: &str,
+        value: Bytes,
+        expected: Option<Revision>,
+    ) -> std::result::Result<Txn, Failure> {
         match expected {
             Some(expected) => self.put(key, value, expected).await,
             None => self.put_new(key, value).await,
@@ -272,12 +340,20 @@ impl Store {
 
     /// Deletes what stands at the revision that it was read at.
     async fn erase(&self, stored: &Stored) -> Result<Txn> {
-        Ok(self.written(self.storage.delete(&stored.key, stored.mod_revision).await, "delete")?)
+        Ok(self.written(
+            self.storage.delete(&stored.key, stored.mod_revision).await,
+            "delete",
+        )?)
     }
 
     /// The outcome of a write. Who reads what this server knows must see it.
-    fn written(&self, outcome: storage::Result<Txn>, verb: &str) -> std::result::Result<Txn, Failure> {
-        let outcome = outcome.map_err(|error| Failure::of_transaction(&error, self.fault(error.clone(), verb)))?;
+    fn written(
+        &self,
+        outcome: storage::Result<Txn>,
+        verb: &str,
+    ) -> std::result::Result<Txn, Failure> {
+        let outcome = outcome
+            .map_err(|error| Failure::of_transaction(&error, self.fault(error.clone(), verb)))?;
         if let (Txn::Done(revision), Some(cacher)) = (&outcome, &self.cacher) {
             cacher.wrote(*revision);
         }
@@ -289,14 +365,24 @@ impl Store {
         if let Some(snapshot) = self.cacher.as_ref().and_then(|cacher| cacher.any())
             && let Some(stored) = snapshot.get(key)
         {
-            return Ok(Origin { stored: Some(Stored::clone(stored)), certain: false });
+            return Ok(Origin {
+                stored: Some(Stored::clone(stored)),
+                certain: false,
+            });
         }
         self.certain_origin(key, verb).await
     }
 
     async fn certain_origin(&self, key: &str, verb: &str) -> Result<Origin> {
-        let stored = self.storage.get(key).await.map_err(|error| self.fault(error, verb))?;
-        Ok(Origin { stored, certain: true })
+        let stored = self
+            .storage
+            .get(key)
+            .await
+            .map_err(|error| self.fault(error, verb))?;
+        Ok(Origin {
+            stored,
+            certain: true,
+        })
     }
 
     /// The prefix of all keys of the resource, with its closing slash.
@@ -306,7 +392,11 @@ impl Store {
 
     /// The prefix of the keys of a namespace; of all where it is empty.
     pub fn namespace_prefix(&self, namespace: &str) -> String {
-        if namespace.is_empty() { self.prefix() } else { format!("{}{namespace}/", self.prefix()) }
+        if namespace.is_empty() {
+            self.prefix()
+        } else {
+            format!("{}{namespace}/", self.prefix())
+        }
     }
 
     pub fn key(&self, namespace: &str, name: &str) -> Result<String> {
@@ -318,9 +408,16 @@ impl Store {
         }
         let wrong = crate::meta::names::path_segment_name(name);
         if !wrong.is_empty() {
-            return Err(Status::bad_request(format!("Name parameter invalid: {name:?}: {}", wrong.join(";"))));
+            return Err(Status::bad_request(format!(
+                "Name parameter invalid: {name:?}: {}",
+                wrong.join(";")
+            )));
         }
-        let namespace = if self.resource.decl.namespaced { namespace } else { "" };
+        let namespace = if self.resource.decl.namespaced {
+            namespace
+        } else {
+            ""
+        };
         Ok(format!("{}{name}", self.namespace_prefix(namespace)))
     }
 
@@ -349,7 +446,8 @@ impl Store {
         Ok(object)
     }
 
-    /// The bytes to store for an object of the storage version. Its resourceVersion is storage's own and not in them.
+    /// The bytes to store for an object of the storage version. Its resourceVersion is storage's
+    /// own and not in them.
     ///
     /// # Errors
     /// With its managed fields the object nests deeper than JSON may: it could not be read again.
@@ -377,7 +475,13 @@ impl Store {
         if resource.strategy.incomplete().is_none() {
             return value;
         }
-        complete::completed(&value, &resource.storage_gvk, resource.storage_ty(), &*resource.strategy).unwrap_or(value)
+        complete::completed(
+            &value,
+            &resource.storage_gvk,
+            resource.storage_ty(),
+            &*resource.strategy,
+        )
+        .unwrap_or(value)
     }
 
     /// An object of the served version becomes a defaulted one of the storage version.
@@ -392,16 +496,26 @@ impl Store {
         resource.strategy.default(object);
     }
 
-    /// Records who set which field: `manager`, in a write to `sub` that turns `live` into `object`. Fields are named as in
-    /// the served version.
-    pub fn track(&self, live: Option<&Object>, object: &mut Object, sub: Subresource, manager: &str) {
+    /// Records who set which field: `manager`, in a write to `sub` that turns `live` into `object`.
+    /// Fields are named as in the served version.
+    pub fn track(
+        &self,
+        live: Option<&Object>,
+        object: &mut Object,
+        sub: Subresource,
+        manager: &str,
+    ) {
         let writer = self.writer(sub, manager);
         if self.resource.conversion.is_none() {
             managers::update(live, object, &writer);
             return;
         }
         let mut served = self.served(object).into_owned();
-        managers::update(live.map(|live| self.served(live)).as_deref(), &mut served, &writer);
+        managers::update(
+            live.map(|live| self.served(live)).as_deref(),
+            &mut served,
+            &writer,
+        );
         match served.metadata_mut().shift_remove("managedFields") {
             Some(managed) => object.metadata_mut().insert("managedFields", managed),
             None => object.metadata_mut().shift_remove("managedFields"),
@@ -446,18 +560,34 @@ impl Store {
 
     /// What the metadata of objects must look like.
     fn meta_rules(&self) -> MetaRules<'_> {
-        MetaRules { namespaced: self.resource.decl.namespaced, strategy: &*self.resource.strategy }
+        MetaRules {
+            namespaced: self.resource.decl.namespaced,
+            strategy: &*self.resource.strategy,
+        }
     }
 
-    /// The Status for an object that is not valid. One of a custom kind is named as it names itself.
+    /// The Status for an object that is not valid. One of a custom kind is named as it names
+    /// itself.
     fn invalid(&self, object: &Object, errors: ErrorList) -> Status {
-        let itself = self.resource.custom.as_ref().map(|_| Gvk::from_api_version(object.api_version(), object.kind()));
-        Status::invalid(itself.as_ref().unwrap_or(&self.resource.storage_gvk), object.name(), errors)
+        let itself = self
+            .resource
+            .custom
+            .as_ref()
+            .map(|_| Gvk::from_api_version(object.api_version(), object.kind()));
+        Status::invalid(
+            itself.as_ref().unwrap_or(&self.resource.storage_gvk),
+            object.name(),
+            errors,
+        )
     }
 
     /// What a strategy may know.
     fn context<'a>(&self, ctx: &WriteContext<'a>) -> Context<'a> {
-        Context { now: self.clock.now(), user: ctx.user, allow_privileged: self.allow_privileged }
+        Context {
+            now: self.clock.now(),
+            user: ctx.user,
+            allow_privileged: self.allow_privileged,
+        }
     }
 
     fn now_text(&self) -> String {
@@ -476,15 +606,20 @@ pub fn storage_status(error: StorageError, gvr: &Gvr, verb: &str) -> Status {
         StorageError::Compacted { .. } | StorageError::WentBack { .. } => {
             Status::expired("The resourceVersion for the provided list is too old.")
         }
-        StorageError::FutureRevision { asked, current } => too_large_resource_version(asked.unsigned_abs(), current),
+        StorageError::FutureRevision { asked, current } => {
+            too_large_resource_version(asked.unsigned_abs(), current)
+        }
         StorageError::TooLarge(_) => Status::failure(500, "", storage::TOO_LARGE),
         StorageError::NoSpace(_) => Status::failure(500, "", storage::NO_SPACE),
         StorageError::Unavailable(_) => {
             let resource = gvr.group_resource();
-            let message = format!("The {verb} operation against {resource} could not be completed at this time, please try again.");
+            let message = format!(
+                "The {verb} operation against {resource} could not be completed at this time, please try again."
+            );
             let mut status = Status::failure(500, "ServerTimeout", message);
             let details = status.details_mut();
-            (details.name, details.group, details.kind) = (verb.to_owned(), gvr.group.clone(), gvr.resource.clone());
+            (details.name, details.group, details.kind) =
+                (verb.to_owned(), gvr.group.clone(), gvr.resource.clone());
             details.retry_after_seconds = RETRY_AFTER_SECONDS;
             status
         }
@@ -492,14 +627,18 @@ pub fn storage_status(error: StorageError, gvr: &Gvr, verb: &str) -> Status {
     }
 }
 
-/// The revision that a resourceVersion means, 0 for none. No store comes as far as those that are no revision.
+/// The revision that a resourceVersion means, 0 for none. No store comes as far as those that are
+/// no revision.
 fn revision_of(version: Option<u64>) -> Revision {
     Revision::try_from(version.unwrap_or(0)).unwrap_or(Revision::MAX)
 }
 
 /// 504: the revision asked for has not happened yet.
 pub fn too_large_resource_version(asked: u64, current: Revision) -> Status {
-    let mut status = Status::timeout(&format!("Too large resource version: {asked}, current: {current}"), 1);
+    let mut status = Status::timeout(
+        &format!("Too large resource version: {asked}, current: {current}"),
+        1,
+    );
     status.details_mut().causes = vec![crate::meta::status::Cause {
         reason: "ResourceVersionTooLarge".to_owned(),
         message: "Too large resource version".to_owned(),
@@ -508,11 +647,14 @@ pub fn too_large_resource_version(asked: u64, current: Revision) -> Status {
     status
 }
 
-/// Counts a change of anything but metadata and (where it is a subresource) status in `metadata.generation`.
+/// Counts a change of anything but metadata and (where it is a subresource) status in
+/// `metadata.generation`.
 fn bump_generation(object: &mut Object, old: &Object, has_status: bool) {
     let counts = |key: &str| !is_housekeeping(key) || (key == "status" && !has_status);
     let differs = |(key, value): (&Key, &Value)| counts(key) && old.get(key) != Some(value);
-    let gone = old.keys().any(|key| counts(key) && !object.contains_key(key));
+    let gone = old
+        .keys()
+        .any(|key| counts(key) && !object.contains_key(key));
     if gone || object.iter().any(differs) {
         // As Go, whose numbers wrap around.
         object.set_generation(old.generation().wrapping_add(1));

@@ -57,7 +57,14 @@ pub struct Page {
 impl Page {
     /// Another page starts at `key`, with what remains.
     fn goes_on(&mut self, key: String, prefix: &str) {
-        self.continue_token = continuation::encode(&Next { key, revision: self.revision, ahead: self.remaining }, prefix);
+        self.continue_token = continuation::encode(
+            &Next {
+                key,
+                revision: self.revision,
+                ahead: self.remaining,
+            },
+            prefix,
+        );
     }
 }
 
@@ -90,13 +97,23 @@ struct Range {
 
 impl Store {
     /// One object. `resource_version` is the oldest state that will do; empty for the latest.
-    pub async fn get(&self, namespace: &str, name: &str, resource_version: &str) -> Result<Arc<Stored>> {
+    pub async fn get(
+        &self,
+        namespace: &str,
+        name: &str,
+        resource_version: &str,
+    ) -> Result<Arc<Stored>> {
         let key = self.key(namespace, name)?;
-        let version = parse_resource_version(resource_version).map_err(|why| Status::failure(500, "", why))?;
+        let version = parse_resource_version(resource_version)
+            .map_err(|why| Status::failure(500, "", why))?;
         let stored = match self.snapshot(version).await? {
             Some(snapshot) => snapshot.get(&key).cloned(),
             None => {
-                let (stored, revision) = self.storage.get_with_revision(&key).await.map_err(|error| self.fault(error, "get"))?;
+                let (stored, revision) = self
+                    .storage
+                    .get_with_revision(&key)
+                    .await
+                    .map_err(|error| self.fault(error, "get"))?;
                 check_reached(version, revision)?;
                 stored.map(Arc::new)
             }
@@ -106,33 +123,66 @@ impl Store {
 
     /// One object as a tree, like [`Store::find_stored`].
     pub async fn find(&self, namespace: &str, name: &str) -> Result<Option<Object>> {
-        self.find_stored(namespace, name).await?.map(|stored| self.decode(&stored)).transpose()
+        self.find_stored(namespace, name)
+            .await?
+            .map(|stored| self.decode(&stored))
+            .transpose()
     }
 
-    /// The objects of a namespace (of all where it is empty) as trees, like [`Store::known_stored`]; not those that cannot be read.
+    /// The objects of a namespace (of all where it is empty) as trees, like
+    /// [`Store::known_stored`]; not those that cannot be read.
     pub async fn known(&self, namespace: &str) -> Result<Vec<Object>> {
         let known = self.known_stored(namespace).await?;
-        Ok(self.readable(known.into_iter().map(|stored| (stored.clone(), self.decode(&stored)))))
+        Ok(self.readable(
+            known
+                .into_iter()
+                .map(|stored| (stored.clone(), self.decode(&stored))),
+        ))
     }
 
-    /// Every object of a namespace (of all where it is empty) as it is stored now, also those that cannot be read.
+    /// Every object of a namespace (of all where it is empty) as it is stored now, also those that
+    /// cannot be read.
     pub async fn all_stored(&self, namespace: &str) -> Result<Page> {
         let prefix = self.namespace_prefix(namespace);
         match self.snapshot(None).await? {
-            Some(snapshot) => {
-                Ok(Page { revision: snapshot.revision, items: Items::all(Source { snapshot, prefix, term: None }), ..Page::default() })
+            Some(snapshot) => Ok(Page {
+                revision: snapshot.revision,
+                items: Items::all(Source {
+                    snapshot,
+                    prefix,
+                    term: None,
+                }),
+                ..Page::default()
+            }),
+            None => {
+                self.list_range(
+                    Range {
+                        prefix,
+                        start: Start::default(),
+                        limit: 0,
+                        lenient: true,
+                    },
+                    0,
+                    &Selection::default(),
+                )
+                .await
             }
-            None => self.list_range(Range { prefix, start: Start::default(), limit: 0, lenient: true }, 0, &Selection::default()).await,
         }
     }
 
-    /// The cached state that a read of a version may be served from. `None` where only storage can tell.
+    /// The cached state that a read of a version may be served from. `None` where only storage can
+    /// tell.
     async fn snapshot(&self, version: Option<u64>) -> Result<Option<Snapshot>> {
-        let Some(cacher) = &self.cacher else { return Ok(None) };
+        let Some(cacher) = &self.cacher else {
+            return Ok(None);
+        };
         match version {
             None => Ok(cacher.latest().await),
             Some(0) => Ok(cacher.any()),
-            Some(asked) => cacher.not_older(revision_of(version)).await.map_err(|current| too_large_resource_version(asked, current)),
+            Some(asked) => cacher
+                .not_older(revision_of(version))
+                .await
+                .map_err(|current| too_large_resource_version(asked, current)),
         }
     }
 
@@ -151,9 +201,14 @@ impl Store {
     /// Checks the field labels of a selector and turns the options into a selection.
     pub fn selection(&self, options: &ListOptions) -> Result<Selection> {
         for term in &options.field_selector.terms {
-            self.resource.check_field_label(&term.field).map_err(Status::bad_request)?;
+            self.resource
+                .check_field_label(&term.field)
+                .map_err(Status::bad_request)?;
         }
-        Ok(Selection { labels: options.label_selector.clone(), fields: options.field_selector.clone() })
+        Ok(Selection {
+            labels: options.label_selector.clone(),
+            fields: options.field_selector.clone(),
+        })
     }
 
     /// One page of the objects of a namespace (of all where it is empty) that the options select.
@@ -171,26 +226,49 @@ impl Store {
         for stored in &items {
             self.decode(stored)?;
         }
-        Ok(Page { items: items.into(), ..page })
+        Ok(Page {
+            items: items.into(),
+            ..page
+        })
     }
 
     async fn list_stored(&self, namespace: &str, options: &ListOptions) -> Result<Page> {
         let selection = self.selection(options)?;
         let namespace = match selection.fields.required("metadata.namespace") {
-            Some(wanted) if namespace.is_empty() && self.resource.decl.namespaced && valid_namespace(wanted) => wanted,
+            Some(wanted)
+                if namespace.is_empty()
+                    && self.resource.decl.namespaced
+                    && valid_namespace(wanted) =>
+            {
+                wanted
+            }
             _ => namespace,
         };
         let prefix = self.namespace_prefix(namespace);
         let known = !namespace.is_empty() || !self.resource.decl.namespaced;
-        let one = selection.fields.required("metadata.name").filter(|name| known && !name.is_empty());
+        let one = selection
+            .fields
+            .required("metadata.name")
+            .filter(|name| known && !name.is_empty());
         let start = self.start(options, &prefix, one.is_some())?;
         let one = one.filter(|_| !start.continued);
         if let (Some(name), None) = (one, start.revision) {
-            return self.list_one(namespace, name, options, start.version, &selection).await;
+            return self
+                .list_one(namespace, name, options, start.version, &selection)
+                .await;
         }
         // "Any" state has always been answered whole (apiserver `cacher.shouldDelegateList`).
-        let limit = if start.version == Some(0) { 0 } else { usize::try_from(options.limit).unwrap_or(0) };
-        let range = Range { prefix, start, limit, lenient: false };
+        let limit = if start.version == Some(0) {
+            0
+        } else {
+            usize::try_from(options.limit).unwrap_or(0)
+        };
+        let range = Range {
+            prefix,
+            start,
+            limit,
+            lenient: false,
+        };
         let snapshot = match (range.start.revision, &self.cacher) {
             (_, None) => None,
             (Some(revision), Some(cacher)) => cacher.at(revision).await,
@@ -201,7 +279,13 @@ impl Store {
             None => self
                 .list_range(range, options.limit, &selection)
                 .await
-                .map_err(|status| if one.is_some() { at_once(status) } else { status }),
+                .map_err(|status| {
+                    if one.is_some() {
+                        at_once(status)
+                    } else {
+                        status
+                    }
+                }),
         }
     }
 
@@ -215,15 +299,24 @@ impl Store {
         selection: &Selection,
     ) -> Result<Page> {
         // Upstream's cache has no pages of one object: its store answers, and nobody waits.
-        let paged = options.resource_version_match.is_empty() && options.limit > 0 && version > Some(0);
-        let snapshot = if paged { None } else { self.snapshot(version).await? };
+        let paged =
+            options.resource_version_match.is_empty() && options.limit > 0 && version > Some(0);
+        let snapshot = if paged {
+            None
+        } else {
+            self.snapshot(version).await?
+        };
         // No object has a name that cannot be one.
         let key = self.key(namespace, name).unwrap_or_default();
         let (stored, revision) = match snapshot {
             Some(snapshot) => (snapshot.get(&key).cloned(), snapshot.revision),
             None => {
                 let key = if key.is_empty() { self.prefix() } else { key };
-                let (stored, revision) = self.storage.get_with_revision(&key).await.map_err(|error| self.fault(error, "list"))?;
+                let (stored, revision) = self
+                    .storage
+                    .get_with_revision(&key)
+                    .await
+                    .map_err(|error| self.fault(error, "list"))?;
                 (stored.map(Arc::new), revision)
             }
         };
@@ -234,7 +327,11 @@ impl Store {
         {
             items.push(stored);
         }
-        Ok(Page { items: items.into(), revision, ..Page::default() })
+        Ok(Page {
+            items: items.into(),
+            revision,
+            ..Page::default()
+        })
     }
 
     /// All objects of a stretch that the selection takes. Others run while it is looked through.
@@ -252,17 +349,33 @@ impl Store {
         Ok(items.into())
     }
 
-    /// Refuses a list of what is below `prefix` where it has an object in it that cannot be read, whatever is selected: upstream decodes
-    /// all of them (`storage/etcd3.store.GetList`).
+    /// Refuses a list of what is below `prefix` where it has an object in it that cannot be read,
+    /// whatever is selected: upstream decodes all of them (`storage/etcd3.store.GetList`).
     pub(super) fn check_readable(&self, snapshot: &Snapshot, prefix: &str) -> Result<()> {
-        snapshot.unreadable(prefix).map_or(Ok(()), |key| Err(unreadable_key(key)))
+        snapshot
+            .unreadable(prefix)
+            .map_or(Ok(()), |key| Err(unreadable_key(key)))
     }
 
-    /// A page of a cached state. Without a limit and a selection its objects are read as they are asked for.
-    async fn page_of(&self, snapshot: Snapshot, range: Range, selection: &Selection) -> Result<Page> {
-        let Range { prefix, start, limit, .. } = range;
+    /// A page of a cached state. Without a limit and a selection its objects are read as they are
+    /// asked for.
+    async fn page_of(
+        &self,
+        snapshot: Snapshot,
+        range: Range,
+        selection: &Selection,
+    ) -> Result<Page> {
+        let Range {
+            prefix,
+            start,
+            limit,
+            ..
+        } = range;
         self.check_readable(&snapshot, &prefix)?;
-        let mut page = Page { revision: snapshot.revision, ..Page::default() };
+        let mut page = Page {
+            revision: snapshot.revision,
+            ..Page::default()
+        };
         let source = self.source(snapshot, prefix, selection);
         if limit == 0 && start.key.is_empty() {
             page.items = self.selected(source, selection).await?;
@@ -281,9 +394,18 @@ impl Store {
             let key = after(&stored.key);
             let mut rest = source.snapshot.range(&source.prefix, &key).peekable();
             if rest.peek().is_some() {
-                let all = || self.holds_alone(&source.prefix).then(|| signed(source.snapshot.len())).filter(|_| start.key.is_empty());
-                let counted = start.ahead.or_else(all).map(|ahead| ahead.saturating_sub(signed(items.len())).max(1));
-                page.remaining = selection.is_empty().then(|| counted.unwrap_or_else(|| signed(rest.count())));
+                let all = || {
+                    self.holds_alone(&source.prefix)
+                        .then(|| signed(source.snapshot.len()))
+                        .filter(|_| start.key.is_empty())
+                };
+                let counted = start
+                    .ahead
+                    .or_else(all)
+                    .map(|ahead| ahead.saturating_sub(signed(items.len())).max(1));
+                page.remaining = selection
+                    .is_empty()
+                    .then(|| counted.unwrap_or_else(|| signed(rest.count())));
                 page.goes_on(key, &source.prefix);
                 if let Some(cacher) = &self.cacher {
                     cacher.keep(&source.snapshot);
@@ -297,25 +419,50 @@ impl Store {
 
     /// Whether the cache has nothing but what is below a prefix.
     fn holds_alone(&self, prefix: &str) -> bool {
-        self.cacher.as_ref().is_some_and(|cacher| cacher.prefix() == prefix)
+        self.cacher
+            .as_ref()
+            .is_some_and(|cacher| cacher.prefix() == prefix)
     }
 
     /// The stretch of a snapshot to look through.
-    pub(super) fn source(&self, snapshot: Snapshot, prefix: String, selection: &Selection) -> Source {
+    pub(super) fn source(
+        &self,
+        snapshot: Snapshot,
+        prefix: String,
+        selection: &Selection,
+    ) -> Source {
         let term = snapshot.rarest(&index::terms(selection, &*self.resource.strategy), &prefix);
-        Source { snapshot, prefix, term }
+        Source {
+            snapshot,
+            prefix,
+            term,
+        }
     }
 
-    /// Where the list begins, and whether it is of one revision. `one`: of a selector that names one object.
+    /// Where the list begins, and whether it is of one revision. `one`: of a selector that names
+    /// one object.
     fn start(&self, options: &ListOptions, prefix: &str, one: bool) -> Result<Start> {
         if !options.continue_token.is_empty() {
-            let Next { key, revision, ahead } = continuation::decode(&options.continue_token, prefix)
-                .map_err(|status| Status::bad_request(format!("invalid continue token: {}", status.message)))?;
+            let Next {
+                key,
+                revision,
+                ahead,
+            } = continuation::decode(&options.continue_token, prefix).map_err(|status| {
+                Status::bad_request(format!("invalid continue token: {}", status.message))
+            })?;
             if !options.resource_version.is_empty() && options.resource_version != "0" {
-                return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+                return Err(Status::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
             }
             let revision = (revision > 0).then_some(revision);
-            return Ok(Start { key, revision, version: None, ahead: revision.and(ahead), continued: true });
+            return Ok(Start {
+                key,
+                revision,
+                version: None,
+                ahead: revision.and(ahead),
+                continued: true,
+            });
         }
         let version = parse_resource_version(&options.resource_version)
             .map_err(|why| Status::bad_request(format!("invalid resource version: {why}")))?;
@@ -324,13 +471,29 @@ impl Store {
             "" => !one && options.limit > 0 && version > Some(0),
             _ => false,
         };
-        Ok(Start { key: String::new(), revision: exact.then(|| revision_of(version)), version, ahead: None, continued: false })
+        Ok(Start {
+            key: String::new(),
+            revision: exact.then(|| revision_of(version)),
+            version,
+            ahead: None,
+            continued: false,
+        })
     }
 
     /// A page read from storage.
     async fn list_range(&self, range: Range, asked: i64, selection: &Selection) -> Result<Page> {
-        let Range { prefix, start, limit, lenient } = range;
-        let mut request = ListRequest { prefix: prefix.clone(), start: start.key.clone(), revision: start.revision, limit };
+        let Range {
+            prefix,
+            start,
+            limit,
+            lenient,
+        } = range;
+        let mut request = ListRequest {
+            prefix: prefix.clone(),
+            start: start.key.clone(),
+            revision: start.revision,
+            limit,
+        };
         let mut page = Page::default();
         let (mut items, mut budget): (Vec<Arc<Stored>>, _) = (Vec::new(), Budget::default());
         if !selection.is_empty() && limit > 0 {
@@ -351,7 +514,9 @@ impl Store {
                     return Err(unreadable_key(&stored.key));
                 }
                 if limit > 0 && items.len() == limit {
-                    let last = items.last().map_or_else(|| stored.key.clone(), |item| item.key.clone());
+                    let last = items
+                        .last()
+                        .map_or_else(|| stored.key.clone(), |item| item.key.clone());
                     page.goes_on(after(&last), &prefix);
                     page.items = items.into();
                     return Ok(page);
@@ -360,7 +525,9 @@ impl Store {
                     items.push(Arc::new(stored));
                 }
             }
-            let Some(last) = last.filter(|_| more) else { break };
+            let Some(last) = last.filter(|_| more) else {
+                break;
+            };
             if limit > 0 && items.len() >= limit {
                 page.remaining = selection.is_empty().then_some(count - asked);
                 page.goes_on(after(&last), &prefix);
@@ -373,22 +540,31 @@ impl Store {
     }
 
     async fn range(&self, request: &ListRequest, start: &Start) -> Result<ListPage> {
-        self.storage.list(request.clone()).await.map_err(|error| match error {
-            StorageError::Compacted { .. } if start.continued => {
-                let mut status = Status::expired(INCONSISTENT_CONTINUE);
-                let next = Next { key: start.key.clone(), revision: -1, ahead: None };
-                status.continue_token = continuation::encode(&next, &request.prefix);
-                status
-            }
-            StorageError::FutureRevision { current, asked } => {
-                too_large_resource_version(start.version.unwrap_or(asked.unsigned_abs()), current)
-            }
-            other => storage_status(other, &self.resource.gvr, "list"),
-        })
+        self.storage
+            .list(request.clone())
+            .await
+            .map_err(|error| match error {
+                StorageError::Compacted { .. } if start.continued => {
+                    let mut status = Status::expired(INCONSISTENT_CONTINUE);
+                    let next = Next {
+                        key: start.key.clone(),
+                        revision: -1,
+                        ahead: None,
+                    };
+                    status.continue_token = continuation::encode(&next, &request.prefix);
+                    status
+                }
+                StorageError::FutureRevision { current, asked } => too_large_resource_version(
+                    start.version.unwrap_or(asked.unsigned_abs()),
+                    current,
+                ),
+                other => storage_status(other, &self.resource.gvr, "list"),
+            })
     }
 }
 
-/// What a client is told whose next page is compacted away; it may go on at the present with a new token.
+/// What a client is told whose next page is compacted away; it may go on at the present with a new
+/// token.
 const INCONSISTENT_CONTINUE: &str = "The provided continue parameter is too old to display a consistent list result. \
 You can start a new list without the continue parameter, or use the continue token in this response to retrieve the \
 remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were \
@@ -397,7 +573,9 @@ created, modified, or deleted between the time the first chunk was returned and 
 /// Refuses a read that asks for a state newer than the store has.
 fn check_reached(version: Option<u64>, revision: Revision) -> Result<()> {
     match version {
-        Some(asked) if revision_of(version) > revision => Err(too_large_resource_version(asked, revision)),
+        Some(asked) if revision_of(version) > revision => {
+            Err(too_large_resource_version(asked, revision))
+        }
         _ => Ok(()),
     }
 }

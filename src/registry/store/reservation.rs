@@ -1,4 +1,5 @@
-//! What a write holds of what others may want, too, from before its validation until its outcome is known.
+//! What a write holds of what others may want, too, from before its validation until its outcome is
+//! known.
 
 use crate::meta::status::Result;
 use crate::meta::{Object, Status};
@@ -18,14 +19,20 @@ pub(super) struct Failure {
 impl Failure {
     /// A transaction that ended with an error of storage.
     pub fn of_transaction(error: &StorageError, status: Status) -> Self {
-        Self { status, maybe_done: !matches!(error, StorageError::TooLarge(_)) }
+        Self {
+            status,
+            maybe_done: !matches!(error, StorageError::TooLarge(_)),
+        }
     }
 }
 
 /// What was refused before there was a transaction.
 impl From<Status> for Failure {
     fn from(status: Status) -> Self {
-        Self { status, maybe_done: false }
+        Self {
+            status,
+            maybe_done: false,
+        }
     }
 }
 
@@ -48,8 +55,8 @@ impl Held<'_> {
         }
     }
 
-    /// Gives everything back, unless the object may have been written all the same: then what it names stays taken, and whoever
-    /// repairs allocations finds out.
+    /// Gives everything back, unless the object may have been written all the same: then what it
+    /// names stays taken, and whoever repairs allocations finds out.
     pub async fn fail(self, failure: &Failure) {
         if !failure.maybe_done {
             self.release().await;
@@ -59,7 +66,12 @@ impl Held<'_> {
 
 impl Store {
     /// Takes what the object needs, before it is validated.
-    pub(super) async fn reserve(&self, ctx: &WriteContext<'_>, object: &mut Object, old: Option<&Object>) -> Result<Held<'_>> {
+    pub(super) async fn reserve(
+        &self,
+        ctx: &WriteContext<'_>,
+        object: &mut Object,
+        old: Option<&Object>,
+    ) -> Result<Held<'_>> {
         match &self.resource.hooks {
             Some(hooks) => hooks.reserve(ctx, object, old).await.map(Held),
             None => Ok(Held::default()),
@@ -67,8 +79,16 @@ impl Store {
     }
 
     /// Tells the hooks that `object` stands now, where `old` did.
-    pub(super) async fn settle(&self, ctx: &WriteContext<'_>, held: Held<'_>, object: &Object, old: Option<&Object>) {
-        let Some(hooks) = self.resource.hooks.as_ref().filter(|_| !ctx.dry_run) else { return };
+    pub(super) async fn settle(
+        &self,
+        ctx: &WriteContext<'_>,
+        held: Held<'_>,
+        object: &Object,
+        old: Option<&Object>,
+    ) {
+        let Some(hooks) = self.resource.hooks.as_ref().filter(|_| !ctx.dry_run) else {
+            return;
+        };
         if let Some(reservation) = held.0 {
             reservation.keep(object).await;
         }

@@ -1,5 +1,5 @@
-//! Trees of stored objects that are asked for again and again, in bounded memory: those that admission reads, and what the last
-//! write of an object left as it was.
+//! Trees of stored objects that are asked for again and again, in bounded memory: those that
+//! admission reads, and what the last write of an object left as it was.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,18 +38,33 @@ enum Tree {
 
 impl Default for Trees {
     fn default() -> Self {
-        Self(Cache::builder().weigher(|_, known: &Known| known.bytes).max_capacity(MAX_BYTES).build())
+        Self(
+            Cache::builder()
+                .weigher(|_, known: &Known| known.bytes)
+                .max_capacity(MAX_BYTES)
+                .build(),
+        )
     }
 }
 
 impl Trees {
     fn get(&self, stored: &Stored) -> Option<Tree> {
-        self.0.get(&stored.key).filter(|known| known.revision == stored.mod_revision).map(|known| known.tree)
+        self.0
+            .get(&stored.key)
+            .filter(|known| known.revision == stored.mod_revision)
+            .map(|known| known.tree)
     }
 
     fn keep(&self, stored: &Stored, tree: Tree) {
         let bytes = u32::try_from(stored.value.len()).unwrap_or(u32::MAX);
-        self.0.insert(stored.key.clone(), Known { revision: stored.mod_revision, bytes, tree });
+        self.0.insert(
+            stored.key.clone(),
+            Known {
+                revision: stored.mod_revision,
+                bytes,
+                tree,
+            },
+        );
     }
 }
 
@@ -69,8 +84,9 @@ impl KnownKeys {
 }
 
 impl Store {
-    /// A stored object as a tree of the storage version with all defaults. Its sections are shared ([`Map::share`]), so that
-    /// those that a write leaves alone are known as what they are: complete.
+    /// A stored object as a tree of the storage version with all defaults. Its sections are shared
+    /// ([`Map::share`]), so that those that a write leaves alone are known as what they are:
+    /// complete.
     pub(super) fn tree(&self, stored: &Stored) -> Result<Object> {
         let mut object = match self.trees_of(stored).and_then(|trees| trees.get(stored)) {
             Some(Tree::Whole(object)) => return Ok(object),
@@ -81,7 +97,10 @@ impl Store {
             self.resource.strategy.default(&mut object);
         }
         if self.resource.custom.is_none() && self.resource.conversion.is_none() {
-            object.values_mut().filter_map(Value::as_object_mut).for_each(Map::share);
+            object
+                .values_mut()
+                .filter_map(Value::as_object_mut)
+                .for_each(Map::share);
             object.share();
         }
         Ok(object)
@@ -89,7 +108,9 @@ impl Store {
 
     /// Like [`Store::tree`], for an object that is often asked for.
     pub fn kept_tree(&self, stored: &Stored) -> Result<Object> {
-        let Some(trees) = self.trees_of(stored) else { return self.tree(stored) };
+        let Some(trees) = self.trees_of(stored) else {
+            return self.tree(stored);
+        };
         if let Some(Tree::Whole(object)) = trees.get(stored) {
             return Ok(object);
         }
@@ -100,34 +121,56 @@ impl Store {
 
     /// Takes note of what a write of `new` over `old` left as it was. `stored` is what it wrote.
     pub(super) fn keep_sections(&self, old: &Object, new: &Object, stored: &Stored) {
-        let Some(trees) = self.trees_of(stored) else { return };
+        let Some(trees) = self.trees_of(stored) else {
+            return;
+        };
         let is_kept = |(key, value): &(&Key, &Value)| {
             let before = old.get(key.as_str()).and_then(Value::as_object);
-            before.zip(value.as_object()).is_some_and(|(before, now)| now.is_copy_of(before))
+            before
+                .zip(value.as_object())
+                .is_some_and(|(before, now)| now.is_copy_of(before))
         };
-        let sections: Map = new.iter().filter(is_kept).map(|(key, value)| (key.clone(), value.clone())).collect();
+        let sections: Map = new
+            .iter()
+            .filter(is_kept)
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
         if !sections.is_empty() {
             trees.keep(stored, Tree::Sections(sections));
         }
     }
 
-    /// Where trees of the object are kept. Those of resources that have several versions are not: they share a key.
+    /// Where trees of the object are kept. Those of resources that have several versions are not:
+    /// they share a key.
     fn trees_of(&self, stored: &Stored) -> Option<&Trees> {
         let resource = &self.resource;
-        let one_version = resource.custom.is_none() && resource.conversion.is_none() && resource.gvk == resource.storage_gvk;
-        (one_version && stored.mod_revision > 0 && stored.value.starts_with(protobuf::MAGIC)).then_some(&self.trees)
+        let one_version = resource.custom.is_none()
+            && resource.conversion.is_none()
+            && resource.gvk == resource.storage_gvk;
+        (one_version && stored.mod_revision > 0 && stored.value.starts_with(protobuf::MAGIC))
+            .then_some(&self.trees)
     }
 
     /// Decodes a stored object but for the sections that are known.
     fn decode_around(&self, stored: &Stored, sections: &Map) -> Result<Object> {
-        let Some(message) = self.message(stored)? else { return self.decode(stored) };
+        let Some(message) = self.message(stored)? else {
+            return self.decode(stored);
+        };
         let fields = &message.ty.get().fields;
-        let names = fields.iter().map(|field| field.json.as_str()).filter(|name| !sections.contains_key(name));
+        let names = fields
+            .iter()
+            .map(|field| field.json.as_str())
+            .filter(|name| !sections.contains_key(name));
         let part = Projection::new(message.ty, names);
-        let mut decoded = protobuf::decode_part(message.bytes, message.ty, &part).map_err(unreadable)?;
+        let mut decoded =
+            protobuf::decode_part(message.bytes, message.ty, &part).map_err(unreadable)?;
         let mut object = Object(Map::with_capacity(fields.len() + 2));
         for field in fields {
-            if let Some(value) = sections.get(&field.json).cloned().or_else(|| decoded.shift_remove(&field.json)) {
+            if let Some(value) = sections
+                .get(&field.json)
+                .cloned()
+                .or_else(|| decoded.shift_remove(&field.json))
+            {
                 object.insert(&field.json, value);
             }
         }
@@ -136,8 +179,8 @@ impl Store {
         Ok(object)
     }
 
-    /// One object as far as this server knows: every write of its own is seen, those of other servers soon. `None` where there is
-    /// no such object.
+    /// One object as far as this server knows: every write of its own is seen, those of other
+    /// servers soon. `None` where there is no such object.
     pub async fn find_stored(&self, namespace: &str, name: &str) -> Result<Option<Arc<Stored>>> {
         let key = self.key(namespace, name)?;
         if let Some(cacher) = &self.cacher
@@ -147,25 +190,33 @@ impl Store {
             return Ok(Some(stored.clone()));
         }
         // What is not known here may be new.
-        let stored = self.storage.get(&key).await.map_err(|error| self.fault(error, "get"))?;
+        let stored = self
+            .storage
+            .get(&key)
+            .await
+            .map_err(|error| self.fault(error, "get"))?;
         Ok(stored.map(Arc::new))
     }
 
-    /// One object as the cache knows it, like [`Store::find_stored`], but without a look into storage where it does not. `None` also
-    /// where there is no cache, or none that is filled.
+    /// One object as the cache knows it, like [`Store::find_stored`], but without a look into
+    /// storage where it does not. `None` also where there is no cache, or none that is filled.
     pub async fn cached_stored(&self, namespace: &str, name: &str) -> Option<Arc<Stored>> {
         let snapshot = self.cacher.as_ref()?.known().await?;
         snapshot.get(&self.key(namespace, name).ok()?).cloned()
     }
 
-    /// The objects of a namespace (of all where it is empty) as far as this server knows, like [`Store::find_stored`].
+    /// The objects of a namespace (of all where it is empty) as far as this server knows, like
+    /// [`Store::find_stored`].
     pub async fn known_stored(&self, namespace: &str) -> Result<Vec<Arc<Stored>>> {
         let known = match &self.cacher {
             Some(cacher) => cacher.known().await,
             None => None,
         };
         match known {
-            Some(snapshot) => Ok(snapshot.range(&self.namespace_prefix(namespace), "").cloned().collect()),
+            Some(snapshot) => Ok(snapshot
+                .range(&self.namespace_prefix(namespace), "")
+                .cloned()
+                .collect()),
             None => self.all_stored(namespace).await?.items.collect(),
         }
     }
@@ -180,7 +231,10 @@ impl Store {
             Some(snapshot) => Ok(KnownKeys::Cached(snapshot)),
             None => {
                 let items = self.all_stored("").await?.items;
-                items.map(|stored| Ok(stored?.key.clone())).collect::<Result<_>>().map(KnownKeys::Listed)
+                items
+                    .map(|stored| Ok(stored?.key.clone()))
+                    .collect::<Result<_>>()
+                    .map(KnownKeys::Listed)
             }
         }
     }

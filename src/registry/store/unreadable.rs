@@ -1,5 +1,6 @@
-//! Stored bytes that are no object of their kind: somebody wrote them past the API, or a disk forgot. Clients who ask for them are told;
-//! what the server does by itself goes on with all other objects.
+//! Stored bytes that are no object of their kind: somebody wrote them past the API, or a disk
+//! forgot. Clients who ask for them are told; what the server does by itself goes on with all other
+//! objects.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,7 +15,8 @@ use crate::storage::Stored;
 
 use super::Store;
 
-/// Objects that are remembered to have been logged; beyond that, all are forgotten and may be logged again.
+/// Objects that are remembered to have been logged; beyond that, all are forgotten and may be
+/// logged again.
 const LOGGED: usize = 1024;
 
 /// What has been logged, as hashes of keys and revisions.
@@ -47,9 +49,15 @@ pub(super) fn unreadable_key(key: &str) -> Status {
 impl Store {
     /// The envelope of stored bytes, which must be of the resource's own kind.
     pub(super) fn envelope<'a>(&self, value: &'a [u8]) -> Result<Envelope<'a>> {
-        let (envelope, kind) = (protobuf::unwrap(value).map_err(unreadable)?, &self.resource.storage_gvk.kind);
+        let (envelope, kind) = (
+            protobuf::unwrap(value).map_err(unreadable)?,
+            &self.resource.storage_gvk.kind,
+        );
         if envelope.kind != kind {
-            return Err(unreadable(codec::DecodeError::new(format!("it is a {:?} and no {kind}", envelope.kind))));
+            return Err(unreadable(codec::DecodeError::new(format!(
+                "it is a {:?} and no {kind}",
+                envelope.kind
+            ))));
         }
         Ok(envelope)
     }
@@ -57,7 +65,12 @@ impl Store {
     /// Goes on without an object that cannot be read. It is logged once.
     pub fn skip(&self, stored: &Stored, why: &Status) {
         if self.logged.is_news(stored) {
-            tracing::error!(key = stored.key, revision = stored.mod_revision, "a stored object is skipped: {}", why.message);
+            tracing::error!(
+                key = stored.key,
+                revision = stored.mod_revision,
+                "a stored object is skipped: {}",
+                why.message
+            );
         }
     }
 
@@ -75,10 +88,15 @@ impl Store {
     }
 
     /// Those of the objects that can be read.
-    pub(super) fn readable<T>(&self, decoded: impl Iterator<Item = (T, Result<Object>)>) -> Vec<Object>
+    pub(super) fn readable<T>(
+        &self,
+        decoded: impl Iterator<Item = (T, Result<Object>)>,
+    ) -> Vec<Object>
     where
         T: std::ops::Deref<Target = Stored>,
     {
-        decoded.filter_map(|(stored, decoded)| decoded.map_err(|why| self.skip(&stored, &why)).ok()).collect()
+        decoded
+            .filter_map(|(stored, decoded)| decoded.map_err(|why| self.skip(&stored, &why)).ok())
+            .collect()
     }
 }

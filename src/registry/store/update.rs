@@ -1,4 +1,5 @@
-//! Update: read, change, compare, write if nothing moved; again if it did (apiserver `Store.Update`, `GuaranteedUpdate`).
+//! Update: read, change, compare, write if nothing moved; again if it did (apiserver
+//! `Store.Update`, `GuaranteedUpdate`).
 
 use crate::base::aside::{LARGE_BYTES, aside_if};
 use crate::meta::Value;
@@ -30,7 +31,8 @@ pub struct Updated {
 pub struct Target<'a> {
     pub name: &'a str,
     pub sub: Subresource<'a>,
-    /// Create the object if it does not exist, even where the kind does not allow that to a PUT (apply).
+    /// Create the object if it does not exist, even where the kind does not allow that to a PUT
+    /// (apply).
     pub force_create: bool,
 }
 
@@ -39,7 +41,8 @@ enum Attempt {
     Done(Updated),
     /// Nothing had to be written.
     Same(Updated),
-    /// The update left nothing to hold the object, and it went; `ours` is whether this attempt deleted it.
+    /// The update left nothing to hold the object, and it went; `ours` is whether this attempt
+    /// deleted it.
     Gone {
         updated: Updated,
         ours: bool,
@@ -49,26 +52,44 @@ enum Attempt {
 }
 
 impl Store {
-    /// Brings the object to what `updater` makes of it. Nothing is written if that is what it already is.
-    pub async fn update(&self, ctx: &WriteContext<'_>, target: Target<'_>, updater: &dyn Updater, gate: &dyn Gate) -> Result<Updated> {
+    /// Brings the object to what `updater` makes of it. Nothing is written if that is what it
+    /// already is.
+    pub async fn update(
+        &self,
+        ctx: &WriteContext<'_>,
+        target: Target<'_>,
+        updater: &dyn Updater,
+        gate: &dyn Gate,
+    ) -> Result<Updated> {
         let key = self.key(ctx.namespace, target.name)?;
         let mut origin = self.origin(&key, "update").await?;
         for _ in 0..CONFLICT_RETRIES {
-            let seen = if origin.certain { None } else { origin.stored.clone() };
+            let seen = if origin.certain {
+                None
+            } else {
+                origin.stored.clone()
+            };
             let attempt = match origin.stored {
-                None => self.create_on_update(ctx, target, updater, gate, &key).await,
+                None => {
+                    self.create_on_update(ctx, target, updater, gate, &key)
+                        .await
+                }
                 Some(stored) => self.update_once(ctx, target, updater, gate, stored).await,
             };
             let outcome = match attempt {
                 Ok(Attempt::Moved(stored)) => {
-                    origin = Origin { stored, certain: true };
+                    origin = Origin {
+                        stored,
+                        certain: true,
+                    };
                     continue;
                 }
                 Ok(Attempt::Done(updated) | Attempt::Gone { updated, .. }) => return Ok(updated),
                 Ok(Attempt::Same(updated)) => Ok(updated),
                 Err(status) => Err(status),
             };
-            // Nothing was written, so nothing has shown yet that this was the object's latest state.
+            // Nothing was written, so nothing has shown yet that this was the object's latest
+            // state.
             if !origin.certain {
                 origin = self.certain_origin(&key, "update").await?;
                 if origin.stored != seen {
@@ -88,7 +109,9 @@ impl Store {
         gate: &dyn Gate,
         key: &str,
     ) -> Result<Attempt> {
-        if !is_main(target.sub) || (!self.resource.strategy.allow_create_on_update() && !target.force_create) {
+        if !is_main(target.sub)
+            || (!self.resource.strategy.allow_create_on_update() && !target.force_create)
+        {
             return Err(Status::not_found(&self.resource.gvr, target.name));
         }
         if let Some(uid) = updater.uid() {
@@ -97,8 +120,13 @@ impl Store {
         let mut object = updater.updated(None).await?;
         self.fill_system_fields(&mut object);
         let held = self.reserve(ctx, &mut object, None).await?;
-        let write = Put { expected: None, keeps_managers: updater.keeps_managers() };
-        let attempt = self.create_on_update_reserved(ctx, &mut object, gate, key, write).await;
+        let write = Put {
+            expected: None,
+            keeps_managers: updater.keeps_managers(),
+        };
+        let attempt = self
+            .create_on_update_reserved(ctx, &mut object, gate, key, write)
+            .await;
         self.settle_attempt(ctx, held, None, attempt).await
     }
 
@@ -126,8 +154,19 @@ impl Store {
         if revision > 0 {
             object.set_resource_version(&revision.to_string());
         }
-        let stored = Stored { key: key.to_owned(), value: self.completed(value), create_revision: revision, mod_revision: revision };
-        Ok(Attempt::Done(Updated { live: Live { object: std::mem::take(object), stored }, created: true }))
+        let stored = Stored {
+            key: key.to_owned(),
+            value: self.completed(value),
+            create_revision: revision,
+            mod_revision: revision,
+        };
+        Ok(Attempt::Done(Updated {
+            live: Live {
+                object: std::mem::take(object),
+                stored,
+            },
+            created: true,
+        }))
     }
 
     async fn update_once(
@@ -145,14 +184,25 @@ impl Store {
         let mut object = updater.updated(Some(&old)).await?;
         self.check_resource_version(&object, &old, target.name)?;
         object.set_meta_str("resourceVersion", old.resource_version());
-        // What a subresource writes is not known before the rest of the body is put back, and needs nothing.
-        let held = if is_main(target.sub) { self.reserve(ctx, &mut object, Some(&old)).await? } else { Held::default() };
-        let write = Put { expected: Some(stored.mod_revision), keeps_managers: updater.keeps_managers() };
-        let attempt = self.update_reserved(ctx, target.sub, (&mut object, &old), gate, stored, write).await;
+        // What a subresource writes is not known before the rest of the body is put back, and needs
+        // nothing.
+        let held = if is_main(target.sub) {
+            self.reserve(ctx, &mut object, Some(&old)).await?
+        } else {
+            Held::default()
+        };
+        let write = Put {
+            expected: Some(stored.mod_revision),
+            keeps_managers: updater.keeps_managers(),
+        };
+        let attempt = self
+            .update_reserved(ctx, target.sub, (&mut object, &old), gate, stored, write)
+            .await;
         self.settle_attempt(ctx, held, Some(&old), attempt).await
     }
 
-    /// Tells the hooks how an attempt ended. Where an object went, nobody needs what was taken for its new state.
+    /// Tells the hooks how an attempt ended. Where an object went, nobody needs what was taken for
+    /// its new state.
     async fn settle_attempt(
         &self,
         ctx: &WriteContext<'_>,
@@ -161,11 +211,15 @@ impl Store {
         attempt: std::result::Result<Attempt, Failure>,
     ) -> Result<Attempt> {
         match &attempt {
-            Ok(Attempt::Done(updated) | Attempt::Same(updated)) => self.settle(ctx, held, &updated.live.object, old).await,
+            Ok(Attempt::Done(updated) | Attempt::Same(updated)) => {
+                self.settle(ctx, held, &updated.live.object, old).await
+            }
             Ok(Attempt::Moved(_) | Attempt::Gone { .. }) => held.release().await,
             Err(failure) => held.fail(failure).await,
         }
-        if let (Ok(Attempt::Gone { ours: true, .. }), Some(hooks), Some(old)) = (&attempt, &self.resource.hooks, old) {
+        if let (Ok(Attempt::Gone { ours: true, .. }), Some(hooks), Some(old)) =
+            (&attempt, &self.resource.hooks, old)
+        {
             hooks.deleted(old).await;
         }
         Ok(attempt?)
@@ -198,29 +252,66 @@ impl Store {
             }
         };
         object.set_resource_version(&revision.to_string());
-        let stored = Stored { value: self.completed(value), mod_revision: revision, ..stored };
+        let stored = Stored {
+            value: self.completed(value),
+            mod_revision: revision,
+            ..stored
+        };
         if !same {
             self.keep_sections(old, object, &stored);
         }
-        let updated = Updated { live: Live { object: std::mem::take(object), stored }, created: false };
-        Ok(if same { Attempt::Same(updated) } else { Attempt::Done(updated) })
+        let updated = Updated {
+            live: Live {
+                object: std::mem::take(object),
+                stored,
+            },
+            created: false,
+        };
+        Ok(if same {
+            Attempt::Same(updated)
+        } else {
+            Attempt::Done(updated)
+        })
     }
 
-    /// The last finalizer of a deleted object went: so does the object. It is answered as the update left it.
-    async fn delete_emptied(&self, ctx: &WriteContext<'_>, object: &Object, stored: Stored) -> Result<Attempt> {
-        let outcome = if ctx.dry_run { Txn::Failed(None) } else { self.erase(&stored).await? };
+    /// The last finalizer of a deleted object went: so does the object. It is answered as the
+    /// update left it.
+    async fn delete_emptied(
+        &self,
+        ctx: &WriteContext<'_>,
+        object: &Object,
+        stored: Stored,
+    ) -> Result<Attempt> {
+        let outcome = if ctx.dry_run {
+            Txn::Failed(None)
+        } else {
+            self.erase(&stored).await?
+        };
         if let Txn::Failed(standing @ Some(_)) = outcome {
             return Ok(Attempt::Moved(standing));
         }
         let mut written = object.clone();
         let value = self.encode(&mut written)?;
         written.set_meta_str("resourceVersion", &stored.mod_revision.to_string());
-        let updated = Updated { live: Live { object: written, stored: Stored { value, ..stored } }, created: false };
-        Ok(if ctx.dry_run { Attempt::Same(updated) } else { Attempt::Gone { updated, ours: matches!(outcome, Txn::Done(_)) } })
+        let updated = Updated {
+            live: Live {
+                object: written,
+                stored: Stored { value, ..stored },
+            },
+            created: false,
+        };
+        Ok(if ctx.dry_run {
+            Attempt::Same(updated)
+        } else {
+            Attempt::Gone {
+                updated,
+                ours: matches!(outcome, Txn::Done(_)),
+            }
+        })
     }
 
-    /// A PUT that names a resourceVersion must name the present one; one that names none overwrites, where the kind
-    /// allows it.
+    /// A PUT that names a resourceVersion must name the present one; one that names none
+    /// overwrites, where the kind allows it.
     fn check_resource_version(&self, object: &Object, old: &Object, name: &str) -> Result<()> {
         let gvr = &self.resource.gvr;
         let wanted = match object.resource_version() {
@@ -231,10 +322,22 @@ impl Store {
             if self.resource.strategy.allow_unconditional_update() {
                 return Ok(());
             }
-            let error = FieldError::invalid(&Path::new("metadata").child("resourceVersion"), 0, "must be specified for an update");
-            return Err(Status::invalid(&Gvk::new(&gvr.group, &gvr.version, &gvr.resource), name, [error].into()));
+            let error = FieldError::invalid(
+                &Path::new("metadata").child("resourceVersion"),
+                0,
+                "must be specified for an update",
+            );
+            return Err(Status::invalid(
+                &Gvk::new(&gvr.group, &gvr.version, &gvr.resource),
+                name,
+                [error].into(),
+            ));
         }
-        if wanted.to_string() == old.resource_version() { Ok(()) } else { Err(Status::modified(gvr, name)) }
+        if wanted.to_string() == old.resource_version() {
+            Ok(())
+        } else {
+            Err(Status::modified(gvr, name))
+        }
     }
 
     fn uid_mismatch(&self, key: &str, name: &str, wanted: &str, found: &str) -> Status {
@@ -263,18 +366,28 @@ impl Store {
                 return Err(self.invalid(object, errors));
             }
             let warnings = match sub {
-                Subresource::Main | Subresource::Other("scale") => strategy.warnings(object, Some(old)),
+                Subresource::Main | Subresource::Other("scale") => {
+                    strategy.warnings(object, Some(old))
+                }
                 Subresource::Status => strategy.status_warnings(object),
                 Subresource::Other(_) => Vec::new(),
             };
-            warnings.into_iter().for_each(|warning| ctx.warnings.add(warning));
+            warnings
+                .into_iter()
+                .for_each(|warning| ctx.warnings.add(warning));
             self.restore_shape(object);
             Ok(())
         })
     }
 
     /// Lets the strategy prepare an update, and checks the metadata.
-    fn prepare_update(&self, ctx: &WriteContext<'_>, sub: Subresource<'_>, object: &mut Object, old: &Object) -> ErrorList {
+    fn prepare_update(
+        &self,
+        ctx: &WriteContext<'_>,
+        sub: Subresource<'_>,
+        object: &mut Object,
+        old: &Object,
+    ) -> ErrorList {
         let strategy = &self.resource.strategy;
         if !self.resource.decl.namespaced {
             object.set_meta_str("namespace", "");
@@ -299,7 +412,10 @@ impl Store {
             copy_meta(object, old, "uid");
         }
         for key in ["creationTimestamp", "deletionTimestamp"] {
-            if old.metadata().is_some_and(|meta| meta.get(key).is_some_and(|value| !value.is_null())) {
+            if old
+                .metadata()
+                .is_some_and(|meta| meta.get(key).is_some_and(|value| !value.is_null()))
+            {
                 copy_meta(object, old, key);
             }
         }
@@ -313,7 +429,9 @@ impl Store {
 
 /// Whether an update takes the last finalizer off an object whose deletion waits for nothing else.
 fn should_delete(object: &Object, old: &Object) -> bool {
-    object.finalizers().is_empty() && old.deletion_timestamp().is_some() && old.deletion_grace_period_seconds().unwrap_or(0) == 0
+    object.finalizers().is_empty()
+        && old.deletion_timestamp().is_some()
+        && old.deletion_grace_period_seconds().unwrap_or(0) == 0
 }
 
 /// Makes one member of ObjectMeta what it was.
@@ -341,8 +459,13 @@ fn copy_section(object: &mut Object, old: &Object, key: &str) {
 
 /// A status update changes status and nothing else but the metadata that every write may change.
 fn keep_all_but_status(object: &mut Object, old: &Object) {
-    object.0.retain(|key, _| matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion"));
-    for (key, value) in old.iter().filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion")) {
+    object
+        .0
+        .retain(|key, _| matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion"));
+    for (key, value) in old
+        .iter()
+        .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion"))
+    {
         object.insert(key.clone(), Value::clone(value));
     }
 }

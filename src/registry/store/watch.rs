@@ -49,7 +49,8 @@ pub struct Event {
 
 /// The events of one watch, in order of their revisions.
 ///
-/// There are many, and each looks at all of this for every change: what most have no use for is kept elsewhere.
+/// There are many, and each looks at all of this for every change: what most have no use for is
+/// kept elsewhere.
 pub struct Events {
     store: Arc<Store>,
     /// What it tells of; `None` where that is everything.
@@ -95,11 +96,18 @@ impl Store {
         if let Some(custom) = &self.resource.custom {
             custom.check_watch()?;
         }
-        let version = parse_resource_version(&options.resource_version).map_err(|why| Status::failure(500, "", why))?;
+        let version = parse_resource_version(&options.resource_version)
+            .map_err(|why| Status::failure(500, "", why))?;
         let events = Events::new(self, namespace, &selection);
         match &self.cacher {
-            Some(cacher) if cacher.ready().is_ok() => self.watch_cache(cacher, namespace, &selection, options, version, events).await,
-            _ => self.watch_storage(namespace, options, version, events).await,
+            Some(cacher) if cacher.ready().is_ok() => {
+                self.watch_cache(cacher, namespace, &selection, options, version, events)
+                    .await
+            }
+            _ => {
+                self.watch_storage(namespace, options, version, events)
+                    .await
+            }
         }
     }
 
@@ -119,12 +127,16 @@ impl Store {
                 (Some(true), None) => cacher.latest().await,
                 (Some(true), Some(asked)) if asked > 0 => match cacher.not_older(after).await {
                     Ok(snapshot) => snapshot,
-                    Err(current) => return Ok(events.ending_with(too_large_resource_version(asked, current))),
+                    Err(current) => {
+                        return Ok(events.ending_with(too_large_resource_version(asked, current)));
+                    }
                 },
                 _ => cacher.any(),
             };
             let Some(snapshot) = snapshot else {
-                return self.watch_storage(namespace, options, version, events).await;
+                return self
+                    .watch_storage(namespace, options, version, events)
+                    .await;
             };
             after = snapshot.revision;
             if whole {
@@ -136,14 +148,25 @@ impl Store {
         events.told = after;
         let interest = self.interest(namespace, selection);
         Ok(match cacher.follow(after, interest.clone()) {
-            Ok(cursor) => Events { source: Source::Cache(cursor), ..events },
-            // A server that has just begun remembers little. What its store still knows, clients need not list again.
+            Ok(cursor) => Events {
+                source: Source::Cache(cursor),
+                ..events
+            },
+            // A server that has just begun remembers little. What its store still knows, clients
+            // need not list again.
             Err(Ended::Behind { .. }) => {
-                let changes =
-                    self.storage.watch(&self.namespace_prefix(namespace), after).await.map_err(|error| watch_status(self, error))?;
+                let changes = self
+                    .storage
+                    .watch(&self.namespace_prefix(namespace), after)
+                    .await
+                    .map_err(|error| watch_status(self, error))?;
                 // If it cannot be asked, the watch stays with storage.
                 let _ = self.storage.request_progress().await;
-                Events { source: Source::Storage(changes), ahead: Some(Box::new((cacher.clone(), interest))), ..events }
+                Events {
+                    source: Source::Storage(changes),
+                    ahead: Some(Box::new((cacher.clone(), interest))),
+                    ..events
+                }
             }
             Err(Ended::Restarted | Ended::WentBack { .. }) => events,
         })
@@ -156,11 +179,19 @@ impl Store {
         {
             return Interest::Key(format!("{}{name}", self.namespace_prefix(namespace)).into());
         }
-        index::terms(selection, &*self.resource.strategy).first().map_or(Interest::Everything, |&term| Interest::Term(term))
+        index::terms(selection, &*self.resource.strategy)
+            .first()
+            .map_or(Interest::Everything, |&term| Interest::Term(term))
     }
 
     /// The watch without a cache.
-    async fn watch_storage(&self, namespace: &str, options: &ListOptions, version: Option<u64>, mut events: Events) -> Result<Events> {
+    async fn watch_storage(
+        &self,
+        namespace: &str,
+        options: &ListOptions,
+        version: Option<u64>,
+        mut events: Events,
+    ) -> Result<Events> {
         let mut after = revision_of(version);
         if begins_whole(options, version) {
             let page = match self.list(namespace, &initial_list(options, version)).await {
@@ -172,10 +203,17 @@ impl Store {
             after = page.revision;
             events.begin(page.items, after, options);
         } else if after == 0 {
-            after = self.storage.current_revision().await.map_err(|error| self.fault(error, "watch"))?;
+            after = self
+                .storage
+                .current_revision()
+                .await
+                .map_err(|error| self.fault(error, "watch"))?;
         }
         events.told = after;
-        let changes = self.storage.watch(&self.namespace_prefix(namespace), after).await;
+        let changes = self
+            .storage
+            .watch(&self.namespace_prefix(namespace), after)
+            .await;
         events.source = Source::Storage(changes.map_err(|error| watch_status(self, error))?);
         Ok(events)
     }
@@ -184,21 +222,41 @@ impl Store {
 impl Events {
     fn new(store: &Arc<Store>, namespace: &str, selection: &Selection) -> Self {
         let everything = namespace.is_empty() && selection.is_empty();
-        let scope = || Box::new(Scope { prefix: store.namespace_prefix(namespace), selection: selection.clone() });
-        Self { store: store.clone(), scope: (!everything).then(scope), initial: None, source: Source::Over, ahead: None, told: 0 }
+        let scope = || {
+            Box::new(Scope {
+                prefix: store.namespace_prefix(namespace),
+                selection: selection.clone(),
+            })
+        };
+        Self {
+            store: store.clone(),
+            scope: (!everything).then(scope),
+            initial: None,
+            source: Source::Over,
+            ahead: None,
+            told: 0,
+        }
     }
 
-    /// Begins with what existed at a revision, and with a bookmark behind that if one was asked for.
+    /// Begins with what existed at a revision, and with a bookmark behind that if one was asked
+    /// for.
     fn begin(&mut self, items: Items, revision: Revision, options: &ListOptions) {
         let bookmark = options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
-        self.initial = Some(Box::new(Initial { items, end: bookmark.then_some(revision) }));
+        self.initial = Some(Box::new(Initial {
+            items,
+            end: bookmark.then_some(revision),
+        }));
     }
 
     fn ending_with(self, status: Status) -> Self {
-        Self { source: Source::Error(status), ..self }
+        Self {
+            source: Source::Error(status),
+            ..self
+        }
     }
 
-    /// The next event; `None` at the end. Nothing comes after an error. Dropping the future loses nothing.
+    /// The next event; `None` at the end. Nothing comes after an error. Dropping the future loses
+    /// nothing.
     pub async fn next(&mut self) -> Option<Result<Event>> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
@@ -265,8 +323,12 @@ impl Events {
                     return Poll::Ready(match ready!(cursor.poll_next(cx)) {
                         Ok(change) => Some(Ok(change)),
                         Err(Ended::Restarted) => None,
-                        Err(Ended::WentBack { wanted }) => Some(Err(too_old_resource_version(wanted, 0))),
-                        Err(Ended::Behind { wanted, oldest }) => Some(Err(too_old_resource_version(wanted, oldest))),
+                        Err(Ended::WentBack { wanted }) => {
+                            Some(Err(too_old_resource_version(wanted, 0)))
+                        }
+                        Err(Ended::Behind { wanted, oldest }) => {
+                            Some(Err(too_old_resource_version(wanted, oldest)))
+                        }
                     });
                 }
                 Source::Storage(changes) => ready!(changes.poll_next_unpin(cx)),
@@ -279,11 +341,19 @@ impl Events {
                 }
                 Some(Ok(WatchEvent::Put { current, previous })) => {
                     let revision = current.mod_revision;
-                    Some(Ok(Arc::new(Change { revision, current: Some(current.into()), previous: previous.map(Arc::new) })))
+                    Some(Ok(Arc::new(Change {
+                        revision,
+                        current: Some(current.into()),
+                        previous: previous.map(Arc::new),
+                    })))
                 }
-                Some(Ok(WatchEvent::Delete { revision, previous, .. })) => {
-                    Some(Ok(Arc::new(Change { revision, current: None, previous: previous.map(Arc::new) })))
-                }
+                Some(Ok(WatchEvent::Delete {
+                    revision, previous, ..
+                })) => Some(Ok(Arc::new(Change {
+                    revision,
+                    current: None,
+                    previous: previous.map(Arc::new),
+                }))),
                 Some(Err(error)) => Some(Err(watch_status(&self.store, error))),
             };
             match change {
@@ -293,7 +363,8 @@ impl Events {
         }
     }
 
-    /// What a change is to this watch: what comes into the selection is added, what leaves it deleted.
+    /// What a change is to this watch: what comes into the selection is added, what leaves it
+    /// deleted.
     fn event(&self, change: &Change) -> Result<Option<Event>> {
         let scope = self.scope.as_deref();
         if scope.is_some_and(|scope| !change.key().starts_with(&scope.prefix)) {
@@ -312,10 +383,19 @@ impl Events {
             (true, false) => EventKind::Deleted,
         };
         let stored = match kind {
-            EventKind::Deleted => change.previous.as_ref().map(|last| Arc::new(Stored { mod_revision: revision, ..Stored::clone(last) })),
+            EventKind::Deleted => change.previous.as_ref().map(|last| {
+                Arc::new(Stored {
+                    mod_revision: revision,
+                    ..Stored::clone(last)
+                })
+            }),
             _ => change.current.clone(),
         };
-        Ok(Some(Event { kind, stored, revision }))
+        Ok(Some(Event {
+            kind,
+            stored,
+            revision,
+        }))
     }
 }
 
@@ -323,20 +403,38 @@ impl Iterator for Initial {
     type Item = Result<Event>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let added = |stored: Arc<Stored>| Event { kind: EventKind::Added, revision: stored.mod_revision, stored: Some(stored) };
-        let end = |revision| Ok(Event { kind: EventKind::InitialEventsEnd, stored: None, revision });
-        self.items.next().map(|stored| stored.map(added)).or_else(|| self.end.take().map(end))
+        let added = |stored: Arc<Stored>| Event {
+            kind: EventKind::Added,
+            revision: stored.mod_revision,
+            stored: Some(stored),
+        };
+        let end = |revision| {
+            Ok(Event {
+                kind: EventKind::InitialEventsEnd,
+                stored: None,
+                revision,
+            })
+        };
+        self.items
+            .next()
+            .map(|stored| stored.map(added))
+            .or_else(|| self.end.take().map(end))
     }
 }
 
 /// Whether a watch tells what exists before what changes.
 fn begins_whole(options: &ListOptions, version: Option<u64>) -> bool {
-    options.send_initial_events.unwrap_or(revision_of(version) == 0)
+    options
+        .send_initial_events
+        .unwrap_or(revision_of(version) == 0)
 }
 
 /// The list that a watch starts with: everything, now, but not before the revision asked for.
 fn initial_list(options: &ListOptions, version: Option<u64>) -> ListOptions {
-    let resource_version = version.filter(|version| *version > 0).map(|version| version.to_string()).unwrap_or_default();
+    let resource_version = version
+        .filter(|version| *version > 0)
+        .map(|version| version.to_string())
+        .unwrap_or_default();
     ListOptions {
         label_selector: options.label_selector.clone(),
         field_selector: options.field_selector.clone(),
@@ -355,7 +453,9 @@ fn watch_status(store: &Store, error: StorageError) -> Status {
         StorageError::Compacted { .. } | StorageError::WentBack { .. } => {
             Status::expired("The resourceVersion for the provided watch is too old.")
         }
-        StorageError::FutureRevision { asked, current } => too_large_resource_version(asked.unsigned_abs(), current),
+        StorageError::FutureRevision { asked, current } => {
+            too_large_resource_version(asked.unsigned_abs(), current)
+        }
         other => store.fault(other, "watch"),
     }
 }
@@ -385,20 +485,44 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let storage: Arc<dyn Storage> = Arc::new(Embedded::open(folder.path()).expect("a store"));
         let feed = Feed::start(storage.clone(), "/registry/");
-        let decl = crate::schema::builtin().resources.iter().find(|decl| decl.resource == "configmaps").expect("a resource");
+        let decl = crate::schema::builtin()
+            .resources
+            .iter()
+            .find(|decl| decl.resource == "configmaps")
+            .expect("a resource");
         let resource = Arc::new(Resource::builtin(decl, builtin::strategy("", "configmaps")));
-        let store = Arc::new(Store::new(resource, storage.clone(), Trees::default(), Clock::system(), "/registry").cached(Some(&feed)));
+        let store = Arc::new(
+            Store::new(
+                resource,
+                storage.clone(),
+                Trees::default(),
+                Clock::system(),
+                "/registry",
+            )
+            .cached(Some(&feed)),
+        );
         while feed.ready().is_err() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let create = async |name: String| {
             let object = format!(r#"{{"metadata":{{"name":"{name}","namespace":"default"}}}}"#);
-            storage.create(&format!("/registry/configmaps/default/{name}"), object.into(), None).await.expect("written");
+            storage
+                .create(
+                    &format!("/registry/configmaps/default/{name}"),
+                    object.into(),
+                    None,
+                )
+                .await
+                .expect("written");
         };
         join_all((0..OTHERS).map(|number| create(number.to_string()))).await;
         create("wanted".to_owned()).await;
         let selector = FieldSelector::exactly("metadata.name", "wanted");
-        let options = ListOptions { field_selector: selector, resource_version: "1".to_owned(), ..ListOptions::default() };
+        let options = ListOptions {
+            field_selector: selector,
+            resource_version: "1".to_owned(),
+            ..ListOptions::default()
+        };
         let turns = Arc::new(AtomicUsize::new(0));
         let counted = turns.clone();
         let other = tokio::spawn(async move {
@@ -408,17 +532,36 @@ mod tests {
             }
         });
         // Of all namespaces: nothing finds it but looking.
-        let now = ListOptions { resource_version: String::new(), ..options.clone() };
+        let now = ListOptions {
+            resource_version: String::new(),
+            ..options.clone()
+        };
         store.list("", &now).await.expect("listed");
         turns.store(0, Ordering::Relaxed);
-        let known = ListOptions { resource_version: "0".to_owned(), ..options.clone() };
-        assert_eq!(store.list("", &known).await.expect("listed").items.count(), 1);
-        assert!(turns.swap(0, Ordering::Relaxed) > 1, "nobody else ran while it was listed");
+        let known = ListOptions {
+            resource_version: "0".to_owned(),
+            ..options.clone()
+        };
+        assert_eq!(
+            store.list("", &known).await.expect("listed").items.count(),
+            1
+        );
+        assert!(
+            turns.swap(0, Ordering::Relaxed) > 1,
+            "nobody else ran while it was listed"
+        );
         let mut events = store.watch("", &options).await.expect("watched");
         turns.store(0, Ordering::Relaxed);
         let event = events.next().await.expect("an event").expect("no error");
-        assert!(event.stored.is_some_and(|stored| stored.key.ends_with("/wanted")));
-        assert!(turns.load(Ordering::Relaxed) > 1, "nobody else ran while it was looked for");
+        assert!(
+            event
+                .stored
+                .is_some_and(|stored| stored.key.ends_with("/wanted"))
+        );
+        assert!(
+            turns.load(Ordering::Relaxed) > 1,
+            "nobody else ran while it was looked for"
+        );
         other.abort();
     }
 }

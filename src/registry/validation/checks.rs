@@ -16,7 +16,10 @@ const MESSAGE_MAX: usize = 32 * 1024;
 
 /// An "Invalid value" that does not show the value.
 pub fn invalid_unshown(path: &Path, detail: impl Into<String>) -> FieldError {
-    FieldError { value: None, ..FieldError::invalid(path, Value::Null, detail) }
+    FieldError {
+        value: None,
+        ..FieldError::invalid(path, Value::Null, detail)
+    }
 }
 
 /// Refuses a value outside an enumeration; absent is one too.
@@ -50,13 +53,27 @@ pub fn domain_prefixed_path(errors: &mut ErrorList, path: &Path, value: &str) {
         errors.push(FieldError::required(path, ""));
         return;
     }
-    let Some((host, rest)) = value.split_once('/').filter(|(host, rest)| !host.is_empty() && !rest.is_empty()) else {
-        errors.push(FieldError::invalid(path, value, "must be a domain-prefixed path (such as \"acme.io/foo\")"));
+    let Some((host, rest)) = value
+        .split_once('/')
+        .filter(|(host, rest)| !host.is_empty() && !rest.is_empty())
+    else {
+        errors.push(FieldError::invalid(
+            path,
+            value,
+            "must be a domain-prefixed path (such as \"acme.io/foo\")",
+        ));
         return;
     };
     invalid_each(errors, path, host, names::dns1123_subdomain(host));
-    if !rest.bytes().all(|c| c.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&c)) {
-        errors.push(FieldError::invalid(path, rest, format!("Invalid path (regex used for validation is '{HTTP_PATH}')")));
+    if !rest
+        .bytes()
+        .all(|c| c.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&c))
+    {
+        errors.push(FieldError::invalid(
+            path,
+            rest,
+            format!("Invalid path (regex used for validation is '{HTTP_PATH}')"),
+        ));
     }
 }
 
@@ -65,7 +82,11 @@ pub fn validate_conditions(errors: &mut ErrorList, path: &Path, conditions: &[Va
     for (index, condition) in conditions.iter().enumerate() {
         let path = path.index(index);
         let kind = condition.str("type");
-        if conditions.iter().take(index).any(|earlier| earlier.str("type") == kind) {
+        if conditions
+            .iter()
+            .take(index)
+            .any(|earlier| earlier.str("type") == kind)
+        {
             errors.push(FieldError::duplicate(&path.child("type"), kind));
         }
         validate_condition(errors, &path, condition);
@@ -74,10 +95,27 @@ pub fn validate_conditions(errors: &mut ErrorList, path: &Path, conditions: &[Va
 
 fn validate_condition(errors: &mut ErrorList, path: &Path, condition: &Value) {
     let kind = condition.str("type");
-    invalid_each(errors, &path.child("type"), kind, names::qualified_name(kind));
-    one_of(errors, &path.child("status"), condition.str("status"), &["False", "True", "Unknown"]);
-    if let Some(generation) = condition.int("observedGeneration").filter(|generation| *generation < 0) {
-        errors.push(FieldError::invalid(&path.child("observedGeneration"), generation, "must be greater than or equal to zero"));
+    invalid_each(
+        errors,
+        &path.child("type"),
+        kind,
+        names::qualified_name(kind),
+    );
+    one_of(
+        errors,
+        &path.child("status"),
+        condition.str("status"),
+        &["False", "True", "Unknown"],
+    );
+    if let Some(generation) = condition
+        .int("observedGeneration")
+        .filter(|generation| *generation < 0)
+    {
+        errors.push(FieldError::invalid(
+            &path.child("observedGeneration"),
+            generation,
+            "must be greater than or equal to zero",
+        ));
     }
     if condition.str("lastTransitionTime").is_empty() {
         errors.push(FieldError::required(&path.child("lastTransitionTime"), ""));
@@ -125,16 +163,41 @@ mod tests {
     #[test]
     fn domain_prefixed_paths() {
         let path = Path::new("p");
-        for (value, wrong) in [("", 1), ("a", 1), ("a/", 1), ("a.io/b", 0), ("A/b", 1), ("a/b c", 1), ("a/b/c", 0)] {
-            assert_eq!(lines(|errors| domain_prefixed_path(errors, &path, value)).len(), wrong, "{value}");
+        for (value, wrong) in [
+            ("", 1),
+            ("a", 1),
+            ("a/", 1),
+            ("a.io/b", 0),
+            ("A/b", 1),
+            ("a/b c", 1),
+            ("a/b/c", 0),
+        ] {
+            assert_eq!(
+                lines(|errors| domain_prefixed_path(errors, &path, value)).len(),
+                wrong,
+                "{value}"
+            );
         }
     }
 
     #[test]
     fn conditions() {
         let fine = json!({"type": "A", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z", "reason": "R"});
-        assert_eq!(lines(|errors| validate_conditions(errors, &Path::new("c"), std::slice::from_ref(&fine))), [""; 0]);
-        let found = lines(|errors| validate_conditions(errors, &Path::new("c"), &[fine, json!({"type": "A", "status": "x"})]));
+        assert_eq!(
+            lines(|errors| validate_conditions(
+                errors,
+                &Path::new("c"),
+                std::slice::from_ref(&fine)
+            )),
+            [""; 0]
+        );
+        let found = lines(|errors| {
+            validate_conditions(
+                errors,
+                &Path::new("c"),
+                &[fine, json!({"type": "A", "status": "x"})],
+            )
+        });
         assert_eq!(
             found,
             [

@@ -1,4 +1,5 @@
-//! Reading the fields of a struct in a tree, where absent, null and (for strings) empty are the same.
+//! Reading the fields of a struct in a tree, where absent, null and (for strings) empty are the
+//! same.
 
 use crate::meta::{Key, Map, Object, Value};
 
@@ -34,7 +35,9 @@ pub trait Fields {
 
     /// A list; empty where absent.
     fn list(&self, key: &str) -> &[Value] {
-        self.field(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+        self.field(key)
+            .and_then(Value::as_array)
+            .map_or(&[], Vec::as_slice)
     }
 
     /// A struct or map.

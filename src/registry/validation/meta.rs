@@ -1,4 +1,5 @@
-//! What ObjectMeta must look like, and what of it may change (apimachinery `api/validation/objectmeta.go`).
+//! What ObjectMeta must look like, and what of it may change (apimachinery
+//! `api/validation/objectmeta.go`).
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
@@ -24,7 +25,11 @@ fn metadata(object: &Object) -> &Map {
 
 /// Checks a name by its rule. A `prefix` will get a suffix, so it may end with a dash.
 pub fn name_problems(rule: NameRule, name: &str, prefix: bool) -> Problems {
-    let masked = if prefix { mask_trailing_dash(name) } else { None };
+    let masked = if prefix {
+        mask_trailing_dash(name)
+    } else {
+        None
+    };
     let text = masked.as_deref().unwrap_or(name);
     match rule {
         NameRule::DnsSubdomain => names::dns1123_subdomain(text),
@@ -35,26 +40,34 @@ pub fn name_problems(rule: NameRule, name: &str, prefix: bool) -> Problems {
     }
 }
 
-/// Upstream overwrites the two last bytes of a prefix that ends with a dash, and so shortens it by one.
+/// Upstream overwrites the two last bytes of a prefix that ends with a dash, and so shortens it by
+/// one.
 fn mask_trailing_dash(name: &str) -> Option<String> {
     let kept = name.strip_suffix('-')?;
-    kept.is_char_boundary(kept.len().checked_sub(1)?).then(|| format!("{}a", &kept[..kept.len() - 1]))
+    kept.is_char_boundary(kept.len().checked_sub(1)?)
+        .then(|| format!("{}a", &kept[..kept.len() - 1]))
 }
 
 /// Checks metadata that stands within an object, at `path`.
-pub fn validate_generic_meta(object: &Object, namespaced: bool, rule: NameRule, path: &Path) -> ErrorList {
+pub fn validate_generic_meta(
+    object: &Object,
+    namespaced: bool,
+    rule: NameRule,
+    path: &Path,
+) -> ErrorList {
     generic_meta(object, namespaced, rule, path, &|_| Vec::new())
 }
 
-/// Checks the metadata of a new built-in object: the generic rules, and that finalizers are standard or have a domain.
-/// The errors come before those of the rest of the object, in one list.
+/// Checks the metadata of a new built-in object: the generic rules, and that finalizers are
+/// standard or have a domain. The errors come before those of the rest of the object, in one list.
 pub fn validate_object_meta(object: &Object, namespaced: bool, rule: NameRule) -> ErrorList {
     let mut errors = validate_generic_meta(object, namespaced, rule, &Path::new("metadata"));
     kube_finalizers(object, &mut errors);
     errors
 }
 
-/// Checks what of the metadata changed. The errors come before those of the rest of the object, in one list.
+/// Checks what of the metadata changed. The errors come before those of the rest of the object, in
+/// one list.
 pub fn validate_object_meta_update(new: &Object, old: &Object) -> ErrorList {
     let mut errors = generic_meta_update(new, old);
     kube_finalizers(new, &mut errors);
@@ -72,17 +85,25 @@ impl MetaRules<'_> {
     /// Checks a new object. The errors come before those of the rest of the object, in one list.
     pub fn validate(&self, object: &Object) -> ErrorList {
         let (rule, path) = (self.strategy.name_rule(), Path::new("metadata"));
-        let mut errors = generic_meta(object, self.namespaced, rule, &path, &|name| self.strategy.name_problems(object, name));
+        let mut errors = generic_meta(object, self.namespaced, rule, &path, &|name| {
+            self.strategy.name_problems(object, name)
+        });
         if !self.strategy.takes_any_finalizer() {
             kube_finalizers(object, &mut errors);
         }
         errors
     }
 
-    /// Everything that an update finds wrong with the metadata. Upstream checks metadata up to four times: each mistake is
-    /// one cause for each time. `revalidates` says that the kind's own update check repeats the check of a new object.
+    /// Everything that an update finds wrong with the metadata. Upstream checks metadata up to four
+    /// times: each mistake is one cause for each time. `revalidates` says that the kind's own
+    /// update check repeats the check of a new object.
     pub fn validate_update(&self, new: &Object, old: &Object, revalidates: bool) -> ErrorList {
-        let mut errors = validate_generic_meta(new, self.namespaced, NameRule::PathSegment, &Path::new("metadata"));
+        let mut errors = validate_generic_meta(
+            new,
+            self.namespaced,
+            NameRule::PathSegment,
+            &Path::new("metadata"),
+        );
         let generic_update = generic_meta_update(new, old);
         let mut finalizers = ErrorList::new();
         if !self.strategy.takes_any_finalizer() {
@@ -101,17 +122,31 @@ impl MetaRules<'_> {
     }
 }
 
-fn generic_meta(object: &Object, namespaced: bool, rule: NameRule, path: &Path, more: &dyn Fn(&str) -> Problems) -> ErrorList {
+fn generic_meta(
+    object: &Object,
+    namespaced: bool,
+    rule: NameRule,
+    path: &Path,
+    more: &dyn Fn(&str) -> Problems,
+) -> ErrorList {
     let mut errors = ErrorList::new();
     let meta = metadata(object);
     let generated = object.generate_name();
     if !generated.is_empty() {
         let mut problems = name_problems(rule, generated, true);
         problems.extend(more(generated));
-        invalid_each(&mut errors, &path.child("generateName"), generated, problems);
+        invalid_each(
+            &mut errors,
+            &path.child("generateName"),
+            generated,
+            problems,
+        );
     }
     if object.name().is_empty() {
-        errors.push(FieldError::required(&path.child("name"), "name or generateName is required"));
+        errors.push(FieldError::required(
+            &path.child("name"),
+            "name or generateName is required",
+        ));
     } else {
         let mut problems = name_problems(rule, object.name(), false);
         problems.extend(more(object.name()));
@@ -119,16 +154,32 @@ fn generic_meta(object: &Object, namespaced: bool, rule: NameRule, path: &Path, 
     }
     match (namespaced, object.namespace()) {
         (true, "") => errors.push(FieldError::required(&path.child("namespace"), "")),
-        (true, namespace) => invalid_each(&mut errors, &path.child("namespace"), namespace, names::dns1123_label(namespace)),
+        (true, namespace) => invalid_each(
+            &mut errors,
+            &path.child("namespace"),
+            namespace,
+            names::dns1123_label(namespace),
+        ),
         (false, "") => {}
-        (false, _) => errors.push(FieldError::forbidden(&path.child("namespace"), "not allowed on this type")),
+        (false, _) => errors.push(FieldError::forbidden(
+            &path.child("namespace"),
+            "not allowed on this type",
+        )),
     }
     not_negative(&mut errors, &path.child("generation"), object.generation());
     validate_labels(&mut errors, &path.child("labels"), object.labels());
-    validate_annotations(&mut errors, &path.child("annotations"), object.annotations());
+    validate_annotations(
+        &mut errors,
+        &path.child("annotations"),
+        object.annotations(),
+    );
     owner_references(&mut errors, &path.child("ownerReferences"), meta);
     finalizers(&mut errors, &path.child("finalizers"), object.finalizers());
-    managed_fields(&mut errors, &path.child("managedFields"), meta.list("managedFields"));
+    managed_fields(
+        &mut errors,
+        &path.child("managedFields"),
+        meta.list("managedFields"),
+    );
     errors
 }
 
@@ -136,18 +187,40 @@ fn generic_meta_update(new: &Object, old: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let path = Path::new("metadata");
     if old.deletion_timestamp().is_some() {
-        no_new_finalizers(&mut errors, &path.child("finalizers"), new.finalizers(), old.finalizers());
+        no_new_finalizers(
+            &mut errors,
+            &path.child("finalizers"),
+            new.finalizers(),
+            old.finalizers(),
+        );
     }
     if new.resource_version().is_empty() {
-        errors.push(FieldError::invalid(&path.child("resourceVersion"), "", "must be specified for an update"));
+        errors.push(FieldError::invalid(
+            &path.child("resourceVersion"),
+            "",
+            "must be specified for an update",
+        ));
     }
     if new.generation() < old.generation() {
-        errors.push(FieldError::invalid(&path.child("generation"), new.generation(), "must not be decremented"));
+        errors.push(FieldError::invalid(
+            &path.child("generation"),
+            new.generation(),
+            "must not be decremented",
+        ));
     }
     let (new_meta, old_meta) = (metadata(new), metadata(old));
-    for key in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+    for key in [
+        "name",
+        "namespace",
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+    ] {
         let (new, old) = (new_meta.get(key), old_meta.get(key));
-        let empty_string = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value.as_str() == Some(""));
+        let empty_string = |value: Option<&Value>| {
+            value.is_none_or(|value| value.is_null() || value.as_str() == Some(""))
+        };
         if !(same(new, old) || empty_string(new) && empty_string(old)) {
             let shown = match (new, key) {
                 (None, "name" | "namespace" | "uid") => Value::from(""),
@@ -159,7 +232,11 @@ fn generic_meta_update(new: &Object, old: &Object) -> ErrorList {
     validate_labels(&mut errors, &path.child("labels"), new.labels());
     validate_annotations(&mut errors, &path.child("annotations"), new.annotations());
     owner_references(&mut errors, &path.child("ownerReferences"), new_meta);
-    managed_fields(&mut errors, &path.child("managedFields"), new_meta.list("managedFields"));
+    managed_fields(
+        &mut errors,
+        &path.child("managedFields"),
+        new_meta.list("managedFields"),
+    );
     errors
 }
 
@@ -202,9 +279,14 @@ fn owner_references(errors: &mut ErrorList, path: &Path, meta: &Map) {
             // Each of these errors shows the whole list: the first says it all where it is long.
             Some(_) if errors.is_full() => {}
             Some(first) => {
-                let detail =
-                    format!("Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}");
-                errors.push(FieldError::invalid(path, meta.list("ownerReferences"), detail));
+                let detail = format!(
+                    "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
+                );
+                errors.push(FieldError::invalid(
+                    path,
+                    meta.list("ownerReferences"),
+                    detail,
+                ));
             }
         }
     }
@@ -213,22 +295,38 @@ fn owner_references(errors: &mut ErrorList, path: &Path, meta: &Map) {
 fn owner_reference(errors: &mut ErrorList, path: &Path, owner: &Value) {
     let api_version = owner.str("apiVersion");
     // More than one slash parses as no group and version at all.
-    let api_version_read = if api_version.matches('/').count() < 2 { api_version } else { "" };
+    let api_version_read = if api_version.matches('/').count() < 2 {
+        api_version
+    } else {
+        ""
+    };
     let gvk = Gvk::from_api_version(api_version_read, owner.str("kind"));
     if gvk.version.is_empty() {
-        errors.push(FieldError::invalid(&path.child("apiVersion"), api_version, "version must not be empty"));
+        errors.push(FieldError::invalid(
+            &path.child("apiVersion"),
+            api_version,
+            "version must not be empty",
+        ));
     }
     check_not_empty(errors, path, owner, "kind");
     check_not_empty(errors, path, owner, "name");
     check_not_empty(errors, path, owner, "uid");
     if gvk == Gvk::new("", "v1", "Event") {
-        errors.push(FieldError::invalid(path, owner.clone(), format!("/v1, Kind={} is disallowed from being an owner", gvk.kind)));
+        errors.push(FieldError::invalid(
+            path,
+            owner.clone(),
+            format!("/v1, Kind={} is disallowed from being an owner", gvk.kind),
+        ));
     }
 }
 
 fn check_not_empty(errors: &mut ErrorList, path: &Path, owner: &Value, key: &str) {
     if owner.str(key).is_empty() {
-        errors.push(FieldError::invalid(&path.child(key), "", "must not be empty"));
+        errors.push(FieldError::invalid(
+            &path.child(key),
+            "",
+            "must not be empty",
+        ));
     }
 }
 
@@ -238,27 +336,46 @@ fn finalizers(errors: &mut ErrorList, path: &Path, finalizers: &[Value]) {
     }
     let has = |name: &str| finalizers.iter().any(|one| one.as_str() == Some(name));
     if has("orphan") && has("foregroundDeletion") {
-        errors.push(FieldError::invalid(path, finalizers, "finalizer orphan and foregroundDeletion cannot be both set"));
+        errors.push(FieldError::invalid(
+            path,
+            finalizers,
+            "finalizer orphan and foregroundDeletion cannot be both set",
+        ));
     }
 }
 
 /// A finalizer of a built-in kind is one of the standard names or carries a domain.
 fn kube_finalizers(object: &Object, errors: &mut ErrorList) {
-    for (index, finalizer) in object.finalizers().iter().filter_map(Value::as_str).enumerate() {
+    for (index, finalizer) in object
+        .finalizers()
+        .iter()
+        .filter_map(Value::as_str)
+        .enumerate()
+    {
         if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
             let path = Path::new("metadata").child("finalizers").index(index);
-            errors.push(FieldError::invalid(&path, finalizer, "name is neither a standard finalizer name nor is it fully qualified"));
+            errors.push(FieldError::invalid(
+                &path,
+                finalizer,
+                "name is neither a standard finalizer name nor is it fully qualified",
+            ));
         }
     }
 }
 
 fn no_new_finalizers(errors: &mut ErrorList, path: &Path, new: &[Value], old: &[Value]) {
     let before: HashSet<&str> = old.iter().filter_map(Value::as_str).collect();
-    let added: BTreeSet<&str> = new.iter().filter_map(Value::as_str).filter(|one| !before.contains(one)).collect();
+    let added: BTreeSet<&str> = new
+        .iter()
+        .filter_map(Value::as_str)
+        .filter(|one| !before.contains(one))
+        .collect();
     if !added.is_empty() {
         let names: Vec<String> = added.into_iter().map(|name| format!("{name:?}")).collect();
-        let detail =
-            format!("no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}", names.join(", "));
+        let detail = format!(
+            "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+            names.join(", ")
+        );
         errors.push(FieldError::forbidden(path, detail));
     }
 }
@@ -267,22 +384,40 @@ fn managed_fields(errors: &mut ErrorList, path: &Path, entries: &[Value]) {
     for (index, entry) in entries.iter().enumerate() {
         let operation = entry.str("operation");
         if operation != "Apply" && operation != "Update" {
-            errors.push(FieldError::invalid(&path.index(index).child("operation"), operation, "must be `Apply` or `Update`"));
+            errors.push(FieldError::invalid(
+                &path.index(index).child("operation"),
+                operation,
+                "must be `Apply` or `Update`",
+            ));
         }
         let fields_type = entry.str("fieldsType");
         if !fields_type.is_empty() && fields_type != "FieldsV1" {
-            errors.push(FieldError::invalid(&path.index(index).child("fieldsType"), fields_type, "must be `FieldsV1`"));
+            errors.push(FieldError::invalid(
+                &path.index(index).child("fieldsType"),
+                fields_type,
+                "must be `FieldsV1`",
+            ));
         }
         let manager = entry.str("manager");
         if manager.len() > MANAGER_MAX {
-            errors.push(FieldError::too_long(&path.index(index).child("manager"), MANAGER_MAX));
+            errors.push(FieldError::too_long(
+                &path.index(index).child("manager"),
+                MANAGER_MAX,
+            ));
         }
         for (at, c) in manager.char_indices().filter(|(_, c)| c.is_control()) {
             let detail = format!("invalid character U+{:04X} (at position {at})", c as u32);
-            errors.push(FieldError::invalid(&path.index(index).child("manager"), manager, detail));
+            errors.push(FieldError::invalid(
+                &path.index(index).child("manager"),
+                manager,
+                detail,
+            ));
         }
         if entry.str("subresource").len() > SUBRESOURCE_MAX {
-            errors.push(FieldError::too_long(&path.index(index).child("subresource"), SUBRESOURCE_MAX));
+            errors.push(FieldError::too_long(
+                &path.index(index).child("subresource"),
+                SUBRESOURCE_MAX,
+            ));
         }
     }
 }
@@ -305,16 +440,27 @@ mod tests {
         let long = "x".repeat(ANNOTATIONS_MAX);
         let cases = [
             (json!({"name": "a", "namespace": "n"}), vec![]),
-            (json!({"namespace": "n"}), vec!["metadata.name: Required value: name or generateName is required"]),
-            (json!({"name": "a"}), vec!["metadata.namespace: Required value"]),
-            (json!({"name": "a", "namespace": "n", "generateName": "p-"}), vec![]),
+            (
+                json!({"namespace": "n"}),
+                vec!["metadata.name: Required value: name or generateName is required"],
+            ),
+            (
+                json!({"name": "a"}),
+                vec!["metadata.namespace: Required value"],
+            ),
+            (
+                json!({"name": "a", "namespace": "n", "generateName": "p-"}),
+                vec![],
+            ),
             (
                 json!({"name": "a", "namespace": "n", "annotations": {"K": long}}),
                 vec!["metadata.annotations: Too long: may not be more than 262144 bytes"],
             ),
             (
                 json!({"name": "a", "namespace": "n", "finalizers": ["x"]}),
-                vec![r#"metadata.finalizers[0]: Invalid value: "x": name is neither a standard finalizer name nor is it fully qualified"#],
+                vec![
+                    r#"metadata.finalizers[0]: Invalid value: "x": name is neither a standard finalizer name nor is it fully qualified"#,
+                ],
             ),
             (
                 json!({"name": "a", "namespace": "n", "ownerReferences": [{"apiVersion": "v1", "kind": "A", "name": "b", "uid": ""}]}),
@@ -322,36 +468,66 @@ mod tests {
             ),
         ];
         for (metadata, want) in cases {
-            assert_eq!(lines(validate_object_meta(&object(metadata), true, NameRule::DnsSubdomain)), want);
+            assert_eq!(
+                lines(validate_object_meta(
+                    &object(metadata),
+                    true,
+                    NameRule::DnsSubdomain
+                )),
+                want
+            );
         }
         let cluster_scoped = object(json!({"name": "a", "namespace": "n"}));
         assert_eq!(
-            lines(validate_object_meta(&cluster_scoped, false, NameRule::DnsLabel)),
+            lines(validate_object_meta(
+                &cluster_scoped,
+                false,
+                NameRule::DnsLabel
+            )),
             ["metadata.namespace: Forbidden: not allowed on this type"]
         );
     }
 
     #[test]
     fn a_prefix_may_end_with_a_dash() {
-        for (prefix, fine) in [("pre-", true), ("-", false), ("a-", true), ("Bad_", false), ("é-", false)] {
-            assert_eq!(name_problems(NameRule::DnsSubdomain, prefix, true).is_empty(), fine, "{prefix}");
+        for (prefix, fine) in [
+            ("pre-", true),
+            ("-", false),
+            ("a-", true),
+            ("Bad_", false),
+            ("é-", false),
+        ] {
+            assert_eq!(
+                name_problems(NameRule::DnsSubdomain, prefix, true).is_empty(),
+                fine,
+                "{prefix}"
+            );
         }
     }
 
     #[test]
     fn each_mistake_of_an_update_is_a_cause_for_each_check() {
-        let old = object(json!({"name": "a", "namespace": "n", "uid": "1", "resourceVersion": "1", "deletionTimestamp": "t"}));
+        let old = object(
+            json!({"name": "a", "namespace": "n", "uid": "1", "resourceVersion": "1", "deletionTimestamp": "t"}),
+        );
         let mut new = old.clone();
         new.metadata_mut().insert("finalizers", json!(["e.io/c"]));
         let want = "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{\"e.io/c\"}";
-        let rules = MetaRules { namespaced: true, strategy: &crate::registry::builtin::NoCode };
+        let rules = MetaRules {
+            namespaced: true,
+            strategy: &crate::registry::builtin::NoCode,
+        };
         assert_eq!(lines(rules.validate_update(&new, &old, true)), [want, want]);
         let mut new = old.clone();
         new.set_meta_str("uid", "2");
         let want = r#"metadata.uid: Invalid value: "2": field is immutable"#;
-        assert_eq!(lines(rules.validate_update(&new, &old, false)), [want, want]);
+        assert_eq!(
+            lines(rules.validate_update(&new, &old, false)),
+            [want, want]
+        );
         new = old.clone();
-        new.metadata_mut().insert("annotations", json!({"k": "x".repeat(ANNOTATIONS_MAX)}));
+        new.metadata_mut()
+            .insert("annotations", json!({"k": "x".repeat(ANNOTATIONS_MAX)}));
         assert_eq!(rules.validate_update(&new, &old, true).len(), 4);
     }
 }

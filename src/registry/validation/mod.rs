@@ -1,4 +1,5 @@
-//! Checks that several kinds share: ObjectMeta, label selectors, and the small words that all of them are written with.
+//! Checks that several kinds share: ObjectMeta, label selectors, and the small words that all of
+//! them are written with.
 
 mod addresses;
 mod checks;
@@ -9,13 +10,18 @@ mod selectors;
 use crate::meta::Value;
 
 pub use addresses::{cidr_warnings, ip_warning};
-pub use checks::{domain_prefixed_path, invalid_unshown, one_of, required_one_of, required_segment, validate_conditions};
+pub use checks::{
+    domain_prefixed_path, invalid_unshown, one_of, required_one_of, required_segment,
+    validate_conditions,
+};
 pub use fields::Fields;
 pub use meta::{
-    MetaRules, name_problems, validate_annotations, validate_generic_meta, validate_labels, validate_object_meta,
-    validate_object_meta_update,
+    MetaRules, name_problems, validate_annotations, validate_generic_meta, validate_labels,
+    validate_object_meta, validate_object_meta_update,
 };
-pub use selectors::{SelectorOptions, label_selector_matches, requirement_has_invalid_value, validate_label_selector};
+pub use selectors::{
+    SelectorOptions, label_selector_matches, requirement_has_invalid_value, validate_label_selector,
+};
 
 use crate::meta::names::Problems;
 use crate::meta::{ErrorList, FieldError, Path};
@@ -27,12 +33,20 @@ pub const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
 /// One "Invalid value" for each problem of the string `value`.
 pub fn invalid_each(errors: &mut ErrorList, path: &Path, value: &str, problems: Problems) {
-    errors.extend(problems.into_iter().map(|problem| FieldError::invalid(path, value, problem)));
+    errors.extend(
+        problems
+            .into_iter()
+            .map(|problem| FieldError::invalid(path, value, problem)),
+    );
 }
 
 /// One "Invalid value" for each problem of the number `value`.
 pub fn invalid_number(errors: &mut ErrorList, path: &Path, value: i64, problems: Problems) {
-    errors.extend(problems.into_iter().map(|problem| FieldError::invalid(path, value, problem)));
+    errors.extend(
+        problems
+            .into_iter()
+            .map(|problem| FieldError::invalid(path, value, problem)),
+    );
 }
 
 /// Refuses a number below zero.
@@ -45,7 +59,11 @@ pub fn not_negative(errors: &mut ErrorList, path: &Path, value: i64) {
 /// Refuses a change. Absent and empty are the same.
 pub fn immutable(errors: &mut ErrorList, path: &Path, new: Option<&Value>, old: Option<&Value>) {
     if !same(new, old) {
-        errors.push(FieldError::invalid(path, new.cloned().unwrap_or_default(), IMMUTABLE));
+        errors.push(FieldError::invalid(
+            path,
+            new.cloned().unwrap_or_default(),
+            IMMUTABLE,
+        ));
     }
 }
 
@@ -56,16 +74,19 @@ pub fn immutable_text(errors: &mut ErrorList, path: &Path, new: &str, old: &str)
     }
 }
 
-/// Whether two values mean the same, as upstream's `equality.Semantic.DeepEqual` sees it: an absent one equals an
-/// empty list or map, at every depth.
+/// Whether two values mean the same, as upstream's `equality.Semantic.DeepEqual` sees it: an absent
+/// one equals an empty list or map, at every depth.
 pub fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
     match (a, b) {
         (Some(Value::Object(a)), Some(Value::Object(b))) if a.is_copy_of(b) => true,
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
             a.iter().all(|(key, value)| same(Some(value), b.get(key)))
-                && b.iter().all(|(key, value)| a.contains_key(key) || is_empty(value))
+                && b.iter()
+                    .all(|(key, value)| a.contains_key(key) || is_empty(value))
         }
-        (Some(Value::Array(a)), Some(Value::Array(b))) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(Some(a), Some(b))),
+        (Some(Value::Array(a)), Some(Value::Array(b))) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(Some(a), Some(b)))
+        }
         (Some(a), Some(b)) => a == b || (is_empty(a) && is_empty(b)),
         (Some(one), None) | (None, Some(one)) => is_empty(one),
         (None, None) => true,
@@ -93,7 +114,13 @@ mod tests {
         immutable_text(&mut errors, &path, "", "a");
         immutable(&mut errors, &path, None, Some(&json!("a")));
         let told = errors.iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(told, [r#"handler: Invalid value: "": field is immutable"#, "handler: Invalid value: null: field is immutable"]);
+        assert_eq!(
+            told,
+            [
+                r#"handler: Invalid value: "": field is immutable"#,
+                "handler: Invalid value: null: field is immutable"
+            ]
+        );
     }
 
     #[test]

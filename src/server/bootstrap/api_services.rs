@@ -30,18 +30,20 @@ const PRIORITIES: &[GroupRank] = &[
     ("flowcontrol.apiserver.k8s.io", 16100, &[("v1", 21)]),
 ];
 
-/// The rank of a group and version: (groupPriorityMinimum, versionPriority). `None` for those without an APIService,
-/// apiregistration.k8s.io among them.
+/// The rank of a group and version: (groupPriorityMinimum, versionPriority). `None` for those
+/// without an APIService, apiregistration.k8s.io among them.
 pub fn priority(group: &str, version: &str) -> Option<(i64, i64)> {
     let (_, minimum, versions) = PRIORITIES.iter().find(|(name, ..)| *name == group)?;
     let (_, rank) = versions.iter().find(|(name, _)| *name == version)?;
     Some((*minimum, *rank))
 }
 
-/// The mark of the APIServices that a server makes at its start, and takes away where it does not serve their version.
+/// The mark of the APIServices that a server makes at its start, and takes away where it does not
+/// serve their version.
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 
-/// Takes away the APIServices of built-in versions that are not among the served ones (kube-aggregator's `autoregister`).
+/// Takes away the APIServices of built-in versions that are not among the served ones
+/// (kube-aggregator's `autoregister`).
 ///
 /// # Errors
 /// Those of `creator`.
@@ -49,12 +51,25 @@ pub async fn remove_unserved(served: &[(String, String)], creator: &dyn Creator)
     let gvr = Gvr::new("apiregistration.k8s.io", "v1", "apiservices");
     let mut unserved: Vec<String> = Vec::new();
     for (group, _, versions) in PRIORITIES {
-        let is_served = |version: &str| served.iter().any(|one| one.0 == *group && one.1 == version);
-        unserved.extend(versions.iter().filter(|(version, _)| !is_served(version)).map(|(version, _)| format!("{version}.{group}")));
+        let is_served =
+            |version: &str| served.iter().any(|one| one.0 == *group && one.1 == version);
+        unserved.extend(
+            versions
+                .iter()
+                .filter(|(version, _)| !is_served(version))
+                .map(|(version, _)| format!("{version}.{group}")),
+        );
     }
     for name in unserved {
-        let Some(found) = creator.get(&gvr, "", &name).await? else { continue };
-        if found.labels().and_then(|labels| labels.get(AUTOMANAGED)).and_then(Value::as_str) == Some("onstart") {
+        let Some(found) = creator.get(&gvr, "", &name).await? else {
+            continue;
+        };
+        if found
+            .labels()
+            .and_then(|labels| labels.get(AUTOMANAGED))
+            .and_then(Value::as_str)
+            == Some("onstart")
+        {
             creator.delete(&gvr, "", &name).await?;
         }
     }
@@ -64,12 +79,24 @@ pub async fn remove_unserved(served: &[(String, String)], creator: &dyn Creator)
 /// The APIService of a built-in group and version, `None` where it has none.
 pub fn api_service(group: &str, version: &str) -> Option<(Gvr, Object)> {
     let (minimum, rank) = priority(group, version)?;
-    let mut object = super::object("apiregistration.k8s.io/v1", "APIService", "", &format!("{version}.{group}"));
-    object.metadata_mut().insert("labels", json!({AUTOMANAGED: "onstart"}));
+    let mut object = super::object(
+        "apiregistration.k8s.io/v1",
+        "APIService",
+        "",
+        &format!("{version}.{group}"),
+    );
+    object
+        .metadata_mut()
+        .insert("labels", json!({AUTOMANAGED: "onstart"}));
     let spec = match group {
         "" => json!({"version": version, "groupPriorityMinimum": minimum, "versionPriority": rank}),
-        group => json!({"group": group, "version": version, "groupPriorityMinimum": minimum, "versionPriority": rank}),
+        group => {
+            json!({"group": group, "version": version, "groupPriorityMinimum": minimum, "versionPriority": rank})
+        }
     };
     object.insert("spec", spec);
-    Some((Gvr::new("apiregistration.k8s.io", "v1", "apiservices"), object))
+    Some((
+        Gvr::new("apiregistration.k8s.io", "v1", "apiservices"),
+        object,
+    ))
 }

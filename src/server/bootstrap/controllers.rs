@@ -1,5 +1,6 @@
-//! What each controller of kube-controller-manager may do: a ClusterRole `system:controller:NAME`, bound to the service
-//! account of that name in kube-system (`bootstrappolicy/controller_policy.go`).
+//! What each controller of kube-controller-manager may do: a ClusterRole `system:controller:NAME`,
+//! bound to the service account of that name in kube-system
+//! (`bootstrappolicy/controller_policy.go`).
 
 use super::rbac::{EVENTS, READ, RuleRow, named, rule};
 
@@ -13,7 +14,11 @@ pub(super) const CONTROLLERS: &[(&str, &[RuleRow])] = &[
             rule("patch,update", "", "nodes/status"),
             rule("list,watch", "", "pods"),
             EVENTS,
-            rule("create,delete,get,list,watch", "storage.k8s.io", "volumeattachments"),
+            rule(
+                "create,delete,get,list,watch",
+                "storage.k8s.io",
+                "volumeattachments",
+            ),
             rule(READ, "storage.k8s.io", "csidrivers"),
             rule(READ, "storage.k8s.io", "csinodes"),
         ],
@@ -21,9 +26,22 @@ pub(super) const CONTROLLERS: &[(&str, &[RuleRow])] = &[
     (
         "certificate-controller",
         &[
-            rule("delete,get,list,watch", "certificates.k8s.io", "certificatesigningrequests"),
-            rule("update", "certificates.k8s.io", "certificatesigningrequests/approval,certificatesigningrequests/status"),
-            named("approve", "certificates.k8s.io", "signers", "kubernetes.io/kube-apiserver-client-kubelet"),
+            rule(
+                "delete,get,list,watch",
+                "certificates.k8s.io",
+                "certificatesigningrequests",
+            ),
+            rule(
+                "update",
+                "certificates.k8s.io",
+                "certificatesigningrequests/approval,certificatesigningrequests/status",
+            ),
+            named(
+                "approve",
+                "certificates.k8s.io",
+                "signers",
+                "kubernetes.io/kube-apiserver-client-kubelet",
+            ),
             named(
                 "sign",
                 "certificates.k8s.io",
@@ -34,7 +52,14 @@ pub(super) const CONTROLLERS: &[(&str, &[RuleRow])] = &[
             EVENTS,
         ],
     ),
-    ("clusterrole-aggregation-controller", &[rule("escalate,get,list,patch,update,watch", "rbac.authorization.k8s.io", "clusterroles")]),
+    (
+        "clusterrole-aggregation-controller",
+        &[rule(
+            "escalate,get,list,patch,update,watch",
+            "rbac.authorization.k8s.io",
+            "clusterroles",
+        )],
+    ),
     (
         "cronjob-controller",
         &[
@@ -55,7 +80,11 @@ pub(super) const CONTROLLERS: &[(&str, &[RuleRow])] = &[
             rule("list,watch", "", "nodes"),
             rule("create,delete,list,patch,watch", "", "pods"),
             rule("create", "", "pods/binding"),
-            rule("create,delete,get,list,patch,update,watch", "apps", "controllerrevisions"),
+            rule(
+                "create,delete,get,list,patch,update,watch",
+                "apps",
+                "controllerrevisions",
+            ),
             EVENTS,
         ],
     ),
@@ -65,7 +94,11 @@ pub(super) const CONTROLLERS: &[(&str, &[RuleRow])] = &[
             rule("get,list,update,watch", "apps,extensions", "deployments"),
             rule("update", "apps,extensions", "deployments/status"),
             rule("update", "apps,extensions", "deployments/finalizers"),
-            rule("create,delete,get,list,patch,update,watch", "apps,extensions", "replicasets"),
+            rule(
+                "create,delete,get,list,patch,update,watch",
+                "apps,extensions",
+                "replicasets",
+            ),
             rule("get,list,update,watch", "", "pods"),
             EVENTS,
         ],
@@ -109,7 +142,11 @@ pub(super) const CONTROLLERS: &[(&str, &[RuleRow])] = &[
         &[
             rule(READ, "", "nodes,pods,services"),
             rule("update", "", "services/finalizers"),
-            rule("create,delete,get,list,update,watch", "discovery.k8s.io", "endpointslices"),
+            rule(
+                "create,delete,get,list,update,watch",
+                "discovery.k8s.io",
+                "endpointslices",
+            ),
             EVENTS,
         ],
     ),
@@ -119,7 +156,11 @@ pub(super) const CONTROLLERS: &[(&str, &[RuleRow])] = &[
             rule(READ, "", "endpoints,services"),
             rule("update", "", "services/finalizers"),
             rule("update", "", "endpoints/finalizers"),
-            rule("create,delete,get,list,update,watch", "discovery.k8s.io", "endpointslices"),
+            rule(
+                "create,delete,get,list,update,watch",
+                "discovery.k8s.io",
+                "endpointslices",
+            ),
             EVENTS,
         ],
     ),
@@ -141,7 +182,10 @@ pub(super) const CONTROLLERS: &[(&str, &[RuleRow])] = &[
             EVENTS,
         ],
     ),
-    ("generic-garbage-collector", &[rule("delete,get,list,patch,update,watch", "*", "*"), EVENTS]),
+    (
+        "generic-garbage-collector",
+        &[rule("delete,get,list,patch,update,watch", "*", "*"), EVENTS],
+    ),
     (
         "horizontal-pod-autoscaler",
         &[
@@ -167,7 +211,15 @@ pub(super) const CONTROLLERS: &[(&str, &[RuleRow])] = &[
     ),
     (
         "legacy-service-account-token-cleaner",
-        &[named("get", "", "configmaps", "kube-apiserver-legacy-service-account-token-tracking"), rule("delete,patch", "", "secrets")],
+        &[
+            named(
+                "get",
+                "",
+                "configmaps",
+                "kube-apiserver-legacy-service-account-token-tracking",
+            ),
+            rule("delete,patch", "", "secrets"),
+        ],
     ),
     (
         "namespace-controller",
@@ -190,7 +242,11 @@ pub(super) const CONTROLLERS: &[(&str, &[RuleRow])] = &[
     (
         "persistent-volume-binder",
         &[
-            rule("create,delete,get,list,update,watch", "", "persistentvolumes"),
+            rule(
+                "create,delete,get,list,update,watch",
+                "",
+                "persistentvolumes",
+            ),
             rule("update", "", "persistentvolumes/status"),
             rule("get,list,update,watch", "", "persistentvolumeclaims"),
             rule("update", "", "persistentvolumeclaims/status"),
@@ -201,8 +257,21 @@ pub(super) const CONTROLLERS: &[(&str, &[RuleRow])] = &[
             rule("watch", "", "events"),
         ],
     ),
-    ("pod-garbage-collector", &[rule("delete,list,watch", "", "pods"), rule(READ, "", "nodes"), rule("patch", "", "pods/status")]),
-    ("pv-protection-controller", &[rule("get,list,update,watch", "", "persistentvolumes"), EVENTS]),
+    (
+        "pod-garbage-collector",
+        &[
+            rule("delete,list,watch", "", "pods"),
+            rule(READ, "", "nodes"),
+            rule("patch", "", "pods/status"),
+        ],
+    ),
+    (
+        "pv-protection-controller",
+        &[
+            rule("get,list,update,watch", "", "persistentvolumes"),
+            EVENTS,
+        ],
+    ),
     (
         "pvc-protection-controller",
         &[
@@ -237,16 +306,41 @@ pub(super) const CONTROLLERS: &[(&str, &[RuleRow])] = &[
         &[
             rule(READ, "", "pods"),
             rule("update", "", "pods/finalizers"),
-            rule("create,delete,get,list,watch", "resource.k8s.io", "resourceclaims"),
-            rule("patch,update", "resource.k8s.io", "resourceclaims,resourceclaims/status"),
+            rule(
+                "create,delete,get,list,watch",
+                "resource.k8s.io",
+                "resourceclaims",
+            ),
+            rule(
+                "patch,update",
+                "resource.k8s.io",
+                "resourceclaims,resourceclaims/status",
+            ),
             rule("patch,update", "", "pods/status"),
             EVENTS,
             rule("patch,update", "resource.k8s.io", "resourceclaims/binding"),
         ],
     ),
-    ("resourcequota-controller", &[rule("list,watch", "*", "*"), rule("update", "", "resourcequotas/status"), EVENTS]),
-    ("root-ca-cert-publisher", &[rule("create,update", "", "configmaps"), EVENTS]),
-    ("route-controller", &[rule("list,watch", "", "nodes"), rule("patch", "", "nodes/status"), EVENTS]),
+    (
+        "resourcequota-controller",
+        &[
+            rule("list,watch", "*", "*"),
+            rule("update", "", "resourcequotas/status"),
+            EVENTS,
+        ],
+    ),
+    (
+        "root-ca-cert-publisher",
+        &[rule("create,update", "", "configmaps"), EVENTS],
+    ),
+    (
+        "route-controller",
+        &[
+            rule("list,watch", "", "nodes"),
+            rule("patch", "", "nodes/status"),
+            EVENTS,
+        ],
+    ),
     (
         "selinux-warning-controller",
         &[
@@ -257,12 +351,23 @@ pub(super) const CONTROLLERS: &[(&str, &[RuleRow])] = &[
             rule(READ, "storage.k8s.io", "csidrivers"),
         ],
     ),
-    ("service-account-controller", &[rule("create", "", "serviceaccounts"), EVENTS]),
+    (
+        "service-account-controller",
+        &[rule("create", "", "serviceaccounts"), EVENTS],
+    ),
     (
         "service-cidrs-controller",
         &[
-            rule("get,list,patch,update,watch", "networking.k8s.io", "servicecidrs"),
-            rule("patch,update", "networking.k8s.io", "servicecidrs/finalizers"),
+            rule(
+                "get,list,patch,update,watch",
+                "networking.k8s.io",
+                "servicecidrs",
+            ),
+            rule(
+                "patch,update",
+                "networking.k8s.io",
+                "servicecidrs/finalizers",
+            ),
             rule("patch,update", "networking.k8s.io", "servicecidrs/status"),
             rule(READ, "networking.k8s.io", "ipaddresses"),
             EVENTS,
@@ -270,7 +375,12 @@ pub(super) const CONTROLLERS: &[(&str, &[RuleRow])] = &[
     ),
     (
         "service-controller",
-        &[rule(READ, "", "services"), rule("patch,update", "", "services/status"), rule("list,watch", "", "nodes"), EVENTS],
+        &[
+            rule(READ, "", "services"),
+            rule("patch,update", "", "services/status"),
+            rule("list,watch", "", "nodes"),
+            EVENTS,
+        ],
     ),
     (
         "statefulset-controller",
@@ -280,20 +390,38 @@ pub(super) const CONTROLLERS: &[(&str, &[RuleRow])] = &[
             rule("update", "apps", "statefulsets/status"),
             rule("update", "apps", "statefulsets/finalizers"),
             rule("create,delete,get,patch,update", "", "pods"),
-            rule("create,delete,get,list,patch,update,watch", "apps", "controllerrevisions"),
+            rule(
+                "create,delete,get,list,patch,update,watch",
+                "apps",
+                "controllerrevisions",
+            ),
             rule("create,get,list,watch", "", "persistentvolumeclaims"),
             rule("delete,update", "", "persistentvolumeclaims"),
             rule("update", "", "pods/finalizers"),
             EVENTS,
         ],
     ),
-    ("ttl-after-finished-controller", &[rule("delete,get,list,watch", "batch", "jobs"), EVENTS]),
-    ("ttl-controller", &[rule("list,patch,update,watch", "", "nodes"), EVENTS]),
+    (
+        "ttl-after-finished-controller",
+        &[rule("delete,get,list,watch", "batch", "jobs"), EVENTS],
+    ),
+    (
+        "ttl-controller",
+        &[rule("list,patch,update,watch", "", "nodes"), EVENTS],
+    ),
     (
         "validatingadmissionpolicy-status-controller",
         &[
-            rule(READ, "admissionregistration.k8s.io", "validatingadmissionpolicies"),
-            rule("get,patch,update", "admissionregistration.k8s.io", "validatingadmissionpolicies/status"),
+            rule(
+                READ,
+                "admissionregistration.k8s.io",
+                "validatingadmissionpolicies",
+            ),
+            rule(
+                "get,patch,update",
+                "admissionregistration.k8s.io",
+                "validatingadmissionpolicies/status",
+            ),
             EVENTS,
         ],
     ),
@@ -302,7 +430,11 @@ pub(super) const CONTROLLERS: &[(&str, &[RuleRow])] = &[
         &[
             rule(READ, "", "persistentvolumeclaims"),
             rule(READ, "", "persistentvolumes"),
-            rule("get,list,update,watch", "storage.k8s.io", "volumeattributesclasses"),
+            rule(
+                "get,list,update,watch",
+                "storage.k8s.io",
+                "volumeattributesclasses",
+            ),
             EVENTS,
         ],
     ),

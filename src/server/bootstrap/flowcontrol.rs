@@ -17,7 +17,10 @@ const QUEUE_LENGTH: i64 = 50;
 
 fn new(kind: &str, name: &str, spec: Value) -> Object {
     let mut object = super::object(&format!("{GROUP}/v1"), kind, "", name);
-    object.metadata_mut().insert("annotations", json!({"apf.kubernetes.io/autoupdate-spec": "true"}));
+    object.metadata_mut().insert(
+        "annotations",
+        json!({"apf.kubernetes.io/autoupdate-spec": "true"}),
+    );
     object.insert("spec", spec);
     object
 }
@@ -25,7 +28,10 @@ fn new(kind: &str, name: &str, spec: Value) -> Object {
 /// Every PriorityLevelConfiguration.
 pub(super) fn priority_levels() -> Vec<(Gvr, Object)> {
     let mut specs = vec![
-        ("exempt", json!({"type": "Exempt", "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0}})),
+        (
+            "exempt",
+            json!({"type": "Exempt", "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0}}),
+        ),
         (
             "catch-all",
             json!({"type": "Limited", "limited": {"nominalConcurrencyShares": 5, "limitResponse": {"type": "Reject"}, "lendablePercent": 0}}),
@@ -38,7 +44,10 @@ pub(super) fn priority_levels() -> Vec<(Gvr, Object)> {
         specs.push((name, json!({"type": "Limited", "limited": limited})));
     }
     let gvr = Gvr::new(GROUP, "v1", "prioritylevelconfigurations");
-    specs.into_iter().map(|(name, spec)| (gvr.clone(), new("PriorityLevelConfiguration", name, spec))).collect()
+    specs
+        .into_iter()
+        .map(|(name, spec)| (gvr.clone(), new("PriorityLevelConfiguration", name, spec)))
+        .collect()
 }
 
 fn group(name: &str) -> Value {
@@ -65,15 +74,35 @@ fn everything(subjects: Value) -> Value {
 
 /// Every FlowSchema: name, priority level, precedence, distinguisher (empty for none), rule.
 fn schemas() -> Vec<(&'static str, &'static str, i64, &'static str, Value)> {
-    let everybody = || json!([group("system:unauthenticated"), group("system:authenticated")]);
+    let everybody = || {
+        json!([
+            group("system:unauthenticated"),
+            group("system:authenticated")
+        ])
+    };
     let leases = |verbs: Value| json!({"verbs": verbs, "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "namespaces": ["*"]});
-    let nodes =
-        json!({"verbs": ["*"], "apiGroups": [""], "resources": ["nodes", "nodes/status"], "clusterScope": true, "namespaces": ["*"]});
-    let electors = json!([user("system:kube-controller-manager"), user("system:kube-scheduler"), system_accounts()]);
+    let nodes = json!({"verbs": ["*"], "apiGroups": [""], "resources": ["nodes", "nodes/status"], "clusterScope": true, "namespaces": ["*"]});
+    let electors = json!([
+        user("system:kube-controller-manager"),
+        user("system:kube-scheduler"),
+        system_accounts()
+    ]);
     let probes = json!([{"verbs": ["get"], "nonResourceURLs": ["/healthz", "/readyz", "/livez"]}]);
     vec![
-        ("exempt", "exempt", 1, "", everything(json!([group("system:masters")]))),
-        ("probes", "exempt", 2, "", json!({"subjects": everybody(), "nonResourceRules": probes})),
+        (
+            "exempt",
+            "exempt",
+            1,
+            "",
+            everything(json!([group("system:masters")])),
+        ),
+        (
+            "probes",
+            "exempt",
+            2,
+            "",
+            json!({"subjects": everybody(), "nonResourceRules": probes}),
+        ),
         (
             "system-leader-election",
             "leader-election",
@@ -88,17 +117,60 @@ fn schemas() -> Vec<(&'static str, &'static str, i64, &'static str, Value)> {
             "ByUser",
             json!({"subjects": [group("system:nodes")], "resourceRules": [nodes, leases(json!(["*"]))]}),
         ),
-        ("system-nodes", "system", 500, "ByUser", everything(json!([group("system:nodes")]))),
-        ("kube-controller-manager", "workload-high", 800, "ByNamespace", everything(json!([user("system:kube-controller-manager")]))),
-        ("kube-scheduler", "workload-high", 800, "ByNamespace", everything(json!([user("system:kube-scheduler")]))),
-        ("kube-system-service-accounts", "workload-high", 900, "ByNamespace", everything(json!([system_accounts()]))),
-        ("service-accounts", "workload-low", 9000, "ByUser", everything(json!([group("system:serviceaccounts")]))),
-        ("global-default", "global-default", 9900, "ByUser", everything(everybody())),
-        ("catch-all", "catch-all", 10000, "ByUser", everything(everybody())),
+        (
+            "system-nodes",
+            "system",
+            500,
+            "ByUser",
+            everything(json!([group("system:nodes")])),
+        ),
+        (
+            "kube-controller-manager",
+            "workload-high",
+            800,
+            "ByNamespace",
+            everything(json!([user("system:kube-controller-manager")])),
+        ),
+        (
+            "kube-scheduler",
+            "workload-high",
+            800,
+            "ByNamespace",
+            everything(json!([user("system:kube-scheduler")])),
+        ),
+        (
+            "kube-system-service-accounts",
+            "workload-high",
+            900,
+            "ByNamespace",
+            everything(json!([system_accounts()])),
+        ),
+        (
+            "service-accounts",
+            "workload-low",
+            9000,
+            "ByUser",
+            everything(json!([group("system:serviceaccounts")])),
+        ),
+        (
+            "global-default",
+            "global-default",
+            9900,
+            "ByUser",
+            everything(everybody()),
+        ),
+        (
+            "catch-all",
+            "catch-all",
+            10000,
+            "ByUser",
+            everything(everybody()),
+        ),
     ]
 }
 
-/// Every FlowSchema, each with the status that says that its priority level exists. `now` is RFC 3339.
+/// Every FlowSchema, each with the status that says that its priority level exists. `now` is RFC
+/// 3339.
 pub(super) fn flow_schemas(now: &str) -> Vec<(Gvr, Object, Value)> {
     let gvr = Gvr::new(GROUP, "v1", "flowschemas");
     let one = |(name, level, precedence, distinguisher, rule): (&str, &str, i64, &str, Value)| {
@@ -107,9 +179,15 @@ pub(super) fn flow_schemas(now: &str) -> Vec<(Gvr, Object, Value)> {
             spec["distinguisherMethod"] = json!({"type": distinguisher});
         }
         spec["rules"] = json!([rule]);
-        let message = format!("This FlowSchema references the PriorityLevelConfiguration object named \"{level}\" and it exists");
+        let message = format!(
+            "This FlowSchema references the PriorityLevelConfiguration object named \"{level}\" and it exists"
+        );
         let condition = json!({"type": "Dangling", "status": "False", "lastTransitionTime": now, "reason": "Found", "message": message});
-        (gvr.clone(), new("FlowSchema", name, spec), json!({"conditions": [condition]}))
+        (
+            gvr.clone(),
+            new("FlowSchema", name, spec),
+            json!({"conditions": [condition]}),
+        )
     };
     schemas().into_iter().map(one).collect()
 }

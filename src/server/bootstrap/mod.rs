@@ -1,4 +1,5 @@
-//! The objects that a server makes itself: which they are, and how they are made and kept right at each start.
+//! The objects that a server makes itself: which they are, and how they are made and kept right at
+//! each start.
 
 mod api_services;
 mod cluster;
@@ -31,7 +32,8 @@ pub struct Params {
     pub instance: String,
     pub advertise_address: IpAddr,
     pub secure_port: u16,
-    /// The addresses of all living servers of the cluster; `None` where somebody else keeps the endpoints of their service.
+    /// The addresses of all living servers of the cluster; `None` where somebody else keeps the
+    /// endpoints of their service.
     pub servers: Option<Vec<IpAddr>>,
     /// `--service-cluster-ip-range`.
     pub service_cidrs: Vec<IpNet>,
@@ -89,7 +91,8 @@ const FLOW_STATUS_MANAGER: &str = "api-priority-and-fairness-config-consumer-v1"
 /// Namespaces come before what is in them.
 const STAGES: u8 = 2;
 
-/// Makes and changes objects, through everything that a client's request would go through but authorization.
+/// Makes and changes objects, through everything that a client's request would go through but
+/// authorization.
 #[async_trait]
 pub trait Creator: Send + Sync {
     async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Object>>;
@@ -97,7 +100,13 @@ pub trait Creator: Send + Sync {
     async fn update(&self, gvr: &Gvr, object: Object, manager: &str) -> Result<Object>;
     async fn delete(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<()>;
     /// Applies a status to an object, as a server-side apply of the status subresource would.
-    async fn apply_status(&self, gvr: &Gvr, object: &Object, status: Value, manager: &str) -> Result<()>;
+    async fn apply_status(
+        &self,
+        gvr: &Gvr,
+        object: &Object,
+        status: Value,
+        manager: &str,
+    ) -> Result<()>;
 }
 
 /// An object with apiVersion, kind, name and namespace (where not empty).
@@ -115,13 +124,39 @@ fn object(api_version: &str, kind: &str, namespace: &str, name: &str) -> Object 
 struct Plan(Vec<Planned>);
 
 impl Plan {
-    fn add(&mut self, stage: u8, manager: &'static str, upkeep: Upkeep, (gvr, object): (Gvr, Object)) {
-        self.0.push(Planned { gvr, object, manager, status: None, upkeep, stage });
+    fn add(
+        &mut self,
+        stage: u8,
+        manager: &'static str,
+        upkeep: Upkeep,
+        (gvr, object): (Gvr, Object),
+    ) {
+        self.0.push(Planned {
+            gvr,
+            object,
+            manager,
+            status: None,
+            upkeep,
+            stage,
+        });
     }
 
-    fn add_with_status(&mut self, stage: u8, upkeep: Upkeep, one: (Gvr, Object, Value), managers: [&'static str; 2]) {
+    fn add_with_status(
+        &mut self,
+        stage: u8,
+        upkeep: Upkeep,
+        one: (Gvr, Object, Value),
+        managers: [&'static str; 2],
+    ) {
         let (gvr, object, status) = one;
-        self.0.push(Planned { gvr, object, manager: managers[0], status: Some((managers[1], status)), upkeep, stage });
+        self.0.push(Planned {
+            gvr,
+            object,
+            manager: managers[0],
+            status: Some((managers[1], status)),
+            upkeep,
+            stage,
+        });
     }
 }
 
@@ -129,36 +164,62 @@ impl Plan {
 pub fn objects(params: &Params) -> Vec<Planned> {
     let now = params.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let mut plan = Plan(kept(params));
-    flowcontrol::priority_levels().into_iter().for_each(|one| plan.add(1, FLOW_MANAGER, Upkeep::FlowControl, one));
+    flowcontrol::priority_levels()
+        .into_iter()
+        .for_each(|one| plan.add(1, FLOW_MANAGER, Upkeep::FlowControl, one));
     for one in flowcontrol::flow_schemas(&now) {
-        plan.add_with_status(1, Upkeep::FlowControl, one, [FLOW_MANAGER, FLOW_STATUS_MANAGER]);
+        plan.add_with_status(
+            1,
+            Upkeep::FlowControl,
+            one,
+            [FLOW_MANAGER, FLOW_STATUS_MANAGER],
+        );
     }
-    rbac::objects().into_iter().for_each(|one| plan.add(1, MANAGER, Upkeep::Rbac, one));
-    cluster::priority_classes().into_iter().for_each(|one| plan.add(1, MANAGER, Upkeep::None, one));
-    let services = params.group_versions.iter().filter_map(|(group, version)| api_service(group, version));
+    rbac::objects()
+        .into_iter()
+        .for_each(|one| plan.add(1, MANAGER, Upkeep::Rbac, one));
+    cluster::priority_classes()
+        .into_iter()
+        .for_each(|one| plan.add(1, MANAGER, Upkeep::None, one));
+    let services = params
+        .group_versions
+        .iter()
+        .filter_map(|(group, version)| api_service(group, version));
     services.for_each(|one| plan.add(1, MANAGER, Upkeep::Members(&["spec"]), one));
     plan.0.extend(authorities_of(params));
     plan.add(1, MANAGER, Upkeep::None, cluster::token_tracking(&now));
     plan.0
 }
 
-/// What a server keeps as it should be for as long as it runs: the namespaces, the `kubernetes` service with its endpoints, the
-/// identity lease.
+/// What a server keeps as it should be for as long as it runs: the namespaces, the `kubernetes`
+/// service with its endpoints, the identity lease.
 pub fn kept(params: &Params) -> Vec<Planned> {
     let mut plan = Plan::default();
-    cluster::namespaces().into_iter().for_each(|one| plan.add(0, MANAGER, Upkeep::None, one));
+    cluster::namespaces()
+        .into_iter()
+        .for_each(|one| plan.add(0, MANAGER, Upkeep::None, one));
     if let Some(address) = service_address(params) {
         plan.add(1, MANAGER, Upkeep::None, cluster::service(params, address));
     }
-    plan.add(1, MANAGER, Upkeep::Members(&["spec"]), identity_lease(params));
+    plan.add(
+        1,
+        MANAGER,
+        Upkeep::Members(&["spec"]),
+        identity_lease(params),
+    );
     plan.0.extend(endpoints_of(params));
     plan.0
 }
 
-/// The endpoints of the `kubernetes` service. Loopback addresses cannot be any: a server that is advertised at one has none.
+/// The endpoints of the `kubernetes` service. Loopback addresses cannot be any: a server that is
+/// advertised at one has none.
 pub fn endpoints_of(params: &Params) -> Vec<Planned> {
     let mut plan = Plan::default();
-    if let Some(servers) = params.servers.as_ref().filter(|servers| !servers.iter().any(IpAddr::is_loopback)) {
+    if let Some(servers) = params
+        .servers
+        .as_ref()
+        .filter(|servers| !servers.iter().any(IpAddr::is_loopback))
+    {
         let [all, slice] = endpoints(servers, params.secure_port);
         plan.add(1, MANAGER, Upkeep::Members(&["subsets"]), all);
         plan.add(1, MANAGER, Upkeep::Members(&["endpoints", "ports"]), slice);
@@ -169,12 +230,17 @@ pub fn endpoints_of(params: &Params) -> Vec<Planned> {
 /// What tells extension servers which authorities this server trusts.
 pub fn authorities_of(params: &Params) -> Vec<Planned> {
     let mut plan = Plan::default();
-    plan.add(1, MANAGER, Upkeep::Members(&["data"]), cluster::extension_authentication(params));
+    plan.add(
+        1,
+        MANAGER,
+        Upkeep::Members(&["data"]),
+        cluster::extension_authentication(params),
+    );
     plan.0
 }
 
-/// Makes every object that is missing and puts right those that exist. All of a stage are under way at once, so that
-/// their writes share commits. The first failure ends it.
+/// Makes every object that is missing and puts right those that exist. All of a stage are under way
+/// at once, so that their writes share commits. The first failure ends it.
 pub async fn ensure(planned: Vec<Planned>, creator: &dyn Creator) -> Result<()> {
     let mut stages: Vec<Vec<Planned>> = (0..STAGES).map(|_| Vec::new()).collect();
     for one in planned {
@@ -187,7 +253,14 @@ pub async fn ensure(planned: Vec<Planned>, creator: &dyn Creator) -> Result<()> 
 }
 
 async fn ensure_one(planned: Planned, creator: &dyn Creator) -> Result<()> {
-    let Planned { gvr, object, manager, status, upkeep, .. } = planned;
+    let Planned {
+        gvr,
+        object,
+        manager,
+        status,
+        upkeep,
+        ..
+    } = planned;
     let Some(existing) = creator.get(&gvr, object.namespace(), object.name()).await? else {
         return make(&gvr, object, manager, status, creator).await;
     };
@@ -199,13 +272,21 @@ async fn ensure_one(planned: Planned, creator: &dyn Creator) -> Result<()> {
             done => done.map(drop),
         },
         Repair::Recreate => {
-            creator.delete(&gvr, object.namespace(), object.name()).await?;
+            creator
+                .delete(&gvr, object.namespace(), object.name())
+                .await?;
             make(&gvr, object, manager, status, creator).await
         }
     }
 }
 
-async fn make(gvr: &Gvr, object: Object, manager: &str, status: Option<(&'static str, Value)>, creator: &dyn Creator) -> Result<()> {
+async fn make(
+    gvr: &Gvr,
+    object: Object,
+    manager: &str,
+    status: Option<(&'static str, Value)>,
+    creator: &dyn Creator,
+) -> Result<()> {
     let made = match creator.create(gvr, object, manager).await {
         Ok(made) => made,
         Err(Status { code: 409, .. }) => return Ok(()),
@@ -223,7 +304,10 @@ fn repair(upkeep: Upkeep, existing: &Object, expected: &Object) -> Repair {
         Upkeep::Rbac => return rbac::reconcile(existing, expected),
         Upkeep::FlowControl => {
             const MANDATORY: [&str; 2] = ["exempt", "catch-all"];
-            let auto = existing.annotations().and_then(|all| all.get("apf.kubernetes.io/autoupdate-spec")).and_then(Value::as_str);
+            let auto = existing
+                .annotations()
+                .and_then(|all| all.get("apf.kubernetes.io/autoupdate-spec"))
+                .and_then(Value::as_str);
             if auto != Some("true") && !MANDATORY.contains(&existing.name()) {
                 return Repair::Nothing;
             }

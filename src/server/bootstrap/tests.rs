@@ -22,14 +22,22 @@ impl Memory {
     }
 
     fn put(&self, verb: &str, gvr: &Gvr, object: Object) -> Object {
-        self.writes.lock().push(format!("{verb} {} {}", gvr.resource, object.name()));
-        self.objects.lock().insert(Self::key(gvr, object.namespace(), object.name()), object.clone());
+        self.writes
+            .lock()
+            .push(format!("{verb} {} {}", gvr.resource, object.name()));
+        self.objects.lock().insert(
+            Self::key(gvr, object.namespace(), object.name()),
+            object.clone(),
+        );
         object
     }
 
     fn edit(&self, resource: &str, name: &str, change: impl FnOnce(&mut Object)) {
         let mut objects = self.objects.lock();
-        let (_, object) = objects.iter_mut().find(|((group, _, of), _)| group.starts_with(resource) && of == name).expect("known");
+        let (_, object) = objects
+            .iter_mut()
+            .find(|((group, _, of), _)| group.starts_with(resource) && of == name)
+            .expect("known");
         change(object);
     }
 
@@ -41,7 +49,11 @@ impl Memory {
 #[async_trait]
 impl Creator for Memory {
     async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Object>> {
-        Ok(self.objects.lock().get(&Self::key(gvr, namespace, name)).cloned())
+        Ok(self
+            .objects
+            .lock()
+            .get(&Self::key(gvr, namespace, name))
+            .cloned())
     }
 
     async fn create(&self, gvr: &Gvr, object: Object, _manager: &str) -> Result<Object> {
@@ -53,12 +65,20 @@ impl Creator for Memory {
     }
 
     async fn delete(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<()> {
-        self.writes.lock().push(format!("delete {} {name}", gvr.resource));
+        self.writes
+            .lock()
+            .push(format!("delete {} {name}", gvr.resource));
         self.objects.lock().remove(&Self::key(gvr, namespace, name));
         Ok(())
     }
 
-    async fn apply_status(&self, _gvr: &Gvr, _object: &Object, _status: Value, _manager: &str) -> Result<()> {
+    async fn apply_status(
+        &self,
+        _gvr: &Gvr,
+        _object: &Object,
+        _status: Value,
+        _manager: &str,
+    ) -> Result<()> {
         Ok(())
     }
 }
@@ -89,16 +109,32 @@ fn a_fresh_server_makes_what_kube_apiserver_makes() {
     let mut keys = std::collections::BTreeSet::new();
     for planned in objects(&params()) {
         *counts.entry(planned.gvr.resource.clone()).or_insert(0) += 1;
-        assert!(keys.insert((planned.gvr, planned.object.namespace().to_owned(), planned.object.name().to_owned())), "made twice");
+        assert!(
+            keys.insert((
+                planned.gvr,
+                planned.object.namespace().to_owned(),
+                planned.object.name().to_owned()
+            )),
+            "made twice"
+        );
     }
-    let counts: Vec<String> = counts.iter().map(|(resource, count)| format!("{resource} {count}")).collect();
+    let counts: Vec<String> = counts
+        .iter()
+        .map(|(resource, count)| format!("{resource} {count}"))
+        .collect();
     let want = "apiservices 2, clusterrolebindings 50, clusterroles 69, configmaps 2, endpoints 1, endpointslices 1, flowschemas 11, \
                 leases 1, namespaces 4, priorityclasses 2, prioritylevelconfigurations 8, rolebindings 7, roles 7, \
                 services 1";
     assert_eq!(counts.join(", "), want);
-    assert_eq!(cluster::identity("vm"), "apiserver-wlv32tlttr4jl3gtroqexyxapa");
+    assert_eq!(
+        cluster::identity("vm"),
+        "apiserver-wlv32tlttr4jl3gtroqexyxapa"
+    );
     let (_, lease) = identity_lease(&params());
-    assert_eq!(lease.str_at("/spec/renewTime"), "2026-01-02T03:04:05.678901Z");
+    assert_eq!(
+        lease.str_at("/spec/renewTime"),
+        "2026-01-02T03:04:05.678901Z"
+    );
 }
 
 #[tokio::test]
@@ -108,7 +144,12 @@ async fn a_second_start_writes_only_what_is_wrong() {
     start().await;
     let writes = memory.take_writes();
     assert_eq!(writes.len(), 166);
-    let first = |what: &str| writes.iter().position(|write| write.starts_with(what)).expect("written");
+    let first = |what: &str| {
+        writes
+            .iter()
+            .position(|write| write.starts_with(what))
+            .expect("written")
+    };
     assert!(first("create namespaces kube-system") < first("create configmaps"));
     start().await;
     assert_eq!(memory.take_writes(), Vec::<String>::new());
@@ -120,16 +161,30 @@ async fn a_second_start_writes_only_what_is_wrong() {
         );
     });
     memory.edit("clusterroles", "system:heapster", |role| {
-        role.metadata_mut().insert("annotations", json!({"rbac.authorization.kubernetes.io/autoupdate": "false"}));
+        role.metadata_mut().insert(
+            "annotations",
+            json!({"rbac.authorization.kubernetes.io/autoupdate": "false"}),
+        );
         role.shift_remove("rules");
     });
     memory.edit("clusterrolebindings", "system:discovery", |binding| {
-        binding.insert("subjects", json!([{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "me"}]));
+        binding.insert(
+            "subjects",
+            json!([{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "me"}]),
+        );
     });
-    memory.edit("clusterrolebindings", "system:basic-user", |binding| binding.section_mut("roleRef").clear());
-    memory.edit("flowschemas", "probes", |schema| schema.section_mut("spec").clear());
-    memory.edit("endpoints", "kubernetes", |endpoints| drop(endpoints.shift_remove("subsets")));
-    memory.edit("services", "kubernetes", |service| service.section_mut("spec").clear());
+    memory.edit("clusterrolebindings", "system:basic-user", |binding| {
+        binding.section_mut("roleRef").clear()
+    });
+    memory.edit("flowschemas", "probes", |schema| {
+        schema.section_mut("spec").clear()
+    });
+    memory.edit("endpoints", "kubernetes", |endpoints| {
+        drop(endpoints.shift_remove("subsets"))
+    });
+    memory.edit("services", "kubernetes", |service| {
+        service.section_mut("spec").clear()
+    });
     start().await;
     let mut writes = memory.take_writes();
     writes.sort();
@@ -143,9 +198,26 @@ async fn a_second_start_writes_only_what_is_wrong() {
     ];
     assert_eq!(writes, want);
     let objects = memory.objects.lock();
-    let rbac = |resource: &str, name: &str| &objects[&(format!("{resource}.rbac.authorization.k8s.io"), String::new(), name.to_owned())];
-    assert_eq!(rbac("clusterroles", "system:kube-dns").array_at("/rules").len(), 5, "two of its own, three missing atoms");
-    assert_eq!(rbac("clusterrolebindings", "system:discovery").array_at("/subjects").len(), 2);
+    let rbac = |resource: &str, name: &str| {
+        &objects[&(
+            format!("{resource}.rbac.authorization.k8s.io"),
+            String::new(),
+            name.to_owned(),
+        )]
+    };
+    assert_eq!(
+        rbac("clusterroles", "system:kube-dns")
+            .array_at("/rules")
+            .len(),
+        5,
+        "two of its own, three missing atoms"
+    );
+    assert_eq!(
+        rbac("clusterrolebindings", "system:discovery")
+            .array_at("/subjects")
+            .len(),
+        2
+    );
 }
 
 #[tokio::test]
@@ -157,24 +229,42 @@ async fn the_endpoints_follow_the_servers() {
         async move {
             ensure(endpoints_of(&params), memory).await.expect("made");
             let objects = memory.objects.lock();
-            let one = |resource: &str| &objects[&(resource.to_owned(), "default".to_owned(), "kubernetes".to_owned())];
-            let text =
-                |values: &[Value], path: &str| values.iter().map(|v| v.pointer(path).cloned().unwrap_or_default()).collect::<Vec<_>>();
+            let one = |resource: &str| {
+                &objects[&(
+                    resource.to_owned(),
+                    "default".to_owned(),
+                    "kubernetes".to_owned(),
+                )]
+            };
+            let text = |values: &[Value], path: &str| {
+                values
+                    .iter()
+                    .map(|v| v.pointer(path).cloned().unwrap_or_default())
+                    .collect::<Vec<_>>()
+            };
             (
                 text(one("endpoints").array_at("/subsets/0/addresses"), "/ip"),
-                text(one("endpointslices.discovery.k8s.io").array_at("/endpoints"), "/addresses/0"),
+                text(
+                    one("endpointslices.discovery.k8s.io").array_at("/endpoints"),
+                    "/addresses/0",
+                ),
             )
         }
     };
     let mut params = params();
     assert_eq!(addresses(&params).await.0, [json!("10.0.0.1")]);
-    params.servers = Some(vec![IpAddr::from([10, 0, 0, 3]), IpAddr::from([10, 0, 0, 1])]);
+    params.servers = Some(vec![
+        IpAddr::from([10, 0, 0, 3]),
+        IpAddr::from([10, 0, 0, 1]),
+    ]);
     let both = vec![json!("10.0.0.1"), json!("10.0.0.3")];
     assert_eq!(addresses(&params).await, (both.clone(), both));
     params.servers = Some(vec![]);
     assert_eq!(addresses(&params).await, (vec![], vec![]));
     params.servers = None;
     memory.take_writes();
-    ensure(endpoints_of(&params), &memory).await.expect("nothing to do");
+    ensure(endpoints_of(&params), &memory)
+        .await
+        .expect("nothing to do");
     assert_eq!(memory.take_writes(), [""; 0]);
 }

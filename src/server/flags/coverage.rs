@@ -1,4 +1,5 @@
-//! Which test shows that a flag is obeyed: each flag that the table says has an effect is here, with a test that fails without it.
+//! Which test shows that a flag is obeyed: each flag that the table says has an effect is here,
+//! with a test that fails without it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +18,8 @@ const HONESTY: &str = "tests/attacks/honesty.rs";
 const MANIFEST: &str = "tests/kubeadm/main.rs";
 const STARTS: &str = "the_manifest_starts_a_server_that_its_probes_find_well";
 const PEERS: &str = "tests/peers.rs";
-/// The typed value is checked here; that somebody reads it, the compiler checks (fields of [`Config`] that nobody reads are dead code).
+/// The typed value is checked here; that somebody reads it, the compiler checks (fields of
+/// [`Config`] that nobody reads are dead code).
 const HERE: &str = "src/server/flags/coverage.rs";
 const TYPED: &str = "values_that_only_take_time_to_see_are_in_the_configuration";
 
@@ -98,23 +100,45 @@ const TESTS: &[(&str, &str, &str)] = &[
 ];
 
 fn read(file: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap_or_else(|why| panic!("{file}: {why}"))
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file))
+        .unwrap_or_else(|why| panic!("{file}: {why}"))
 }
 
 #[test]
 fn every_flag_with_an_effect_has_a_test_that_sees_it() {
-    let used: BTreeSet<&str> = all().filter(|flag| flag.effect == Effect::Used).map(|flag| flag.name).collect();
+    let used: BTreeSet<&str> = all()
+        .filter(|flag| flag.effect == Effect::Used)
+        .map(|flag| flag.name)
+        .collect();
     let tested: BTreeSet<&str> = TESTS.iter().map(|(flag, ..)| *flag).collect();
     let untested: Vec<_> = used.difference(&tested).collect();
-    assert!(untested.is_empty(), "no test shows that these are obeyed: {untested:?}");
+    assert!(
+        untested.is_empty(),
+        "no test shows that these are obeyed: {untested:?}"
+    );
     let without_effect: Vec<_> = tested.difference(&used).collect();
-    assert!(without_effect.is_empty(), "these have no effect, says the table: {without_effect:?}");
+    assert!(
+        without_effect.is_empty(),
+        "these have no effect, says the table: {without_effect:?}"
+    );
     for (flag, file, test) in TESTS {
         let text = read(file);
-        assert!(text.contains(&format!("fn {test}(")), "{flag}: there is no {test} in {file}");
+        assert!(
+            text.contains(&format!("fn {test}(")),
+            "{flag}: there is no {test} in {file}"
+        );
         let named = [format!("--{flag}="), format!("--{flag}\"")];
-        let shared = if *file == MANIFEST { read("tests/kubeadm/kube-apiserver.yaml") } else { read("tests/support/mod.rs") };
-        assert!(named.iter().any(|name| text.contains(name) || shared.contains(name)), "{file} does not pass --{flag}");
+        let shared = if *file == MANIFEST {
+            read("tests/kubeadm/kube-apiserver.yaml")
+        } else {
+            read("tests/support/mod.rs")
+        };
+        assert!(
+            named
+                .iter()
+                .any(|name| text.contains(name) || shared.contains(name)),
+            "{file} does not pass --{flag}"
+        );
     }
 }
 
@@ -146,9 +170,15 @@ fn values_that_only_take_time_to_see_are_in_the_configuration() {
     ])
     .expect("understood");
     let seconds = Duration::from_secs;
-    assert_eq!((given.storage.health_timeout, given.storage.ready_timeout), (seconds(3), seconds(4)));
+    assert_eq!(
+        (given.storage.health_timeout, given.storage.ready_timeout),
+        (seconds(3), seconds(4))
+    );
     assert_eq!(given.storage.lease_reuse, seconds(5));
-    assert_eq!(given.authentication.request_header.extra_prefixes, ["X-Extra-"]);
+    assert_eq!(
+        given.authentication.request_header.extra_prefixes,
+        ["X-Extra-"]
+    );
     assert_eq!(given.authentication.request_header.uid_headers, ["X-Uid"]);
     assert!(!given.service_accounts.lookup);
     assert_eq!(given.storage.uncached, ["pods", "deployments.apps"]);

@@ -1,4 +1,5 @@
-//! Feature gates: the names that v1.36 knows, their stages and defaults, and what a command line makes of them.
+//! Feature gates: the names that v1.36 knows, their stages and defaults, and what a command line
+//! makes of them.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +22,9 @@ enum Effect {
     Consulted,
     /// Behaves as with the default, whatever is said; anything else is refused.
     Fixed,
-    /// Nothing, which no client could tell: the gate is another component's (the kubelet's, a controller's, the scheduler's, a Go
-    /// client's), is about how kube-apiserver is built inside, or tunes what is refused as a whole.
+    /// Nothing, which no client could tell: the gate is another component's (the kubelet's, a
+    /// controller's, the scheduler's, a Go client's), is about how kube-apiserver is built inside,
+    /// or tunes what is refused as a whole.
     Elsewhere,
 }
 
@@ -36,13 +38,24 @@ struct Gate {
 
 impl Gate {
     const fn new(name: &'static str, default: bool, stage: Stage) -> Self {
-        Self { name, default, stage, effect: Effect::Elsewhere }
+        Self {
+            name,
+            default,
+            stage,
+            effect: Effect::Elsewhere,
+        }
     }
     const fn consulted(self) -> Self {
-        Self { effect: Effect::Consulted, ..self }
+        Self {
+            effect: Effect::Consulted,
+            ..self
+        }
     }
     const fn fixed(self) -> Self {
-        Self { effect: Effect::Fixed, ..self }
+        Self {
+            effect: Effect::Fixed,
+            ..self
+        }
     }
     const fn alpha(name: &'static str, default: bool) -> Self {
         Self::new(name, default, Stage::Alpha)
@@ -66,28 +79,48 @@ const ALL_ALPHA: &str = "AllAlpha";
 /// Sets every beta gate that is not named itself.
 const ALL_BETA: &str = "AllBeta";
 
-/// What the command line says of feature gates. The component prefix (`kube:`) is understood; others are ignored.
+/// What the command line says of feature gates. The component prefix (`kube:`) is understood;
+/// others are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeatureGates(BTreeMap<String, bool>);
 
 impl FeatureGates {
-    /// Reads the values of `--feature-gates`, each a comma-separated list of `[component:]name=bool`.
+    /// Reads the values of `--feature-gates`, each a comma-separated list of
+    /// `[component:]name=bool`.
     ///
     /// # Errors
-    /// An unknown gate, a locked one set otherwise, or something that is not a boolean (component-base `featuregate`).
+    /// An unknown gate, a locked one set otherwise, or something that is not a boolean
+    /// (component-base `featuregate`).
     pub fn parse<'a>(values: impl IntoIterator<Item = &'a str>) -> Result<Self, FlagError> {
         let mut set = BTreeMap::new();
-        for pair in values.into_iter().flat_map(|value| value.split(',')).map(str::trim).filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').ok_or_else(|| invalid(pair, format!("missing bool value for {pair}")))?;
+        for pair in values
+            .into_iter()
+            .flat_map(|value| value.split(','))
+            .map(str::trim)
+            .filter(|pair| !pair.is_empty())
+        {
+            let (name, value) = pair
+                .split_once('=')
+                .ok_or_else(|| invalid(pair, format!("missing bool value for {pair}")))?;
             let name = match name.split_once(':') {
                 None | Some(("", _)) => name.trim_start_matches(':'),
                 Some(("kube", name)) => name,
-                Some((component, _)) => return Err(invalid(pair, format!("component not registered: {component}"))),
+                Some((component, _)) => {
+                    return Err(invalid(
+                        pair,
+                        format!("component not registered: {component}"),
+                    ));
+                }
             };
-            let value = super::parse_bool(value).ok_or_else(|| invalid(pair, format!("invalid value of {name}: {value}")))?;
-            let gate = find(name).ok_or_else(|| FlagError::new(format!("unrecognized feature gate: {name}")))?;
+            let value = super::parse_bool(value)
+                .ok_or_else(|| invalid(pair, format!("invalid value of {name}: {value}")))?;
+            let gate = find(name)
+                .ok_or_else(|| FlagError::new(format!("unrecognized feature gate: {name}")))?;
             if gate.stage == Stage::Locked && gate.default != value {
-                let message = format!("cannot set feature gate {name} to {value}, feature is locked to {}", gate.default);
+                let message = format!(
+                    "cannot set feature gate {name} to {value}, feature is locked to {}",
+                    gate.default
+                );
                 return Err(FlagError::new(message));
             }
             set.insert(name.to_owned(), value);
@@ -114,24 +147,37 @@ impl FeatureGates {
     /// # Errors
     /// A gate that it does not ask for is not what it is by default.
     pub fn check_effect(&self) -> Result<(), FlagError> {
-        let changed = |gate: &&Gate| gate.effect == Effect::Fixed && self.enabled(gate.name) != gate.default;
-        let names: Vec<String> = GATES.iter().filter(changed).map(|gate| format!("{}={}", gate.name, !gate.default)).collect();
+        let changed =
+            |gate: &&Gate| gate.effect == Effect::Fixed && self.enabled(gate.name) != gate.default;
+        let names: Vec<String> = GATES
+            .iter()
+            .filter(changed)
+            .map(|gate| format!("{}={}", gate.name, !gate.default))
+            .collect();
         if names.is_empty() {
             return Ok(());
         }
         let why = "this server behaves as with the default and knows no other way";
-        Err(FlagError::new(format!("--feature-gates: {} is not supported: {why}", names.join(","))))
+        Err(FlagError::new(format!(
+            "--feature-gates: {} is not supported: {why}",
+            names.join(",")
+        )))
     }
 
     /// The gates that are not what they are by default, and whether this server asks for them.
     pub fn changed(&self) -> impl Iterator<Item = (&'static str, bool, bool)> {
-        let changed = GATES.iter().filter(|gate| self.enabled(gate.name) != gate.default);
+        let changed = GATES
+            .iter()
+            .filter(|gate| self.enabled(gate.name) != gate.default);
         changed.map(|gate| (gate.name, !gate.default, gate.effect == Effect::Consulted))
     }
 }
 
 fn find(name: &str) -> Option<&'static Gate> {
-    GATES.binary_search_by(|gate| gate.name.cmp(name)).ok().and_then(|at| GATES.get(at))
+    GATES
+        .binary_search_by(|gate| gate.name.cmp(name))
+        .ok()
+        .and_then(|at| GATES.get(at))
 }
 
 fn invalid(value: &str, why: String) -> FlagError {
@@ -175,7 +221,10 @@ const GATES: &[Gate] = &[
     Gate::alpha("ClientsAllowCBOR", false),
     Gate::beta("ClientsAllowTLSCacheGC", true),
     Gate::alpha("ClientsPreferCBOR", false),
-    Gate::alpha("CloudControllerManagerWatchBasedRoutesReconciliation", false),
+    Gate::alpha(
+        "CloudControllerManagerWatchBasedRoutesReconciliation",
+        false,
+    ),
     Gate::alpha("CloudControllerManagerWebhook", false),
     Gate::beta("ClusterTrustBundle", false).fixed(),
     Gate::beta("ClusterTrustBundleProjection", false).fixed(),
@@ -394,7 +443,8 @@ mod tests {
 
     #[test]
     fn what_is_set_wins_over_its_stage_and_that_over_the_default() {
-        let gates = FeatureGates::parse(["AllBeta=false,kube:WatchList=true", "AllAlpha=true"]).expect("known gates");
+        let gates = FeatureGates::parse(["AllBeta=false,kube:WatchList=true", "AllAlpha=true"])
+            .expect("known gates");
         assert!(gates.enabled("WatchList"));
         assert!(!gates.enabled("OpenAPIEnums"));
         assert!(gates.enabled("HPAScaleToZero"));
@@ -404,7 +454,12 @@ mod tests {
 
     #[test]
     fn what_is_not_asked_for_cannot_be_changed() {
-        let check = |value: &str| FeatureGates::parse([value]).expect(value).check_effect().map_err(|why| why.to_string());
+        let check = |value: &str| {
+            FeatureGates::parse([value])
+                .expect(value)
+                .check_effect()
+                .map_err(|why| why.to_string())
+        };
         for fine in [
             "",
             "WatchList=true,HPAScaleToZero=false",
@@ -415,7 +470,8 @@ mod tests {
         ] {
             assert_eq!(check(fine), Ok(()), "{fine}");
         }
-        let refused = check("HPAScaleToZero=true,WatchList=false,EventedPLEG=true").expect_err("refused");
+        let refused =
+            check("HPAScaleToZero=true,WatchList=false,EventedPLEG=true").expect_err("refused");
         let want = "--feature-gates: HPAScaleToZero=true,WatchList=false is not supported: \
                     this server behaves as with the default and knows no other way";
         assert_eq!(refused, want);
@@ -428,7 +484,8 @@ mod tests {
         }
     }
 
-    /// The table says of no gate that it is asked for where it is not, and the program asks for none that the table does not know.
+    /// The table says of no gate that it is asked for where it is not, and the program asks for
+    /// none that the table does not know.
     #[test]
     fn the_gates_that_are_consulted_are_those_of_the_table() {
         let mut asked = std::collections::BTreeSet::new();
@@ -440,24 +497,47 @@ mod tests {
                     folders.push(path);
                 } else if !path.ends_with("flags/gates.rs") {
                     let text = std::fs::read_to_string(&path).unwrap_or_default();
-                    let names = text.split("feature_gates.enabled(\"").skip(1).filter_map(|rest| rest.split('"').next());
+                    let names = text
+                        .split("feature_gates.enabled(\"")
+                        .skip(1)
+                        .filter_map(|rest| rest.split('"').next());
                     asked.extend(names.map(str::to_owned));
                 }
             }
         }
-        let consulted: Vec<&str> = GATES.iter().filter(|gate| gate.effect == Effect::Consulted).map(|gate| gate.name).collect();
-        assert_eq!(asked.iter().map(String::as_str).collect::<Vec<_>>(), consulted);
-        assert!(GATES.iter().all(|gate| gate.stage != Stage::Locked || gate.effect == Effect::Elsewhere));
+        let consulted: Vec<&str> = GATES
+            .iter()
+            .filter(|gate| gate.effect == Effect::Consulted)
+            .map(|gate| gate.name)
+            .collect();
+        assert_eq!(
+            asked.iter().map(String::as_str).collect::<Vec<_>>(),
+            consulted
+        );
+        assert!(
+            GATES
+                .iter()
+                .all(|gate| gate.stage != Stage::Locked || gate.effect == Effect::Elsewhere)
+        );
     }
 
     #[test]
     fn mistakes_are_named() {
         for (value, message) in [
             ("Nope=true", "unrecognized feature gate: Nope"),
-            ("SidecarContainers=false", "cannot set feature gate SidecarContainers to false, feature is locked to true"),
-            ("WatchList", r#"invalid argument "WatchList" for "--feature-gates" flag: missing bool value for WatchList"#),
+            (
+                "SidecarContainers=false",
+                "cannot set feature gate SidecarContainers to false, feature is locked to true",
+            ),
+            (
+                "WatchList",
+                r#"invalid argument "WatchList" for "--feature-gates" flag: missing bool value for WatchList"#,
+            ),
         ] {
-            assert_eq!(FeatureGates::parse([value]).expect_err(value).to_string(), message);
+            assert_eq!(
+                FeatureGates::parse([value]).expect_err(value).to_string(),
+                message
+            );
         }
     }
 }

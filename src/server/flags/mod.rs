@@ -71,7 +71,10 @@ impl FlagError {
 
     /// A value that its flag cannot have, in pflag's words.
     pub fn invalid(flag: &str, value: &str, why: &str) -> Self {
-        Self(format!("invalid argument {} for \"--{flag}\" flag: {why}", crate::meta::field::go_quote(value)))
+        Self(format!(
+            "invalid argument {} for \"--{flag}\" flag: {why}",
+            crate::meta::field::go_quote(value)
+        ))
     }
 }
 
@@ -83,7 +86,8 @@ pub enum Command {
     Version,
 }
 
-/// The flags of a command line, checked for their type. Names are those of the table; asking for another is a bug.
+/// The flags of a command line, checked for their type. Names are those of the table; asking for
+/// another is a bug.
 #[derive(Clone, Debug, Default)]
 pub struct Flags(BTreeMap<&'static str, Vec<String>>);
 
@@ -101,10 +105,16 @@ where
         let (name, inline) = match split_argument(&arg)? {
             Some(parts) => parts,
             None => {
-                let rest: Vec<String> = if arg == "--" { args.collect() } else { vec![arg] };
+                let rest: Vec<String> = if arg == "--" {
+                    args.collect()
+                } else {
+                    vec![arg]
+                };
                 return match rest.first() {
                     None => finish(flags),
-                    Some(_) => Err(FlagError::new(format!("\"kube-apiserver\" does not take any arguments, got {rest:?}"))),
+                    Some(_) => Err(FlagError::new(format!(
+                        "\"kube-apiserver\" does not take any arguments, got {rest:?}"
+                    ))),
                 };
             }
         };
@@ -112,7 +122,9 @@ where
         let value = match inline {
             Some(value) => value,
             None if flag.kind == Kind::Switch || flag.name == "version" => "true".to_owned(),
-            None => args.next().ok_or_else(|| FlagError::new(format!("flag needs an argument: --{name}")))?,
+            None => args
+                .next()
+                .ok_or_else(|| FlagError::new(format!("flag needs an argument: --{name}")))?,
         };
         check(flag, &value)?;
         let slot = flags.0.entry(flag.name).or_default();
@@ -137,14 +149,24 @@ fn split_argument(arg: &str) -> Result<Option<(String, Option<String>)>, FlagErr
         // Underscores are dashes (component-base `WordSepNormalizeFunc`).
         return Ok(Some((name.replace('_', "-"), value)));
     }
-    let Some(short) = arg.strip_prefix('-').filter(|short| !short.is_empty() && *short != "-") else { return Ok(None) };
+    let Some(short) = arg
+        .strip_prefix('-')
+        .filter(|short| !short.is_empty() && *short != "-")
+    else {
+        return Ok(None);
+    };
     match short.split_at_checked(1) {
         Some(("v", "")) => Ok(Some(("v".to_owned(), None))),
-        Some(("v", value)) => Ok(Some(("v".to_owned(), Some(value.strip_prefix('=').unwrap_or(value).to_owned())))),
+        Some(("v", value)) => Ok(Some((
+            "v".to_owned(),
+            Some(value.strip_prefix('=').unwrap_or(value).to_owned()),
+        ))),
         Some(("h", _)) => Ok(Some(("help".to_owned(), Some("true".to_owned())))),
         _ => {
             let letter = short.chars().next().unwrap_or('-');
-            Err(FlagError::new(format!("unknown shorthand flag: {letter:?} in {arg}")))
+            Err(FlagError::new(format!(
+                "unknown shorthand flag: {letter:?} in {arg}"
+            )))
         }
     }
 }
@@ -156,9 +178,15 @@ fn finish(flags: Flags) -> Result<Command, FlagError> {
     if flags.text("version") != "false" {
         return Ok(Command::Version);
     }
-    for (flag, values) in flags.given().filter(|(flag, _)| flag.effect == Effect::Refused) {
+    for (flag, values) in flags
+        .given()
+        .filter(|(flag, _)| flag.effect == Effect::Refused)
+    {
         if !values.iter().all(|value| same(flag, value)) {
-            return Err(FlagError::new(format!("--{} is not supported: {}", flag.name, flag.text)));
+            return Err(FlagError::new(format!(
+                "--{} is not supported: {}",
+                flag.name, flag.text
+            )));
         }
     }
     Ok(Command::Run(flags))
@@ -187,14 +215,23 @@ fn is_served_version(flag: &str, value: &str) -> bool {
 fn check(flag: &Flag, value: &str) -> Result<(), FlagError> {
     let quoted = crate::meta::field::go_quote(value);
     let problem = match flag.kind {
-        Kind::Switch if parse_bool(value).is_none() => format!("strconv.ParseBool: parsing {quoted}: invalid syntax"),
-        Kind::Int if value.parse::<i64>().is_err() => format!("strconv.ParseInt: parsing {quoted}: invalid syntax"),
-        Kind::Number if value.parse::<f64>().is_err() => format!("strconv.ParseFloat: parsing {quoted}: invalid syntax"),
+        Kind::Switch if parse_bool(value).is_none() => {
+            format!("strconv.ParseBool: parsing {quoted}: invalid syntax")
+        }
+        Kind::Int if value.parse::<i64>().is_err() => {
+            format!("strconv.ParseInt: parsing {quoted}: invalid syntax")
+        }
+        Kind::Number if value.parse::<f64>().is_err() => {
+            format!("strconv.ParseFloat: parsing {quoted}: invalid syntax")
+        }
         Kind::Duration => match parse_duration(value) {
             Ok(_) => return Ok(()),
             Err(why) => why,
         },
-        Kind::Map => match split_list(value).into_iter().find(|pair| !pair.contains('=')) {
+        Kind::Map => match split_list(value)
+            .into_iter()
+            .find(|pair| !pair.contains('='))
+        {
             Some(pair) => format!("malformed pair, expect string=string, got {pair}"),
             None => return Ok(()),
         },
@@ -214,12 +251,16 @@ fn all() -> impl Iterator<Item = &'static Flag> {
 impl Flags {
     /// The flags that were given, with their values.
     pub fn given(&self) -> impl Iterator<Item = (&'static Flag, &[String])> {
-        self.0.iter().filter_map(|(name, values)| find(name).map(|flag| (flag, values.as_slice())))
+        self.0
+            .iter()
+            .filter_map(|(name, values)| find(name).map(|flag| (flag, values.as_slice())))
     }
 
     /// The flags that were given without an effect, each with the reason, to be logged.
     pub fn without_effect(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        self.given().filter(|(flag, _)| flag.effect == Effect::Ignored).map(|(flag, _)| (flag.name, flag.text))
+        self.given()
+            .filter(|(flag, _)| flag.effect == Effect::Ignored)
+            .map(|(flag, _)| (flag.name, flag.text))
     }
 
     fn raw(&self, name: &str) -> &[String] {
@@ -229,7 +270,11 @@ impl Flags {
 
     /// The last value, or the default.
     pub fn text(&self, name: &str) -> &str {
-        self.raw(name).last().map(String::as_str).or_else(|| find(name).map(|flag| flag.default)).unwrap_or("")
+        self.raw(name)
+            .last()
+            .map(String::as_str)
+            .or_else(|| find(name).map(|flag| flag.default))
+            .unwrap_or("")
     }
 
     pub fn switch(&self, name: &str) -> bool {
@@ -303,7 +348,9 @@ mod tests {
     }
 
     fn error(args: &[&str]) -> String {
-        parse(args.iter().map(ToString::to_string)).expect_err("an error").to_string()
+        parse(args.iter().map(ToString::to_string))
+            .expect_err("an error")
+            .to_string()
     }
 
     #[test]
@@ -319,16 +366,36 @@ mod tests {
 
     #[test]
     fn values_come_in_all_of_pflags_forms() {
-        let flags =
-            run(&["--secure-port", "1", "--etcd_servers=http://a,http://b", "--etcd-servers", "http://c", "--allow-privileged", "-v4"]);
+        let flags = run(&[
+            "--secure-port",
+            "1",
+            "--etcd_servers=http://a,http://b",
+            "--etcd-servers",
+            "http://c",
+            "--allow-privileged",
+            "-v4",
+        ]);
         assert_eq!(flags.int("secure-port"), 1);
-        assert_eq!(flags.list("etcd-servers"), ["http://a", "http://b", "http://c"]);
+        assert_eq!(
+            flags.list("etcd-servers"),
+            ["http://a", "http://b", "http://c"]
+        );
         assert!(flags.switch("allow-privileged"));
         assert_eq!(flags.int("v"), 4);
         assert!(!run(&["--anonymous-auth=false"]).switch("anonymous-auth"));
-        assert_eq!(run(&["--service-account-issuer=a,b", "--service-account-issuer=c"]).array("service-account-issuer"), ["a,b", "c"]);
-        assert_eq!(run(&["--secure-port=1", "--secure-port=2"]).int("secure-port"), 2);
-        assert_eq!(run(&["--request-timeout=1m30s"]).duration("request-timeout"), Duration::from_secs(90));
+        assert_eq!(
+            run(&["--service-account-issuer=a,b", "--service-account-issuer=c"])
+                .array("service-account-issuer"),
+            ["a,b", "c"]
+        );
+        assert_eq!(
+            run(&["--secure-port=1", "--secure-port=2"]).int("secure-port"),
+            2
+        );
+        assert_eq!(
+            run(&["--request-timeout=1m30s"]).duration("request-timeout"),
+            Duration::from_secs(90)
+        );
         assert_eq!(run(&[]).list("authorization-mode"), ["Node", "RBAC"]);
     }
 
@@ -337,15 +404,30 @@ mod tests {
         for (args, message) in [
             (vec!["--nope"], "unknown flag: --nope"),
             (vec!["-x"], "unknown shorthand flag: 'x' in -x"),
-            (vec!["--secure-port"], "flag needs an argument: --secure-port"),
-            (vec!["--secure-port=x"], r#"invalid argument "x" for "--secure-port" flag: strconv.ParseInt: parsing "x": invalid syntax"#),
+            (
+                vec!["--secure-port"],
+                "flag needs an argument: --secure-port",
+            ),
+            (
+                vec!["--secure-port=x"],
+                r#"invalid argument "x" for "--secure-port" flag: strconv.ParseInt: parsing "x": invalid syntax"#,
+            ),
             (
                 vec!["--anonymous-auth=x"],
                 r#"invalid argument "x" for "--anonymous-auth" flag: strconv.ParseBool: parsing "x": invalid syntax"#,
             ),
-            (vec!["--event-ttl=x"], r#"invalid argument "x" for "--event-ttl" flag: time: invalid duration "x""#),
-            (vec!["word"], r#""kube-apiserver" does not take any arguments, got ["word"]"#),
-            (vec!["--audit-policy-file=p"], "--audit-policy-file is not supported: auditing is not implemented"),
+            (
+                vec!["--event-ttl=x"],
+                r#"invalid argument "x" for "--event-ttl" flag: time: invalid duration "x""#,
+            ),
+            (
+                vec!["word"],
+                r#""kube-apiserver" does not take any arguments, got ["word"]"#,
+            ),
+            (
+                vec!["--audit-policy-file=p"],
+                "--audit-policy-file is not supported: auditing is not implemented",
+            ),
         ] {
             assert_eq!(error(&args), message);
         }
@@ -353,8 +435,19 @@ mod tests {
 
     #[test]
     fn a_refused_flag_may_have_its_default() {
-        let flags = run(&["--storage-backend=etcd3", "--enable-garbage-collector", "--emulated-version=1.36", "--livez-grace-period=1s"]);
-        assert_eq!(flags.without_effect().map(|(name, _)| name).collect::<Vec<_>>(), ["livez-grace-period"]);
+        let flags = run(&[
+            "--storage-backend=etcd3",
+            "--enable-garbage-collector",
+            "--emulated-version=1.36",
+            "--livez-grace-period=1s",
+        ]);
+        assert_eq!(
+            flags
+                .without_effect()
+                .map(|(name, _)| name)
+                .collect::<Vec<_>>(),
+            ["livez-grace-period"]
+        );
     }
 
     #[test]

@@ -13,7 +13,8 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// A duration as Go's `time.ParseDuration` reads it (`1h2m3.5s`, `300ms`, `0`); a negative one becomes zero.
+/// A duration as Go's `time.ParseDuration` reads it (`1h2m3.5s`, `300ms`, `0`); a negative one
+/// becomes zero.
 ///
 /// # Errors
 /// Go's message for a text that is none.
@@ -31,10 +32,14 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     }
     let mut seconds = 0.0;
     while !rest.is_empty() {
-        let end = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(rest.len());
+        let end = rest
+            .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
+            .unwrap_or(rest.len());
         let (number, tail) = rest.split_at(end);
         let number: f64 = number.parse().map_err(|_| invalid())?;
-        let end = tail.find(|letter: char| letter.is_ascii_digit() || letter == '.').unwrap_or(tail.len());
+        let end = tail
+            .find(|letter: char| letter.is_ascii_digit() || letter == '.')
+            .unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(end);
         seconds += number
             * match unit {
@@ -45,14 +50,25 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
                 "us" | "µs" | "μs" => 1e-6,
                 "ns" => 1e-9,
                 "" => return Err(format!("time: missing unit in duration {}", go_quote(text))),
-                unknown => return Err(format!("time: unknown unit {} in duration {}", go_quote(unknown), go_quote(text))),
+                unknown => {
+                    return Err(format!(
+                        "time: unknown unit {} in duration {}",
+                        go_quote(unknown),
+                        go_quote(text)
+                    ));
+                }
             };
         rest = tail;
     }
-    if negative { Ok(Duration::ZERO) } else { Duration::try_from_secs_f64(seconds).map_err(|_| invalid()) }
+    if negative {
+        Ok(Duration::ZERO)
+    } else {
+        Duration::try_from_secs_f64(seconds).map_err(|_| invalid())
+    }
 }
 
-/// The elements of a comma-separated list. An element in double quotes may hold commas (pflag reads it as CSV).
+/// The elements of a comma-separated list. An element in double quotes may hold commas (pflag reads
+/// it as CSV).
 pub fn split_list(text: &str) -> Vec<String> {
     if text.is_empty() {
         return Vec::new();
@@ -87,7 +103,10 @@ mod tests {
             ("0", Ok(Duration::ZERO)),
             ("-5s", Ok(Duration::ZERO)),
             ("5", Err("time: missing unit in duration \"5\"".to_owned())),
-            ("5x", Err("time: unknown unit \"x\" in duration \"5x\"".to_owned())),
+            (
+                "5x",
+                Err("time: unknown unit \"x\" in duration \"5x\"".to_owned()),
+            ),
             ("", Err("time: invalid duration \"\"".to_owned())),
             ("s", Err("time: invalid duration \"s\"".to_owned())),
         ] {

@@ -1,5 +1,6 @@
-//! The repair of cluster IPs: each has one IPAddress object that names its service, and each such object a service that has the
-//! address (`pkg/registry/core/service/ipallocator/controller/repairip.go`).
+//! The repair of cluster IPs: each has one IPAddress object that names its service, and each such
+//! object a service that has the address
+//! (`pkg/registry/core/service/ipallocator/controller/repairip.go`).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,7 +18,8 @@ use crate::registry::builtin::core::service::ranges::{self, Range};
 use crate::registry::builtin::core::service::{cluster_ips, metrics};
 use crate::telemetry::metrics::Counter;
 
-/// How long an address may be without its service: that is written later, and requests take so long at most.
+/// How long an address may be without its service: that is written later, and requests take so long
+/// at most.
 const SERVICE_GRACE: Duration = Duration::from_secs(60);
 /// How long an address may be more than its service names: the service is changed later.
 const CHANGE_GRACE: Duration = Duration::from_secs(5);
@@ -29,8 +31,11 @@ static IP_ERRORS: Counter = Counter::new(
     "What the repair found wrong with cluster IPs, by kind of error.",
     &["type"],
 );
-static RECONCILE_ERRORS: Counter =
-    Counter::new("apiserver_clusterip_repair_reconcile_errors_total", "Passes of the repair of cluster IPs that failed.", &[]);
+static RECONCILE_ERRORS: Counter = Counter::new(
+    "apiserver_clusterip_repair_reconcile_errors_total",
+    "Passes of the repair of cluster IPs that failed.",
+    &[],
+);
 
 /// Repairs the cluster IPs, pass by pass.
 pub struct ClusterIpRepair {
@@ -57,12 +62,25 @@ enum Verdict {
 }
 
 impl ClusterIpRepair {
-    pub fn new(services: Arc<Store>, addresses: Arc<Store>, cidrs: Arc<Store>, events: EventRecorder, clock: Clock) -> Self {
+    pub fn new(
+        services: Arc<Store>,
+        addresses: Arc<Store>,
+        cidrs: Arc<Store>,
+        events: EventRecorder,
+        clock: Clock,
+    ) -> Self {
         RECONCILE_ERRORS.add(&[], 0);
-        Self { services, addresses: IpAddresses::new(addresses), cidrs, events, clock }
+        Self {
+            services,
+            addresses: IpAddresses::new(addresses),
+            cidrs,
+            events,
+            clock,
+        }
     }
 
-    /// One pass over all services and addresses. Gives the time after which there is more to see, where something was too young.
+    /// One pass over all services and addresses. Gives the time after which there is more to see,
+    /// where something was too young.
     ///
     /// # Errors
     /// The store's; what could be put right before was.
@@ -76,26 +94,42 @@ impl ClusterIpRepair {
 
     async fn pass(&self) -> Result<Option<Duration>> {
         let all = super::services(&self.services).await?;
-        let services: Services<'_> = all.iter().map(|one| ((one.namespace(), one.name()), (one, ips_of(one)))).collect();
+        let services: Services<'_> = all
+            .iter()
+            .map(|one| ((one.namespace(), one.name()), (one, ips_of(one))))
+            .collect();
         let ranges = ranges::of_cidrs(&self.cidrs.known("").await?);
         // Whoever is in the list of services had its address before.
-        let mut addresses: HashMap<IpAddr, Object> =
-            self.addresses.all().await?.into_iter().filter_map(|one| Some((ip_of(&one)?, one))).collect();
+        let mut addresses: HashMap<IpAddr, Object> = self
+            .addresses
+            .all()
+            .await?
+            .into_iter()
+            .filter_map(|one| Some((ip_of(&one)?, one)))
+            .collect();
         for service in &all {
-            self.check_service(service, &services, &mut addresses, &ranges).await?;
+            self.check_service(service, &services, &mut addresses, &ranges)
+                .await?;
         }
         let mut next: Option<Duration> = None;
-        for address in addresses.values().filter(|one| ip_addresses::is_managed(one)) {
+        for address in addresses
+            .values()
+            .filter(|one| ip_addresses::is_managed(one))
+        {
             if let Some(wait) = self.check_address(address, &services).await? {
                 next = Some(next.map_or(wait, |next| next.min(wait)));
             }
         }
-        let taken = addresses.values().filter(|one| ip_addresses::is_managed(one)).filter_map(ip_of);
+        let taken = addresses
+            .values()
+            .filter(|one| ip_addresses::is_managed(one))
+            .filter_map(ip_of);
         count(&ranges, taken);
         Ok(next)
     }
 
-    /// Sees to it that every address of the service is the service's. Objects that are made anew are no longer among `addresses`.
+    /// Sees to it that every address of the service is the service's. Objects that are made anew
+    /// are no longer among `addresses`.
     async fn check_service(
         &self,
         service: &Object,
@@ -106,28 +140,72 @@ impl ClusterIpRepair {
         for text in cluster_ips(service) {
             let Some(ip) = names::parse_ip_sloppy(&text) else {
                 let note = format!("Cluster IP {text} is not a valid IP; please recreate Service");
-                self.tell(service, "invalid", Because { reason: "ClusterIPNotValid", action: "ClusterIPValidation" }, note).await;
+                self.tell(
+                    service,
+                    "invalid",
+                    Because {
+                        reason: "ClusterIPNotValid",
+                        action: "ClusterIPValidation",
+                    },
+                    note,
+                )
+                .await;
                 continue;
             };
             let family = family_of(ip);
             if !ranges.iter().any(|range| range.contains(ip)) {
-                let note = format!("Cluster IP [{family}]: {ip} is not within any configured Service CIDR; please recreate service");
-                self.tell(service, "outOfRange", Because { reason: "ClusterIPOutOfRange", action: OF_SERVICE }, note).await;
+                let note = format!(
+                    "Cluster IP [{family}]: {ip} is not within any configured Service CIDR; please recreate service"
+                );
+                self.tell(
+                    service,
+                    "outOfRange",
+                    Because {
+                        reason: "ClusterIPOutOfRange",
+                        action: OF_SERVICE,
+                    },
+                    note,
+                )
+                .await;
                 continue;
             }
-            let because = Because { reason: "ClusterIPNotAllocated", action: OF_SERVICE };
+            let because = Because {
+                reason: "ClusterIPNotAllocated",
+                action: OF_SERVICE,
+            };
             let Some(address) = addresses.get(&ip) else {
                 if self.still_has(service, ip).await? && self.addresses.find(ip).await?.is_none() {
-                    self.tell(service, "repair", because, format!("Cluster IP [{family}]: {ip} is not allocated; repairing")).await;
-                    self.addresses.claim(ip, service.namespace(), service.name()).await?;
+                    self.tell(
+                        service,
+                        "repair",
+                        because,
+                        format!("Cluster IP [{family}]: {ip} is not allocated; repairing"),
+                    )
+                    .await;
+                    self.addresses
+                        .claim(ip, service.namespace(), service.name())
+                        .await?;
                 }
                 continue;
             };
-            let other = services.get(&ip_addresses::parent(address)).filter(|_| ip_addresses::refers_to_service(address));
+            let other = services
+                .get(&ip_addresses::parent(address))
+                .filter(|_| ip_addresses::refers_to_service(address));
             if !ip_addresses::is_of(address, service.namespace(), service.name()) {
                 if other.is_some_and(|(_, ips)| ips.contains(&ip)) {
-                    let note = format!("Cluster IP [{family}]:{ip} was assigned to multiple services; please recreate service");
-                    self.tell(service, "duplicate", Because { reason: "ClusterIPAlreadyAllocated", action: OF_SERVICE }, note).await;
+                    let note = format!(
+                        "Cluster IP [{family}]:{ip} was assigned to multiple services; please recreate service"
+                    );
+                    self.tell(
+                        service,
+                        "duplicate",
+                        Because {
+                            reason: "ClusterIPAlreadyAllocated",
+                            action: OF_SERVICE,
+                        },
+                        note,
+                    )
+                    .await;
                     continue;
                 }
                 // Whoever it names may be about to be written.
@@ -135,7 +213,9 @@ impl ClusterIpRepair {
                     continue;
                 }
                 let (namespace, name) = (service.namespace(), service.name());
-                let note = format!("the ClusterIP [{family}]: {ip} for Service {namespace}/{name} has a wrong reference; repairing");
+                let note = format!(
+                    "the ClusterIP [{family}]: {ip} for Service {namespace}/{name} has a wrong reference; repairing"
+                );
                 self.tell(service, "repair", because, note).await;
                 self.make_anew(address, ip, service).await?;
                 addresses.remove(&ip);
@@ -149,13 +229,22 @@ impl ClusterIpRepair {
 
     async fn make_anew(&self, address: &Object, ip: IpAddr, service: &Object) -> Result<()> {
         self.addresses.delete(address).await?;
-        self.addresses.claim(ip, service.namespace(), service.name()).await.map(drop)
+        self.addresses
+            .claim(ip, service.namespace(), service.name())
+            .await
+            .map(drop)
     }
 
-    /// Deletes an address that belongs to no service. Gives the time after which it can be told, where it cannot yet.
-    async fn check_address(&self, address: &Object, services: &Services<'_>) -> Result<Option<Duration>> {
+    /// Deletes an address that belongs to no service. Gives the time after which it can be told,
+    /// where it cannot yet.
+    async fn check_address(
+        &self,
+        address: &Object,
+        services: &Services<'_>,
+    ) -> Result<Option<Duration>> {
         let verdict = match self.judge(address, services) {
-            // What was read may be old by now: an address is never taken from a service that has it.
+            // What was read may be old by now: an address is never taken from a service that has
+            // it.
             Verdict::Wrong { .. } if self.parent_has(address).await? => Verdict::Right,
             verdict => verdict,
         };
@@ -163,7 +252,16 @@ impl ClusterIpRepair {
             Verdict::Right => Ok(None),
             Verdict::Young(wait) => Ok(Some(wait)),
             Verdict::Wrong { kind, reason, note } => {
-                self.tell(address, kind, Because { reason, action: OF_ADDRESS }, note).await;
+                self.tell(
+                    address,
+                    kind,
+                    Because {
+                        reason,
+                        action: OF_ADDRESS,
+                    },
+                    note,
+                )
+                .await;
                 match self.addresses.delete(address).await {
                     Err(status) if status.code == 409 => Ok(None),
                     done => done.map(|()| None),
@@ -173,12 +271,20 @@ impl ClusterIpRepair {
     }
 
     fn judge(&self, address: &Object, services: &Services<'_>) -> Verdict {
-        let (name, (parent_namespace, parent_name)) = (address.name(), ip_addresses::parent(address));
+        let (name, (parent_namespace, parent_name)) =
+            (address.name(), ip_addresses::parent(address));
         let wrong = |kind, reason, note| Verdict::Wrong { kind, reason, note };
         if !ip_addresses::refers_to_service(address) {
-            let (group, resource) = (address.str_at("/spec/parentRef/group"), address.str_at("/spec/parentRef/resource"));
-            let parent = format!("&ParentReference{{Group:{group},Resource:{resource},Namespace:{parent_namespace},Name:{parent_name},}}");
-            let note = format!("IPAddress {name} appears to have been modified, not referencing a Service {parent}: cleaning up");
+            let (group, resource) = (
+                address.str_at("/spec/parentRef/group"),
+                address.str_at("/spec/parentRef/resource"),
+            );
+            let parent = format!(
+                "&ParentReference{{Group:{group},Resource:{resource},Namespace:{parent_namespace},Name:{parent_name},}}"
+            );
+            let note = format!(
+                "IPAddress {name} appears to have been modified, not referencing a Service {parent}: cleaning up"
+            );
             return wrong("invalid", "IPAddressNotAllocated", note);
         }
         let age = self.age(address);
@@ -186,19 +292,27 @@ impl ClusterIpRepair {
             if age <= SERVICE_GRACE {
                 return Verdict::Young(SERVICE_GRACE.saturating_sub(age) + Duration::from_secs(1));
             }
-            let note = format!("IPAddress: {name} for Service {parent_namespace}/{parent_name} appears to have leaked: cleaning up");
+            let note = format!(
+                "IPAddress: {name} for Service {parent_namespace}/{parent_name} appears to have leaked: cleaning up"
+            );
             return wrong("leak", "IPAddressNotAllocated", note);
         };
         if ip_of(address).is_some_and(|ip| ips.contains(&ip)) {
             return Verdict::Right;
         }
         let external = service.str_at("/spec/type") == "ExternalName";
-        let grace = if external { SERVICE_GRACE } else { CHANGE_GRACE };
+        let grace = if external {
+            SERVICE_GRACE
+        } else {
+            CHANGE_GRACE
+        };
         let later = created(address) > created(service);
         if age < grace && (external || later) {
             return Verdict::Young(grace.saturating_sub(age) + Duration::from_secs(1));
         }
-        let note = format!("IPAddress: {name} for Service {parent_namespace}/{parent_name} has a wrong reference; cleaning up");
+        let note = format!(
+            "IPAddress: {name} for Service {parent_namespace}/{parent_name} has a wrong reference; cleaning up"
+        );
         wrong("leak", "IPAddressWrongReference", note)
     }
 
@@ -209,7 +323,11 @@ impl ClusterIpRepair {
             return Ok(false);
         }
         match self.services.get(namespace, name, "").await {
-            Ok(stored) => Ok(ip_of(address).is_some_and(|ip| self.services.decode(&stored).is_ok_and(|one| ips_of(&one).contains(&ip)))),
+            Ok(stored) => Ok(ip_of(address).is_some_and(|ip| {
+                self.services
+                    .decode(&stored)
+                    .is_ok_and(|one| ips_of(&one).contains(&ip))
+            })),
             Err(status) if status.code == 404 => Ok(false),
             Err(status) => Err(status),
         }
@@ -217,7 +335,11 @@ impl ClusterIpRepair {
 
     /// Whether the service has the address, as of now.
     async fn still_has(&self, service: &Object, ip: IpAddr) -> Result<bool> {
-        match self.services.get(service.namespace(), service.name(), "").await {
+        match self
+            .services
+            .get(service.namespace(), service.name(), "")
+            .await
+        {
             Ok(stored) => Ok(ips_of(&self.services.decode(&stored)?).contains(&ip)),
             Err(status) if status.code == 404 => Ok(false),
             Err(status) => Err(status),
@@ -237,7 +359,10 @@ impl ClusterIpRepair {
 
 /// The addresses that a service has.
 fn ips_of(service: &Object) -> Vec<IpAddr> {
-    cluster_ips(service).iter().filter_map(|ip| names::parse_ip_sloppy(ip)).collect()
+    cluster_ips(service)
+        .iter()
+        .filter_map(|ip| names::parse_ip_sloppy(ip))
+        .collect()
 }
 
 fn ip_of(address: &Object) -> Option<IpAddr> {
@@ -251,7 +376,10 @@ fn created(object: &Object) -> i64 {
 
 /// Tells how many addresses of each range are taken.
 fn count(ranges: &[Range], taken: impl Iterator<Item = IpAddr>) {
-    let mut counts: Vec<(String, u128, i64)> = ranges.iter().map(|range| (range.net.to_string(), range.size(), 0)).collect();
+    let mut counts: Vec<(String, u128, i64)> = ranges
+        .iter()
+        .map(|range| (range.net.to_string(), range.size(), 0))
+        .collect();
     for ip in taken {
         for (range, (_, _, count)) in ranges.iter().zip(&mut counts) {
             *count += i64::from(range.contains(ip));

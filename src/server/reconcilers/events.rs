@@ -1,4 +1,5 @@
-//! Events of the server's own loops (`events.k8s.io/v1`), so that people see what they put right (client-go `tools/events`).
+//! Events of the server's own loops (`events.k8s.io/v1`), so that people see what they put right
+//! (client-go `tools/events`).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -38,19 +39,34 @@ pub struct Because {
 }
 
 impl EventRecorder {
-    pub fn new(creator: RegistryCreator, controller: &'static str, hostname: &str, clock: Clock) -> Self {
-        Self { creator, controller, instance: format!("{controller}-{hostname}"), clock, written: Mutex::default() }
+    pub fn new(
+        creator: RegistryCreator,
+        controller: &'static str,
+        hostname: &str,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            creator,
+            controller,
+            instance: format!("{controller}-{hostname}"),
+            clock,
+            written: Mutex::default(),
+        }
     }
 
-    /// Writes a warning about an object, unless the same was written a short time ago. An event that cannot be written is logged:
-    /// what it is about matters more.
+    /// Writes a warning about an object, unless the same was written a short time ago. An event
+    /// that cannot be written is logged: what it is about matters more.
     pub async fn warn(&self, about: &Object, because: Because, note: String) {
         tracing::warn!("{}: {note}", because.reason);
         if !self.is_news(about, because, &note) {
             return;
         }
         let gvr = Gvr::new("events.k8s.io", "v1", "events");
-        if let Err(status) = self.creator.create(&gvr, self.event(about, because, note), MANAGER).await {
+        if let Err(status) = self
+            .creator
+            .create(&gvr, self.event(about, because, note), MANAGER)
+            .await
+        {
             tracing::warn!("writing an event: {}", status.message);
         }
     }
@@ -69,9 +85,17 @@ impl EventRecorder {
     fn event(&self, about: &Object, because: Because, mut note: String) -> Object {
         let now = self.clock.now();
         note.truncate(note.floor_char_boundary(MAX_NOTE));
-        let namespace = if about.namespace().is_empty() { "default" } else { about.namespace() };
+        let namespace = if about.namespace().is_empty() {
+            "default"
+        } else {
+            about.namespace()
+        };
         let name = format!("{}.{:x}", about.name(), now.as_nanosecond());
-        let name = if names::dns1123_subdomain(&name).is_empty() { name } else { random::uuid() };
+        let name = if names::dns1123_subdomain(&name).is_empty() {
+            name
+        } else {
+            random::uuid()
+        };
         let mut regarding = json!({
             "kind": about.kind(), "apiVersion": about.api_version(), "name": about.name(), "uid": about.uid(),
             "resourceVersion": about.resource_version(),

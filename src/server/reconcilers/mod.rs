@@ -1,4 +1,5 @@
-//! Loops that compare what there is with what should be, and put it right: cluster IPs, node ports, the default ServiceCIDR.
+//! Loops that compare what there is with what should be, and put it right: cluster IPs, node ports,
+//! the default ServiceCIDR.
 
 mod cluster_ips;
 mod events;
@@ -49,12 +50,26 @@ pub struct Repairs {
 impl Repairs {
     /// # Errors
     /// A resource that they need is not served.
-    pub fn new(registry: &Arc<Registry>, ports: Arc<NodePorts>, clock: &Clock, hostname: &str) -> Result<Self> {
+    pub fn new(
+        registry: &Arc<Registry>,
+        ports: Arc<NodePorts>,
+        clock: &Clock,
+        hostname: &str,
+    ) -> Result<Self> {
         let store = |group: &str, resource: &str| {
             let gvr = Gvr::new(group, "v1", resource);
-            registry.get(&gvr).ok_or_else(|| Status::internal(format!("{resource} are not served")))
+            registry
+                .get(&gvr)
+                .ok_or_else(|| Status::internal(format!("{resource} are not served")))
         };
-        let events = |controller| EventRecorder::new(RegistryCreator::new(registry.clone()), controller, hostname, clock.clone());
+        let events = |controller| {
+            EventRecorder::new(
+                RegistryCreator::new(registry.clone()),
+                controller,
+                hostname,
+                clock.clone(),
+            )
+        };
         let cluster_ips = ClusterIpRepair::new(
             store("", "services")?,
             store("networking.k8s.io", "ipaddresses")?,
@@ -62,8 +77,15 @@ impl Repairs {
             events("ipallocator-repair-controller"),
             clock.clone(),
         );
-        let node_ports = NodePortRepair::new(store("", "services")?, ports, events("portallocator-repair-controller"));
-        Ok(Self { cluster_ips, node_ports })
+        let node_ports = NodePortRepair::new(
+            store("", "services")?,
+            ports,
+            events("portallocator-repair-controller"),
+        );
+        Ok(Self {
+            cluster_ips,
+            node_ports,
+        })
     }
 
     /// The first pass over the node ports: none is handed out before.
@@ -82,11 +104,18 @@ impl Repairs {
 
     /// Goes on until the server stops.
     pub async fn run(self, shutdown: Shutdown) {
-        let Self { cluster_ips, mut node_ports } = self;
+        let Self {
+            cluster_ips,
+            mut node_ports,
+        } = self;
         let ips = async {
             let mut wait = INTERVAL;
             while pause(wait, &shutdown).await {
-                wait = guarded("the repair of cluster IPs", cluster_ips.run_once()).await.flatten().unwrap_or(INTERVAL).min(INTERVAL);
+                wait = guarded("the repair of cluster IPs", cluster_ips.run_once())
+                    .await
+                    .flatten()
+                    .unwrap_or(INTERVAL)
+                    .min(INTERVAL);
             }
         };
         let ports = async {
@@ -120,7 +149,12 @@ async fn guarded<T>(what: &str, pass: impl Future<Output = Result<T>>) -> Option
 
 /// All services as they are now, with what the repairs read of them.
 async fn services(store: &Store) -> Result<Vec<Object>> {
-    let part = Projection::new(store.resource.storage_ty(), SERVICE_PATHS.into_iter().chain(["spec.externalTrafficPolicy"]));
+    let part = Projection::new(
+        store.resource.storage_ty(),
+        SERVICE_PATHS
+            .into_iter()
+            .chain(["spec.externalTrafficPolicy"]),
+    );
     let mut services = Vec::new();
     for stored in store.list("", &ListOptions::default()).await?.items {
         services.push(store.decode_part(&*stored?, &part)?);

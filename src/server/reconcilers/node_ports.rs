@@ -1,5 +1,5 @@
-//! The repair of node ports: the bitmap of those that are taken is made anew from the services, whatever range it was of
-//! (`pkg/registry/core/service/portallocator/controller`).
+//! The repair of node ports: the bitmap of those that are taken is made anew from the services,
+//! whatever range it was of (`pkg/registry/core/service/portallocator/controller`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use crate::registry::builtin::core::service::node_ports::{Allocation, NodePorts}
 use crate::registry::builtin::core::service::ports;
 use crate::telemetry::metrics::Counter;
 
-/// How many passes must find a port without a service before it is given back: a service that takes it may be about to be written.
+/// How many passes must find a port without a service before it is given back: a service that takes
+/// it may be about to be written.
 const PASSES_BEFORE_RELEASE: u32 = 3;
 /// How often a pass begins anew because ports were taken meanwhile.
 const CONFLICT_RETRIES: usize = 100;
@@ -23,8 +24,11 @@ static PORT_ERRORS: Counter = Counter::new(
     "What the repair found wrong with node ports, by kind of error.",
     &["type"],
 );
-static RECONCILE_ERRORS: Counter =
-    Counter::new("apiserver_nodeport_repair_reconcile_errors_total", "Passes of the repair of node ports that failed.", &[]);
+static RECONCILE_ERRORS: Counter = Counter::new(
+    "apiserver_nodeport_repair_reconcile_errors_total",
+    "Passes of the repair of node ports that failed.",
+    &[],
+);
 
 /// Repairs the node ports, pass by pass.
 pub struct NodePortRepair {
@@ -47,7 +51,12 @@ enum Wrong {
 impl NodePortRepair {
     pub fn new(services: Arc<Store>, ports: Arc<NodePorts>, events: EventRecorder) -> Self {
         RECONCILE_ERRORS.add(&[], 0);
-        Self { services, ports, events, leaks: BTreeMap::new() }
+        Self {
+            services,
+            ports,
+            events,
+            leaks: BTreeMap::new(),
+        }
     }
 
     /// One pass.
@@ -64,23 +73,34 @@ impl NodePortRepair {
 
     async fn pass(&mut self) -> Result<()> {
         for _ in 0..CONFLICT_RETRIES {
-            // The services must be no older than the bitmap: a port that was free when they were read may be taken by now, but then
-            // the bitmap has changed.
+            // The services must be no older than the bitmap: a port that was free when they were
+            // read may be taken by now, but then the bitmap has changed.
             let allocation = self.ports.allocation().await?;
             let services = super::services(&self.services).await?;
             let (mut used, wrong) = self.used(&services, &allocation);
             let leaks = self.leaked(&allocation, &used);
-            used.extend(leaks.iter().filter(|(_, passes)| **passes > 0).map(|(port, _)| *port));
+            used.extend(
+                leaks
+                    .iter()
+                    .filter(|(_, passes)| **passes > 0)
+                    .map(|(port, _)| *port),
+            );
             if self.ports.replace(&allocation, &used).await? {
                 self.report(wrong, leaks).await;
                 return Ok(());
             }
         }
-        Err(Status::internal("the allocation of node ports changes too fast"))
+        Err(Status::internal(
+            "the allocation of node ports changes too fast",
+        ))
     }
 
     /// The ports that services have, and what is wrong with them.
-    fn used<'a>(&self, services: &'a [Object], allocation: &Allocation) -> (BTreeSet<u16>, Vec<(&'a Object, u16, Wrong)>) {
+    fn used<'a>(
+        &self,
+        services: &'a [Object],
+        allocation: &Allocation,
+    ) -> (BTreeSet<u16>, Vec<(&'a Object, u16, Wrong)>) {
         let (mut used, mut wrong) = (BTreeSet::new(), Vec::new());
         for service in services {
             for port in ports::owned(service) {
@@ -96,27 +116,57 @@ impl NodePortRepair {
         (used, wrong)
     }
 
-    /// The ports that are taken by nobody, with the number of passes that they are kept from now on; 0 for those to be given back.
+    /// The ports that are taken by nobody, with the number of passes that they are kept from now
+    /// on; 0 for those to be given back.
     fn leaked(&self, allocation: &Allocation, used: &BTreeSet<u16>) -> BTreeMap<u16, u32> {
-        let left = |port: &u16| self.leaks.get(port).map_or(PASSES_BEFORE_RELEASE, |left| left.saturating_sub(1));
-        allocation.ports.difference(used).map(|port| (*port, left(port))).collect()
+        let left = |port: &u16| {
+            self.leaks
+                .get(port)
+                .map_or(PASSES_BEFORE_RELEASE, |left| left.saturating_sub(1))
+        };
+        allocation
+            .ports
+            .difference(used)
+            .map(|port| (*port, left(port)))
+            .collect()
     }
 
     async fn report(&mut self, wrong: Vec<(&Object, u16, Wrong)>, leaks: BTreeMap<u16, u32>) {
         for (service, port, wrong) in wrong {
             let (kind, reason, note) = match wrong {
-                Wrong::NotAllocated => ("repair", "PortNotAllocated", format!("Port {port} is not allocated; repairing")),
+                Wrong::NotAllocated => (
+                    "repair",
+                    "PortNotAllocated",
+                    format!("Port {port} is not allocated; repairing"),
+                ),
                 Wrong::Duplicate => {
-                    let note = format!("Port {port} was assigned to multiple services; please recreate service");
+                    let note = format!(
+                        "Port {port} was assigned to multiple services; please recreate service"
+                    );
                     ("duplicate", "PortAlreadyAllocated", note)
                 }
                 Wrong::OutOfRange => {
                     let range = self.ports.range_text();
-                    ("outOfRange", "PortOutOfRange", format!("Port {port} is not within the port range {range}; please recreate service"))
+                    (
+                        "outOfRange",
+                        "PortOutOfRange",
+                        format!(
+                            "Port {port} is not within the port range {range}; please recreate service"
+                        ),
+                    )
                 }
             };
             PORT_ERRORS.inc(&[kind]);
-            self.events.warn(service, Because { reason, action: ACTION }, note).await;
+            self.events
+                .warn(
+                    service,
+                    Because {
+                        reason,
+                        action: ACTION,
+                    },
+                    note,
+                )
+                .await;
         }
         for (port, left) in &leaks {
             if *left == 0 {

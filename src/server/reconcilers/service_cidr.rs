@@ -1,5 +1,6 @@
-//! The default ServiceCIDR, which `--service-cluster-ip-range` stands for (`pkg/controlplane/controller/defaultservicecidr`). Other
-//! ServiceCIDRs, and finalizers, are the controller manager's.
+//! The default ServiceCIDR, which `--service-cluster-ip-range` stands for
+//! (`pkg/controlplane/controller/defaultservicecidr`). Other ServiceCIDRs, and finalizers, are the
+//! controller manager's.
 
 use ipnet::IpNet;
 
@@ -16,7 +17,8 @@ const MANAGER: &str = "kube-apiserver";
 pub const CONTROLLER: &str = "kubernetes-service-cidr-controller";
 const ACTION: &str = "ServiceCIDR";
 
-/// Makes the default ServiceCIDR and keeps it; tells people where they have made something else of it.
+/// Makes the default ServiceCIDR and keeps it; tells people where they have made something else of
+/// it.
 pub struct DefaultServiceCidr {
     cidrs: Vec<String>,
     events: EventRecorder,
@@ -28,8 +30,17 @@ pub struct DefaultServiceCidr {
 impl DefaultServiceCidr {
     /// `ranges` are `--service-cluster-ip-range`, the primary one first.
     pub fn new(ranges: &[IpNet], events: EventRecorder, clock: Clock) -> Self {
-        let cidrs = ranges.iter().map(|range| range.trunc().to_string()).collect();
-        Self { cidrs, events, clock, told_of_mismatch: false, told_of_not_ready: false }
+        let cidrs = ranges
+            .iter()
+            .map(|range| range.trunc().to_string())
+            .collect();
+        Self {
+            cidrs,
+            events,
+            clock,
+            told_of_mismatch: false,
+            told_of_not_ready: false,
+        }
     }
 
     /// One turn.
@@ -60,11 +71,25 @@ impl DefaultServiceCidr {
     /// A cluster that had one family gets a second one.
     async fn add_second(&self, present: Object, creator: &dyn Creator) -> Result<()> {
         let mut wanted = present.clone();
-        wanted.section_mut("spec").insert("cidrs", json!(self.cidrs));
+        wanted
+            .section_mut("spec")
+            .insert("cidrs", json!(self.cidrs));
         if let Err(status) = creator.update(&gvr(), wanted, MANAGER).await {
             let (first, all) = (&self.cidrs[0], shown(&self.cidrs));
-            let note = format!("The default ServiceCIDR can not be upgraded from {first} to dual stack {all} : {}", status.message);
-            self.events.warn(&present, Because { reason: "KubernetesDefaultServiceCIDRError", action: ACTION }, note).await;
+            let note = format!(
+                "The default ServiceCIDR can not be upgraded from {first} to dual stack {all} : {}",
+                status.message
+            );
+            self.events
+                .warn(
+                    &present,
+                    Because {
+                        reason: "KubernetesDefaultServiceCIDRError",
+                        action: ACTION,
+                    },
+                    note,
+                )
+                .await;
         }
         Ok(())
     }
@@ -76,21 +101,50 @@ impl DefaultServiceCidr {
         if cidrs(present) != self.cidrs {
             if !self.told_of_mismatch {
                 let (theirs, ours) = (shown(&cidrs(present)), shown(&self.cidrs));
-                let note = format!("The default ServiceCIDR {theirs} does not match the controller flag configurations {ours}");
-                self.events.warn(present, Because { reason: "KubernetesDefaultServiceCIDRInconsistent", action: ACTION }, note).await;
+                let note = format!(
+                    "The default ServiceCIDR {theirs} does not match the controller flag configurations {ours}"
+                );
+                self.events
+                    .warn(
+                        present,
+                        Because {
+                            reason: "KubernetesDefaultServiceCIDRInconsistent",
+                            action: ACTION,
+                        },
+                        note,
+                    )
+                    .await;
                 self.told_of_mismatch = true;
             }
             return Ok(());
         }
-        let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
-        let ready = present.array_at("/status/conditions").iter().find(|condition| text(condition, "type") == "Ready");
+        let text = |value: &Value, key: &str| {
+            value
+                .get(key)
+                .and_then(Value::as_str)
+                .unwrap_or("")
+                .to_owned()
+        };
+        let ready = present
+            .array_at("/status/conditions")
+            .iter()
+            .find(|condition| text(condition, "type") == "Ready");
         match ready.map(|condition| text(condition, "status")).as_deref() {
             Some("True") => {}
             Some("False") => {
                 // Somebody set it, and must see to it.
                 if let (Some(condition), false) = (ready, self.told_of_not_ready) {
                     let note = format!("Configuration matches, but {}", text(condition, "message"));
-                    self.events.warn(present, Because { reason: "KubernetesDefaultServiceCIDRNotReady", action: ACTION }, note).await;
+                    self.events
+                        .warn(
+                            present,
+                            Because {
+                                reason: "KubernetesDefaultServiceCIDRNotReady",
+                                action: ACTION,
+                            },
+                            note,
+                        )
+                        .await;
                     self.told_of_not_ready = true;
                 }
             }
@@ -98,7 +152,15 @@ impl DefaultServiceCidr {
                 let now = time::format(self.clock.now().as_second());
                 let message = "Kubernetes default Service CIDR is ready";
                 let condition = json!({"type": "Ready", "status": "True", "lastTransitionTime": now, "reason": "", "message": message});
-                if let Err(status) = creator.apply_status(&gvr(), present, json!({"conditions": [condition]}), CONTROLLER).await {
+                if let Err(status) = creator
+                    .apply_status(
+                        &gvr(),
+                        present,
+                        json!({"conditions": [condition]}),
+                        CONTROLLER,
+                    )
+                    .await
+                {
                     tracing::warn!("the status of the default ServiceCIDR: {}", status.message);
                 }
             }
@@ -112,7 +174,12 @@ fn gvr() -> Gvr {
 }
 
 fn cidrs(object: &Object) -> Vec<String> {
-    object.array_at("/spec/cidrs").iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    object
+        .array_at("/spec/cidrs")
+        .iter()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// A list as Go prints it.

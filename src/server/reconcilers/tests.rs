@@ -25,18 +25,36 @@ struct Cluster {
 
 impl Cluster {
     async fn new() -> Self {
-        let (folder, clock) = (tempfile::tempdir().unwrap(), Clock::manual(Timestamp::from_second(1_800_000_000).unwrap()));
+        let (folder, clock) = (
+            tempfile::tempdir().unwrap(),
+            Clock::manual(Timestamp::from_second(1_800_000_000).unwrap()),
+        );
         let storage: Arc<dyn Storage> = Arc::new(Embedded::open(folder.path()).unwrap());
         let kinds = ["services", "ipaddresses", "servicecidrs", "events"];
-        let decls = crate::schema::builtin().resources.iter().filter(|decl| kinds.contains(&decl.resource.as_str()));
+        let decls = crate::schema::builtin()
+            .resources
+            .iter()
+            .filter(|decl| kinds.contains(&decl.resource.as_str()));
         let stores = decls.map(|decl| {
-            let mut resource = Resource::builtin(decl, builtin::strategy(&decl.group, &decl.resource));
+            let mut resource =
+                Resource::builtin(decl, builtin::strategy(&decl.group, &decl.resource));
             if decl.group == "events.k8s.io" {
                 resource.conversion = Some(&EventConversion);
             }
-            Store::new(Arc::new(resource), storage.clone(), Trees::default(), clock.clone(), "/registry")
+            Store::new(
+                Arc::new(resource),
+                storage.clone(),
+                Trees::default(),
+                clock.clone(),
+                "/registry",
+            )
         });
-        let cluster = Self { registry: Arc::new(Registry::new(stores, [])), storage: storage.clone(), clock, _folder: folder };
+        let cluster = Self {
+            registry: Arc::new(Registry::new(stores, [])),
+            storage: storage.clone(),
+            clock,
+            _folder: folder,
+        };
         cluster.cidr("kubernetes", "10.96.0.0/24").await;
         cluster
     }
@@ -55,11 +73,19 @@ impl Cluster {
 
     async fn make(&self, group: &str, resource: &str, object: Value) -> Object {
         let object = Object::from_value(object).unwrap();
-        self.creator().create(&Gvr::new(group, "v1", resource), object, "test").await.unwrap()
+        self.creator()
+            .create(&Gvr::new(group, "v1", resource), object, "test")
+            .await
+            .unwrap()
     }
 
     async fn cidr(&self, name: &str, range: &str) {
-        self.make("networking.k8s.io", "servicecidrs", json!({"metadata": {"name": name}, "spec": {"cidrs": [range]}})).await;
+        self.make(
+            "networking.k8s.io",
+            "servicecidrs",
+            json!({"metadata": {"name": name}, "spec": {"cidrs": [range]}}),
+        )
+        .await;
     }
 
     async fn service(&self, name: &str, ip: &str, node_port: u16) -> Object {
@@ -67,29 +93,51 @@ impl Cluster {
             "type": if node_port == 0 { "ClusterIP" } else { "NodePort" }, "clusterIP": ip, "clusterIPs": [ip], "ipFamilies": ["IPv4"],
             "ipFamilyPolicy": "SingleStack", "ports": [{"port": 80, "nodePort": node_port}],
         });
-        self.make("", "services", json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec})).await
+        self.make(
+            "",
+            "services",
+            json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec}),
+        )
+        .await
     }
 
     async fn address(&self, ip: &str, resource: &str, service: &str) {
         let labels = json!({"ipaddress.kubernetes.io/ip-family": "IPv4", "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"});
         let parent = json!({"resource": resource, "namespace": "default", "name": service});
-        self.make("networking.k8s.io", "ipaddresses", json!({"metadata": {"name": ip, "labels": labels}, "spec": {"parentRef": parent}}))
-            .await;
+        self.make(
+            "networking.k8s.io",
+            "ipaddresses",
+            json!({"metadata": {"name": ip, "labels": labels}, "spec": {"parentRef": parent}}),
+        )
+        .await;
     }
 
     async fn all(&self, group: &str, resource: &str) -> Vec<Object> {
-        self.creator().list(&Gvr::new(group, "v1", resource), "").await.unwrap()
+        self.creator()
+            .list(&Gvr::new(group, "v1", resource), "")
+            .await
+            .unwrap()
     }
 
     /// Each address with its service.
     async fn addresses(&self) -> Vec<String> {
         let text = |one: &Object| format!("{} {}", one.name(), one.str_at("/spec/parentRef/name"));
-        self.all("networking.k8s.io", "ipaddresses").await.iter().map(text).collect()
+        self.all("networking.k8s.io", "ipaddresses")
+            .await
+            .iter()
+            .map(text)
+            .collect()
     }
 
     /// What was said of what and why, in no order.
     async fn events(&self) -> Vec<String> {
-        let text = |one: &Object| format!("{} {}", one.str_at("/involvedObject/name"), one.str_at("/reason"));
+        let text = |one: &Object| {
+            format!(
+                "{} {}",
+                one.str_at("/involvedObject/name"),
+                one.str_at("/reason")
+            )
+        };
         let mut events: Vec<String> = self.all("", "events").await.iter().map(text).collect();
         events.sort();
         events
@@ -111,11 +159,31 @@ async fn a_service_gets_its_addresses_back() {
     cluster.service("outside", "10.97.0.1", 0).await;
     cluster.service("headless", "None", 0).await;
     let wait = repairs.cluster_ips.run_once().await.unwrap();
-    assert_eq!(wait, Some(Duration::from_secs(61)), "somebody may be about to write the service of the third");
-    assert_eq!(cluster.addresses().await, ["10.96.0.1 missing", "10.96.0.2 wrong", "10.96.0.3 nobody", "10.96.0.4 first"]);
+    assert_eq!(
+        wait,
+        Some(Duration::from_secs(61)),
+        "somebody may be about to write the service of the third"
+    );
+    assert_eq!(
+        cluster.addresses().await,
+        [
+            "10.96.0.1 missing",
+            "10.96.0.2 wrong",
+            "10.96.0.3 nobody",
+            "10.96.0.4 first"
+        ]
+    );
     cluster.clock.advance(Duration::from_secs(61));
     assert_eq!(repairs.cluster_ips.run_once().await.unwrap(), None);
-    assert_eq!(cluster.addresses().await, ["10.96.0.1 missing", "10.96.0.2 wrong", "10.96.0.3 lost", "10.96.0.4 first"]);
+    assert_eq!(
+        cluster.addresses().await,
+        [
+            "10.96.0.1 missing",
+            "10.96.0.2 wrong",
+            "10.96.0.3 lost",
+            "10.96.0.4 first"
+        ]
+    );
     let want = [
         "lost ClusterIPNotAllocated",
         "missing ClusterIPNotAllocated",
@@ -126,7 +194,11 @@ async fn a_service_gets_its_addresses_back() {
     assert_eq!(cluster.events().await, want);
     cluster.clock.advance(Duration::from_secs(400));
     repairs.cluster_ips.run_once().await.unwrap();
-    assert_eq!(cluster.events().await.len(), 7, "what is still wrong is said again after a while");
+    assert_eq!(
+        cluster.events().await.len(),
+        7,
+        "what is still wrong is said again after a while"
+    );
 }
 
 #[tokio::test]
@@ -140,16 +212,38 @@ async fn an_address_without_a_service_is_free_after_a_minute() {
     cluster.address("10.96.0.6", "services", "own").await;
     let parent = json!({"resource": "services", "namespace": "default", "name": "gone"});
     let foreign = json!({"metadata": {"name": "10.96.0.7"}, "spec": {"parentRef": parent}});
-    cluster.make("networking.k8s.io", "ipaddresses", foreign).await;
-    assert_eq!(repairs.cluster_ips.run_once().await.unwrap(), Some(Duration::from_secs(6)), "the third is five seconds from being wrong");
+    cluster
+        .make("networking.k8s.io", "ipaddresses", foreign)
+        .await;
+    assert_eq!(
+        repairs.cluster_ips.run_once().await.unwrap(),
+        Some(Duration::from_secs(6)),
+        "the third is five seconds from being wrong"
+    );
     assert_eq!(cluster.addresses().await.len(), 4);
     cluster.clock.advance(Duration::from_secs(6));
-    assert_eq!(repairs.cluster_ips.run_once().await.unwrap(), Some(Duration::from_secs(25)));
-    assert_eq!(cluster.addresses().await, ["10.96.0.1 own", "10.96.0.5 gone", "10.96.0.7 gone"]);
+    assert_eq!(
+        repairs.cluster_ips.run_once().await.unwrap(),
+        Some(Duration::from_secs(25))
+    );
+    assert_eq!(
+        cluster.addresses().await,
+        ["10.96.0.1 own", "10.96.0.5 gone", "10.96.0.7 gone"]
+    );
     cluster.clock.advance(Duration::from_secs(25));
     assert_eq!(repairs.cluster_ips.run_once().await.unwrap(), None);
-    assert_eq!(cluster.addresses().await, ["10.96.0.1 own", "10.96.0.7 gone"], "what others made stays");
-    assert_eq!(cluster.events().await, ["10.96.0.5 IPAddressNotAllocated", "10.96.0.6 IPAddressWrongReference"]);
+    assert_eq!(
+        cluster.addresses().await,
+        ["10.96.0.1 own", "10.96.0.7 gone"],
+        "what others made stays"
+    );
+    assert_eq!(
+        cluster.events().await,
+        [
+            "10.96.0.5 IPAddressNotAllocated",
+            "10.96.0.6 IPAddressWrongReference"
+        ]
+    );
 }
 
 #[tokio::test]
@@ -162,7 +256,11 @@ async fn node_ports_without_a_service_are_free_after_some_passes() {
     cluster.service("outside", "10.96.0.3", 31000).await;
     repairs.node_ports.run_once().await.unwrap();
     assert_eq!(ports.allocation().await.unwrap().ports, [30001].into());
-    let want = ["first PortNotAllocated", "outside PortOutOfRange", "second PortAlreadyAllocated"];
+    let want = [
+        "first PortNotAllocated",
+        "outside PortOutOfRange",
+        "second PortAlreadyAllocated",
+    ];
     assert_eq!(cluster.events().await, want);
 
     // Two ports whose services are about to be written; one of them is.
@@ -173,11 +271,21 @@ async fn node_ports_without_a_service_are_free_after_some_passes() {
     cluster.service("late", "10.96.0.4", 30004).await;
     for _ in 0..2 {
         repairs.node_ports.run_once().await.unwrap();
-        assert_eq!(ports.allocation().await.unwrap().ports, [30001, 30004, 30005].into());
+        assert_eq!(
+            ports.allocation().await.unwrap().ports,
+            [30001, 30004, 30005].into()
+        );
     }
     repairs.node_ports.run_once().await.unwrap();
-    assert_eq!(ports.allocation().await.unwrap().ports, [30001, 30004].into());
-    assert_eq!(cluster.events().await.len(), 3, "a leak is no service's fault");
+    assert_eq!(
+        ports.allocation().await.unwrap().ports,
+        [30001, 30004].into()
+    );
+    assert_eq!(
+        cluster.events().await.len(),
+        3,
+        "a leak is no service's fault"
+    );
 }
 
 #[tokio::test]
@@ -185,7 +293,14 @@ async fn the_default_service_cidr_is_made_and_kept() {
     let cluster = Cluster::new().await;
     let gvr = Gvr::new("networking.k8s.io", "v1", "servicecidrs");
     let creator = cluster.creator();
-    let events = || EventRecorder::new(cluster.creator(), service_cidr::CONTROLLER, "host", cluster.clock.clone());
+    let events = || {
+        EventRecorder::new(
+            cluster.creator(),
+            service_cidr::CONTROLLER,
+            "host",
+            cluster.clock.clone(),
+        )
+    };
     let sync = async |ranges: &[&str]| {
         let ranges: Vec<ipnet::IpNet> = ranges.iter().map(|range| range.parse().unwrap()).collect();
         let mut default = DefaultServiceCidr::new(&ranges, events(), cluster.clock.clone());
@@ -196,11 +311,24 @@ async fn the_default_service_cidr_is_made_and_kept() {
     let present = sync(&["10.96.0.0/24"]).await;
     assert_eq!(present.str_at("/status/conditions/0/status"), "True");
     let present = sync(&["10.96.0.0/24", "fd00::/112"]).await;
-    assert_eq!(present.array_at("/spec/cidrs"), [json!("10.96.0.0/24"), json!("fd00::/112")]);
+    assert_eq!(
+        present.array_at("/spec/cidrs"),
+        [json!("10.96.0.0/24"), json!("fd00::/112")]
+    );
     assert_eq!(cluster.events().await, [""; 0]);
     let present = sync(&["10.99.0.0/24"]).await;
-    assert_eq!(present.array_at("/spec/cidrs").len(), 2, "what somebody made of it stays");
-    assert_eq!(cluster.events().await, ["kubernetes KubernetesDefaultServiceCIDRInconsistent"]);
+    assert_eq!(
+        present.array_at("/spec/cidrs").len(),
+        2,
+        "what somebody made of it stays"
+    );
+    assert_eq!(
+        cluster.events().await,
+        ["kubernetes KubernetesDefaultServiceCIDRInconsistent"]
+    );
     creator.delete(&gvr, "", "kubernetes").await.unwrap();
-    assert_eq!(sync(&["10.99.0.0/24"]).await.array_at("/spec/cidrs"), [json!("10.99.0.0/24")]);
+    assert_eq!(
+        sync(&["10.99.0.0/24"]).await.array_at("/spec/cidrs"),
+        [json!("10.99.0.0/24")]
+    );
 }

@@ -1,4 +1,5 @@
-//! The embedded store on a disk that is full or fails: nothing acknowledged is lost, reads go on, and so do writes once they can.
+//! The embedded store on a disk that is full or fails: nothing acknowledged is lost, reads go on,
+//! and so do writes once they can.
 
 use std::fs::File;
 use std::io;
@@ -96,20 +97,36 @@ impl Fixture {
             if of_store.lock().gone {
                 return Err(redb::StorageError::from(io::Error::other("no such device")).into());
             }
-            let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+            let file = File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&path);
             let file = FileBackend::new(file.map_err(redb::StorageError::from)?)?;
-            builder().create_with_backend(Faulty { file, disk: of_store.clone() })
+            builder().create_with_backend(Faulty {
+                file,
+                disk: of_store.clone(),
+            })
         };
-        let store = Embedded::start(folder.path().to_owned(), Box::new(open), Clock::system()).unwrap();
-        Self { folder, disk, store }
+        let store =
+            Embedded::start(folder.path().to_owned(), Box::new(open), Clock::system()).unwrap();
+        Self {
+            folder,
+            disk,
+            store,
+        }
     }
 
     /// Writes a key of some size.
     async fn put(&self, key: &str) -> Result<Txn> {
-        self.store.create(key, vec![b'x'; 10_000].into(), None).await
+        self.store
+            .create(key, vec![b'x'; 10_000].into(), None)
+            .await
     }
 
-    /// Writes a key until the store has it; the revision at which it was made. An attempt that failed may have succeeded all the same.
+    /// Writes a key until the store has it; the revision at which it was made. An attempt that
+    /// failed may have succeeded all the same.
     async fn insist(&self, key: &str) -> Revision {
         let end = Instant::now() + RECOVERY;
         loop {
@@ -122,21 +139,43 @@ impl Fixture {
         }
     }
 
-    /// Checks that a watch tells of exactly what the store has, also when it is opened another time: `acknowledged` keys and others.
+    /// Checks that a watch tells of exactly what the store has, also when it is opened another
+    /// time: `acknowledged` keys and others.
     async fn check(self, mut watch: WatchStream, acknowledged: &[(String, Revision)]) {
         let page = self.store.list(ListRequest::default()).await.unwrap();
         let told = told(&mut watch, page.items.len()).await;
-        assert_eq!(told.iter().map(|(_, revision)| *revision).collect::<Vec<_>>(), (2..=page.revision).collect::<Vec<_>>(), "no gaps");
-        let mut stands: Vec<(String, Revision)> = page.items.into_iter().map(|stored| (stored.key, stored.mod_revision)).collect();
+        assert_eq!(
+            told.iter()
+                .map(|(_, revision)| *revision)
+                .collect::<Vec<_>>(),
+            (2..=page.revision).collect::<Vec<_>>(),
+            "no gaps"
+        );
+        let mut stands: Vec<(String, Revision)> = page
+            .items
+            .into_iter()
+            .map(|stored| (stored.key, stored.mod_revision))
+            .collect();
         stands.sort_by_key(|(_, revision)| *revision);
         assert_eq!(told, stands);
         for written in acknowledged {
-            assert!(stands.contains(written), "{written:?} was acknowledged, and is not among {stands:?}");
+            assert!(
+                stands.contains(written),
+                "{written:?} was acknowledged, and is not among {stands:?}"
+            );
         }
         let folder = self.folder;
         drop(self.store);
         let again = Embedded::open(folder.path()).unwrap();
-        assert_eq!(again.list(ListRequest::default()).await.unwrap().items.len(), stands.len());
+        assert_eq!(
+            again
+                .list(ListRequest::default())
+                .await
+                .unwrap()
+                .items
+                .len(),
+            stands.len()
+        );
     }
 }
 
@@ -144,7 +183,11 @@ impl Fixture {
 async fn told(watch: &mut WatchStream, count: usize) -> Vec<(String, Revision)> {
     let mut told = Vec::new();
     while told.len() < count {
-        let event = tokio::time::timeout(RECOVERY, watch.next()).await.expect("in time").expect("it goes on").expect("no error");
+        let event = tokio::time::timeout(RECOVERY, watch.next())
+            .await
+            .expect("in time")
+            .expect("it goes on")
+            .expect("no error");
         if let WatchEvent::Put { current, .. } = event {
             told.push((current.key, current.mod_revision));
         }
@@ -166,14 +209,35 @@ async fn a_full_disk_refuses_writes_serves_reads_and_is_left_behind() {
                 other => break other,
             }
         };
-        assert!(matches!(refused, Err(StorageError::NoSpace(_))), "{refused:?}");
+        assert!(
+            matches!(refused, Err(StorageError::NoSpace(_))),
+            "{refused:?}"
+        );
         let refused = fixture.put("/none").await;
-        assert!(matches!(refused, Err(StorageError::NoSpace(_))), "at once and as often as it is tried: {refused:?}");
-        assert!(matches!(fixture.store.healthy().await, Err(StorageError::NoSpace(_))));
+        assert!(
+            matches!(refused, Err(StorageError::NoSpace(_))),
+            "at once and as often as it is tried: {refused:?}"
+        );
+        assert!(matches!(
+            fixture.store.healthy().await,
+            Err(StorageError::NoSpace(_))
+        ));
         let (key, revision) = acknowledged.last().unwrap();
-        assert_eq!(fixture.store.get(key).await.unwrap().unwrap().mod_revision, *revision);
+        assert_eq!(
+            fixture.store.get(key).await.unwrap().unwrap().mod_revision,
+            *revision
+        );
         assert_eq!(fixture.store.current_revision().await, Ok(*revision));
-        assert_eq!(fixture.store.list(ListRequest::default()).await.unwrap().items.len(), acknowledged.len());
+        assert_eq!(
+            fixture
+                .store
+                .list(ListRequest::default())
+                .await
+                .unwrap()
+                .items
+                .len(),
+            acknowledged.len()
+        );
         fixture.disk.lock().room = None;
         let key = format!("/{round}/room");
         acknowledged.push((key.clone(), fixture.insist(&key).await));
@@ -210,15 +274,25 @@ async fn while_the_file_cannot_be_opened_reads_say_so_and_then_go_on() {
         (disk.gone, disk.until_failure) = (true, Some(0));
     }
     assert!(fixture.put("/second").await.is_err());
-    assert_eq!(fixture.store.current_revision().await, Ok(first), "no write since was acknowledged");
+    assert_eq!(
+        fixture.store.current_revision().await,
+        Ok(first),
+        "no write since was acknowledged"
+    );
     match fixture.store.get("/first").await {
         Ok(Some(stored)) => assert_eq!(stored.mod_revision, first, "what is in memory is served"),
-        other => assert!(matches!(other, Err(StorageError::Unavailable(_))), "{other:?}"),
+        other => assert!(
+            matches!(other, Err(StorageError::Unavailable(_))),
+            "{other:?}"
+        ),
     }
     assert!(fixture.store.healthy().await.is_err());
     fixture.disk.lock().gone = false;
     let second = fixture.insist("/second").await;
-    assert_eq!(told(&mut late, 2).await, [("/first".to_owned(), first), ("/second".to_owned(), second)]);
+    assert_eq!(
+        told(&mut late, 2).await,
+        [("/first".to_owned(), first), ("/second".to_owned(), second)]
+    );
 }
 
 /// Writes whose clients have gone keep their places until they are done.
@@ -226,7 +300,8 @@ async fn while_the_file_cannot_be_opened_reads_say_so_and_then_go_on() {
 async fn cancelled_writes_keep_their_places_in_the_queue() {
     let fixture = Fixture::new();
     // The writer stands still while the disk is held.
-    let (disk, (go_on, wait), (begin, begun)) = (fixture.disk.clone(), mpsc::channel::<()>(), mpsc::channel());
+    let (disk, (go_on, wait), (begin, begun)) =
+        (fixture.disk.clone(), mpsc::channel::<()>(), mpsc::channel());
     let holder = std::thread::spawn(move || {
         let _held = disk.lock();
         begin.send(()).unwrap();
@@ -243,9 +318,22 @@ async fn cancelled_writes_keep_their_places_in_the_queue() {
         tokio::task::yield_now().await;
     }
     drop(waiting);
-    assert_eq!(fixture.store.queue.available_permits(), 0, "what is queued has not been done");
+    assert_eq!(
+        fixture.store.queue.available_permits(),
+        0,
+        "what is queued has not been done"
+    );
     go_on.send(()).unwrap();
     holder.join().unwrap();
     fixture.insist("/last").await;
-    assert_eq!(fixture.store.list(ListRequest::default()).await.unwrap().items.len(), QUEUED_WRITES + 1);
+    assert_eq!(
+        fixture
+            .store
+            .list(ListRequest::default())
+            .await
+            .unwrap()
+            .items
+            .len(),
+        QUEUED_WRITES + 1
+    );
 }

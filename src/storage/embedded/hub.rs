@@ -1,6 +1,8 @@
-//! Who watches what: the latest events in memory, and for each watcher the first event it has not been given.
+//! Who watches what: the latest events in memory, and for each watcher the first event it has not
+//! been given.
 //!
-//! A watcher whose next event has left the ring reads it from the table. An event wakes only those whose prefix it is under.
+//! A watcher whose next event has left the ring reads it from the table. An event wakes only those
+//! whose prefix it is under.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -34,7 +36,8 @@ struct Watcher {
     prefix: String,
     /// Nothing at or before this is told.
     after: Revision,
-    /// The first revision that may concern it and has not been taken; `None` when it knows everything up to the head.
+    /// The first revision that may concern it and has not been taken; `None` when it knows
+    /// everything up to the head.
     pending: Option<Revision>,
     /// Whether it owes a progress event.
     progress: bool,
@@ -57,7 +60,14 @@ pub enum Take {
 impl Hub {
     pub fn new(head: Revision) -> Self {
         let (ring, watchers) = (VecDeque::new(), HashMap::new());
-        Self(Mutex::new(State { ring, bytes: 0, head, watchers, next_id: 0, closed: None }))
+        Self(Mutex::new(State {
+            ring,
+            bytes: 0,
+            head,
+            watchers,
+            next_id: 0,
+            closed: None,
+        }))
     }
 
     /// The revision of the last event that was published.
@@ -71,7 +81,16 @@ impl Hub {
         let (id, wake) = (state.next_id, Arc::new(Notify::new()));
         let pending = (after < state.head).then_some(after + 1);
         state.next_id += 1;
-        state.watchers.insert(id, Watcher { prefix: prefix.to_owned(), after, pending, progress: false, wake: wake.clone() });
+        state.watchers.insert(
+            id,
+            Watcher {
+                prefix: prefix.to_owned(),
+                after,
+                pending,
+                progress: false,
+                wake: wake.clone(),
+            },
+        );
         (id, wake)
     }
 
@@ -85,7 +104,9 @@ impl Hub {
         let state = &mut *state;
         let first = state.head + 1;
         for watcher in state.watchers.values_mut().filter(|w| w.pending.is_none()) {
-            let concerns = |(event, revision): (&Arc<WatchEvent>, Revision)| revision > watcher.after && under(event, &watcher.prefix);
+            let concerns = |(event, revision): (&Arc<WatchEvent>, Revision)| {
+                revision > watcher.after && under(event, &watcher.prefix)
+            };
             if let Some(at) = events.iter().zip(first..).position(concerns) {
                 watcher.pending = Some(first + at as Revision);
                 watcher.wake.notify_one();
@@ -95,7 +116,9 @@ impl Hub {
             state.head += 1;
             state.bytes += size(&event);
             state.ring.push_back(event);
-            while state.ring.len() > 1 && (state.ring.len() > RING_EVENTS || state.bytes > RING_BYTES) {
+            while state.ring.len() > 1
+                && (state.ring.len() > RING_EVENTS || state.bytes > RING_BYTES)
+            {
                 state.bytes -= state.ring.pop_front().map_or(0, |e| size(&e));
             }
         }
@@ -119,14 +142,24 @@ impl Hub {
     /// The next thing for a watcher to do; history up to `compacted` can no longer be told.
     pub fn take(&self, id: u64, compacted: Revision) -> Result<Take, StorageError> {
         let mut state = self.0.lock();
-        let State { ring, head, watchers, closed, .. } = &mut *state;
+        let State {
+            ring,
+            head,
+            watchers,
+            closed,
+            ..
+        } = &mut *state;
         if let Some(why) = closed {
             return Err(why.clone());
         }
-        let Some(watcher) = watchers.get_mut(&id) else { return Ok(Take::Wait) };
+        let Some(watcher) = watchers.get_mut(&id) else {
+            return Ok(Take::Wait);
+        };
         let first = *head + 1 - ring.len() as Revision;
         match watcher.pending {
-            Some(from) if from <= compacted => Err(StorageError::Compacted { oldest: Some(compacted) }),
+            Some(from) if from <= compacted => Err(StorageError::Compacted {
+                oldest: Some(compacted),
+            }),
             Some(from) if from < first => Ok(Take::Replay(from)),
             Some(from) => {
                 let mut events = Vec::new();
@@ -143,7 +176,9 @@ impl Hub {
                 Ok(Take::Events(events))
             }
             // One that nothing has happened for has nothing to tell, as in etcd.
-            None if std::mem::take(&mut watcher.progress) && *head > watcher.after => Ok(Take::Progress(*head)),
+            None if std::mem::take(&mut watcher.progress) && *head > watcher.after => {
+                Ok(Take::Progress(*head))
+            }
             None => Ok(Take::Wait),
         }
     }
@@ -165,7 +200,9 @@ fn under(event: &WatchEvent, prefix: &str) -> bool {
 fn size(event: &WatchEvent) -> usize {
     let stored = |s: &crate::storage::Stored| s.key.len() + s.value.len();
     match event {
-        WatchEvent::Put { current, previous } => stored(current) + previous.as_ref().map_or(0, stored),
+        WatchEvent::Put { current, previous } => {
+            stored(current) + previous.as_ref().map_or(0, stored)
+        }
         WatchEvent::Delete { key, previous, .. } => key.len() + previous.as_ref().map_or(0, stored),
         WatchEvent::Progress(_) => 0,
     }

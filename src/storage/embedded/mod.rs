@@ -1,4 +1,5 @@
-//! A store in a directory of this machine: redb underneath, history, conditional writes and watches like etcd's on top.
+//! A store in a directory of this machine: redb underneath, history, conditional writes and watches
+//! like etcd's on top.
 //!
 //! - [`tables`]: what is on disk, and snapshots to read from. Reads never wait for the writer.
 //! - [`writer`]: the one thread that writes, many writes per fsync.
@@ -26,7 +27,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use self::hub::Hub;
 use self::tables::{CHANGES, EXPIRY, FORMAT, INDEX, META, REVISION, Snapshot, broken};
 use self::writer::{Command, Op, Write, Writer};
-use super::{ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchStream};
+use super::{
+    ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchStream,
+};
 use crate::base::clock::Clock;
 use crate::base::files;
 
@@ -86,58 +89,102 @@ impl Embedded {
         Self::open_with_clock(directory, Clock::system())
     }
 
-    /// [`Embedded::open`] with the clock that keys expire by. With a manual one, call [`Embedded::expire`] after moving it.
+    /// [`Embedded::open`] with the clock that keys expire by. With a manual one, call
+    /// [`Embedded::expire`] after moving it.
     pub fn open_with_clock(directory: impl AsRef<Path>, clock: Clock) -> Result<Self> {
         let directory = directory.as_ref();
         files::create_private_folder(directory).map_err(|error| cannot_open(directory, &error))?;
         files::narrow_own_folder(directory, &[FILE]);
         let path = directory.join(FILE);
-        Self::start(directory.to_owned(), Box::new(move || open_file(&path)), clock)
+        Self::start(
+            directory.to_owned(),
+            Box::new(move || open_file(&path)),
+            clock,
+        )
     }
 
     /// The store in the file that `open` opens, now and after a failure.
     fn start(directory: PathBuf, open: Open, clock: Clock) -> Result<Self> {
         let failed = |error: &dyn std::fmt::Display| cannot_open(&directory, error);
         let db = open().map_err(|e| match e {
-            DatabaseError::DatabaseAlreadyOpen => {
-                StorageError::Unavailable(format!("{} is in use by another process", directory.display()))
-            }
+            DatabaseError::DatabaseAlreadyOpen => StorageError::Unavailable(format!(
+                "{} is in use by another process",
+                directory.display()
+            )),
             e => failed(&e),
         })?;
         prepare(&db).map_err(|e| failed(&e))?;
         let snapshot = Snapshot::take(&db)?;
-        let shared = Arc::new(Shared { hub: Hub::new(snapshot.revision), snapshot: ArcSwapOption::empty() });
+        let shared = Arc::new(Shared {
+            hub: Hub::new(snapshot.revision),
+            snapshot: ArcSwapOption::empty(),
+        });
         shared.renew(snapshot);
         let (commands, inbox) = channel();
         let writer = Writer::new(db, open, inbox, shared.clone(), clock)?;
-        let thread = std::thread::Builder::new().name("storage-writer".into()).spawn(move || writer.run()).map_err(|e| failed(&e))?;
-        Ok(Self { shared, commands: Some(commands), queue: Arc::new(Semaphore::new(QUEUED_WRITES)), writer: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name("storage-writer".into())
+            .spawn(move || writer.run())
+            .map_err(|e| failed(&e))?;
+        Ok(Self {
+            shared,
+            commands: Some(commands),
+            queue: Arc::new(Semaphore::new(QUEUED_WRITES)),
+            writer: Some(thread),
+        })
     }
 
-    /// Deletes the keys whose time has come. Happens by itself; with a manual clock, this is how to have it happen at once.
+    /// Deletes the keys whose time has come. Happens by itself; with a manual clock, this is how to
+    /// have it happen at once.
     pub async fn expire(&self) -> Result<()> {
         self.order(Op::Tick).await.map(drop)
     }
 
     /// Hands the writer an order and waits until the outcome is on disk.
     async fn order(&self, op: Op) -> Result<Txn> {
-        let place = self.queue.clone().acquire_owned().await.map_err(|_| closed())?;
-        self.enqueue(op, place)?.await.unwrap_or_else(|_| Err(closed()))
+        let place = self
+            .queue
+            .clone()
+            .acquire_owned()
+            .await
+            .map_err(|_| closed())?;
+        self.enqueue(op, place)?
+            .await
+            .unwrap_or_else(|_| Err(closed()))
     }
 
-    /// Hands the writer an order with its place in the queue, which it keeps until it is answered, whether or not anybody still waits.
-    fn enqueue(&self, op: Op, place: OwnedSemaphorePermit) -> Result<oneshot::Receiver<Result<Txn>>> {
+    /// Hands the writer an order with its place in the queue, which it keeps until it is answered,
+    /// whether or not anybody still waits.
+    fn enqueue(
+        &self,
+        op: Op,
+        place: OwnedSemaphorePermit,
+    ) -> Result<oneshot::Receiver<Result<Txn>>> {
         let (reply, outcome) = oneshot::channel();
         let commands = self.commands.as_ref().ok_or_else(closed)?;
-        commands.send(Command { op, reply, place }).map_err(|_| closed())?;
+        commands
+            .send(Command { op, reply, place })
+            .map_err(|_| closed())?;
         Ok(outcome)
     }
 
-    async fn write(&self, key: &str, value: Option<Bytes>, expected: Revision, ttl: Option<Duration>) -> Result<Txn> {
+    async fn write(
+        &self,
+        key: &str,
+        value: Option<Bytes>,
+        expected: Revision,
+        ttl: Option<Duration>,
+    ) -> Result<Txn> {
         if key.len() + value.as_ref().map_or(0, Bytes::len) > MAX_REQUEST_BYTES {
             return Err(StorageError::TooLarge(super::TOO_LARGE.into()));
         }
-        self.order(Op::Write(Write { key: key.to_owned(), value, expected, ttl })).await
+        self.order(Op::Write(Write {
+            key: key.to_owned(),
+            value,
+            expected,
+            ttl,
+        }))
+        .await
     }
 }
 
@@ -163,10 +210,19 @@ fn cannot_open(directory: &Path, error: &dyn std::fmt::Display) -> StorageError 
 /// Makes the tables of a new file; checks the format of an old one.
 fn prepare(db: &Database) -> Result<()> {
     let txn = db.begin_write().map_err(broken)?;
-    let format = txn.open_table(META).map_err(broken)?.get(FORMAT).map_err(broken)?.map(|n| n.value());
+    let format = txn
+        .open_table(META)
+        .map_err(broken)?
+        .get(FORMAT)
+        .map_err(broken)?
+        .map(|n| n.value());
     match format {
         Some(FORMAT_VERSION) => return txn.abort().map_err(broken),
-        Some(other) => return Err(StorageError::Internal(format!("its format is {other}, this program knows {FORMAT_VERSION}"))),
+        Some(other) => {
+            return Err(StorageError::Internal(format!(
+                "its format is {other}, this program knows {FORMAT_VERSION}"
+            )));
+        }
         None => {}
     }
     {
@@ -184,7 +240,8 @@ impl Drop for Embedded {
     fn drop(&mut self) {
         self.commands = None;
         if let Some(writer) = self.writer.take() {
-            // It has only ever failed to write, never panicked; nothing could be done here if it had.
+            // It has only ever failed to write, never panicked; nothing could be done here if it
+            // had.
             let _ = writer.join();
         }
         self.shared.close();
@@ -205,14 +262,21 @@ impl Storage for Embedded {
     async fn list(&self, request: ListRequest) -> Result<ListPage> {
         let snapshot = self.shared.snapshot()?;
         let list = tokio::task::spawn_blocking(move || snapshot.list(&request));
-        list.await.map_err(|e| StorageError::Internal(format!("list: {e}")))?
+        list.await
+            .map_err(|e| StorageError::Internal(format!("list: {e}")))?
     }
 
     async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<Txn> {
         self.write(key, Some(value), 0, ttl).await
     }
 
-    async fn update(&self, key: &str, value: Bytes, expected: Revision, ttl: Option<Duration>) -> Result<Txn> {
+    async fn update(
+        &self,
+        key: &str,
+        value: Bytes,
+        expected: Revision,
+        ttl: Option<Duration>,
+    ) -> Result<Txn> {
         self.write(key, Some(value), expected, ttl).await
     }
 
@@ -266,15 +330,26 @@ mod tests {
         let clock = Clock::manual(jiff::Timestamp::UNIX_EPOCH);
         let open = || Embedded::open_with_clock(dir.path(), clock.clone()).unwrap();
         let store = open();
-        // More than one turn removes. Two keys stay, one goes; what a lease was on and is written again needs it no more.
+        // More than one turn removes. Two keys stay, one goes; what a lease was on and is written
+        // again needs it no more.
         for round in 0..200 {
-            for (key, ttl) in [("/kept", None), ("/lease", Some(Duration::from_secs(60))), ("/gone", None)] {
+            for (key, ttl) in [
+                ("/kept", None),
+                ("/lease", Some(Duration::from_secs(60))),
+                ("/gone", None),
+            ] {
                 let at = store.get(key).await.unwrap().map_or(0, |s| s.mod_revision);
-                store.update(key, format!("{round}").into(), at, ttl).await.unwrap();
+                store
+                    .update(key, format!("{round}").into(), at, ttl)
+                    .await
+                    .unwrap();
             }
         }
         let (gone, last) = store.get_with_revision("/gone").await.unwrap();
-        store.delete("/gone", gone.unwrap().mod_revision).await.unwrap();
+        store
+            .delete("/gone", gone.unwrap().mod_revision)
+            .await
+            .unwrap();
         store.compact(last + 1).await.unwrap();
         // However far it has come.
         drop(store);
@@ -287,6 +362,10 @@ mod tests {
         assert_eq!(store.get("/lease").await, Ok(None));
         assert_eq!(store.get("/kept").await.unwrap().unwrap().value, "199");
         drop(store);
-        assert_eq!(rows(dir.path()), [3, 3, 0], "two that stand, and the deletion by the clock");
+        assert_eq!(
+            rows(dir.path()),
+            [3, 3, 0],
+            "two that stand, and the deletion by the clock"
+        );
     }
 }

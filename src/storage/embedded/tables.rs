@@ -1,7 +1,8 @@
-//! What is on disk and how to read it: the tables, one version of a key, and snapshots of the whole store.
+//! What is on disk and how to read it: the tables, one version of a key, and snapshots of the whole
+//! store.
 //!
-//! Every change has a revision and one row in [`CHANGES`], without gaps. [`INDEX`] finds a key's versions, so a read at any kept
-//! revision costs the same as a read of the present.
+//! Every change has a revision and one row in [`CHANGES`], without gaps. [`INDEX`] finds a key's
+//! versions, so a read at any kept revision costs the same as a read of the present.
 
 use std::io;
 
@@ -16,7 +17,8 @@ pub const INDEX: TableDefinition<(&str, Revision), Revision> = TableDefinition::
 pub type Change = (&'static str, Revision, Revision, &'static [u8]);
 /// revision -> (key, made at (0: deleted), revision of the value before (0: none), value).
 pub const CHANGES: TableDefinition<Revision, Change> = TableDefinition::new("changes");
-/// (deadline in microseconds since 1970, revision of the write that set it). Stays behind when the key is written again.
+/// (deadline in microseconds since 1970, revision of the write that set it). Stays behind when the
+/// key is written again.
 pub const EXPIRY: TableDefinition<(i64, Revision), ()> = TableDefinition::new("expiry");
 /// Single numbers under the names below.
 pub const META: TableDefinition<&str, i64> = TableDefinition::new("meta");
@@ -30,20 +32,25 @@ pub const CLEANED: &str = "cleaned";
 /// The layout of the tables.
 pub const FORMAT: &str = "format";
 
-/// Any failure of redb is the store's own, unless the disk is full, or the file has failed before and is about to be opened again.
+/// Any failure of redb is the store's own, unless the disk is full, or the file has failed before
+/// and is about to be opened again.
 pub fn broken(error: impl Into<redb::Error>) -> StorageError {
     match error.into() {
         redb::Error::Io(error) if is_full(&error) => StorageError::NoSpace(error.to_string()),
-        redb::Error::PreviousIo | redb::Error::DatabaseClosed => {
-            StorageError::Unavailable("the embedded store is opened again after a failure".to_owned())
-        }
+        redb::Error::PreviousIo | redb::Error::DatabaseClosed => StorageError::Unavailable(
+            "the embedded store is opened again after a failure".to_owned(),
+        ),
         error => StorageError::Internal(error.to_string()),
     }
 }
 
-/// Whether a write failed because it would need more room than there is: on the disk, of a quota, or below the limit on a file's size.
+/// Whether a write failed because it would need more room than there is: on the disk, of a quota,
+/// or below the limit on a file's size.
 fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
 }
 
 /// One version of a key.
@@ -54,19 +61,41 @@ pub struct Version {
 }
 
 /// The version of `key` that stands at revision `at`; `None` if it does not exist then.
-pub fn version(index: &impl ReadableTable<(&'static str, Revision), Revision>, key: &str, at: Revision) -> Result<Option<Version>> {
-    let Some(found) = index.range((key, 0)..=(key, at)).map_err(broken)?.next_back() else { return Ok(None) };
+pub fn version(
+    index: &impl ReadableTable<(&'static str, Revision), Revision>,
+    key: &str,
+    at: Revision,
+) -> Result<Option<Version>> {
+    let Some(found) = index
+        .range((key, 0)..=(key, at))
+        .map_err(broken)?
+        .next_back()
+    else {
+        return Ok(None);
+    };
     let (at, created) = found.map_err(broken)?;
-    let version = Version { revision: at.value().1, created: created.value() };
+    let version = Version {
+        revision: at.value().1,
+        created: created.value(),
+    };
     Ok((version.created != 0).then_some(version))
 }
 
 /// The value written at `revision`; a missing row is a bug.
-pub fn stored(changes: &impl ReadableTable<Revision, Change>, revision: Revision) -> Result<Stored> {
+pub fn stored(
+    changes: &impl ReadableTable<Revision, Change>,
+    revision: Revision,
+) -> Result<Stored> {
     let row = changes.get(revision).map_err(broken)?;
-    let row = row.ok_or_else(|| StorageError::Internal(format!("revision {revision} is missing")))?;
+    let row =
+        row.ok_or_else(|| StorageError::Internal(format!("revision {revision} is missing")))?;
     let (key, created, _, value) = row.value();
-    Ok(Stored { key: key.to_owned(), value: Bytes::copy_from_slice(value), create_revision: created, mod_revision: revision })
+    Ok(Stored {
+        key: key.to_owned(),
+        value: Bytes::copy_from_slice(value),
+        create_revision: created,
+        mod_revision: revision,
+    })
 }
 
 /// The store as of one commit. Holding it keeps the pages it reads from being reused.
@@ -93,14 +122,21 @@ impl Snapshot {
     }
 
     pub fn get(&self, key: &str) -> Result<Option<Stored>> {
-        version(&self.index, key, self.revision)?.map(|v| stored(&self.changes, v.revision)).transpose()
+        version(&self.index, key, self.revision)?
+            .map(|v| stored(&self.changes, v.revision))
+            .transpose()
     }
 
     pub fn list(&self, request: &ListRequest) -> Result<ListPage> {
         let at = self.readable(request.revision)?;
-        let mut page = ListPage { revision: at, ..ListPage::default() };
+        let mut page = ListPage {
+            revision: at,
+            ..ListPage::default()
+        };
         let mut add = |standing: Option<Revision>| {
-            let Some(revision) = standing else { return Ok(()) };
+            let Some(revision) = standing else {
+                return Ok(());
+            };
             page.count += 1;
             match request.limit {
                 limit if limit > 0 && page.items.len() >= limit => page.more = true,
@@ -133,15 +169,26 @@ impl Snapshot {
     fn readable(&self, asked: Option<Revision>) -> Result<Revision> {
         match asked.unwrap_or(0) {
             0 => Ok(self.revision),
-            asked if asked > self.revision => Err(StorageError::FutureRevision { asked, current: self.revision }),
-            asked if asked < self.compacted => Err(StorageError::Compacted { oldest: Some(self.compacted) }),
+            asked if asked > self.revision => Err(StorageError::FutureRevision {
+                asked,
+                current: self.revision,
+            }),
+            asked if asked < self.compacted => Err(StorageError::Compacted {
+                oldest: Some(self.compacted),
+            }),
             asked => Ok(asked),
         }
     }
 
-    /// The changes under `prefix` from revision `from` on, from at most `rows` rows and no more than about `bytes` of values, and
-    /// the revision to go on from.
-    pub fn replay(&self, prefix: &str, from: Revision, rows: i64, bytes: usize) -> Result<(Vec<WatchEvent>, Revision)> {
+    /// The changes under `prefix` from revision `from` on, from at most `rows` rows and no more
+    /// than about `bytes` of values, and the revision to go on from.
+    pub fn replay(
+        &self,
+        prefix: &str,
+        from: Revision,
+        rows: i64,
+        bytes: usize,
+    ) -> Result<(Vec<WatchEvent>, Revision)> {
         let until = self.revision.min(from.saturating_add(rows - 1));
         let (mut events, mut size, mut next) = (Vec::new(), 0, from);
         for row in self.changes.range(from..=until).map_err(broken)? {
@@ -151,9 +198,17 @@ impl Snapshot {
             if !key.starts_with(prefix) {
                 continue;
             }
-            let previous = (previous != 0).then(|| stored(&self.changes, previous)).transpose()?;
+            let previous = (previous != 0)
+                .then(|| stored(&self.changes, previous))
+                .transpose()?;
             size += value.len() + previous.as_ref().map_or(0, |p| p.value.len());
-            events.push(event(revision.value(), key, created, Bytes::copy_from_slice(value), previous));
+            events.push(event(
+                revision.value(),
+                key,
+                created,
+                Bytes::copy_from_slice(value),
+                previous,
+            ));
             if size >= bytes {
                 return Ok((events, next));
             }
@@ -163,10 +218,28 @@ impl Snapshot {
 }
 
 /// The event that tells of a row of [`CHANGES`].
-pub fn event(revision: Revision, key: &str, created: Revision, value: Bytes, previous: Option<Stored>) -> WatchEvent {
+pub fn event(
+    revision: Revision,
+    key: &str,
+    created: Revision,
+    value: Bytes,
+    previous: Option<Stored>,
+) -> WatchEvent {
     let key = key.to_owned();
     match created {
-        0 => WatchEvent::Delete { key, revision, previous },
-        created => WatchEvent::Put { current: Stored { key, value, create_revision: created, mod_revision: revision }, previous },
+        0 => WatchEvent::Delete {
+            key,
+            revision,
+            previous,
+        },
+        created => WatchEvent::Put {
+            current: Stored {
+                key,
+                value,
+                create_revision: created,
+                mod_revision: revision,
+            },
+            previous,
+        },
     }
 }

@@ -21,8 +21,18 @@ const REPLAY_BYTES: usize = 1 << 20;
 /// A watch of the keys under `prefix`, from the change after `after` on.
 pub fn open(shared: Arc<Shared>, prefix: &str, after: Revision) -> WatchStream {
     let (id, wake) = shared.hub.register(prefix, after.max(0));
-    let cursor = Cursor { shared, id, wake, prefix: prefix.to_owned(), ready: VecDeque::new(), done: false };
-    futures::stream::unfold(cursor, |mut cursor| async move { cursor.next().await.map(|item| (item, cursor)) }).boxed()
+    let cursor = Cursor {
+        shared,
+        id,
+        wake,
+        prefix: prefix.to_owned(),
+        ready: VecDeque::new(),
+        done: false,
+    };
+    futures::stream::unfold(cursor, |mut cursor| async move {
+        cursor.next().await.map(|item| (item, cursor))
+    })
+    .boxed()
 }
 
 struct Cursor {
@@ -52,19 +62,22 @@ impl Cursor {
     async fn advance(&mut self) -> Result<()> {
         let snapshot = self.shared.snapshot()?;
         match self.shared.hub.take(self.id, snapshot.compacted)? {
-            Take::Events(events) => self.ready.extend(events.into_iter().map(Arc::unwrap_or_clone)),
+            Take::Events(events) => self
+                .ready
+                .extend(events.into_iter().map(Arc::unwrap_or_clone)),
             Take::Progress(revision) => self.ready.push_back(WatchEvent::Progress(revision)),
             Take::Replay(from) => {
-                let (events, next) = match snapshot.replay(&self.prefix, from, REPLAY_ROWS, REPLAY_BYTES) {
-                    Ok(read) => read,
-                    // What is to be told is still there when the file is open again.
-                    Err(StorageError::Unavailable(_)) => {
-                        drop(snapshot);
-                        tokio::time::sleep(REOPEN_PAUSE).await;
-                        return Ok(());
-                    }
-                    Err(error) => return Err(error),
-                };
+                let (events, next) =
+                    match snapshot.replay(&self.prefix, from, REPLAY_ROWS, REPLAY_BYTES) {
+                        Ok(read) => read,
+                        // What is to be told is still there when the file is open again.
+                        Err(StorageError::Unavailable(_)) => {
+                            drop(snapshot);
+                            tokio::time::sleep(REOPEN_PAUSE).await;
+                            return Ok(());
+                        }
+                        Err(error) => return Err(error),
+                    };
                 self.shared.hub.replayed(self.id, next);
                 self.ready.extend(events);
                 drop(snapshot);

@@ -1,5 +1,6 @@
-//! The one thread that writes. It takes what waits, checks conditions in order, commits all of it with one fsync, tells the
-//! watchers and only then answers. It also removes what has expired and what compaction left behind.
+//! The one thread that writes. It takes what waits, checks conditions in order, commits all of it
+//! with one fsync, tells the watchers and only then answers. It also removes what has expired and
+//! what compaction left behind.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -9,7 +10,9 @@ use bytes::Bytes;
 use redb::{Database, ReadableDatabase, ReadableTable, Table, WriteTransaction};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::tables::{self, CHANGES, CLEANED, COMPACTED, EXPIRY, INDEX, META, REVISION, Snapshot, broken};
+use super::tables::{
+    self, CHANGES, CLEANED, COMPACTED, EXPIRY, INDEX, META, REVISION, Snapshot, broken,
+};
 use super::{Open, Shared};
 use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
@@ -24,9 +27,11 @@ const BATCH_BYTES: usize = 8 << 20;
 const EXPIRE_KEYS: usize = 512;
 /// Rows looked at for removal in one commit after a compaction, at most: other writers wait for it.
 const CLEAN_ROWS: Revision = 512;
-/// The longest sleep while keys are going to expire: how late a clock that was set forward is noticed.
+/// The longest sleep while keys are going to expire: how late a clock that was set forward is
+/// noticed.
 const CLOCK_CHECK: Duration = Duration::from_secs(10);
-/// How long writes are refused after a failure before one is tried again; doubles with each failure that follows.
+/// How long writes are refused after a failure before one is tried again; doubles with each failure
+/// that follows.
 const FAILURE_PAUSE: Duration = Duration::from_millis(250);
 /// The longest such pause.
 const FAILURE_PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -50,7 +55,8 @@ pub enum Op {
     Write(Write),
     /// Forget the history before this revision.
     Compact(Revision),
-    /// Nothing but what every turn does: delete what is due by the clock. Also shows that writing works.
+    /// Nothing but what every turn does: delete what is due by the clock. Also shows that writing
+    /// works.
     Tick,
 }
 
@@ -89,7 +95,12 @@ impl Position {
         let meta = read.open_table(META).map_err(broken)?;
         let number = |name| Ok(meta.get(name).map_err(broken)?.map_or(0, |n| n.value()));
         let deadline = earliest(&read.open_table(EXPIRY).map_err(broken)?)?;
-        Ok(Self { revision: number(REVISION)?, compacted: number(COMPACTED)?, cleaned: number(CLEANED)?, deadline })
+        Ok(Self {
+            revision: number(REVISION)?,
+            compacted: number(COMPACTED)?,
+            cleaned: number(CLEANED)?,
+            deadline,
+        })
     }
 }
 
@@ -115,8 +126,17 @@ pub struct Writer {
 
 impl Writer {
     /// A writer that goes on where `db` stands, and opens it again with `open` after a failure.
-    pub fn new(db: Database, open: Open, inbox: Receiver<Command>, shared: Arc<Shared>, clock: Clock) -> Result<Self> {
-        let (at, backoff) = (Position::of(&db)?, Backoff::new(FAILURE_PAUSE, FAILURE_PAUSE_MAX));
+    pub fn new(
+        db: Database,
+        open: Open,
+        inbox: Receiver<Command>,
+        shared: Arc<Shared>,
+        clock: Clock,
+    ) -> Result<Self> {
+        let (at, backoff) = (
+            Position::of(&db)?,
+            Backoff::new(FAILURE_PAUSE, FAILURE_PAUSE_MAX),
+        );
         Ok(Self {
             db: Some(db),
             open,
@@ -133,9 +153,15 @@ impl Writer {
     /// Works until nobody can send commands any more.
     pub fn run(mut self) {
         while let Some(commands) = self.wait() {
-            if let Some(fault) = self.fault.as_ref().filter(|fault| Instant::now() < fault.again) {
+            if let Some(fault) = self
+                .fault
+                .as_ref()
+                .filter(|fault| Instant::now() < fault.again)
+            {
                 let error = fault.error.clone();
-                commands.into_iter().for_each(|command| command.answer(Err(error.clone())));
+                commands
+                    .into_iter()
+                    .for_each(|command| command.answer(Err(error.clone())));
                 continue;
             }
             match self.attempt(&commands) {
@@ -143,13 +169,21 @@ impl Writer {
                     self.fault = None;
                     self.backoff.reset();
                     self.writing.works();
-                    commands.into_iter().zip(outcomes).for_each(|(command, outcome)| command.answer(outcome));
+                    commands
+                        .into_iter()
+                        .zip(outcomes)
+                        .for_each(|(command, outcome)| command.answer(outcome));
                 }
                 Err(error) => {
                     self.writing.fails(&error.to_string());
                     self.reopen();
-                    self.fault = Some(Fault { error: error.clone(), again: Instant::now() + self.backoff.pause() });
-                    commands.into_iter().for_each(|command| command.answer(Err(error.clone())));
+                    self.fault = Some(Fault {
+                        error: error.clone(),
+                        again: Instant::now() + self.backoff.pause(),
+                    });
+                    commands
+                        .into_iter()
+                        .for_each(|command| command.answer(Err(error.clone())));
                 }
             }
         }
@@ -161,11 +195,13 @@ impl Writer {
         if self.db.is_none() {
             self.recover()?;
         }
-        caught_now("storage-writer", || self.turn(commands)).unwrap_or_else(|panic| Err(StorageError::Internal(panic)))
+        caught_now("storage-writer", || self.turn(commands))
+            .unwrap_or_else(|panic| Err(StorageError::Internal(panic)))
     }
 
-    /// Opens the file again: after an I/O error redb does nothing more with one that was open then. Whatever is in the file then has
-    /// been committed, also where the failure left that open; watchers are told of it, and readers see it.
+    /// Opens the file again: after an I/O error redb does nothing more with one that was open then.
+    /// Whatever is in the file then has been committed, also where the failure left that open;
+    /// watchers are told of it, and readers see it.
     fn reopen(&mut self) {
         self.db = None;
         if let Err(error) = self.recover() {
@@ -179,7 +215,9 @@ impl Writer {
         let (at, snapshot) = (Position::of(&db)?, Snapshot::take(&db)?);
         let (mut missed, mut next) = (Vec::new(), self.shared.hub.head() + 1);
         if snapshot.revision + 1 < next {
-            return Err(StorageError::Internal("the file has lost changes that were acknowledged".into()));
+            return Err(StorageError::Internal(
+                "the file has lost changes that were acknowledged".into(),
+            ));
         }
         while next <= snapshot.revision {
             let (events, after) = snapshot.replay("", next, RECOVERY_ROWS, RECOVERY_BYTES)?;
@@ -192,10 +230,14 @@ impl Writer {
         Ok(())
     }
 
-    /// The commands of the next turn; there may be none when something is due. `None` when all senders are gone.
+    /// The commands of the next turn; there may be none when something is due. `None` when all
+    /// senders are gone.
     fn wait(&self) -> Option<Vec<Command>> {
         let first = match self.pause() {
-            None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            None => self
+                .inbox
+                .recv()
+                .map_err(|_| RecvTimeoutError::Disconnected),
             Some(pause) => self.inbox.recv_timeout(pause),
         };
         let mut commands = match first {
@@ -205,8 +247,13 @@ impl Writer {
         };
         let mut bytes = 0;
         while commands.len() < BATCH_COMMANDS && bytes < BATCH_BYTES {
-            let Ok(command) = self.inbox.try_recv() else { break };
-            if let Op::Write(Write { value: Some(value), .. }) = &command.op {
+            let Ok(command) = self.inbox.try_recv() else {
+                break;
+            };
+            if let Op::Write(Write {
+                value: Some(value), ..
+            }) = &command.op
+            {
                 bytes += value.len();
             }
             commands.push(command);
@@ -216,17 +263,26 @@ impl Writer {
 
     /// How long there is nothing to do unasked; `None` for ever.
     fn pause(&self) -> Option<Duration> {
-        let refused = self.fault.as_ref().map_or(Duration::ZERO, |fault| fault.again.saturating_duration_since(Instant::now()));
+        let refused = self.fault.as_ref().map_or(Duration::ZERO, |fault| {
+            fault.again.saturating_duration_since(Instant::now())
+        });
         if self.at.cleaned < self.at.compacted || self.db.is_none() {
             return Some(refused);
         }
         let left = self.at.deadline? - self.clock.now().as_microsecond();
-        Some(Duration::from_micros(left.max(0) as u64).min(CLOCK_CHECK).max(refused))
+        Some(
+            Duration::from_micros(left.max(0) as u64)
+                .min(CLOCK_CHECK)
+                .max(refused),
+        )
     }
 
     /// One transaction: an outcome for each command, or the failure of all of them.
     fn turn(&mut self, commands: &[Command]) -> Result<Vec<Result<Txn>>> {
-        let db = self.db.as_ref().ok_or_else(|| StorageError::Unavailable("the embedded store is not open".into()))?;
+        let db = self
+            .db
+            .as_ref()
+            .ok_or_else(|| StorageError::Unavailable("the embedded store is not open".into()))?;
         let now = self.clock.now().as_microsecond();
         let txn = db.begin_write().map_err(broken)?;
         let mut turn = Turn::open(&txn, self.at, now)?;
@@ -234,14 +290,17 @@ impl Writer {
         turn.changed = self.fault.is_some();
         turn.expire()?;
         turn.clean()?;
-        let outcomes = commands.iter().map(|command| turn.apply(&command.op)).collect::<Result<_>>()?;
+        let outcomes = commands
+            .iter()
+            .map(|command| turn.apply(&command.op))
+            .collect::<Result<_>>()?;
         let Some((at, events)) = turn.finish()? else {
             txn.abort().map_err(broken)?;
             return Ok(outcomes);
         };
         txn.commit().map_err(broken)?;
-        // The snapshot first: what has left the ring must be found in the table. Without it readers would stay in the past, so the
-        // file is opened again.
+        // The snapshot first: what has left the ring must be found in the table. Without it readers
+        // would stay in the past, so the file is opened again.
         self.shared.renew(Snapshot::take(db)?);
         self.at = at;
         self.shared.hub.publish(events);
@@ -284,10 +343,22 @@ impl<'t> Turn<'t> {
         }
     }
 
-    fn write(&mut self, Write { key, value, expected, ttl }: &Write) -> Result<Txn> {
+    fn write(
+        &mut self,
+        Write {
+            key,
+            value,
+            expected,
+            ttl,
+        }: &Write,
+    ) -> Result<Txn> {
         let standing = tables::version(&self.index, key, self.at.revision)?;
-        let previous = standing.map(|v| tables::stored(&self.changes, v.revision)).transpose()?;
-        if standing.map_or(0, |v| v.revision) != *expected || (value.is_none() && previous.is_none()) {
+        let previous = standing
+            .map(|v| tables::stored(&self.changes, v.revision))
+            .transpose()?;
+        if standing.map_or(0, |v| v.revision) != *expected
+            || (value.is_none() && previous.is_none())
+        {
             return Ok(Txn::Failed(previous));
         }
         let revision = self.at.revision + 1;
@@ -296,13 +367,23 @@ impl<'t> Turn<'t> {
             Some(_) => standing.map_or(revision, |v| v.created),
         };
         let value = value.clone().unwrap_or_default();
-        self.index.insert((key.as_str(), revision), created).map_err(broken)?;
-        self.changes.insert(revision, (key.as_str(), created, *expected, &value[..])).map_err(broken)?;
+        self.index
+            .insert((key.as_str(), revision), created)
+            .map_err(broken)?;
+        self.changes
+            .insert(revision, (key.as_str(), created, *expected, &value[..]))
+            .map_err(broken)?;
         if let Some(ttl) = ttl {
-            let deadline = self.now.saturating_add(i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX));
-            self.expiry.insert((deadline, revision), ()).map_err(broken)?;
+            let deadline = self
+                .now
+                .saturating_add(i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX));
+            self.expiry
+                .insert((deadline, revision), ())
+                .map_err(broken)?;
         }
-        self.events.push(Arc::new(tables::event(revision, key, created, value, previous)));
+        self.events.push(Arc::new(tables::event(
+            revision, key, created, value, previous,
+        )));
         self.at.revision = revision;
         self.changed = true;
         Ok(Txn::Done(revision))
@@ -311,10 +392,15 @@ impl<'t> Turn<'t> {
     /// Raises the oldest readable revision; [`Turn::clean`] does the work later.
     fn compact(&mut self, revision: Revision) -> Result<Txn> {
         if revision > self.at.revision {
-            return Err(StorageError::FutureRevision { asked: revision, current: self.at.revision });
+            return Err(StorageError::FutureRevision {
+                asked: revision,
+                current: self.at.revision,
+            });
         }
         if revision <= self.at.compacted {
-            return Err(StorageError::Compacted { oldest: Some(self.at.compacted) });
+            return Err(StorageError::Compacted {
+                oldest: Some(self.at.compacted),
+            });
         }
         self.at.compacted = revision;
         self.changed = true;
@@ -324,29 +410,49 @@ impl<'t> Turn<'t> {
     /// Deletes the keys whose time has come, unless they were written since.
     fn expire(&mut self) -> Result<()> {
         let mut due = Vec::new();
-        for row in self.expiry.range(..=(self.now, Revision::MAX)).map_err(broken)?.take(EXPIRE_KEYS) {
+        for row in self
+            .expiry
+            .range(..=(self.now, Revision::MAX))
+            .map_err(broken)?
+            .take(EXPIRE_KEYS)
+        {
             due.push(row.map_err(broken)?.0.value());
         }
         for row in due {
             self.expiry.remove(row).map_err(broken)?;
             self.changed = true;
-            let key = self.changes.get(row.1).map_err(broken)?.map(|change| change.value().0.to_owned());
-            // A row that compaction removed was superseded, and so is one that is no longer the latest.
+            let key = self
+                .changes
+                .get(row.1)
+                .map_err(broken)?
+                .map(|change| change.value().0.to_owned());
+            // A row that compaction removed was superseded, and so is one that is no longer the
+            // latest.
             if let Some(key) = key {
-                self.write(&Write { key, value: None, expected: row.1, ttl: None })?;
+                self.write(&Write {
+                    key,
+                    value: None,
+                    expected: row.1,
+                    ttl: None,
+                })?;
             }
         }
         Ok(())
     }
 
-    /// Removes some of the versions that nobody can ask for any more: those superseded, and deletions, up to the compacted revision.
+    /// Removes some of the versions that nobody can ask for any more: those superseded, and
+    /// deletions, up to the compacted revision.
     fn clean(&mut self) -> Result<()> {
         if self.at.cleaned >= self.at.compacted {
             return Ok(());
         }
         let until = self.at.compacted.min(self.at.cleaned + CLEAN_ROWS);
         let mut gone = Vec::new();
-        for row in self.changes.range(self.at.cleaned + 1..=until).map_err(broken)? {
+        for row in self
+            .changes
+            .range(self.at.cleaned + 1..=until)
+            .map_err(broken)?
+        {
             let (revision, row) = row.map_err(broken)?;
             let (key, created, previous, _) = row.value();
             if previous != 0 {
@@ -357,7 +463,9 @@ impl<'t> Turn<'t> {
             }
         }
         for (key, revision) in gone {
-            self.index.remove((key.as_str(), revision)).map_err(broken)?;
+            self.index
+                .remove((key.as_str(), revision))
+                .map_err(broken)?;
             self.changes.remove(revision).map_err(broken)?;
         }
         self.at.cleaned = until;
@@ -365,13 +473,18 @@ impl<'t> Turn<'t> {
         Ok(())
     }
 
-    /// Writes down where the store stands now; `None` if nothing changed. The tables are closed then.
+    /// Writes down where the store stands now; `None` if nothing changed. The tables are closed
+    /// then.
     fn finish(mut self) -> Result<Option<(Position, Vec<Arc<WatchEvent>>)>> {
         if !self.changed {
             return Ok(None);
         }
         self.at.deadline = earliest(&self.expiry)?;
-        for (name, number) in [(REVISION, self.at.revision), (COMPACTED, self.at.compacted), (CLEANED, self.at.cleaned)] {
+        for (name, number) in [
+            (REVISION, self.at.revision),
+            (COMPACTED, self.at.compacted),
+            (CLEANED, self.at.cleaned),
+        ] {
             self.meta.insert(name, number).map_err(broken)?;
         }
         Ok(Some((self.at, self.events)))
@@ -380,5 +493,8 @@ impl<'t> Turn<'t> {
 
 /// The first deadline, in microseconds since 1970.
 fn earliest(expiry: &impl ReadableTable<(i64, Revision), ()>) -> Result<Option<i64>> {
-    Ok(expiry.first().map_err(broken)?.map(|(row, _)| row.value().0))
+    Ok(expiry
+        .first()
+        .map_err(broken)?
+        .map(|(row, _)| row.value().0))
 }

@@ -26,18 +26,32 @@ fn status(error: &Error) -> Option<(i32, &str)> {
 pub fn interpret(error: &Error, asked: Revision) -> StorageError {
     let Some((code, message)) = status(error) else {
         return match error {
-            Error::IoError(_) | Error::TransportError(_) | Error::WatchError(_) => StorageError::Unavailable(told(error)),
+            Error::IoError(_) | Error::TransportError(_) | Error::WatchError(_) => {
+                StorageError::Unavailable(told(error))
+            }
             _ => StorageError::Internal(error.to_string()),
         };
     };
     match code {
-        code::OUT_OF_RANGE if message.contains("compacted") => StorageError::Compacted { oldest: None },
+        code::OUT_OF_RANGE if message.contains("compacted") => {
+            StorageError::Compacted { oldest: None }
+        }
         // Whoever can fills in the current revision.
-        code::OUT_OF_RANGE if message.contains("future revision") => StorageError::FutureRevision { asked, current: 0 },
-        code::INVALID_ARGUMENT if message.contains("request is too large") => StorageError::TooLarge(message.to_owned()),
-        code::RESOURCE_EXHAUSTED if message.contains("larger than max") => StorageError::TooLarge(message.to_owned()),
-        code::RESOURCE_EXHAUSTED if message.contains("database space exceeded") => StorageError::NoSpace("etcd's quota".to_owned()),
-        code::RESOURCE_EXHAUSTED if message.contains("too many requests") => StorageError::Unavailable(message.to_owned()),
+        code::OUT_OF_RANGE if message.contains("future revision") => {
+            StorageError::FutureRevision { asked, current: 0 }
+        }
+        code::INVALID_ARGUMENT if message.contains("request is too large") => {
+            StorageError::TooLarge(message.to_owned())
+        }
+        code::RESOURCE_EXHAUSTED if message.contains("larger than max") => {
+            StorageError::TooLarge(message.to_owned())
+        }
+        code::RESOURCE_EXHAUSTED if message.contains("database space exceeded") => {
+            StorageError::NoSpace("etcd's quota".to_owned())
+        }
+        code::RESOURCE_EXHAUSTED if message.contains("too many requests") => {
+            StorageError::Unavailable(message.to_owned())
+        }
         code::UNAVAILABLE | code::DEADLINE_EXCEEDED => StorageError::Unavailable(told(error)),
         // Not from etcd: the status stands for what happened to the connection.
         _ if cause(error).is_some() => StorageError::Unavailable(told(error)),
@@ -57,9 +71,11 @@ pub fn was_never_sent(error: &Error) -> bool {
         .any(|e| e.kind() == std::io::ErrorKind::ConnectionRefused)
 }
 
-/// The message of an error with those of its causes: the innermost says most (which file, which address, refused or unknown).
+/// The message of an error with those of its causes: the innermost says most (which file, which
+/// address, refused or unknown).
 fn told(error: &Error) -> String {
-    let mut text = status(error).map_or_else(|| error.to_string(), |(_, message)| message.to_owned());
+    let mut text =
+        status(error).map_or_else(|| error.to_string(), |(_, message)| message.to_owned());
     let first = cause(error).or_else(|| std::error::Error::source(error));
     for cause in std::iter::successors(first, |error| error.source()) {
         let cause = cause.to_string();

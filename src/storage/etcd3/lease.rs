@@ -1,4 +1,5 @@
-//! Leases shared by keys that expire at about the same time: granting one per key would cost etcd too much.
+//! Leases shared by keys that expire at about the same time: granting one per key would cost etcd
+//! too much.
 //!
 //! The rule is that of kube-apiserver (`apiserver/pkg/storage/etcd3/lease_manager.go`).
 
@@ -16,7 +17,8 @@ const REUSE_DIVISOR: u32 = 20;
 /// Keys on one lease, at most (`--lease-max-object-count`'s default).
 const LEASE_KEYS: usize = 1000;
 
-/// Times to live that are told apart: there is that of events and that of the servers' own keys. Beyond that, all are forgotten.
+/// Times to live that are told apart: there is that of events and that of the servers' own keys.
+/// Beyond that, all are forgotten.
 const TTLS: usize = 8;
 
 /// Finds or grants the lease for a time to live. Remembers the last one of each.
@@ -34,7 +36,10 @@ struct Lease {
 impl Leases {
     /// Leases that let a key live longer than asked by `reuse` at most.
     pub fn new(reuse: Duration) -> Self {
-        Self { last: Mutex::default(), reuse }
+        Self {
+            last: Mutex::default(),
+            reuse,
+        }
     }
 
     /// A lease that ends no sooner than `ttl` from now.
@@ -52,11 +57,20 @@ impl Leases {
         // etcd counts in whole seconds.
         let wanted = ttl + slack;
         let seconds = wanted.as_secs() + u64::from(wanted.subsec_nanos() > 0);
-        let granted = client.grant(i64::try_from(seconds).unwrap_or(i64::MAX), None).await?;
+        let granted = client
+            .grant(i64::try_from(seconds).unwrap_or(i64::MAX), None)
+            .await?;
         if last.len() >= TTLS {
             last.clear();
         }
-        last.insert(ttl, Lease { id: granted.id(), expires: now + Duration::from_secs(seconds), keys: 1 });
+        last.insert(
+            ttl,
+            Lease {
+                id: granted.id(),
+                expires: now + Duration::from_secs(seconds),
+                keys: 1,
+            },
+        );
         Ok(granted.id())
     }
 

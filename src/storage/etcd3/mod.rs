@@ -1,4 +1,5 @@
-//! The store in an etcd cluster, with the transactions and leases that kube-apiserver uses on it. Keys come complete.
+//! The store in an etcd cluster, with the transactions and leases that kube-apiserver uses on it.
+//! Keys come complete.
 
 mod error;
 mod lease;
@@ -14,19 +15,23 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use bytes::Bytes;
 use etcd_client::{
-    Certificate, Client, Compare, CompareOp, ConnectOptions, GetOptions, Identity, KeyValue, KvClient, PutOptions, TlsOptions,
+    Certificate, Client, Compare, CompareOp, ConnectOptions, GetOptions, Identity, KeyValue,
+    KvClient, PutOptions, TlsOptions,
 };
 use etcd_client::{TxnOp, TxnOpResponse, TxnResponse, WatchClient};
 use tokio::time::{sleep, timeout};
 
 use self::error::{interpret, lease_is_gone, was_never_sent};
 use self::lease::Leases;
-use super::{ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchStream};
+use super::{
+    ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchStream,
+};
 use crate::base::supervise::Condition;
 
 /// How long a connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
-/// Silence on a connection after which it is probed, and how long the probe may take (kube-apiserver's: `storagebackend/factory/etcd3.go`).
+/// Silence on a connection after which it is probed, and how long the probe may take
+/// (kube-apiserver's: `storagebackend/factory/etcd3.go`).
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a read or write of one key, or a lease, may take.
@@ -45,7 +50,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const LIST_CHUNK: i64 = 10_000;
 /// The largest answer that is read: as much as gRPC has.
 const MAX_ANSWER_BYTES: usize = i32::MAX as usize;
-/// The key whose reading shows that etcd works (kube-apiserver's health check reads it, too). Nobody writes it.
+/// The key whose reading shows that etcd works (kube-apiserver's health check reads it, too).
+/// Nobody writes it.
 const HEALTH_KEY: &str = "health";
 
 /// Where etcd is and how to speak to it.
@@ -86,7 +92,10 @@ impl Config {
         if !self.endpoints.iter().any(|e| e.starts_with("https://")) {
             return Ok(None);
         }
-        let read = |path: &PathBuf| std::fs::read(path).map_err(|e| StorageError::Internal(format!("cannot read {}: {e}", path.display())));
+        let read = |path: &PathBuf| {
+            std::fs::read(path)
+                .map_err(|e| StorageError::Internal(format!("cannot read {}: {e}", path.display())))
+        };
         let mut tls = TlsOptions::new();
         if let Some(ca) = &self.ca_file {
             tls = tls.ca_certificate(Certificate::from_pem(read(ca)?));
@@ -115,10 +124,14 @@ impl Clients {
         if let Some(tls) = config.tls()? {
             options = options.with_tls(tls);
         }
-        let all = Client::connect(&config.endpoints, Some(options)).await.map_err(|e| interpret(&e, 0))?;
+        let all = Client::connect(&config.endpoints, Some(options))
+            .await
+            .map_err(|e| interpret(&e, 0))?;
         Ok(Self {
             kv: all.kv_client().max_decoding_message_size(MAX_ANSWER_BYTES),
-            watch: all.watch_client().max_decoding_message_size(MAX_ANSWER_BYTES),
+            watch: all
+                .watch_client()
+                .max_decoding_message_size(MAX_ANSWER_BYTES),
             all,
         })
     }
@@ -133,21 +146,25 @@ pub struct Etcd3 {
     asked: tokio::sync::watch::Sender<u64>,
     /// Whether etcd can be reached.
     link: Arc<Condition>,
-    /// Whether every member that has said so far which version it is tells the progress of watches reliably.
+    /// Whether every member that has said so far which version it is tells the progress of watches
+    /// reliably.
     reliable: AtomicBool,
     request_timeout: Duration,
     health_timeout: Duration,
 }
 
 impl Etcd3 {
-    /// A client of the cluster. Connections come up when they are needed, so this fails for bad configuration only;
-    /// [`Storage::healthy`] tells whether etcd is there.
+    /// A client of the cluster. Connections come up when they are needed, so this fails for bad
+    /// configuration only; [`Storage::healthy`] tells whether etcd is there.
     pub async fn connect(config: Config) -> Result<Self> {
         Ok(Self {
             clients: Arc::new(ArcSwap::from_pointee(Clients::open(&config).await?)),
             leases: Leases::new(config.lease_reuse),
             asked: tokio::sync::watch::Sender::new(0),
-            link: Arc::new(Condition::new(format!("reaching etcd at {}", config.endpoints.join(", ")))),
+            link: Arc::new(Condition::new(format!(
+                "reaching etcd at {}",
+                config.endpoints.join(", ")
+            ))),
             reliable: AtomicBool::new(true),
             request_timeout: config.request_timeout,
             health_timeout: config.health_timeout,
@@ -155,30 +172,47 @@ impl Etcd3 {
         })
     }
 
-    /// Reads the files of the configuration again. Requests, and watches when they break off, go over new connections from now on; what
-    /// is under way ends on the old ones.
+    /// Reads the files of the configuration again. Requests, and watches when they break off, go
+    /// over new connections from now on; what is under way ends on the old ones.
     ///
     /// # Errors
     /// Files that cannot be used; then nothing is changed.
     pub async fn reconnect(&self) -> Result<()> {
-        self.clients.store(Arc::new(Clients::open(&self.config).await?));
+        self.clients
+            .store(Arc::new(Clients::open(&self.config).await?));
         Ok(())
     }
 
-    /// Asks the members for their versions. Those of versions that may say too much of the progress of watches make reads of the latest
-    /// state go to etcd; those that do not answer count as good.
+    /// Asks the members for their versions. Those of versions that may say too much of the progress
+    /// of watches make reads of the latest state go to etcd; those that do not answer count as
+    /// good.
     pub async fn check_versions(&self) {
         let check = |endpoint: &String| {
-            let config = Config { endpoints: vec![endpoint.clone()], ..self.config.clone() };
+            let config = Config {
+                endpoints: vec![endpoint.clone()],
+                ..self.config.clone()
+            };
             async move {
                 let asked = timeout(config.health_timeout, async {
-                    Clients::open(&config).await.ok()?.all.maintenance_client().status().await.ok()
+                    Clients::open(&config)
+                        .await
+                        .ok()?
+                        .all
+                        .maintenance_client()
+                        .status()
+                        .await
+                        .ok()
                 });
                 let version = asked.await.ok().flatten()?.version().to_owned();
                 (!version::tells_progress(&version)).then(|| (config.endpoints.join(""), version))
             }
         };
-        for (endpoint, version) in futures::future::join_all(self.config.endpoints.iter().map(check)).await.into_iter().flatten() {
+        for (endpoint, version) in
+            futures::future::join_all(self.config.endpoints.iter().map(check))
+                .await
+                .into_iter()
+                .flatten()
+        {
             tracing::warn!(
                 "etcd {version} at {endpoint} may tell wrongly how far its watches are: reads of the latest state are not served from \
                  memory; 3.4.31, 3.5.13 and later ones do not"
@@ -201,7 +235,13 @@ impl Etcd3 {
     }
 
     /// One read, repeated while etcd is away.
-    async fn range(&self, key: &[u8], options: GetOptions, asked: Revision, limit: Duration) -> Result<etcd_client::GetResponse> {
+    async fn range(
+        &self,
+        key: &[u8],
+        options: GetOptions,
+        asked: Revision,
+        limit: Duration,
+    ) -> Result<etcd_client::GetResponse> {
         let send = || {
             let (mut kv, key, options) = (self.kv(), key.to_vec(), options.clone());
             async move { kv.get(key, Some(options)).await }
@@ -210,7 +250,12 @@ impl Etcd3 {
     }
 
     /// `change` if `key` is at `expected`, else what stands there.
-    async fn conditional(&self, key: &str, expected: Revision, change: impl Fn() -> TxnOp) -> std::result::Result<TxnResponse, Attempt> {
+    async fn conditional(
+        &self,
+        key: &str,
+        expected: Revision,
+        change: impl Fn() -> TxnOp,
+    ) -> std::result::Result<TxnResponse, Attempt> {
         attempt(self.request_timeout, was_never_sent, || {
             let mut kv = self.kv();
             let txn = etcd_client::Txn::new()
@@ -222,13 +267,21 @@ impl Etcd3 {
         .await
     }
 
-    async fn put(&self, key: &str, value: Bytes, expected: Revision, ttl: Option<Duration>) -> Result<Txn> {
+    async fn put(
+        &self,
+        key: &str,
+        value: Bytes,
+        expected: Revision,
+        ttl: Option<Duration>,
+    ) -> Result<Txn> {
         let mut again = true;
         loop {
             let mut lease = 0;
             if let Some(ttl) = ttl {
                 let mut client = self.clients.load().all.lease_client();
-                let granted = timeout(self.request_timeout, self.leases.get(&mut client, ttl)).await.map_err(|_| timed_out())?;
+                let granted = timeout(self.request_timeout, self.leases.get(&mut client, ttl))
+                    .await
+                    .map_err(|_| timed_out())?;
                 lease = granted.map_err(|e| interpret(&e, 0))?;
             }
             let put = || TxnOp::put(key, &*value, Some(PutOptions::new().with_lease(lease)));
@@ -254,8 +307,17 @@ impl Etcd3 {
         }
     }
 
-    async fn chunk(&self, start: &[u8], end: &[u8], limit: i64, at: Revision) -> Result<etcd_client::GetResponse> {
-        let options = GetOptions::new().with_range(end).with_limit(limit).with_revision(at);
+    async fn chunk(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        limit: i64,
+        at: Revision,
+    ) -> Result<etcd_client::GetResponse> {
+        let options = GetOptions::new()
+            .with_range(end)
+            .with_limit(limit)
+            .with_revision(at);
         match self.range(start, options, at, LIST_TIMEOUT).await {
             Ok(answer) => Ok(answer),
             Err(error) => Err(self.with_current(error).await),
@@ -311,11 +373,18 @@ where
 }
 
 /// [`attempt`] with the error interpreted.
-async fn repeat<T, F>(limit: Duration, repeatable: impl Fn(&etcd_client::Error) -> bool, asked: Revision, send: impl Fn() -> F) -> Result<T>
+async fn repeat<T, F>(
+    limit: Duration,
+    repeatable: impl Fn(&etcd_client::Error) -> bool,
+    asked: Revision,
+    send: impl Fn() -> F,
+) -> Result<T>
 where
     F: Future<Output = std::result::Result<T, etcd_client::Error>>,
 {
-    attempt(limit, repeatable, send).await.map_err(|e| e.interpret(asked))
+    attempt(limit, repeatable, send)
+        .await
+        .map_err(|e| e.interpret(asked))
 }
 
 /// The outcome of a conditional change.
@@ -324,8 +393,17 @@ fn outcome_of(answer: &TxnResponse) -> Result<Txn> {
         return Ok(Txn::Done(answer.header().map_or(0, |h| h.revision())));
     }
     match answer.op_responses().into_iter().next() {
-        Some(TxnOpResponse::Get(mut found)) => Ok(Txn::Failed(found.take_kvs().into_iter().next().map(stored).transpose()?)),
-        _ => Err(StorageError::Internal("etcd's answer to a transaction has no value in it".into())),
+        Some(TxnOpResponse::Get(mut found)) => Ok(Txn::Failed(
+            found
+                .take_kvs()
+                .into_iter()
+                .next()
+                .map(stored)
+                .transpose()?,
+        )),
+        _ => Err(StorageError::Internal(
+            "etcd's answer to a transaction has no value in it".into(),
+        )),
     }
 }
 
@@ -335,20 +413,36 @@ fn stored(kv: KeyValue) -> Result<Stored> {
     stored_from(key, value.into(), created, written)
 }
 
-fn stored_from(key: Vec<u8>, value: Bytes, create_revision: Revision, mod_revision: Revision) -> Result<Stored> {
-    Ok(Stored { key: text(key)?, value, create_revision, mod_revision })
+fn stored_from(
+    key: Vec<u8>,
+    value: Bytes,
+    create_revision: Revision,
+    mod_revision: Revision,
+) -> Result<Stored> {
+    Ok(Stored {
+        key: text(key)?,
+        value,
+        create_revision,
+        mod_revision,
+    })
 }
 
 fn text(key: Vec<u8>) -> Result<String> {
-    String::from_utf8(key).map_err(|e| StorageError::Internal(format!("the key {:?} is not UTF-8", e.as_bytes())))
+    String::from_utf8(key)
+        .map_err(|e| StorageError::Internal(format!("the key {:?} is not UTF-8", e.as_bytes())))
 }
 
 /// The first key that etcd is asked for: it takes no empty one.
 fn range_start(prefix: &str) -> Vec<u8> {
-    if prefix.is_empty() { vec![0] } else { prefix.into() }
+    if prefix.is_empty() {
+        vec![0]
+    } else {
+        prefix.into()
+    }
 }
 
-/// The first key behind all that begin with `prefix`, as etcd wants it; a zero byte stands for the end of all keys.
+/// The first key behind all that begin with `prefix`, as etcd wants it; a zero byte stands for the
+/// end of all keys.
 fn range_end(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     match end.last_mut() {
@@ -366,16 +460,33 @@ impl Storage for Etcd3 {
     }
 
     async fn get_with_revision(&self, key: &str) -> Result<(Option<Stored>, Revision)> {
-        let mut answer = self.range(key.as_bytes(), GetOptions::new(), 0, self.request_timeout).await?;
+        let mut answer = self
+            .range(key.as_bytes(), GetOptions::new(), 0, self.request_timeout)
+            .await?;
         let revision = answer.header().map_or(0, |h| h.revision());
-        Ok((answer.take_kvs().into_iter().next().map(stored).transpose()?, revision))
+        Ok((
+            answer
+                .take_kvs()
+                .into_iter()
+                .next()
+                .map(stored)
+                .transpose()?,
+            revision,
+        ))
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListPage> {
-        let mut page = ListPage { revision: request.revision.unwrap_or(0), ..ListPage::default() };
+        let mut page = ListPage {
+            revision: request.revision.unwrap_or(0),
+            ..ListPage::default()
+        };
         let mut start = range_start(request.start.as_str().max(request.prefix.as_str()));
         let end = range_end(&request.prefix);
-        let limit = if request.limit == 0 { LIST_CHUNK } else { i64::try_from(request.limit).unwrap_or(i64::MAX) };
+        let limit = if request.limit == 0 {
+            LIST_CHUNK
+        } else {
+            i64::try_from(request.limit).unwrap_or(i64::MAX)
+        };
         loop {
             let mut answer = self.chunk(&start, &end, limit, page.revision).await?;
             if page.items.is_empty() {
@@ -389,7 +500,9 @@ impl Storage for Etcd3 {
                 page.items.push(stored(kv)?);
             }
             match page.items.last() {
-                Some(last) if page.more && request.limit == 0 => start = super::after(&last.key).into_bytes(),
+                Some(last) if page.more && request.limit == 0 => {
+                    start = super::after(&last.key).into_bytes()
+                }
                 _ => break,
             }
         }
@@ -400,7 +513,13 @@ impl Storage for Etcd3 {
         self.put(key, value, 0, ttl).await
     }
 
-    async fn update(&self, key: &str, value: Bytes, expected: Revision, ttl: Option<Duration>) -> Result<Txn> {
+    async fn update(
+        &self,
+        key: &str,
+        value: Bytes,
+        expected: Revision,
+        ttl: Option<Duration>,
+    ) -> Result<Txn> {
         self.put(key, value, expected, ttl).await
     }
 
@@ -409,16 +528,33 @@ impl Storage for Etcd3 {
             // To etcd, deleting nothing is a success.
             return Ok(Txn::Failed(self.get(key).await?));
         }
-        let outcome = self.conditional(key, expected, || TxnOp::delete(key, None)).await;
+        let outcome = self
+            .conditional(key, expected, || TxnOp::delete(key, None))
+            .await;
         outcome_of(&self.note(outcome.map_err(|e| e.interpret(0)))?)
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
-        Ok(watch::open(self.clients.clone(), prefix, after, true, self.asked.subscribe(), self.link.clone()).changes())
+        Ok(watch::open(
+            self.clients.clone(),
+            prefix,
+            after,
+            true,
+            self.asked.subscribe(),
+            self.link.clone(),
+        )
+        .changes())
     }
 
     async fn follow(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
-        let mut watch = watch::open(self.clients.clone(), prefix, after, false, self.asked.subscribe(), self.link.clone());
+        let mut watch = watch::open(
+            self.clients.clone(),
+            prefix,
+            after,
+            false,
+            self.asked.subscribe(),
+            self.link.clone(),
+        );
         watch.begin().await;
         Ok(watch.changes())
     }
@@ -433,7 +569,14 @@ impl Storage for Etcd3 {
     }
 
     async fn current_revision(&self) -> Result<Revision> {
-        let answer = self.range(HEALTH_KEY.as_bytes(), GetOptions::new().with_count_only(), 0, self.request_timeout).await?;
+        let answer = self
+            .range(
+                HEALTH_KEY.as_bytes(),
+                GetOptions::new().with_count_only(),
+                0,
+                self.request_timeout,
+            )
+            .await?;
         Ok(answer.header().map_or(0, |h| h.revision()))
     }
 
@@ -451,6 +594,9 @@ impl Storage for Etcd3 {
     async fn healthy(&self) -> Result<()> {
         let mut kv = self.kv();
         let read = timeout(self.health_timeout, kv.get(HEALTH_KEY, None)).await;
-        self.note(read.map_err(|_| timed_out()).and_then(|answer| answer.map(drop).map_err(|e| interpret(&e, 0))))
+        self.note(
+            read.map_err(|_| timed_out())
+                .and_then(|answer| answer.map(drop).map_err(|e| interpret(&e, 0))),
+        )
     }
 }

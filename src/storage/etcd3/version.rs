@@ -1,15 +1,22 @@
 //! Which versions of etcd can be relied on for what.
 
-/// The first versions of the minor ones before 3.6 that tell the progress of watches reliably (apiserver `storage/feature`, of
-/// kubernetes#123192): older ones may say that everything up to a revision has been told while some of it is on its way.
+/// The first versions of the minor ones before 3.6 that tell the progress of watches reliably
+/// (apiserver `storage/feature`, of kubernetes#123192): older ones may say that everything up to a
+/// revision has been told while some of it is on its way.
 const RELIABLE_3_4: [u32; 3] = [3, 4, 31];
 const RELIABLE_3_5: [u32; 3] = [3, 5, 13];
 
-/// Whether an etcd of this version tells the progress of its watches reliably; one that does not say what it is does not.
+/// Whether an etcd of this version tells the progress of its watches reliably; one that does not
+/// say what it is does not.
 pub fn tells_progress(version: &str) -> bool {
     let core = version.split(['-', '+']).next().unwrap_or_default();
-    let parts: Vec<u32> = core.split('.').map_while(|part| part.parse().ok()).collect();
-    let Ok(version) = <[u32; 3]>::try_from(parts) else { return false };
+    let parts: Vec<u32> = core
+        .split('.')
+        .map_while(|part| part.parse().ok())
+        .collect();
+    let Ok(version) = <[u32; 3]>::try_from(parts) else {
+        return false;
+    };
     version >= RELIABLE_3_5 || (version >= RELIABLE_3_4 && version < [3, 5, 0])
 }
 

@@ -1,10 +1,12 @@
 //! One watch as a stream that outlives its connections.
 //!
-//! A task reads from etcd into a bounded queue. It never waits for the consumer: unread data of one stream would use up the flow
-//! control window that all requests of the connection share. When the queue is full the task ends, and the watch goes on from the
-//! last revision received once the consumer has caught up. Nothing is lost: etcd remembers, up to its compaction.
+//! A task reads from etcd into a bounded queue. It never waits for the consumer: unread data of one
+//! stream would use up the flow control window that all requests of the connection share. When the
+//! queue is full the task ends, and the watch goes on from the last revision received once the
+//! consumer has caught up. Nothing is lost: etcd remembers, up to its compaction.
 //!
-//! Responses are not fragmented (kube-apiserver's are not either), so each holds whole revisions only.
+//! Responses are not fragmented (kube-apiserver's are not either), so each holds whole revisions
+//! only.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -13,7 +15,10 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use etcd_client::{Error, Event, EventType, GetOptions, KeyValue, KvClient, WatchClient, WatchOptions, WatchResponse};
+use etcd_client::{
+    Error, Event, EventType, GetOptions, KeyValue, KvClient, WatchClient, WatchOptions,
+    WatchResponse,
+};
 use futures::StreamExt;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
@@ -28,17 +33,20 @@ use crate::storage::{Result, Revision, StorageError, WatchEvent, WatchStream};
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Responses received and not yet consumed, at most.
 const QUEUE_RESPONSES: usize = 1024;
-/// The pause before a second attempt to begin; doubles with each one after that that brings nothing.
+/// The pause before a second attempt to begin; doubles with each one after that that brings
+/// nothing.
 const BACKOFF_FIRST: Duration = Duration::from_millis(50);
 /// The longest pause between attempts.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// The pause before progress is asked for again: etcd does not answer while a watch is behind.
 const PROGRESS_RETRY: Duration = Duration::from_millis(100);
-/// How often progress is asked for, at most. A watch that nothing has happened for gets no answer at all.
+/// How often progress is asked for, at most. A watch that nothing has happened for gets no answer
+/// at all.
 const PROGRESS_ATTEMPTS: u32 = 10;
 
-/// A watch of the keys under `prefix`, from the change after `after` on, `with_previous` values or without (then `after` is a revision
-/// that etcd has had). Whenever `asked` changes, progress is asked for. `link` hears of connections that break.
+/// A watch of the keys under `prefix`, from the change after `after` on, `with_previous` values or
+/// without (then `after` is a revision that etcd has had). Whenever `asked` changes, progress is
+/// asked for. `link` hears of connections that break.
 pub(super) fn open(
     clients: Arc<ArcSwap<Clients>>,
     prefix: &str,
@@ -84,7 +92,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Waits until etcd has begun it, or the first attempt has failed. A compaction after that takes nothing from it.
+    /// Waits until etcd has begun it, or the first attempt has failed. A compaction after that
+    /// takes nothing from it.
     pub async fn begin(&mut self) {
         let begun = self.connect().await;
         // The sender is only ever dropped.
@@ -93,7 +102,10 @@ impl Watch {
 
     /// The changes, and at last an error that no connection mends.
     pub fn changes(self) -> WatchStream {
-        futures::stream::unfold(self, |mut watch| async move { watch.next().await.map(|item| (item, watch)) }).boxed()
+        futures::stream::unfold(self, |mut watch| async move {
+            watch.next().await.map(|item| (item, watch))
+        })
+        .boxed()
     }
 
     async fn next(&mut self) -> Option<Result<WatchEvent>> {
@@ -109,7 +121,10 @@ impl Watch {
                 Some(Ok(batch)) => {
                     self.failures = 0;
                     self.backoff.reset();
-                    self.seen = batch.iter().map(WatchEvent::revision).fold(self.seen, Revision::max);
+                    self.seen = batch
+                        .iter()
+                        .map(WatchEvent::revision)
+                        .fold(self.seen, Revision::max);
                     self.after = self.after.max(self.seen);
                     self.ready.extend(batch);
                 }
@@ -126,7 +141,8 @@ impl Watch {
         None
     }
 
-    /// Starts the task that receives; after failures, not at once. What is returned is closed when etcd has begun, or will not.
+    /// Starts the task that receives; after failures, not at once. What is returned is closed when
+    /// etcd has begun, or will not.
     async fn connect(&mut self) -> oneshot::Receiver<Infallible> {
         if self.failures > 1 {
             sleep(self.backoff.pause()).await;
@@ -176,8 +192,13 @@ impl Receiver {
     async fn run(mut self) {
         match self.receive().await {
             Ok(()) => {}
-            // The consumer reconnects, and meets the same error again if there was no room for it now.
-            Err(error @ (StorageError::Compacted { .. } | StorageError::WentBack { .. } | StorageError::Internal(_))) => {
+            // The consumer reconnects, and meets the same error again if there was no room for it
+            // now.
+            Err(
+                error @ (StorageError::Compacted { .. }
+                | StorageError::WentBack { .. }
+                | StorageError::Internal(_)),
+            ) => {
                 drop(self.outbox.try_send(Err(error)));
             }
             Err(error) => {
@@ -195,8 +216,14 @@ impl Receiver {
         if self.with_previous {
             options = options.with_prev_key();
         }
-        let start = timeout(START_TIMEOUT, self.client.watch(super::range_start(&self.prefix), Some(options))).await;
-        let stream = start.map_err(|_| StorageError::Unavailable("etcd does not begin a watch".into()))?;
+        let start = timeout(
+            START_TIMEOUT,
+            self.client
+                .watch(super::range_start(&self.prefix), Some(options)),
+        )
+        .await;
+        let stream =
+            start.map_err(|_| StorageError::Unavailable("etcd does not begin a watch".into()))?;
         let (mut requests, mut responses) = stream.map_err(broken)?.split();
         loop {
             tokio::select! {
@@ -221,50 +248,93 @@ impl Receiver {
         }
     }
 
-    /// Notices an etcd that was restored to an earlier state while this watch was away from it. A member that says so when it begins the
-    /// watch may only lag behind the others: what counts is what the cluster says.
-    async fn check_restored(&mut self, response: &std::result::Result<Option<WatchResponse>, Error>) -> Result<()> {
-        let Ok(Some(response)) = response else { return Ok(()) };
-        let revision = |header: Option<&etcd_client::ResponseHeader>| header.map_or(0, |header| header.revision());
+    /// Notices an etcd that was restored to an earlier state while this watch was away from it. A
+    /// member that says so when it begins the watch may only lag behind the others: what counts is
+    /// what the cluster says.
+    async fn check_restored(
+        &mut self,
+        response: &std::result::Result<Option<WatchResponse>, Error>,
+    ) -> Result<()> {
+        let Ok(Some(response)) = response else {
+            return Ok(());
+        };
+        let revision = |header: Option<&etcd_client::ResponseHeader>| {
+            header.map_or(0, |header| header.revision())
+        };
         if !response.created() || revision(response.header()) >= self.seen {
             return Ok(());
         }
         let options = GetOptions::new().with_count_only();
         let asked = timeout(START_TIMEOUT, self.kv.get(super::HEALTH_KEY, Some(options))).await;
         let answer = asked.map_err(|_| super::timed_out())?.map_err(broken)?;
-        if revision(answer.header()) < self.seen { Err(StorageError::WentBack { was: self.seen }) } else { Ok(()) }
+        if revision(answer.header()) < self.seen {
+            Err(StorageError::WentBack { was: self.seen })
+        } else {
+            Ok(())
+        }
     }
 
     /// The events of a response; `None` at the end of the stream.
-    fn events(&mut self, response: std::result::Result<Option<WatchResponse>, Error>) -> Result<Option<Vec<WatchEvent>>> {
-        let Some(mut response) = response.map_err(broken)? else { return Ok(None) };
+    fn events(
+        &mut self,
+        response: std::result::Result<Option<WatchResponse>, Error>,
+    ) -> Result<Option<Vec<WatchEvent>>> {
+        let Some(mut response) = response.map_err(broken)? else {
+            return Ok(None);
+        };
         self.beginning = None;
         if response.compact_revision() > 0 {
-            return Err(StorageError::Compacted { oldest: Some(response.compact_revision()) });
+            return Err(StorageError::Compacted {
+                oldest: Some(response.compact_revision()),
+            });
         }
         if response.canceled() {
-            return Err(StorageError::Unavailable(response.cancel_reason().to_owned()));
+            return Err(StorageError::Unavailable(
+                response.cancel_reason().to_owned(),
+            ));
         }
         if response.created() || !response.events().is_empty() {
-            return response.events().iter().map(|event| self.event(event)).collect::<Result<_>>().map(Some);
+            return response
+                .events()
+                .iter()
+                .map(|event| self.event(event))
+                .collect::<Result<_>>()
+                .map(Some);
         }
         let told = response.take_header().map_or(0, |h| h.revision());
         self.attempts = 0;
         // A watch from the future has nothing to say about now.
-        Ok(Some(if told < self.after { Vec::new() } else { vec![WatchEvent::Progress(told)] }))
+        Ok(Some(if told < self.after {
+            Vec::new()
+        } else {
+            vec![WatchEvent::Progress(told)]
+        }))
     }
 
     fn event(&self, event: &Event) -> Result<WatchEvent> {
-        let kv = event.kv().ok_or_else(|| StorageError::Internal("an event without a key".into()))?;
+        let kv = event
+            .kv()
+            .ok_or_else(|| StorageError::Internal("an event without a key".into()))?;
         let previous = event.prev_kv().map(stored).transpose()?;
-        let is_new = event.event_type() == EventType::Put && kv.create_revision() == kv.mod_revision();
-        // The value before is known unless it was compacted: then what this watch should tell is gone, too.
+        let is_new =
+            event.event_type() == EventType::Put && kv.create_revision() == kv.mod_revision();
+        // The value before is known unless it was compacted: then what this watch should tell is
+        // gone, too.
         if self.with_previous && previous.is_none() && !is_new {
-            return Err(StorageError::Compacted { oldest: Some(kv.mod_revision()) });
+            return Err(StorageError::Compacted {
+                oldest: Some(kv.mod_revision()),
+            });
         }
         match event.event_type() {
-            EventType::Put => Ok(WatchEvent::Put { current: stored(kv)?, previous }),
-            EventType::Delete => Ok(WatchEvent::Delete { key: super::text(kv.key().to_vec())?, revision: kv.mod_revision(), previous }),
+            EventType::Put => Ok(WatchEvent::Put {
+                current: stored(kv)?,
+                previous,
+            }),
+            EventType::Delete => Ok(WatchEvent::Delete {
+                key: super::text(kv.key().to_vec())?,
+                revision: kv.mod_revision(),
+                previous,
+            }),
         }
     }
 }
@@ -278,5 +348,10 @@ fn broken(error: Error) -> StorageError {
 }
 
 fn stored(kv: &KeyValue) -> Result<crate::storage::Stored> {
-    stored_from(kv.key().to_vec(), Bytes::copy_from_slice(kv.value()), kv.create_revision(), kv.mod_revision())
+    stored_from(
+        kv.key().to_vec(),
+        Bytes::copy_from_slice(kv.value()),
+        kv.create_revision(),
+        kv.mod_revision(),
+    )
 }

@@ -9,7 +9,9 @@ fn object(value: Value) -> Object {
 }
 
 fn role(kind: &str, namespace: &str, name: &str, rules: Value) -> Object {
-    object(json!({"kind": kind, "metadata": {"name": name, "namespace": namespace}, "rules": rules}))
+    object(
+        json!({"kind": kind, "metadata": {"name": name, "namespace": namespace}, "rules": rules}),
+    )
 }
 
 fn binding(kind: &str, namespace: &str, name: &str, role: (&str, &str), subjects: Value) -> Object {
@@ -20,7 +22,11 @@ fn binding(kind: &str, namespace: &str, name: &str, role: (&str, &str), subjects
 }
 
 fn user(name: &str, groups: &[&str]) -> User {
-    User { name: name.to_owned(), groups: groups.iter().map(|group| (*group).to_owned()).collect(), ..User::default() }
+    User {
+        name: name.to_owned(),
+        groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+        ..User::default()
+    }
 }
 
 fn asked(user: User, verb: &str, resource: &str, namespace: &str) -> Attributes {
@@ -37,10 +43,32 @@ fn asked(user: User, verb: &str, resource: &str, namespace: &str) -> Attributes 
 fn store() -> RbacStore {
     let store = RbacStore::default();
     for object in [
-        role("ClusterRole", "", "reader", json!([{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "nodes"]}])),
-        role("Role", "x", "writer", json!([{"verbs": ["update", "create"], "apiGroups": [""], "resources": ["pods"]}])),
-        binding("ClusterRoleBinding", "", "all-read", ("ClusterRole", "reader"), json!([{"kind": "Group", "name": "readers"}])),
-        binding("RoleBinding", "x", "local", ("ClusterRole", "reader"), json!([{"kind": "ServiceAccount", "name": "sa"}])),
+        role(
+            "ClusterRole",
+            "",
+            "reader",
+            json!([{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "nodes"]}]),
+        ),
+        role(
+            "Role",
+            "x",
+            "writer",
+            json!([{"verbs": ["update", "create"], "apiGroups": [""], "resources": ["pods"]}]),
+        ),
+        binding(
+            "ClusterRoleBinding",
+            "",
+            "all-read",
+            ("ClusterRole", "reader"),
+            json!([{"kind": "Group", "name": "readers"}]),
+        ),
+        binding(
+            "RoleBinding",
+            "x",
+            "local",
+            ("ClusterRole", "reader"),
+            json!([{"kind": "ServiceAccount", "name": "sa"}]),
+        ),
         binding(
             "RoleBinding",
             "x",
@@ -48,7 +76,13 @@ fn store() -> RbacStore {
             ("Role", "writer"),
             json!([{"kind": "User", "name": "bob"}, {"kind": "User", "name": "alice"}]),
         ),
-        binding("RoleBinding", "x", "lost", ("Role", "gone"), json!([{"kind": "User", "name": "carol"}])),
+        binding(
+            "RoleBinding",
+            "x",
+            "lost",
+            ("Role", "gone"),
+            json!([{"kind": "User", "name": "carol"}]),
+        ),
     ] {
         store.upsert(&object);
     }
@@ -70,17 +104,35 @@ fn bindings_give_their_subjects_their_rules() {
             asked(user("system:serviceaccount:x:sa", &[]), "list", "pods", "x"),
             allow(r#"RoleBinding "local/x" of ClusterRole "reader" to ServiceAccount "sa/x""#),
         ),
-        (asked(user("system:serviceaccount:x:sa", &[]), "list", "pods", ""), none()),
-        (asked(user("system:serviceaccount:x:sa", &[]), "list", "pods", "y"), none()),
-        (asked(user("alice", &[]), "update", "pods", "x"), allow(r#"RoleBinding "write/x" of Role "writer" to User "alice""#)),
+        (
+            asked(user("system:serviceaccount:x:sa", &[]), "list", "pods", ""),
+            none(),
+        ),
+        (
+            asked(user("system:serviceaccount:x:sa", &[]), "list", "pods", "y"),
+            none(),
+        ),
+        (
+            asked(user("alice", &[]), "update", "pods", "x"),
+            allow(r#"RoleBinding "write/x" of Role "writer" to User "alice""#),
+        ),
         (asked(user("alice", &[]), "delete", "pods", "x"), none()),
         (
             asked(user("carol", &[]), "get", "pods", "x"),
-            Decision::NoOpinion(r#"RBAC: role.rbac.authorization.k8s.io "gone" not found"#.to_owned()),
+            Decision::NoOpinion(
+                r#"RBAC: role.rbac.authorization.k8s.io "gone" not found"#.to_owned(),
+            ),
         ),
     ];
     for (asked, want) in cases {
-        assert_eq!(store.check(&asked), want, "{} {} {}", asked.user.name, asked.verb, asked.resource);
+        assert_eq!(
+            store.check(&asked),
+            want,
+            "{} {} {}",
+            asked.user.name,
+            asked.verb,
+            asked.resource
+        );
     }
 }
 
@@ -88,26 +140,59 @@ fn bindings_give_their_subjects_their_rules() {
 fn changes_take_effect_at_once_and_leave_nothing_behind() {
     let store = store();
     let update = asked(user("alice", &[]), "update", "pods", "x");
-    store.upsert(&binding("RoleBinding", "x", "write", ("Role", "writer"), json!([{"kind": "User", "name": "bob"}])));
+    store.upsert(&binding(
+        "RoleBinding",
+        "x",
+        "write",
+        ("Role", "writer"),
+        json!([{"kind": "User", "name": "bob"}]),
+    ));
     assert_eq!(store.check(&update), Decision::NoOpinion(String::new()));
-    store.upsert(&binding("RoleBinding", "x", "write", ("Role", "writer"), json!([{"kind": "User", "name": "alice"}])));
+    store.upsert(&binding(
+        "RoleBinding",
+        "x",
+        "write",
+        ("Role", "writer"),
+        json!([{"kind": "User", "name": "alice"}]),
+    ));
     assert!(matches!(store.check(&update), Decision::Allow(_)));
     store.remove("Role", "x", "writer");
-    assert_eq!(store.check(&update), Decision::NoOpinion(r#"RBAC: role.rbac.authorization.k8s.io "writer" not found"#.to_owned()));
+    assert_eq!(
+        store.check(&update),
+        Decision::NoOpinion(
+            r#"RBAC: role.rbac.authorization.k8s.io "writer" not found"#.to_owned()
+        )
+    );
     store.replace("RoleBinding", []);
     assert_eq!(store.check(&update), Decision::NoOpinion(String::new()));
     store.remove("ClusterRoleBinding", "", "all-read");
     let state = store.state.read();
-    assert!(state.bindings.is_empty() && state.roles.is_empty() && state.cluster_bindings.by_group.is_empty());
+    assert!(
+        state.bindings.is_empty()
+            && state.roles.is_empty()
+            && state.cluster_bindings.by_group.is_empty()
+    );
 }
 
 #[test]
 fn the_rules_of_a_user_come_once_for_each_binding() {
     let store = store();
     let subjects = json!([{"kind": "User", "name": "dan"}, {"kind": "Group", "name": "g"}]);
-    store.upsert(&binding("RoleBinding", "x", "twice", ("Role", "writer"), subjects));
-    assert_eq!(store.rules_for_user(&user("dan", &["g"]), "x").rules.len(), 1);
-    assert_eq!(store.rules_for_user(&user("dan", &["g"]), "y").rules.len(), 0);
+    store.upsert(&binding(
+        "RoleBinding",
+        "x",
+        "twice",
+        ("Role", "writer"),
+        subjects,
+    ));
+    assert_eq!(
+        store.rules_for_user(&user("dan", &["g"]), "x").rules.len(),
+        1
+    );
+    assert_eq!(
+        store.rules_for_user(&user("dan", &["g"]), "y").rules.len(),
+        0
+    );
 }
 
 #[tokio::test]
@@ -115,15 +200,34 @@ async fn nobody_grants_more_than_they_hold() {
     let store = store();
     let rules = |verb: &str| json!([{"verbs": [verb], "apiGroups": [""], "resources": ["pods"]}]);
     let alice = user("alice", &["devs"]);
-    let lacks =
-        |what: &str| format!("user \"alice\" (groups=[\"devs\"]) is attempting to grant RBAC permissions not currently held:\n{what}");
-    let aggregated = object(json!({"metadata": {"name": "a"}, "aggregationRule": {"clusterRoleSelectors": [{}]}}));
+    let lacks = |what: &str| {
+        format!(
+            "user \"alice\" (groups=[\"devs\"]) is attempting to grant RBAC permissions not currently held:\n{what}"
+        )
+    };
+    let aggregated = object(
+        json!({"metadata": {"name": "a"}, "aggregationRule": {"clusterRoleSelectors": [{}]}}),
+    );
     let user = json!([{"kind": "User", "name": "u"}]);
     let cases = [
         ("roles", role("Role", "x", "ok", rules("update")), Ok(())),
-        ("roles", role("Role", "x", "no", rules("get")), Err(lacks("{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"get\"]}"))),
-        ("clusterroles", aggregated, Err("must have cluster-admin privileges to use the aggregationRule".to_owned())),
-        ("rolebindings", binding("RoleBinding", "x", "b", ("Role", "writer"), user.clone()), Ok(())),
+        (
+            "roles",
+            role("Role", "x", "no", rules("get")),
+            Err(lacks(
+                "{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"get\"]}",
+            )),
+        ),
+        (
+            "clusterroles",
+            aggregated,
+            Err("must have cluster-admin privileges to use the aggregationRule".to_owned()),
+        ),
+        (
+            "rolebindings",
+            binding("RoleBinding", "x", "b", ("Role", "writer"), user.clone()),
+            Ok(()),
+        ),
         (
             "rolebindings",
             binding("RoleBinding", "x", "b", ("Role", "none"), user),
@@ -132,11 +236,23 @@ async fn nobody_grants_more_than_they_hold() {
     ];
     for (resource, object, want) in cases {
         let gvr = Gvr::new("rbac.authorization.k8s.io", "v1", resource);
-        let write = Write { gvr: &gvr, namespace: "x", name: "", object: &object, old: None, user: &alice };
-        let got = escalation::check(&write, &store, &store).await.map_err(|status| status.message);
+        let write = Write {
+            gvr: &gvr,
+            namespace: "x",
+            name: "",
+            object: &object,
+            old: None,
+            user: &alice,
+        };
+        let got = escalation::check(&write, &store, &store)
+            .await
+            .map_err(|status| status.message);
         match want {
             Ok(()) => assert_eq!(got, Ok(()), "{resource} {}", object.name()),
-            Err(why) => assert!(got.as_ref().is_err_and(|got| got.ends_with(&why)), "{got:?}"),
+            Err(why) => assert!(
+                got.as_ref().is_err_and(|got| got.ends_with(&why)),
+                "{got:?}"
+            ),
         }
     }
 }

@@ -1,5 +1,6 @@
-//! admissionregistration.k8s.io: what its kinds do beyond their facts (`pkg/apis/admissionregistration/{v1,validation}`).
-//! Expressions are read where they are compiled, not here.
+//! admissionregistration.k8s.io: what its kinds do beyond their facts
+//! (`pkg/apis/admissionregistration/{v1,validation}`). Expressions are read where they are
+//! compiled, not here.
 
 mod policy;
 mod rules;

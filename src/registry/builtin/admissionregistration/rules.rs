@@ -19,21 +19,48 @@ pub(super) fn default_rules(holder: &mut Map, key: &str) {
 }
 
 fn texts<'a>(rule: &'a Value, key: &str) -> Vec<&'a str> {
-    rule.list(key).iter().map(|one| one.as_str().unwrap_or("")).collect()
+    rule.list(key)
+        .iter()
+        .map(|one| one.as_str().unwrap_or(""))
+        .collect()
 }
 
 pub(super) fn check_rule(errors: &mut ErrorList, path: &Path, rule: &Value) {
-    check_wildcard(errors, &path.child("operations"), rule.list("operations"), "operations");
+    check_wildcard(
+        errors,
+        &path.child("operations"),
+        rule.list("operations"),
+        "operations",
+    );
     for (index, operation) in texts(rule, "operations").into_iter().enumerate() {
-        one_of(errors, &path.child("operations").index(index), operation, OPERATIONS);
+        one_of(
+            errors,
+            &path.child("operations").index(index),
+            operation,
+            OPERATIONS,
+        );
     }
-    check_wildcard(errors, &path.child("apiGroups"), rule.list("apiGroups"), "API groups");
+    check_wildcard(
+        errors,
+        &path.child("apiGroups"),
+        rule.list("apiGroups"),
+        "API groups",
+    );
     let versions = path.child("apiVersions");
     check_wildcard(errors, &versions, rule.list("apiVersions"), "API versions");
-    for (index, _) in texts(rule, "apiVersions").iter().enumerate().filter(|(_, version)| version.is_empty()) {
+    for (index, _) in texts(rule, "apiVersions")
+        .iter()
+        .enumerate()
+        .filter(|(_, version)| version.is_empty())
+    {
         errors.push(FieldError::required(&versions.index(index), ""));
     }
-    check_resources(errors, &path.child("resources"), &texts(rule, "resources"), rule.list("resources"));
+    check_resources(
+        errors,
+        &path.child("resources"),
+        &texts(rule, "resources"),
+        rule.list("resources"),
+    );
     if let Some(scope) = rule.opt_str("scope") {
         one_of(errors, &path.child("scope"), scope, SCOPES);
     }
@@ -45,7 +72,11 @@ fn check_wildcard(errors: &mut ErrorList, path: &Path, list: &[Value], what: &st
         errors.push(FieldError::required(path, ""));
     }
     if list.len() > 1 && list.iter().any(|one| one.as_str() == Some("*")) {
-        errors.push(FieldError::invalid(path, list, format!("if '*' is present, must not specify other {what}")));
+        errors.push(FieldError::invalid(
+            path,
+            list,
+            format!("if '*' is present, must not specify other {what}"),
+        ));
     }
 }
 
@@ -65,11 +96,16 @@ fn check_resources(errors: &mut ErrorList, path: &Path, resources: &[&str], show
             plain = entry != "*";
             continue;
         };
-        for (present, pattern) in
-            [(of_resource.contains(resource), format!("{resource}/*")), (of_subresource.contains(sub), format!("*/{sub}"))]
-        {
+        for (present, pattern) in [
+            (of_resource.contains(resource), format!("{resource}/*")),
+            (of_subresource.contains(sub), format!("*/{sub}")),
+        ] {
             if present {
-                errors.push(FieldError::invalid(&path, entry, format!("if '{pattern}' is present, must not specify {entry}")));
+                errors.push(FieldError::invalid(
+                    &path,
+                    entry,
+                    format!("if '{pattern}' is present, must not specify {entry}"),
+                ));
             }
         }
         if sub == "*" {
@@ -80,7 +116,11 @@ fn check_resources(errors: &mut ErrorList, path: &Path, resources: &[&str], show
         }
     }
     if resources.len() > 1 && resources.contains(&"*/*") {
-        errors.push(FieldError::invalid(path, shown, "if '*/*' is present, must not specify other resources"));
+        errors.push(FieldError::invalid(
+            path,
+            shown,
+            "if '*/*' is present, must not specify other resources",
+        ));
     }
     if plain && resources.contains(&"*") {
         let detail = "if '*' is present, must not specify other resources without subresources";

@@ -13,7 +13,9 @@ pub struct ApiServices;
 
 impl Strategy for ApiServices {
     fn default(&self, object: &mut Object) {
-        let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+        let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else {
+            return;
+        };
         if let Some(service) = part(spec, "service") {
             fill(service, "port", 443);
         }
@@ -36,14 +38,28 @@ impl Strategy for ApiServices {
         check(object)
     }
 
-    fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, _old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        _ctx: &Context,
+        sub: Subresource,
+        object: &Object,
+        _old: &Object,
+    ) -> ErrorList {
         if sub != Subresource::Status {
             return check(object);
         }
         let mut errors = ErrorList::new();
         for (index, condition) in object.array_at("/status/conditions").iter().enumerate() {
-            let path = Path::new("status").child("conditions").index(index).child("status");
-            one_of(&mut errors, &path, condition.str("status"), &["True", "False", "Unknown"]);
+            let path = Path::new("status")
+                .child("conditions")
+                .index(index)
+                .child("status");
+            one_of(
+                &mut errors,
+                &path,
+                condition.str("status"),
+                &["True", "False", "Unknown"],
+            );
         }
         errors
     }
@@ -58,19 +74,40 @@ fn check(object: &Object) -> ErrorList {
     let wanted = format!("{version}.{group}");
     if object.name() != wanted && !object.name().is_empty() {
         let detail = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
-        errors.push(FieldError::invalid(&Path::new("metadata").child("name"), object.name(), detail));
+        errors.push(FieldError::invalid(
+            &Path::new("metadata").child("name"),
+            object.name(),
+            detail,
+        ));
     }
     if !group.is_empty() {
-        invalid_each(&mut errors, &path.child("group"), group, names::dns1123_subdomain(group));
+        invalid_each(
+            &mut errors,
+            &path.child("group"),
+            group,
+            names::dns1123_subdomain(group),
+        );
     } else if version != "v1" {
         let detail = "only v1 may have an empty group and it better be legacy kube";
         errors.push(FieldError::required(&path.child("group"), detail));
     }
-    invalid_each(&mut errors, &path.child("version"), version, names::dns1035_label(version));
-    for (key, max) in [("groupPriorityMinimum", GROUP_PRIORITY_MAX), ("versionPriority", VERSION_PRIORITY_MAX)] {
+    invalid_each(
+        &mut errors,
+        &path.child("version"),
+        version,
+        names::dns1035_label(version),
+    );
+    for (key, max) in [
+        ("groupPriorityMinimum", GROUP_PRIORITY_MAX),
+        ("versionPriority", VERSION_PRIORITY_MAX),
+    ] {
         let priority = spec.int(key).unwrap_or(0);
         if !(1..=max).contains(&priority) {
-            errors.push(FieldError::invalid(&path.child(key), priority, format!("must be positive and less than {max}")));
+            errors.push(FieldError::invalid(
+                &path.child(key),
+                priority,
+                format!("must be positive and less than {max}"),
+            ));
         }
     }
     let bundle = decoded_len(spec.str("caBundle"));
@@ -78,11 +115,19 @@ fn check(object: &Object) -> ErrorList {
     let Some(service) = spec.map("service") else {
         if bundle > 0 {
             let shown = format!("{bundle} bytes");
-            errors.push(FieldError::invalid(&path.child("caBundle"), shown, "local APIServices may not have a caBundle"));
+            errors.push(FieldError::invalid(
+                &path.child("caBundle"),
+                shown,
+                "local APIServices may not have a caBundle",
+            ));
         }
         if insecure {
             let detail = "local APIServices may not have insecureSkipTLSVerify";
-            errors.push(FieldError::invalid(&path.child("insecureSkipTLSVerify"), true, detail));
+            errors.push(FieldError::invalid(
+                &path.child("insecureSkipTLSVerify"),
+                true,
+                detail,
+            ));
         }
         return errors;
     };
@@ -95,10 +140,18 @@ fn check(object: &Object) -> ErrorList {
     let problems = names::port_number(port);
     if !problems.is_empty() {
         let detail = format!("port is not valid: {}", problems.join(", "));
-        errors.push(FieldError::invalid(&path.child("service").child("port"), port, detail));
+        errors.push(FieldError::invalid(
+            &path.child("service").child("port"),
+            port,
+            detail,
+        ));
     }
     if insecure && bundle > 0 {
-        errors.push(FieldError::invalid(&path.child("insecureSkipTLSVerify"), true, "may not be true if caBundle is present"));
+        errors.push(FieldError::invalid(
+            &path.child("insecureSkipTLSVerify"),
+            true,
+            "may not be true if caBundle is present",
+        ));
     }
     errors
 }

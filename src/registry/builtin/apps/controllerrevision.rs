@@ -11,19 +11,44 @@ pub struct ControllerRevisions;
 impl Strategy for ControllerRevisions {
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        not_negative(&mut errors, &Path::new("revision"), object.int("revision").unwrap_or(0));
+        not_negative(
+            &mut errors,
+            &Path::new("revision"),
+            object.int("revision").unwrap_or(0),
+        );
         match object.field("data") {
             Some(Value::Object(_)) => {}
-            Some(_) => errors.push(FieldError::required(&Path::new("data"), "data must be a valid JSON object")),
-            None => errors.push(FieldError::required(&Path::new("data"), "data is mandatory")),
+            Some(_) => errors.push(FieldError::required(
+                &Path::new("data"),
+                "data must be a valid JSON object",
+            )),
+            None => errors.push(FieldError::required(
+                &Path::new("data"),
+                "data is mandatory",
+            )),
         }
         errors
     }
 
-    fn validate_update(&self, _ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        _ctx: &Context,
+        _sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
         let mut errors = ErrorList::new();
-        not_negative(&mut errors, &Path::new("revision"), object.int("revision").unwrap_or(0));
-        immutable(&mut errors, &Path::new("data"), object.field("data"), old.field("data"));
+        not_negative(
+            &mut errors,
+            &Path::new("revision"),
+            object.int("revision").unwrap_or(0),
+        );
+        immutable(
+            &mut errors,
+            &Path::new("data"),
+            object.field("data"),
+            old.field("data"),
+        );
         errors
     }
 }

@@ -31,7 +31,13 @@ impl Strategy for ReplicaSets {
         errors
     }
 
-    fn validate_update(&self, ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        ctx: &Context,
+        sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
         let mut errors = ErrorList::new();
         if sub == Subresource::Status {
             check_status(&mut errors, object);
@@ -39,7 +45,12 @@ impl Strategy for ReplicaSets {
         }
         check_spec(&mut errors, ctx, object, Some(old));
         let path = Path::new("spec").child("selector");
-        immutable(&mut errors, &path, object.at("/spec/selector"), old.at("/spec/selector"));
+        immutable(
+            &mut errors,
+            &path,
+            object.at("/spec/selector"),
+            old.at("/spec/selector"),
+        );
         errors
     }
 
@@ -52,23 +63,44 @@ fn check_spec(errors: &mut ErrorList, ctx: &Context, object: &Object, old: Optio
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
     let path = Path::new("spec");
-    not_negative(errors, &path.child("replicas"), spec.int("replicas").unwrap_or(0));
-    not_negative(errors, &path.child("minReadySeconds"), spec.int("minReadySeconds").unwrap_or(0));
+    not_negative(
+        errors,
+        &path.child("replicas"),
+        spec.int("replicas").unwrap_or(0),
+    );
+    not_negative(
+        errors,
+        &path.child("minReadySeconds"),
+        spec.int("minReadySeconds").unwrap_or(0),
+    );
     check_selected_template(errors, ctx, spec, old);
 }
 
 fn check_status(errors: &mut ErrorList, object: &Object) {
-    let Some(status) = object.map("status") else { return };
+    let Some(status) = object.map("status") else {
+        return;
+    };
     let more = "cannot be greater than status.replicas";
     status_counts(
         errors,
         status,
-        &["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration", "terminatingReplicas"],
+        &[
+            "replicas",
+            "fullyLabeledReplicas",
+            "readyReplicas",
+            "availableReplicas",
+            "observedGeneration",
+            "terminatingReplicas",
+        ],
         &[
             ("fullyLabeledReplicas", "replicas", more),
             ("readyReplicas", "replicas", more),
             ("availableReplicas", "replicas", more),
-            ("availableReplicas", "readyReplicas", "cannot be greater than readyReplicas"),
+            (
+                "availableReplicas",
+                "readyReplicas",
+                "cannot be greater than readyReplicas",
+            ),
         ],
     );
 }

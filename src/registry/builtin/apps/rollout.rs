@@ -31,7 +31,11 @@ pub fn amount(value: &Value) -> i64 {
 /// Checks that a percentage is at most 100.
 pub fn check_at_most_all(errors: &mut ErrorList, path: &Path, value: &Value) {
     if percent(value).is_some_and(|percent| percent > 100) {
-        errors.push(FieldError::invalid(path, value.clone(), "must not be greater than 100%"));
+        errors.push(FieldError::invalid(
+            path,
+            value.clone(),
+            "must not be greater than 100%",
+        ));
     }
 }
 

@@ -1,4 +1,5 @@
-//! authentication.k8s.io: reviews of who somebody is (`pkg/registry/authentication`). A review is answered, never stored.
+//! authentication.k8s.io: reviews of who somebody is (`pkg/registry/authentication`). A review is
+//! answered, never stored.
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -49,15 +50,25 @@ fn user_info(user: &User) -> Value {
 pub async fn token_review(mut object: Object, reviewer: &dyn TokenReviewer) -> Result<Object> {
     let token = object.str_at("/spec/token");
     if token.is_empty() {
-        return Err(Status::bad_request("token is required for TokenReview in authentication"));
+        return Err(Status::bad_request(
+            "token is required for TokenReview in authentication",
+        ));
     }
-    let audiences: Vec<String> = object.array_at("/spec/audiences").iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    let audiences: Vec<String> = object
+        .array_at("/spec/audiences")
+        .iter()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
     let verdict = reviewer.review(token, &audiences).await;
     let mut status = Map::new();
     if verdict.user.is_some() {
         status.insert("authenticated", true.into());
     }
-    status.insert("user", verdict.user.as_ref().map_or_else(|| json!({}), user_info));
+    status.insert(
+        "user",
+        verdict.user.as_ref().map_or_else(|| json!({}), user_info),
+    );
     if verdict.user.is_some() && !verdict.audiences.is_empty() {
         status.insert("audiences", json!(verdict.audiences));
     }
@@ -74,7 +85,10 @@ pub fn self_subject_review(object: &Object, user: &User, now: Timestamp) -> Obje
     for key in ["kind", "apiVersion"] {
         out.insert(key.to_owned(), object.get(key).cloned().unwrap_or_default());
     }
-    out.set_meta_str("creationTimestamp", &now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    out.set_meta_str(
+        "creationTimestamp",
+        &now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+    );
     out.insert("status", json!({"userInfo": user_info(user)}));
     out
 }
@@ -90,11 +104,18 @@ mod tests {
         async fn review(&self, token: &str, audiences: &[String]) -> TokenVerdict {
             match token {
                 "good" => TokenVerdict {
-                    user: Some(User { name: "u".to_owned(), groups: vec!["g".to_owned()], ..User::default() }),
+                    user: Some(User {
+                        name: "u".to_owned(),
+                        groups: vec!["g".to_owned()],
+                        ..User::default()
+                    }),
                     audiences: audiences.to_vec(),
                     error: String::new(),
                 },
-                _ => TokenVerdict { error: "[invalid bearer token, why]".to_owned(), ..TokenVerdict::default() },
+                _ => TokenVerdict {
+                    error: "[invalid bearer token, why]".to_owned(),
+                    ..TokenVerdict::default()
+                },
             }
         }
     }
@@ -103,23 +124,44 @@ mod tests {
     async fn tokens_are_told_apart() {
         let user = json!({"username": "u", "groups": ["g"]});
         let cases = [
-            (json!({"token": "good"}), Ok(json!({"authenticated": true, "user": user}))),
-            (json!({"token": "good", "audiences": ["a"]}), Ok(json!({"authenticated": true, "user": user, "audiences": ["a"]}))),
-            (json!({"token": "bad", "audiences": ["a"]}), Ok(json!({"user": {}, "error": "[invalid bearer token, why]"}))),
-            (json!({}), Err("token is required for TokenReview in authentication".to_owned())),
+            (
+                json!({"token": "good"}),
+                Ok(json!({"authenticated": true, "user": user})),
+            ),
+            (
+                json!({"token": "good", "audiences": ["a"]}),
+                Ok(json!({"authenticated": true, "user": user, "audiences": ["a"]})),
+            ),
+            (
+                json!({"token": "bad", "audiences": ["a"]}),
+                Ok(json!({"user": {}, "error": "[invalid bearer token, why]"})),
+            ),
+            (
+                json!({}),
+                Err("token is required for TokenReview in authentication".to_owned()),
+            ),
         ];
         for (spec, want) in cases {
             let object = Object::from_value(json!({"spec": spec})).expect("an object");
-            let got = token_review(object, &Known).await.map(|object| object.get("status").cloned().unwrap_or_default());
+            let got = token_review(object, &Known)
+                .await
+                .map(|object| object.get("status").cloned().unwrap_or_default());
             assert_eq!(got.map_err(|status| status.message), want);
         }
     }
 
     #[test]
     fn one_is_told_who_one_is() {
-        let user = User { name: "u".to_owned(), uid: "1".to_owned(), ..User::default() };
+        let user = User {
+            name: "u".to_owned(),
+            uid: "1".to_owned(),
+            ..User::default()
+        };
         let answer = self_subject_review(&Object::default(), &user, Timestamp::UNIX_EPOCH);
-        assert_eq!(answer.at("/status/userInfo"), Some(&json!({"username": "u", "uid": "1"})));
+        assert_eq!(
+            answer.at("/status/userInfo"),
+            Some(&json!({"username": "u", "uid": "1"}))
+        );
         assert_eq!(answer.creation_timestamp(), "1970-01-01T00:00:00Z");
     }
 }

@@ -11,7 +11,9 @@ fn store() -> RbacStore {
     let store = RbacStore::default();
     let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"]});
     let paths = json!({"verbs": ["get"], "nonResourceURLs": ["/x"]});
-    store.upsert(&object(json!({"kind": "ClusterRole", "metadata": {"name": "r"}, "rules": [rule, paths]})));
+    store.upsert(&object(
+        json!({"kind": "ClusterRole", "metadata": {"name": "r"}, "rules": [rule, paths]}),
+    ));
     store.upsert(&object(json!({
         "kind": "RoleBinding", "metadata": {"name": "b", "namespace": "ns"},
         "roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": [{"kind": "User", "name": "alice"}],
@@ -28,19 +30,36 @@ async fn reviews_answer_with_the_authorizer_s_decision_and_reason() {
     let store = store();
     let reason = r#"RBAC: allowed by RoleBinding "b/ns" of ClusterRole "r" to User "alice""#;
     let cases = [
-        (json!({"user": "alice", "resourceAttributes": get("ns")}), json!({"allowed": true, "reason": reason})),
-        (json!({"user": "bob", "resourceAttributes": get("ns")}), json!({"allowed": false})),
-        (json!({"user": "alice", "nonResourceAttributes": {"path": "/x", "verb": "get"}}), json!({"allowed": false})),
+        (
+            json!({"user": "alice", "resourceAttributes": get("ns")}),
+            json!({"allowed": true, "reason": reason}),
+        ),
+        (
+            json!({"user": "bob", "resourceAttributes": get("ns")}),
+            json!({"allowed": false}),
+        ),
+        (
+            json!({"user": "alice", "nonResourceAttributes": {"path": "/x", "verb": "get"}}),
+            json!({"allowed": false}),
+        ),
         (
             json!({"user": "bob", "resourceAttributes": {"fieldSelector": {"requirements": [{"key": "x", "operator": "Bad"}]}}}),
             json!({"allowed": false, "evaluationError": "spec.resourceAttributes.fieldSelector ignored due to parse error"}),
         ),
     ];
     for (spec, want) in cases {
-        let answer = subject_access_review(object(json!({"spec": spec.clone()})), &store).await.expect("an answer");
+        let answer = subject_access_review(object(json!({"spec": spec.clone()})), &store)
+            .await
+            .expect("an answer");
         assert_eq!(answer.get("status"), Some(&want), "{spec}");
-        let own = User { name: spec["user"].as_str().unwrap_or_default().to_owned(), ..User::default() };
-        let answer = self_subject_access_review(object(json!({"spec": spec.clone()})), &own, &store).await.expect("an answer");
+        let own = User {
+            name: spec["user"].as_str().unwrap_or_default().to_owned(),
+            ..User::default()
+        };
+        let answer =
+            self_subject_access_review(object(json!({"spec": spec.clone()})), &own, &store)
+                .await
+                .expect("an answer");
         assert_eq!(answer.get("status"), Some(&want), "{spec}");
     }
 }
@@ -69,20 +88,41 @@ async fn a_review_asks_one_complete_question() {
         ),
     ];
     for (value, want) in cases {
-        let status = subject_access_review(object(value), &store).await.expect_err("refused");
-        assert_eq!((status.code, status.message), (422, format!(r#".authorization.k8s.io "" is invalid: {want}"#)));
+        let status = subject_access_review(object(value), &store)
+            .await
+            .expect_err("refused");
+        assert_eq!(
+            (status.code, status.message),
+            (
+                422,
+                format!(r#".authorization.k8s.io "" is invalid: {want}"#)
+            )
+        );
     }
     let local = json!({"metadata": {"namespace": "other"}, "spec": {"user": "a", "resourceAttributes": get("ns")}});
-    let status = local_subject_access_review(object(local), &store).await.expect_err("refused");
-    assert!(status.message.ends_with(r#"spec.resourceAttributes.namespace: Invalid value: "ns": must match metadata.namespace"#));
+    let status = local_subject_access_review(object(local), &store)
+        .await
+        .expect_err("refused");
+    assert!(status.message.ends_with(
+        r#"spec.resourceAttributes.namespace: Invalid value: "ns": must match metadata.namespace"#
+    ));
 }
 
 #[tokio::test]
 async fn a_rules_review_lists_the_rules() {
     let store = store();
-    let alice = User { name: "alice".to_owned(), ..User::default() };
-    let review = || object(json!({"kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1", "spec": {"namespace": "ns"}}));
-    let answer = self_subject_rules_review(review(), &alice, &store).await.expect("an answer");
+    let alice = User {
+        name: "alice".to_owned(),
+        ..User::default()
+    };
+    let review = || {
+        object(
+            json!({"kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1", "spec": {"namespace": "ns"}}),
+        )
+    };
+    let answer = self_subject_rules_review(review(), &alice, &store)
+        .await
+        .expect("an answer");
     let want = json!({
         "kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {}, "spec": {},
         "status": {
@@ -92,6 +132,8 @@ async fn a_rules_review_lists_the_rules() {
         },
     });
     assert_eq!(Value::from(answer), want);
-    let status = self_subject_rules_review(object(json!({"spec": {}})), &alice, &store).await.expect_err("refused");
+    let status = self_subject_rules_review(object(json!({"spec": {}})), &alice, &store)
+        .await
+        .expect_err("refused");
     assert_eq!(status.message, "no namespace on request");
 }

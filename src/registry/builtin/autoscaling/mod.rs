@@ -1,5 +1,5 @@
-//! HorizontalPodAutoscaler v1, which is stored as v2: what v1 has no fields for travels in annotations
-//! (`pkg/apis/autoscaling/v1/conversion.go`).
+//! HorizontalPodAutoscaler v1, which is stored as v2: what v1 has no fields for travels in
+//! annotations (`pkg/apis/autoscaling/v1/conversion.go`).
 
 mod hpa;
 
@@ -25,7 +25,11 @@ struct Member {
 }
 
 const fn member(v1: &'static str, v2: &'static str) -> Member {
-    Member { v1, v2, zero: false }
+    Member {
+        v1,
+        v2,
+        zero: false,
+    }
 }
 
 const fn quantity(v1: &'static str, v2: &'static str) -> Member {
@@ -124,11 +128,20 @@ impl Conversion for AutoscalerConversion {
     fn to_served(&self, object: &mut Object) {
         let mut carried = Vec::new();
         let metrics = take(object, "spec", "metrics");
-        let metrics = metrics.as_ref().and_then(Value::as_array).map_or(&[] as &[Value], Vec::as_slice);
+        let metrics = metrics
+            .as_ref()
+            .and_then(Value::as_array)
+            .map_or(&[] as &[Value], Vec::as_slice);
         if let Some(percent) = metrics.iter().find_map(cpu_utilization) {
-            object.section_mut("spec").insert("targetCPUUtilizationPercentage", percent.into());
+            object
+                .section_mut("spec")
+                .insert("targetCPUUtilizationPercentage", percent.into());
         }
-        let others: Vec<Value> = metrics.iter().filter(|one| cpu_utilization(one).is_none()).map(|one| metric_to_v1(one, false)).collect();
+        let others: Vec<Value> = metrics
+            .iter()
+            .filter(|one| cpu_utilization(one).is_none())
+            .map(|one| metric_to_v1(one, false))
+            .collect();
         if !others.is_empty() {
             carried.push((METRICS, Value::Array(others)));
         }
@@ -136,13 +149,24 @@ impl Conversion for AutoscalerConversion {
             carried.push((BEHAVIOR, behavior_in_go(&behavior)));
         }
         let current = take(object, "status", "currentMetrics");
-        if let Some(current) = current.as_ref().and_then(Value::as_array).filter(|current| !current.is_empty()) {
+        if let Some(current) = current
+            .as_ref()
+            .and_then(Value::as_array)
+            .filter(|current| !current.is_empty())
+        {
             if let Some(percent) = current.iter().find_map(current_cpu_utilization) {
-                object.section_mut("status").insert("currentCPUUtilizationPercentage", percent.into());
+                object
+                    .section_mut("status")
+                    .insert("currentCPUUtilizationPercentage", percent.into());
             }
-            carried.push((CURRENT_METRICS, current.iter().map(|one| metric_to_v1(one, true)).collect()));
+            carried.push((
+                CURRENT_METRICS,
+                current.iter().map(|one| metric_to_v1(one, true)).collect(),
+            ));
         }
-        if let Some(conditions) = take(object, "status", "conditions").filter(|all| all.as_array().is_some_and(|all| !all.is_empty())) {
+        if let Some(conditions) = take(object, "status", "conditions")
+            .filter(|all| all.as_array().is_some_and(|all| !all.is_empty()))
+        {
             carried.push((CONDITIONS, conditions));
         }
         set_carriers(object, carried);
@@ -150,26 +174,48 @@ impl Conversion for AutoscalerConversion {
 
     fn to_storage(&self, object: &mut Object) {
         let carried = |key: &str| {
-            let text = object.annotations().and_then(|all| all.get(key)).and_then(Value::as_str)?;
+            let text = object
+                .annotations()
+                .and_then(|all| all.get(key))
+                .and_then(Value::as_str)?;
             serde_json::from_str::<Value>(text).ok()
         };
-        let mut metrics: Vec<Value> = listed(carried(METRICS)).iter().map(|one| metric_to_v2(one, false)).collect();
-        let current: Vec<Value> = listed(carried(CURRENT_METRICS)).iter().map(|one| metric_to_v2(one, true)).collect();
-        let (behavior, conditions) = (carried(BEHAVIOR).map(behavior_of_go), listed(carried(CONDITIONS)));
+        let mut metrics: Vec<Value> = listed(carried(METRICS))
+            .iter()
+            .map(|one| metric_to_v2(one, false))
+            .collect();
+        let current: Vec<Value> = listed(carried(CURRENT_METRICS))
+            .iter()
+            .map(|one| metric_to_v2(one, true))
+            .collect();
+        let (behavior, conditions) = (
+            carried(BEHAVIOR).map(behavior_of_go),
+            listed(carried(CONDITIONS)),
+        );
         let target = take(object, "spec", "targetCPUUtilizationPercentage");
         take(object, "status", "currentCPUUtilizationPercentage");
         if target.is_some() || metrics.is_empty() {
-            metrics.push(cpu_metric(target.unwrap_or_else(|| DEFAULT_CPU_UTILIZATION.into())));
+            metrics.push(cpu_metric(
+                target.unwrap_or_else(|| DEFAULT_CPU_UTILIZATION.into()),
+            ));
         }
-        object.section_mut("spec").insert("metrics", Value::Array(metrics));
-        if let Some(behavior) = behavior.filter(|behavior| behavior.as_object().is_some_and(|all| !all.is_empty())) {
+        object
+            .section_mut("spec")
+            .insert("metrics", Value::Array(metrics));
+        if let Some(behavior) =
+            behavior.filter(|behavior| behavior.as_object().is_some_and(|all| !all.is_empty()))
+        {
             object.section_mut("spec").insert("behavior", behavior);
         }
         if !current.is_empty() {
-            object.section_mut("status").insert("currentMetrics", Value::Array(current));
+            object
+                .section_mut("status")
+                .insert("currentMetrics", Value::Array(current));
         }
         if !conditions.is_empty() {
-            object.section_mut("status").insert("conditions", Value::Array(conditions));
+            object
+                .section_mut("status")
+                .insert("conditions", Value::Array(conditions));
         }
         set_carriers(object, Vec::new());
     }
@@ -177,11 +223,20 @@ impl Conversion for AutoscalerConversion {
 
 /// The versions of the kind.
 pub fn versions() -> KindVersions {
-    let version = |version: &str, conversion| Version::new(Gvk::new("autoscaling", version, "HorizontalPodAutoscaler"), conversion);
-    KindVersions(vec![version("v2", None), version("v1", Some(&AutoscalerConversion))])
+    let version = |version: &str, conversion| {
+        Version::new(
+            Gvk::new("autoscaling", version, "HorizontalPodAutoscaler"),
+            conversion,
+        )
+    };
+    KindVersions(vec![
+        version("v2", None),
+        version("v1", Some(&AutoscalerConversion)),
+    ])
 }
 
-/// The members of a behavior, which travels as Go writes a struct without names of its own for JSON.
+/// The members of a behavior, which travels as Go writes a struct without names of its own for
+/// JSON.
 const DIRECTIONS: [(&str, &str); 2] = [("scaleUp", "ScaleUp"), ("scaleDown", "ScaleDown")];
 const RULES: [(&str, &str); 4] = [
     ("stabilizationWindowSeconds", "StabilizationWindowSeconds"),
@@ -189,14 +244,29 @@ const RULES: [(&str, &str); 4] = [
     ("policies", "Policies"),
     ("tolerance", "Tolerance"),
 ];
-const POLICY: [(&str, &str); 3] = [("type", "Type"), ("value", "Value"), ("periodSeconds", "PeriodSeconds")];
+const POLICY: [(&str, &str); 3] = [
+    ("type", "Type"),
+    ("value", "Value"),
+    ("periodSeconds", "PeriodSeconds"),
+];
 
 /// The members of `value` under their Go names, all of them.
-fn go_struct(value: &Value, names: &[(&str, &str)], member: impl Fn(&str, &Value) -> Value) -> Value {
+fn go_struct(
+    value: &Value,
+    names: &[(&str, &str)],
+    member: impl Fn(&str, &Value) -> Value,
+) -> Value {
     if value.is_null() {
         return Value::Null;
     }
-    let members = names.iter().map(|(json, go)| ((*go).to_owned(), value.get(json).map_or(Value::Null, |value| member(json, value))));
+    let members = names.iter().map(|(json, go)| {
+        (
+            (*go).to_owned(),
+            value
+                .get(json)
+                .map_or(Value::Null, |value| member(json, value)),
+        )
+    });
     Value::Object(members.collect())
 }
 
@@ -206,17 +276,29 @@ fn behavior_in_go(behavior: &Value) -> Value {
         Value::Array(policies) => policies.iter().map(policy).collect(),
         other => other.clone(),
     };
-    go_struct(behavior, &DIRECTIONS, |_, rules| go_struct(rules, &RULES, rule))
+    go_struct(behavior, &DIRECTIONS, |_, rules| {
+        go_struct(rules, &RULES, rule)
+    })
 }
 
 /// The way back. Go does not mind the case of names that it reads.
 fn behavior_of_go(value: Value) -> Value {
     match value {
         Value::Object(members) => {
-            let named = members.into_iter().filter(|(_, value)| !value.is_null()).map(|(go, value)| {
-                let known = DIRECTIONS.iter().chain(&RULES).chain(&POLICY).find(|(json, _)| json.eq_ignore_ascii_case(&go));
-                (known.map_or(go, |(json, _)| Key::new(json)), behavior_of_go(value))
-            });
+            let named = members
+                .into_iter()
+                .filter(|(_, value)| !value.is_null())
+                .map(|(go, value)| {
+                    let known = DIRECTIONS
+                        .iter()
+                        .chain(&RULES)
+                        .chain(&POLICY)
+                        .find(|(json, _)| json.eq_ignore_ascii_case(&go));
+                    (
+                        known.map_or(go, |(json, _)| Key::new(json)),
+                        behavior_of_go(value),
+                    )
+                });
             Value::Object(named.collect())
         }
         Value::Array(items) => items.into_iter().map(behavior_of_go).collect(),
@@ -240,10 +322,19 @@ fn set_carriers(object: &mut Object, carried: Vec<(&str, Value)>) {
     if carried.is_empty() && object.annotations().is_none() {
         return;
     }
-    let slot = object.metadata_mut().entry("annotations").or_insert_with(|| json!({}));
-    let Value::Object(annotations) = slot else { return };
+    let slot = object
+        .metadata_mut()
+        .entry("annotations")
+        .or_insert_with(|| json!({}));
+    let Value::Object(annotations) = slot else {
+        return;
+    };
     annotations.retain(|key, _| !CARRIERS.contains(&key.as_str()));
-    annotations.extend(carried.into_iter().map(|(key, value)| (key.to_owned(), Value::String(value.to_string()))));
+    annotations.extend(
+        carried
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), Value::String(value.to_string()))),
+    );
     if annotations.is_empty() {
         object.metadata_mut().shift_remove("annotations");
     }
@@ -256,12 +347,20 @@ fn cpu_metric(percent: Value) -> Value {
 
 fn cpu_utilization(metric: &Value) -> Option<i64> {
     let is_cpu = str_at(metric, "/type") == "Resource" && str_at(metric, "/resource/name") == "cpu";
-    if is_cpu { i64_at(metric, "/resource/target/averageUtilization") } else { None }
+    if is_cpu {
+        i64_at(metric, "/resource/target/averageUtilization")
+    } else {
+        None
+    }
 }
 
 fn current_cpu_utilization(metric: &Value) -> Option<i64> {
     let is_cpu = str_at(metric, "/type") == "Resource" && str_at(metric, "/resource/name") == "cpu";
-    if is_cpu { i64_at(metric, "/resource/current/averageUtilization") } else { None }
+    if is_cpu {
+        i64_at(metric, "/resource/current/averageUtilization")
+    } else {
+        None
+    }
 }
 
 fn metric_to_v1(metric: &Value, status: bool) -> Value {
@@ -290,7 +389,9 @@ fn convert(metric: &Value, status: bool, copy: impl Fn(&Value, &Member, &mut Map
     let mut out = Map::new();
     out.insert("type", str_at(metric, "/type").into());
     for source in &SOURCES {
-        let Some(value) = metric.get(source.key) else { continue };
+        let Some(value) = metric.get(source.key) else {
+            continue;
+        };
         let mut converted = Map::new();
         for member in if status { source.status } else { source.spec } {
             copy(value, member, &mut converted);
@@ -318,12 +419,22 @@ fn put(out: &mut Map, path: &'static str, value: Value) {
 /// v2 says of each target which of its values counts; v1 leaves it to which are there.
 fn set_target_types(metric: &mut Value) {
     for source in &SOURCES {
-        let Some(Value::Object(target)) = metric.get_mut(source.key).and_then(|value| value.get_mut("target")) else { continue };
-        if source.key == "object" && target.contains_key("averageValue") && target.get("value").and_then(Value::as_str) == Some("0") {
+        let Some(Value::Object(target)) = metric
+            .get_mut(source.key)
+            .and_then(|value| value.get_mut("target"))
+        else {
+            continue;
+        };
+        if source.key == "object"
+            && target.contains_key("averageValue")
+            && target.get("value").and_then(Value::as_str) == Some("0")
+        {
             target.shift_remove("value");
         }
         let kind = match source.key {
-            "resource" | "containerResource" if target.contains_key("averageUtilization") => "Utilization",
+            "resource" | "containerResource" if target.contains_key("averageUtilization") => {
+                "Utilization"
+            }
             "object" if !target.contains_key("averageValue") => "Value",
             "external" if target.contains_key("value") => "Value",
             _ => "AverageValue",
@@ -342,22 +453,37 @@ mod tests {
 
     #[test]
     fn cpu_utilization_is_a_field_of_v1() {
-        let mut hpa = object(json!({"metadata": {}, "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50}}));
+        let mut hpa = object(
+            json!({"metadata": {}, "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50}}),
+        );
         AutoscalerConversion.to_storage(&mut hpa);
-        assert_eq!(hpa.i64_at("/spec/metrics/0/resource/target/averageUtilization"), Some(50));
+        assert_eq!(
+            hpa.i64_at("/spec/metrics/0/resource/target/averageUtilization"),
+            Some(50)
+        );
         AutoscalerConversion.to_served(&mut hpa);
-        assert_eq!(Value::from(hpa), json!({"metadata": {}, "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50}}));
+        assert_eq!(
+            Value::from(hpa),
+            json!({"metadata": {}, "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50}})
+        );
     }
 
     #[test]
     fn behavior_travels_as_go_writes_it() {
         let behavior = json!({"scaleUp": {"selectPolicy": "Max", "policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}]}});
-        let mut hpa = object(json!({"metadata": {}, "spec": {"maxReplicas": 1, "behavior": behavior, "metrics": [cpu_metric(80.into())]}}));
+        let mut hpa = object(
+            json!({"metadata": {}, "spec": {"maxReplicas": 1, "behavior": behavior, "metrics": [cpu_metric(80.into())]}}),
+        );
         let stored = hpa.clone();
         AutoscalerConversion.to_served(&mut hpa);
         let rules = r#""StabilizationWindowSeconds":null,"SelectPolicy":"Max","Policies":[{"Type":"Pods","Value":4,"PeriodSeconds":15}],"Tolerance":null"#;
         let want = format!(r#"{{"ScaleUp":{{{rules}}},"ScaleDown":null}}"#);
-        assert_eq!(hpa.annotations().and_then(|all| all.get(BEHAVIOR)).and_then(Value::as_str), Some(want.as_str()));
+        assert_eq!(
+            hpa.annotations()
+                .and_then(|all| all.get(BEHAVIOR))
+                .and_then(Value::as_str),
+            Some(want.as_str())
+        );
         AutoscalerConversion.to_storage(&mut hpa);
         assert_eq!(hpa, stored);
     }
@@ -366,11 +492,17 @@ mod tests {
     fn other_metrics_travel_in_an_annotation() {
         let target = json!({"type": "AverageValue", "averageValue": "100"});
         let pods = json!({"type": "Pods", "pods": {"metric": {"name": "qps"}, "target": target}});
-        let stored = object(json!({"metadata": {"annotations": {"a": "b"}}, "spec": {"metrics": [pods]}}));
+        let stored =
+            object(json!({"metadata": {"annotations": {"a": "b"}}, "spec": {"metrics": [pods]}}));
         let mut hpa = stored.clone();
         AutoscalerConversion.to_served(&mut hpa);
         let want = r#"[{"type":"Pods","pods":{"metricName":"qps","targetAverageValue":"100"}}]"#;
-        assert_eq!(hpa.annotations().and_then(|all| all.get(METRICS)).and_then(Value::as_str), Some(want));
+        assert_eq!(
+            hpa.annotations()
+                .and_then(|all| all.get(METRICS))
+                .and_then(Value::as_str),
+            Some(want)
+        );
         AutoscalerConversion.to_storage(&mut hpa);
         assert_eq!(hpa, stored);
     }

@@ -1,4 +1,5 @@
-//! Schedules of cron jobs: whether one can be read, in the words of the parser that upstream uses (robfig/cron v3).
+//! Schedules of cron jobs: whether one can be read, in the words of the parser that upstream uses
+//! (robfig/cron v3).
 
 struct Bounds {
     low: u64,
@@ -6,29 +7,64 @@ struct Bounds {
     names: &'static [&'static str],
 }
 
-const MONTHS: &[&str] = &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+const MONTHS: &[&str] = &[
+    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+];
 const DAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 /// Minute, hour, day of the month, month, day of the week.
 const FIELDS: [Bounds; 5] = [
-    Bounds { low: 0, high: 59, names: &[] },
-    Bounds { low: 0, high: 23, names: &[] },
-    Bounds { low: 1, high: 31, names: &[] },
-    Bounds { low: 1, high: 12, names: MONTHS },
-    Bounds { low: 0, high: 6, names: DAYS },
+    Bounds {
+        low: 0,
+        high: 59,
+        names: &[],
+    },
+    Bounds {
+        low: 0,
+        high: 23,
+        names: &[],
+    },
+    Bounds {
+        low: 1,
+        high: 31,
+        names: &[],
+    },
+    Bounds {
+        low: 1,
+        high: 12,
+        names: MONTHS,
+    },
+    Bounds {
+        low: 0,
+        high: 6,
+        names: DAYS,
+    },
 ];
-const DESCRIPTORS: &[&str] = &["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
+const DESCRIPTORS: &[&str] = &[
+    "@yearly",
+    "@annually",
+    "@monthly",
+    "@weekly",
+    "@daily",
+    "@midnight",
+    "@hourly",
+];
 /// Units of a duration, in the order in which a longer one hides a shorter.
 const UNITS: &[&str] = &["ns", "us", "µs", "μs", "ms", "s", "m", "h"];
 
 /// What is wrong with a schedule.
 pub(super) fn schedule_problem(schedule: &str) -> Option<String> {
     let mut rest = schedule;
-    if let Some((prefix, after)) = rest.split_once('=').filter(|(prefix, _)| matches!(*prefix, "TZ" | "CRON_TZ")) {
+    if let Some((prefix, after)) = rest
+        .split_once('=')
+        .filter(|(prefix, _)| matches!(*prefix, "TZ" | "CRON_TZ"))
+    {
         let Some((zone, schedule)) = after.split_once(' ') else {
             return Some(format!("invalid schedule \"{prefix}={after}\""));
         };
         if !is_time_zone(zone) {
-            return Some(format!("provided bad location {zone}: unknown time zone {zone}"));
+            return Some(format!(
+                "provided bad location {zone}: unknown time zone {zone}"
+            ));
         }
         rest = schedule.trim();
     }
@@ -37,11 +73,21 @@ pub(super) fn schedule_problem(schedule: &str) -> Option<String> {
     }
     let fields: Vec<&str> = rest.split_whitespace().collect();
     if fields.len() != FIELDS.len() {
-        return Some(format!("expected exactly 5 fields, found {}: [{}]", fields.len(), fields.join(" ")));
+        return Some(format!(
+            "expected exactly 5 fields, found {}: [{}]",
+            fields.len(),
+            fields.join(" ")
+        ));
     }
-    let ranges =
-        |field: &'static Bounds, text: &str| text.split(',').filter(|one| !one.is_empty()).find_map(|one| range_problem(one, field));
-    FIELDS.iter().zip(fields).find_map(|(field, text)| ranges(field, text))
+    let ranges = |field: &'static Bounds, text: &str| {
+        text.split(',')
+            .filter(|one| !one.is_empty())
+            .find_map(|one| range_problem(one, field))
+    };
+    FIELDS
+        .iter()
+        .zip(fields)
+        .find_map(|(field, text)| ranges(field, text))
 }
 
 /// Whether a time zone of that name exists.
@@ -78,13 +124,21 @@ fn check_range(text: &str, bounds: &Bounds) -> Result<(), String> {
         _ => return Err(format!("too many slashes: {text}")),
     };
     if start < bounds.low {
-        return Err(format!("beginning of range ({start}) below minimum ({}): {text}", bounds.low));
+        return Err(format!(
+            "beginning of range ({start}) below minimum ({}): {text}",
+            bounds.low
+        ));
     }
     if end > bounds.high {
-        return Err(format!("end of range ({end}) above maximum ({}): {text}", bounds.high));
+        return Err(format!(
+            "end of range ({end}) above maximum ({}): {text}",
+            bounds.high
+        ));
     }
     if start > end {
-        return Err(format!("beginning of range ({start}) beyond end of range ({end}): {text}"));
+        return Err(format!(
+            "beginning of range ({start}) beyond end of range ({end}): {text}"
+        ));
     }
     if step == 0 {
         return Err(format!("step of range should be a positive number: {text}"));
@@ -93,7 +147,11 @@ fn check_range(text: &str, bounds: &Bounds) -> Result<(), String> {
 }
 
 fn number_or_name(text: &str, bounds: &Bounds) -> Result<u64, String> {
-    match bounds.names.iter().position(|name| name.eq_ignore_ascii_case(text)) {
+    match bounds
+        .names
+        .iter()
+        .position(|name| name.eq_ignore_ascii_case(text))
+    {
         Some(index) => Ok(index as u64 + bounds.low),
         None => number(text),
     }
@@ -102,7 +160,9 @@ fn number_or_name(text: &str, bounds: &Bounds) -> Result<u64, String> {
 fn number(text: &str) -> Result<u64, String> {
     let number: i64 = text.parse().map_err(|error: std::num::ParseIntError| {
         let why = match error.kind() {
-            std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => "value out of range",
+            std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => {
+                "value out of range"
+            }
             _ => "invalid syntax",
         };
         format!("failed to parse int from {text}: strconv.Atoi: parsing {text:?}: {why}")
@@ -131,17 +191,27 @@ fn duration_problem(text: &str) -> Option<String> {
         return invalid();
     }
     while !rest.is_empty() {
-        let number = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
-        if !rest[..number].bytes().any(|c| c.is_ascii_digit()) || rest[..number].matches('.').count() > 1 {
+        let number = rest.len()
+            - rest
+                .trim_start_matches(|c: char| c.is_ascii_digit() || c == '.')
+                .len();
+        if !rest[..number].bytes().any(|c| c.is_ascii_digit())
+            || rest[..number].matches('.').count() > 1
+        {
             return invalid();
         }
         rest = &rest[number..];
-        let unit = rest.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(rest.len());
+        let unit = rest
+            .find(|c: char| c == '.' || c.is_ascii_digit())
+            .unwrap_or(rest.len());
         if unit == 0 {
             return Some(format!("time: missing unit in duration {text:?}"));
         }
         if !UNITS.contains(&&rest[..unit]) {
-            return Some(format!("time: unknown unit {:?} in duration {text:?}", &rest[..unit]));
+            return Some(format!(
+                "time: unknown unit {:?} in duration {text:?}",
+                &rest[..unit]
+            ));
         }
         rest = &rest[unit..];
     }
@@ -154,7 +224,11 @@ mod tests {
 
     #[test]
     fn time_zones_come_with_the_program() {
-        assert!(jiff::tz::TimeZoneDatabase::bundled().get("Europe/Berlin").is_ok());
+        assert!(
+            jiff::tz::TimeZoneDatabase::bundled()
+                .get("Europe/Berlin")
+                .is_ok()
+        );
     }
 
     #[test]
@@ -165,15 +239,39 @@ mod tests {
             ("@daily", None),
             ("@every 1h30m", None),
             ("@bogus", Some("unrecognized descriptor: @bogus")),
-            ("@every x", Some("failed to parse duration @every x: time: invalid duration \"x\"")),
-            ("@every 1", Some("failed to parse duration @every 1: time: missing unit in duration \"1\"")),
-            ("* * * *", Some("expected exactly 5 fields, found 4: [* * * *]")),
-            ("60 * * * *", Some("end of range (60) above maximum (59): 60")),
-            ("x * * * *", Some("failed to parse int from x: strconv.Atoi: parsing \"x\": invalid syntax")),
-            ("* * 0 * *", Some("beginning of range (0) below minimum (1): 0")),
-            ("5-1 * * * *", Some("beginning of range (5) beyond end of range (1): 5-1")),
+            (
+                "@every x",
+                Some("failed to parse duration @every x: time: invalid duration \"x\""),
+            ),
+            (
+                "@every 1",
+                Some("failed to parse duration @every 1: time: missing unit in duration \"1\""),
+            ),
+            (
+                "* * * *",
+                Some("expected exactly 5 fields, found 4: [* * * *]"),
+            ),
+            (
+                "60 * * * *",
+                Some("end of range (60) above maximum (59): 60"),
+            ),
+            (
+                "x * * * *",
+                Some("failed to parse int from x: strconv.Atoi: parsing \"x\": invalid syntax"),
+            ),
+            (
+                "* * 0 * *",
+                Some("beginning of range (0) below minimum (1): 0"),
+            ),
+            (
+                "5-1 * * * *",
+                Some("beginning of range (5) beyond end of range (1): 5-1"),
+            ),
             ("1-2-3 * * * *", Some("too many hyphens: 1-2-3")),
-            ("*/0 * * * *", Some("step of range should be a positive number: */0")),
+            (
+                "*/0 * * * *",
+                Some("step of range should be a positive number: */0"),
+            ),
             ("1/2/3 * * * *", Some("too many slashes: 1/2/3")),
         ];
         for (schedule, want) in cases {

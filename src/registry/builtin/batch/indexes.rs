@@ -11,7 +11,9 @@ pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String>
     for part in text.split(',') {
         let (low, high) = interval(part, completions)?;
         if let Some(previous) = last.filter(|previous| *previous >= low) {
-            return Err(format!("non-increasing order, previous: {previous}, current: {low}"));
+            return Err(format!(
+                "non-increasing order, previous: {previous}, current: {low}"
+            ));
         }
         total += high - low + 1;
         last = Some(high);
@@ -21,7 +23,11 @@ pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String>
 
 /// The first index that two lists share. Malformed parts name none.
 pub(super) fn overlap(completed: &str, failed: &str, completions: i64) -> Option<i64> {
-    let read = |text: &str| -> Vec<Interval> { text.split(',').filter_map(|part| interval(part, completions).ok()).collect() };
+    let read = |text: &str| -> Vec<Interval> {
+        text.split(',')
+            .filter_map(|part| interval(part, completions).ok())
+            .collect()
+    };
     let (completed, failed) = (read(completed), read(failed));
     let (mut completed, mut failed) = (completed.iter().peekable(), failed.iter().peekable());
     loop {
@@ -39,8 +45,14 @@ pub(super) fn overlap(completed: &str, failed: &str, completions: i64) -> Option
 
 fn interval(text: &str, completions: i64) -> Result<Interval, String> {
     let index = |text: &str| {
-        let index: i64 = text.parse().map_err(|_| format!("cannot convert string to integer for index: {text:?}"))?;
-        if index >= completions { Err(format!("too large index: {text:?}")) } else { Ok(index) }
+        let index: i64 = text
+            .parse()
+            .map_err(|_| format!("cannot convert string to integer for index: {text:?}"))?;
+        if index >= completions {
+            Err(format!("too large index: {text:?}"))
+        } else {
+            Ok(index)
+        }
     };
     match text.split_once('-') {
         None => index(text).map(|index| (index, index)),
@@ -49,7 +61,13 @@ fn interval(text: &str, completions: i64) -> Result<Interval, String> {
         )),
         Some((low, high)) => {
             let (low, high) = (index(low)?, index(high)?);
-            if low >= high { Err(format!("non-increasing order, previous: {low}, current: {high}")) } else { Ok((low, high)) }
+            if low >= high {
+                Err(format!(
+                    "non-increasing order, previous: {low}, current: {high}"
+                ))
+            } else {
+                Ok((low, high))
+            }
         }
     }
 }
@@ -67,20 +85,37 @@ mod tests {
             ("5-3", Err("non-increasing order, previous: 5, current: 3")),
             (
                 "1-2-3",
-                Err("the fragment \"1-2-3\" violates the requirement that an index interval can have at most two parts separated by '-'"),
+                Err(
+                    "the fragment \"1-2-3\" violates the requirement that an index interval can have at most two parts separated by '-'",
+                ),
             ),
-            ("x", Err("cannot convert string to integer for index: \"x\"")),
+            (
+                "x",
+                Err("cannot convert string to integer for index: \"x\""),
+            ),
             ("10", Err("too large index: \"10\"")),
-            ("1,", Err("cannot convert string to integer for index: \"\"")),
+            (
+                "1,",
+                Err("cannot convert string to integer for index: \"\""),
+            ),
         ];
         for (text, want) in cases {
-            assert_eq!(count_indexes(text, 10), want.map_err(str::to_owned), "{text}");
+            assert_eq!(
+                count_indexes(text, 10),
+                want.map_err(str::to_owned),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn overlaps() {
-        for (completed, failed, want) in [("1,3-5", "2,6", None), ("1,3-5", "4", Some(4)), ("x,3", "3", Some(3)), ("", "1", None)] {
+        for (completed, failed, want) in [
+            ("1,3-5", "2,6", None),
+            ("1,3-5", "4", Some(4)),
+            ("x,3", "3", Some(3)),
+            ("", "1", None),
+        ] {
             assert_eq!(overlap(completed, failed, 10), want, "{completed} {failed}");
         }
     }

@@ -1,4 +1,5 @@
-//! Jobs: their defaults, the selector that the server makes, and what of them may change (`pkg/registry/batch/job`).
+//! Jobs: their defaults, the selector that the server makes, and what of them may change
+//! (`pkg/registry/batch/job`).
 
 use std::borrow::Cow;
 
@@ -14,7 +15,8 @@ use crate::registry::builtin::defaults::{fill, fill_text, part, part_or_new, par
 use crate::registry::store::Incomplete;
 use crate::registry::strategy::text_or;
 use crate::registry::validation::{
-    Fields, IMMUTABLE, SelectorOptions, immutable, label_selector_matches, requirement_has_invalid_value, same, validate_label_selector,
+    Fields, IMMUTABLE, SelectorOptions, immutable, label_selector_matches,
+    requirement_has_invalid_value, same, validate_label_selector,
 };
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -37,11 +39,19 @@ impl Strategy for Jobs {
             fill(spec, "completions", 1);
         }
         fill(spec, "parallelism", 1);
-        let backoff = if spec.field("backoffLimitPerIndex").is_some() { i32::MAX } else { 6 };
+        let backoff = if spec.field("backoffLimitPerIndex").is_some() {
+            i32::MAX
+        } else {
+            6
+        };
         fill(spec, "backoffLimit", backoff);
         fill(spec, "completionMode", "NonIndexed");
         fill(spec, "suspend", false);
-        let replacement = if spec.field("podFailurePolicy").is_some() { "Failed" } else { "TerminatingOrFailed" };
+        let replacement = if spec.field("podFailurePolicy").is_some() {
+            "Failed"
+        } else {
+            "TerminatingOrFailed"
+        };
         fill(spec, "podReplacementPolicy", replacement);
         fill(spec, "manualSelector", false);
         default_pods(spec);
@@ -55,7 +65,11 @@ impl Strategy for Jobs {
     fn prepare_for_create(&self, _ctx: &Context, object: &mut Object) {
         // Labels that the job has from its pods are theirs, and get what these get.
         let labels = object.labels().filter(|labels| !labels.is_empty());
-        let shared = labels.is_some() && labels == object.at("/spec/template/metadata/labels").and_then(Value::as_object);
+        let shared = labels.is_some()
+            && labels
+                == object
+                    .at("/spec/template/metadata/labels")
+                    .and_then(Value::as_object);
         generate_selector(object);
         if shared && object.generate_name().is_empty() {
             object.metadata_mut().shift_remove("labels");
@@ -69,7 +83,13 @@ impl Strategy for Jobs {
         errors
     }
 
-    fn validate_update(&self, ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        ctx: &Context,
+        sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
         let mut errors = ErrorList::new();
         if sub == Subresource::Status {
             check_status_update(&mut errors, object, old);
@@ -108,7 +128,8 @@ impl Strategy for Jobs {
     }
 }
 
-/// The defaults of what a job's spec holds: the template, and the conditions that a failure policy asks for.
+/// The defaults of what a job's spec holds: the template, and the conditions that a failure policy
+/// asks for.
 pub(super) fn default_pods(spec: &mut Map) {
     if let Some(policy) = part(spec, "podFailurePolicy") {
         for rule in parts(policy, "rules") {
@@ -125,7 +146,10 @@ fn labels_from_template(object: &mut Object) {
     if object.labels().is_some_and(|labels| !labels.is_empty()) {
         return;
     }
-    let labels = object.at("/spec/template/metadata/labels").and_then(Value::as_object).filter(|labels| !labels.is_empty());
+    let labels = object
+        .at("/spec/template/metadata/labels")
+        .and_then(Value::as_object)
+        .filter(|labels| !labels.is_empty());
     if let Some(labels) = labels.cloned() {
         object.metadata_mut().insert("labels", labels.into());
     }
@@ -138,8 +162,16 @@ fn generate_selector(object: &mut Object) {
     }
     let (name, uid) = (object.name().to_owned(), object.uid().to_owned());
     let spec = object.section_mut("spec");
-    let labels = part_or_new(part_or_new(part_or_new(spec, "template"), "metadata"), "labels");
-    for (key, value) in [(LEGACY_JOB_NAME, &name), (JOB_NAME, &name), (LEGACY_CONTROLLER_UID, &uid), (CONTROLLER_UID, &uid)] {
+    let labels = part_or_new(
+        part_or_new(part_or_new(spec, "template"), "metadata"),
+        "labels",
+    );
+    for (key, value) in [
+        (LEGACY_JOB_NAME, &name),
+        (JOB_NAME, &name),
+        (LEGACY_CONTROLLER_UID, &uid),
+        (CONTROLLER_UID, &uid),
+    ] {
         labels.entry(key).or_insert_with(|| value.as_str().into());
     }
     let wanted = part_or_new(part_or_new(spec, "selector"), "matchLabels");
@@ -154,95 +186,177 @@ fn check_job(errors: &mut ErrorList, ctx: &Context, object: &Object, old: Option
         let last = format!("{}-{}", object.name(), completions - 1);
         if !names::dns1123_label(&last).is_empty() {
             let detail = format!("will not able to create pod with invalid DNS label: {last}");
-            errors.push(FieldError::invalid(&Path::new("metadata").child("name"), object.name(), detail));
+            errors.push(FieldError::invalid(
+                &Path::new("metadata").child("name"),
+                object.name(),
+                detail,
+            ));
         }
     }
 }
 
 /// The labels and selector that the server makes may not be contradicted.
 fn check_generated_selector(errors: &mut ErrorList, object: &Object, old: Option<&Object>) {
-    let Some(selector) = object.at("/spec/selector").and_then(Value::as_object) else { return };
+    let Some(selector) = object.at("/spec/selector").and_then(Value::as_object) else {
+        return;
+    };
     if object.bool_at("/spec/manualSelector") {
         return;
     }
     if object.uid().is_empty() {
-        errors.push(FieldError::required(&Path::new("metadata").child("uid"), ""));
+        errors.push(FieldError::required(
+            &Path::new("metadata").child("uid"),
+            "",
+        ));
     }
     let empty = Map::new();
-    let labels = object.at("/spec/template/metadata/labels").and_then(Value::as_object).unwrap_or(&empty);
+    let labels = object
+        .at("/spec/template/metadata/labels")
+        .and_then(Value::as_object)
+        .unwrap_or(&empty);
     let had = |key: &str| {
         let labels = old.and_then(|old| old.at("/spec/template/metadata/labels"));
         old.is_none() || labels.is_some_and(|labels| labels.field(key).is_some())
     };
-    let mut expected = vec![(LEGACY_CONTROLLER_UID, object.uid()), (LEGACY_JOB_NAME, object.name())];
+    let mut expected = vec![
+        (LEGACY_CONTROLLER_UID, object.uid()),
+        (LEGACY_JOB_NAME, object.name()),
+    ];
     if had(JOB_NAME) && had(CONTROLLER_UID) {
         expected.extend([(CONTROLLER_UID, object.uid()), (JOB_NAME, object.name())]);
     }
-    let path = Path::new("spec").child("template").child("metadata").child("labels");
+    let path = Path::new("spec")
+        .child("template")
+        .child("metadata")
+        .child("labels");
     for &(key, value) in &expected {
         match labels.opt_str(key) {
-            None => errors.push(FieldError::required(&path.key(key), format!("must be '{value}'"))),
+            None => errors.push(FieldError::required(
+                &path.key(key),
+                format!("must be '{value}'"),
+            )),
             Some(found) if found != value => {
-                errors.push(FieldError::invalid(&path.key(key), labels.clone(), format!("must be '{value}'")));
+                errors.push(FieldError::invalid(
+                    &path.key(key),
+                    labels.clone(),
+                    format!("must be '{value}'"),
+                ));
             }
             Some(_) => {}
         }
     }
-    let made: Map = expected.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
+    let made: Map = expected
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value.into()))
+        .collect();
     if is_usable(selector) && !label_selector_matches(Some(selector), Some(&made)) {
-        errors.push(FieldError::invalid(&Path::new("spec").child("selector"), selector.clone(), "`selector` not auto-generated"));
+        errors.push(FieldError::invalid(
+            &Path::new("spec").child("selector"),
+            selector.clone(),
+            "`selector` not auto-generated",
+        ));
     }
 }
 
 fn is_usable(selector: &Map) -> bool {
     let mut errors = ErrorList::new();
-    validate_label_selector(&mut errors, &Path::default(), Some(selector), SelectorOptions::default());
+    validate_label_selector(
+        &mut errors,
+        &Path::default(),
+        Some(selector),
+        SelectorOptions::default(),
+    );
     errors.is_empty()
 }
 
-fn check_spec_and_selector(errors: &mut ErrorList, ctx: &Context, object: &Object, old: Option<&Object>) {
+fn check_spec_and_selector(
+    errors: &mut ErrorList,
+    ctx: &Context,
+    object: &Object,
+    old: Option<&Object>,
+) {
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
     let path = Path::new("spec");
-    let mut options = PodOptions::of_templates(ctx, spec.field("template"), old.and_then(|old| old.at("/spec/template")));
-    let before = old.and_then(|old| old.at("/spec/selector")).and_then(Value::as_object);
+    let mut options = PodOptions::of_templates(
+        ctx,
+        spec.field("template"),
+        old.and_then(|old| old.at("/spec/template")),
+    );
+    let before = old
+        .and_then(|old| old.at("/spec/selector"))
+        .and_then(Value::as_object);
     options.allow_invalid_selector_values |= requirement_has_invalid_value(before);
     check_job_spec(errors, &path, spec, &options);
     let selector = spec.map("selector");
     match selector {
         None => errors.push(FieldError::required(&path.child("selector"), "")),
         Some(selector) => {
-            let options = SelectorOptions { allow_invalid_values: options.allow_invalid_selector_values };
+            let options = SelectorOptions {
+                allow_invalid_values: options.allow_invalid_selector_values,
+            };
             validate_label_selector(errors, &path.child("selector"), Some(selector), options);
         }
     }
-    let labels = spec.map("template").and_then(|template| template.map("metadata")).and_then(|metadata| metadata.map("labels"));
+    let labels = spec
+        .map("template")
+        .and_then(|template| template.map("metadata"))
+        .and_then(|metadata| metadata.map("labels"));
     if selector.is_none_or(is_usable) && !label_selector_matches(selector, labels) {
-        let shown = labels.filter(|labels| !labels.is_empty()).map_or(Value::Null, |labels| Value::Object(labels.clone()));
+        let shown = labels
+            .filter(|labels| !labels.is_empty())
+            .map_or(Value::Null, |labels| Value::Object(labels.clone()));
         let path = path.child("template").child("metadata").child("labels");
-        errors.push(FieldError::invalid(&path, shown, "`selector` does not match template `labels`"));
+        errors.push(FieldError::invalid(
+            &path,
+            shown,
+            "`selector` does not match template `labels`",
+        ));
     }
 }
 
 fn check_unchanged(errors: &mut ErrorList, object: &Object, old: &Object) {
     let empty = Map::new();
-    let (new, before) = (object.map("spec").unwrap_or(&empty), old.map("spec").unwrap_or(&empty));
+    let (new, before) = (
+        object.map("spec").unwrap_or(&empty),
+        old.map("spec").unwrap_or(&empty),
+    );
     let path = Path::new("spec");
     let both = |key: &str| (new.field(key), before.field(key));
     let completions = both("completions");
     if new.str("completionMode") != "Indexed" {
-        immutable(errors, &path.child("completions"), completions.0, completions.1);
+        immutable(
+            errors,
+            &path.child("completions"),
+            completions.0,
+            completions.1,
+        );
     } else if let (Some(count), true) = (completions.0, !same(completions.0, completions.1))
         && count.as_i64() != new.int("parallelism")
     {
-        errors.push(FieldError::invalid(&path.child("completions"), count.clone(), "can only be modified in tandem with spec.parallelism"));
+        errors.push(FieldError::invalid(
+            &path.child("completions"),
+            count.clone(),
+            "can only be modified in tandem with spec.parallelism",
+        ));
     }
-    immutable(errors, &path.child("selector"), new.field("selector"), before.field("selector"));
+    immutable(
+        errors,
+        &path.child("selector"),
+        new.field("selector"),
+        before.field("selector"),
+    );
     check_template_unchanged(errors, &path, new, before, old);
-    immutable(errors, &path.child("completionMode"), new.field("completionMode"), before.field("completionMode"));
+    immutable(
+        errors,
+        &path.child("completionMode"),
+        new.field("completionMode"),
+        before.field("completionMode"),
+    );
     let shown = |key: &str, shown: fn(&Value) -> Value| {
         let (new, old) = both(key);
-        let error = || FieldError::invalid(&path.child(key), new.map_or(Value::Null, shown), IMMUTABLE);
+        let error =
+            || FieldError::invalid(&path.child(key), new.map_or(Value::Null, shown), IMMUTABLE);
         (!same(new, old) || new.is_some() != old.is_some()).then(error)
     };
     errors.extend(shown("podFailurePolicy", failure_policy_shown));
@@ -252,8 +366,15 @@ fn check_unchanged(errors: &mut ErrorList, object: &Object, old: &Object) {
     errors.extend(shown("successPolicy", success_policy_shown));
 }
 
-/// The template stays as it is, but for where pods may run and what they need while the job is suspended and idle.
-fn check_template_unchanged(errors: &mut ErrorList, path: &Path, new: &Map, before: &Map, old: &Object) {
+/// The template stays as it is, but for where pods may run and what they need while the job is
+/// suspended and idle.
+fn check_template_unchanged(
+    errors: &mut ErrorList,
+    path: &Path,
+    new: &Map,
+    before: &Map,
+    old: &Object,
+) {
     let empty = Map::new();
     let template = new.map("template").unwrap_or(&empty);
     let mut allowed = before.map("template").cloned().unwrap_or_default();
@@ -262,12 +383,16 @@ fn check_template_unchanged(errors: &mut ErrorList, path: &Path, new: &Map, befo
     }
     let suspended = before.flag("suspend");
     let not_started = old.at("/status/startTime").is_none_or(Value::is_null);
-    let idle = old.i64_at("/status/active").unwrap_or(0) == 0 && (not_started || is_true(old, "Suspended"));
+    let idle = old.i64_at("/status/active").unwrap_or(0) == 0
+        && (not_started || is_true(old, "Suspended"));
     if !(suspended && idle) {
         return immutable_template(errors, &path.child("template"), template, &allowed);
     }
     allow_directives(&mut allowed, template);
-    let (spec, mut old_spec) = (template.map("spec").unwrap_or(&empty), allowed.map("spec").cloned().unwrap_or_default());
+    let (spec, mut old_spec) = (
+        template.map("spec").unwrap_or(&empty),
+        allowed.map("spec").cloned().unwrap_or_default(),
+    );
     for key in ["containers", "initContainers"] {
         let new = spec.list(key);
         let same_length = new.len() == old_spec.list(key).len();
@@ -277,17 +402,30 @@ fn check_template_unchanged(errors: &mut ErrorList, path: &Path, new: &Map, befo
             }
         }
     }
-    if !same(Some(&Value::Object(spec.clone())), Some(&Value::Object(old_spec))) {
-        errors.push(FieldError::invalid(&path.child("template.spec"), internal::json("PodSpec", spec), IMMUTABLE));
+    if !same(
+        Some(&Value::Object(spec.clone())),
+        Some(&Value::Object(old_spec)),
+    ) {
+        errors.push(FieldError::invalid(
+            &path.child("template.spec"),
+            internal::json("PodSpec", spec),
+            IMMUTABLE,
+        ));
     }
 }
 
 fn immutable_template(errors: &mut ErrorList, path: &Path, new: &Map, old: &Map) {
-    if !same(Some(&Value::Object(new.clone())), Some(&Value::Object(old.clone()))) {
+    if !same(
+        Some(&Value::Object(new.clone())),
+        Some(&Value::Object(old.clone())),
+    ) {
         let empty = Map::new();
         let mut shown = new.map("metadata").cloned().unwrap_or_default();
         shown.retain(|_, value| !value.is_null());
-        shown.insert("Spec", internal::json("PodSpec", new.map("spec").unwrap_or(&empty)));
+        shown.insert(
+            "Spec",
+            internal::json("PodSpec", new.map("spec").unwrap_or(&empty)),
+        );
         errors.push(FieldError::invalid(path, shown, IMMUTABLE));
     }
 }
@@ -295,7 +433,10 @@ fn immutable_template(errors: &mut ErrorList, path: &Path, new: &Map, old: &Map)
 /// Takes over what a template that may be rescheduled can change.
 fn allow_directives(old: &mut Map, new: &Map) {
     let empty = Value::Null;
-    let (new_meta, new_spec) = (new.field("metadata").unwrap_or(&empty), new.field("spec").unwrap_or(&empty));
+    let (new_meta, new_spec) = (
+        new.field("metadata").unwrap_or(&empty),
+        new.field("spec").unwrap_or(&empty),
+    );
     let metadata = part_or_new(old, "metadata");
     for key in ["annotations", "labels"] {
         follow(metadata, new_meta, key);
@@ -306,7 +447,11 @@ fn allow_directives(old: &mut Map, new: &Map) {
     }
     let node_affinity = new_spec.map("affinity");
     let affinity = part_or_new(spec, "affinity");
-    follow(affinity, &node_affinity.cloned().map_or(Value::Null, Value::Object), "nodeAffinity");
+    follow(
+        affinity,
+        &node_affinity.cloned().map_or(Value::Null, Value::Object),
+        "nodeAffinity",
+    );
 }
 
 fn follow(target: &mut Map, source: &Value, key: &str) {

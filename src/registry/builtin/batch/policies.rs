@@ -17,16 +17,32 @@ const OPERATORS: &[&str] = &["In", "NotIn"];
 const STATUSES: &[&str] = &["False", "True", "Unknown"];
 
 pub(super) fn check_failure_policy(errors: &mut ErrorList, path: &Path, spec: &Map) {
-    let rules = spec.map("podFailurePolicy").map_or(&[][..], |policy| policy.list("rules"));
+    let rules = spec
+        .map("podFailurePolicy")
+        .map_or(&[][..], |policy| policy.list("rules"));
     let path = path.child("rules");
     if rules.len() > FAILURE_RULES_MAX {
         errors.push(FieldError::too_many(&path, rules.len(), FAILURE_RULES_MAX));
     }
-    let pod = spec.map("template").and_then(|template| template.map("spec"));
-    let containers = |key: &'static str| pod.into_iter().flat_map(move |pod| pod.list(key)).map(|container| container.str("name"));
-    let names: Vec<&str> = containers("containers").chain(containers("initContainers")).collect();
+    let pod = spec
+        .map("template")
+        .and_then(|template| template.map("spec"));
+    let containers = |key: &'static str| {
+        pod.into_iter()
+            .flat_map(move |pod| pod.list(key))
+            .map(|container| container.str("name"))
+    };
+    let names: Vec<&str> = containers("containers")
+        .chain(containers("initContainers"))
+        .collect();
     for (index, rule) in rules.iter().enumerate() {
-        check_failure_rule(errors, &path.index(index), rule, spec.field("backoffLimitPerIndex").is_some(), &names);
+        check_failure_rule(
+            errors,
+            &path.index(index),
+            rule,
+            spec.field("backoffLimitPerIndex").is_some(),
+            &names,
+        );
     }
 }
 
@@ -34,16 +50,29 @@ pub(super) fn check_failure_policy(errors: &mut ErrorList, path: &Path, spec: &M
 fn listed(errors: &mut ErrorList, path: &Path, value: &str, supported: &[&str]) {
     if value.is_empty() {
         let quoted: Vec<String> = supported.iter().map(|one| format!("{one:?}")).collect();
-        errors.push(FieldError::required(path, format!("valid values: [{}]", quoted.join(" "))));
+        errors.push(FieldError::required(
+            path,
+            format!("valid values: [{}]", quoted.join(" ")),
+        ));
     } else if !supported.contains(&value) {
         errors.push(FieldError::not_supported(path, value, supported));
     }
 }
 
-fn check_failure_rule(errors: &mut ErrorList, path: &Path, rule: &Value, per_index: bool, containers: &[&str]) {
+fn check_failure_rule(
+    errors: &mut ErrorList,
+    path: &Path,
+    rule: &Value,
+    per_index: bool,
+    containers: &[&str],
+) {
     let action = rule.str("action");
     if action == "FailIndex" && !per_index {
-        errors.push(FieldError::invalid(&path.child("action"), action, "requires the backoffLimitPerIndex to be set"));
+        errors.push(FieldError::invalid(
+            &path.child("action"),
+            action,
+            "requires the backoffLimitPerIndex to be set",
+        ));
     }
     listed(errors, &path.child("action"), action, ACTIONS);
     let codes = rule.map("onExitCodes");
@@ -52,17 +81,37 @@ fn check_failure_rule(errors: &mut ErrorList, path: &Path, rule: &Value, per_ind
         check_exit_codes(errors, &path.child("onExitCodes"), codes, containers);
     }
     if conditions.len() > CONDITIONS_MAX {
-        errors.push(FieldError::too_many(&path.child("onPodConditions"), conditions.len(), CONDITIONS_MAX));
+        errors.push(FieldError::too_many(
+            &path.child("onPodConditions"),
+            conditions.len(),
+            CONDITIONS_MAX,
+        ));
     }
     for (index, pattern) in conditions.iter().enumerate() {
         let path = path.child("onPodConditions").index(index);
         let kind = pattern.str("type");
-        invalid_each(errors, &path.child("type"), kind, names::qualified_name(kind));
-        listed(errors, &path.child("status"), pattern.str("status"), STATUSES);
+        invalid_each(
+            errors,
+            &path.child("type"),
+            kind,
+            names::qualified_name(kind),
+        );
+        listed(
+            errors,
+            &path.child("status"),
+            pattern.str("status"),
+            STATUSES,
+        );
     }
     match (codes.is_some(), !conditions.is_empty()) {
-        (true, true) => errors.push(invalid_unshown(path, "specifying both OnExitCodes and OnPodConditions is not supported")),
-        (false, false) => errors.push(invalid_unshown(path, "specifying one of OnExitCodes and OnPodConditions is required")),
+        (true, true) => errors.push(invalid_unshown(
+            path,
+            "specifying both OnExitCodes and OnPodConditions is not supported",
+        )),
+        (false, false) => errors.push(invalid_unshown(
+            path,
+            "specifying one of OnExitCodes and OnPodConditions is required",
+        )),
         _ => {}
     }
 }
@@ -70,23 +119,41 @@ fn check_failure_rule(errors: &mut ErrorList, path: &Path, rule: &Value, per_ind
 fn check_exit_codes(errors: &mut ErrorList, path: &Path, codes: &Map, containers: &[&str]) {
     let operator = codes.str("operator");
     listed(errors, &path.child("operator"), operator, OPERATORS);
-    if let Some(name) = codes.opt_str("containerName").filter(|name| !containers.contains(name)) {
+    if let Some(name) = codes
+        .opt_str("containerName")
+        .filter(|name| !containers.contains(name))
+    {
         let detail = "must be one of the container or initContainer names in the pod template";
-        errors.push(FieldError::invalid(&path.child("containerName"), name, detail));
+        errors.push(FieldError::invalid(
+            &path.child("containerName"),
+            name,
+            detail,
+        ));
     }
     let values = codes.list("values");
     let path = path.child("values");
     if values.is_empty() {
         let shown = codes.field("values").cloned().unwrap_or_default();
-        errors.push(FieldError::invalid(&path, shown, "at least one value is required"));
+        errors.push(FieldError::invalid(
+            &path,
+            shown,
+            "at least one value is required",
+        ));
     } else if values.len() > EXIT_CODES_MAX {
         errors.push(FieldError::too_many(&path, values.len(), EXIT_CODES_MAX));
     }
     let mut seen = std::collections::BTreeSet::new();
-    let numbers: Vec<i64> = values.iter().map(|value| value.as_i64().unwrap_or(0)).collect();
+    let numbers: Vec<i64> = values
+        .iter()
+        .map(|value| value.as_i64().unwrap_or(0))
+        .collect();
     for (index, &code) in numbers.iter().enumerate() {
         if operator == "In" && code == 0 {
-            errors.push(FieldError::invalid(&path.index(index), code, "must not be 0 for the In operator"));
+            errors.push(FieldError::invalid(
+                &path.index(index),
+                code,
+                "must not be 0 for the In operator",
+            ));
         }
         if !seen.insert(code) {
             errors.push(FieldError::duplicate(&path.index(index), code));
@@ -97,11 +164,19 @@ fn check_exit_codes(errors: &mut ErrorList, path: &Path, codes: &Map, containers
     }
 }
 
-pub(super) fn check_success_policy(errors: &mut ErrorList, path: &Path, policy: &Value, completions: i64) {
+pub(super) fn check_success_policy(
+    errors: &mut ErrorList,
+    path: &Path,
+    policy: &Value,
+    completions: i64,
+) {
     let rules = policy.list("rules");
     let path = path.child("rules");
     if rules.is_empty() {
-        errors.push(FieldError::required(&path, "at least one rules must be specified when the successPolicy is specified"));
+        errors.push(FieldError::required(
+            &path,
+            "at least one rules must be specified when the successPolicy is specified",
+        ));
     }
     if rules.len() > SUCCESS_RULES_MAX {
         errors.push(FieldError::too_many(&path, rules.len(), SUCCESS_RULES_MAX));
@@ -114,7 +189,10 @@ pub(super) fn check_success_policy(errors: &mut ErrorList, path: &Path, policy: 
 fn check_success_rule(errors: &mut ErrorList, path: &Path, rule: &Value, completions: i64) {
     let (count, indexes) = (rule.int("succeededCount"), rule.opt_str("succeededIndexes"));
     if count.is_none() && indexes.is_none() {
-        errors.push(FieldError::required(path, "at least one of succeededCount or succeededIndexes must be specified"));
+        errors.push(FieldError::required(
+            path,
+            "at least one of succeededCount or succeededIndexes must be specified",
+        ));
     }
     let mut total = 0;
     if let Some(indexes) = indexes {
@@ -124,18 +202,26 @@ fn check_success_rule(errors: &mut ErrorList, path: &Path, rule: &Value, complet
         }
         match count_indexes(indexes, completions) {
             Ok(found) => total = found,
-            Err(why) => errors.push(FieldError::invalid(&path, indexes, format!("error parsing succeededIndexes: {why}"))),
+            Err(why) => errors.push(FieldError::invalid(
+                &path,
+                indexes,
+                format!("error parsing succeededIndexes: {why}"),
+            )),
         }
     }
     let Some(count) = count else { return };
     let path = path.child("succeededCount");
     not_negative(errors, &path, count);
     if count > completions {
-        let detail = format!("must be less than or equal to {completions} (the number of specified completions)");
+        let detail = format!(
+            "must be less than or equal to {completions} (the number of specified completions)"
+        );
         errors.push(FieldError::invalid(&path, count, detail));
     }
     if indexes.is_some() && count > total {
-        let detail = format!("must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)");
+        let detail = format!(
+            "must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)"
+        );
         errors.push(FieldError::invalid(&path, count, detail));
     }
 }

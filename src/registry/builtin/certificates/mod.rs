@@ -1,4 +1,5 @@
-//! certificates.k8s.io: CertificateSigningRequests (`pkg/registry/certificates`, `pkg/apis/certificates/validation`).
+//! certificates.k8s.io: CertificateSigningRequests (`pkg/registry/certificates`,
+//! `pkg/apis/certificates/validation`).
 
 mod pem;
 
@@ -67,7 +68,13 @@ impl Strategy for CertificateSigningRequests {
         }
     }
 
-    fn prepare_for_update(&self, ctx: &Context, sub: Subresource, object: &mut Object, old: &Object) {
+    fn prepare_for_update(
+        &self,
+        ctx: &Context,
+        sub: Subresource,
+        object: &mut Object,
+        old: &Object,
+    ) {
         match sub {
             Subresource::Main => copy(object, old, "spec"),
             Subresource::Status => {
@@ -95,14 +102,24 @@ impl Strategy for CertificateSigningRequests {
         let spec = Path::new("spec");
         let request = object.str_at("/spec/request");
         if let Some(problem) = pem::request_problem(&decode(request)) {
-            let shown = if request.is_empty() { Value::Null } else { request.into() };
+            let shown = if request.is_empty() {
+                Value::Null
+            } else {
+                request.into()
+            };
             errors.push(FieldError::invalid(&spec.child("request"), shown, problem));
         }
         check(&mut errors, object, None);
         errors
     }
 
-    fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        _ctx: &Context,
+        sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
         let mut errors = ErrorList::new();
         // The request itself cannot have changed.
         check(&mut errors, object, Some(old));
@@ -131,18 +148,31 @@ fn decode(base64: &str) -> Vec<u8> {
 }
 
 fn of_kind<'a>(object: &'a Object, kind: &str) -> Vec<&'a Value> {
-    object.array_at("/status/conditions").iter().filter(|condition| condition.str("type") == kind).collect()
+    object
+        .array_at("/status/conditions")
+        .iter()
+        .filter(|condition| condition.str("type") == kind)
+        .collect()
 }
 
 fn conditions_mut(object: &mut Object) -> impl Iterator<Item = &mut Map> {
-    object.at_mut("/status/conditions").and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
+    object
+        .at_mut("/status/conditions")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_object_mut)
 }
 
-/// Conditions of a kind stay what they were, unless some came or went: then the checks refuse the change.
+/// Conditions of a kind stay what they were, unless some came or went: then the checks refuse the
+/// change.
 fn keep_conditions(object: &mut Object, old: &Object, kind: &str) {
     let before = of_kind(old, kind);
     if before.len() == of_kind(object, kind).len() {
-        for (condition, before) in conditions_mut(object).filter(|condition| condition.str("type") == kind).zip(before) {
+        for (condition, before) in conditions_mut(object)
+            .filter(|condition| condition.str("type") == kind)
+            .zip(before)
+        {
             *condition = before.as_object().cloned().unwrap_or_default();
         }
     }
@@ -156,9 +186,19 @@ fn date_conditions(ctx: &Context, object: &mut Object, old: &Object) {
             condition.insert("lastUpdateTime", now.as_str().into());
         }
         if condition.str("lastTransitionTime").is_empty() {
-            let alike = |one: &&Value| one.str("type") == condition.str("type") && one.str("status") == condition.str("status");
-            let mut earlier = old.array_at("/status/conditions").iter().filter(alike).map(|one| one.str("lastTransitionTime"));
-            let since = earlier.find(|since| !since.is_empty()).unwrap_or(&now).to_owned();
+            let alike = |one: &&Value| {
+                one.str("type") == condition.str("type")
+                    && one.str("status") == condition.str("status")
+            };
+            let mut earlier = old
+                .array_at("/status/conditions")
+                .iter()
+                .filter(alike)
+                .map(|one| one.str("lastTransitionTime"));
+            let since = earlier
+                .find(|since| !since.is_empty())
+                .unwrap_or(&now)
+                .to_owned();
             condition.insert("lastTransitionTime", since.into());
         }
     }
@@ -171,8 +211,14 @@ fn repeats<'a>(mut list: impl Iterator<Item = &'a str>) -> bool {
 
 fn check(errors: &mut ErrorList, object: &Object, old: Option<&Object>) {
     let path = Path::new("spec");
-    let usages =
-        |object: &Object| -> Vec<String> { object.array_at("/spec/usages").iter().filter_map(Value::as_str).map(str::to_owned).collect() };
+    let usages = |object: &Object| -> Vec<String> {
+        object
+            .array_at("/spec/usages")
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect()
+    };
     let (asked, before) = (usages(object), old.map(usages).unwrap_or_default());
     if asked.is_empty() {
         errors.push(FieldError::required(&path.child("usages"), ""));
@@ -184,31 +230,64 @@ fn check(errors: &mut ErrorList, object: &Object, old: Option<&Object>) {
     }
     if !repeats(before.iter().map(String::as_str)) {
         let mut seen = HashSet::new();
-        for (index, usage) in asked.iter().enumerate().filter(|(_, usage)| !seen.insert(*usage)) {
-            errors.push(FieldError::duplicate(&path.child("usages").index(index), usage.as_str()));
+        for (index, usage) in asked
+            .iter()
+            .enumerate()
+            .filter(|(_, usage)| !seen.insert(*usage))
+        {
+            errors.push(FieldError::duplicate(
+                &path.child("usages").index(index),
+                usage.as_str(),
+            ));
         }
     }
     let signer = object.str_at("/spec/signerName");
     let signer_path = path.child("signerName");
-    if signer == LEGACY_SIGNER && old.is_none_or(|old| old.str_at("/spec/signerName") != LEGACY_SIGNER) {
-        errors.push(FieldError::invalid(&signer_path, signer, "the legacy signerName is not allowed via this API version"));
+    if signer == LEGACY_SIGNER
+        && old.is_none_or(|old| old.str_at("/spec/signerName") != LEGACY_SIGNER)
+    {
+        errors.push(FieldError::invalid(
+            &signer_path,
+            signer,
+            "the legacy signerName is not allowed via this API version",
+        ));
     } else {
         check_signer_name(errors, &signer_path, signer);
     }
-    if let Some(seconds) = object.i64_at("/spec/expirationSeconds").filter(|seconds| *seconds < LIFE_MIN) {
+    if let Some(seconds) = object
+        .i64_at("/spec/expirationSeconds")
+        .filter(|seconds| *seconds < LIFE_MIN)
+    {
         let detail = "may not specify a duration less than 600 seconds (10 minutes)";
-        errors.push(FieldError::invalid(&path.child("expirationSeconds"), seconds, detail));
+        errors.push(FieldError::invalid(
+            &path.child("expirationSeconds"),
+            seconds,
+            detail,
+        ));
     }
-    check_conditions(errors, &Path::new("status").child("conditions"), object, old);
+    check_conditions(
+        errors,
+        &Path::new("status").child("conditions"),
+        object,
+        old,
+    );
     let certificate = object.str_at("/status/certificate");
     let unchanged = old.is_some_and(|old| old.str_at("/status/certificate") == certificate);
     if let Some(problem) = pem::chain_problem(&decode(certificate)).filter(|_| !unchanged) {
-        errors.push(FieldError::invalid(&Path::new("status").child("certificate"), "<certificate data>", problem));
+        errors.push(FieldError::invalid(
+            &Path::new("status").child("certificate"),
+            "<certificate data>",
+            problem,
+        ));
     }
 }
 
 fn check_conditions(errors: &mut ErrorList, path: &Path, object: &Object, old: Option<&Object>) {
-    let before = || old.into_iter().flat_map(|old| old.array_at("/status/conditions")).map(|condition| condition.str("type"));
+    let before = || {
+        old.into_iter()
+            .flat_map(|old| old.array_at("/status/conditions"))
+            .map(|condition| condition.str("type"))
+    };
     let both = APPROVAL.iter().all(|kind| before().any(|one| one == *kind));
     let (had_repeats, had_empty) = (repeats(before()), before().any(str::is_empty));
     let mut seen: HashSet<&str> = HashSet::new();
@@ -218,7 +297,11 @@ fn check_conditions(errors: &mut ErrorList, path: &Path, object: &Object, old: O
         if kind.is_empty() && !had_empty {
             errors.push(FieldError::required(&item.child("type"), ""));
         }
-        let allowed: &[&str] = if FINAL.contains(&kind) { &["True"] } else { &["False", "True", "Unknown"] };
+        let allowed: &[&str] = if FINAL.contains(&kind) {
+            &["True"]
+        } else {
+            &["False", "True", "Unknown"]
+        };
         if status.is_empty() {
             errors.push(FieldError::required(&item.child("status"), ""));
         } else {
@@ -230,7 +313,11 @@ fn check_conditions(errors: &mut ErrorList, path: &Path, object: &Object, old: O
             _ => "",
         };
         if !both && !opposite.is_empty() && seen.contains(opposite) {
-            errors.push(FieldError::invalid(path, kind, "Approved and Denied conditions are mutually exclusive"));
+            errors.push(FieldError::invalid(
+                path,
+                kind,
+                "Approved and Denied conditions are mutually exclusive",
+            ));
         }
         if seen.contains(kind) && !had_repeats {
             errors.push(FieldError::duplicate(&item.child("type"), kind));
@@ -243,24 +330,39 @@ fn check_changes(errors: &mut ErrorList, sub: Subresource, object: &Object, old:
     let path = Path::new("status").child("conditions");
     for kind in FINAL {
         if of_kind(object, kind).len() < of_kind(old, kind).len() {
-            errors.push(FieldError::forbidden(&path, format!("updates may not remove a condition of type {kind:?}")));
+            errors.push(FieldError::forbidden(
+                &path,
+                format!("updates may not remove a condition of type {kind:?}"),
+            ));
         }
     }
     if !matches!(sub, Subresource::Other(_)) {
         for kind in APPROVAL {
             let (new, before) = (of_kind(object, kind), of_kind(old, kind));
             if new.len() > before.len() {
-                errors.push(FieldError::forbidden(&path, format!("updates may not add a condition of type {kind:?}")));
+                errors.push(FieldError::forbidden(
+                    &path,
+                    format!("updates may not add a condition of type {kind:?}"),
+                ));
             }
         }
     }
-    let (new, before) = (object.str_at("/status/certificate"), old.str_at("/status/certificate"));
+    let (new, before) = (
+        object.str_at("/status/certificate"),
+        old.str_at("/status/certificate"),
+    );
     if new != before {
         let path = Path::new("status").child("certificate");
         if sub != Subresource::Status {
-            errors.push(FieldError::forbidden(&path, "updates may not set certificate content"));
+            errors.push(FieldError::forbidden(
+                &path,
+                "updates may not set certificate content",
+            ));
         } else if !before.is_empty() {
-            errors.push(FieldError::forbidden(&path, "updates may not modify existing certificate content"));
+            errors.push(FieldError::forbidden(
+                &path,
+                "updates may not modify existing certificate content",
+            ));
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Requests for certificates, and certificates, in PEM.
 
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA384_ASN1, ECDSA_P384_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, ECDSA_P521_SHA512_ASN1, ED25519,
-    RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512, UnparsedPublicKey, VerificationAlgorithm,
+    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA384_ASN1, ECDSA_P384_SHA256_ASN1, ECDSA_P384_SHA384_ASN1,
+    ECDSA_P521_SHA512_ASN1, ED25519, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384,
+    RSA_PKCS1_2048_8192_SHA512, UnparsedPublicKey, VerificationAlgorithm,
 };
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::pem::Pem;
@@ -33,7 +34,11 @@ pub(super) fn request_problem(text: &[u8]) -> Option<String> {
     if algorithms.is_empty() {
         return Some("x509: cannot verify signature: algorithm unimplemented".to_owned());
     }
-    let verified = algorithms.iter().any(|one| UnparsedPublicKey::new(*one, key).verify(signed, signature).is_ok());
+    let verified = algorithms.iter().any(|one| {
+        UnparsedPublicKey::new(*one, key)
+            .verify(signed, signature)
+            .is_ok()
+    });
     (!verified).then(|| "x509: signature verification failed".to_owned())
 }
 
@@ -59,7 +64,10 @@ pub(super) fn chain_problem(text: &[u8]) -> Option<String> {
     let mut count = 0;
     for block in blocks(text) {
         if block.label != "CERTIFICATE" {
-            return Some(format!("only CERTIFICATE PEM blocks are allowed, found {:?}", block.label));
+            return Some(format!(
+                "only CERTIFICATE PEM blocks are allowed, found {:?}",
+                block.label
+            ));
         }
         if X509Certificate::from_der(&block.contents).is_err() {
             return Some("x509: malformed certificate".to_owned());

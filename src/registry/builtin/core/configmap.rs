@@ -16,15 +16,27 @@ impl Strategy for ConfigMaps {
             if !problems.is_empty() {
                 invalid_each(&mut errors, &Path::new("data").key(key), key, problems);
             }
-            if object.map("binaryData").is_some_and(|data| data.contains_key(key)) {
-                errors.push(FieldError::invalid(&Path::new("data").key(key), key.as_str(), "duplicate of key present in binaryData"));
+            if object
+                .map("binaryData")
+                .is_some_and(|data| data.contains_key(key))
+            {
+                errors.push(FieldError::invalid(
+                    &Path::new("data").key(key),
+                    key.as_str(),
+                    "duplicate of key present in binaryData",
+                ));
             }
             size += value.as_str().map_or(0, str::len);
         }
         for (key, value) in object.entries("binaryData") {
             let problems = names::config_map_key(key);
             if !problems.is_empty() {
-                invalid_each(&mut errors, &Path::new("binaryData").key(key), key, problems);
+                invalid_each(
+                    &mut errors,
+                    &Path::new("binaryData").key(key),
+                    key,
+                    problems,
+                );
             }
             size += value.as_str().map_or(0, decoded_len);
         }
@@ -34,7 +46,13 @@ impl Strategy for ConfigMaps {
         errors
     }
 
-    fn validate_update(&self, ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        ctx: &Context,
+        _sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
         let mut errors = stays_immutable(object, old, &["data", "binaryData"]);
         errors.extend(self.validate(ctx, object));
         errors
@@ -48,7 +66,10 @@ pub(super) fn stays_immutable(object: &Object, old: &Object, keys: &[&str]) -> E
         return errors;
     }
     if !object.flag("immutable") {
-        errors.push(FieldError::forbidden(&Path::new("immutable"), IMMUTABLE_SET));
+        errors.push(FieldError::forbidden(
+            &Path::new("immutable"),
+            IMMUTABLE_SET,
+        ));
     }
     for &key in keys {
         if !same(object.field(key), old.field(key)) {

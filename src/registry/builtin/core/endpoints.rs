@@ -32,22 +32,41 @@ impl Strategy for Endpoints {
         errors
     }
 
-    fn validate_update(&self, ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        ctx: &Context,
+        _sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
         let errors = self.validate(ctx, object);
         // What was there before may stay, right or wrong.
-        if !errors.is_empty() && same(object.field("subsets"), old.field("subsets")) { ErrorList::new() } else { errors }
+        if !errors.is_empty() && same(object.field("subsets"), old.field("subsets")) {
+            ErrorList::new()
+        } else {
+            errors
+        }
     }
 
     fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {
         // The controller writes addresses as they should be.
-        if object.labels().is_some_and(|labels| labels.str(MANAGED_BY) == CONTROLLER) {
+        if object
+            .labels()
+            .is_some_and(|labels| labels.str(MANAGED_BY) == CONTROLLER)
+        {
             return Vec::new();
         }
         let mut warnings = Vec::new();
         for (at, subset) in object.list("subsets").iter().enumerate() {
             for key in ["addresses", "notReadyAddresses"] {
                 for (index, address) in subset.list(key).iter().enumerate() {
-                    let path = || Path::new("subsets").index(at).child(key).index(index).child("ip");
+                    let path = || {
+                        Path::new("subsets")
+                            .index(at)
+                            .child(key)
+                            .index(index)
+                            .child("ip")
+                    };
                     warnings.extend(ip_warning(path, address.str("ip")));
                 }
             }
@@ -58,7 +77,10 @@ impl Strategy for Endpoints {
 
 fn check_subset(errors: &mut ErrorList, path: &Path, subset: &Value) {
     if subset.list("addresses").is_empty() && subset.list("notReadyAddresses").is_empty() {
-        errors.push(FieldError::required(path, "must specify `addresses` or `notReadyAddresses`"));
+        errors.push(FieldError::required(
+            path,
+            "must specify `addresses` or `notReadyAddresses`",
+        ));
     }
     for key in ["addresses", "notReadyAddresses"] {
         for (index, address) in subset.list(key).iter().enumerate() {
@@ -67,7 +89,12 @@ fn check_subset(errors: &mut ErrorList, path: &Path, subset: &Value) {
     }
     let ports = subset.list("ports");
     for (index, port) in ports.iter().enumerate() {
-        check_port(errors, &path.child("ports").index(index), port, ports.len() > 1);
+        check_port(
+            errors,
+            &path.child("ports").index(index),
+            port,
+            ports.len() > 1,
+        );
     }
 }
 
@@ -75,21 +102,36 @@ fn check_address(errors: &mut ErrorList, path: &Path, address: &Value) {
     let (ip, hostname) = (address.str("ip"), address.str("hostname"));
     invalid_each(errors, &path.child("ip"), ip, names::legacy_ip(ip));
     if !hostname.is_empty() {
-        invalid_each(errors, &path.child("hostname"), hostname, names::dns1123_label(hostname));
+        invalid_each(
+            errors,
+            &path.child("hostname"),
+            hostname,
+            names::dns1123_label(hostname),
+        );
     }
     if let Some(node) = address.opt_str("nodeName") {
-        invalid_each(errors, &path.child("nodeName"), node, names::dns1123_subdomain(node));
+        invalid_each(
+            errors,
+            &path.child("nodeName"),
+            node,
+            names::dns1123_subdomain(node),
+        );
     }
     invalid_each(errors, &path.child("ip"), ip, endpoint_problems(ip));
 }
 
 /// An endpoint is a host that others can reach: no special address.
 pub fn endpoint_problems(text: &str) -> names::Problems {
-    let Some(ip) = names::parse_ip_sloppy(text) else { return vec!["must be a valid IP address".to_owned()] };
+    let Some(ip) = names::parse_ip_sloppy(text) else {
+        return vec!["must be a valid IP address".to_owned()];
+    };
     let ip = ip.to_canonical();
     let (link_local, link_local_multicast) = match ip {
         IpAddr::V4(v4) => (v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),
-        IpAddr::V6(v6) => (v6.is_unicast_link_local(), v6.segments()[0] & 0xff0f == 0xff02),
+        IpAddr::V6(v6) => (
+            v6.is_unicast_link_local(),
+            v6.segments()[0] & 0xff0f == 0xff02,
+        ),
     };
     let mut problems = Vec::new();
     if ip.is_unspecified() {
@@ -102,7 +144,9 @@ pub fn endpoint_problems(text: &str) -> names::Problems {
         problems.push("may not be in the link-local range (169.254.0.0/16, fe80::/10)".to_owned());
     }
     if link_local_multicast {
-        problems.push("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)".to_owned());
+        problems.push(
+            "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)".to_owned(),
+        );
     }
     problems
 }
@@ -114,16 +158,35 @@ fn check_port(errors: &mut ErrorList, path: &Path, port: &Value, needs_name: boo
             errors.push(FieldError::required(&path.child("name"), ""));
         }
     } else {
-        invalid_each(errors, &path.child("name"), name, names::dns1123_label(name));
+        invalid_each(
+            errors,
+            &path.child("name"),
+            name,
+            names::dns1123_label(name),
+        );
     }
     let number = port.int("port").unwrap_or(0);
-    invalid_number(errors, &path.child("port"), number, names::port_number(number));
+    invalid_number(
+        errors,
+        &path.child("port"),
+        number,
+        names::port_number(number),
+    );
     if protocol.is_empty() {
         errors.push(FieldError::required(&path.child("protocol"), ""));
     } else if !PROTOCOLS.contains(&protocol) {
-        errors.push(FieldError::not_supported(&path.child("protocol"), protocol, &PROTOCOLS));
+        errors.push(FieldError::not_supported(
+            &path.child("protocol"),
+            protocol,
+            &PROTOCOLS,
+        ));
     }
     if let Some(protocol) = port.opt_str("appProtocol") {
-        invalid_each(errors, &path.child("appProtocol"), protocol, names::qualified_name(protocol));
+        invalid_each(
+            errors,
+            &path.child("appProtocol"),
+            protocol,
+            names::qualified_name(protocol),
+        );
     }
 }

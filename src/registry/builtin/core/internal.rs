@@ -1,4 +1,5 @@
-//! Objects as upstream's internal types print them, for the messages that show such a value or a difference of two.
+//! Objects as upstream's internal types print them, for the messages that show such a value or a
+//! difference of two.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -20,10 +21,21 @@ struct Shape {
 static SHAPES: LazyLock<HashMap<&'static str, Vec<Shape>>> = LazyLock::new(|| {
     let mut shapes: HashMap<&str, Vec<Shape>> = HashMap::new();
     let mut current = "";
-    for line in include_str!("internal_types.txt").lines().filter(|line| !line.starts_with('#')) {
+    for line in include_str!("internal_types.txt")
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+    {
         let mut words = line.split_whitespace();
-        match (line.starts_with(' '), words.next(), words.next(), words.next()) {
-            (true, Some(go), Some(json), Some(kind)) => shapes.entry(current).or_default().push(Shape { go, json, kind }),
+        match (
+            line.starts_with(' '),
+            words.next(),
+            words.next(),
+            words.next(),
+        ) {
+            (true, Some(go), Some(json), Some(kind)) => shapes
+                .entry(current)
+                .or_default()
+                .push(Shape { go, json, kind }),
             (false, Some(name), ..) => current = name,
             _ => {}
         }
@@ -40,7 +52,10 @@ pub fn json(kind: &str, value: &Map) -> Value {
 
 /// The structs of a list as their internal counterparts.
 pub fn json_list(kind: &str, list: &[Value]) -> Value {
-    list.iter().filter_map(Value::as_object).map(|one| json(kind, one)).collect()
+    list.iter()
+        .filter_map(Value::as_object)
+        .map(|one| json(kind, one))
+        .collect()
 }
 
 /// `outer` is the struct that holds `value` in v1: some fields have moved in since.
@@ -57,7 +72,11 @@ fn fill(out: &mut Map, kind: &str, value: &Map, outer: &Map, depth: usize) {
             Some(key) => outer.field(key),
             None => value.field(shape.json),
         };
-        let shown = if depth == 0 { Value::Null } else { show(shape.kind, field, value, depth - 1) };
+        let shown = if depth == 0 {
+            Value::Null
+        } else {
+            show(shape.kind, field, value, depth - 1)
+        };
         out.insert(shape.go.to_owned(), shown);
     }
 }
@@ -72,7 +91,10 @@ fn show(kind: &str, field: Option<&Value>, holder: &Map, depth: usize) -> Value 
         ("m", Some(Value::Object(map))) => {
             let mut entries: Vec<_> = map.iter().collect();
             entries.sort_by_key(|(key, _)| key.as_str());
-            entries.into_iter().map(|(key, value)| (key.clone(), value.clone())).collect()
+            entries
+                .into_iter()
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect()
         }
         ("s" | "b" | "i" | "q" | "l" | "m" | "raw" | "*v" | "*raw", Some(value)) => value.clone(),
         ("s", None) => "".into(),
@@ -82,7 +104,10 @@ fn show(kind: &str, field: Option<&Value>, holder: &Map, depth: usize) -> Value 
         ("l" | "m" | "raw" | "*v" | "*raw", None) => Value::Null,
         (_, Some(Value::Array(list))) => {
             let name = kind.trim_start_matches("[]");
-            list.iter().filter_map(Value::as_object).map(|one| of_struct(name, one)).collect()
+            list.iter()
+                .filter_map(Value::as_object)
+                .map(|one| of_struct(name, one))
+                .collect()
         }
         (_, Some(Value::Object(map))) => of_struct(kind.trim_start_matches('*'), map),
         (_, Some(other)) => other.clone(),
@@ -136,7 +161,13 @@ fn write(out: &mut String, value: &Value, level: usize) {
 /// Go escapes what a browser could take for markup.
 fn escaped(value: &Value) -> String {
     let text = value.to_string();
-    if text.contains(['<', '>', '&']) { text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026") } else { text }
+    if text.contains(['<', '>', '&']) {
+        text.replace('<', "\\u003c")
+            .replace('>', "\\u003e")
+            .replace('&', "\\u0026")
+    } else {
+        text
+    }
 }
 
 #[cfg(test)]
@@ -154,8 +185,16 @@ mod tests {
     #[test]
     fn structs_show_every_field() {
         let shown = json("Taint", &map(json!({"key": "a", "effect": "NoSchedule"})));
-        assert_eq!(shown.to_string(), r#"{"Key":"a","Value":"","Effect":"NoSchedule","TimeAdded":null}"#);
-        let shown = json("PodSpec", &map(json!({"hostNetwork": true, "securityContext": {}, "overhead": {"b": "1", "a": "2"}})));
+        assert_eq!(
+            shown.to_string(),
+            r#"{"Key":"a","Value":"","Effect":"NoSchedule","TimeAdded":null}"#
+        );
+        let shown = json(
+            "PodSpec",
+            &map(
+                json!({"hostNetwork": true, "securityContext": {}, "overhead": {"b": "1", "a": "2"}}),
+            ),
+        );
         assert_eq!(shown["SecurityContext"]["HostNetwork"], json!(true));
         assert_eq!(shown["Overhead"].to_string(), r#"{"a":"2","b":"1"}"#);
         assert_eq!(shown["Containers"], Value::Null);

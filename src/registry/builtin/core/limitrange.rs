@@ -13,9 +13,17 @@ pub struct LimitRanges;
 
 impl Strategy for LimitRanges {
     fn default(&self, object: &mut Object) {
-        let Some(spec) = part(object, "spec") else { return };
+        let Some(spec) = part(object, "spec") else {
+            return;
+        };
         for limit in parts(spec, "limits") {
-            for key in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
+            for key in [
+                "max",
+                "min",
+                "default",
+                "defaultRequest",
+                "maxLimitRequestRatio",
+            ] {
                 round_amounts(limit, key);
             }
             if limit.str("type") != "Container" {
@@ -31,14 +39,25 @@ impl Strategy for LimitRanges {
         let mut errors = ErrorList::new();
         let mut seen = BTreeSet::new();
         for (index, limit) in object.array_at("/spec/limits").iter().enumerate() {
-            let Some(limit) = limit.as_object() else { continue };
+            let Some(limit) = limit.as_object() else {
+                continue;
+            };
             let path = Path::new("spec").child("limits").index(index);
             let kind = limit.str("type");
             let before = errors.len();
-            invalid_each(&mut errors, &path.child("type"), kind, names::qualified_name(kind));
+            invalid_each(
+                &mut errors,
+                &path.child("type"),
+                kind,
+                names::qualified_name(kind),
+            );
             let standard = matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim");
             if errors.len() == before && !kind.contains('/') && !standard {
-                errors.push(FieldError::invalid(&path.child("type"), kind, "must be a standard limit type or fully qualified"));
+                errors.push(FieldError::invalid(
+                    &path.child("type"),
+                    kind,
+                    "must be a standard limit type or fully qualified",
+                ));
             }
             if !seen.insert(kind) {
                 errors.push(FieldError::duplicate(&path.child("type"), kind));
@@ -82,12 +101,20 @@ fn check_limit(errors: &mut ErrorList, path: &Path, limit: &Map) {
         if kind != "Pod" {
             check_names(errors, key);
         } else if limit.map(key).is_some_and(|amounts| !amounts.is_empty()) {
-            errors.push(FieldError::forbidden(&path.child(key), "may not be specified when `type` is 'Pod'"));
+            errors.push(FieldError::forbidden(
+                &path.child(key),
+                "may not be specified when `type` is 'Pod'",
+            ));
         }
     }
-    let has_storage = |key: &str| limit.map(key).is_some_and(|amounts| amounts.contains_key("storage"));
+    let has_storage = |key: &str| {
+        limit
+            .map(key)
+            .is_some_and(|amounts| amounts.contains_key("storage"))
+    };
     if kind == "PersistentVolumeClaim" && !has_storage("min") && !has_storage("max") {
-        let detail = "either minimum or maximum storage value is required, but neither was provided";
+        let detail =
+            "either minimum or maximum storage value is required, but neither was provided";
         errors.push(FieldError::required(&path.child("limits"), detail));
     }
     check_names(errors, "maxLimitRequestRatio");
@@ -100,50 +127,114 @@ fn check_limit(errors: &mut ErrorList, path: &Path, limit: &Map) {
 fn check_amounts(errors: &mut ErrorList, path: &Path, limit: &Map, name: &str, of_pod: bool) {
     let amount = |key: &str| limit.map(key).and_then(|amounts| amounts.field(name));
     let (min, max, ratio) = (amount("min"), amount("max"), amount("maxLimitRequestRatio"));
-    let (default, request) = if of_pod { (None, None) } else { (amount("default"), amount("defaultRequest")) };
+    let (default, request) = if of_pod {
+        (None, None)
+    } else {
+        (amount("default"), amount("defaultRequest"))
+    };
     let more = |one: Option<&Value>, other: Option<&Value>| match (one, other) {
         (Some(one), Some(other)) => quantity(one) > quantity(other),
         _ => false,
     };
     let mut blame = |key: &str, value: Option<&Value>, detail: String| {
-        errors.push(FieldError::invalid(&path.child(key).key(name), value.map_or(Value::Null, shown), detail));
+        errors.push(FieldError::invalid(
+            &path.child(key).key(name),
+            value.map_or(Value::Null, shown),
+            detail,
+        ));
     };
     let text = |value: Option<&Value>| value.map(quantity).unwrap_or_default().to_string();
     if more(min, max) {
-        blame("min", min, format!("min value {} is greater than max value {}", text(min), text(max)));
+        blame(
+            "min",
+            min,
+            format!(
+                "min value {} is greater than max value {}",
+                text(min),
+                text(max)
+            ),
+        );
     }
     if more(min, request) {
-        blame("defaultRequest", request, format!("min value {} is greater than default request value {}", text(min), text(request)));
+        blame(
+            "defaultRequest",
+            request,
+            format!(
+                "min value {} is greater than default request value {}",
+                text(min),
+                text(request)
+            ),
+        );
     }
     if more(request, max) {
-        blame("defaultRequest", request, format!("default request value {} is greater than max value {}", text(request), text(max)));
+        blame(
+            "defaultRequest",
+            request,
+            format!(
+                "default request value {} is greater than max value {}",
+                text(request),
+                text(max)
+            ),
+        );
     }
     if more(request, default) {
-        let detail = format!("default request value {} is greater than default limit value {}", text(request), text(default));
+        let detail = format!(
+            "default request value {} is greater than default limit value {}",
+            text(request),
+            text(default)
+        );
         blame("defaultRequest", request, detail);
     }
     if more(min, default) {
-        blame("default", min, format!("min value {} is greater than default value {}", text(min), text(default)));
+        blame(
+            "default",
+            min,
+            format!(
+                "min value {} is greater than default value {}",
+                text(min),
+                text(default)
+            ),
+        );
     }
     if more(default, max) {
-        blame("default", max, format!("default value {} is greater than max value {}", text(default), text(max)));
+        blame(
+            "default",
+            max,
+            format!(
+                "default value {} is greater than max value {}",
+                text(default),
+                text(max)
+            ),
+        );
     }
     if let Some(value) = ratio {
         let number = quantity(value);
         if number.milli_value() < 1000 {
-            blame("maxLimitRequestRatio", ratio, format!("ratio {number} is less than 1"));
+            blame(
+                "maxLimitRequestRatio",
+                ratio,
+                format!("ratio {number} is less than 1"),
+            );
         }
         if let (Some(min), Some(max)) = (min, max) {
             let bound = quantity(max).milli_value() as f64 / quantity(min).milli_value() as f64;
             if number.milli_value() as f64 / 1000.0 > bound {
-                blame("maxLimitRequestRatio", ratio, format!("ratio {number} is greater than max/min = {bound:.6}"));
+                blame(
+                    "maxLimitRequestRatio",
+                    ratio,
+                    format!("ratio {number} is greater than max/min = {bound:.6}"),
+                );
             }
         }
     }
     if let (Some(one), Some(other), false) = (default, request, allows_overcommit(name))
         && quantity(one) != quantity(other)
     {
-        let detail = format!("default value {} must equal to defaultRequest value {} in {name}", text(default), text(request));
+        let detail = format!(
+            "default value {} must equal to defaultRequest value {} in {name}",
+            text(default),
+            text(request)
+        );
         blame("defaultRequest", request, detail);
     }
 }

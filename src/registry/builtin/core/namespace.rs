@@ -23,7 +23,10 @@ impl Strategy for Namespaces {
     fn prepare_for_create(&self, _ctx: &Context, object: &mut Object) {
         label_with_name(object);
         object.insert("status", json!({"phase": "Active"}));
-        let finalizers = object.section_mut("spec").entry("finalizers").or_insert_with(|| json!([]));
+        let finalizers = object
+            .section_mut("spec")
+            .entry("finalizers")
+            .or_insert_with(|| json!([]));
         if let Value::Array(finalizers) = finalizers
             && !finalizers.iter().any(|one| one == KUBERNETES)
         {
@@ -31,7 +34,13 @@ impl Strategy for Namespaces {
         }
     }
 
-    fn prepare_for_update(&self, _ctx: &Context, sub: Subresource, object: &mut Object, old: &Object) {
+    fn prepare_for_update(
+        &self,
+        _ctx: &Context,
+        sub: Subresource,
+        object: &mut Object,
+        old: &Object,
+    ) {
         label_with_name(object);
         match sub {
             Subresource::Main => keep(object, old, "spec"),
@@ -42,31 +51,54 @@ impl Strategy for Namespaces {
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        for finalizer in object.map("spec").map_or(&[][..], |spec| spec.list("finalizers")) {
-            check_finalizer(&mut errors, &Path::new("spec").child("finalizers"), finalizer.as_str().unwrap_or(""));
+        for finalizer in object
+            .map("spec")
+            .map_or(&[][..], |spec| spec.list("finalizers"))
+        {
+            check_finalizer(
+                &mut errors,
+                &Path::new("spec").child("finalizers"),
+                finalizer.as_str().unwrap_or(""),
+            );
         }
         errors
     }
 
-    fn validate_update(&self, ctx: &Context, sub: Subresource, object: &Object, _old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        ctx: &Context,
+        sub: Subresource,
+        object: &Object,
+        _old: &Object,
+    ) -> ErrorList {
         let mut errors = ErrorList::new();
         match sub {
             Subresource::Main => return self.validate(ctx, object),
             Subresource::Status => {
-                let phase = object.map("status").map_or("", |status| status.str("phase"));
+                let phase = object
+                    .map("status")
+                    .map_or("", |status| status.str("phase"));
                 let (want, when) = match object.deletion_timestamp() {
                     None => ("Active", "empty"),
                     Some(_) => ("Terminating", "not empty"),
                 };
                 if phase != want {
                     let detail = format!("may only be '{want}' if `deletionTimestamp` is {when}");
-                    errors.push(FieldError::invalid(&Path::new("status").child("Phase"), phase, detail));
+                    errors.push(FieldError::invalid(
+                        &Path::new("status").child("Phase"),
+                        phase,
+                        detail,
+                    ));
                 }
             }
             Subresource::Other(_) => {
                 let path = Path::new("spec").child("finalizers");
                 for (index, finalizer) in object.array_at("/spec/finalizers").iter().enumerate() {
-                    check_finalizer(&mut errors, &path.index(index), finalizer.as_str().unwrap_or(""));
+                    check_finalizer(
+                        &mut errors,
+                        &path.index(index),
+                        finalizer.as_str().unwrap_or(""),
+                    );
                 }
             }
         }
@@ -79,10 +111,16 @@ impl Strategy for Namespaces {
 
     /// A namespace has no grace period: it waits for its finalizers, in a phase of its own.
     fn mark_deleting(&self, object: &mut Object) {
-        object.metadata_mut().shift_remove("deletionGracePeriodSeconds");
-        object.section_mut("status").insert("phase", "Terminating".into());
+        object
+            .metadata_mut()
+            .shift_remove("deletionGracePeriodSeconds");
+        object
+            .section_mut("status")
+            .insert("phase", "Terminating".into());
         // Its end waits for its content, not for time.
-        object.metadata_mut().shift_remove("deletionGracePeriodSeconds");
+        object
+            .metadata_mut()
+            .shift_remove("deletionGracePeriodSeconds");
     }
 
     fn reset_fields(&self, sub: Subresource) -> &'static [&'static str] {
@@ -95,11 +133,18 @@ impl Strategy for Namespaces {
 
 fn label_with_name(object: &mut Object) {
     let name = object.name();
-    if name.is_empty() || object.labels().is_some_and(|labels| labels.str(NAME_LABEL) == name) {
+    if name.is_empty()
+        || object
+            .labels()
+            .is_some_and(|labels| labels.str(NAME_LABEL) == name)
+    {
         return;
     }
     let name = name.to_owned();
-    let labels = object.metadata_mut().entry("labels").or_insert_with(|| json!({}));
+    let labels = object
+        .metadata_mut()
+        .entry("labels")
+        .or_insert_with(|| json!({}));
     if !labels.is_object() {
         *labels = json!({});
     }
@@ -116,6 +161,10 @@ fn keep(object: &mut Object, old: &Object, key: &str) {
 fn check_finalizer(errors: &mut ErrorList, path: &Path, finalizer: &str) {
     invalid_each(errors, path, finalizer, names::qualified_name(finalizer));
     if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
-        errors.push(FieldError::invalid(path, finalizer, "name is neither a standard finalizer name nor is it fully qualified"));
+        errors.push(FieldError::invalid(
+            path,
+            finalizer,
+            "name is neither a standard finalizer name nor is it fully qualified",
+        ));
     }
 }

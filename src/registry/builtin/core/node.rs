@@ -37,7 +37,13 @@ impl Strategy for Nodes {
         pod_ranges(object);
     }
 
-    fn prepare_for_update(&self, _ctx: &Context, sub: Subresource, object: &mut Object, old: &Object) {
+    fn prepare_for_update(
+        &self,
+        _ctx: &Context,
+        sub: Subresource,
+        object: &mut Object,
+        old: &Object,
+    ) {
         if sub == Subresource::Main {
             drop_config_source(object, Some(old));
         }
@@ -53,8 +59,18 @@ impl Strategy for Nodes {
         errors
     }
 
-    fn validate_update(&self, ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
-        let mut errors = if sub == Subresource::Main { self.validate(ctx, object) } else { ErrorList::new() };
+    fn validate_update(
+        &self,
+        ctx: &Context,
+        sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
+        let mut errors = if sub == Subresource::Main {
+            self.validate(ctx, object)
+        } else {
+            ErrorList::new()
+        };
         check_annotations(&mut errors, object);
         check_capacity(&mut errors, object);
         check_features(&mut errors, object);
@@ -62,24 +78,35 @@ impl Strategy for Nodes {
         for (index, address) in object.array_at("/status/addresses").iter().enumerate() {
             if !seen.insert((address.str("type"), address.str("address"))) {
                 let path = Path::new("status").child("addresses").index(index);
-                errors.push(FieldError::duplicate(&path, json!({"Type": address.str("type"), "Address": address.str("address")})));
+                errors.push(FieldError::duplicate(
+                    &path,
+                    json!({"Type": address.str("type"), "Address": address.str("address")}),
+                ));
             }
         }
         check_unchanged(&mut errors, object, old);
         check_taints(&mut errors, object);
         if object.str_at("/spec/externalID") != old.str_at("/spec/externalID") {
-            errors.push(FieldError::forbidden(&Path::new("spec").child("externalID"), "may not be updated"));
+            errors.push(FieldError::forbidden(
+                &Path::new("spec").child("externalID"),
+                "may not be updated",
+            ));
         }
         errors
     }
 
     fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {
         let mut warnings = Vec::new();
-        if object.at("/spec/configSource").is_some_and(|source| !source.is_null()) {
+        if object
+            .at("/spec/configSource")
+            .is_some_and(|source| !source.is_null())
+        {
             warnings.push("spec.configSource: the feature is removed".to_owned());
         }
         if !object.str_at("/spec/externalID").is_empty() {
-            warnings.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned());
+            warnings.push(
+                "spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned(),
+            );
         }
         for (index, range) in object.array_at("/spec/podCIDRs").iter().enumerate() {
             let path = Path::new("spec").child("podCIDRs").index(index);
@@ -98,8 +125,15 @@ impl Strategy for Nodes {
 
 /// `podCIDR` is the first of `podCIDRs`, whichever was given.
 fn pod_ranges(object: &mut Object) {
-    let Some(spec) = part(object, "spec") else { return };
-    let first = spec.list("podCIDRs").first().and_then(Value::as_str).unwrap_or("").to_owned();
+    let Some(spec) = part(object, "spec") else {
+        return;
+    };
+    let first = spec
+        .list("podCIDRs")
+        .first()
+        .and_then(Value::as_str)
+        .unwrap_or("")
+        .to_owned();
     let single = spec.str("podCIDR").to_owned();
     match (single.is_empty(), first.is_empty()) {
         (false, true) => spec.insert("podCIDRs", json!([single])),
@@ -124,13 +158,21 @@ fn drop_config_source(object: &mut Object, old: Option<&Object>) {
 }
 
 fn check_annotations(errors: &mut ErrorList, object: &Object) {
-    let avoid = object.annotations().map_or("", |annotations| annotations.str(AVOID_PODS));
+    let avoid = object
+        .annotations()
+        .map_or("", |annotations| annotations.str(AVOID_PODS));
     if avoid.is_empty() {
         return;
     }
     if let Err(error) = serde_json::from_str::<Map>(avoid) {
-        let why = if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() };
-        let path = Path::new("metadata").child("annotations").child("AvoidPods");
+        let why = if error.is_eof() {
+            "unexpected end of JSON input".to_owned()
+        } else {
+            error.to_string()
+        };
+        let path = Path::new("metadata")
+            .child("annotations")
+            .child("AvoidPods");
         errors.push(FieldError::invalid(&path, AVOID_PODS, why));
     }
 }
@@ -144,16 +186,27 @@ fn check_taints(errors: &mut ErrorList, object: &Object) {
         invalid_each(errors, &path.child("key"), key, names::qualified_name(key));
         let problems = names::label_value(value);
         if !problems.is_empty() {
-            errors.push(FieldError::invalid(&path.child("value"), value, problems.join(";")));
+            errors.push(FieldError::invalid(
+                &path.child("value"),
+                value,
+                problems.join(";"),
+            ));
         }
         if effect.is_empty() {
             errors.push(FieldError::required(&path.child("effect"), ""));
         } else if !EFFECTS.contains(&effect) {
-            errors.push(FieldError::not_supported(&path.child("effect"), effect, &EFFECTS));
+            errors.push(FieldError::not_supported(
+                &path.child("effect"),
+                effect,
+                &EFFECTS,
+            ));
         }
         if !seen.insert((effect, key)) {
             let empty = Map::new();
-            let mut error = FieldError::duplicate(&path, internal::json("Taint", taint.as_object().unwrap_or(&empty)));
+            let mut error = FieldError::duplicate(
+                &path,
+                internal::json("Taint", taint.as_object().unwrap_or(&empty)),
+            );
             error.detail = "taints must be unique by key and effect pair".to_owned();
             errors.push(error);
         }
@@ -161,10 +214,17 @@ fn check_taints(errors: &mut ErrorList, object: &Object) {
 }
 
 fn check_capacity(errors: &mut ErrorList, object: &Object) {
-    let Some(status) = object.map("status") else { return };
+    let Some(status) = object.map("status") else {
+        return;
+    };
     for key in ["capacity", "allocatable"] {
         for (name, amount) in status.entries(key) {
-            check_quantity(errors, &Path::new("status").child(key).child(name), name, amount);
+            check_quantity(
+                errors,
+                &Path::new("status").child(key).child(name),
+                name,
+                amount,
+            );
         }
     }
 }
@@ -173,11 +233,20 @@ fn check_features(errors: &mut ErrorList, object: &Object) {
     let features = object.array_at("/status/declaredFeatures");
     let path = Path::new("status").child("declaredFeatures");
     for (index, pair) in features.windows(2).enumerate() {
-        let (one, next) = (pair[0].as_str().unwrap_or(""), pair[1].as_str().unwrap_or(""));
+        let (one, next) = (
+            pair[0].as_str().unwrap_or(""),
+            pair[1].as_str().unwrap_or(""),
+        );
         match one.cmp(next) {
-            std::cmp::Ordering::Equal => errors.push(FieldError::duplicate(&path.index(index + 1), next)),
+            std::cmp::Ordering::Equal => {
+                errors.push(FieldError::duplicate(&path.index(index + 1), next))
+            }
             std::cmp::Ordering::Greater => {
-                errors.push(FieldError::invalid(&path.index(index + 1), next, "list must be sorted alphabetically"));
+                errors.push(FieldError::invalid(
+                    &path.index(index + 1),
+                    next,
+                    "list must be sorted alphabetically",
+                ));
             }
             std::cmp::Ordering::Less => {}
         }
@@ -190,24 +259,45 @@ fn check_pod_ranges(errors: &mut ErrorList, object: &Object) {
     for (index, range) in ranges.iter().filter_map(Value::as_str).enumerate() {
         invalid_each(errors, &path.index(index), range, names::legacy_cidr(range));
     }
-    let families: Vec<bool> =
-        ranges.iter().filter_map(Value::as_str).filter_map(names::parse_cidr_sloppy).map(|(ip, _)| ip.is_ipv6()).collect();
+    let families: Vec<bool> = ranges
+        .iter()
+        .filter_map(Value::as_str)
+        .filter_map(names::parse_cidr_sloppy)
+        .map(|(ip, _)| ip.is_ipv6())
+        .collect();
     let dual = families.contains(&true) && families.contains(&false);
     if ranges.len() > 1 && (!dual || ranges.len() > 2) {
-        errors.push(FieldError::invalid(&path, ranges, "may specify no more than one CIDR for each IP family"));
+        errors.push(FieldError::invalid(
+            &path,
+            ranges,
+            "may specify no more than one CIDR for each IP family",
+        ));
     }
 }
 
 /// What may be set once.
 fn check_unchanged(errors: &mut ErrorList, object: &Object, old: &Object) {
     let (new_ranges, old_ranges) = (object.at("/spec/podCIDRs"), old.at("/spec/podCIDRs"));
-    if old_ranges.and_then(Value::as_array).is_some_and(|ranges| !ranges.is_empty()) && !same(new_ranges, old_ranges) {
+    if old_ranges
+        .and_then(Value::as_array)
+        .is_some_and(|ranges| !ranges.is_empty())
+        && !same(new_ranges, old_ranges)
+    {
         let detail = "node updates may not change podCIDR except from \"\" to valid";
-        errors.push(FieldError::forbidden(&Path::new("spec").child("podCIDRs"), detail));
+        errors.push(FieldError::forbidden(
+            &Path::new("spec").child("podCIDRs"),
+            detail,
+        ));
     }
-    let (new_id, old_id) = (object.str_at("/spec/providerID"), old.str_at("/spec/providerID"));
+    let (new_id, old_id) = (
+        object.str_at("/spec/providerID"),
+        old.str_at("/spec/providerID"),
+    );
     if !old_id.is_empty() && new_id != old_id {
         let detail = "node updates may not change providerID except from \"\" to valid";
-        errors.push(FieldError::forbidden(&Path::new("spec").child("providerID"), detail));
+        errors.push(FieldError::forbidden(
+            &Path::new("spec").child("providerID"),
+            detail,
+        ));
     }
 }

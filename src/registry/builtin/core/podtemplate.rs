@@ -23,7 +23,13 @@ impl Strategy for PodTemplates {
         check(ctx, object, None)
     }
 
-    fn validate_update(&self, ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        ctx: &Context,
+        _sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
         check(ctx, object, Some(old))
     }
 
@@ -38,7 +44,16 @@ impl Strategy for PodTemplates {
 fn check(ctx: &Context, object: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let empty = Map::new();
-    let options = PodOptions::of_templates(ctx, object.field("template"), old.and_then(|old| old.field("template")));
-    validate_template(&mut errors, &Path::new("template"), object.map("template").unwrap_or(&empty), &options);
+    let options = PodOptions::of_templates(
+        ctx,
+        object.field("template"),
+        old.and_then(|old| old.field("template")),
+    );
+    validate_template(
+        &mut errors,
+        &Path::new("template"),
+        object.map("template").unwrap_or(&empty),
+        &options,
+    );
     errors
 }

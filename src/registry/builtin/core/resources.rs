@@ -1,4 +1,5 @@
-//! Names and amounts of resources (CPU, memory, storage, ...), as pods, quotas, ranges and claims have them.
+//! Names and amounts of resources (CPU, memory, storage, ...), as pods, quotas, ranges and claims
+//! have them.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -44,7 +45,9 @@ pub fn shown(amount: &Value) -> Value {
 }
 
 fn text(amount: &Value) -> String {
-    amount.as_str().map_or_else(|| amount.to_string(), str::to_owned)
+    amount
+        .as_str()
+        .map_or_else(|| amount.to_string(), str::to_owned)
 }
 
 /// Whether a resource belongs to Kubernetes itself: no domain, or one of its own.
@@ -72,7 +75,9 @@ pub fn is_standard_quota(name: &str) -> bool {
 
 /// A resource of a domain that is not Kubernetes' own.
 pub fn is_extended(name: &str) -> bool {
-    !is_native(name) && !name.starts_with("requests.") && names::qualified_name(&format!("requests.{name}")).is_empty()
+    !is_native(name)
+        && !name.starts_with("requests.")
+        && names::qualified_name(&format!("requests.{name}")).is_empty()
 }
 
 /// Refuses negative amounts, and fractions of what comes in whole numbers.
@@ -82,14 +87,22 @@ pub fn check_quantity(errors: &mut ErrorList, path: &Path, resource: &str, amoun
         errors.push(FieldError::invalid(path, shown(amount), NOT_NEGATIVE));
     }
     if (COUNTS.contains(&resource) || is_extended(resource)) && number.milli_value() % 1000 != 0 {
-        errors.push(FieldError::invalid(path, shown(amount), "must be an integer"));
+        errors.push(FieldError::invalid(
+            path,
+            shown(amount),
+            "must be an integer",
+        ));
     }
 }
 
 /// Refuses amounts of zero and less.
 pub fn check_positive(errors: &mut ErrorList, path: &Path, amount: &Value) {
     if quantity(amount).sign() <= 0 {
-        errors.push(FieldError::invalid(path, shown(amount), "must be greater than zero"));
+        errors.push(FieldError::invalid(
+            path,
+            shown(amount),
+            "must be greater than zero",
+        ));
     }
 }
 
@@ -107,7 +120,11 @@ fn name_problems(name: &str) -> Problems {
 pub fn check_quota_name(errors: &mut ErrorList, path: &Path, name: &str) {
     invalid_each(errors, path, name, name_problems(name));
     if !name.contains('/') && !is_standard_quota(name) {
-        errors.push(FieldError::invalid(path, name, "must be a standard resource for quota"));
+        errors.push(FieldError::invalid(
+            path,
+            name,
+            "must be a standard resource for quota",
+        ));
     }
 }
 
@@ -124,10 +141,18 @@ pub fn check_container_name(errors: &mut ErrorList, path: &Path, name: &str) {
     invalid_each(errors, path, name, name_problems(name));
     if !name.contains('/') {
         if !is_huge_page(name) {
-            errors.push(FieldError::invalid(path, name, "must be a standard resource for containers"));
+            errors.push(FieldError::invalid(
+                path,
+                name,
+                "must be a standard resource for containers",
+            ));
         }
     } else if !is_native(name) && !is_extended(name) {
-        errors.push(FieldError::invalid(path, name, "doesn't follow extended resource name standard"));
+        errors.push(FieldError::invalid(
+            path,
+            name,
+            "doesn't follow extended resource name standard",
+        ));
     }
 }
 
@@ -135,12 +160,17 @@ pub fn check_container_name(errors: &mut ErrorList, path: &Path, name: &str) {
 pub fn check_pod_name(errors: &mut ErrorList, path: &Path, name: &str) {
     let problems = name_problems(name);
     if problems.is_empty() && !matches!(name, "cpu" | "memory") && !is_huge_page(name) {
-        errors.push(FieldError::not_supported(path, name, &["cpu", "hugepages-", "memory"]));
+        errors.push(FieldError::not_supported(
+            path,
+            name,
+            &["cpu", "hugepages-", "memory"],
+        ));
     }
     invalid_each(errors, path, name, problems);
 }
 
-/// How requests and limits are checked: by whose names, with which claims of the pod, and how strictly.
+/// How requests and limits are checked: by whose names, with which claims of the pod, and how
+/// strictly.
 pub struct Requirements<'a> {
     pub check_name: fn(&mut ErrorList, &Path, &str),
     pub claims: &'a [&'a str],
@@ -160,10 +190,16 @@ impl Requirements<'_> {
         for (name, amount) in resources.entries("requests") {
             let requests = path.child("requests");
             self.check_amount(errors, &requests.key(name), name, amount);
-            match resources.map("limits").and_then(|limits| limits.field(name)) {
+            match resources
+                .map("limits")
+                .and_then(|limits| limits.field(name))
+            {
                 Some(limit) => check_against_limit(errors, &requests, name, amount, limit),
                 None if !allows_overcommit(name) => {
-                    errors.push(FieldError::required(&path.child("limits"), "Limit must be set for non overcommitable resources"));
+                    errors.push(FieldError::required(
+                        &path.child("limits"),
+                        "Limit must be set for non overcommitable resources",
+                    ));
                 }
                 None => {}
             }
@@ -171,7 +207,10 @@ impl Requirements<'_> {
             huge |= is_huge_page(name);
         }
         if huge && !compute {
-            errors.push(FieldError::forbidden(path, "HugePages require cpu or memory"));
+            errors.push(FieldError::forbidden(
+                path,
+                "HugePages require cpu or memory",
+            ));
         }
         if resources.field("claims").is_some() {
             self.check_claims(errors, &path.child("claims"), resources.list("claims"));
@@ -182,7 +221,10 @@ impl Requirements<'_> {
         (self.check_name)(errors, path, name);
         check_quantity(errors, path, name, amount);
         if is_huge_page(name) && !self.allow_indivisible_huge_pages && !is_divisible(name, amount) {
-            let detail = format!("{} is not positive integer multiple of {name}", text(amount));
+            let detail = format!(
+                "{} is not positive integer multiple of {name}",
+                text(amount)
+            );
             errors.push(FieldError::invalid(path, shown(amount), detail));
         }
     }
@@ -203,15 +245,26 @@ impl Requirements<'_> {
             if seen.contains(name) {
                 errors.push(FieldError::duplicate(&path, name));
             } else {
-                let key = if request.is_empty() { name.to_owned() } else { format!("{name}/{request}") };
+                let key = if request.is_empty() {
+                    name.to_owned()
+                } else {
+                    format!("{name}/{request}")
+                };
                 if !request.is_empty() {
-                    invalid_each(errors, &path.child("request"), request, names::dns1123_label(request));
+                    invalid_each(
+                        errors,
+                        &path.child("request"),
+                        request,
+                        names::dns1123_label(request),
+                    );
                 }
                 if seen.contains(&key) {
                     errors.push(FieldError::duplicate(&path, key.as_str()));
                 } else if request.is_empty() {
                     let requests = format!("{name}/");
-                    let before = seen.range(requests.clone()..).take_while(|one| one.starts_with(&requests));
+                    let before = seen
+                        .range(requests.clone()..)
+                        .take_while(|one| one.starts_with(&requests));
                     errors.extend(before.map(|_| FieldError::duplicate(&path, name)));
                 }
                 seen.insert(key);
@@ -220,15 +273,26 @@ impl Requirements<'_> {
                 let mut error = FieldError::not_found(&path, name);
                 let mut known = self.claims.to_vec();
                 known.sort_unstable();
-                let known = if known.is_empty() { " which is empty".to_owned() } else { format!(": {}", known.join(", ")) };
-                error.detail = format!("must be one of the names in pod.spec.resourceClaims{known}");
+                let known = if known.is_empty() {
+                    " which is empty".to_owned()
+                } else {
+                    format!(": {}", known.join(", "))
+                };
+                error.detail =
+                    format!("must be one of the names in pod.spec.resourceClaims{known}");
                 errors.push(error);
             }
         }
     }
 }
 
-fn check_against_limit(errors: &mut ErrorList, path: &Path, name: &str, amount: &Value, limit: &Value) {
+fn check_against_limit(
+    errors: &mut ErrorList,
+    path: &Path,
+    name: &str,
+    amount: &Value,
+    limit: &Value,
+) {
     let (request, bound) = (quantity(amount), quantity(limit));
     let relation = if request != bound && !allows_overcommit(name) {
         "equal to"
@@ -237,12 +301,20 @@ fn check_against_limit(errors: &mut ErrorList, path: &Path, name: &str, amount: 
     } else {
         return;
     };
-    errors.push(FieldError::invalid(path, shown(amount), format!("must be {relation} {name} limit of {}", text(limit))));
+    errors.push(FieldError::invalid(
+        path,
+        shown(amount),
+        format!("must be {relation} {name} limit of {}", text(limit)),
+    ));
 }
 
 /// Whether an amount is a whole number of pages.
 pub fn is_divisible(name: &str, amount: &Value) -> bool {
-    let Some(size) = name.strip_prefix("hugepages-").and_then(|size| Quantity::parse(size).ok()).and_then(|size| size.as_i64()) else {
+    let Some(size) = name
+        .strip_prefix("hugepages-")
+        .and_then(|size| Quantity::parse(size).ok())
+        .and_then(|size| size.as_i64())
+    else {
         return false;
     };
     size > 0 && quantity(amount).value() % size == 0

@@ -1,4 +1,5 @@
-//! Secrets: the types that demand certain keys, and `stringData`, which is written but never stored.
+//! Secrets: the types that demand certain keys, and `stringData`, which is written but never
+//! stored.
 
 use crate::meta::Value;
 use base64::Engine;
@@ -47,10 +48,20 @@ impl Strategy for Secrets {
         errors
     }
 
-    fn validate_update(&self, ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        ctx: &Context,
+        _sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
         let mut errors = ErrorList::new();
         if object.str("type") != old.str("type") {
-            errors.push(FieldError::invalid(&Path::new("type"), object.str("type"), IMMUTABLE));
+            errors.push(FieldError::invalid(
+                &Path::new("type"),
+                object.str("type"),
+                IMMUTABLE,
+            ));
         }
         errors.extend(stays_immutable(object, old, &["data"]));
         errors.extend(self.validate(ctx, object));
@@ -67,21 +78,33 @@ impl Strategy for Secrets {
 
 /// The keys that a secret of its type must have.
 fn required_keys(errors: &mut ErrorList, path: &Path, object: &Object) {
-    let has = |key: &str| object.map("data").is_some_and(|data| data.contains_key(key));
-    let account = object.annotations().map_or("", |annotations| annotations.str(SERVICE_ACCOUNT_NAME));
+    let has = |key: &str| {
+        object
+            .map("data")
+            .is_some_and(|data| data.contains_key(key))
+    };
+    let account = object
+        .annotations()
+        .map_or("", |annotations| annotations.str(SERVICE_ACCOUNT_NAME));
     let mut require = |key: &str| errors.push(FieldError::required(&path.key(key), ""));
     match object.str("type") {
         "kubernetes.io/service-account-token" if account.is_empty() => {
-            let path = Path::new("metadata").child("annotations").key(SERVICE_ACCOUNT_NAME);
+            let path = Path::new("metadata")
+                .child("annotations")
+                .key(SERVICE_ACCOUNT_NAME);
             errors.push(FieldError::required(&path, ""));
         }
         "kubernetes.io/dockercfg" => docker_config(errors, path, object, ".dockercfg"),
-        "kubernetes.io/dockerconfigjson" => docker_config(errors, path, object, ".dockerconfigjson"),
+        "kubernetes.io/dockerconfigjson" => {
+            docker_config(errors, path, object, ".dockerconfigjson")
+        }
         "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
             require("username");
             require("password");
         }
-        "kubernetes.io/ssh-auth" if content(object, "ssh-privatekey").is_empty() => require("ssh-privatekey"),
+        "kubernetes.io/ssh-auth" if content(object, "ssh-privatekey").is_empty() => {
+            require("ssh-privatekey")
+        }
         "kubernetes.io/tls" => {
             for key in ["tls.crt", "tls.key"] {
                 if !has(key) {
@@ -116,7 +139,9 @@ fn json_problem(bytes: &[u8]) -> Option<String> {
                 Value::String(_) => "string",
                 _ => "array",
             };
-            return Some(format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"));
+            return Some(format!(
+                "json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
+            ));
         }
         Err(error) => error,
     };
@@ -124,24 +149,47 @@ fn json_problem(bytes: &[u8]) -> Option<String> {
         return Some("unexpected end of JSON input".to_owned());
     }
     let at = error.column().saturating_sub(1);
-    let line_start = bytes.split(|&c| c == b'\n').take(error.line().saturating_sub(1)).map(|line| line.len() + 1).sum::<usize>();
+    let line_start = bytes
+        .split(|&c| c == b'\n')
+        .take(error.line().saturating_sub(1))
+        .map(|line| line.len() + 1)
+        .sum::<usize>();
     let bad = bytes.get(line_start + at).copied().unwrap_or(b' ') as char;
-    let place = if bytes[..(line_start + at).min(bytes.len())].iter().all(u8::is_ascii_whitespace) {
+    let place = if bytes[..(line_start + at).min(bytes.len())]
+        .iter()
+        .all(u8::is_ascii_whitespace)
+    {
         "looking for beginning of value"
-    } else if bytes[..line_start + at].iter().rev().find(|c| !c.is_ascii_whitespace()) == Some(&b'{') {
+    } else if bytes[..line_start + at]
+        .iter()
+        .rev()
+        .find(|c| !c.is_ascii_whitespace())
+        == Some(&b'{')
+    {
         "looking for beginning of object key string"
     } else {
         "after object key:value pair"
     };
-    Some(format!("invalid character {} {place}", if bad == '\'' { r"'\''".to_owned() } else { format!("'{bad}'") }))
+    Some(format!(
+        "invalid character {} {place}",
+        if bad == '\'' {
+            r"'\''".to_owned()
+        } else {
+            format!("'{bad}'")
+        }
+    ))
 }
 
 /// The bytes under a key of `data`.
 fn content(object: &Object, key: &str) -> Vec<u8> {
-    object.map("data").and_then(|data| STANDARD.decode(data.str(key)).ok()).unwrap_or_default()
+    object
+        .map("data")
+        .and_then(|data| STANDARD.decode(data.str(key)).ok())
+        .unwrap_or_default()
 }
 
-/// What Go's `tls.X509KeyPair` would first complain about: PEM blocks that are missing or not the right ones.
+/// What Go's `tls.X509KeyPair` would first complain about: PEM blocks that are missing or not the
+/// right ones.
 fn tls_problem(object: &Object) -> Option<String> {
     let blocks = |key: &str| pem_labels(&content(object, key));
     let (certificates, keys) = (blocks("tls.crt"), blocks("tls.key"));
@@ -149,9 +197,15 @@ fn tls_problem(object: &Object) -> Option<String> {
         return Some("tls: failed to find any PEM data in certificate input".to_owned());
     }
     if !certificates.iter().any(|label| label == "CERTIFICATE") {
-        if certificates.iter().any(|label| label.ends_with("PRIVATE KEY")) && keys.iter().any(|label| label == "CERTIFICATE") {
+        if certificates
+            .iter()
+            .any(|label| label.ends_with("PRIVATE KEY"))
+            && keys.iter().any(|label| label == "CERTIFICATE")
+        {
             let why = "but it is a private key: were the certificate and key inputs switched?";
-            return Some(format!("tls: failed to find certificate PEM data in certificate input, {why}"));
+            return Some(format!(
+                "tls: failed to find certificate PEM data in certificate input, {why}"
+            ));
         }
         let list = certificates.join(" ");
         return Some(format!(
@@ -164,7 +218,9 @@ fn tls_problem(object: &Object) -> Option<String> {
     if !keys.iter().any(|label| label.ends_with("PRIVATE KEY")) {
         if keys.iter().any(|label| label == "CERTIFICATE") {
             let why = "you may have used a certificate instead of a key";
-            return Some(format!("tls: found a certificate rather than a key in the PEM for the private key: {why}"));
+            return Some(format!(
+                "tls: found a certificate rather than a key in the PEM for the private key: {why}"
+            ));
         }
         let list = keys.join(" ");
         return Some(format!(
@@ -178,7 +234,12 @@ fn tls_problem(object: &Object) -> Option<String> {
 fn pem_labels(text: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(text)
         .lines()
-        .filter_map(|line| line.trim().strip_prefix("-----BEGIN ")?.strip_suffix("-----").map(str::to_owned))
+        .filter_map(|line| {
+            line.trim()
+                .strip_prefix("-----BEGIN ")?
+                .strip_suffix("-----")
+                .map(str::to_owned)
+        })
         .collect()
 }
 
@@ -189,19 +250,31 @@ mod tests {
 
     #[test]
     fn string_data_becomes_data() {
-        let mut secret = Object::from_value(json!({"stringData": {"a": "x"}, "data": {"a": "AA==", "b": "AQ=="}})).expect("an object");
+        let mut secret = Object::from_value(
+            json!({"stringData": {"a": "x"}, "data": {"a": "AA==", "b": "AQ=="}}),
+        )
+        .expect("an object");
         Secrets.default(&mut secret);
-        assert_eq!(Value::from(secret), json!({"data": {"a": "eA==", "b": "AQ=="}, "type": "Opaque"}));
+        assert_eq!(
+            Value::from(secret),
+            json!({"data": {"a": "eA==", "b": "AQ=="}, "type": "Opaque"})
+        );
     }
 
     #[test]
     fn docker_configurations_are_json() {
         let cases = [
             ("{}", None),
-            ("x", Some("invalid character 'x' looking for beginning of value")),
+            (
+                "x",
+                Some("invalid character 'x' looking for beginning of value"),
+            ),
             ("{", Some("unexpected end of JSON input")),
             ("", Some("unexpected end of JSON input")),
-            ("[]", Some("json: cannot unmarshal array into Go value of type map[string]interface {}")),
+            (
+                "[]",
+                Some("json: cannot unmarshal array into Go value of type map[string]interface {}"),
+            ),
         ];
         for (text, want) in cases {
             assert_eq!(json_problem(text.as_bytes()).as_deref(), want, "{text:?}");

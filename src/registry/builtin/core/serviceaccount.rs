@@ -13,24 +13,46 @@ impl Strategy for ServiceAccounts {
         keep_names_only(object);
     }
 
-    fn prepare_for_update(&self, _ctx: &Context, _sub: Subresource, object: &mut Object, _old: &Object) {
+    fn prepare_for_update(
+        &self,
+        _ctx: &Context,
+        _sub: Subresource,
+        object: &mut Object,
+        _old: &Object,
+    ) {
         keep_names_only(object);
     }
 
     fn warnings(&self, object: &Object, old: Option<&Object>) -> Vec<String> {
-        let has = |object: &Object| object.annotations().is_some_and(|annotations| annotations.contains_key(MOUNTABLE_SECRETS));
+        let has = |object: &Object| {
+            object
+                .annotations()
+                .is_some_and(|annotations| annotations.contains_key(MOUNTABLE_SECRETS))
+        };
         if !has(object) || old.is_some_and(has) {
             return Vec::new();
         }
-        let advice = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets";
-        vec![format!("metadata.annotations[{MOUNTABLE_SECRETS}]: {advice}")]
+        let advice =
+            "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets";
+        vec![format!(
+            "metadata.annotations[{MOUNTABLE_SECRETS}]: {advice}"
+        )]
     }
 }
 
 /// A reference to a secret is its name and nothing else.
 fn keep_names_only(object: &mut Object) {
-    for secret in object.get_mut("secrets").and_then(Value::as_array_mut).into_iter().flatten() {
+    for secret in object
+        .get_mut("secrets")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
         let name = secret.str("name").to_owned();
-        *secret = if name.is_empty() { json!({}) } else { json!({"name": name}) };
+        *secret = if name.is_empty() {
+            json!({})
+        } else {
+            json!({"name": name})
+        };
     }
 }

@@ -20,17 +20,30 @@ pub struct EventConversion;
 
 impl Conversion for EventConversion {
     fn to_storage(&self, object: &mut Object) {
-        rename(object, |name| RENAMED.iter().find(|(_, new)| *new == name).map(|(core, _)| *core));
+        rename(object, |name| {
+            RENAMED
+                .iter()
+                .find(|(_, new)| *new == name)
+                .map(|(core, _)| *core)
+        });
     }
 
     fn to_served(&self, object: &mut Object) {
-        rename(object, |name| RENAMED.iter().find(|(core, _)| *core == name).map(|(_, new)| *new));
+        rename(object, |name| {
+            RENAMED
+                .iter()
+                .find(|(core, _)| *core == name)
+                .map(|(_, new)| *new)
+        });
     }
 }
 
 fn rename(object: &mut Object, name: impl Fn(&str) -> Option<&'static str>) {
     let old: Map = std::mem::take(&mut object.0);
-    object.0 = old.into_iter().map(|(key, value)| (name(&key).map_or(key, Key::new), value)).collect();
+    object.0 = old
+        .into_iter()
+        .map(|(key, value)| (name(&key).map_or(key, Key::new), value))
+        .collect();
 }
 
 #[cfg(test)]
@@ -43,7 +56,14 @@ mod tests {
         let core = json!({"kind": "Event", "involvedObject": {"name": "p"}, "message": "m", "reportingComponent": "c", "reason": "r"});
         let mut object = Object::from_value(core.clone()).expect("an object");
         EventConversion.to_served(&mut object);
-        assert_eq!((object.str_at("/regarding/name"), object.str_at("/note"), object.str_at("/reportingController")), ("p", "m", "c"));
+        assert_eq!(
+            (
+                object.str_at("/regarding/name"),
+                object.str_at("/note"),
+                object.str_at("/reportingController")
+            ),
+            ("p", "m", "c")
+        );
         EventConversion.to_storage(&mut object);
         assert_eq!(crate::meta::Value::from(object), core);
     }

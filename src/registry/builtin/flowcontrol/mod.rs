@@ -1,4 +1,5 @@
-//! flowcontrol.apiserver.k8s.io: flow schemas and priority levels (`pkg/apis/flowcontrol/{v1,validation}`).
+//! flowcontrol.apiserver.k8s.io: flow schemas and priority levels
+//! (`pkg/apis/flowcontrol/{v1,validation}`).
 
 mod level;
 mod schema;
@@ -20,7 +21,10 @@ const EXEMPT: &str = "exempt";
 fn check_conditions(errors: &mut ErrorList, object: &Object) {
     let mut seen = BTreeSet::new();
     for (index, condition) in object.array_at("/status/conditions").iter().enumerate() {
-        let path = Path::new("status").child("conditions").index(index).child("type");
+        let path = Path::new("status")
+            .child("conditions")
+            .index(index)
+            .child("type");
         let kind = condition.str("type");
         if !seen.insert(kind) {
             errors.push(FieldError::duplicate(&path, kind));

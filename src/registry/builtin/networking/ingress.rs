@@ -25,27 +25,52 @@ pub struct Ingresses;
 impl Strategy for Ingresses {
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
         let mut errors = check_spec(object, Leniency::default());
-        let annotation = object.annotations().and_then(|annotations| annotations.opt_str(CLASS_ANNOTATION));
+        let annotation = object
+            .annotations()
+            .and_then(|annotations| annotations.opt_str(CLASS_ANNOTATION));
         let class = object.at("/spec/ingressClassName").and_then(Value::as_str);
         if let (Some(annotation), Some(class)) = (annotation, class)
             && annotation != class
         {
             let path = Path::new("annotations").child(CLASS_ANNOTATION);
-            errors.push(FieldError::invalid(&path, annotation, "must match `ingressClassName` when both are specified"));
+            errors.push(FieldError::invalid(
+                &path,
+                annotation,
+                "must match `ingressClassName` when both are specified",
+            ));
         }
         errors
     }
 
-    fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
-        if sub == Subresource::Status { check_status(object, old) } else { check_spec(object, leniency(old)) }
+    fn validate_update(
+        &self,
+        _ctx: &Context,
+        sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
+        if sub == Subresource::Status {
+            check_status(object, old)
+        } else {
+            check_spec(object, leniency(old))
+        }
     }
 
     fn warnings(&self, object: &Object, old: Option<&Object>) -> Vec<String> {
-        let annotated = object.annotations().is_some_and(|annotations| annotations.field(CLASS_ANNOTATION).is_some());
-        if old.is_some() || !annotated || object.at("/spec/ingressClassName").is_some_and(|class| !class.is_null()) {
+        let annotated = object
+            .annotations()
+            .is_some_and(|annotations| annotations.field(CLASS_ANNOTATION).is_some());
+        if old.is_some()
+            || !annotated
+            || object
+                .at("/spec/ingressClassName")
+                .is_some_and(|class| !class.is_null())
+        {
             return Vec::new();
         }
-        vec![format!("annotation {CLASS_ANNOTATION:?} is deprecated, please use 'spec.ingressClassName' instead")]
+        vec![format!(
+            "annotation {CLASS_ANNOTATION:?} is deprecated, please use 'spec.ingressClassName' instead"
+        )]
     }
 }
 
@@ -56,13 +81,20 @@ fn leniency(old: &Object) -> Leniency {
         rule.str("host").contains('*') && !errors.is_empty()
     };
     Leniency {
-        secret_names: old.array_at("/spec/tls").iter().any(|tls| !secret_name_problems(tls.str("secretName")).is_empty()),
+        secret_names: old
+            .array_at("/spec/tls")
+            .iter()
+            .any(|tls| !secret_name_problems(tls.str("secretName")).is_empty()),
         wildcard_rules: old.array_at("/spec/rules").iter().any(broken),
     }
 }
 
 fn secret_name_problems(name: &str) -> names::Problems {
-    if name.is_empty() { Vec::new() } else { names::dns1123_subdomain(name) }
+    if name.is_empty() {
+        Vec::new()
+    } else {
+        names::dns1123_subdomain(name)
+    }
 }
 
 fn check_spec(object: &Object, leniency: Leniency) -> ErrorList {
@@ -74,32 +106,59 @@ fn check_spec(object: &Object, leniency: Leniency) -> ErrorList {
     let backend = spec.field("defaultBackend");
     if rules.is_empty() && backend.is_none() {
         let shown = spec.field("rules").cloned().unwrap_or_default();
-        errors.push(FieldError::invalid(&path, shown, "either `defaultBackend` or `rules` must be specified"));
+        errors.push(FieldError::invalid(
+            &path,
+            shown,
+            "either `defaultBackend` or `rules` must be specified",
+        ));
     }
     if let Some(backend) = backend {
         check_backend(&mut errors, &path.child("defaultBackend"), backend);
     }
     for (index, rule) in rules.iter().enumerate() {
-        check_rule(&mut errors, &path.child("rules").index(index), rule, leniency);
+        check_rule(
+            &mut errors,
+            &path.child("rules").index(index),
+            rule,
+            leniency,
+        );
     }
     for (index, tls) in spec.list("tls").iter().enumerate() {
         let path = path.child("tls").index(index);
         for (index, host) in tls.list("hosts").iter().enumerate() {
-            check_host(&mut errors, &path.child("hosts").index(index), host.as_str().unwrap_or(""));
+            check_host(
+                &mut errors,
+                &path.child("hosts").index(index),
+                host.as_str().unwrap_or(""),
+            );
         }
         if !leniency.secret_names {
             let name = tls.str("secretName");
-            invalid_each(&mut errors, &path.child("secretName"), name, secret_name_problems(name));
+            invalid_each(
+                &mut errors,
+                &path.child("secretName"),
+                name,
+                secret_name_problems(name),
+            );
         }
     }
     if let Some(class) = spec.opt_str("ingressClassName") {
-        invalid_each(&mut errors, &path.child("ingressClassName"), class, names::dns1123_subdomain(class));
+        invalid_each(
+            &mut errors,
+            &path.child("ingressClassName"),
+            class,
+            names::dns1123_subdomain(class),
+        );
     }
     errors
 }
 
 fn check_host(errors: &mut ErrorList, path: &Path, host: &str) {
-    let problems = if host.contains('*') { names::wildcard_dns1123_subdomain(host) } else { names::dns1123_subdomain(host) };
+    let problems = if host.contains('*') {
+        names::wildcard_dns1123_subdomain(host)
+    } else {
+        names::dns1123_subdomain(host)
+    };
     invalid_each(errors, path, host, problems);
 }
 
@@ -131,7 +190,10 @@ fn check_rule_value(errors: &mut ErrorList, path: &Path, rule: &Value) {
 
 fn check_path(errors: &mut ErrorList, path: &Path, entry: &Value) {
     let Some(kind) = entry.opt_str("pathType") else {
-        errors.push(FieldError::required(&path.child("pathType"), "pathType must be specified"));
+        errors.push(FieldError::required(
+            &path.child("pathType"),
+            "pathType must be specified",
+        ));
         return;
     };
     let (text, text_path) = (entry.str("path"), path.child("path"));
@@ -149,26 +211,45 @@ fn check_path(errors: &mut ErrorList, path: &Path, entry: &Value) {
                 refuse(format!("cannot end with '{bad}'"));
             }
         }
-        "ImplementationSpecific" if !text.is_empty() && !absolute => refuse("must be an absolute path".to_owned()),
+        "ImplementationSpecific" if !text.is_empty() && !absolute => {
+            refuse("must be an absolute path".to_owned())
+        }
         other => one_of(errors, &path.child("pathType"), other, PATH_TYPES),
     }
     let none = Value::Null;
-    check_backend(errors, &path.child("backend"), entry.field("backend").unwrap_or(&none));
+    check_backend(
+        errors,
+        &path.child("backend"),
+        entry.field("backend").unwrap_or(&none),
+    );
 }
 
 fn check_backend(errors: &mut ErrorList, path: &Path, backend: &Value) {
     match (backend.field("resource"), backend.field("service")) {
-        (Some(_), Some(_)) => errors.push(FieldError::invalid(path, "", "cannot set both resource and service backends")),
+        (Some(_), Some(_)) => errors.push(FieldError::invalid(
+            path,
+            "",
+            "cannot set both resource and service backends",
+        )),
         (Some(resource), None) => check_resource(errors, &path.child("resource"), resource),
         (None, Some(service)) => check_service(errors, path, service),
-        (None, None) => errors.push(FieldError::invalid(path, "", "resource or service backend is required")),
+        (None, None) => errors.push(FieldError::invalid(
+            path,
+            "",
+            "resource or service backend is required",
+        )),
     }
 }
 
 /// A reference to an object of the same namespace.
 pub(super) fn check_resource(errors: &mut ErrorList, path: &Path, reference: &Value) {
     if let Some(group) = reference.opt_str("apiGroup") {
-        invalid_each(errors, &path.child("apiGroup"), group, names::dns1123_subdomain(group));
+        invalid_each(
+            errors,
+            &path.child("apiGroup"),
+            group,
+            names::dns1123_subdomain(group),
+        );
     }
     required_segment(errors, &path.child("kind"), reference.str("kind"));
     required_segment(errors, &path.child("name"), reference.str("name"));
@@ -179,24 +260,54 @@ fn check_service(errors: &mut ErrorList, path: &Path, service: &Value) {
     if name.is_empty() {
         errors.push(FieldError::required(&service_path.child("name"), ""));
     } else {
-        invalid_each(errors, &service_path.child("name"), name, names::dns1123_label(name));
+        invalid_each(
+            errors,
+            &service_path.child("name"),
+            name,
+            names::dns1123_label(name),
+        );
     }
     let none = Value::Null;
     let port = service.field("port").unwrap_or(&none);
     let port_path = service_path.child("port");
     match (port.str("name"), port.int("number").unwrap_or(0)) {
-        ("", 0) => errors.push(FieldError::required(path, "port name or number is required")),
-        ("", number) => invalid_number(errors, &port_path.child("number"), number, names::port_number(number)),
-        (name, 0) => invalid_each(errors, &port_path.child("name"), name, names::port_name(name)),
-        _ => errors.push(FieldError::invalid(path, "", "cannot set both port name & port number")),
+        ("", 0) => errors.push(FieldError::required(
+            path,
+            "port name or number is required",
+        )),
+        ("", number) => invalid_number(
+            errors,
+            &port_path.child("number"),
+            number,
+            names::port_number(number),
+        ),
+        (name, 0) => invalid_each(
+            errors,
+            &port_path.child("name"),
+            name,
+            names::port_name(name),
+        ),
+        _ => errors.push(FieldError::invalid(
+            path,
+            "",
+            "cannot set both port name & port number",
+        )),
     }
 }
 
 fn check_status(object: &Object, old: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let path = Path::new("status").child("loadBalancer").child("ingress");
-    let known: HashSet<&str> = old.array_at("/status/loadBalancer/ingress").iter().map(|one| one.str("ip")).collect();
-    for (index, entry) in object.array_at("/status/loadBalancer/ingress").iter().enumerate() {
+    let known: HashSet<&str> = old
+        .array_at("/status/loadBalancer/ingress")
+        .iter()
+        .map(|one| one.str("ip"))
+        .collect();
+    for (index, entry) in object
+        .array_at("/status/loadBalancer/ingress")
+        .iter()
+        .enumerate()
+    {
         let path = path.index(index);
         let (ip, host) = (entry.str("ip"), entry.str("hostname"));
         if !ip.is_empty() && !known.contains(ip) {

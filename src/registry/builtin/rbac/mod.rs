@@ -1,8 +1,10 @@
-//! rbac.authorization.k8s.io: roles and bindings (`pkg/apis/rbac/{v1,validation}`). Whether somebody may grant what
-//! they write is not asked here but by [`crate::auth::authz::escalation`].
+//! rbac.authorization.k8s.io: roles and bindings (`pkg/apis/rbac/{v1,validation}`). Whether
+//! somebody may grant what they write is not asked here but by [`crate::auth::authz::escalation`].
 
 use crate::meta::{ErrorList, FieldError, Object, Path, Value, json, names};
-use crate::registry::validation::{Fields, SelectorOptions, invalid_each, requirement_has_invalid_value, validate_label_selector};
+use crate::registry::validation::{
+    Fields, SelectorOptions, invalid_each, requirement_has_invalid_value, validate_label_selector,
+};
 use crate::registry::{Context, Strategy, Subresource};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -32,10 +34,23 @@ impl Strategy for ClusterRoles {
         validate_cluster_role(role, SelectorOptions::default())
     }
 
-    fn validate_update(&self, _ctx: &Context, _sub: Subresource, role: &Object, old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        _ctx: &Context,
+        _sub: Subresource,
+        role: &Object,
+        old: &Object,
+    ) -> ErrorList {
         let selectors = old.array_at("/aggregationRule/clusterRoleSelectors");
-        let allow_invalid_values = selectors.iter().any(|selector| requirement_has_invalid_value(selector.as_object()));
-        validate_cluster_role(role, SelectorOptions { allow_invalid_values })
+        let allow_invalid_values = selectors
+            .iter()
+            .any(|selector| requirement_has_invalid_value(selector.as_object()));
+        validate_cluster_role(
+            role,
+            SelectorOptions {
+                allow_invalid_values,
+            },
+        )
     }
 }
 
@@ -48,7 +63,13 @@ impl Strategy for RoleBindings {
         validate_binding(binding, true)
     }
 
-    fn validate_update(&self, _ctx: &Context, _sub: Subresource, binding: &Object, old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        _ctx: &Context,
+        _sub: Subresource,
+        binding: &Object,
+        old: &Object,
+    ) -> ErrorList {
         validate_binding_update(binding, old, true)
     }
 }
@@ -62,7 +83,13 @@ impl Strategy for ClusterRoleBindings {
         validate_binding(binding, false)
     }
 
-    fn validate_update(&self, _ctx: &Context, _sub: Subresource, binding: &Object, old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        _ctx: &Context,
+        _sub: Subresource,
+        binding: &Object,
+        old: &Object,
+    ) -> ErrorList {
         validate_binding_update(binding, old, false)
     }
 }
@@ -70,14 +97,24 @@ impl Strategy for ClusterRoleBindings {
 fn validate_cluster_role(role: &Object, options: SelectorOptions) -> ErrorList {
     let mut errors = ErrorList::new();
     validate_rules(&mut errors, role, false);
-    let Some(rule) = role.get("aggregationRule").filter(|rule| rule.is_object()) else { return errors };
+    let Some(rule) = role.get("aggregationRule").filter(|rule| rule.is_object()) else {
+        return errors;
+    };
     let path = Path::new("aggregationRule").child("clusterRoleSelectors");
     let selectors = rule.list("clusterRoleSelectors");
     if selectors.is_empty() {
-        errors.push(FieldError::required(&path, "at least one clusterRoleSelector required if aggregationRule is non-nil"));
+        errors.push(FieldError::required(
+            &path,
+            "at least one clusterRoleSelector required if aggregationRule is non-nil",
+        ));
     }
     for (index, selector) in selectors.iter().enumerate() {
-        validate_label_selector(&mut errors, &path.index(index), selector.as_object(), options);
+        validate_label_selector(
+            &mut errors,
+            &path.index(index),
+            selector.as_object(),
+            options,
+        );
     }
     errors
 }
@@ -92,11 +129,20 @@ fn validate_rules(errors: &mut ErrorList, role: &Object, namespaced: bool) {
 fn validate_rule(errors: &mut ErrorList, path: &Path, rule: &Value, namespaced: bool) {
     let empty = |key: &str| rule.list(key).is_empty();
     if empty("verbs") {
-        errors.push(FieldError::required(&path.child("verbs"), "verbs must contain at least one value"));
+        errors.push(FieldError::required(
+            &path.child("verbs"),
+            "verbs must contain at least one value",
+        ));
     }
     if !empty("nonResourceURLs") {
         let urls = path.child("nonResourceURLs");
-        let mut refuse = |why: &str| errors.push(FieldError::invalid(&urls, rule.list("nonResourceURLs").to_vec(), why));
+        let mut refuse = |why: &str| {
+            errors.push(FieldError::invalid(
+                &urls,
+                rule.list("nonResourceURLs").to_vec(),
+                why,
+            ))
+        };
         if namespaced {
             refuse("namespaced rules cannot apply to non-resource URLs");
         }
@@ -106,21 +152,37 @@ fn validate_rule(errors: &mut ErrorList, path: &Path, rule: &Value, namespaced: 
         return;
     }
     if empty("apiGroups") {
-        errors.push(FieldError::required(&path.child("apiGroups"), "resource rules must supply at least one api group"));
+        errors.push(FieldError::required(
+            &path.child("apiGroups"),
+            "resource rules must supply at least one api group",
+        ));
     }
     if empty("resources") {
-        errors.push(FieldError::required(&path.child("resources"), "resource rules must supply at least one resource"));
+        errors.push(FieldError::required(
+            &path.child("resources"),
+            "resource rules must supply at least one resource",
+        ));
     }
 }
 
 /// Users, groups and the role are of this group unless they say otherwise.
 fn default_binding(binding: &mut Object) {
     let role = binding.section_mut("roleRef");
-    if role.get("apiGroup").and_then(Value::as_str).is_none_or(str::is_empty) {
+    if role
+        .get("apiGroup")
+        .and_then(Value::as_str)
+        .is_none_or(str::is_empty)
+    {
         role.insert("apiGroup", GROUP.into());
     }
-    let subjects = binding.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten();
-    for subject in subjects.filter(|subject| matches!(subject.str("kind"), "User" | "Group") && subject.str("apiGroup").is_empty()) {
+    let subjects = binding
+        .get_mut("subjects")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten();
+    for subject in subjects.filter(|subject| {
+        matches!(subject.str("kind"), "User" | "Group") && subject.str("apiGroup").is_empty()
+    }) {
         subject["apiGroup"] = GROUP.into();
     }
 }
@@ -128,18 +190,35 @@ fn default_binding(binding: &mut Object) {
 fn validate_binding(binding: &Object, namespaced: bool) -> ErrorList {
     let mut errors = ErrorList::new();
     let path = Path::new("roleRef");
-    let (group, kind, name) = (binding.str_at("/roleRef/apiGroup"), binding.str_at("/roleRef/kind"), binding.str_at("/roleRef/name"));
+    let (group, kind, name) = (
+        binding.str_at("/roleRef/apiGroup"),
+        binding.str_at("/roleRef/kind"),
+        binding.str_at("/roleRef/name"),
+    );
     if group != GROUP {
-        errors.push(FieldError::not_supported(&path.child("apiGroup"), group, &[GROUP]));
+        errors.push(FieldError::not_supported(
+            &path.child("apiGroup"),
+            group,
+            &[GROUP],
+        ));
     }
-    let kinds: &[&str] = if namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
+    let kinds: &[&str] = if namespaced {
+        &["Role", "ClusterRole"]
+    } else {
+        &["ClusterRole"]
+    };
     if !kinds.contains(&kind) {
         errors.push(FieldError::not_supported(&path.child("kind"), kind, kinds));
     }
     if name.is_empty() {
         errors.push(FieldError::required(&path.child("name"), ""));
     } else {
-        invalid_each(&mut errors, &path.child("name"), name, names::path_segment_name(name));
+        invalid_each(
+            &mut errors,
+            &path.child("name"),
+            name,
+            names::path_segment_name(name),
+        );
     }
     let path = Path::new("subjects");
     for (index, subject) in binding.array_at("/subjects").iter().enumerate() {
@@ -149,36 +228,68 @@ fn validate_binding(binding: &Object, namespaced: bool) -> ErrorList {
 }
 
 fn validate_subject(errors: &mut ErrorList, path: &Path, subject: &Value, namespaced: bool) {
-    let (kind, name, group) = (subject.str("kind"), subject.str("name"), subject.str("apiGroup"));
+    let (kind, name, group) = (
+        subject.str("kind"),
+        subject.str("name"),
+        subject.str("apiGroup"),
+    );
     if name.is_empty() {
         errors.push(FieldError::required(&path.child("name"), ""));
     }
     match kind {
         "ServiceAccount" => {
             if !name.is_empty() {
-                invalid_each(errors, &path.child("name"), name, names::dns1123_subdomain(name));
+                invalid_each(
+                    errors,
+                    &path.child("name"),
+                    name,
+                    names::dns1123_subdomain(name),
+                );
             }
             if !group.is_empty() {
-                errors.push(FieldError::not_supported(&path.child("apiGroup"), group, &[""]));
+                errors.push(FieldError::not_supported(
+                    &path.child("apiGroup"),
+                    group,
+                    &[""],
+                ));
             }
             if !namespaced && subject.str("namespace").is_empty() {
                 errors.push(FieldError::required(&path.child("namespace"), ""));
             }
         }
-        "User" | "Group" if group != GROUP => errors.push(FieldError::not_supported(&path.child("apiGroup"), group, &[GROUP])),
+        "User" | "Group" if group != GROUP => errors.push(FieldError::not_supported(
+            &path.child("apiGroup"),
+            group,
+            &[GROUP],
+        )),
         "User" | "Group" => {}
-        other => errors.push(FieldError::not_supported(&path.child("kind"), other, &["ServiceAccount", "User", "Group"])),
+        other => errors.push(FieldError::not_supported(
+            &path.child("kind"),
+            other,
+            &["ServiceAccount", "User", "Group"],
+        )),
     }
 }
 
 fn validate_binding_update(binding: &Object, old: &Object, namespaced: bool) -> ErrorList {
     let mut errors = validate_binding(binding, namespaced);
-    let role = |object: &Object| ["apiGroup", "kind", "name"].map(|key| object.get("roleRef").map_or("", |role| role.str(key)).to_owned());
+    let role = |object: &Object| {
+        ["apiGroup", "kind", "name"].map(|key| {
+            object
+                .get("roleRef")
+                .map_or("", |role| role.str(key))
+                .to_owned()
+        })
+    };
     let [group, kind, name] = role(binding);
     if [&group, &kind, &name] != role(old).each_ref() {
         // The value is told as the server's own type spells its members.
         let value = json!({"APIGroup": group, "Kind": kind, "Name": name});
-        errors.push(FieldError::invalid(&Path::new("roleRef"), value, "cannot change roleRef"));
+        errors.push(FieldError::invalid(
+            &Path::new("roleRef"),
+            value,
+            "cannot change roleRef",
+        ));
     }
     errors
 }
@@ -194,7 +305,11 @@ mod tests {
 
     fn check(strategy: &dyn Strategy, value: Value, old: Option<Value>) -> Vec<String> {
         let user = User::default();
-        let ctx = Context { now: jiff::Timestamp::UNIX_EPOCH, user: &user, allow_privileged: false };
+        let ctx = Context {
+            now: jiff::Timestamp::UNIX_EPOCH,
+            user: &user,
+            allow_privileged: false,
+        };
         let mut new = object(value);
         strategy.default(&mut new);
         let errors = match old {
@@ -208,16 +323,30 @@ mod tests {
     fn rules_need_verbs_and_something_to_apply_to() {
         let rules = |rule: Value| json!({"rules": [rule]});
         let verbs = "rules[0].verbs: Required value: verbs must contain at least one value";
-        let groups = "rules[0].apiGroups: Required value: resource rules must supply at least one api group";
-        let resources = "rules[0].resources: Required value: resource rules must supply at least one resource";
+        let groups =
+            "rules[0].apiGroups: Required value: resource rules must supply at least one api group";
+        let resources =
+            "rules[0].resources: Required value: resource rules must supply at least one resource";
         let local = "rules[0].nonResourceURLs: Invalid value: [\"/x\"]: namespaced rules cannot apply to non-resource URLs";
         let both = "rules[0].nonResourceURLs: Invalid value: [\"/x\"]: rules cannot apply to both regular resources and non-resource URLs";
         let cases: [(&dyn Strategy, Value, &[&str]); 6] = [
             (&Roles, json!({"rules": null}), &[]),
             (&Roles, rules(json!({})), &[verbs, groups, resources]),
-            (&Roles, rules(json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]})), &[]),
-            (&Roles, rules(json!({"verbs": ["get"], "nonResourceURLs": ["/x"]})), &[local]),
-            (&ClusterRoles, rules(json!({"verbs": ["get"], "nonResourceURLs": ["/x"], "resources": ["pods"]})), &[both]),
+            (
+                &Roles,
+                rules(json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]})),
+                &[],
+            ),
+            (
+                &Roles,
+                rules(json!({"verbs": ["get"], "nonResourceURLs": ["/x"]})),
+                &[local],
+            ),
+            (
+                &ClusterRoles,
+                rules(json!({"verbs": ["get"], "nonResourceURLs": ["/x"], "resources": ["pods"]})),
+                &[both],
+            ),
             (
                 &ClusterRoles,
                 json!({"aggregationRule": {}}),
@@ -240,14 +369,21 @@ mod tests {
             (
                 &RoleBindings,
                 bind("", "", user()),
-                &[r#"roleRef.kind: Unsupported value: "": supported values: "Role", "ClusterRole""#, "roleRef.name: Required value"],
+                &[
+                    r#"roleRef.kind: Unsupported value: "": supported values: "Role", "ClusterRole""#,
+                    "roleRef.name: Required value",
+                ],
             ),
             (
                 &ClusterRoleBindings,
                 bind("Role", "r", user()),
                 &[r#"roleRef.kind: Unsupported value: "Role": supported values: "ClusterRole""#],
             ),
-            (&RoleBindings, bind("Role", "a/b", user()), &[r#"roleRef.name: Invalid value: "a/b": may not contain '/'"#]),
+            (
+                &RoleBindings,
+                bind("Role", "a/b", user()),
+                &[r#"roleRef.name: Invalid value: "a/b": may not contain '/'"#],
+            ),
             (
                 &RoleBindings,
                 bind("Role", "r", json!({"kind": "Alien", "name": ""})),
@@ -258,15 +394,21 @@ mod tests {
             ),
             (
                 &ClusterRoleBindings,
-                bind("ClusterRole", "r", json!({"kind": "ServiceAccount", "name": "a"})),
+                bind(
+                    "ClusterRole",
+                    "r",
+                    json!({"kind": "ServiceAccount", "name": "a"}),
+                ),
                 &["subjects[0].namespace: Required value"],
             ),
         ];
         for (strategy, value, want) in cases {
             assert_eq!(check(strategy, value.clone(), None), want, "{value}");
         }
-        let (old, new) =
-            (json!({"roleRef": {"apiGroup": GROUP, "kind": "Role", "name": "r"}}), json!({"roleRef": {"kind": "Role", "name": "s"}}));
+        let (old, new) = (
+            json!({"roleRef": {"apiGroup": GROUP, "kind": "Role", "name": "r"}}),
+            json!({"roleRef": {"kind": "Role", "name": "s"}}),
+        );
         let why = r#"roleRef: Invalid value: {"APIGroup":"rbac.authorization.k8s.io","Kind":"Role","Name":"s"}: cannot change roleRef"#;
         assert_eq!(check(&RoleBindings, new, Some(old.clone())), [why]);
         assert_eq!(check(&RoleBindings, old.clone(), Some(old)), [""; 0]);

@@ -2,14 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use super::{CONFIGS_MAX, check_label, check_opaque, check_selectors, check_size, check_unique, shown};
+use super::{
+    CONFIGS_MAX, check_label, check_opaque, check_selectors, check_size, check_unique, shown,
+};
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::builtin::core::pod::{check_csi_driver_name, check_node_selector};
 use crate::registry::builtin::defaults::{fill_number, fill_text, part, parts};
-use crate::registry::validation::{Fields, IMMUTABLE, invalid_each, one_of, required_one_of, same, validate_annotations, validate_labels};
+use crate::registry::validation::{
+    Fields, IMMUTABLE, invalid_each, one_of, required_one_of, same, validate_annotations,
+    validate_labels,
+};
 use crate::registry::{Context, Strategy, Subresource};
 
-/// Bounds of lists: requests, alternatives of one, constraints, users and allocated devices of a claim.
+/// Bounds of lists: requests, alternatives of one, constraints, users and allocated devices of a
+/// claim.
 const REQUESTS_MAX: usize = 32;
 const ALTERNATIVES_MAX: usize = 8;
 const CONSTRAINTS_MAX: usize = 32;
@@ -31,7 +37,13 @@ impl Strategy for ResourceClaims {
         }
     }
 
-    fn prepare_for_update(&self, _ctx: &Context, sub: Subresource, object: &mut Object, old: &Object) {
+    fn prepare_for_update(
+        &self,
+        _ctx: &Context,
+        sub: Subresource,
+        object: &mut Object,
+        old: &Object,
+    ) {
         if sub == Subresource::Status {
             drop_deallocated(object, old);
         }
@@ -39,11 +51,21 @@ impl Strategy for ResourceClaims {
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        check_spec(&mut errors, &Path::new("spec"), object.field("spec").unwrap_or(&Value::Null));
+        check_spec(
+            &mut errors,
+            &Path::new("spec"),
+            object.field("spec").unwrap_or(&Value::Null),
+        );
         errors
     }
 
-    fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        _ctx: &Context,
+        sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
         let mut errors = ErrorList::new();
         if sub == Subresource::Status {
             check_status(&mut errors, object, old);
@@ -66,30 +88,67 @@ impl Strategy for ResourceClaimTemplates {
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
         let path = Path::new("spec");
-        check_template_meta(&mut errors, &path.child("metadata"), object.at("/spec/metadata"));
-        check_spec(&mut errors, &path.child("spec"), object.at("/spec/spec").unwrap_or(&Value::Null));
+        check_template_meta(
+            &mut errors,
+            &path.child("metadata"),
+            object.at("/spec/metadata"),
+        );
+        check_spec(
+            &mut errors,
+            &path.child("spec"),
+            object.at("/spec/spec").unwrap_or(&Value::Null),
+        );
         errors
     }
 
-    fn validate_update(&self, _ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        _ctx: &Context,
+        _sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
         if same(object.field("spec"), old.field("spec")) {
             return ErrorList::new();
         }
-        let mut shown: Map = object.at("/spec/metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+        let mut shown: Map = object
+            .at("/spec/metadata")
+            .and_then(Value::as_object)
+            .cloned()
+            .unwrap_or_default();
         shown.retain(|_, value| !value.is_null());
-        shown.insert("Spec", shown::claim(object.at("/spec/spec").unwrap_or(&Value::Null)));
+        shown.insert(
+            "Spec",
+            shown::claim(object.at("/spec/spec").unwrap_or(&Value::Null)),
+        );
         [FieldError::invalid(&Path::new("spec"), shown, IMMUTABLE)].into()
     }
 }
 
-/// Forgets what is told of devices that were allocated and no longer are (`dropDeallocatedStatusDevices`).
+/// Forgets what is told of devices that were allocated and no longer are
+/// (`dropDeallocatedStatusDevices`).
 fn drop_deallocated(object: &mut Object, old: &Object) {
     type Device = [String; 4];
-    let key = |device: &Value| -> Device { ["driver", "pool", "device", "shareID"].map(|key| device.str(key).to_owned()) };
-    let allocated =
-        |object: &Object| -> BTreeSet<Device> { object.array_at("/status/allocation/devices/results").iter().map(key).collect() };
-    let gone: BTreeSet<Device> = allocated(old).difference(&allocated(object)).cloned().collect();
-    let kept: Vec<Value> = object.array_at("/status/devices").iter().filter(|device| !gone.contains(&key(device))).cloned().collect();
+    let key = |device: &Value| -> Device {
+        ["driver", "pool", "device", "shareID"].map(|key| device.str(key).to_owned())
+    };
+    let allocated = |object: &Object| -> BTreeSet<Device> {
+        object
+            .array_at("/status/allocation/devices/results")
+            .iter()
+            .map(key)
+            .collect()
+    };
+    let gone: BTreeSet<Device> = allocated(old)
+        .difference(&allocated(object))
+        .cloned()
+        .collect();
+    let kept: Vec<Value> = object
+        .array_at("/status/devices")
+        .iter()
+        .filter(|device| !gone.contains(&key(device)))
+        .cloned()
+        .collect();
     if kept.len() == object.array_at("/status/devices").len() {
         return;
     }
@@ -102,7 +161,9 @@ fn drop_deallocated(object: &mut Object, old: &Object) {
 }
 
 fn default_spec(spec: &mut Map) {
-    let Some(devices) = part(spec, "devices") else { return };
+    let Some(devices) = part(spec, "devices") else {
+        return;
+    };
     for request in parts(devices, "requests") {
         if let Some(exactly) = part(request, "exactly") {
             default_request(exactly);
@@ -125,8 +186,14 @@ fn default_request(request: &mut Map) {
 
 /// Metadata for what is made from a template: labels and annotations, and nothing else.
 fn check_template_meta(errors: &mut ErrorList, path: &Path, metadata: Option<&Value>) {
-    let Some(metadata) = metadata.and_then(Value::as_object) else { return };
-    validate_annotations(errors, &path.child("annotations"), metadata.map("annotations"));
+    let Some(metadata) = metadata.and_then(Value::as_object) else {
+        return;
+    };
+    validate_annotations(
+        errors,
+        &path.child("annotations"),
+        metadata.map("annotations"),
+    );
     validate_labels(errors, &path.child("labels"), metadata.map("labels"));
     for (key, value) in metadata {
         let empty = value.is_null() || value == "" || value.as_array().is_some_and(Vec::is_empty);
@@ -146,17 +213,36 @@ fn check_spec(errors: &mut ErrorList, path: &Path, spec: &Value) {
     for (index, request) in requests.iter().enumerate() {
         check_request(errors, &requests_path.index(index), request);
     }
-    check_unique(errors, &requests_path, requests.iter().map(|request| request.str("name")));
+    check_unique(
+        errors,
+        &requests_path,
+        requests.iter().map(|request| request.str("name")),
+    );
     let constraints = devices.list("constraints");
-    check_size(errors, &path.child("constraints"), constraints, CONSTRAINTS_MAX);
+    check_size(
+        errors,
+        &path.child("constraints"),
+        constraints,
+        CONSTRAINTS_MAX,
+    );
     for (index, constraint) in constraints.iter().enumerate() {
-        check_constraint(errors, &path.child("constraints").index(index), constraint, requests);
+        check_constraint(
+            errors,
+            &path.child("constraints").index(index),
+            constraint,
+            requests,
+        );
     }
     let configs = devices.list("config");
     check_size(errors, &path.child("config"), configs, CONFIGS_MAX);
     for (index, config) in configs.iter().enumerate() {
         let path = path.child("config").index(index);
-        check_names(errors, &path.child("requests"), config.list("requests"), requests);
+        check_names(
+            errors,
+            &path.child("requests"),
+            config.list("requests"),
+            requests,
+        );
         check_opaque(errors, &path, config);
     }
 }
@@ -167,17 +253,29 @@ fn check_request(errors: &mut ErrorList, path: &Path, request: &Value) {
     match (request.field("exactly"), alternatives.is_empty()) {
         (None, true) => errors.push(FieldError::required(path, ONE_FORM)),
         (Some(_), false) => {
-            errors.push(FieldError::invalid(path, Value::Null, format!("{ONE_FORM}, but multiple fields are set")));
+            errors.push(FieldError::invalid(
+                path,
+                Value::Null,
+                format!("{ONE_FORM}, but multiple fields are set"),
+            ));
         }
         (Some(exactly), true) => check_devices(errors, &path.child("exactly"), exactly),
         (None, false) => {
             let path = path.child("firstAvailable");
             check_size(errors, &path, alternatives, ALTERNATIVES_MAX);
             for (index, alternative) in alternatives.iter().enumerate() {
-                check_label(errors, &path.index(index).child("name"), alternative.str("name"));
+                check_label(
+                    errors,
+                    &path.index(index).child("name"),
+                    alternative.str("name"),
+                );
                 check_devices(errors, &path.index(index), alternative);
             }
-            check_unique(errors, &path, alternatives.iter().map(|one| one.str("name")));
+            check_unique(
+                errors,
+                &path,
+                alternatives.iter().map(|one| one.str("name")),
+            );
         }
     }
 }
@@ -187,16 +285,34 @@ fn check_devices(errors: &mut ErrorList, path: &Path, request: &Value) {
     if class.is_empty() {
         errors.push(FieldError::required(&path.child("deviceClassName"), ""));
     } else {
-        invalid_each(errors, &path.child("deviceClassName"), class, names::dns1123_subdomain(class));
+        invalid_each(
+            errors,
+            &path.child("deviceClassName"),
+            class,
+            names::dns1123_subdomain(class),
+        );
     }
     check_selectors(errors, &path.child("selectors"), request.list("selectors"));
     let count = request.int("count").unwrap_or(0);
     match request.str("allocationMode") {
         "All" if count != 0 => {
-            errors.push(FieldError::invalid(&path.child("count"), count, "must not be specified when allocationMode is 'All'"));
+            errors.push(FieldError::invalid(
+                &path.child("count"),
+                count,
+                "must not be specified when allocationMode is 'All'",
+            ));
         }
-        "ExactCount" if count <= 0 => errors.push(FieldError::invalid(&path.child("count"), count, "must be greater than zero")),
-        mode => one_of(errors, &path.child("allocationMode"), mode, &["All", "ExactCount"]),
+        "ExactCount" if count <= 0 => errors.push(FieldError::invalid(
+            &path.child("count"),
+            count,
+            "must be greater than zero",
+        )),
+        mode => one_of(
+            errors,
+            &path.child("allocationMode"),
+            mode,
+            &["All", "ExactCount"],
+        ),
     }
     for (index, toleration) in request.list("tolerations").iter().enumerate() {
         check_toleration(errors, &path.child("tolerations").index(index), toleration);
@@ -204,25 +320,55 @@ fn check_devices(errors: &mut ErrorList, path: &Path, request: &Value) {
 }
 
 fn check_toleration(errors: &mut ErrorList, path: &Path, toleration: &Value) {
-    let (key, value, effect) = (toleration.str("key"), toleration.str("value"), toleration.str("effect"));
+    let (key, value, effect) = (
+        toleration.str("key"),
+        toleration.str("value"),
+        toleration.str("effect"),
+    );
     if !key.is_empty() {
         invalid_each(errors, &path.child("key"), key, names::qualified_name(key));
     }
     match toleration.str("operator") {
         "Exists" if !value.is_empty() => {
-            errors.push(FieldError::invalid(&path.child("value"), value, "must be empty for operator `Exists`"));
+            errors.push(FieldError::invalid(
+                &path.child("value"),
+                value,
+                "must be empty for operator `Exists`",
+            ));
         }
-        "Equal" => invalid_each(errors, &path.child("value"), value, names::label_value(value)),
-        operator => required_one_of(errors, &path.child("operator"), operator, &["Equal", "Exists"]),
+        "Equal" => invalid_each(
+            errors,
+            &path.child("value"),
+            value,
+            names::label_value(value),
+        ),
+        operator => required_one_of(
+            errors,
+            &path.child("operator"),
+            operator,
+            &["Equal", "Exists"],
+        ),
     }
     if !effect.is_empty() {
-        one_of(errors, &path.child("effect"), effect, &["NoExecute", "NoSchedule", "None"]);
+        one_of(
+            errors,
+            &path.child("effect"),
+            effect,
+            &["NoExecute", "NoSchedule", "None"],
+        );
     }
 }
 
 fn check_constraint(errors: &mut ErrorList, path: &Path, constraint: &Value, requests: &[Value]) {
-    check_names(errors, &path.child("requests"), constraint.list("requests"), requests);
-    let given = ["matchAttribute", "distinctAttribute"].into_iter().find(|key| constraint.opt_str(key).is_some());
+    check_names(
+        errors,
+        &path.child("requests"),
+        constraint.list("requests"),
+        requests,
+    );
+    let given = ["matchAttribute", "distinctAttribute"]
+        .into_iter()
+        .find(|key| constraint.opt_str(key).is_some());
     let Some(key) = given else {
         let detail = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set";
         errors.push(FieldError::required(path, detail));
@@ -244,9 +390,18 @@ fn check_names(errors: &mut ErrorList, path: &Path, names: &[Value], requests: &
         if errors.is_full() {
             return;
         }
-        check_name(errors, &path.index(index), name.as_str().unwrap_or(""), requests);
+        check_name(
+            errors,
+            &path.index(index),
+            name.as_str().unwrap_or(""),
+            requests,
+        );
     }
-    check_unique(errors, path, names.iter().map(|name| name.as_str().unwrap_or("")));
+    check_unique(
+        errors,
+        path,
+        names.iter().map(|name| name.as_str().unwrap_or("")),
+    );
 }
 
 fn check_name(errors: &mut ErrorList, path: &Path, name: &str, requests: &[Value]) {
@@ -258,7 +413,11 @@ fn check_name(errors: &mut ErrorList, path: &Path, name: &str, requests: &[Value
     let known = requests.iter().any(|request| match name.split_once('/') {
         None => request.str("name") == name,
         Some((outer, inner)) => {
-            request.str("name") == outer && request.list("firstAvailable").iter().any(|alternative| alternative.str("name") == inner)
+            request.str("name") == outer
+                && request
+                    .list("firstAvailable")
+                    .iter()
+                    .any(|alternative| alternative.str("name") == inner)
         }
     });
     if !known {
@@ -274,26 +433,51 @@ fn check_status(errors: &mut ErrorList, object: &Object, old: &Object) {
     for (index, user) in users.iter().enumerate() {
         for key in ["resource", "name", "uid"] {
             if user.str(key).is_empty() {
-                errors.push(FieldError::required(&users_path.index(index).child(key), ""));
+                errors.push(FieldError::required(
+                    &users_path.index(index).child(key),
+                    "",
+                ));
             }
         }
     }
-    check_unique(errors, &users_path, users.iter().map(|user| user.str("uid")));
-    let given = |object: &Object| object.at("/status/allocation").filter(|one| !one.is_null()).cloned();
+    check_unique(
+        errors,
+        &users_path,
+        users.iter().map(|user| user.str("uid")),
+    );
+    let given = |object: &Object| {
+        object
+            .at("/status/allocation")
+            .filter(|one| !one.is_null())
+            .cloned()
+    };
     let (allocation, before) = (given(object), given(old));
     if !users.is_empty() {
         let known = old.array_at("/status/reservedFor");
         if allocation.is_none() {
-            errors.push(FieldError::forbidden(&users_path, "may not be specified when `allocated` is not set"));
-        } else if object.deletion_timestamp().is_some() && users.len() <= USERS_MAX && users.iter().any(|user| !known.contains(user)) {
+            errors.push(FieldError::forbidden(
+                &users_path,
+                "may not be specified when `allocated` is not set",
+            ));
+        } else if object.deletion_timestamp().is_some()
+            && users.len() <= USERS_MAX
+            && users.iter().any(|user| !known.contains(user))
+        {
             let detail = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set";
             errors.push(FieldError::forbidden(&users_path, detail));
         }
     }
     let path = path.child("allocation");
     match (allocation, before) {
-        (Some(new), Some(old)) if !same(Some(&new), Some(&old)) => errors.push(FieldError::invalid(&path, new, IMMUTABLE)),
-        (Some(new), None) => check_allocation(errors, &path, &new, object.array_at("/spec/devices/requests")),
+        (Some(new), Some(old)) if !same(Some(&new), Some(&old)) => {
+            errors.push(FieldError::invalid(&path, new, IMMUTABLE))
+        }
+        (Some(new), None) => check_allocation(
+            errors,
+            &path,
+            &new,
+            object.array_at("/spec/devices/requests"),
+        ),
         _ => {}
     }
 }
@@ -306,15 +490,30 @@ fn check_allocation(errors: &mut ErrorList, path: &Path, allocation: &Value, req
     check_size(errors, &devices_path.child("results"), results, RESULTS_MAX);
     for (index, result) in results.iter().enumerate() {
         let path = devices_path.child("results").index(index);
-        check_name(errors, &path.child("request"), result.str("request"), requests);
+        check_name(
+            errors,
+            &path.child("request"),
+            result.str("request"),
+            requests,
+        );
         check_csi_driver_name(errors, &path.child("driver"), result.str("driver"));
         check_pool(errors, &path.child("pool"), result.str("pool"));
         check_label(errors, &path.child("device"), result.str("device"));
     }
     for (index, config) in devices.list("config").iter().enumerate() {
         let path = devices_path.child("config").index(index);
-        required_one_of(errors, &path.child("source"), config.str("source"), &["FromClaim", "FromClass"]);
-        check_names(errors, &path.child("requests"), config.list("requests"), requests);
+        required_one_of(
+            errors,
+            &path.child("source"),
+            config.str("source"),
+            &["FromClaim", "FromClass"],
+        );
+        check_names(
+            errors,
+            &path.child("requests"),
+            config.list("requests"),
+            requests,
+        );
         check_opaque(errors, &path, config);
     }
     if let Some(selector) = allocation.map("nodeSelector") {

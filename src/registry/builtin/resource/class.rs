@@ -12,7 +12,11 @@ impl Strategy for DeviceClasses {
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
         let path = Path::new("spec");
-        check_selectors(&mut errors, &path.child("selectors"), object.array_at("/spec/selectors"));
+        check_selectors(
+            &mut errors,
+            &path.child("selectors"),
+            object.array_at("/spec/selectors"),
+        );
         let configs = object.array_at("/spec/config");
         check_size(&mut errors, &path.child("config"), configs, CONFIGS_MAX);
         for (index, config) in configs.iter().enumerate() {
@@ -20,7 +24,11 @@ impl Strategy for DeviceClasses {
         }
         let name = object.str_at("/spec/extendedResourceName");
         if !name.is_empty() && !is_extended(name) {
-            errors.push(FieldError::invalid(&path.child("extendedResourceName"), name, "must be a valid extended resource name"));
+            errors.push(FieldError::invalid(
+                &path.child("extendedResourceName"),
+                name,
+                "must be a valid extended resource name",
+            ));
         }
         errors
     }

@@ -1,5 +1,5 @@
-//! resource.k8s.io: what its kinds do beyond their facts (`pkg/apis/resource/{v1,validation}`). Expressions are read where
-//! they are compiled, not here.
+//! resource.k8s.io: what its kinds do beyond their facts (`pkg/apis/resource/{v1,validation}`).
+//! Expressions are read where they are compiled, not here.
 
 mod claim;
 mod class;
@@ -53,7 +53,10 @@ fn check_selectors(errors: &mut ErrorList, path: &Path, selectors: &[Value]) {
         match selector.map("cel") {
             None => errors.push(FieldError::required(&path, "")),
             Some(cel) if cel.str("expression").len() > EXPRESSION_MAX => {
-                errors.push(FieldError::too_long(&path.child("expression"), EXPRESSION_MAX));
+                errors.push(FieldError::too_long(
+                    &path.child("expression"),
+                    EXPRESSION_MAX,
+                ));
             }
             Some(_) => {}
         }
@@ -75,6 +78,10 @@ fn check_opaque(errors: &mut ErrorList, path: &Path, config: &Value) {
             errors.push(FieldError::too_long(&path, PARAMETERS_MAX));
         }
         Some(Value::Object(_)) => {}
-        Some(_) => errors.push(FieldError::invalid(&path, "<value omitted>", "must be a valid JSON object")),
+        Some(_) => errors.push(FieldError::invalid(
+            &path,
+            "<value omitted>",
+            "must be a valid JSON object",
+        )),
     }
 }

@@ -4,7 +4,11 @@ use crate::meta::{Value, json};
 use crate::registry::validation::Fields;
 
 fn list(value: &Value, key: &str, each: fn(&Value) -> Value) -> Value {
-    if value.field(key).is_none() { Value::Null } else { value.list(key).iter().map(each).collect() }
+    if value.field(key).is_none() {
+        Value::Null
+    } else {
+        value.list(key).iter().map(each).collect()
+    }
 }
 
 pub(super) fn claim(spec: &Value) -> Value {
@@ -75,6 +79,8 @@ fn constraint(value: &Value) -> Value {
 }
 
 fn config(value: &Value) -> Value {
-    let opaque = value.field("opaque").map(|opaque| json!({"Driver": opaque.str("driver"), "Parameters": opaque.field("parameters")}));
+    let opaque = value.field("opaque").map(
+        |opaque| json!({"Driver": opaque.str("driver"), "Parameters": opaque.field("parameters")}),
+    );
     json!({"Requests": value.field("requests"), "Opaque": opaque})
 }

@@ -13,7 +13,8 @@ const DEVICES_MAX: usize = 128;
 const ADVANCED_DEVICES_MAX: usize = 64;
 /// The most sets of counters.
 const COUNTER_SETS_MAX: usize = 8;
-const ONE_PLACE: &str = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
+const ONE_PLACE: &str =
+    "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
 
 pub struct ResourceSlices;
 
@@ -22,7 +23,13 @@ impl Strategy for ResourceSlices {
         date_taints(ctx, object);
     }
 
-    fn prepare_for_update(&self, ctx: &Context, _sub: Subresource, object: &mut Object, _old: &Object) {
+    fn prepare_for_update(
+        &self,
+        ctx: &Context,
+        _sub: Subresource,
+        object: &mut Object,
+        _old: &Object,
+    ) {
         date_taints(ctx, object);
     }
 
@@ -30,14 +37,22 @@ impl Strategy for ResourceSlices {
         check(object, None)
     }
 
-    fn validate_update(&self, _ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        _ctx: &Context,
+        _sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
         check(object, Some(old))
     }
 }
 
 /// Dates the taints that came without.
 fn date_taints(ctx: &Context, object: &mut Object) {
-    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else {
+        return;
+    };
     for device in parts(spec, "devices") {
         for taint in parts(device, "taints") {
             fill(taint, "timeAdded", time::format(ctx.now.as_second()));
@@ -54,21 +69,51 @@ fn check(object: &Object, old: Option<&Object>) -> ErrorList {
     let pool = spec.map("pool").unwrap_or(&empty);
     let pool_path = path.child("pool");
     check_pool(&mut errors, &pool_path.child("name"), pool.str("name"));
-    let (count, generation) = (pool.int("resourceSliceCount").unwrap_or(0), pool.int("generation").unwrap_or(0));
+    let (count, generation) = (
+        pool.int("resourceSliceCount").unwrap_or(0),
+        pool.int("generation").unwrap_or(0),
+    );
     if count <= 0 {
-        errors.push(FieldError::invalid(&pool_path.child("resourceSliceCount"), count, "must be greater than zero"));
+        errors.push(FieldError::invalid(
+            &pool_path.child("resourceSliceCount"),
+            count,
+            "must be greater than zero",
+        ));
     }
     if generation < 0 {
-        errors.push(FieldError::invalid(&pool_path.child("generation"), generation, "must be greater than or equal to zero"));
+        errors.push(FieldError::invalid(
+            &pool_path.child("generation"),
+            generation,
+            "must be greater than or equal to zero",
+        ));
     }
     if let Some(old) = old {
-        immutable_text(&mut errors, &pool_path.child("name"), object.str_at("/spec/pool/name"), old.str_at("/spec/pool/name"));
-        immutable_text(&mut errors, &path.child("driver"), object.str_at("/spec/driver"), old.str_at("/spec/driver"));
-        immutable(&mut errors, &path.child("nodeName"), object.at("/spec/nodeName"), old.at("/spec/nodeName"));
+        immutable_text(
+            &mut errors,
+            &pool_path.child("name"),
+            object.str_at("/spec/pool/name"),
+            old.str_at("/spec/pool/name"),
+        );
+        immutable_text(
+            &mut errors,
+            &path.child("driver"),
+            object.str_at("/spec/driver"),
+            old.str_at("/spec/driver"),
+        );
+        immutable(
+            &mut errors,
+            &path.child("nodeName"),
+            object.at("/spec/nodeName"),
+            old.at("/spec/nodeName"),
+        );
     }
     check_place(&mut errors, &path, spec);
     if spec.field("sharedCounters").is_some() && spec.field("devices").is_some() {
-        errors.push(FieldError::invalid(&path, "", "only one of `sharedCounters` or `devices` is allowed"));
+        errors.push(FieldError::invalid(
+            &path,
+            "",
+            "only one of `sharedCounters` or `devices` is allowed",
+        ));
     }
     check_devices(&mut errors, &path.child("devices"), spec.list("devices"));
     let sets = spec.list("sharedCounters");
@@ -94,10 +139,19 @@ fn check_place(errors: &mut ErrorList, path: &Path, spec: &Map) {
     let mut set = Vec::new();
     if let Some(node) = spec.opt_str("nodeName") {
         if node.is_empty() {
-            errors.push(FieldError::invalid(&path.child("nodeName"), node, "must be either unset or set to a non-empty string"));
+            errors.push(FieldError::invalid(
+                &path.child("nodeName"),
+                node,
+                "must be either unset or set to a non-empty string",
+            ));
         } else {
             set.push("`nodeName`");
-            invalid_each(errors, &path.child("nodeName"), node, names::dns1123_subdomain(node));
+            invalid_each(
+                errors,
+                &path.child("nodeName"),
+                node,
+                names::dns1123_subdomain(node),
+            );
         }
     }
     if let Some(selector) = spec.map("nodeSelector") {
@@ -105,14 +159,28 @@ fn check_place(errors: &mut ErrorList, path: &Path, spec: &Map) {
         let path = path.child("nodeSelector");
         check_node_selector(errors, &path, selector, false);
         if selector.list("nodeSelectorTerms").len() != 1 {
-            let shown = selector.field("nodeSelectorTerms").cloned().unwrap_or_default();
-            errors.push(FieldError::invalid(&path.child("nodeSelectorTerms"), shown, "must have exactly one node selector term"));
+            let shown = selector
+                .field("nodeSelectorTerms")
+                .cloned()
+                .unwrap_or_default();
+            errors.push(FieldError::invalid(
+                &path.child("nodeSelectorTerms"),
+                shown,
+                "must have exactly one node selector term",
+            ));
         }
     }
-    for (key, told) in [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")] {
+    for (key, told) in [
+        ("allNodes", "`allNodes`"),
+        ("perDeviceNodeSelection", "`perDeviceNodeSelection`"),
+    ] {
         match spec.opt_flag(key) {
             Some(true) => set.push(told),
-            Some(false) => errors.push(FieldError::invalid(&path.child(key), false, "must be either unset or set to true")),
+            Some(false) => errors.push(FieldError::invalid(
+                &path.child(key),
+                false,
+                "must be either unset or set to true",
+            )),
             None => {}
         }
     }
@@ -121,16 +189,35 @@ fn check_place(errors: &mut ErrorList, path: &Path, spec: &Map) {
         1 => {}
         _ => {
             let detail = format!("{ONE_PLACE}, but multiple fields are set");
-            errors.push(FieldError::invalid(path, format!("{{{}}}", set.join(", ")), detail));
+            errors.push(FieldError::invalid(
+                path,
+                format!("{{{}}}", set.join(", ")),
+                detail,
+            ));
         }
     }
 }
 
 fn check_devices(errors: &mut ErrorList, path: &Path, devices: &[Value]) {
-    let advanced = |device: &Value| !device.list("taints").is_empty() || !device.list("consumesCounters").is_empty();
-    check_size(errors, path, devices, if devices.iter().any(advanced) { ADVANCED_DEVICES_MAX } else { DEVICES_MAX });
+    let advanced = |device: &Value| {
+        !device.list("taints").is_empty() || !device.list("consumesCounters").is_empty()
+    };
+    check_size(
+        errors,
+        path,
+        devices,
+        if devices.iter().any(advanced) {
+            ADVANCED_DEVICES_MAX
+        } else {
+            DEVICES_MAX
+        },
+    );
     for (index, device) in devices.iter().enumerate() {
         check_label(errors, &path.index(index).child("name"), device.str("name"));
     }
-    check_unique(errors, path, devices.iter().map(|device| device.str("name")));
+    check_unique(
+        errors,
+        path,
+        devices.iter().map(|device| device.str("name")),
+    );
 }

@@ -23,27 +23,66 @@ impl Strategy for StorageClasses {
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        check_provisioner(&mut errors, &Path::new("provisioner"), object.str("provisioner"));
+        check_provisioner(
+            &mut errors,
+            &Path::new("provisioner"),
+            object.str("provisioner"),
+        );
         check_parameters(&mut errors, object.map("parameters"), true);
         let policy = object.str("reclaimPolicy");
         if !policy.is_empty() {
-            one_of(&mut errors, &Path::new("reclaimPolicy"), policy, &["Delete", "Retain"]);
+            one_of(
+                &mut errors,
+                &Path::new("reclaimPolicy"),
+                policy,
+                &["Delete", "Retain"],
+            );
         }
         let path = Path::new("volumeBindingMode");
         match object.opt_str("volumeBindingMode") {
             None => errors.push(FieldError::required(&path, "")),
-            Some(mode) => one_of(&mut errors, &path, mode, &["Immediate", "WaitForFirstConsumer"]),
+            Some(mode) => one_of(
+                &mut errors,
+                &path,
+                mode,
+                &["Immediate", "WaitForFirstConsumer"],
+            ),
         }
-        check_topologies(&mut errors, &Path::new("allowedTopologies"), object.list("allowedTopologies"));
+        check_topologies(
+            &mut errors,
+            &Path::new("allowedTopologies"),
+            object.list("allowedTopologies"),
+        );
         errors
     }
 
-    fn validate_update(&self, ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        ctx: &Context,
+        _sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
         let mut errors = self.validate(ctx, object);
-        immutable(&mut errors, &Path::new("parameters"), object.field("parameters"), old.field("parameters"));
-        immutable_text(&mut errors, &Path::new("provisioner"), object.str("provisioner"), old.str("provisioner"));
+        immutable(
+            &mut errors,
+            &Path::new("parameters"),
+            object.field("parameters"),
+            old.field("parameters"),
+        );
+        immutable_text(
+            &mut errors,
+            &Path::new("provisioner"),
+            object.str("provisioner"),
+            old.str("provisioner"),
+        );
         for key in ["reclaimPolicy", "volumeBindingMode"] {
-            immutable(&mut errors, &Path::new(key), object.field(key), old.field(key));
+            immutable(
+                &mut errors,
+                &Path::new(key),
+                object.field(key),
+                old.field(key),
+            );
         }
         errors
     }
@@ -52,16 +91,29 @@ impl Strategy for StorageClasses {
 impl Strategy for VolumeAttributesClasses {
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        check_provisioner(&mut errors, &Path::new("driverName"), object.str("driverName"));
+        check_provisioner(
+            &mut errors,
+            &Path::new("driverName"),
+            object.str("driverName"),
+        );
         check_parameters(&mut errors, object.map("parameters"), false);
         errors
     }
 
-    fn validate_update(&self, ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        ctx: &Context,
+        _sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
         let mut errors = ErrorList::new();
         for key in ["driverName", "parameters"] {
             if !same(object.field(key), old.field(key)) {
-                errors.push(FieldError::forbidden(&Path::new(key), format!("updates to {key} are forbidden.")));
+                errors.push(FieldError::forbidden(
+                    &Path::new(key),
+                    format!("updates to {key} are forbidden."),
+                ));
             }
         }
         errors.extend(self.validate(ctx, object));
@@ -89,12 +141,18 @@ fn check_parameters(errors: &mut ErrorList, parameters: Option<&Map>, may_be_emp
     if parameters.contains_key("") {
         errors.push(FieldError::invalid(&path, "", "field can not be empty."));
     }
-    let size: usize = parameters.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
+    let size: usize = parameters
+        .iter()
+        .map(|(key, value)| key.len() + value.as_str().map_or(0, str::len))
+        .sum();
     if size > PARAMETERS_SIZE_MAX {
         errors.push(FieldError::too_long(&path, PARAMETERS_SIZE_MAX));
     }
     if parameters.is_empty() && !may_be_empty {
-        errors.push(FieldError::required(&path, "must contain at least one key/value pair"));
+        errors.push(FieldError::required(
+            &path,
+            "must contain at least one key/value pair",
+        ));
     }
 }
 
@@ -113,13 +171,18 @@ fn check_topologies(errors: &mut ErrorList, path: &Path, topologies: &[Value]) {
             keys.insert(key, values);
         }
         // Upstream compares also with as many empty terms as there are terms.
-        let repeats = seen.iter().filter(|earlier| **earlier == keys).count() + if keys.is_empty() { topologies.len() } else { 0 };
+        let repeats = seen.iter().filter(|earlier| **earlier == keys).count()
+            + if keys.is_empty() { topologies.len() } else { 0 };
         errors.extend((0..repeats).map(|_| FieldError::duplicate(&path, "")));
         seen.push(keys);
     }
 }
 
-fn check_requirement<'a>(errors: &mut ErrorList, path: &Path, requirement: &'a Value) -> BTreeSet<&'a str> {
+fn check_requirement<'a>(
+    errors: &mut ErrorList,
+    path: &Path,
+    requirement: &'a Value,
+) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     let values = requirement.list("values");
     let values_path = path.child("values");

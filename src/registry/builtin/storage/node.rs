@@ -21,20 +21,32 @@ impl Strategy for CsiNodes {
             let path = path.index(index);
             check_driver(&mut errors, &path, driver);
             if !seen.insert(driver.str("name")) {
-                errors.push(FieldError::duplicate(&path.child("name"), driver.str("name")));
+                errors.push(FieldError::duplicate(
+                    &path.child("name"),
+                    driver.str("name"),
+                ));
             }
             check_topology_keys(&mut errors, &path, driver.list("topologyKeys"));
         }
         errors
     }
 
-    fn validate_update(&self, ctx: &Context, _sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        ctx: &Context,
+        _sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
         let mut errors = self.validate(ctx, object);
         let path = Path::new("spec").child("drivers");
         for before in old.array_at("/spec/drivers") {
             let drivers = object.array_at("/spec/drivers").iter();
             for driver in drivers.filter(|driver| driver.str("name") == before.str("name")) {
-                if ["nodeID", "topologyKeys"].iter().any(|key| !same(driver.field(key), before.field(key))) {
+                if ["nodeID", "topologyKeys"]
+                    .iter()
+                    .any(|key| !same(driver.field(key), before.field(key)))
+                {
                     errors.push(FieldError::invalid(&path, driver_shown(driver), IMMUTABLE));
                 }
             }
@@ -60,10 +72,20 @@ fn check_driver(errors: &mut ErrorList, path: &Path, driver: &Value) {
         errors.push(FieldError::required(&path.child("nodeID"), ""));
     }
     if id.len() > NODE_ID_MAX {
-        errors.push(FieldError::invalid(&path.child("nodeID"), id, format!("must be {NODE_ID_MAX} characters or less")));
+        errors.push(FieldError::invalid(
+            &path.child("nodeID"),
+            id,
+            format!("must be {NODE_ID_MAX} characters or less"),
+        ));
     }
-    let count = driver.map("allocatable").and_then(|allocatable| allocatable.int("count"));
-    not_negative(errors, &path.child("allocatable").child("count"), count.unwrap_or(0));
+    let count = driver
+        .map("allocatable")
+        .and_then(|allocatable| allocatable.int("count"));
+    not_negative(
+        errors,
+        &path.child("allocatable").child("count"),
+        count.unwrap_or(0),
+    );
 }
 
 fn check_topology_keys(errors: &mut ErrorList, path: &Path, keys: &[Value]) {

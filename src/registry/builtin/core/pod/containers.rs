@@ -43,7 +43,10 @@ pub fn check_containers(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
         let path = path.index(index);
         check_common(errors, &path, container, pod);
         if !seen.insert(container.str("name")) {
-            errors.push(FieldError::duplicate(&path.child("name"), container.str("name")));
+            errors.push(FieldError::duplicate(
+                &path.child("name"),
+                container.str("name"),
+            ));
         }
         check_handlers(errors, &path, container, pod);
         check_restart(errors, &path, container);
@@ -53,7 +56,12 @@ pub fn check_containers(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
 
 /// Checks the containers that prepare, and those among them that go on running.
 pub fn check_init_containers(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
-    let mut seen: HashSet<&str> = pod.spec.list("containers").iter().map(|container| container.str("name")).collect();
+    let mut seen: HashSet<&str> = pod
+        .spec
+        .list("containers")
+        .iter()
+        .map(|container| container.str("name"))
+        .collect();
     for (index, container) in objects(pod.spec.list("initContainers")) {
         let item = path.index(index);
         check_common(errors, &item, container, pod);
@@ -64,13 +72,22 @@ pub fn check_init_containers(errors: &mut ErrorList, path: &Path, pod: &PodScope
         } else if !name.is_empty() {
             seen.insert(name);
         }
-        check_host_ports(errors, path, std::slice::from_ref(&pod.spec.list("initContainers")[index]));
+        check_host_ports(
+            errors,
+            path,
+            std::slice::from_ref(&pod.spec.list("initContainers")[index]),
+        );
         let sidecar = container.str("restartPolicy") == "Always";
         if sidecar {
             check_handlers(errors, &item, container, pod);
             continue;
         }
-        for key in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
+        for key in [
+            "lifecycle",
+            "livenessProbe",
+            "readinessProbe",
+            "startupProbe",
+        ] {
             if container.field(key).is_some() {
                 let detail = "may not be set for init containers without restartPolicy=Always";
                 errors.push(FieldError::forbidden(&item.child(key), detail));
@@ -78,7 +95,10 @@ pub fn check_init_containers(errors: &mut ErrorList, path: &Path, pod: &PodScope
         }
         for (index, policy) in container.list("resizePolicy").iter().enumerate() {
             if policy.str("restartPolicy") == "RestartContainer" {
-                let path = item.child("resizePolicy").index(index).child("restartPolicy");
+                let path = item
+                    .child("resizePolicy")
+                    .index(index)
+                    .child("restartPolicy");
                 let detail = "must not be set to 'RestartContainer' for non-sidecar initContainers";
                 errors.push(FieldError::invalid(&path, "RestartContainer", detail));
             }
@@ -88,8 +108,13 @@ pub fn check_init_containers(errors: &mut ErrorList, path: &Path, pod: &PodScope
 
 /// Checks the containers that came later.
 pub fn check_ephemeral_containers(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
-    let others: HashSet<&str> =
-        pod.spec.list("containers").iter().chain(pod.spec.list("initContainers")).map(|container| container.str("name")).collect();
+    let others: HashSet<&str> = pod
+        .spec
+        .list("containers")
+        .iter()
+        .chain(pod.spec.list("initContainers"))
+        .map(|container| container.str("name"))
+        .collect();
     let mut seen = others.clone();
     for (index, container) in objects(pod.spec.list("ephemeralContainers")) {
         let path = path.index(index);
@@ -101,7 +126,10 @@ pub fn check_ephemeral_containers(errors: &mut ErrorList, path: &Path, pod: &Pod
         }
         let target = container.str("targetContainerName");
         if !target.is_empty() && !others.contains(target) {
-            errors.push(FieldError::not_found(&path.child("targetContainerName"), target));
+            errors.push(FieldError::not_found(
+                &path.child("targetContainerName"),
+                target,
+            ));
         }
         let set = |key: &&&str| match container.field(key) {
             None => false,
@@ -110,13 +138,19 @@ pub fn check_ephemeral_containers(errors: &mut ErrorList, path: &Path, pod: &Pod
             Some(_) => true,
         };
         for key in NOT_EPHEMERAL.iter().filter(set) {
-            errors.push(FieldError::forbidden(&path.child(key), "cannot be set for an Ephemeral Container"));
+            errors.push(FieldError::forbidden(
+                &path.child(key),
+                "cannot be set for an Ephemeral Container",
+            ));
         }
         for (index, mount) in container.list("volumeMounts").iter().enumerate() {
             for key in ["subPath", "subPathExpr"] {
                 if !mount.str(key).is_empty() {
                     let path = path.child("volumeMounts").index(index).child(key);
-                    errors.push(FieldError::forbidden(&path, "cannot be set for an Ephemeral Container"));
+                    errors.push(FieldError::forbidden(
+                        &path,
+                        "cannot be set for an Ephemeral Container",
+                    ));
                 }
             }
         }
@@ -124,14 +158,21 @@ pub fn check_ephemeral_containers(errors: &mut ErrorList, path: &Path, pod: &Pod
 }
 
 fn objects(list: &[Value]) -> impl Iterator<Item = (usize, &Map)> {
-    list.iter().enumerate().filter_map(|(index, value)| value.as_object().map(|map| (index, map)))
+    list.iter()
+        .enumerate()
+        .filter_map(|(index, value)| value.as_object().map(|map| (index, map)))
 }
 
-/// Names of images may not begin or end with white space; templates got away with it for too long to refuse it there.
+/// Names of images may not begin or end with white space; templates got away with it for too long
+/// to refuse it there.
 pub fn check_image_spaces(errors: &mut ErrorList, path: &Path, container: &Map) {
     let image = container.str("image");
     if image.trim() != image {
-        errors.push(FieldError::invalid(&path.child("image"), image, "must not have leading or trailing whitespace"));
+        errors.push(FieldError::invalid(
+            &path.child("image"),
+            image,
+            "must not have leading or trailing whitespace",
+        ));
     }
 }
 
@@ -149,10 +190,17 @@ fn check_common(errors: &mut ErrorList, path: &Path, container: &Map, pod: &PodS
     }
     match container.str("terminationMessagePolicy") {
         "File" | "FallbackToLogsOnError" => {}
-        "" => errors.push(FieldError::required(&path.child("terminationMessagePolicy"), "")),
+        "" => errors.push(FieldError::required(
+            &path.child("terminationMessagePolicy"),
+            "",
+        )),
         other => {
             let path = path.child("terminationMessagePolicy");
-            errors.push(FieldError::not_supported(&path, other, &["File", "FallbackToLogsOnError"]));
+            errors.push(FieldError::not_supported(
+                &path,
+                other,
+                &["File", "FallbackToLogsOnError"],
+            ));
         }
     }
     check_ports(errors, path, container.list("ports"));
@@ -161,8 +209,15 @@ fn check_common(errors: &mut ErrorList, path: &Path, container: &Map, pod: &PodS
     if !container.list("volumeMounts").is_empty() || !container.list("volumeDevices").is_empty() {
         check_mounts(errors, path, container, pod);
     }
-    check_pull_policy(errors, &path.child("imagePullPolicy"), container.str("imagePullPolicy"));
-    if let Some(resources) = container.map("resources").filter(|resources| !resources.is_empty()) {
+    check_pull_policy(
+        errors,
+        &path.child("imagePullPolicy"),
+        container.str("imagePullPolicy"),
+    );
+    if let Some(resources) = container
+        .map("resources")
+        .filter(|resources| !resources.is_empty())
+    {
         let rules = Requirements {
             check_name: check_container_name,
             claims: &pod.claims,
@@ -205,12 +260,21 @@ fn check_ports(errors: &mut ErrorList, path: &Path, ports: &[Value]) {
             invalid_number(errors, &item().child("containerPort"), number, problems);
         }
         if let Some(number) = port.int("hostPort").filter(|number| *number != 0) {
-            invalid_number(errors, &item().child("hostPort"), number, names::port_number(number));
+            invalid_number(
+                errors,
+                &item().child("hostPort"),
+                number,
+                names::port_number(number),
+            );
         }
         match port.str("protocol") {
             "" => errors.push(FieldError::required(&item().child("protocol"), "")),
             protocol if !PROTOCOLS.contains(&protocol) => {
-                errors.push(FieldError::not_supported(&item().child("protocol"), protocol, &PROTOCOLS));
+                errors.push(FieldError::not_supported(
+                    &item().child("protocol"),
+                    protocol,
+                    &PROTOCOLS,
+                ));
             }
             _ => {}
         }
@@ -222,10 +286,15 @@ fn check_host_ports(errors: &mut ErrorList, path: &Path, containers: &[Value]) {
     let mut taken = HashSet::new();
     for (at, container) in containers.iter().enumerate() {
         for (index, port) in container.list("ports").iter().enumerate() {
-            let Some(number) = port.int("hostPort").filter(|number| *number != 0) else { continue };
+            let Some(number) = port.int("hostPort").filter(|number| *number != 0) else {
+                continue;
+            };
             let key = format!("{}/{}/{number}", port.str("protocol"), port.str("hostIP"));
             if taken.contains(&key) {
-                errors.push(FieldError::duplicate(&path.index(at).child("ports").index(index).child("hostPort"), key));
+                errors.push(FieldError::duplicate(
+                    &path.index(at).child("ports").index(index).child("hostPort"),
+                    key,
+                ));
             } else {
                 taken.insert(key);
             }
@@ -244,15 +313,27 @@ fn check_resize_policy(errors: &mut ErrorList, path: &Path, policies: &[Value], 
         match resource {
             "cpu" | "memory" => {}
             "" => errors.push(FieldError::required(&path(), "")),
-            other => errors.push(FieldError::not_supported(&path(), other, &["cpu", "memory"])),
+            other => errors.push(FieldError::not_supported(
+                &path(),
+                other,
+                &["cpu", "memory"],
+            )),
         }
         match restart {
             "NotRequired" | "RestartContainer" => {}
             "" => errors.push(FieldError::required(&path(), "")),
-            other => errors.push(FieldError::not_supported(&path(), other, &["NotRequired", "RestartContainer"])),
+            other => errors.push(FieldError::not_supported(
+                &path(),
+                other,
+                &["NotRequired", "RestartContainer"],
+            )),
         }
         if pod.spec.str("restartPolicy") == "Never" && restart != "NotRequired" {
-            errors.push(FieldError::invalid(&path(), restart, "must be 'NotRequired' when pod `restartPolicy` is 'Never'"));
+            errors.push(FieldError::invalid(
+                &path(),
+                restart,
+                "must be 'NotRequired' when pod `restartPolicy` is 'Never'",
+            ));
         }
     }
 }
@@ -263,10 +344,17 @@ fn check_restart(errors: &mut ErrorList, path: &Path, container: &Map) {
     match container.opt_str("restartPolicy") {
         None if rules.is_empty() => return,
         None => {
-            errors.push(FieldError::required(&path.child("restartPolicy"), "must specify restartPolicy when restart rules are used"));
+            errors.push(FieldError::required(
+                &path.child("restartPolicy"),
+                "must specify restartPolicy when restart rules are used",
+            ));
         }
         Some(policy) if !RESTART_POLICIES.contains(&policy) => {
-            errors.push(FieldError::not_supported(&path.child("restartPolicy"), policy, &RESTART_POLICIES));
+            errors.push(FieldError::not_supported(
+                &path.child("restartPolicy"),
+                policy,
+                &RESTART_POLICIES,
+            ));
         }
         Some(_) => {}
     }
@@ -278,7 +366,11 @@ fn check_restart(errors: &mut ErrorList, path: &Path, container: &Map) {
         let path = path.index(index);
         let action = rule.str("action");
         if !RESTART_ACTIONS.contains(&action) {
-            errors.push(FieldError::not_supported(&path.child("action"), action, &RESTART_ACTIONS));
+            errors.push(FieldError::not_supported(
+                &path.child("action"),
+                action,
+                &RESTART_ACTIONS,
+            ));
         }
         let path = path.child("exitCodes");
         let Some(codes) = rule.map("exitCodes") else {
@@ -287,11 +379,19 @@ fn check_restart(errors: &mut ErrorList, path: &Path, container: &Map) {
         };
         let operator = codes.str("operator");
         if !matches!(operator, "In" | "NotIn") {
-            errors.push(FieldError::not_supported(&path.child("operator"), operator, &["In", "NotIn"]));
+            errors.push(FieldError::not_supported(
+                &path.child("operator"),
+                operator,
+                &["In", "NotIn"],
+            ));
         }
         let count = codes.list("values").len();
         if count > EXIT_CODES_MAX {
-            errors.push(FieldError::too_many(&path.child("values"), count, EXIT_CODES_MAX));
+            errors.push(FieldError::too_many(
+                &path.child("values"),
+                count,
+                EXIT_CODES_MAX,
+            ));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What a pod, and the template of one, gets where the client said nothing (upstream `pkg/apis/core/v1/defaults.go`).
+//! What a pod, and the template of one, gets where the client said nothing (upstream
+//! `pkg/apis/core/v1/defaults.go`).
 
 use crate::meta::{Key, Map, Value, json};
 use crate::registry::builtin::defaults::{fill, fill_number, fill_text, part, parts};
@@ -16,7 +17,12 @@ const OLD_ANNOTATIONS: [&str; 4] = [
 ];
 const TERMINATION_GRACE_SECONDS: i64 = 30;
 /// Seconds and counts of a probe: timeout, period, successes, failures.
-const PROBE: [(&str, i64); 4] = [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)];
+const PROBE: [(&str, i64); 4] = [
+    ("timeoutSeconds", 1),
+    ("periodSeconds", 10),
+    ("successThreshold", 1),
+    ("failureThreshold", 3),
+];
 
 /// Defaults of a pod itself: those of its spec, and those that a template does not get.
 pub fn default_pod(pod: &mut Map) {
@@ -24,7 +30,9 @@ pub fn default_pod(pod: &mut Map) {
         default_status(status);
     }
     drop_old_annotations(pod);
-    let Some(spec) = part(pod, "spec").filter(|spec| !spec.is_shared()) else { return };
+    let Some(spec) = part(pod, "spec").filter(|spec| !spec.is_shared()) else {
+        return;
+    };
     for key in ["containers", "initContainers"] {
         for container in parts(spec, key) {
             requests_from_limits(container);
@@ -32,7 +40,10 @@ pub fn default_pod(pod: &mut Map) {
     }
     super::level::default_resources(spec);
     fill(spec, "enableServiceLinks", true);
-    if spec.int("terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
+    if spec
+        .int("terminationGracePeriodSeconds")
+        .is_some_and(|seconds| seconds < 0)
+    {
         spec.insert("terminationGracePeriodSeconds", 1.into());
     }
     if spec.flag("hostNetwork") {
@@ -47,9 +58,16 @@ pub fn default_pod(pod: &mut Map) {
 
 /// Annotations that stood for init containers before they had a field are not kept.
 fn drop_old_annotations(pod: &mut Map) {
-    let Some(metadata) = part(pod, "metadata") else { return };
-    let Some(annotations) = part(metadata, "annotations") else { return };
-    if !annotations.keys().any(|key| OLD_ANNOTATIONS.contains(&key.as_str())) {
+    let Some(metadata) = part(pod, "metadata") else {
+        return;
+    };
+    let Some(annotations) = part(metadata, "annotations") else {
+        return;
+    };
+    if !annotations
+        .keys()
+        .any(|key| OLD_ANNOTATIONS.contains(&key.as_str()))
+    {
         return;
     }
     annotations.retain(|key, _| !OLD_ANNOTATIONS.contains(&key.as_str()));
@@ -61,7 +79,11 @@ fn drop_old_annotations(pod: &mut Map) {
 fn default_status(status: &mut Map) {
     round_amounts(status, "allocatedResources");
     round_requirements(status, "resources");
-    for key in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {
+    for key in [
+        "initContainerStatuses",
+        "containerStatuses",
+        "ephemeralContainerStatuses",
+    ] {
         for container in parts(status, key) {
             round_amounts(container, "allocatedResources");
             round_requirements(container, "resources");
@@ -72,14 +94,20 @@ fn default_status(status: &mut Map) {
 /// Defaults of a pod template (the struct with `metadata` and `spec`).
 pub fn default_template(template: &mut Map) {
     drop_old_annotations(template);
-    default_spec(crate::registry::builtin::defaults::part_or_new(template, "spec"));
+    default_spec(crate::registry::builtin::defaults::part_or_new(
+        template, "spec",
+    ));
 }
 
 fn default_spec(spec: &mut Map) {
     fill_text(spec, "dnsPolicy", "ClusterFirst");
     fill_text(spec, "restartPolicy", "Always");
     fill(spec, "securityContext", json!({}));
-    fill(spec, "terminationGracePeriodSeconds", TERMINATION_GRACE_SECONDS);
+    fill(
+        spec,
+        "terminationGracePeriodSeconds",
+        TERMINATION_GRACE_SECONDS,
+    );
     fill_text(spec, "schedulerName", "default-scheduler");
     // The old name of the service account follows the new one.
     service_account_alias(spec);
@@ -95,7 +123,8 @@ fn default_spec(spec: &mut Map) {
     }
 }
 
-/// `serviceAccount` is the deprecated twin of `serviceAccountName`: upstream keeps one and shows it twice.
+/// `serviceAccount` is the deprecated twin of `serviceAccountName`: upstream keeps one and shows it
+/// twice.
 pub fn service_account_alias(spec: &mut Map) {
     let name = match (spec.str("serviceAccountName"), spec.str("serviceAccount")) {
         ("", "") => return,
@@ -110,7 +139,11 @@ pub fn service_account_alias(spec: &mut Map) {
 
 fn default_container(container: &mut Map) {
     if container.str("imagePullPolicy").is_empty() {
-        let policy = if is_latest(container.str("image")) { "Always" } else { "IfNotPresent" };
+        let policy = if is_latest(container.str("image")) {
+            "Always"
+        } else {
+            "IfNotPresent"
+        };
         container.insert("imagePullPolicy", policy.into());
     }
     fill_text(container, "terminationMessagePath", "/dev/termination-log");
@@ -167,10 +200,16 @@ pub fn default_field_ref(source: &mut Map) {
 
 /// A limit without a request is also the request.
 fn requests_from_limits(container: &mut Map) {
-    let Some(resources) = part(container, "resources") else { return };
+    let Some(resources) = part(container, "resources") else {
+        return;
+    };
     let missing: Vec<(Key, Value)> = resources
         .entries("limits")
-        .filter(|(name, _)| resources.map("requests").is_none_or(|requests| !requests.contains_key(name)))
+        .filter(|(name, _)| {
+            resources
+                .map("requests")
+                .is_none_or(|requests| !requests.contains_key(name))
+        })
         .map(|(name, quantity)| (name.clone(), quantity.clone()))
         .collect();
     if !missing.is_empty() {

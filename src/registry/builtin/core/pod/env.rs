@@ -17,10 +17,22 @@ const VARIABLE_FIELDS: [&str; 9] = [
     "status.podIPs",
 ];
 /// The fields of a pod that a file may show.
-pub const FILE_FIELDS: [&str; 5] = ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
+pub const FILE_FIELDS: [&str; 5] = [
+    "metadata.annotations",
+    "metadata.labels",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+];
 /// The resources of a container that a variable or file may show.
-const RESOURCES: [&str; 6] =
-    ["limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage", "requests.memory"];
+const RESOURCES: [&str; 6] = [
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+];
 /// All fields of a pod that have a name at all.
 const KNOWN_FIELDS: [&str; 15] = [
     "metadata.annotations",
@@ -57,7 +69,12 @@ pub fn check_env(errors: &mut ErrorList, path: &Path, container: &Map) {
             invalid_each(errors, &path.index(index).child("name"), name, problems);
         }
         if let Some(source) = variable.map("valueFrom") {
-            check_source(errors, &path.index(index).child("valueFrom"), source, !variable.str("value").is_empty());
+            check_source(
+                errors,
+                &path.index(index).child("valueFrom"),
+                source,
+                !variable.str("value").is_empty(),
+            );
         }
     }
 }
@@ -96,7 +113,12 @@ fn check_source(errors: &mut ErrorList, path: &Path, source: &Map, has_value: bo
 
 fn check_key_ref(errors: &mut ErrorList, path: &Path, selector: &Map) {
     let (name, key) = (selector.str("name"), selector.str("key"));
-    invalid_each(errors, &path.child("name"), name, names::dns1123_subdomain(name));
+    invalid_each(
+        errors,
+        &path.child("name"),
+        name,
+        names::dns1123_subdomain(name),
+    );
     if key.is_empty() {
         errors.push(FieldError::required(&path.child("key"), ""));
     } else {
@@ -109,12 +131,22 @@ fn check_file_ref(errors: &mut ErrorList, path: &Path, file: &Map) {
     if key.is_empty() {
         errors.push(FieldError::required(&path.child("key"), ""));
     } else {
-        invalid_each(errors, &path.child("key"), key, names::relaxed_env_var_name(key));
+        invalid_each(
+            errors,
+            &path.child("key"),
+            key,
+            names::relaxed_env_var_name(key),
+        );
     }
     if volume.is_empty() {
         errors.push(FieldError::required(&path.child("volumeName"), ""));
     } else {
-        invalid_each(errors, &path.child("volumeName"), volume, names::dns1123_label(volume));
+        invalid_each(
+            errors,
+            &path.child("volumeName"),
+            volume,
+            names::dns1123_label(volume),
+        );
     }
     if file_path.is_empty() {
         errors.push(FieldError::required(&path.child("path"), ""));
@@ -139,14 +171,25 @@ pub fn check_field_ref(errors: &mut ErrorList, path: &Path, field: &Map, allowed
         }
     }
     let label_path = path.child("fieldPath");
-    let mut unknown = |why: String| errors.push(FieldError::invalid(&label_path, label, format!("error converting fieldPath: {why}")));
+    let mut unknown = |why: String| {
+        errors.push(FieldError::invalid(
+            &label_path,
+            label,
+            format!("error converting fieldPath: {why}"),
+        ))
+    };
     if version != "v1" {
         unknown(format!("unsupported pod version: {version}"));
         return;
     }
     if let Some((map, key)) = subscript(label) {
         match map {
-            "metadata.annotations" => invalid_each(errors, path, &key.to_lowercase(), names::qualified_name(&key.to_lowercase())),
+            "metadata.annotations" => invalid_each(
+                errors,
+                path,
+                &key.to_lowercase(),
+                names::qualified_name(&key.to_lowercase()),
+            ),
             "metadata.labels" => invalid_each(errors, path, key, names::qualified_name(key)),
             _ => unknown(format!("field label does not support subscript: {label}")),
         }
@@ -156,7 +199,11 @@ pub fn check_field_ref(errors: &mut ErrorList, path: &Path, field: &Map, allowed
         unknown(format!("field label not supported: {label}"));
         return;
     }
-    let label = if label == "spec.host" { "spec.nodeName" } else { label };
+    let label = if label == "spec.host" {
+        "spec.nodeName"
+    } else {
+        label
+    };
     if !allowed.contains(&label) {
         errors.push(FieldError::not_supported(&label_path, label, allowed));
     }
@@ -165,15 +212,22 @@ pub fn check_field_ref(errors: &mut ErrorList, path: &Path, field: &Map, allowed
 /// Checks a reference to a resource of a container. Files must name the container.
 pub fn check_resource_ref(errors: &mut ErrorList, path: &Path, field: &Map, in_file: bool) {
     let resource = field.str("resource");
-    let huge = resource.starts_with("requests.hugepages-") || resource.starts_with("limits.hugepages-");
+    let huge =
+        resource.starts_with("requests.hugepages-") || resource.starts_with("limits.hugepages-");
     if in_file && field.str("containerName").is_empty() {
         errors.push(FieldError::required(&path.child("containerName"), ""));
     } else if resource.is_empty() {
         errors.push(FieldError::required(&path.child("resource"), ""));
     } else if !RESOURCES.contains(&resource) && !huge {
-        errors.push(FieldError::not_supported(&path.child("resource"), resource, &RESOURCES));
+        errors.push(FieldError::not_supported(
+            &path.child("resource"),
+            resource,
+            &RESOURCES,
+        ));
     }
-    let Some(divisor) = field.field("divisor") else { return };
+    let Some(divisor) = field.field("divisor") else {
+        return;
+    };
     let amount = quantity(divisor);
     if amount.is_zero() {
         return;
@@ -188,12 +242,20 @@ pub fn check_resource_ref(errors: &mut ErrorList, path: &Path, field: &Map, in_f
             format!("only divisor's values {SIZE_DIVISORS} are supported with the memory resource")
         }
         "limits.ephemeral-storage" | "requests.ephemeral-storage" if !size_fits => {
-            format!("only divisor's values {SIZE_DIVISORS} are supported with the local ephemeral storage resource")
+            format!(
+                "only divisor's values {SIZE_DIVISORS} are supported with the local ephemeral storage resource"
+            )
         }
-        _ if huge && !size_fits => format!("only divisor's values {SIZE_DIVISORS} are supported with the hugepages resource"),
+        _ if huge && !size_fits => format!(
+            "only divisor's values {SIZE_DIVISORS} are supported with the hugepages resource"
+        ),
         _ => return,
     };
-    errors.push(FieldError::invalid(&path.child("divisor"), resource, detail));
+    errors.push(FieldError::invalid(
+        &path.child("divisor"),
+        resource,
+        detail,
+    ));
 }
 
 /// Checks the sources of whole sets of variables.
@@ -207,24 +269,43 @@ pub fn check_env_from(errors: &mut ErrorList, path: &Path, container: &Map) {
         let item = path.index(index);
         let prefix = source.str("prefix");
         if !prefix.is_empty() {
-            invalid_each(errors, &item.child("prefix"), prefix, names::relaxed_env_var_name(prefix));
+            invalid_each(
+                errors,
+                &item.child("prefix"),
+                prefix,
+                names::relaxed_env_var_name(prefix),
+            );
         }
         let mut given = 0;
         for key in ["configMapRef", "secretRef"] {
-            let Some(reference) = source.map(key) else { continue };
+            let Some(reference) = source.map(key) else {
+                continue;
+            };
             given += 1;
             let (path, name) = (item.child(key).child("name"), reference.str("name"));
             if name.is_empty() {
                 errors.push(FieldError::required(&path, ""));
             } else {
-                let problems = crate::registry::validation::name_problems(crate::registry::NameRule::DnsSubdomain, name, true);
+                let problems = crate::registry::validation::name_problems(
+                    crate::registry::NameRule::DnsSubdomain,
+                    name,
+                    true,
+                );
                 invalid_each(errors, &path, name, problems);
             }
         }
         match given {
-            0 => errors.push(FieldError::invalid(&path, "", "must specify one of: `configMapRef` or `secretRef`")),
+            0 => errors.push(FieldError::invalid(
+                &path,
+                "",
+                "must specify one of: `configMapRef` or `secretRef`",
+            )),
             1 => {}
-            _ => errors.push(FieldError::invalid(&path, "", "may not have more than one field specified at a time")),
+            _ => errors.push(FieldError::invalid(
+                &path,
+                "",
+                "may not have more than one field specified at a time",
+            )),
         }
     }
 }

@@ -1,15 +1,21 @@
-//! Names of container images, as far as pull policies depend on them (the grammar of `distribution/reference`).
+//! Names of container images, as far as pull policies depend on them (the grammar of
+//! `distribution/reference`).
 
-/// Whether an image reference means the tag `latest`: named so, or by neither tag nor digest. References that are not
-/// well formed do not.
+/// Whether an image reference means the tag `latest`: named so, or by neither tag nor digest.
+/// References that are not well formed do not.
 pub fn is_latest(image: &str) -> bool {
     tag(image) == Some("latest")
 }
 
-/// The tag of a well-formed reference: `latest` where there is neither tag nor digest, empty where there is only a digest.
+/// The tag of a well-formed reference: `latest` where there is neither tag nor digest, empty where
+/// there is only a digest.
 fn tag(image: &str) -> Option<&str> {
     // A bare identifier of 64 hex digits is not a name.
-    if image.len() == 64 && image.bytes().all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c)) {
+    if image.len() == 64
+        && image
+            .bytes()
+            .all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c))
+    {
         return None;
     }
     let (rest, digest) = match image.split_once('@') {
@@ -31,18 +37,25 @@ fn tag(image: &str) -> Option<&str> {
 
 fn is_tag(tag: &str) -> bool {
     let word = |c: u8| c.is_ascii_alphanumeric() || c == b'_';
-    tag.len() <= 128 && tag.bytes().next().is_some_and(word) && tag.bytes().all(|c| word(c) || matches!(c, b'.' | b'-'))
+    tag.len() <= 128
+        && tag.bytes().next().is_some_and(word)
+        && tag.bytes().all(|c| word(c) || matches!(c, b'.' | b'-'))
 }
 
 fn is_digest(digest: &str) -> bool {
-    let Some((algorithm, hex)) = digest.split_once(':') else { return false };
+    let Some((algorithm, hex)) = digest.split_once(':') else {
+        return false;
+    };
     let length = match algorithm {
         "sha256" => 64,
         "sha384" => 96,
         "sha512" => 128,
         _ => return false,
     };
-    hex.len() == length && hex.bytes().all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c))
+    hex.len() == length
+        && hex
+            .bytes()
+            .all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c))
 }
 
 fn is_name(name: &str) -> bool {
@@ -50,7 +63,11 @@ fn is_name(name: &str) -> bool {
         return false;
     }
     let (host, path) = match name.split_once('/') {
-        Some((first, rest)) if first.contains(['.', ':']) || first == "localhost" || first.bytes().any(|c| c.is_ascii_uppercase()) => {
+        Some((first, rest))
+            if first.contains(['.', ':'])
+                || first == "localhost"
+                || first.bytes().any(|c| c.is_ascii_uppercase()) =>
+        {
             (Some(first), rest)
         }
         _ => (None, name),
@@ -63,13 +80,20 @@ fn is_host(host: &str) -> bool {
         Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
         _ => (host, None),
     };
-    let port_fine = port.is_none_or(|port| !port.is_empty() && port.bytes().all(|c| c.is_ascii_digit()));
-    let bracketed = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let port_fine =
+        port.is_none_or(|port| !port.is_empty() && port.bytes().all(|c| c.is_ascii_digit()));
+    let bracketed = name
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
     let name_fine = match bracketed {
-        Some(address) => !address.is_empty() && address.bytes().all(|c| c.is_ascii_hexdigit() || c == b':'),
+        Some(address) => {
+            !address.is_empty() && address.bytes().all(|c| c.is_ascii_hexdigit() || c == b':')
+        }
         None => name.split('.').all(|label| {
             !label.is_empty()
-                && label.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-')
+                && label
+                    .bytes()
+                    .all(|c| c.is_ascii_alphanumeric() || c == b'-')
                 && !label.starts_with('-')
                 && !label.ends_with('-')
         }),
@@ -81,13 +105,17 @@ fn is_host(host: &str) -> bool {
 fn is_path_component(component: &str) -> bool {
     let alnum = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     let bytes = component.as_bytes();
-    let (Some(&first), Some(&last)) = (bytes.first(), bytes.last()) else { return false };
+    let (Some(&first), Some(&last)) = (bytes.first(), bytes.last()) else {
+        return false;
+    };
     if !alnum(first) || !alnum(last) {
         return false;
     }
     component
         .split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
-        .all(|between| matches!(between, "" | "." | "_" | "__") || between.bytes().all(|c| c == b'-'))
+        .all(|between| {
+            matches!(between, "" | "." | "_" | "__") || between.bytes().all(|c| c == b'-')
+        })
 }
 
 #[cfg(test)]

@@ -53,14 +53,17 @@ use crate::registry::{Context, Strategy, Subresource};
 
 pub struct Pods;
 
-/// `podIP` is the first of `podIPs`; older clients know only the one (`pkg/apis/core/v1/conversion.go`).
+/// `podIP` is the first of `podIPs`; older clients know only the one
+/// (`pkg/apis/core/v1/conversion.go`).
 fn sync_ips(object: &mut Object) {
     let first = object.str_at("/status/podIPs/0/ip").to_owned();
     let single = object.str_at("/status/podIP").to_owned();
     if !first.is_empty() && first != single {
         object.section_mut("status").insert("podIP", first.into());
     } else if first.is_empty() && !single.is_empty() {
-        object.section_mut("status").insert("podIPs", json!([{ "ip": single }]));
+        object
+            .section_mut("status")
+            .insert("podIPs", json!([{ "ip": single }]));
     }
 }
 
@@ -100,14 +103,22 @@ impl Strategy for Pods {
         }
     }
 
-    fn prepare_for_update(&self, _ctx: &Context, sub: Subresource, object: &mut Object, old: &Object) {
+    fn prepare_for_update(
+        &self,
+        _ctx: &Context,
+        sub: Subresource,
+        object: &mut Object,
+        old: &Object,
+    ) {
         match sub {
             Subresource::Main => {}
             Subresource::Status => {
                 prepare_status(object, old);
                 gated::drop_gated_status(object, old);
             }
-            Subresource::Other("ephemeralcontainers") => keep_all_but_ephemeral_containers(object, old),
+            Subresource::Other("ephemeralcontainers") => {
+                keep_all_but_ephemeral_containers(object, old)
+            }
             Subresource::Other("resize") => keep_all_but_resources(object, old),
             Subresource::Other(_) => {}
         }
@@ -119,7 +130,10 @@ impl Strategy for Pods {
             let key = format!("{}{container}", annotations::APP_ARMOR);
             format!("{}: {}", path.key(&key), warnings::FIELD_FOR_APP_ARMOR)
         };
-        annotations::app_armor_of_annotations(object).into_iter().map(say).collect()
+        annotations::app_armor_of_annotations(object)
+            .into_iter()
+            .map(say)
+            .collect()
     }
 
     fn validate(&self, ctx: &Context, object: &Object) -> ErrorList {
@@ -129,7 +143,10 @@ impl Strategy for Pods {
         let empty = Map::new();
         let spec = object.map("spec").unwrap_or(&empty);
         if !spec.list("ephemeralContainers").is_empty() {
-            errors.push(FieldError::forbidden(&path.child("ephemeralContainers"), "cannot be set on create"));
+            errors.push(FieldError::forbidden(
+                &path.child("ephemeralContainers"),
+                "cannot be set on create",
+            ));
         }
         if !spec.str("nodeName").is_empty() && !spec.list("schedulingGates").is_empty() {
             let detail = "cannot be set until all schedulingGates have been cleared";
@@ -139,11 +156,19 @@ impl Strategy for Pods {
         errors
     }
 
-    fn validate_update(&self, ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        ctx: &Context,
+        sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
         match sub {
             Subresource::Main => update::check_update(ctx, object, old),
             Subresource::Status => update::check_status_update(ctx, object, old),
-            Subresource::Other("ephemeralcontainers") => update::check_ephemeral_update(ctx, object, old),
+            Subresource::Other("ephemeralcontainers") => {
+                update::check_ephemeral_update(ctx, object, old)
+            }
             Subresource::Other("resize") => update::check_resize(ctx, object, old),
             Subresource::Other(_) => ErrorList::new(),
         }
@@ -184,7 +209,9 @@ impl Strategy for Pods {
     }
 
     fn grace_period(&self, object: &Object, requested: Option<i64>) -> Option<i64> {
-        let seconds = requested.or_else(|| object.i64_at("/spec/terminationGracePeriodSeconds")).unwrap_or(0);
+        let seconds = requested
+            .or_else(|| object.i64_at("/spec/terminationGracePeriodSeconds"))
+            .unwrap_or(0);
         let phase = object.str_at("/status/phase");
         if object.str_at("/spec/nodeName").is_empty() || phase == "Failed" || phase == "Succeeded" {
             return Some(0);
@@ -199,36 +226,65 @@ fn check_pod(object: &Object, options: &PodOptions) -> ErrorList {
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
     let annotations_path = Path::new("metadata").child("annotations");
-    annotations::check_annotations(&mut errors, &annotations_path, object.annotations(), spec, options.allow_invalid_deletion_cost);
+    annotations::check_annotations(
+        &mut errors,
+        &annotations_path,
+        object.annotations(),
+        spec,
+        options.allow_invalid_deletion_cost,
+    );
     let path = Path::new("spec");
     spec::check_spec(&mut errors, &path, spec, object.metadata(), options);
     if spec.str("serviceAccountName").is_empty() {
         for (at, volume) in spec.list("volumes").iter().enumerate() {
-            let sources = volume.map("projected").map_or(&[][..], |projected| projected.list("sources"));
-            for (index, _) in sources.iter().enumerate().filter(|(_, source)| source.map("serviceAccountToken").is_some()) {
-                let path = path.child("volumes").index(at).child("projected").child("sources").index(index).child("serviceAccountToken");
-                errors.push(FieldError::forbidden(&path, "must not be specified when serviceAccountName is not set"));
+            let sources = volume
+                .map("projected")
+                .map_or(&[][..], |projected| projected.list("sources"));
+            for (index, _) in sources
+                .iter()
+                .enumerate()
+                .filter(|(_, source)| source.map("serviceAccountToken").is_some())
+            {
+                let path = path
+                    .child("volumes")
+                    .index(at)
+                    .child("projected")
+                    .child("sources")
+                    .index(index)
+                    .child("serviceAccountToken");
+                errors.push(FieldError::forbidden(
+                    &path,
+                    "must not be specified when serviceAccountName is not set",
+                ));
             }
         }
     }
     for key in ["containers", "initContainers"] {
         for (index, container) in spec.list(key).iter().enumerate() {
             if let Some(container) = container.as_object() {
-                containers::check_image_spaces(&mut errors, &path.child(key).index(index), container);
+                containers::check_image_spaces(
+                    &mut errors,
+                    &path.child(key).index(index),
+                    container,
+                );
             }
         }
     }
     errors
 }
 
-/// A status write may not clear what the server alone knows: the class of service and observed generations.
+/// A status write may not clear what the server alone knows: the class of service and observed
+/// generations.
 fn prepare_status(object: &mut Object, old: &Object) {
     let qos = old.str_at("/status/qosClass");
     let observed = old.i64_at("/status/observedGeneration").unwrap_or(0);
     // Of conditions of one type, the first stands for the first.
     let mut earlier: HashMap<&str, VecDeque<i64>> = HashMap::new();
     for condition in old.array_at("/status/conditions") {
-        earlier.entry(condition.str("type")).or_default().push_back(condition.int("observedGeneration").unwrap_or(0));
+        earlier
+            .entry(condition.str("type"))
+            .or_default()
+            .push_back(condition.int("observedGeneration").unwrap_or(0));
     }
     let status = object.section_mut("status");
     if status.str("qosClass").is_empty() && !qos.is_empty() {
@@ -238,7 +294,12 @@ fn prepare_status(object: &mut Object, old: &Object) {
         status.insert("observedGeneration", observed.into());
     }
     for condition in parts(status, "conditions") {
-        let Some(generation) = earlier.get_mut(condition.str("type")).and_then(VecDeque::pop_front) else { continue };
+        let Some(generation) = earlier
+            .get_mut(condition.str("type"))
+            .and_then(VecDeque::pop_front)
+        else {
+            continue;
+        };
         if condition.int("observedGeneration").unwrap_or(0) == 0 && generation != 0 {
             condition.insert("observedGeneration", generation.into());
         }
@@ -263,16 +324,26 @@ fn keep_all_but_ephemeral_containers(object: &mut Object, old: &Object) {
     };
 }
 
-/// The resize subresource changes nothing but resources, and how containers take to changes of them. What renames or
-/// counts containers anew is left for the checks to refuse.
+/// The resize subresource changes nothing but resources, and how containers take to changes of
+/// them. What renames or counts containers anew is left for the checks to refuse.
 fn keep_all_but_resources(object: &mut Object, old: &Object) {
     const LISTS: [&str; 2] = ["containers", "initContainers"];
-    let (Some(mut new), Some(old_spec)) = (object.map("spec").cloned(), old.map("spec")) else { return };
-    if LISTS.iter().any(|key| new.list(key).len() != old_spec.list(key).len()) {
+    let (Some(mut new), Some(old_spec)) = (object.map("spec").cloned(), old.map("spec")) else {
+        return;
+    };
+    if LISTS
+        .iter()
+        .any(|key| new.list(key).len() != old_spec.list(key).len())
+    {
         return;
     }
     for key in LISTS {
-        let names = |spec: &Map| -> Vec<String> { spec.list(key).iter().map(|one| one.str("name").to_owned()).collect() };
+        let names = |spec: &Map| -> Vec<String> {
+            spec.list(key)
+                .iter()
+                .map(|one| one.str("name").to_owned())
+                .collect()
+        };
         if names(&new) != names(old_spec) {
             continue;
         }
@@ -306,19 +377,27 @@ fn put(map: &mut Map, key: &str, value: Option<Value>) {
 fn set_app_armor(spec: &mut Map, name: &str, profile: &Value) {
     for key in ["initContainers", "containers", "ephemeralContainers"] {
         for container in parts(spec, key).filter(|container| container.str("name") == name) {
-            fill(part_or_new(container, "securityContext"), "appArmorProfile", profile.clone());
+            fill(
+                part_or_new(container, "securityContext"),
+                "appArmorProfile",
+                profile.clone(),
+            );
         }
     }
 }
 
-/// `matchLabelKeys` and `mismatchLabelKeys` of affinity terms and spread constraints become requirements of their
-/// selectors, with the values that the pod's labels have now.
+/// `matchLabelKeys` and `mismatchLabelKeys` of affinity terms and spread constraints become
+/// requirements of their selectors, with the values that the pod's labels have now.
 fn merge_label_keys(object: &mut Object) {
-    let Some(labels) = object.labels().cloned() else { return };
+    let Some(labels) = object.labels().cloned() else {
+        return;
+    };
     let spec = object.section_mut("spec");
     if let Some(affinity) = part(spec, "affinity") {
         for kind in ["podAffinity", "podAntiAffinity"] {
-            let Some(affinity) = part(affinity, kind) else { continue };
+            let Some(affinity) = part(affinity, kind) else {
+                continue;
+            };
             for preferred in parts(affinity, "preferredDuringSchedulingIgnoredDuringExecution") {
                 if let Some(term) = part(preferred, "podAffinityTerm") {
                     require_label_keys(term, &labels);
@@ -346,8 +425,12 @@ fn require_label_keys(term: &mut Map, labels: &Map) {
     if added.is_empty() {
         return;
     }
-    let Some(selector) = part(term, "labelSelector") else { return };
-    let requirements = selector.entry("matchExpressions").or_insert_with(|| json!([]));
+    let Some(selector) = part(term, "labelSelector") else {
+        return;
+    };
+    let requirements = selector
+        .entry("matchExpressions")
+        .or_insert_with(|| json!([]));
     if let Value::Array(requirements) = requirements {
         requirements.extend(added);
     }
@@ -401,9 +484,12 @@ mod tests {
 
     #[test]
     fn a_resize_changes_resources_only() {
-        let old =
-            pod(json!({"spec": {"nodeName": "n", "containers": [{"name": "a", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}}));
-        let mut new = pod(json!({"spec": {"containers": [{"name": "a", "image": "y", "resources": {"requests": {"cpu": "2"}}}]}}));
+        let old = pod(
+            json!({"spec": {"nodeName": "n", "containers": [{"name": "a", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}}),
+        );
+        let mut new = pod(
+            json!({"spec": {"containers": [{"name": "a", "image": "y", "resources": {"requests": {"cpu": "2"}}}]}}),
+        );
         keep_all_but_resources(&mut new, &old);
         let want = json!({"nodeName": "n", "containers": [{"name": "a", "image": "x", "resources": {"requests": {"cpu": "2"}}}]});
         assert_eq!(new.at("/spec"), Some(&want));
@@ -418,14 +504,34 @@ mod tests {
     #[test]
     fn only_a_scheduled_running_pod_has_grace() {
         let cases = [
-            (json!({"spec": {"terminationGracePeriodSeconds": 30}}), None, 0),
-            (json!({"spec": {"nodeName": "n", "terminationGracePeriodSeconds": 30}}), None, 30),
-            (json!({"spec": {"nodeName": "n", "terminationGracePeriodSeconds": 30}}), Some(5), 5),
+            (
+                json!({"spec": {"terminationGracePeriodSeconds": 30}}),
+                None,
+                0,
+            ),
+            (
+                json!({"spec": {"nodeName": "n", "terminationGracePeriodSeconds": 30}}),
+                None,
+                30,
+            ),
+            (
+                json!({"spec": {"nodeName": "n", "terminationGracePeriodSeconds": 30}}),
+                Some(5),
+                5,
+            ),
             (json!({"spec": {"nodeName": "n"}}), Some(-1), 1),
-            (json!({"spec": {"nodeName": "n", "terminationGracePeriodSeconds": 30}, "status": {"phase": "Failed"}}), Some(5), 0),
+            (
+                json!({"spec": {"nodeName": "n", "terminationGracePeriodSeconds": 30}, "status": {"phase": "Failed"}}),
+                Some(5),
+                0,
+            ),
         ];
         for (value, requested, want) in cases {
-            assert_eq!(Pods.grace_period(&pod(value.clone()), requested), Some(want), "{value}");
+            assert_eq!(
+                Pods.grace_period(&pod(value.clone()), requested),
+                Some(want),
+                "{value}"
+            );
         }
     }
 }

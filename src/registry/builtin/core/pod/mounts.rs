@@ -12,7 +12,10 @@ const RECURSIVE: [&str; 3] = ["Disabled", "Enabled", "IfPossible"];
 
 /// Checks the mounts and devices of a container.
 pub fn check_mounts(errors: &mut ErrorList, path: &Path, container: &Map, pod: &PodScope) {
-    let (mounts, devices) = (container.list("volumeMounts"), container.list("volumeDevices"));
+    let (mounts, devices) = (
+        container.list("volumeMounts"),
+        container.list("volumeDevices"),
+    );
     let list = path.child("volumeMounts");
     let mut taken = HashSet::new();
     let (device_names, device_paths) = (texts(devices, "name"), texts(devices, "devicePath"));
@@ -21,14 +24,26 @@ pub fn check_mounts(errors: &mut ErrorList, path: &Path, container: &Map, pod: &
         let target = mount.str("mountPath");
         let item = || list.index(index);
         if !taken.insert(target) {
-            errors.push(FieldError::invalid(&item().child("mountPath"), target, "must be unique"));
+            errors.push(FieldError::invalid(
+                &item().child("mountPath"),
+                target,
+                "must be unique",
+            ));
         }
         if device_names.contains(mount.str("name")) {
-            errors.push(FieldError::invalid(&item().child("name"), mount.str("name"), "must not already exist in volumeDevices"));
+            errors.push(FieldError::invalid(
+                &item().child("name"),
+                mount.str("name"),
+                "must not already exist in volumeDevices",
+            ));
         }
         if device_paths.contains(target) {
             let detail = "must not already exist as a path in volumeDevices";
-            errors.push(FieldError::invalid(&item().child("mountPath"), target, detail));
+            errors.push(FieldError::invalid(
+                &item().child("mountPath"),
+                target,
+                detail,
+            ));
         }
         check_mount_options(errors, &list, index, mount, container);
     }
@@ -40,20 +55,39 @@ fn texts<'a>(items: &'a [Value], key: &str) -> HashSet<&'a str> {
     items.iter().map(|item| item.str(key)).collect()
 }
 
-fn check_mount(errors: &mut ErrorList, list: &Path, index: usize, mount: &Value, _container: &Map, pod: &PodScope) {
+fn check_mount(
+    errors: &mut ErrorList,
+    list: &Path,
+    index: usize,
+    mount: &Value,
+    _container: &Map,
+    pod: &PodScope,
+) {
     let name = mount.str("name");
     if name.is_empty() {
         errors.push(FieldError::required(&list.index(index).child("name"), ""));
     }
     if !pod.volumes.contains_key(name) {
-        errors.push(FieldError::not_found(&list.index(index).child("name"), name));
+        errors.push(FieldError::not_found(
+            &list.index(index).child("name"),
+            name,
+        ));
     }
     if mount.str("mountPath").is_empty() {
-        errors.push(FieldError::required(&list.index(index).child("mountPath"), ""));
+        errors.push(FieldError::required(
+            &list.index(index).child("mountPath"),
+            "",
+        ));
     }
 }
 
-fn check_mount_options(errors: &mut ErrorList, list: &Path, index: usize, mount: &Value, container: &Map) {
+fn check_mount_options(
+    errors: &mut ErrorList,
+    list: &Path,
+    index: usize,
+    mount: &Value,
+    container: &Map,
+) {
     let (sub_path, expression) = (mount.str("subPath"), mount.str("subPathExpr"));
     if !sub_path.is_empty() {
         check_descending(errors, &list.child("subPath"), sub_path);
@@ -61,7 +95,11 @@ fn check_mount_options(errors: &mut ErrorList, list: &Path, index: usize, mount:
     if !expression.is_empty() {
         if !sub_path.is_empty() {
             let path = list.index(index).child("subPathExpr");
-            errors.push(FieldError::invalid(&path, expression, "subPathExpr and subPath are mutually exclusive"));
+            errors.push(FieldError::invalid(
+                &path,
+                expression,
+                "subPathExpr and subPath are mutually exclusive",
+            ));
         }
         check_descending(errors, &list.child("subPathExpr"), expression);
     }
@@ -71,9 +109,14 @@ fn check_mount_options(errors: &mut ErrorList, list: &Path, index: usize, mount:
         if !PROPAGATIONS.contains(&mode) {
             errors.push(FieldError::not_supported(&path, mode, &PROPAGATIONS));
         }
-        let privileged = container.map("securityContext").is_some_and(|context| context.flag("privileged"));
+        let privileged = container
+            .map("securityContext")
+            .is_some_and(|context| context.flag("privileged"));
         if mode == "Bidirectional" && !privileged {
-            errors.push(FieldError::forbidden(&path, "Bidirectional mount propagation is available only to privileged containers"));
+            errors.push(FieldError::forbidden(
+                &path,
+                "Bidirectional mount propagation is available only to privileged containers",
+            ));
         }
     }
     match mount.opt_str("recursiveReadOnly") {
@@ -81,24 +124,40 @@ fn check_mount_options(errors: &mut ErrorList, list: &Path, index: usize, mount:
         Some("Enabled" | "IfPossible") => {
             let path = list.child("recursiveReadOnly");
             if !mount.flag("readOnly") {
-                errors.push(FieldError::forbidden(&path, "may only be specified when readOnly is true"));
+                errors.push(FieldError::forbidden(
+                    &path,
+                    "may only be specified when readOnly is true",
+                ));
             }
             if propagation.is_some_and(|mode| mode != "None") {
                 let detail = "may only be specified when mountPropagation is None or not specified";
                 errors.push(FieldError::forbidden(&path, detail));
             }
         }
-        Some(other) => errors.push(FieldError::not_supported(&list.child("recursiveReadOnly"), other, &RECURSIVE)),
+        Some(other) => errors.push(FieldError::not_supported(
+            &list.child("recursiveReadOnly"),
+            other,
+            &RECURSIVE,
+        )),
     }
 }
 
-fn check_devices(errors: &mut ErrorList, list: &Path, mounts: &[Value], devices: &[Value], pod: &PodScope) {
+fn check_devices(
+    errors: &mut ErrorList,
+    list: &Path,
+    mounts: &[Value],
+    devices: &[Value],
+    pod: &PodScope,
+) {
     let mut names = HashSet::new();
     let mut paths = HashSet::new();
     let (mount_names, mount_paths) = (texts(mounts, "name"), texts(mounts, "mountPath"));
     for (index, device) in devices.iter().enumerate() {
         let (name, target) = (device.str("name"), device.str("devicePath"));
-        let (name_path, target_path) = (list.index(index).child("name"), list.index(index).child("devicePath"));
+        let (name_path, target_path) = (
+            list.index(index).child("name"),
+            list.index(index).child("devicePath"),
+        );
         if name.is_empty() {
             errors.push(FieldError::required(&name_path, ""));
         }
@@ -106,7 +165,10 @@ fn check_devices(errors: &mut ErrorList, list: &Path, mounts: &[Value], devices:
             errors.push(FieldError::invalid(&name_path, name, "must be unique"));
         }
         match pod.volumes.get(name) {
-            Some(volume) if volume.map("persistentVolumeClaim").is_none() && volume.map("ephemeral").is_none() => {
+            Some(volume)
+                if volume.map("persistentVolumeClaim").is_none()
+                    && volume.map("ephemeral").is_none() =>
+            {
                 let detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
                 errors.push(FieldError::invalid(&name_path, name, detail));
             }
@@ -120,15 +182,27 @@ fn check_devices(errors: &mut ErrorList, list: &Path, mounts: &[Value], devices:
             errors.push(FieldError::invalid(&target_path, target, "must be unique"));
         }
         if has_backsteps(target) {
-            errors.push(FieldError::invalid(&target_path, target, "can not contain backsteps ('..')"));
+            errors.push(FieldError::invalid(
+                &target_path,
+                target,
+                "can not contain backsteps ('..')",
+            ));
         } else {
             paths.insert(target);
         }
         if mount_names.contains(name) {
-            errors.push(FieldError::invalid(&name_path, name, "must not already exist in volumeMounts"));
+            errors.push(FieldError::invalid(
+                &name_path,
+                name,
+                "must not already exist in volumeMounts",
+            ));
         }
         if mount_paths.contains(target) {
-            errors.push(FieldError::invalid(&target_path, target, "must not already exist as a path in volumeMounts"));
+            errors.push(FieldError::invalid(
+                &target_path,
+                target,
+                "must not already exist as a path in volumeMounts",
+            ));
         }
         if !name.is_empty() {
             names.insert(name);

@@ -19,13 +19,20 @@ const MAX_FILES: usize = 2_000;
 impl File<'_> {
     fn shown(&self) -> String {
         let path = go_quote(self.path);
-        if self.source.is_empty() { path } else { format!("{path} ({})", self.source) }
+        if self.source.is_empty() {
+            path
+        } else {
+            format!("{path} ({})", self.source)
+        }
     }
 
     /// Whether one is the other, or a folder of it.
     fn overlaps(&self, other: &File) -> bool {
         let (a, b) = (self.path, other.path);
-        let below = |path: &str, folder: &str| path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let below = |path: &str, folder: &str| {
+            path.strip_prefix(folder)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
         !a.is_empty() && !b.is_empty() && (below(a, b) || below(b, a))
     }
 }
@@ -34,19 +41,43 @@ impl File<'_> {
 pub fn overlapping_paths(warnings: &mut Vec<String>, volumes: &[Value]) {
     for volume in volumes {
         let name = go_quote(volume.str("name"));
-        let sources = [("configMap", "ConfigMap", "name"), ("secret", "Secret", "secretName"), ("downwardAPI", "DownwardAPI", "")];
+        let sources = [
+            ("configMap", "ConfigMap", "name"),
+            ("secret", "Secret", "secretName"),
+            ("downwardAPI", "DownwardAPI", ""),
+        ];
         for (key, title, member) in sources {
-            let Some(source) = volume.map(key) else { continue };
-            let title = if member.is_empty() { title.to_owned() } else { format!("{title} {}", go_quote(source.str(member))) };
+            let Some(source) = volume.map(key) else {
+                continue;
+            };
+            let title = if member.is_empty() {
+                title.to_owned()
+            } else {
+                format!("{title} {}", go_quote(source.str(member)))
+            };
             let mut files = Vec::new();
             for item in source.list("items") {
-                add(warnings, &name, &title, &mut files, File { path: item.str("path"), source: "".into() });
+                add(
+                    warnings,
+                    &name,
+                    &title,
+                    &mut files,
+                    File {
+                        path: item.str("path"),
+                        source: "".into(),
+                    },
+                );
             }
         }
-        let Some(projected) = volume.map("projected") else { continue };
+        let Some(projected) = volume.map("projected") else {
+            continue;
+        };
         let mut files = Vec::new();
         for source in projected.list("sources") {
-            if source.as_object().is_none_or(|source| source.values().all(Value::is_null)) {
+            if source
+                .as_object()
+                .is_none_or(|source| source.values().all(Value::is_null))
+            {
                 warnings.push(format!("volume {name} (Projected) has no sources provided"));
                 continue;
             }
@@ -57,7 +88,13 @@ pub fn overlapping_paths(warnings: &mut Vec<String>, volumes: &[Value]) {
     }
 }
 
-fn add<'a>(warnings: &mut Vec<String>, volume: &str, title: &str, files: &mut Vec<File<'a>>, mut file: File<'a>) {
+fn add<'a>(
+    warnings: &mut Vec<String>,
+    volume: &str,
+    title: &str,
+    files: &mut Vec<File<'a>>,
+    mut file: File<'a>,
+) {
     if files.len() >= MAX_FILES {
         return;
     }
@@ -66,7 +103,11 @@ fn add<'a>(warnings: &mut Vec<String>, volume: &str, title: &str, files: &mut Ve
         if is_full(warnings) {
             break;
         }
-        warnings.push(format!("volume {volume} ({title}): overlapping paths: {} with {}", file.shown(), other.shown()));
+        warnings.push(format!(
+            "volume {volume} ({title}): overlapping paths: {} with {}",
+            file.shown(),
+            other.shown()
+        ));
     }
     files.push(file);
 }
@@ -77,23 +118,57 @@ fn projected_files(source: &Value) -> Vec<File<'_>> {
     for (key, title) in named {
         if let Some(part) = source.map(key).filter(|part| part.field("items").is_some()) {
             let title: Rc<str> = format!("{title} {}", go_quote(part.str("name"))).into();
-            return part.list("items").iter().map(|item| File { path: item.str("path"), source: title.clone() }).collect();
+            return part
+                .list("items")
+                .iter()
+                .map(|item| File {
+                    path: item.str("path"),
+                    source: title.clone(),
+                })
+                .collect();
         }
     }
-    if let Some(part) = source.map("downwardAPI").filter(|part| part.field("items").is_some()) {
-        return part.list("items").iter().map(|item| File { path: item.str("path"), source: "DownwardAPI".into() }).collect();
+    if let Some(part) = source
+        .map("downwardAPI")
+        .filter(|part| part.field("items").is_some())
+    {
+        return part
+            .list("items")
+            .iter()
+            .map(|item| File {
+                path: item.str("path"),
+                source: "DownwardAPI".into(),
+            })
+            .collect();
     }
     if let Some(part) = source.map("serviceAccountToken") {
-        return vec![File { path: part.str("path"), source: "ServiceAccountToken".into() }];
+        return vec![File {
+            path: part.str("path"),
+            source: "ServiceAccountToken".into(),
+        }];
     }
     if let Some(part) = source.map("clusterTrustBundle") {
-        let name = part.opt_str("name").unwrap_or_else(|| part.str("signerName"));
-        return vec![File { path: part.str("path"), source: format!("ClusterTrustBundle {}", go_quote(name)).into() }];
+        let name = part
+            .opt_str("name")
+            .unwrap_or_else(|| part.str("signerName"));
+        return vec![File {
+            path: part.str("path"),
+            source: format!("ClusterTrustBundle {}", go_quote(name)).into(),
+        }];
     }
-    let Some(part) = source.map("podCertificate") else { return Vec::new() };
-    [("certificateChainPath", "chain"), ("keyPath", "key"), ("credentialBundlePath", "credential bundle")]
-        .into_iter()
-        .filter(|(key, _)| !part.str(key).is_empty())
-        .map(|(key, title)| File { path: part.str(key), source: format!("PodCertificate {title}").into() })
-        .collect()
+    let Some(part) = source.map("podCertificate") else {
+        return Vec::new();
+    };
+    [
+        ("certificateChainPath", "chain"),
+        ("keyPath", "key"),
+        ("credentialBundlePath", "credential bundle"),
+    ]
+    .into_iter()
+    .filter(|(key, _)| !part.str(key).is_empty())
+    .map(|(key, title)| File {
+        path: part.str(key),
+        source: format!("PodCertificate {title}").into(),
+    })
+    .collect()
 }

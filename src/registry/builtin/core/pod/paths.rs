@@ -25,6 +25,10 @@ pub fn check_descending(errors: &mut ErrorList, path: &Path, target: &str) {
 pub fn check_not_reserved(errors: &mut ErrorList, path: &Path, target: &str) {
     check_descending(errors, path, target);
     if target.starts_with("..") && !target.starts_with("../") {
-        errors.push(FieldError::invalid(path, target, "must not start with '..'"));
+        errors.push(FieldError::invalid(
+            path,
+            target,
+            "must not start with '..'",
+        ));
     }
 }

@@ -80,7 +80,13 @@ pub fn check_handlers(errors: &mut ErrorList, path: &Path, container: &Map, pod:
     }
     for key in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if let Some(probe) = container.map(key) {
-            check_probe(errors, &path.child(key), probe, key == "readinessProbe", pod);
+            check_probe(
+                errors,
+                &path.child(key),
+                probe,
+                key == "readinessProbe",
+                pod,
+            );
         }
     }
 }
@@ -88,14 +94,23 @@ pub fn check_handlers(errors: &mut ErrorList, path: &Path, container: &Map, pod:
 fn check_lifecycle(errors: &mut ErrorList, path: &Path, lifecycle: &Map, pod: &PodScope) {
     for key in ["postStart", "preStop"] {
         if let Some(handler) = lifecycle.map(key) {
-            check_handler(errors, &path.child(key), handler, &["exec", "httpGet", "tcpSocket", "sleep"], pod);
+            check_handler(
+                errors,
+                &path.child(key),
+                handler,
+                &["exec", "httpGet", "tcpSocket", "sleep"],
+                pod,
+            );
         }
     }
     if let Some(signal) = lifecycle.opt_str("stopSignal") {
         let path = path.child("stopSignal");
         let supported: &[&str] = match pod.os {
             None => {
-                errors.push(FieldError::forbidden(&path, "may not be set for containers with empty `spec.os.name`"));
+                errors.push(FieldError::forbidden(
+                    &path,
+                    "may not be set for containers with empty `spec.os.name`",
+                ));
                 return;
             }
             Some("windows") => &["SIGKILL", "SIGTERM"],
@@ -109,38 +124,75 @@ fn check_lifecycle(errors: &mut ErrorList, path: &Path, lifecycle: &Map, pod: &P
 }
 
 fn check_probe(errors: &mut ErrorList, path: &Path, probe: &Map, readiness: bool, pod: &PodScope) {
-    check_handler(errors, path, probe, &["exec", "httpGet", "tcpSocket", "grpc"], pod);
-    for key in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"] {
+    check_handler(
+        errors,
+        path,
+        probe,
+        &["exec", "httpGet", "tcpSocket", "grpc"],
+        pod,
+    );
+    for key in [
+        "initialDelaySeconds",
+        "timeoutSeconds",
+        "periodSeconds",
+        "successThreshold",
+        "failureThreshold",
+    ] {
         if let Some(number) = probe.int(key).filter(|number| *number < 0) {
             not_negative(errors, &path.child(key), number);
         }
     }
     let grace = probe.int("terminationGracePeriodSeconds");
     if let Some(seconds) = grace.filter(|seconds| *seconds <= 0) {
-        errors.push(FieldError::invalid(&path.child("terminationGracePeriodSeconds"), seconds, "must be greater than 0"));
+        errors.push(FieldError::invalid(
+            &path.child("terminationGracePeriodSeconds"),
+            seconds,
+            "must be greater than 0",
+        ));
     }
     let successes = probe.int("successThreshold").unwrap_or(0);
     if readiness {
         if let Some(seconds) = grace {
-            errors.push(FieldError::invalid(&path.child("terminationGracePeriodSeconds"), seconds, "must not be set for readinessProbes"));
+            errors.push(FieldError::invalid(
+                &path.child("terminationGracePeriodSeconds"),
+                seconds,
+                "must not be set for readinessProbes",
+            ));
         }
     } else if successes != 1 {
-        errors.push(FieldError::invalid(&path.child("successThreshold"), successes, "must be 1"));
+        errors.push(FieldError::invalid(
+            &path.child("successThreshold"),
+            successes,
+            "must be 1",
+        ));
     }
 }
 
-fn check_handler(errors: &mut ErrorList, path: &Path, handler: &Map, kinds: &[&str], pod: &PodScope) {
+fn check_handler(
+    errors: &mut ErrorList,
+    path: &Path,
+    handler: &Map,
+    kinds: &[&str],
+    pod: &PodScope,
+) {
     let mut found = false;
     for &kind in kinds {
-        let Some(action) = handler.map(kind) else { continue };
+        let Some(action) = handler.map(kind) else {
+            continue;
+        };
         let path = path.child(kind);
         if found {
-            errors.push(FieldError::forbidden(&path, "may not specify more than 1 handler type"));
+            errors.push(FieldError::forbidden(
+                &path,
+                "may not specify more than 1 handler type",
+            ));
             continue;
         }
         found = true;
         match kind {
-            "exec" if action.list("command").is_empty() => errors.push(FieldError::required(&path.child("command"), "")),
+            "exec" if action.list("command").is_empty() => {
+                errors.push(FieldError::required(&path.child("command"), ""))
+            }
             "httpGet" => check_http_get(errors, &path, action),
             "tcpSocket" | "grpc" => check_port(errors, &path.child("port"), action.field("port")),
             "sleep" => check_sleep(errors, &path, action.int("seconds").unwrap_or(0), pod),
@@ -159,11 +211,20 @@ fn check_http_get(errors: &mut ErrorList, path: &Path, action: &Map) {
     check_port(errors, &path.child("port"), action.field("port"));
     let scheme = action.str("scheme");
     if !matches!(scheme, "HTTP" | "HTTPS") {
-        errors.push(FieldError::not_supported(&path.child("scheme"), scheme, &["HTTP", "HTTPS"]));
+        errors.push(FieldError::not_supported(
+            &path.child("scheme"),
+            scheme,
+            &["HTTP", "HTTPS"],
+        ));
     }
     for header in action.list("httpHeaders") {
         let name = header.str("name");
-        invalid_each(errors, &path.child("httpHeaders"), name, names::http_header_name(name));
+        invalid_each(
+            errors,
+            &path.child("httpHeaders"),
+            name,
+            names::http_header_name(name),
+        );
     }
 }
 
@@ -179,8 +240,12 @@ fn check_port(errors: &mut ErrorList, path: &Path, port: Option<&Value>) {
 }
 
 fn check_sleep(errors: &mut ErrorList, path: &Path, seconds: i64, pod: &PodScope) {
-    if let Some(grace) = pod.grace_seconds.filter(|grace| seconds < 0 || seconds > *grace) {
-        let detail = format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
+    if let Some(grace) = pod
+        .grace_seconds
+        .filter(|grace| seconds < 0 || seconds > *grace)
+    {
+        let detail =
+            format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
         errors.push(FieldError::invalid(path, seconds, detail));
     }
 }

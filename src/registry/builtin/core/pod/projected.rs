@@ -8,7 +8,14 @@ use crate::meta::{ErrorList, FieldError, Map, Path, names};
 use crate::registry::builtin::core::internal;
 use crate::registry::validation::{Fields, SelectorOptions, invalid_each, validate_label_selector};
 
-const KEY_TYPES: [&str; 6] = ["RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"];
+const KEY_TYPES: [&str; 6] = [
+    "RSA3072",
+    "RSA4096",
+    "ECDSAP256",
+    "ECDSAP384",
+    "ECDSAP521",
+    "ED25519",
+];
 /// Seconds that a token or certificate lives.
 const TOKEN_MIN: i64 = 600;
 const TOKEN_MAX: i64 = 1 << 32;
@@ -26,19 +33,28 @@ impl<'a> Files<'a> {
     /// Notes a file; `shown` is what an error blames for one that is there already.
     fn add(&mut self, errors: &mut ErrorList, file: &'a str, shown: &str) {
         if !self.taken.insert(file) {
-            errors.push(FieldError::invalid(self.path, shown, "conflicting duplicate paths"));
+            errors.push(FieldError::invalid(
+                self.path,
+                shown,
+                "conflicting duplicate paths",
+            ));
         }
     }
 }
 
 /// Checks all sources.
 pub fn check_projected(errors: &mut ErrorList, path: &Path, projected: &Map) {
-    let mut files = Files { path, taken: HashSet::new() };
+    let mut files = Files {
+        path,
+        taken: HashSet::new(),
+    };
     for (index, source) in projected.list("sources").iter().enumerate() {
         let source_path = path.child("sources").index(index);
         let mut sources = 0;
         for kind in ["secret", "configMap"] {
-            let Some(one) = source.map(kind) else { continue };
+            let Some(one) = source.map(kind) else {
+                continue;
+            };
             sources += 1;
             let path = source_path.child(kind);
             required(errors, &path, one, "name");
@@ -62,7 +78,12 @@ pub fn check_projected(errors: &mut ErrorList, path: &Path, projected: &Map) {
         }
         if let Some(token) = source.map("serviceAccountToken") {
             sources += 1;
-            check_token(errors, path, &source_path.child("serviceAccountToken"), token);
+            check_token(
+                errors,
+                path,
+                &source_path.child("serviceAccountToken"),
+                token,
+            );
         }
         if let Some(bundle) = source.map("clusterTrustBundle") {
             sources += 1;
@@ -71,10 +92,18 @@ pub fn check_projected(errors: &mut ErrorList, path: &Path, projected: &Map) {
         }
         if let Some(certificate) = source.map("podCertificate") {
             sources += 1;
-            check_certificate(errors, &source_path.child("podCertificate"), certificate, &mut files);
+            check_certificate(
+                errors,
+                &source_path.child("podCertificate"),
+                certificate,
+                &mut files,
+            );
         }
         if sources > 1 {
-            errors.push(FieldError::forbidden(&source_path, "may not specify more than 1 volume type per source"));
+            errors.push(FieldError::forbidden(
+                &source_path,
+                "may not specify more than 1 volume type per source",
+            ));
         }
     }
 }
@@ -87,7 +116,11 @@ fn check_token(errors: &mut ErrorList, volume: &Path, path: &Path, token: &Map) 
         (seconds > TOKEN_MAX).then_some("may not specify a duration larger than 2^32 seconds")
     };
     if let Some(detail) = detail {
-        errors.push(FieldError::invalid(&path.child("expirationSeconds"), seconds, detail));
+        errors.push(FieldError::invalid(
+            &path.child("expirationSeconds"),
+            seconds,
+            detail,
+        ));
     }
     let file = token.str("path");
     if file.is_empty() {
@@ -101,37 +134,69 @@ fn check_trust_bundle(errors: &mut ErrorList, path: &Path, bundle: &Map) {
     match (bundle.opt_str("name"), bundle.opt_str("signerName")) {
         (Some(_), Some(_)) => {
             let shown = internal::json("ClusterTrustBundleProjection", bundle);
-            errors.push(FieldError::invalid(path, shown, "only one of name and signerName may be used"));
+            errors.push(FieldError::invalid(
+                path,
+                shown,
+                "only one of name and signerName may be used",
+            ));
         }
         (Some(name), None) => {
             if name.is_empty() {
-                errors.push(FieldError::required(&path.child("name"), "must be a valid object name"));
+                errors.push(FieldError::required(
+                    &path.child("name"),
+                    "must be a valid object name",
+                ));
             }
-            // A bundle of a signer is named `signer:rest`, the slash of the signer written as a colon.
+            // A bundle of a signer is named `signer:rest`, the slash of the signer written as a
+            // colon.
             let own = name.rsplit_once(':').map_or(name, |(_, own)| own);
             for problem in names::dns1123_subdomain(own) {
-                errors.push(FieldError::invalid(&path.child("name"), name, format!("not a valid clustertrustbundlename: {problem}")));
+                errors.push(FieldError::invalid(
+                    &path.child("name"),
+                    name,
+                    format!("not a valid clustertrustbundlename: {problem}"),
+                ));
             }
             if let Some(selector) = bundle.field("labelSelector") {
                 let detail = "labelSelector must be unset if name is specified";
-                errors.push(FieldError::invalid(&path.child("labelSelector"), selector.clone(), detail));
+                errors.push(FieldError::invalid(
+                    &path.child("labelSelector"),
+                    selector.clone(),
+                    detail,
+                ));
             }
         }
         (None, Some(signer)) => {
             if signer.is_empty() {
-                errors.push(FieldError::required(&path.child("signerName"), "must be a valid signer name"));
+                errors.push(FieldError::required(
+                    &path.child("signerName"),
+                    "must be a valid signer name",
+                ));
             }
             check_signer_name(errors, &path.child("signerName"), signer);
             let selector = bundle.map("labelSelector");
-            validate_label_selector(errors, &path.child("labelSelector"), selector, SelectorOptions::default());
+            validate_label_selector(
+                errors,
+                &path.child("labelSelector"),
+                selector,
+                SelectorOptions::default(),
+            );
         }
-        (None, None) => errors.push(FieldError::required(path, "either name or signerName must be specified")),
+        (None, None) => errors.push(FieldError::required(
+            path,
+            "either name or signerName must be specified",
+        )),
     }
     required(errors, path, bundle, "path");
     check_not_reserved(errors, &path.child("path"), bundle.str("path"));
 }
 
-fn check_certificate<'a>(errors: &mut ErrorList, path: &Path, certificate: &'a Map, files: &mut Files<'a>) {
+fn check_certificate<'a>(
+    errors: &mut ErrorList,
+    path: &Path,
+    certificate: &'a Map,
+    files: &mut Files<'a>,
+) {
     let signer = certificate.str("signerName");
     check_signer_name(errors, &path.child("signerName"), signer);
     for (key, _) in certificate.entries("userAnnotations") {
@@ -139,24 +204,44 @@ fn check_certificate<'a>(errors: &mut ErrorList, path: &Path, certificate: &'a M
         let lower = key.to_lowercase();
         let problems = names::qualified_name(&lower);
         if problems.is_empty() && !lower.contains('/') {
-            errors.push(FieldError::invalid(&path, lower.as_str(), "must be a domain-prefixed key (such as \"acme.io/foo\")"));
+            errors.push(FieldError::invalid(
+                &path,
+                lower.as_str(),
+                "must be a domain-prefixed key (such as \"acme.io/foo\")",
+            ));
         }
         invalid_each(errors, &path, &lower, problems);
     }
     let key_type = certificate.str("keyType");
     if !KEY_TYPES.contains(&key_type) {
-        errors.push(FieldError::not_supported(&path.child("keyType"), key_type, &KEY_TYPES));
+        errors.push(FieldError::not_supported(
+            &path.child("keyType"),
+            key_type,
+            &KEY_TYPES,
+        ));
     }
     if let Some(seconds) = certificate.int("maxExpirationSeconds") {
         let path = path.child("maxExpirationSeconds");
         if seconds < CERTIFICATE_MIN {
-            errors.push(FieldError::invalid(&path, seconds, "if provided, maxExpirationSeconds must be >= 3600"));
+            errors.push(FieldError::invalid(
+                &path,
+                seconds,
+                "if provided, maxExpirationSeconds must be >= 3600",
+            ));
         }
         let domain = signer.split('/').next().unwrap_or("");
         let kubernetes = domain == "kubernetes.io" || domain.ends_with(".kubernetes.io");
-        let max = if kubernetes { KUBERNETES_CERTIFICATE_MAX } else { CERTIFICATE_MAX };
+        let max = if kubernetes {
+            KUBERNETES_CERTIFICATE_MAX
+        } else {
+            CERTIFICATE_MAX
+        };
         if seconds > max {
-            errors.push(FieldError::invalid(&path, seconds, format!("if provided, maxExpirationSeconds must be <= {max}")));
+            errors.push(FieldError::invalid(
+                &path,
+                seconds,
+                format!("if provided, maxExpirationSeconds must be <= {max}"),
+            ));
         }
     }
     let mut given = false;
@@ -170,7 +255,10 @@ fn check_certificate<'a>(errors: &mut ErrorList, path: &Path, certificate: &'a M
         files.add(errors, file, file);
     }
     if !given {
-        errors.push(FieldError::required(path, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath"));
+        errors.push(FieldError::required(
+            path,
+            "specify at least one of credentialBundlePath, keyPath, and certificateChainPath",
+        ));
     }
 }
 
@@ -182,7 +270,8 @@ pub fn check_signer_name(errors: &mut ErrorList, path: &Path, signer: &str) {
         return;
     }
     let (Some((domain, tail)), 1) = (signer.split_once('/'), signer.matches('/').count()) else {
-        let detail = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        let detail =
+            "must be a fully qualified domain and path of the form 'example.com/signer-name'";
         errors.push(FieldError::invalid(path, signer, detail));
         return;
     };
@@ -191,7 +280,11 @@ pub fn check_signer_name(errors: &mut ErrorList, path: &Path, signer: &str) {
     }
     check_signer_labels(errors, path, domain, names::dns1123_label);
     if !domain.contains('.') {
-        errors.push(FieldError::invalid(path, domain, "should be a domain with at least two segments separated by dots"));
+        errors.push(FieldError::invalid(
+            path,
+            domain,
+            "should be a domain with at least two segments separated by dots",
+        ));
     }
     check_signer_labels(errors, path, tail, names::dns1123_subdomain);
     let max = names::SUBDOMAIN_MAX + TAIL_MAX + 1;
@@ -201,8 +294,18 @@ pub fn check_signer_name(errors: &mut ErrorList, path: &Path, signer: &str) {
 }
 
 /// Blames the first label of a signer's part that is not well formed.
-fn check_signer_labels(errors: &mut ErrorList, path: &Path, part: &str, check: fn(&str) -> names::Problems) {
-    let bad = part.split('.').map(|label| (label, check(label))).find(|(_, problems)| !problems.is_empty());
+fn check_signer_labels(
+    errors: &mut ErrorList,
+    path: &Path,
+    part: &str,
+    check: fn(&str) -> names::Problems,
+) {
+    let bad = part
+        .split('.')
+        .map(|label| (label, check(label)))
+        .find(|(_, problems)| !problems.is_empty());
     let Some((label, problems)) = bad else { return };
-    errors.extend(problems.into_iter().map(|problem| FieldError::invalid(path, part, format!("validating label {label:?}: {problem}"))));
+    errors.extend(problems.into_iter().map(|problem| {
+        FieldError::invalid(path, part, format!("validating label {label:?}: {problem}"))
+    }));
 }

@@ -25,7 +25,11 @@ pub fn check_tolerations(errors: &mut ErrorList, path: &Path, tolerations: &[Val
             }
         } else if operator != "Exists" {
             let detail = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
-            errors.push(FieldError::invalid(&item().child("operator"), operator, detail));
+            errors.push(FieldError::invalid(
+                &item().child("operator"),
+                operator,
+                detail,
+            ));
         }
         if toleration.field("tolerationSeconds").is_some() && effect != "NoExecute" {
             let detail = "effect must be 'NoExecute' when `tolerationSeconds` is set";
@@ -35,65 +39,133 @@ pub fn check_tolerations(errors: &mut ErrorList, path: &Path, tolerations: &[Val
             "" | "Equal" => {
                 let problems = names::label_value(value);
                 if !problems.is_empty() {
-                    errors.push(FieldError::invalid(&item().child("operator"), value, problems.join(";")));
+                    errors.push(FieldError::invalid(
+                        &item().child("operator"),
+                        value,
+                        problems.join(";"),
+                    ));
                 }
             }
             "Exists" if !value.is_empty() => {
                 let detail = "value must be empty when `operator` is 'Exists'";
-                errors.push(FieldError::invalid(&item().child("operator"), value, detail));
+                errors.push(FieldError::invalid(
+                    &item().child("operator"),
+                    value,
+                    detail,
+                ));
             }
             "Exists" => {}
             // Behind a gate that is closed, but named.
             "Lt" | "Gt" => {
-                errors.push(FieldError::not_supported(&item().child("operator"), operator, &["Equal", "Exists", "Lt", "Gt"]));
+                errors.push(FieldError::not_supported(
+                    &item().child("operator"),
+                    operator,
+                    &["Equal", "Exists", "Lt", "Gt"],
+                ));
             }
-            other => errors.push(FieldError::not_supported(&item().child("operator"), other, &["Equal", "Exists"])),
+            other => errors.push(FieldError::not_supported(
+                &item().child("operator"),
+                other,
+                &["Equal", "Exists"],
+            )),
         }
         if !effect.is_empty() && !EFFECTS.contains(&effect) {
-            errors.push(FieldError::not_supported(&item().child("effect"), effect, &EFFECTS));
+            errors.push(FieldError::not_supported(
+                &item().child("effect"),
+                effect,
+                &EFFECTS,
+            ));
         }
     }
 }
 
 /// Checks the constraints by which pods spread.
-pub fn check_spread(errors: &mut ErrorList, path: &Path, constraints: &[Value], options: &PodOptions) {
+pub fn check_spread(
+    errors: &mut ErrorList,
+    path: &Path,
+    constraints: &[Value],
+    options: &PodOptions,
+) {
     for (index, constraint) in constraints.iter().enumerate() {
         let path = path.index(index);
         let skew = constraint.int("maxSkew").unwrap_or(0);
         if skew <= 0 {
-            errors.push(FieldError::invalid(&path.child("maxSkew"), skew, "must be greater than zero"));
+            errors.push(FieldError::invalid(
+                &path.child("maxSkew"),
+                skew,
+                "must be greater than zero",
+            ));
         }
-        let (topology, action) = (constraint.str("topologyKey"), constraint.str("whenUnsatisfiable"));
+        let (topology, action) = (
+            constraint.str("topologyKey"),
+            constraint.str("whenUnsatisfiable"),
+        );
         if topology.is_empty() {
-            errors.push(FieldError::required(&path.child("topologyKey"), "can not be empty"));
+            errors.push(FieldError::required(
+                &path.child("topologyKey"),
+                "can not be empty",
+            ));
         }
         if !ACTIONS.contains(&action) {
-            errors.push(FieldError::not_supported(&path.child("whenUnsatisfiable"), action, &ACTIONS));
+            errors.push(FieldError::not_supported(
+                &path.child("whenUnsatisfiable"),
+                action,
+                &ACTIONS,
+            ));
         }
-        let repeats = |other: &&Value| other.str("topologyKey") == topology && other.str("whenUnsatisfiable") == action;
+        let repeats = |other: &&Value| {
+            other.str("topologyKey") == topology && other.str("whenUnsatisfiable") == action
+        };
         if constraints[index + 1..].iter().find(repeats).is_some() {
             let path = path.child("{topologyKey, whenUnsatisfiable}");
-            errors.push(FieldError::duplicate(&path, format!("{{{topology}, {action}}}")));
+            errors.push(FieldError::duplicate(
+                &path,
+                format!("{{{topology}, {action}}}"),
+            ));
         }
         if let Some(domains) = constraint.int("minDomains") {
             let path = path.child("minDomains");
             if domains <= 0 {
-                errors.push(FieldError::invalid(&path, domains, "must be greater than zero"));
+                errors.push(FieldError::invalid(
+                    &path,
+                    domains,
+                    "must be greater than zero",
+                ));
             }
             if action != "DoNotSchedule" {
-                let detail = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
+                let detail = format!(
+                    "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
+                );
                 errors.push(FieldError::invalid(&path, domains, detail));
             }
         }
         for key in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
-            if let Some(policy) = constraint.opt_str(key).filter(|policy| !INCLUSIONS.contains(policy)) {
-                errors.push(FieldError::not_supported(&path.child(key), policy, &INCLUSIONS));
+            if let Some(policy) = constraint
+                .opt_str(key)
+                .filter(|policy| !INCLUSIONS.contains(policy))
+            {
+                errors.push(FieldError::not_supported(
+                    &path.child(key),
+                    policy,
+                    &INCLUSIONS,
+                ));
             }
         }
         let selector = constraint.map("labelSelector");
-        check_label_keys(errors, &path, constraint.list("matchLabelKeys"), &[], selector);
+        check_label_keys(
+            errors,
+            &path,
+            constraint.list("matchLabelKeys"),
+            &[],
+            selector,
+        );
         if !options.allow_invalid_spread_selector {
-            validate_label_selector(errors, &path.child("labelSelector"), selector, SelectorOptions::default());
+            validate_label_selector(
+                errors,
+                &path.child("labelSelector"),
+                selector,
+                SelectorOptions::default(),
+            );
         }
     }
 }
@@ -103,20 +175,29 @@ pub fn check_gates(errors: &mut ErrorList, path: &Path, gates: &[Value]) {
     let mut seen = HashSet::new();
     for (index, gate) in gates.iter().enumerate() {
         let name = gate.str("name");
-        invalid_each(errors, &path.index(index), name, names::qualified_name(name));
+        invalid_each(
+            errors,
+            &path.index(index),
+            name,
+            names::qualified_name(name),
+        );
         if !seen.insert(name) {
             errors.push(FieldError::duplicate(&path.index(index), name));
         }
     }
 }
 
-/// Checks the resource claims of a pod, and answers nothing: their names are what containers refer to.
+/// Checks the resource claims of a pod, and answers nothing: their names are what containers refer
+/// to.
 pub fn check_resource_claims(errors: &mut ErrorList, path: &Path, claims: &[Value], mirror: bool) {
     let mut seen = HashSet::new();
     for (index, claim) in claims.iter().enumerate() {
         let path = path.index(index);
         if mirror {
-            let mut error = FieldError::forbidden(&Path::default(), "static pods do not support resource claims");
+            let mut error = FieldError::forbidden(
+                &Path::default(),
+                "static pods do not support resource claims",
+            );
             error.field = "[]".to_owned();
             errors.push(error);
             continue;
@@ -127,22 +208,43 @@ pub fn check_resource_claims(errors: &mut ErrorList, path: &Path, claims: &[Valu
         } else if !seen.insert(name) {
             errors.push(FieldError::duplicate(&path.child("name"), name));
         } else {
-            invalid_each(errors, &path.child("name"), name, names::dns1123_label(name));
+            invalid_each(
+                errors,
+                &path.child("name"),
+                name,
+                names::dns1123_label(name),
+            );
         }
-        let given = ["resourceClaimName", "resourceClaimTemplateName"].map(|key| claim.opt_str(key));
+        let given =
+            ["resourceClaimName", "resourceClaimTemplateName"].map(|key| claim.opt_str(key));
         let detail = match given {
-            [Some(_), Some(_)] => Some("at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"),
-            [None, None] => Some("must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"),
+            [Some(_), Some(_)] => Some(
+                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
+            ),
+            [None, None] => {
+                Some("must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
+            }
             _ => None,
         };
         if let Some(detail) = detail {
             let empty = Map::new();
-            let shown = crate::registry::builtin::core::internal::json("PodResourceClaim", claim.as_object().unwrap_or(&empty));
+            let shown = crate::registry::builtin::core::internal::json(
+                "PodResourceClaim",
+                claim.as_object().unwrap_or(&empty),
+            );
             errors.push(FieldError::invalid(&path, shown, detail));
         }
-        for (key, name) in ["resourceClaimName", "resourceClaimTemplateName"].into_iter().zip(given) {
+        for (key, name) in ["resourceClaimName", "resourceClaimTemplateName"]
+            .into_iter()
+            .zip(given)
+        {
             if let Some(name) = name {
-                invalid_each(errors, &path.child(key), name, names::dns1123_subdomain(name));
+                invalid_each(
+                    errors,
+                    &path.child(key),
+                    name,
+                    names::dns1123_subdomain(name),
+                );
             }
         }
     }

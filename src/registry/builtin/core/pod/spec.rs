@@ -11,7 +11,9 @@ use super::security::{check_pod_security, check_subdomain};
 use super::volumes::check_volumes;
 use super::windows::{check_host_process, check_os, each_container};
 use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
-use crate::registry::builtin::core::resources::{Requirements, check_container_name, check_pod_name, is_huge_page, shown};
+use crate::registry::builtin::core::resources::{
+    Requirements, check_container_name, check_pod_name, is_huge_page, shown,
+};
 use crate::registry::builtin::quantity::quantity;
 use crate::registry::validation::{Fields, invalid_each, validate_labels};
 
@@ -36,32 +38,63 @@ pub struct PodScope<'a> {
     pub host_users: bool,
 }
 
-/// Checks a spec. `metadata` is that of the pod where there is one, of which only the name and the mirror annotation matter.
-pub fn check_spec(errors: &mut ErrorList, path: &Path, spec: &Map, metadata: Option<&Map>, options: &PodOptions) {
+/// Checks a spec. `metadata` is that of the pod where there is one, of which only the name and the
+/// mirror annotation matter.
+pub fn check_spec(
+    errors: &mut ErrorList,
+    path: &Path,
+    spec: &Map,
+    metadata: Option<&Map>,
+    options: &PodOptions,
+) {
     let grace_seconds = spec.int("terminationGracePeriodSeconds");
     if grace_seconds.is_none() {
-        errors.push(FieldError::required(&path.child("terminationGracePeriodSeconds"), ""));
+        errors.push(FieldError::required(
+            &path.child("terminationGracePeriodSeconds"),
+            "",
+        ));
     }
     let name = metadata.map(|metadata| metadata.str("name"));
     let pod = PodScope {
         spec,
         options,
-        volumes: check_volumes(errors, &path.child("volumes"), spec.list("volumes"), name, options),
-        claims: spec.list("resourceClaims").iter().map(|claim| claim.str("name")).filter(|name| !name.is_empty()).collect(),
+        volumes: check_volumes(
+            errors,
+            &path.child("volumes"),
+            spec.list("volumes"),
+            name,
+            options,
+        ),
+        claims: spec
+            .list("resourceClaims")
+            .iter()
+            .map(|claim| claim.str("name"))
+            .filter(|name| !name.is_empty())
+            .collect(),
         grace_seconds,
         os: spec.map("os").map(|os| os.str("name")),
         host_users: spec.opt_flag("hostUsers").unwrap_or(true),
     };
     let annotations = metadata.and_then(|metadata| metadata.map("annotations"));
-    let mirror = annotations.is_some_and(|annotations| annotations.contains_key(super::annotations::MIRROR));
-    check_resource_claims(errors, &path.child("resourceClaims"), spec.list("resourceClaims"), mirror);
+    let mirror =
+        annotations.is_some_and(|annotations| annotations.contains_key(super::annotations::MIRROR));
+    check_resource_claims(
+        errors,
+        &path.child("resourceClaims"),
+        spec.list("resourceClaims"),
+        mirror,
+    );
     check_containers(errors, &path.child("containers"), &pod);
     check_init_containers(errors, &path.child("initContainers"), &pod);
     check_ephemeral_containers(errors, &path.child("ephemeralContainers"), &pod);
     check_level_resources(errors, path, &pod);
     check_host_network(errors, path, &pod);
     check_policies(errors, path, spec);
-    validate_labels(errors, &path.child("nodeSelector"), spec.map("nodeSelector"));
+    validate_labels(
+        errors,
+        &path.child("nodeSelector"),
+        spec.map("nodeSelector"),
+    );
     if let Some(context) = spec.map("securityContext") {
         check_pod_security(errors, &path.child("securityContext"), context, spec);
     }
@@ -72,11 +105,23 @@ pub fn check_spec(errors: &mut ErrorList, path: &Path, spec: &Map, metadata: Opt
     check_dns(errors, &path.child("dnsConfig"), spec);
     for (index, gate) in spec.list("readinessGates").iter().enumerate() {
         let condition = gate.str("conditionType");
-        let path = path.child("readinessGates").index(index).child("conditionType");
+        let path = path
+            .child("readinessGates")
+            .index(index)
+            .child("conditionType");
         invalid_each(errors, &path, condition, names::qualified_name(condition));
     }
-    check_gates(errors, &path.child("schedulingGates"), spec.list("schedulingGates"));
-    check_spread(errors, &path.child("topologySpreadConstraints"), spec.list("topologySpreadConstraints"), options);
+    check_gates(
+        errors,
+        &path.child("schedulingGates"),
+        spec.list("schedulingGates"),
+    );
+    check_spread(
+        errors,
+        &path.child("topologySpreadConstraints"),
+        spec.list("topologySpreadConstraints"),
+        options,
+    );
     check_host_process(errors, path, &pod);
     check_host_users(errors, path, &pod);
     check_hostname_override(errors, path, spec);
@@ -91,7 +136,11 @@ fn check_policies(errors: &mut ErrorList, path: &Path, spec: &Map) {
     for (key, supported) in [("restartPolicy", &RESTART[..]), ("dnsPolicy", &DNS[..])] {
         match spec.str(key) {
             "" => errors.push(FieldError::required(&path.child(key), "")),
-            value if !supported.contains(&value) => errors.push(FieldError::not_supported(&path.child(key), value, supported)),
+            value if !supported.contains(&value) => errors.push(FieldError::not_supported(
+                &path.child(key),
+                value,
+                supported,
+            )),
             _ => {}
         }
     }
@@ -100,7 +149,11 @@ fn check_policies(errors: &mut ErrorList, path: &Path, spec: &Map) {
 fn check_process_namespace(errors: &mut ErrorList, path: &Path, spec: &Map) {
     if spec.flag("shareProcessNamespace") && spec.flag("hostPID") {
         let path = path.child("securityContext").child("shareProcessNamespace");
-        errors.push(FieldError::invalid(&path, true, "ShareProcessNamespace and HostPID cannot both be enabled"));
+        errors.push(FieldError::invalid(
+            &path,
+            true,
+            "ShareProcessNamespace and HostPID cannot both be enabled",
+        ));
     }
 }
 
@@ -114,7 +167,11 @@ fn check_names(errors: &mut ErrorList, path: &Path, spec: &Map) {
     }
     if let Some(seconds) = spec.int("activeDeadlineSeconds") {
         let problems = names::in_range(seconds, 1, DEADLINE_MAX);
-        errors.extend(problems.into_iter().map(|why| FieldError::invalid(&path.child("activeDeadlineSeconds"), seconds, why)));
+        errors.extend(
+            problems
+                .into_iter()
+                .map(|why| FieldError::invalid(&path.child("activeDeadlineSeconds"), seconds, why)),
+        );
     }
     for key in ["hostname", "subdomain"] {
         let name = spec.str(key);
@@ -129,9 +186,24 @@ fn check_rest(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
     check_tolerations(errors, &path.child("tolerations"), spec.list("tolerations"));
     for (index, alias) in spec.list("hostAliases").iter().enumerate() {
         let path = path.child("hostAliases").index(index);
-        invalid_each(errors, &path.child("ip"), alias.str("ip"), names::legacy_ip(alias.str("ip")));
-        for (index, name) in alias.list("hostnames").iter().filter_map(Value::as_str).enumerate() {
-            invalid_each(errors, &path.child("hostnames").index(index), name, names::dns1123_subdomain(name));
+        invalid_each(
+            errors,
+            &path.child("ip"),
+            alias.str("ip"),
+            names::legacy_ip(alias.str("ip")),
+        );
+        for (index, name) in alias
+            .list("hostnames")
+            .iter()
+            .filter_map(Value::as_str)
+            .enumerate()
+        {
+            invalid_each(
+                errors,
+                &path.child("hostnames").index(index),
+                name,
+                names::dns1123_subdomain(name),
+            );
         }
     }
     let priority = spec.str("priorityClassName");
@@ -146,13 +218,23 @@ fn check_rest(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
         Some("") => errors.push(FieldError::required(&path.child("preemptionPolicy"), "")),
         Some(other) => {
             let path = path.child("preemptionPolicy");
-            errors.push(FieldError::not_supported(&path, other, &["PreemptLowerPriority", "Never"]));
+            errors.push(FieldError::not_supported(
+                &path,
+                other,
+                &["PreemptLowerPriority", "Never"],
+            ));
         }
     }
     if let Some(overhead) = spec.map("overhead") {
-        let limits: Map = [("limits".to_owned(), Value::Object(overhead.clone()))].into_iter().collect();
+        let limits: Map = [("limits".to_owned(), Value::Object(overhead.clone()))]
+            .into_iter()
+            .collect();
         let lenient = pod.options.allow_indivisible_huge_pages;
-        let rules = Requirements { check_name: check_container_name, claims: &[], allow_indivisible_huge_pages: lenient };
+        let rules = Requirements {
+            check_name: check_container_name,
+            claims: &[],
+            allow_indivisible_huge_pages: lenient,
+        };
         rules.check(errors, &path.child("overhead"), &limits);
     }
     check_os(errors, path, pod);
@@ -163,13 +245,33 @@ fn check_rest(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
 fn check_file_keys(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
     for (path, container) in each_container(pod.spec, path) {
         for (index, variable) in container.list("env").iter().enumerate() {
-            let Some(file) = variable.map("valueFrom").and_then(|source| source.map("fileKeyRef")) else { continue };
+            let Some(file) = variable
+                .map("valueFrom")
+                .and_then(|source| source.map("fileKeyRef"))
+            else {
+                continue;
+            };
             let name = file.str("volumeName");
-            let path = path.child("env").index(index).child("valueFrom").child("fileKeyRef").child("volumeName");
-            match pod.spec.list("volumes").iter().rev().find(|volume| volume.str("name") == name) {
+            let path = path
+                .child("env")
+                .index(index)
+                .child("valueFrom")
+                .child("fileKeyRef")
+                .child("volumeName");
+            match pod
+                .spec
+                .list("volumes")
+                .iter()
+                .rev()
+                .find(|volume| volume.str("name") == name)
+            {
                 None => errors.push(FieldError::not_found(&path, name)),
                 Some(volume) if volume.map("emptyDir").is_none() => {
-                    errors.push(FieldError::invalid(&path, name, "referenced volume must be of type emptyDir"));
+                    errors.push(FieldError::invalid(
+                        &path,
+                        name,
+                        "referenced volume must be of type emptyDir",
+                    ));
                 }
                 Some(_) => {}
             }
@@ -179,14 +281,22 @@ fn check_file_keys(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
 
 /// The pod's own requests and limits: well formed, and enough for its containers.
 fn check_level_resources(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
-    let Some(resources) = pod.spec.map("resources") else { return };
+    let Some(resources) = pod.spec.map("resources") else {
+        return;
+    };
     let path = path.child("resources");
     if pod.os == Some("windows") {
-        errors.push(FieldError::forbidden(&path, "may not be set for a windows pod"));
+        errors.push(FieldError::forbidden(
+            &path,
+            "may not be set for a windows pod",
+        ));
         return;
     }
     if resources.field("claims").is_some() {
-        errors.push(FieldError::forbidden(&path.child("claims"), "claims may not be set for Resources at pod-level"));
+        errors.push(FieldError::forbidden(
+            &path.child("claims"),
+            "claims may not be set for Resources at pod-level",
+        ));
     }
     let rules = Requirements {
         check_name: check_pod_name,
@@ -196,20 +306,42 @@ fn check_level_resources(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
     rules.check(errors, &path, resources);
     for (key, what, only_huge) in [("requests", "requests", false), ("limits", "limits", true)] {
         for (name, sum) in aggregate(pod.spec, key) {
-            let Some(own) = resources.map(key).and_then(|amounts| amounts.field(&name)) else { continue };
+            let Some(own) = resources.map(key).and_then(|amounts| amounts.field(&name)) else {
+                continue;
+            };
             if sum > quantity(own) && (!only_huge || is_huge_page(&name)) {
-                let detail = format!("must be greater than or equal to aggregate container {what} of {sum}");
-                errors.push(FieldError::invalid(&path.child(key).key(&name), shown(own), detail));
+                let detail =
+                    format!("must be greater than or equal to aggregate container {what} of {sum}");
+                errors.push(FieldError::invalid(
+                    &path.child(key).key(&name),
+                    shown(own),
+                    detail,
+                ));
             }
         }
     }
-    let Some(limits) = resources.map("limits") else { return };
+    let Some(limits) = resources.map("limits") else {
+        return;
+    };
     for (index, container) in pod.spec.list("containers").iter().enumerate() {
-        for (name, limit) in container.map("resources").into_iter().flat_map(|one| one.entries("limits")) {
-            let Some(own) = limits.field(name) else { continue };
+        for (name, limit) in container
+            .map("resources")
+            .into_iter()
+            .flat_map(|one| one.entries("limits"))
+        {
+            let Some(own) = limits.field(name) else {
+                continue;
+            };
             if quantity(limit) > quantity(own) {
-                let path = path.child("containers").index(index).key(name).child("limits");
-                let detail = format!("must be less than or equal to pod limits of {}", quantity(own));
+                let path = path
+                    .child("containers")
+                    .index(index)
+                    .key(name)
+                    .child("limits");
+                let detail = format!(
+                    "must be less than or equal to pod limits of {}",
+                    quantity(own)
+                );
                 errors.push(FieldError::invalid(&path, shown(limit), detail));
             }
         }
@@ -223,10 +355,22 @@ fn check_host_network(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
     }
     for (at, container) in pod.spec.list("containers").iter().enumerate() {
         for (index, port) in container.list("ports").iter().enumerate() {
-            let (host, own) = (port.int("hostPort").unwrap_or(0), port.int("containerPort").unwrap_or(0));
+            let (host, own) = (
+                port.int("hostPort").unwrap_or(0),
+                port.int("containerPort").unwrap_or(0),
+            );
             if (pod.options.is_pod || host != 0) && host != own {
-                let path = path.child("containers").index(at).child("ports").index(index).child("hostPort");
-                errors.push(FieldError::invalid(&path, host, "must match `containerPort` when `hostNetwork` is true"));
+                let path = path
+                    .child("containers")
+                    .index(at)
+                    .child("ports")
+                    .index(index)
+                    .child("hostPort");
+                errors.push(FieldError::invalid(
+                    &path,
+                    host,
+                    "must match `containerPort` when `hostNetwork` is true",
+                ));
             }
         }
     }
@@ -238,7 +382,11 @@ fn check_host_users(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
     if pod.host_users {
         return;
     }
-    for (key, named) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
+    for (key, named) in [
+        ("hostNetwork", "hostNetwork"),
+        ("hostPID", "HostPID"),
+        ("hostIPC", "HostIPC"),
+    ] {
         if pod.spec.flag(key) {
             errors.push(FieldError::forbidden(&path.child(named), DETAIL));
         }
@@ -251,11 +399,19 @@ fn check_host_users(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
 }
 
 fn check_hostname_override(errors: &mut ErrorList, path: &Path, spec: &Map) {
-    let Some(name) = spec.opt_str("hostnameOverride") else { return };
+    let Some(name) = spec.opt_str("hostnameOverride") else {
+        return;
+    };
     let path = path.child("hostnameOverride");
-    for (key, when) in [("setHostnameAsFQDN", "setHostnameAsFQDN"), ("hostNetwork", "hostNetwork")] {
+    for (key, when) in [
+        ("setHostnameAsFQDN", "setHostnameAsFQDN"),
+        ("hostNetwork", "hostNetwork"),
+    ] {
         if spec.flag(key) {
-            errors.push(FieldError::forbidden(&path, format!("may not be specified when {when} is true")));
+            errors.push(FieldError::forbidden(
+                &path,
+                format!("may not be specified when {when} is true"),
+            ));
         }
     }
     if name.len() > HOSTNAME_MAX {
@@ -269,7 +425,10 @@ fn check_dns(errors: &mut ErrorList, path: &Path, spec: &Map) {
     let servers = config.map_or(&[][..], |config| config.list("nameservers"));
     if spec.str("dnsPolicy") == "None" {
         if config.is_none() {
-            errors.push(FieldError::required(path, "must provide `dnsConfig` when `dnsPolicy` is None"));
+            errors.push(FieldError::required(
+                path,
+                "must provide `dnsConfig` when `dnsPolicy` is None",
+            ));
             return;
         }
         if servers.is_empty() {
@@ -285,7 +444,12 @@ fn check_dns(errors: &mut ErrorList, path: &Path, spec: &Map) {
         errors.push(FieldError::invalid(&servers_path, servers, detail));
     }
     for (index, server) in servers.iter().filter_map(Value::as_str).enumerate() {
-        invalid_each(errors, &servers_path.index(index), server, names::legacy_ip(server));
+        invalid_each(
+            errors,
+            &servers_path.index(index),
+            server,
+            names::legacy_ip(server),
+        );
     }
     let searches = config.list("searches");
     let searches_path = path.child("searches");
@@ -293,20 +457,34 @@ fn check_dns(errors: &mut ErrorList, path: &Path, spec: &Map) {
         let detail = format!("must not have more than {SEARCHES_MAX} search paths");
         errors.push(FieldError::invalid(&searches_path, searches, detail));
     }
-    let length: usize = searches.iter().filter_map(Value::as_str).map(|search| search.len() + 1).sum();
+    let length: usize = searches
+        .iter()
+        .filter_map(Value::as_str)
+        .map(|search| search.len() + 1)
+        .sum();
     if length > SEARCH_LIST_MAX + 1 {
-        let detail = format!("must not have more than {SEARCH_LIST_MAX} characters (including spaces) in the search list");
+        let detail = format!(
+            "must not have more than {SEARCH_LIST_MAX} characters (including spaces) in the search list"
+        );
         errors.push(FieldError::invalid(&searches_path, searches, detail));
     }
     for (index, search) in searches.iter().filter_map(Value::as_str).enumerate() {
         if search != "." {
             let search = search.strip_suffix('.').unwrap_or(search);
-            invalid_each(errors, &searches_path.index(index), search, names::dns1123_subdomain_with_underscore(search));
+            invalid_each(
+                errors,
+                &searches_path.index(index),
+                search,
+                names::dns1123_subdomain_with_underscore(search),
+            );
         }
     }
     for (index, option) in config.list("options").iter().enumerate() {
         if option.str("name").is_empty() {
-            errors.push(FieldError::required(&path.child("options").index(index), "must not be empty"));
+            errors.push(FieldError::required(
+                &path.child("options").index(index),
+                "must not be empty",
+            ));
         }
     }
 }

@@ -8,20 +8,28 @@ use crate::registry::validation::{Fields, IMMUTABLE, invalid_each};
 
 /// Conditions that are Kubernetes' own and so need no qualified name.
 const SYSTEM_CONDITIONS: [&str; 3] = ["PodScheduled", "Ready", "Initialized"];
-const CONTAINER_STATUSES: [&str; 3] = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
+const CONTAINER_STATUSES: [&str; 3] = [
+    "containerStatuses",
+    "initContainerStatuses",
+    "ephemeralContainerStatuses",
+];
 
-/// Puts a condition into a status in the place of the one of its type. Its transition is as old as its state.
+/// Puts a condition into a status in the place of the one of its type. Its transition is as old as
+/// its state.
 pub fn set_condition(status: &mut Map, mut condition: Value) {
     let slot = status.entry("conditions").or_insert(Value::Null);
     if !slot.is_array() {
         *slot = Value::Array(Vec::new());
     }
-    let Value::Array(conditions) = slot else { return };
+    let Value::Array(conditions) = slot else {
+        return;
+    };
     let same = |one: &&mut Value| one.get("type") == condition.get("type");
     match conditions.iter_mut().find(same) {
         Some(old) => {
             if old.get("status") == condition.get("status") {
-                condition["lastTransitionTime"] = old.get("lastTransitionTime").cloned().unwrap_or_default();
+                condition["lastTransitionTime"] =
+                    old.get("lastTransitionTime").cloned().unwrap_or_default();
             }
             *old = condition;
         }
@@ -32,47 +40,90 @@ pub fn set_condition(status: &mut Map, mut condition: Value) {
 /// Checks a new status against the one it replaces.
 pub fn check_status(errors: &mut ErrorList, object: &Object, old: &Object) {
     let empty = Map::new();
-    let (status, old_status) = (object.map("status").unwrap_or(&empty), old.map("status").unwrap_or(&empty));
+    let (status, old_status) = (
+        object.map("status").unwrap_or(&empty),
+        old.map("status").unwrap_or(&empty),
+    );
     let path = Path::new("status");
     for (index, condition) in status.list("conditions").iter().enumerate() {
         let path = path.child("conditions").index(index);
         let generation = condition.int("observedGeneration").unwrap_or(0);
         if generation < 0 {
-            errors.push(FieldError::invalid(&path.child("observedGeneration"), generation, "must be a non-negative integer"));
+            errors.push(FieldError::invalid(
+                &path.child("observedGeneration"),
+                generation,
+                "must be a non-negative integer",
+            ));
         }
         let kind = condition.str("type");
         if !SYSTEM_CONDITIONS.contains(&kind) {
-            invalid_each(errors, &path.child("Type"), kind, names::qualified_name(kind));
+            invalid_each(
+                errors,
+                &path.child("Type"),
+                kind,
+                names::qualified_name(kind),
+            );
         }
     }
-    let (nominated, was) = (status.str("nominatedNodeName"), old_status.str("nominatedNodeName"));
+    let (nominated, was) = (
+        status.str("nominatedNodeName"),
+        old_status.str("nominatedNodeName"),
+    );
     if nominated != was && !nominated.is_empty() {
         let path = path.child("nominatedNodeName");
-        invalid_each(errors, &path, nominated, names::dns1123_subdomain(nominated));
+        invalid_each(
+            errors,
+            &path,
+            nominated,
+            names::dns1123_subdomain(nominated),
+        );
         if !old.str_at("/spec/nodeName").is_empty() {
-            errors.push(FieldError::forbidden(&path, "may not be set on pods that are already bound to a node"));
+            errors.push(FieldError::forbidden(
+                &path,
+                "may not be set on pods that are already bound to a node",
+            ));
         }
     }
     let generation = status.int("observedGeneration").unwrap_or(0);
     if generation < 0 {
-        errors.push(FieldError::invalid(&path.child("observedGeneration"), generation, "must be a non-negative integer"));
+        errors.push(FieldError::invalid(
+            &path.child("observedGeneration"),
+            generation,
+            "must be a non-negative integer",
+        ));
     }
     if status.str("qosClass") != old_status.str("qosClass") {
-        errors.push(FieldError::invalid(&path.child("qosClass"), status.str("qosClass"), IMMUTABLE));
+        errors.push(FieldError::invalid(
+            &path.child("qosClass"),
+            status.str("qosClass"),
+            IMMUTABLE,
+        ));
     }
     let spec = old.map("spec").unwrap_or(&empty);
     for key in CONTAINER_STATUSES {
-        check_transitions(errors, &path.child(key), key, status.list(key), old_status.list(key), spec);
+        check_transitions(
+            errors,
+            &path.child(key),
+            key,
+            status.list(key),
+            old_status.list(key),
+            spec,
+        );
     }
     check_claims(errors, &path.child("resourceClaimStatuses"), status, object);
     check_addresses(errors, &path, status, old_status);
     let windows = object.str_at("/spec/os/name") == "windows";
     for key in CONTAINER_STATUSES {
         for (index, container) in status.list(key).iter().enumerate() {
-            let Some(user) = container.map("user").and_then(|user| user.map("linux")) else { continue };
+            let Some(user) = container.map("user").and_then(|user| user.map("linux")) else {
+                continue;
+            };
             let path = path.child(key).index(index).child("user").child("linux");
             if windows {
-                errors.push(FieldError::forbidden(&path, "cannot be set for a windows pod"));
+                errors.push(FieldError::forbidden(
+                    &path,
+                    "cannot be set for a windows pod",
+                ));
             } else {
                 check_linux_user(errors, &path, user);
             }
@@ -82,11 +133,22 @@ pub fn check_status(errors: &mut ErrorList, object: &Object, old: &Object) {
 
 /// Items by a text in them, of several with the same the first.
 fn first_by<'a>(items: &'a [Value], key: &str) -> HashMap<&'a str, &'a Value> {
-    items.iter().rev().map(|item| (item.str(key), item)).collect()
+    items
+        .iter()
+        .rev()
+        .map(|item| (item.str(key), item))
+        .collect()
 }
 
 /// A container that ended does not run again, unless it was to restart.
-fn check_transitions(errors: &mut ErrorList, path: &Path, key: &str, new: &[Value], old: &[Value], spec: &Map) {
+fn check_transitions(
+    errors: &mut ErrorList,
+    path: &Path,
+    key: &str,
+    new: &[Value],
+    old: &[Value],
+    spec: &Map,
+) {
     let containers = match key {
         "containerStatuses" => spec.list("containers"),
         "initContainerStatuses" => spec.list("initContainers"),
@@ -94,29 +156,50 @@ fn check_transitions(errors: &mut ErrorList, path: &Path, key: &str, new: &[Valu
     };
     let (statuses, containers) = (first_by(new, "name"), first_by(containers, "name"));
     for (index, was) in old.iter().enumerate() {
-        let Some(ended) = was.pointer("/state/terminated").filter(|state| state.is_object()) else { continue };
-        let Some(now) = statuses.get(was.str("name")) else { continue };
-        if now.pointer("/state/terminated").is_some_and(Value::is_object) {
+        let Some(ended) = was
+            .pointer("/state/terminated")
+            .filter(|state| state.is_object())
+        else {
+            continue;
+        };
+        let Some(now) = statuses.get(was.str("name")) else {
+            continue;
+        };
+        if now
+            .pointer("/state/terminated")
+            .is_some_and(Value::is_object)
+        {
             continue;
         }
         let container = containers.get(was.str("name"));
         let code = ended.int("exitCode").unwrap_or(0);
         if !container.is_some_and(|container| may_restart(container, spec, code)) {
-            errors.push(FieldError::forbidden(&path.index(index).child("state"), "may not be transitioned to non-terminated state"));
+            errors.push(FieldError::forbidden(
+                &path.index(index).child("state"),
+                "may not be transitioned to non-terminated state",
+            ));
         }
     }
 }
 
-/// Whether a container that ended with this code is to run again: by its rules, its policy, the policy of the pod.
+/// Whether a container that ended with this code is to run again: by its rules, its policy, the
+/// policy of the pod.
 fn may_restart(container: &Value, spec: &Map, code: i64) -> bool {
     for rule in container.list("restartPolicyRules") {
-        let Some(codes) = rule.map("exitCodes") else { continue };
-        let listed = codes.list("values").iter().any(|one| one.as_i64() == Some(code));
+        let Some(codes) = rule.map("exitCodes") else {
+            continue;
+        };
+        let listed = codes
+            .list("values")
+            .iter()
+            .any(|one| one.as_i64() == Some(code));
         if listed == (codes.str("operator") == "In") {
             return true;
         }
     }
-    let policy = container.opt_str("restartPolicy").unwrap_or(spec.str("restartPolicy"));
+    let policy = container
+        .opt_str("restartPolicy")
+        .unwrap_or(spec.str("restartPolicy"));
     match policy {
         "Always" => true,
         "OnFailure" => code != 0,
@@ -138,19 +221,29 @@ fn check_claims(errors: &mut ErrorList, path: &Path, status: &Map, object: &Obje
             errors.push(FieldError::duplicate(&path.child("name"), name));
         }
         if let Some(name) = claim.opt_str("resourceClaimName") {
-            invalid_each(errors, &path.child("resourceClaimName"), name, names::dns1123_subdomain(name));
+            invalid_each(
+                errors,
+                &path.child("resourceClaimName"),
+                name,
+                names::dns1123_subdomain(name),
+            );
         }
     }
 }
 
-/// The addresses of the pod and its host: well formed unless they were there before, and one for each family at most.
+/// The addresses of the pod and its host: well formed unless they were there before, and one for
+/// each family at most.
 fn check_addresses(errors: &mut ErrorList, path: &Path, status: &Map, old: &Map) {
     for key in ["podIPs", "hostIPs"] {
         let (addresses, path) = (status.list(key), path.child(key));
         if let (Some(first), "hostIPs") = (addresses.first(), key)
             && first.str("ip") != status.str("hostIP")
         {
-            errors.push(FieldError::invalid(&path.index(0).child("ip"), first.str("ip"), "must be equal to `hostIP`"));
+            errors.push(FieldError::invalid(
+                &path.index(0).child("ip"),
+                first.str("ip"),
+                "must be equal to `hostIP`",
+            ));
         }
         let before = first_by(old.list(key), "ip");
         for (index, address) in addresses.iter().enumerate() {
@@ -159,11 +252,22 @@ fn check_addresses(errors: &mut ErrorList, path: &Path, status: &Map, old: &Map)
                 invalid_each(errors, &path.index(index), ip, names::legacy_ip(ip));
             }
         }
-        let families: Vec<bool> = addresses.iter().filter_map(|one| names::parse_ip_sloppy(one.str("ip"))).map(|ip| ip.is_ipv6()).collect();
+        let families: Vec<bool> = addresses
+            .iter()
+            .filter_map(|one| names::parse_ip_sloppy(one.str("ip")))
+            .map(|ip| ip.is_ipv6())
+            .collect();
         let dual = families.contains(&true) && families.contains(&false);
         if addresses.len() > 1 && (!dual || addresses.len() > 2) {
-            let shown: Value = addresses.iter().map(|one| crate::meta::json!({"IP": one.str("ip")})).collect();
-            errors.push(FieldError::invalid(&path, shown, "may specify no more than one IP for each IP family"));
+            let shown: Value = addresses
+                .iter()
+                .map(|one| crate::meta::json!({"IP": one.str("ip")}))
+                .collect();
+            errors.push(FieldError::invalid(
+                &path,
+                shown,
+                "may specify no more than one IP for each IP family",
+            ));
         }
     }
 }

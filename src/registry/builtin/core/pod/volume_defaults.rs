@@ -13,11 +13,17 @@ const TOKEN_SECONDS: i64 = 3600;
 
 /// Fills in one volume; one without a source becomes an empty directory.
 pub fn default_volume(volume: &mut Map) {
-    let Some(kind) = volume.iter().find(|(key, value)| *key != "name" && value.is_object()).map(|(key, _)| key.clone()) else {
+    let Some(kind) = volume
+        .iter()
+        .find(|(key, value)| *key != "name" && value.is_object())
+        .map(|(key, _)| key.clone())
+    else {
         volume.insert("emptyDir", json!({}));
         return;
     };
-    let Some(source) = part(volume, &kind) else { return };
+    let Some(source) = part(volume, &kind) else {
+        return;
+    };
     match kind.as_str() {
         "secret" | "configMap" => fill(source, "defaultMode", FILE_MODE),
         "downwardAPI" => {
@@ -30,11 +36,17 @@ pub fn default_volume(volume: &mut Map) {
         }
         "hostPath" => fill(source, "type", ""),
         "image" if source.str("pullPolicy").is_empty() => {
-            let policy = if is_latest(source.str("reference")) { "Always" } else { "IfNotPresent" };
+            let policy = if is_latest(source.str("reference")) {
+                "Always"
+            } else {
+                "IfNotPresent"
+            };
             source.insert("pullPolicy", policy.into());
         }
         "ephemeral" => {
-            if let Some(spec) = part(source, "volumeClaimTemplate").and_then(|template| part(template, "spec")) {
+            if let Some(spec) =
+                part(source, "volumeClaimTemplate").and_then(|template| part(template, "spec"))
+            {
                 fill(spec, "volumeMode", "Filesystem");
                 round_requirements(spec, "resources");
             }

@@ -49,8 +49,8 @@ const KINDS: [(&str, &str); 30] = [
     ("image", "image"),
 ];
 
-/// Checks the volumes of a pod and answers those that are sound, by name. `pod_name` is known of a pod that is an
-/// object of its own: claims for ephemeral volumes are named after it.
+/// Checks the volumes of a pod and answers those that are sound, by name. `pod_name` is known of a
+/// pod that is an object of its own: claims for ephemeral volumes are named after it.
 pub fn check_volumes<'a>(
     errors: &mut ErrorList,
     path: &Path,
@@ -60,12 +60,18 @@ pub fn check_volumes<'a>(
 ) -> HashMap<&'a str, &'a Map> {
     let pod_name = pod_name.filter(|name| !name.is_empty());
     let created: HashSet<String> = match pod_name {
-        Some(pod) => volumes.iter().filter(|one| one.map("ephemeral").is_some()).map(|one| format!("{pod}-{}", one.str("name"))).collect(),
+        Some(pod) => volumes
+            .iter()
+            .filter(|one| one.map("ephemeral").is_some())
+            .map(|one| format!("{pod}-{}", one.str("name")))
+            .collect(),
         None => HashSet::new(),
     };
     let mut sound = HashMap::with_capacity(volumes.len());
     for (index, volume) in volumes.iter().enumerate() {
-        let Some(volume) = volume.as_object() else { continue };
+        let Some(volume) = volume.as_object() else {
+            continue;
+        };
         let item = path.index(index);
         let before = errors.len();
         check_source(errors, &item, volume, pod_name, options);
@@ -73,7 +79,12 @@ pub fn check_volumes<'a>(
         if name.is_empty() {
             errors.push(FieldError::required(&item.child("name"), ""));
         } else {
-            invalid_each(errors, &item.child("name"), name, names::dns1123_label(name));
+            invalid_each(
+                errors,
+                &item.child("name"),
+                name,
+                names::dns1123_label(name),
+            );
         }
         if sound.contains_key(name) {
             errors.push(FieldError::duplicate(&item.child("name"), name));
@@ -81,16 +92,28 @@ pub fn check_volumes<'a>(
         if errors.len() == before {
             sound.insert(name, volume);
         }
-        let claim = volume.map("persistentVolumeClaim").map_or("", |claim| claim.str("claimName"));
+        let claim = volume
+            .map("persistentVolumeClaim")
+            .map_or("", |claim| claim.str("claimName"));
         if created.contains(claim) {
             let path = item.child("persistentVolumeClaim").child("claimName");
-            errors.push(FieldError::invalid(&path, claim, "must not reference a PVC that gets created for an ephemeral volume"));
+            errors.push(FieldError::invalid(
+                &path,
+                claim,
+                "must not reference a PVC that gets created for an ephemeral volume",
+            ));
         }
     }
     sound
 }
 
-fn check_source(errors: &mut ErrorList, path: &Path, volume: &Map, pod_name: Option<&str>, options: &PodOptions) {
+fn check_source(
+    errors: &mut ErrorList,
+    path: &Path,
+    volume: &Map,
+    pod_name: Option<&str>,
+    options: &PodOptions,
+) {
     // Most volumes have exactly one source: the search ends once it is found.
     let given = volume.values().filter(|value| value.is_object()).count();
     if given == 0 {
@@ -99,18 +122,37 @@ fn check_source(errors: &mut ErrorList, path: &Path, volume: &Map, pod_name: Opt
     }
     let mut found = 0;
     for (kind, named) in KINDS {
-        let Some(source) = volume.map(kind) else { continue };
+        let Some(source) = volume.map(kind) else {
+            continue;
+        };
         if found > 0 {
-            errors.push(FieldError::forbidden(&path.child(named), "may not specify more than 1 volume type"));
+            errors.push(FieldError::forbidden(
+                &path.child(named),
+                "may not specify more than 1 volume type",
+            ));
         } else {
-            check_one(errors, path, kind, source, volume.str("name"), pod_name, options);
+            check_one(
+                errors,
+                path,
+                kind,
+                source,
+                volume.str("name"),
+                pod_name,
+                options,
+            );
         }
         found += 1;
         let portal = source.str("targetPortal");
-        if kind == "iscsi" && source.field("initiatorName").is_some() && volume.str("name").len() + 1 + portal.len() > 64 {
-            let detail =
-                "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
-            errors.push(FieldError::invalid(&path.child("name"), volume.str("name"), detail));
+        if kind == "iscsi"
+            && source.field("initiatorName").is_some()
+            && volume.str("name").len() + 1 + portal.len() > 64
+        {
+            let detail = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
+            errors.push(FieldError::invalid(
+                &path.child("name"),
+                volume.str("name"),
+                detail,
+            ));
         }
         if found == given {
             break;
@@ -121,12 +163,26 @@ fn check_source(errors: &mut ErrorList, path: &Path, volume: &Map, pod_name: Opt
     }
 }
 
-fn check_one(errors: &mut ErrorList, path: &Path, kind: &str, source: &Map, name: &str, pod_name: Option<&str>, options: &PodOptions) {
+fn check_one(
+    errors: &mut ErrorList,
+    path: &Path,
+    kind: &str,
+    source: &Map,
+    name: &str,
+    pod_name: Option<&str>,
+    options: &PodOptions,
+) {
     match kind {
         "emptyDir" => {
-            if source.field("sizeLimit").is_some_and(|limit| quantity(limit).sign() < 0) {
+            if source
+                .field("sizeLimit")
+                .is_some_and(|limit| quantity(limit).sign() < 0)
+            {
                 let path = path.child(kind).child("sizeLimit");
-                errors.push(FieldError::forbidden(&path, "SizeLimit field must be a valid resource quantity"));
+                errors.push(FieldError::forbidden(
+                    &path,
+                    "SizeLimit field must be a valid resource quantity",
+                ));
             }
         }
         "secret" => check_files(errors, &path.child(kind), source, "secretName"),
@@ -134,14 +190,22 @@ fn check_one(errors: &mut ErrorList, path: &Path, kind: &str, source: &Map, name
         "persistentVolumeClaim" => required(errors, &path.child(kind), source, "claimName"),
         "downwardAPI" => {
             let path = path.child(kind);
-            check_mode(errors, &path.child("defaultMode"), source.int("defaultMode"));
+            check_mode(
+                errors,
+                &path.child("defaultMode"),
+                source.int("defaultMode"),
+            );
             for file in source.list("items") {
                 check_downward_file(errors, &path, file);
             }
         }
         "projected" => {
             let path = path.child(kind);
-            check_mode(errors, &path.child("defaultMode"), source.int("defaultMode"));
+            check_mode(
+                errors,
+                &path.child("defaultMode"),
+                source.int("defaultMode"),
+            );
             check_projected(errors, &path, source);
         }
         "ephemeral" => check_ephemeral(errors, path, source, name, pod_name),
@@ -173,7 +237,11 @@ pub fn check_mode(errors: &mut ErrorList, path: &Path, mode: Option<i64>) {
 /// A Secret or ConfigMap whose keys become files.
 fn check_files(errors: &mut ErrorList, path: &Path, source: &Map, name_key: &str) {
     required(errors, path, source, name_key);
-    check_mode(errors, &path.child("defaultMode"), source.int("defaultMode"));
+    check_mode(
+        errors,
+        &path.child("defaultMode"),
+        source.int("defaultMode"),
+    );
     for (index, item) in source.list("items").iter().enumerate() {
         check_key_to_path(errors, &path.child("items").index(index), item);
     }
@@ -200,39 +268,73 @@ pub fn check_downward_file(errors: &mut ErrorList, path: &Path, file: &Value) {
         (Some(field), resource) => {
             check_field_ref(errors, &path.child("fieldRef"), field, &FILE_FIELDS);
             if resource.is_some() {
-                errors.push(FieldError::invalid(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously"));
+                errors.push(FieldError::invalid(
+                    path,
+                    "resource",
+                    "fieldRef and resourceFieldRef can not be specified simultaneously",
+                ));
             }
         }
-        (None, Some(resource)) => check_resource_ref(errors, &path.child("resourceFieldRef"), resource, true),
-        (None, None) => errors.push(FieldError::required(path, "one of fieldRef and resourceFieldRef is required")),
+        (None, Some(resource)) => {
+            check_resource_ref(errors, &path.child("resourceFieldRef"), resource, true)
+        }
+        (None, None) => errors.push(FieldError::required(
+            path,
+            "one of fieldRef and resourceFieldRef is required",
+        )),
     }
     check_mode(errors, &path.child("mode"), file.int("mode"));
 }
 
 /// A claim that is made for the pod and goes with it.
-fn check_ephemeral(errors: &mut ErrorList, volume: &Path, source: &Map, name: &str, pod_name: Option<&str>) {
+fn check_ephemeral(
+    errors: &mut ErrorList,
+    volume: &Path,
+    source: &Map,
+    name: &str,
+    pod_name: Option<&str>,
+) {
     let path = volume.child("ephemeral").child("volumeClaimTemplate");
     match source.map("volumeClaimTemplate") {
         None => errors.push(FieldError::required(&path, "")),
         Some(template) => {
             let metadata = template.map("metadata");
             let meta_path = path.child("metadata");
-            validate_annotations(errors, &meta_path.child("annotations"), metadata.and_then(|metadata| metadata.map("annotations")));
-            validate_labels(errors, &meta_path.child("labels"), metadata.and_then(|metadata| metadata.map("labels")));
+            validate_annotations(
+                errors,
+                &meta_path.child("annotations"),
+                metadata.and_then(|metadata| metadata.map("annotations")),
+            );
+            validate_labels(
+                errors,
+                &meta_path.child("labels"),
+                metadata.and_then(|metadata| metadata.map("labels")),
+            );
             for (key, value) in metadata.into_iter().flatten() {
                 let set = !value.is_null() && value.as_str() != Some("");
                 if set && !matches!(key.as_str(), "annotations" | "labels") {
-                    errors.push(FieldError::forbidden(&meta_path.child(key), "cannot be set"));
+                    errors.push(FieldError::forbidden(
+                        &meta_path.child(key),
+                        "cannot be set",
+                    ));
                 }
             }
             let empty = Map::new();
-            validate_claim_spec(errors, &path.child("spec"), template.map("spec").unwrap_or(&empty));
+            validate_claim_spec(
+                errors,
+                &path.child("spec"),
+                template.map("spec").unwrap_or(&empty),
+            );
         }
     }
     if let (Some(pod), false) = (pod_name, name.is_empty()) {
         let claim = format!("{pod}-{name}");
         for problem in names::dns1123_subdomain(&claim) {
-            errors.push(FieldError::invalid(&volume.child("name"), name, format!("PVC name {claim:?}: {problem}")));
+            errors.push(FieldError::invalid(
+                &volume.child("name"),
+                name,
+                format!("PVC name {claim:?}: {problem}"),
+            ));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What to tell clients about pods that are valid but not wise (upstream `pkg/api/pod/warnings.go`).
+//! What to tell clients about pods that are valid but not wise (upstream
+//! `pkg/api/pod/warnings.go`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,14 +14,30 @@ use crate::registry::builtin::core::node_labels::{deprecation, selector_warnings
 use crate::registry::validation::{Fields, ip_warning};
 
 const DEPRECATED_ANNOTATIONS: [(&str, &str); 3] = [
-    ("scheduler.alpha.kubernetes.io/critical-pod", "non-functional in v1.16+; use the \"priorityClassName\" field instead"),
-    ("security.alpha.kubernetes.io/sysctls", "non-functional in v1.11+; use the \"sysctls\" field instead"),
-    ("security.alpha.kubernetes.io/unsafe-sysctls", "non-functional in v1.11+; use the \"sysctls\" field instead"),
+    (
+        "scheduler.alpha.kubernetes.io/critical-pod",
+        "non-functional in v1.16+; use the \"priorityClassName\" field instead",
+    ),
+    (
+        "security.alpha.kubernetes.io/sysctls",
+        "non-functional in v1.11+; use the \"sysctls\" field instead",
+    ),
+    (
+        "security.alpha.kubernetes.io/unsafe-sysctls",
+        "non-functional in v1.11+; use the \"sysctls\" field instead",
+    ),
 ];
-/// Volumes of days gone by, in the order they are looked for; a generic ephemeral one (no text) is looked into.
+/// Volumes of days gone by, in the order they are looked for; a generic ephemeral one (no text) is
+/// looked into.
 const DEPRECATED_VOLUMES: [(&str, &str); 10] = [
-    ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
-    ("gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
+    (
+        "photonPersistentDisk",
+        "deprecated in v1.11, non-functional in v1.16+",
+    ),
+    (
+        "gitRepo",
+        "deprecated in v1.11, and disabled by default in v1.33+",
+    ),
     ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
     ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
     ("storageos", "deprecated in v1.22, non-functional in v1.25+"),
@@ -30,13 +47,16 @@ const DEPRECATED_VOLUMES: [(&str, &str); 10] = [
     ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
     ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
 ];
-const FIELD_FOR_SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
+const FIELD_FOR_SECCOMP: &str =
+    "non-functional in v1.27+; use the \"seccompProfile\" field instead";
 /// What a profile in an annotation is told.
-pub const FIELD_FOR_APP_ARMOR: &str = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
+pub const FIELD_FOR_APP_ARMOR: &str =
+    "deprecated since v1.30; use the \"appArmorProfile\" field instead";
 const NULL_SELECTOR: &str = "a null labelSelector results in matching no pod";
 const FRACTIONAL: [&str; 2] = ["memory", "ephemeral-storage"];
 
-/// The bytes of warnings about one pod after which no more are looked for: many more than a response may have.
+/// The bytes of warnings about one pod after which no more are looked for: many more than a
+/// response may have.
 const MAX_WARNING_BYTES: usize = 64 * 1024;
 
 /// Whether there are so many warnings that nobody will see more.
@@ -58,20 +78,40 @@ struct Subject<'a> {
 /// The warnings about a pod (`path` is the root) or a template of pods.
 pub fn pod_warnings(path: &Path, pod: &Map, is_template: bool) -> Vec<String> {
     let mut warnings = Vec::new();
-    let Some(spec) = pod.map("spec") else { return warnings };
-    let annotations = pod.map("metadata").and_then(|metadata| metadata.map("annotations"));
-    let subject = Subject { path, spec_path: path.child("spec"), spec, annotations, is_template };
+    let Some(spec) = pod.map("spec") else {
+        return warnings;
+    };
+    let annotations = pod
+        .map("metadata")
+        .and_then(|metadata| metadata.map("annotations"));
+    let subject = Subject {
+        path,
+        spec_path: path.child("spec"),
+        spec,
+        annotations,
+        is_template,
+    };
     subject.node_labels(&mut warnings);
     subject.deprecated_annotations(&mut warnings);
     subject.deprecated_volumes(&mut warnings);
     overlapping_paths(&mut warnings, spec.list("volumes"));
     subject.repeated(&mut warnings);
-    fractions(&mut warnings, &subject.spec_path.child("overhead"), spec.map("overhead"));
+    fractions(
+        &mut warnings,
+        &subject.spec_path.child("overhead"),
+        spec.map("overhead"),
+    );
     subject.containers(&mut warnings);
     subject.ports(&mut warnings);
-    if spec.int("terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
+    if spec
+        .int("terminationGracePeriodSeconds")
+        .is_some_and(|seconds| seconds < 0)
+    {
         let text = "must be >= 0; negative values are invalid and will be treated as 1";
-        warnings.push(format!("{}: {text}", subject.spec_path.child("terminationGracePeriodSeconds")));
+        warnings.push(format!(
+            "{}: {text}",
+            subject.spec_path.child("terminationGracePeriodSeconds")
+        ));
     }
     subject.null_selectors(&mut warnings);
     subject.addresses(&mut warnings);
@@ -96,44 +136,85 @@ pub fn fraction(amount: &Value) -> Option<String> {
 
 /// What to say of a part of a byte.
 pub fn fraction_warning(path: &Path, amount: &str) -> String {
-    format!("{path}: fractional byte value {} is invalid, must be an integer", go_quote(amount))
+    format!(
+        "{path}: fractional byte value {} is invalid, must be an integer",
+        go_quote(amount)
+    )
 }
 
 impl Subject<'_> {
     fn annotation(&self, key: &str) -> Option<&str> {
-        self.annotations.and_then(|annotations| annotations.opt_str(key))
+        self.annotations
+            .and_then(|annotations| annotations.opt_str(key))
     }
 
     fn annotation_warning(&self, key: &str, text: &str) -> String {
-        format!("{}: {text}", self.path.child("metadata").child("annotations").key(key))
+        format!(
+            "{}: {text}",
+            self.path.child("metadata").child("annotations").key(key)
+        )
     }
 
     /// Selectors by labels that nodes no longer should have, and constraints that select nothing.
     fn node_labels(&self, warnings: &mut Vec<String>) {
         let place = |label: &str| self.spec_path.child("nodeSelector").key(label).to_string();
         warnings.extend(selector_warnings(self.spec.map("nodeSelector"), place));
-        if let Some(affinity) = self.spec.map("affinity").and_then(|affinity| affinity.map("nodeAffinity")) {
+        if let Some(affinity) = self
+            .spec
+            .map("affinity")
+            .and_then(|affinity| affinity.map("nodeAffinity"))
+        {
             let path = self.spec_path.child("affinity").child("nodeAffinity");
-            let (required, preferred) =
-                ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution");
-            let terms = affinity.map(required).map_or(&[][..], |required| required.list("nodeSelectorTerms"));
-            for (index, term) in terms.iter().enumerate().filter_map(|(index, term)| Some((index, term.as_object()?))) {
-                term_warnings(warnings, &path.child(required).child("nodeSelectorTerms").index(index), term, false);
+            let (required, preferred) = (
+                "requiredDuringSchedulingIgnoredDuringExecution",
+                "preferredDuringSchedulingIgnoredDuringExecution",
+            );
+            let terms = affinity
+                .map(required)
+                .map_or(&[][..], |required| required.list("nodeSelectorTerms"));
+            for (index, term) in terms
+                .iter()
+                .enumerate()
+                .filter_map(|(index, term)| Some((index, term.as_object()?)))
+            {
+                term_warnings(
+                    warnings,
+                    &path.child(required).child("nodeSelectorTerms").index(index),
+                    term,
+                    false,
+                );
             }
             for (index, term) in affinity.list(preferred).iter().enumerate() {
                 if let Some(term) = term.map("preference") {
-                    term_warnings(warnings, &path.child(preferred).index(index).child("preference"), term, true);
+                    term_warnings(
+                        warnings,
+                        &path.child(preferred).index(index).child("preference"),
+                        term,
+                        true,
+                    );
                 }
             }
         }
-        for (index, constraint) in self.spec.list("topologySpreadConstraints").iter().enumerate() {
-            let path = || self.spec_path.child("topologySpreadConstraints").index(index);
+        for (index, constraint) in self
+            .spec
+            .list("topologySpreadConstraints")
+            .iter()
+            .enumerate()
+        {
+            let path = || {
+                self.spec_path
+                    .child("topologySpreadConstraints")
+                    .index(index)
+            };
             let key = constraint.str("topologyKey");
             if let Some(text) = deprecation(key) {
                 warnings.push(format!("{}: {key} is {text}", path().child("topologyKey")));
             }
             if constraint.field("labelSelector").is_none() {
-                warnings.push(format!("{}: {NULL_SELECTOR}", path().child("labelSelector")));
+                warnings.push(format!(
+                    "{}: {NULL_SELECTOR}",
+                    path().child("labelSelector")
+                ));
             }
         }
     }
@@ -149,15 +230,34 @@ impl Subject<'_> {
     fn deprecated_volumes(&self, warnings: &mut Vec<String>) {
         for (index, volume) in self.spec.list("volumes").iter().enumerate() {
             for (kind, text) in DEPRECATED_VOLUMES {
-                let Some(source) = volume.field(kind) else { continue };
+                let Some(source) = volume.field(kind) else {
+                    continue;
+                };
                 let path = self.spec_path.child("volumes").index(index);
-                match source.map("volumeClaimTemplate").and_then(|template| template.map("spec")) {
+                match source
+                    .map("volumeClaimTemplate")
+                    .and_then(|template| template.map("spec"))
+                {
                     Some(claim) if text.is_empty() => {
-                        claim_warnings(warnings, &path.child("ephemeral").child("volumeClaimTemplate").child("spec"), claim);
+                        claim_warnings(
+                            warnings,
+                            &path
+                                .child("ephemeral")
+                                .child("volumeClaimTemplate")
+                                .child("spec"),
+                            claim,
+                        );
                     }
                     _ if text.is_empty() => {}
                     // The field's name here is that of the Go struct.
-                    _ => warnings.push(format!("{}: {text}", path.child(if kind == "storageos" { "storageOS" } else { kind }))),
+                    _ => warnings.push(format!(
+                        "{}: {text}",
+                        path.child(if kind == "storageos" {
+                            "storageOS"
+                        } else {
+                            kind
+                        })
+                    )),
                 }
             }
         }
@@ -165,8 +265,14 @@ impl Subject<'_> {
 
     /// Hosts and secrets that are given twice, or not at all.
     fn repeated(&self, warnings: &mut Vec<String>) {
-        let (aliases, secrets) = (self.spec.list("hostAliases"), self.spec.list("imagePullSecrets"));
-        for (key, list, member) in [("hostAliases", aliases, "ip"), ("imagePullSecrets", secrets, "name")] {
+        let (aliases, secrets) = (
+            self.spec.list("hostAliases"),
+            self.spec.list("imagePullSecrets"),
+        );
+        for (key, list, member) in [
+            ("hostAliases", aliases, "ip"),
+            ("imagePullSecrets", secrets, "name"),
+        ] {
             if list.len() < 2 {
                 continue;
             }
@@ -181,7 +287,11 @@ impl Subject<'_> {
         }
         for (index, secret) in secrets.iter().enumerate() {
             if secret.str("name").is_empty() {
-                let path = self.spec_path.child("imagePullSecrets").index(index).child("name");
+                let path = self
+                    .spec_path
+                    .child("imagePullSecrets")
+                    .index(index)
+                    .child("name");
                 warnings.push(format!("{path}: invalid empty name \"\""));
             }
         }
@@ -189,7 +299,9 @@ impl Subject<'_> {
 
     fn containers(&self, warnings: &mut Vec<String>) {
         let security = self.spec.map("securityContext");
-        let has = |security: Option<&Map>, key: &str| security.is_some_and(|security| security.field(key).is_some());
+        let has = |security: Option<&Map>, key: &str| {
+            security.is_some_and(|security| security.field(key).is_some())
+        };
         if !has(security, "seccompProfile") && self.annotation(SECCOMP_POD).is_some() {
             warnings.push(self.annotation_warning(SECCOMP_POD, FIELD_FOR_SECCOMP));
         }
@@ -206,7 +318,8 @@ impl Subject<'_> {
                 if self.is_template
                     && !has(own, "appArmorProfile")
                     && let Some(text) = self.annotation(&key)
-                    && profile.is_none_or(|profile| app_armor_profile(text).as_ref() != Some(profile))
+                    && profile
+                        .is_none_or(|profile| app_armor_profile(text).as_ref() != Some(profile))
                 {
                     warnings.push(self.annotation_warning(&key, FIELD_FOR_APP_ARMOR));
                 }
@@ -217,11 +330,20 @@ impl Subject<'_> {
     }
 
     fn fractions_of_container(&self, warnings: &mut Vec<String>, path: &Path, container: &Map) {
-        let Some(resources) = container.map("resources") else { return };
+        let Some(resources) = container.map("resources") else {
+            return;
+        };
         for name in FRACTIONAL {
             for key in ["limits", "requests"] {
-                if let Some(text) = resources.map(key).and_then(|amounts| amounts.get(name)).and_then(fraction) {
-                    warnings.push(fraction_warning(&path.child("resources").child(key).key(name), &text));
+                if let Some(text) = resources
+                    .map(key)
+                    .and_then(|amounts| amounts.get(name))
+                    .and_then(fraction)
+                {
+                    warnings.push(fraction_warning(
+                        &path.child("resources").child(key).key(name),
+                        &text,
+                    ));
                 }
             }
         }
@@ -232,7 +354,12 @@ impl Subject<'_> {
         let ports: Vec<(Path, &Value)> = each_container(self.spec, &self.spec_path)
             .flat_map(|(path, container)| {
                 let path = path.child("ports");
-                container.list("ports").iter().enumerate().map(move |(index, port)| (path.index(index), port)).collect::<Vec<_>>()
+                container
+                    .list("ports")
+                    .iter()
+                    .enumerate()
+                    .map(move |(index, port)| (path.index(index), port))
+                    .collect::<Vec<_>>()
             })
             .collect();
         let mut seen: HashMap<(i64, &str), Taken> = HashMap::new();
@@ -243,12 +370,20 @@ impl Subject<'_> {
             let (number, protocol) = (port.int("containerPort").unwrap_or(0), port.str("protocol"));
             let (ip, host) = (port.str("hostIP"), port.int("hostPort").unwrap_or(0));
             if !ip.is_empty() && host == 0 {
-                let shown = format!("{{Name:{} HostPort:0 ContainerPort:{number} Protocol:{protocol} HostIP:{ip}}}", port.str("name"));
+                let shown = format!(
+                    "{{Name:{} HostPort:0 ContainerPort:{number} Protocol:{protocol} HostIP:{ip}}}",
+                    port.str("name")
+                );
                 warnings.push(format!("{path}: hostIP set without hostPort: {shown}"));
             }
             let others = seen.entry((number, protocol)).or_default();
-            for (other_path, other) in others.conflicting(ip, host).into_iter().filter_map(|other| ports.get(other)) {
-                let (other_ip, other_host) = (other.str("hostIP"), other.int("hostPort").unwrap_or(0));
+            for (other_path, other) in others
+                .conflicting(ip, host)
+                .into_iter()
+                .filter_map(|other| ports.get(other))
+            {
+                let (other_ip, other_host) =
+                    (other.str("hostIP"), other.int("hostPort").unwrap_or(0));
                 let how = if ip == other_ip && host == other_host {
                     "duplicate"
                 } else if host == 0 || other_host == 0 {
@@ -280,20 +415,36 @@ impl Subject<'_> {
     }
 
     fn null_selectors(&self, warnings: &mut Vec<String>) {
-        let Some(affinity) = self.spec.map("affinity") else { return };
+        let Some(affinity) = self.spec.map("affinity") else {
+            return;
+        };
         for kind in ["podAffinity", "podAntiAffinity"] {
-            let Some(of_kind) = affinity.map(kind) else { continue };
+            let Some(of_kind) = affinity.map(kind) else {
+                continue;
+            };
             let path = self.spec_path.child("affinity").child(kind);
-            let (required, preferred) =
-                ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution");
+            let (required, preferred) = (
+                "requiredDuringSchedulingIgnoredDuringExecution",
+                "preferredDuringSchedulingIgnoredDuringExecution",
+            );
             for (index, term) in of_kind.list(required).iter().enumerate() {
                 if term.field("labelSelector").is_none() {
-                    warnings.push(format!("{}: {NULL_SELECTOR}", path.child(required).index(index).child("labelSelector")));
+                    warnings.push(format!(
+                        "{}: {NULL_SELECTOR}",
+                        path.child(required).index(index).child("labelSelector")
+                    ));
                 }
             }
             for (index, term) in of_kind.list(preferred).iter().enumerate() {
-                if term.map("podAffinityTerm").is_none_or(|term| term.field("labelSelector").is_none()) {
-                    let path = path.child(preferred).index(index).child("podAffinityTerm").child("labelSelector");
+                if term
+                    .map("podAffinityTerm")
+                    .is_none_or(|term| term.field("labelSelector").is_none())
+                {
+                    let path = path
+                        .child(preferred)
+                        .index(index)
+                        .child("podAffinityTerm")
+                        .child("labelSelector");
                     warnings.push(format!("{path}: {NULL_SELECTOR}"));
                 }
             }
@@ -301,13 +452,24 @@ impl Subject<'_> {
     }
 
     fn addresses(&self, warnings: &mut Vec<String>) {
-        let servers = self.spec.map("dnsConfig").map_or(&[][..], |config| config.list("nameservers"));
+        let servers = self
+            .spec
+            .map("dnsConfig")
+            .map_or(&[][..], |config| config.list("nameservers"));
         for (index, server) in servers.iter().enumerate() {
-            let path = || self.spec_path.child("dnsConfig").child("nameservers").index(index);
+            let path = || {
+                self.spec_path
+                    .child("dnsConfig")
+                    .child("nameservers")
+                    .index(index)
+            };
             warnings.extend(ip_warning(path, server.as_str().unwrap_or("")));
         }
         for (index, alias) in self.spec.list("hostAliases").iter().enumerate() {
-            warnings.extend(ip_warning(|| self.spec_path.child("hostAliases").index(index).child("ip"), alias.str("ip")));
+            warnings.extend(ip_warning(
+                || self.spec_path.child("hostAliases").index(index).child("ip"),
+                alias.str("ip"),
+            ));
         }
     }
 }
@@ -340,7 +502,12 @@ impl<'a> Taken<'a> {
             (_, "") => [of_host(0), of_host(host), None],
             (_, ip) => [of_host(0), of_address(""), of_address(ip)],
         };
-        let mut found: Vec<usize> = lists.into_iter().flatten().flat_map(|list| list.iter().take(MAX_CONFLICTS)).copied().collect();
+        let mut found: Vec<usize> = lists
+            .into_iter()
+            .flatten()
+            .flat_map(|list| list.iter().take(MAX_CONFLICTS))
+            .copied()
+            .collect();
         found.sort_unstable();
         found
     }
@@ -362,10 +529,15 @@ fn hidden_variables(warnings: &mut Vec<String>, path: &Path, container: &Map) {
             return;
         }
         let reference = format!("$({name})");
-        if variable.field("valueFrom").is_some() || value == reference || !value.contains(&reference) {
+        if variable.field("valueFrom").is_some()
+            || value == reference
+            || !value.contains(&reference)
+        {
             let name = go_quote(name);
             let path = path.child("env").index(index);
-            warnings.push(format!("{path}: hides previous definition of {name}, which may be dropped when using apply"));
+            warnings.push(format!(
+                "{path}: hides previous definition of {name}, which may be dropped when using apply"
+            ));
         }
     }
 }
@@ -378,10 +550,15 @@ mod tests {
     #[test]
     fn what_is_valid_but_not_wise() {
         let table = [
-            (json!({"containers": [{"name": "c", "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "$(A)2"}]}]}), vec![]),
+            (
+                json!({"containers": [{"name": "c", "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "$(A)2"}]}]}),
+                vec![],
+            ),
             (
                 json!({"containers": [{"name": "c", "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}]}),
-                vec!["spec.containers[0].env[1]: hides previous definition of \"A\", which may be dropped when using apply"],
+                vec![
+                    "spec.containers[0].env[1]: hides previous definition of \"A\", which may be dropped when using apply",
+                ],
             ),
             (
                 json!({"containers": [{"ports": [{"name": "p", "containerPort": 80, "protocol": "TCP"}]},
@@ -414,7 +591,11 @@ mod tests {
         ];
         for (spec, want) in table {
             let pod = json!({"spec": spec});
-            assert_eq!(pod_warnings(&Path::default(), pod.as_object().expect("a map"), false), want, "{spec}");
+            assert_eq!(
+                pod_warnings(&Path::default(), pod.as_object().expect("a map"), false),
+                want,
+                "{spec}"
+            );
         }
     }
 
@@ -431,8 +612,13 @@ mod tests {
         ];
         let pod = json!({"spec": {"containers": [{"ports": ports}]}});
         let found = pod_warnings(&Path::default(), pod.as_object().expect("a map"), false);
-        let short: Vec<String> =
-            found.iter().map(|text| text.replace("spec.containers[0].ports", "").replace(" port definition with", "")).collect();
+        let short: Vec<String> = found
+            .iter()
+            .map(|text| {
+                text.replace("spec.containers[0].ports", "")
+                    .replace(" port definition with", "")
+            })
+            .collect();
         let want = [
             "[1]: dangerously ambiguous [0]",
             "[2]: dangerously ambiguous [0]",
@@ -450,9 +636,14 @@ mod tests {
     #[test]
     fn warnings_are_bounded() {
         let equal = vec![json!({"containerPort": 80, "protocol": "TCP", "name": "p"}); 30_000];
-        let apart: Vec<Value> = (1..30_000).map(|host| json!({"containerPort": 81, "protocol": "TCP", "hostPort": host})).collect();
-        let files: Vec<Value> = (0..60_000).map(|number| json!({"path": format!("f{number}")})).collect();
-        let named = json!({"name": "x".repeat(100_000), "items": vec![json!({"path": "same"}); 30_000]});
+        let apart: Vec<Value> = (1..30_000)
+            .map(|host| json!({"containerPort": 81, "protocol": "TCP", "hostPort": host}))
+            .collect();
+        let files: Vec<Value> = (0..60_000)
+            .map(|number| json!({"path": format!("f{number}")}))
+            .collect();
+        let named =
+            json!({"name": "x".repeat(100_000), "items": vec![json!({"path": "same"}); 30_000]});
         let variables = vec![json!({"name": "A", "value": ""}); 60_000];
         for spec in [
             json!({"containers": [{"ports": equal}]}),
@@ -462,7 +653,11 @@ mod tests {
             json!({"volumes": [{"name": "v", "projected": {"sources": [{"configMap": named}]}}]}),
         ] {
             let pod = json!({"spec": spec});
-            let bytes: usize = pod_warnings(&Path::default(), pod.as_object().expect("a map"), false).iter().map(String::len).sum();
+            let bytes: usize =
+                pod_warnings(&Path::default(), pod.as_object().expect("a map"), false)
+                    .iter()
+                    .map(String::len)
+                    .sum();
             assert!(bytes < 2 * 1024 * 1024, "{bytes} bytes of warnings");
         }
     }

@@ -23,7 +23,11 @@ const POD_LINUX_ONLY: [(&str, bool); 12] = [
     ("runAsUser", true),
     ("runAsGroup", true),
 ];
-const POD_LINUX_ONLY_REST: [&str; 3] = ["supplementalGroups", "supplementalGroupsPolicy", "seLinuxChangePolicy"];
+const POD_LINUX_ONLY_REST: [&str; 3] = [
+    "supplementalGroups",
+    "supplementalGroupsPolicy",
+    "seLinuxChangePolicy",
+];
 const CONTAINER_LINUX_ONLY: [&str; 10] = [
     "appArmorProfile",
     "seLinuxOptions",
@@ -37,11 +41,19 @@ const CONTAINER_LINUX_ONLY: [&str; 10] = [
     "runAsGroup",
 ];
 
-/// Each container of a pod with its path: first those that prepare, then those that run, then the later ones.
+/// Each container of a pod with its path: first those that prepare, then those that run, then the
+/// later ones.
 pub fn each_container<'a>(spec: &'a Map, path: &'a Path) -> impl Iterator<Item = (Path, &'a Map)> {
-    ["initContainers", "containers", "ephemeralContainers"].into_iter().flat_map(move |key| {
-        spec.list(key).iter().enumerate().filter_map(move |(index, container)| Some((path.child(key).index(index), container.as_object()?)))
-    })
+    ["initContainers", "containers", "ephemeralContainers"]
+        .into_iter()
+        .flat_map(move |key| {
+            spec.list(key)
+                .iter()
+                .enumerate()
+                .filter_map(move |(index, container)| {
+                    Some((path.child(key).index(index), container.as_object()?))
+                })
+        })
 }
 
 fn is_given(value: Option<&Value>) -> bool {
@@ -59,19 +71,31 @@ pub fn check_os(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
         "" => errors.push(FieldError::required(&path.child("os").child("name"), "")),
         "linux" => check_linux(errors, path, pod.spec),
         "windows" => check_windows(errors, path, pod.spec),
-        other => errors.push(FieldError::not_supported(&path.child("os"), other, &["linux", "windows"])),
+        other => errors.push(FieldError::not_supported(
+            &path.child("os"),
+            other,
+            &["linux", "windows"],
+        )),
     }
 }
 
 fn check_linux(errors: &mut ErrorList, path: &Path, spec: &Map) {
     const DETAIL: &str = "windows options cannot be set for a linux pod";
-    let has = |context: Option<&Map>| context.is_some_and(|context| context.map("windowsOptions").is_some());
+    let has = |context: Option<&Map>| {
+        context.is_some_and(|context| context.map("windowsOptions").is_some())
+    };
     if has(spec.map("securityContext")) {
-        errors.push(FieldError::forbidden(&path.child("securityContext").child("windowsOptions"), DETAIL));
+        errors.push(FieldError::forbidden(
+            &path.child("securityContext").child("windowsOptions"),
+            DETAIL,
+        ));
     }
     for (path, container) in each_container(spec, path) {
         if has(container.map("securityContext")) {
-            errors.push(FieldError::forbidden(&path.child("securityContext").child("windowsOptions"), DETAIL));
+            errors.push(FieldError::forbidden(
+                &path.child("securityContext").child("windowsOptions"),
+                DETAIL,
+            ));
         }
     }
 }
@@ -84,7 +108,9 @@ fn check_windows(errors: &mut ErrorList, path: &Path, spec: &Map) {
     for (key, in_context) in POD_LINUX_ONLY {
         if in_context && is_given(context.field(key)) {
             errors.push(FieldError::forbidden(&context_path.child(key), DETAIL));
-        } else if !in_context && (is_given(spec.field(key)) || (key == "hostUsers" && spec.field(key).is_some())) {
+        } else if !in_context
+            && (is_given(spec.field(key)) || (key == "hostUsers" && spec.field(key).is_some()))
+        {
             errors.push(FieldError::forbidden(&path.child(key), DETAIL));
         }
     }
@@ -94,10 +120,15 @@ fn check_windows(errors: &mut ErrorList, path: &Path, spec: &Map) {
         }
     }
     for (path, container) in each_container(spec, path) {
-        let Some(context) = container.map("securityContext") else { continue };
+        let Some(context) = container.map("securityContext") else {
+            continue;
+        };
         for key in CONTAINER_LINUX_ONLY {
             if context.field(key).is_some() {
-                errors.push(FieldError::forbidden(&path.child("securityContext").child(key), DETAIL));
+                errors.push(FieldError::forbidden(
+                    &path.child("securityContext").child(key),
+                    DETAIL,
+                ));
             }
         }
     }
@@ -106,7 +137,9 @@ fn check_windows(errors: &mut ErrorList, path: &Path, spec: &Map) {
 /// A host process container is one among its like, and on the network of the host.
 pub fn check_host_process(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
     let host_process = |context: Option<&Map>| {
-        context.and_then(|context| context.map("windowsOptions")).and_then(|options| options.opt_flag("hostProcess"))
+        context
+            .and_then(|context| context.map("windowsOptions"))
+            .and_then(|options| options.opt_flag("hostProcess"))
     };
     let of_pod = host_process(pod.spec.map("securityContext"));
     let (mut containers, mut host_processes) = (0, 0);
@@ -116,8 +149,12 @@ pub fn check_host_process(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
         if let (Some(pod), Some(own)) = (of_pod, own)
             && pod != own
         {
-            let path = path.child("securityContext").child("windowsOptions").child("hostProcess");
-            let detail = format!("pod hostProcess value must be identical if both are specified, was {pod}");
+            let path = path
+                .child("securityContext")
+                .child("windowsOptions")
+                .child("hostProcess");
+            let detail =
+                format!("pod hostProcess value must be identical if both are specified, was {pod}");
             errors.push(FieldError::invalid(&path, own, detail));
         }
         host_processes += usize::from(own.or(of_pod).unwrap_or(false));
@@ -131,7 +168,11 @@ pub fn check_host_process(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
     }
     if !pod.spec.flag("hostNetwork") {
         let detail = "hostNetwork must be true if pod contains any hostProcess containers";
-        errors.push(FieldError::invalid(&path.child("hostNetwork"), false, detail));
+        errors.push(FieldError::invalid(
+            &path.child("hostNetwork"),
+            false,
+            detail,
+        ));
     }
 }
 
@@ -139,18 +180,36 @@ pub fn check_host_process(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
 pub fn check_windows_options(errors: &mut ErrorList, path: &Path, options: Option<&Map>) {
     let Some(options) = options else { return };
     if let Some(name) = options.opt_str("gmsaCredentialSpecName") {
-        invalid_each(errors, &path.child("gmsaCredentialSpecName"), name, names::dns1123_subdomain(name));
+        invalid_each(
+            errors,
+            &path.child("gmsaCredentialSpecName"),
+            name,
+            names::dns1123_subdomain(name),
+        );
     }
     if let Some(spec) = options.opt_str("gmsaCredentialSpec") {
         let path = path.child("gmsaCredentialSpec");
         if spec.is_empty() {
-            errors.push(FieldError::invalid(&path, spec, "gmsaCredentialSpec cannot be an empty string"));
+            errors.push(FieldError::invalid(
+                &path,
+                spec,
+                "gmsaCredentialSpec cannot be an empty string",
+            ));
         } else if spec.len() > CREDENTIAL_MAX {
-            errors.push(FieldError::invalid(&path, spec, "gmsaCredentialSpec size must be under 64 KiB"));
+            errors.push(FieldError::invalid(
+                &path,
+                spec,
+                "gmsaCredentialSpec size must be under 64 KiB",
+            ));
         }
     }
     if let Some(name) = options.opt_str("runAsUserName") {
-        invalid_each(errors, &path.child("runAsUserName"), name, user_name_problems(name));
+        invalid_each(
+            errors,
+            &path.child("runAsUserName"),
+            name,
+            user_name_problems(name),
+        );
     }
 }
 
@@ -166,11 +225,15 @@ fn user_name_problems(name: &str) -> names::Problems {
     if name.matches('\\').count() > 1 {
         return only("cannot contain more than one backslash");
     }
-    let (domain, user) = name.split_once('\\').map_or((None, name), |(domain, user)| (Some(domain), user));
+    let (domain, user) = name
+        .split_once('\\')
+        .map_or((None, name), |(domain, user)| (Some(domain), user));
     let mut problems = Vec::new();
     let mut problem = |what: String| problems.push(format!("runAsUserName's {what}"));
     if domain.is_some_and(|domain| domain.len() >= DOMAIN_MAX) {
-        problem(format!("Domain length must be under {DOMAIN_MAX} characters"));
+        problem(format!(
+            "Domain length must be under {DOMAIN_MAX} characters"
+        ));
     }
     if domain.is_some_and(|domain| !is_net_bios(domain) && !is_dns_domain(domain)) {
         problem("Domain doesn't match the NetBios nor the DNS format".to_owned());
@@ -178,20 +241,26 @@ fn user_name_problems(name: &str) -> names::Problems {
     if user.is_empty() {
         problem("User cannot be empty".to_owned());
     } else if user.len() > USER_MAX {
-        problem(format!("User length must not be longer than {USER_MAX} characters"));
+        problem(format!(
+            "User length must not be longer than {USER_MAX} characters"
+        ));
     }
     if !user.is_empty() && user.chars().all(|c| matches!(c, '.' | ' ')) {
         problem("User cannot contain only periods or spaces".to_owned());
     }
     if user.contains(|c| USER_FORBIDDEN.contains(c)) {
-        problem(format!("User cannot contain the following characters: {USER_FORBIDDEN}"));
+        problem(format!(
+            "User cannot contain the following characters: {USER_FORBIDDEN}"
+        ));
     }
     problems
 }
 
 fn is_net_bios(domain: &str) -> bool {
     let count = domain.chars().count();
-    (1..=15).contains(&count) && !domain.starts_with('.') && !domain.contains(|c| "\\/:*?\"<>|".contains(c))
+    (1..=15).contains(&count)
+        && !domain.starts_with('.')
+        && !domain.contains(|c| "\\/:*?\"<>|".contains(c))
 }
 
 fn is_dns_domain(domain: &str) -> bool {
@@ -199,6 +268,8 @@ fn is_dns_domain(domain: &str) -> bool {
         (1..=names::LABEL_MAX).contains(&label.len())
             && !label.starts_with('-')
             && !label.ends_with('-')
-            && label.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-')
+            && label
+                .bytes()
+                .all(|c| c.is_ascii_alphanumeric() || c == b'-')
     })
 }

@@ -55,8 +55,14 @@ struct Owned {
 
 impl Owned {
     fn of(service: &Object) -> Self {
-        let ips = cluster_ips(service).iter().filter_map(|ip| names::parse_ip_sloppy(ip)).collect();
-        Self { ips, ports: ports::owned(service) }
+        let ips = cluster_ips(service)
+            .iter()
+            .filter_map(|ip| names::parse_ip_sloppy(ip))
+            .collect();
+        Self {
+            ips,
+            ports: ports::owned(service),
+        }
     }
 }
 
@@ -74,13 +80,19 @@ struct Taken<'a> {
 impl Reservation for Taken<'_> {
     async fn keep(self: Box<Self>, object: &Object) {
         let now = Owned::of(object);
-        for claim in self.claims.iter().filter(|claim| !now.ips.contains(&claim.ip)) {
+        for claim in self
+            .claims
+            .iter()
+            .filter(|claim| !now.ips.contains(&claim.ip))
+        {
             self.allocator.unclaim(claim).await;
         }
         let mut ports: BTreeSet<u16> = self.ports.difference(&now.ports).copied().collect();
         if let Some(had) = &self.had {
             for ip in had.ips.difference(&now.ips) {
-                self.allocator.give_back(*ip, &self.namespace, &self.name).await;
+                self.allocator
+                    .give_back(*ip, &self.namespace, &self.name)
+                    .await;
             }
             ports.extend(had.ports.difference(&now.ports));
         }
@@ -104,16 +116,34 @@ impl ServiceAllocator {
         families: Vec<&'static str>,
         node_ports: Arc<NodePorts>,
     ) -> Self {
-        let user = User { name: "system:apiserver".to_owned(), groups: vec![MASTERS.to_owned()], ..User::default() };
+        let user = User {
+            name: "system:apiserver".to_owned(),
+            groups: vec![MASTERS.to_owned()],
+            ..User::default()
+        };
         let addresses = IpAddresses::new(addresses);
-        Self { addresses, cidrs, endpoints, families, node_ports, user, warnings: Warnings::default() }
+        Self {
+            addresses,
+            cidrs,
+            endpoints,
+            families,
+            node_ports,
+            user,
+            warnings: Warnings::default(),
+        }
     }
 
     async fn ranges(&self) -> Result<Vec<Range>> {
         Ok(ranges::of_cidrs(&self.cidrs.known("").await?))
     }
 
-    async fn take(&self, ctx: &WriteContext<'_>, service: &mut Object, old: Option<&Object>, taken: &mut Taken<'_>) -> Result<()> {
+    async fn take(
+        &self,
+        ctx: &WriteContext<'_>,
+        service: &mut Object,
+        old: Option<&Object>,
+        taken: &mut Taken<'_>,
+    ) -> Result<()> {
         self.take_ips(ctx, service, old, &mut taken.claims).await?;
         let mut operation = self.node_ports.operation(ctx.dry_run);
         let result = ports::take(service, old, &mut operation).await;
@@ -122,7 +152,13 @@ impl ServiceAllocator {
     }
 
     /// Fills in every cluster IP that the families call for and that is not there yet.
-    async fn take_ips(&self, ctx: &WriteContext<'_>, service: &mut Object, old: Option<&Object>, claims: &mut Vec<Claim>) -> Result<()> {
+    async fn take_ips(
+        &self,
+        ctx: &WriteContext<'_>,
+        service: &mut Object,
+        old: Option<&Object>,
+        claims: &mut Vec<Claim>,
+    ) -> Result<()> {
         let families = strings(service, "ipFamilies");
         let wanted = match old {
             _ if !needs_cluster_ip(service) || headless(service) => return Ok(()),
@@ -136,14 +172,30 @@ impl ServiceAllocator {
         let mut ips = strings(service, "clusterIPs");
         ips.resize(ips.len().max(wanted.end), String::new());
         let ranges = self.ranges().await?;
-        for (index, family) in families.iter().enumerate().take(wanted.end).skip(wanted.start) {
-            let ranges: Vec<&Range> = ranges.iter().filter(|range| range.family() == family.as_str()).collect();
+        for (index, family) in families
+            .iter()
+            .enumerate()
+            .take(wanted.end)
+            .skip(wanted.start)
+        {
+            let ranges: Vec<&Range> = ranges
+                .iter()
+                .filter(|range| range.family() == family.as_str())
+                .collect();
             let text = ips[index].clone();
             let ip = match (names::parse_ip_sloppy(&text), ctx.dry_run) {
-                (None, _) if !text.is_empty() => return Err(Status::internal(format!("failed to parse service IP {text:?}"))),
+                (None, _) if !text.is_empty() => {
+                    return Err(Status::internal(format!(
+                        "failed to parse service IP {text:?}"
+                    )));
+                }
                 (Some(ip), true) => check(&ranges, ip),
                 (Some(ip), false) => self.take_ip(&ranges, service, ip, claims).await,
-                (None, true) => ranges.iter().find(|range| range.ready).map(|range| range.network()).ok_or_else(not_ready),
+                (None, true) => ranges
+                    .iter()
+                    .find(|range| range.ready)
+                    .map(|range| range.network())
+                    .ok_or_else(not_ready),
                 (None, false) => self.take_any_ip(&ranges, service, claims).await,
             };
             let ip = ip.map_err(|why| refused(service, &ips, &text, why))?;
@@ -152,7 +204,9 @@ impl ServiceAllocator {
             }
         }
         if let Some(first) = ips.first().cloned() {
-            service.section_mut("spec").insert("clusterIP", first.into());
+            service
+                .section_mut("spec")
+                .insert("clusterIP", first.into());
         }
         set_strings(service, "clusterIPs", &ips);
         Ok(())
@@ -166,20 +220,31 @@ impl ServiceAllocator {
         ip: IpAddr,
         claims: &mut Vec<Claim>,
     ) -> std::result::Result<IpAddr, Refusal> {
-        let range = ranges.iter().find(|range| range.ready && range.contains(ip));
-        let range = range.ok_or_else(|| Refusal::Other("the provided network does not match the current range".to_owned()))?;
+        let range = ranges
+            .iter()
+            .find(|range| range.ready && range.contains(ip));
+        let range = range.ok_or_else(|| {
+            Refusal::Other("the provided network does not match the current range".to_owned())
+        })?;
         match self.claim(range, service, ip, true).await {
             Ok(Some(claim)) => {
                 claims.push(claim);
                 Ok(ip)
             }
-            Ok(None) => Err(Refusal::Other("provided IP is already allocated".to_owned())),
+            Ok(None) => Err(Refusal::Other(
+                "provided IP is already allocated".to_owned(),
+            )),
             Err(status) => Err(Refusal::Other(status.message)),
         }
     }
 
     /// A free address of any of the ranges.
-    async fn take_any_ip(&self, ranges: &[&Range], service: &Object, claims: &mut Vec<Claim>) -> std::result::Result<IpAddr, Refusal> {
+    async fn take_any_ip(
+        &self,
+        ranges: &[&Range],
+        service: &Object,
+        claims: &mut Vec<Claim>,
+    ) -> std::result::Result<IpAddr, Refusal> {
         let failed = |status: Status| Refusal::Other(status.message);
         for range in ranges.iter().filter(|range| range.ready) {
             let (taken, mut collisions) = (self.addresses.taken().await.map_err(failed)?, 0);
@@ -191,7 +256,11 @@ impl ServiceAllocator {
                 if taken.has(ip) {
                     continue;
                 }
-                if let Some(claim) = self.claim(range, service, ip, false).await.map_err(failed)? {
+                if let Some(claim) = self
+                    .claim(range, service, ip, false)
+                    .await
+                    .map_err(failed)?
+                {
                     claims.push(claim);
                     return Ok(ip);
                 }
@@ -206,9 +275,18 @@ impl ServiceAllocator {
     }
 
     /// Makes the IPAddress object, which is what owns an address; `None` where it exists.
-    async fn claim(&self, range: &Range, service: &Object, ip: IpAddr, chosen: bool) -> Result<Option<Claim>> {
+    async fn claim(
+        &self,
+        range: &Range,
+        service: &Object,
+        ip: IpAddr,
+        chosen: bool,
+    ) -> Result<Option<Claim>> {
         let (begun, cidr) = (Instant::now(), range.net.to_string());
-        let claim = self.addresses.claim(ip, service.namespace(), service.name()).await;
+        let claim = self
+            .addresses
+            .claim(ip, service.namespace(), service.name())
+            .await;
         match &claim {
             Ok(Some(_)) => {
                 metrics::IP_ALLOCATIONS.inc(&[&cidr, scope(chosen)]);
@@ -238,7 +316,12 @@ impl ServiceAllocator {
     }
 
     fn context<'a>(&'a self, namespace: &'a str) -> WriteContext<'a> {
-        WriteContext { user: &self.user, namespace, dry_run: false, warnings: &self.warnings }
+        WriteContext {
+            user: &self.user,
+            namespace,
+            dry_run: false,
+            warnings: &self.warnings,
+        }
     }
 }
 
@@ -256,8 +339,14 @@ impl Hooks for ServiceAllocator {
         families::normalise(object, old);
         families::settle(object, old, &self.families)?;
         let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
-        let mut taken =
-            Box::new(Taken { allocator: self, namespace, name, claims: Vec::new(), ports: BTreeSet::new(), had: old.map(Owned::of) });
+        let mut taken = Box::new(Taken {
+            allocator: self,
+            namespace,
+            name,
+            claims: Vec::new(),
+            ports: BTreeSet::new(),
+            had: old.map(Owned::of),
+        });
         match (self.take(ctx, object, old, &mut taken).await, ctx.dry_run) {
             (Ok(()), true) => Ok(None),
             (Ok(()), false) => Ok(Some(taken)),
@@ -271,10 +360,21 @@ impl Hooks for ServiceAllocator {
 
     async fn deleted(&self, object: &Object) {
         let context = self.context(object.namespace());
-        if let Err(status) = self.endpoints.delete(&context, object.name(), &DeleteOptions::default(), &OpenGate).await
+        if let Err(status) = self
+            .endpoints
+            .delete(
+                &context,
+                object.name(),
+                &DeleteOptions::default(),
+                &OpenGate,
+            )
+            .await
             && status.code != 404
         {
-            tracing::warn!(reason = status.message, "cannot delete the endpoints of a service");
+            tracing::warn!(
+                reason = status.message,
+                "cannot delete the endpoints of a service"
+            );
         }
         let had = Owned::of(object);
         for ip in had.ips {
@@ -284,14 +384,21 @@ impl Hooks for ServiceAllocator {
     }
 }
 
-/// What a dry run says of an address that the client chose: whether it is in the range, not whether it is free.
+/// What a dry run says of an address that the client chose: whether it is in the range, not whether
+/// it is free.
 fn check(ranges: &[&Range], ip: IpAddr) -> std::result::Result<IpAddr, Refusal> {
-    let range = ranges.iter().find(|range| range.ready && range.contains(ip)).or_else(|| ranges.iter().find(|range| range.ready));
+    let range = ranges
+        .iter()
+        .find(|range| range.ready && range.contains(ip))
+        .or_else(|| ranges.iter().find(|range| range.ready));
     let range = range.ok_or_else(not_ready)?;
     if range.contains(ip) {
         return Ok(ip);
     }
-    let why = format!("the provided IP ({ip}) is not in the valid range. The range of valid IPs is {}", range.net);
+    let why = format!(
+        "the provided IP ({ip}) is not in the valid range. The range of valid IPs is {}",
+        range.net
+    );
     Err(Refusal::Other(why))
 }
 
@@ -299,14 +406,26 @@ fn not_ready() -> Refusal {
     Refusal::Other("allocator not ready".to_owned())
 }
 
-/// The Status for a service without an address. `asked` is the one that the client chose, empty for any.
+/// The Status for a service without an address. `asked` is the one that the client chose, empty for
+/// any.
 fn refused(service: &Object, ips: &[String], asked: &str, why: Refusal) -> Status {
     let space = if asked.is_empty() { "" } else { " " };
     match why {
-        Refusal::Full => Status::internal(format!("failed to allocate a serviceIP for Service {:?}: range is full", service.name())),
+        Refusal::Full => Status::internal(format!(
+            "failed to allocate a serviceIP for Service {:?}: range is full",
+            service.name()
+        )),
         Refusal::Other(why) => {
             let why = format!("failed to allocate IP{space}{asked}: {why}");
-            families::invalid(service, [FieldError::invalid(&Path::new("spec.clusterIPs"), json!(ips), why)].into())
+            families::invalid(
+                service,
+                [FieldError::invalid(
+                    &Path::new("spec.clusterIPs"),
+                    json!(ips),
+                    why,
+                )]
+                .into(),
+            )
         }
     }
 }

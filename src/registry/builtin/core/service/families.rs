@@ -22,7 +22,12 @@ fn other(family: &str) -> &'static str {
 
 /// The strings of a list in spec.
 pub fn strings(service: &Object, key: &str) -> Vec<String> {
-    spec(service).list(key).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    spec(service)
+        .list(key)
+        .iter()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect()
 }
 
 pub fn set_strings(service: &mut Object, key: &str, values: &[String]) {
@@ -30,7 +35,13 @@ pub fn set_strings(service: &mut Object, key: &str, values: &[String]) {
     if values.is_empty() {
         spec.shift_remove(key);
     } else {
-        spec.insert(key.to_owned(), values.iter().map(|value| Value::from(value.as_str())).collect());
+        spec.insert(
+            key.to_owned(),
+            values
+                .iter()
+                .map(|value| Value::from(value.as_str()))
+                .collect(),
+        );
     }
 }
 
@@ -48,7 +59,10 @@ pub fn normalise(service: &mut Object, old: Option<&Object>) {
         return;
     };
     let was = spec(old).str("clusterIP").to_owned();
-    if !spec(old).list("clusterIPs").is_empty() && spec(service).list("clusterIPs").is_empty() && was == single {
+    if !spec(old).list("clusterIPs").is_empty()
+        && spec(service).list("clusterIPs").is_empty()
+        && was == single
+    {
         set_strings(service, "clusterIPs", &strings(old, "clusterIPs"));
     }
     if was != single && same(service, old, "clusterIPs") {
@@ -68,7 +82,10 @@ pub fn keep_allocated(service: &mut Object, old: &Object) {
         }
     }
     ports::keep(service, old);
-    if needs_health_check_port(old) && needs_health_check_port(service) && spec(service).int("healthCheckNodePort").unwrap_or(0) == 0 {
+    if needs_health_check_port(old)
+        && needs_health_check_port(service)
+        && spec(service).int("healthCheckNodePort").unwrap_or(0) == 0
+    {
         copy(service, old, "healthCheckNodePort");
     }
 }
@@ -79,16 +96,25 @@ fn copy(service: &mut Object, old: &Object, key: &str) {
     }
 }
 
-/// Whether the service preferred two families before and after, and has the same. It gets or loses none because the cluster did
-/// (`isMatchingPreferDualStackClusterIPFields`).
+/// Whether the service preferred two families before and after, and has the same. It gets or loses
+/// none because the cluster did (`isMatchingPreferDualStackClusterIPFields`).
 fn prefers_the_same(service: &Object, old: &Object) -> bool {
-    let prefers = |service: &Object| spec(service).opt_str("ipFamilyPolicy") == Some("PreferDualStack");
-    let kept = kind(service) == kind(old) && ["clusterIPs", "ipFamilies"].iter().all(|key| strings(service, key) == strings(old, key));
+    let prefers =
+        |service: &Object| spec(service).opt_str("ipFamilyPolicy") == Some("PreferDualStack");
+    let kept = kind(service) == kind(old)
+        && ["clusterIPs", "ipFamilies"]
+            .iter()
+            .all(|key| strings(service, key) == strings(old, key));
     prefers(service) && prefers(old) && kept
 }
 
-/// Settles `ipFamilyPolicy` and `ipFamilies` for a cluster that has these families, the first by default.
-pub fn settle(service: &mut Object, old: Option<&Object>, configured: &[&'static str]) -> Result<(), Status> {
+/// Settles `ipFamilyPolicy` and `ipFamilies` for a cluster that has these families, the first by
+/// default.
+pub fn settle(
+    service: &mut Object,
+    old: Option<&Object>,
+    configured: &[&'static str],
+) -> Result<(), Status> {
     if !needs_cluster_ip(service) || old.is_some_and(|old| prefers_the_same(service, old)) {
         return Ok(());
     }
@@ -96,8 +122,17 @@ pub fn settle(service: &mut Object, old: Option<&Object>, configured: &[&'static
     let headless = spec(service).str("clusterIP") == "None";
     if spec(service).opt_str("ipFamilyPolicy").is_none() {
         let inherited = old.and_then(|old| spec(old).opt_str("ipFamilyPolicy").map(str::to_owned));
-        let policy = inherited.unwrap_or_else(|| if headless && selectorless { "RequireDualStack" } else { SINGLE }.to_owned());
-        service.section_mut("spec").insert("ipFamilyPolicy", policy.into());
+        let policy = inherited.unwrap_or_else(|| {
+            if headless && selectorless {
+                "RequireDualStack"
+            } else {
+                SINGLE
+            }
+            .to_owned()
+        });
+        service
+            .section_mut("spec")
+            .insert("ipFamilyPolicy", policy.into());
     }
     refuse(service, validation::cluster_ips(service, old))?;
     if let Some(old) = old {
@@ -112,7 +147,11 @@ pub fn settle(service: &mut Object, old: Option<&Object>, configured: &[&'static
         complete(&mut families, configured[0], !single);
     } else {
         refuse(service, missing_families(service, configured))?;
-        complete(&mut families, configured[0], !single && configured.len() == 2);
+        complete(
+            &mut families,
+            configured[0],
+            !single && configured.len() == 2,
+        );
     }
     set_strings(service, "ipFamilies", &families);
     Ok(())
@@ -128,7 +167,11 @@ fn complete(families: &mut Vec<String>, default: &str, dual: bool) {
 }
 
 fn refuse(service: &Object, errors: ErrorList) -> Result<(), Status> {
-    if errors.is_empty() { Ok(()) } else { Err(invalid(service, errors)) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(invalid(service, errors))
+    }
 }
 
 /// 422 for the service.
@@ -137,13 +180,19 @@ pub fn invalid(service: &Object, errors: ErrorList) -> Status {
 }
 
 fn policy_error(service: &Object, why: &str) -> FieldError {
-    let policy = spec(service).field("ipFamilyPolicy").cloned().unwrap_or_default();
+    let policy = spec(service)
+        .field("ipFamilyPolicy")
+        .cloned()
+        .unwrap_or_default();
     FieldError::invalid(&Path::new("spec.ipFamilyPolicy"), policy, why)
 }
 
 /// A service that becomes single-stack lets its second address and family go; others must say so.
 fn shrink(service: &mut Object, old: &Object) -> Result<(), Status> {
-    let (ips, families) = (strings(service, "clusterIPs"), strings(service, "ipFamilies"));
+    let (ips, families) = (
+        strings(service, "clusterIPs"),
+        strings(service, "ipFamilies"),
+    );
     if spec(service).str("ipFamilyPolicy") == SINGLE {
         if ips.len() > 1 && same(service, old, "clusterIPs") && same(service, old, "clusterIP") {
             set_strings(service, "clusterIPs", &ips[..1]);
@@ -159,10 +208,16 @@ fn shrink(service: &mut Object, old: &Object) -> Result<(), Status> {
     };
     let mut errors = ErrorList::new();
     if reduced("clusterIPs", &ips) {
-        errors.push(policy_error(service, "must be 'SingleStack' to release the secondary cluster IP"));
+        errors.push(policy_error(
+            service,
+            "must be 'SingleStack' to release the secondary cluster IP",
+        ));
     }
     if reduced("ipFamilies", &families) {
-        errors.push(policy_error(service, "must be 'SingleStack' to release the secondary IP family"));
+        errors.push(policy_error(
+            service,
+            "must be 'SingleStack' to release the secondary IP family",
+        ));
     }
     refuse(service, errors)
 }
@@ -172,7 +227,9 @@ fn too_many(service: &Object) -> ErrorList {
     if spec(service).str("ipFamilyPolicy") == SINGLE {
         for (key, what) in [("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")] {
             if spec(service).list(key).len() == 2 {
-                let why = format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
+                let why = format!(
+                    "must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified"
+                );
                 errors.push(policy_error(service, &why));
             }
         }
@@ -186,14 +243,20 @@ fn add_families_of_ips(service: &mut Object, configured: &[&'static str]) -> Err
     let mut families = strings(service, "ipFamilies");
     let mut errors = ErrorList::new();
     for (index, text) in ips.iter().enumerate() {
-        let Some(ip) = names::parse_ip_sloppy(text) else { break };
+        let Some(ip) = names::parse_ip_sloppy(text) else {
+            break;
+        };
         if index >= families.len() {
             let family = family_of(ip);
             if configured.contains(&family) {
                 families.push(family.to_owned());
             } else {
                 let path = Path::new("spec.clusterIPs").index(index);
-                errors.push(FieldError::invalid(&path, json!(ips), format!("{family} is not configured on this cluster")));
+                errors.push(FieldError::invalid(
+                    &path,
+                    json!(ips),
+                    format!("{family} is not configured on this cluster"),
+                ));
             }
         }
     }
@@ -204,12 +267,19 @@ fn add_families_of_ips(service: &mut Object, configured: &[&'static str]) -> Err
 fn missing_families(service: &Object, configured: &[&'static str]) -> ErrorList {
     let mut errors = ErrorList::new();
     if spec(service).str("ipFamilyPolicy") == "RequireDualStack" && configured.len() < 2 {
-        errors.push(policy_error(service, "this cluster is not configured for dual-stack services"));
+        errors.push(policy_error(
+            service,
+            "this cluster is not configured for dual-stack services",
+        ));
     }
     for (index, family) in strings(service, "ipFamilies").into_iter().enumerate() {
         if !configured.contains(&family.as_str()) {
             let path = Path::new("spec.ipFamilies").index(index);
-            errors.push(FieldError::invalid(&path, family, "not configured on this cluster"));
+            errors.push(FieldError::invalid(
+                &path,
+                family,
+                "not configured on this cluster",
+            ));
         }
     }
     errors

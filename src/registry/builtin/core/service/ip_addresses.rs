@@ -1,4 +1,5 @@
-//! The IPAddress objects that say which service has a cluster IP: one for each, with the address as its name.
+//! The IPAddress objects that say which service has a cluster IP: one for each, with the address as
+//! its name.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -36,15 +37,29 @@ pub struct Claim {
 impl IpAddresses {
     /// Over the store of `networking.k8s.io/v1` ipaddresses.
     pub fn new(store: Arc<Store>) -> Self {
-        let user = User { name: "system:apiserver".to_owned(), groups: vec![MASTERS.to_owned()], ..User::default() };
-        Self { store, user, warnings: Warnings::default() }
+        let user = User {
+            name: "system:apiserver".to_owned(),
+            groups: vec![MASTERS.to_owned()],
+            ..User::default()
+        };
+        Self {
+            store,
+            user,
+            warnings: Warnings::default(),
+        }
     }
 
     fn context(&self) -> WriteContext<'_> {
-        WriteContext { user: &self.user, namespace: "", dry_run: false, warnings: &self.warnings }
+        WriteContext {
+            user: &self.user,
+            namespace: "",
+            dry_run: false,
+            warnings: &self.warnings,
+        }
     }
 
-    /// Makes the object that gives an address to a service; `None` where it exists, whoever it is of.
+    /// Makes the object that gives an address to a service; `None` where it exists, whoever it is
+    /// of.
     ///
     /// # Errors
     /// The store's, or the service cannot be referred to: its name is no name.
@@ -54,34 +69,54 @@ impl IpAddresses {
         let value = json!({"metadata": {"name": ip.to_string(), "labels": labels}, "spec": {"parentRef": parent}});
         let mut object = Object::from_value(value).unwrap_or_default();
         self.store.to_storage(&mut object);
-        self.store.track(None, &mut object, Subresource::Main, MANAGER);
+        self.store
+            .track(None, &mut object, Subresource::Main, MANAGER);
         match self.store.create(&self.context(), object, &OpenGate).await {
-            Ok(live) => Ok(Some(Claim { ip, uid: live.object.uid().to_owned() })),
+            Ok(live) => Ok(Some(Claim {
+                ip,
+                uid: live.object.uid().to_owned(),
+            })),
             Err(status) if status.reason == "AlreadyExists" => Ok(None),
             Err(status) => Err(status),
         }
     }
 
-    /// Gives back an address that was claimed, as long as its object is the one that was made for that.
+    /// Gives back an address that was claimed, as long as its object is the one that was made for
+    /// that.
     pub async fn unclaim(&self, claim: &Claim) {
-        let options = DeleteOptions { uid: Some(claim.uid.clone()), ..DeleteOptions::default() };
+        let options = DeleteOptions {
+            uid: Some(claim.uid.clone()),
+            ..DeleteOptions::default()
+        };
         self.release(&claim.ip.to_string(), &options).await;
     }
 
     /// Gives back an address that a service had, if the address is its own.
     pub async fn give_back(&self, ip: IpAddr, namespace: &str, name: &str) {
         match self.store.find("", &ip.to_string()).await {
-            Ok(Some(object)) if is_of(&object, namespace, name) => self.release(object.name(), &this_one(&object)).await,
+            Ok(Some(object)) if is_of(&object, namespace, name) => {
+                self.release(object.name(), &this_one(&object)).await
+            }
             Ok(_) => {}
-            Err(status) => tracing::warn!(%ip, reason = status.message, "cannot release a cluster IP"),
+            Err(status) => {
+                tracing::warn!(%ip, reason = status.message, "cannot release a cluster IP")
+            }
         }
     }
 
     async fn release(&self, name: &str, options: &DeleteOptions) {
-        match self.store.delete(&self.context(), name, options, &OpenGate).await {
+        match self
+            .store
+            .delete(&self.context(), name, options, &OpenGate)
+            .await
+        {
             // Gone, or somebody else's by now.
             Err(status) if !matches!(status.code, 404 | 409) => {
-                tracing::warn!(ip = name, reason = status.message, "cannot release a cluster IP");
+                tracing::warn!(
+                    ip = name,
+                    reason = status.message,
+                    "cannot release a cluster IP"
+                );
             }
             _ => {}
         }
@@ -92,7 +127,11 @@ impl IpAddresses {
     /// # Errors
     /// It has changed, or the store's. That it is gone is none.
     pub async fn delete(&self, object: &Object) -> Result<()> {
-        match self.store.delete(&self.context(), object.name(), &this_one(object), &OpenGate).await {
+        match self
+            .store
+            .delete(&self.context(), object.name(), &this_one(object), &OpenGate)
+            .await
+        {
             Err(status) if status.code != 404 => Err(status),
             _ => Ok(()),
         }
@@ -116,7 +155,10 @@ impl IpAddresses {
 
     /// Which addresses have an object.
     pub(super) async fn taken(&self) -> Result<Taken> {
-        Ok(Taken { keys: self.store.known_keys().await?, prefix: self.store.prefix() })
+        Ok(Taken {
+            keys: self.store.known_keys().await?,
+            prefix: self.store.prefix(),
+        })
     }
 }
 
@@ -139,12 +181,16 @@ pub fn is_of(object: &Object, namespace: &str, name: &str) -> bool {
 
 /// Whether it is a service that the object gives its address to.
 pub fn refers_to_service(object: &Object) -> bool {
-    object.str_at("/spec/parentRef/group").is_empty() && object.str_at("/spec/parentRef/resource") == "services"
+    object.str_at("/spec/parentRef/group").is_empty()
+        && object.str_at("/spec/parentRef/resource") == "services"
 }
 
 /// Namespace and name of what the object gives its address to.
 pub fn parent(object: &Object) -> (&str, &str) {
-    (object.str_at("/spec/parentRef/namespace"), object.str_at("/spec/parentRef/name"))
+    (
+        object.str_at("/spec/parentRef/namespace"),
+        object.str_at("/spec/parentRef/name"),
+    )
 }
 
 /// Whether the allocator of services made the object.
@@ -159,11 +205,21 @@ pub fn is_labelled(object: &Object) -> bool {
 }
 
 fn label<'a>(object: &'a Object, key: &str) -> Option<&'a str> {
-    object.labels().and_then(|all| all.get(key)).and_then(Value::as_str)
+    object
+        .labels()
+        .and_then(|all| all.get(key))
+        .and_then(Value::as_str)
 }
 
 /// Options that delete just what was read.
 fn this_one(object: &Object) -> DeleteOptions {
-    let (uid, version) = (object.uid().to_owned(), object.resource_version().to_owned());
-    DeleteOptions { uid: Some(uid), resource_version: Some(version), ..DeleteOptions::default() }
+    let (uid, version) = (
+        object.uid().to_owned(),
+        object.resource_version().to_owned(),
+    );
+    DeleteOptions {
+        uid: Some(uid),
+        resource_version: Some(version),
+        ..DeleteOptions::default()
+    }
 }

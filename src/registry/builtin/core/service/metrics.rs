@@ -7,32 +7,54 @@ use parking_lot::Mutex;
 
 use crate::telemetry::metrics::{Counter, Gauge, Histogram};
 
-pub static ALLOCATED_IPS: Gauge =
-    Gauge::new("kube_apiserver_clusterip_allocator_allocated_ips", "Cluster IPs of services that are taken, by range.", &["cidr"]);
-pub static AVAILABLE_IPS: Gauge =
-    Gauge::new("kube_apiserver_clusterip_allocator_available_ips", "Cluster IPs that are free, by range.", &["cidr"]);
+pub static ALLOCATED_IPS: Gauge = Gauge::new(
+    "kube_apiserver_clusterip_allocator_allocated_ips",
+    "Cluster IPs of services that are taken, by range.",
+    &["cidr"],
+);
+pub static AVAILABLE_IPS: Gauge = Gauge::new(
+    "kube_apiserver_clusterip_allocator_available_ips",
+    "Cluster IPs that are free, by range.",
+    &["cidr"],
+);
 pub static IP_ALLOCATIONS: Counter = Counter::new(
     "kube_apiserver_clusterip_allocator_allocation_total",
     "Cluster IPs that were taken, as clients chose them or any.",
     &["cidr", "scope"],
 );
-pub static IP_ALLOCATION_ERRORS: Counter =
-    Counter::new("kube_apiserver_clusterip_allocator_allocation_errors_total", "Cluster IPs that could not be taken.", &["cidr", "scope"]);
+pub static IP_ALLOCATION_ERRORS: Counter = Counter::new(
+    "kube_apiserver_clusterip_allocator_allocation_errors_total",
+    "Cluster IPs that could not be taken.",
+    &["cidr", "scope"],
+);
 pub static IP_ALLOCATION_SECONDS: Histogram = Histogram::new(
     "kube_apiserver_clusterip_allocator_allocation_duration_seconds",
     "How long it took to take a cluster IP.",
     &["cidr"],
-    &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0],
+    &[
+        0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+    ],
 );
-pub static ALLOCATED_PORTS: Gauge = Gauge::new("kube_apiserver_nodeport_allocator_allocated_ports", "Node ports that are taken.", &[]);
-pub static AVAILABLE_PORTS: Gauge = Gauge::new("kube_apiserver_nodeport_allocator_available_ports", "Node ports that are free.", &[]);
+pub static ALLOCATED_PORTS: Gauge = Gauge::new(
+    "kube_apiserver_nodeport_allocator_allocated_ports",
+    "Node ports that are taken.",
+    &[],
+);
+pub static AVAILABLE_PORTS: Gauge = Gauge::new(
+    "kube_apiserver_nodeport_allocator_available_ports",
+    "Node ports that are free.",
+    &[],
+);
 pub static PORT_ALLOCATIONS: Counter = Counter::new(
     "kube_apiserver_nodeport_allocator_allocation_total",
     "Node ports that were taken, as clients chose them or any.",
     &["scope"],
 );
-pub static PORT_ALLOCATION_ERRORS: Counter =
-    Counter::new("kube_apiserver_nodeport_allocator_allocation_errors_total", "Node ports that could not be taken.", &["scope"]);
+pub static PORT_ALLOCATION_ERRORS: Counter = Counter::new(
+    "kube_apiserver_nodeport_allocator_allocation_errors_total",
+    "Node ports that could not be taken.",
+    &["scope"],
+);
 
 /// Tells addresses that were chosen by the client from others.
 pub fn scope(chosen: bool) -> &'static str {
@@ -42,10 +64,16 @@ pub fn scope(chosen: bool) -> &'static str {
 /// How many addresses are taken, by range. The repair counts them, and allocations count on.
 static TAKEN: Mutex<BTreeMap<String, i64>> = Mutex::new(BTreeMap::new());
 
-/// So many addresses were taken (or, where negative, given back) of a range that has `size` of them.
+/// So many addresses were taken (or, where negative, given back) of a range that has `size` of
+/// them.
 pub fn ips_changed(cidr: &str, size: u128, by: i64) {
     let mut taken = TAKEN.lock();
-    let now = taken.get(cidr).copied().unwrap_or(0).saturating_add(by).max(0);
+    let now = taken
+        .get(cidr)
+        .copied()
+        .unwrap_or(0)
+        .saturating_add(by)
+        .max(0);
     taken.insert(cidr.to_owned(), now);
     show(cidr, size, now);
 }
@@ -53,11 +81,22 @@ pub fn ips_changed(cidr: &str, size: u128, by: i64) {
 /// So many addresses are taken of each range: its CIDR, its size and the number.
 pub fn ips_counted(counts: &[(String, u128, i64)]) {
     let mut taken = TAKEN.lock();
-    *taken = counts.iter().map(|(cidr, _, count)| (cidr.clone(), *count)).collect();
-    counts.iter().for_each(|(cidr, size, count)| show(cidr, *size, *count));
+    *taken = counts
+        .iter()
+        .map(|(cidr, _, count)| (cidr.clone(), *count))
+        .collect();
+    counts
+        .iter()
+        .for_each(|(cidr, size, count)| show(cidr, *size, *count));
 }
 
 fn show(cidr: &str, size: u128, taken: i64) {
     ALLOCATED_IPS.set(&[cidr], taken);
-    AVAILABLE_IPS.set(&[cidr], i64::try_from(size).unwrap_or(i64::MAX).saturating_sub(taken).max(0));
+    AVAILABLE_IPS.set(
+        &[cidr],
+        i64::try_from(size)
+            .unwrap_or(i64::MAX)
+            .saturating_sub(taken)
+            .max(0),
+    );
 }

@@ -1,4 +1,5 @@
-//! Service: defaults, what a change of type drops, warnings; addresses and ports are in `allocation`.
+//! Service: defaults, what a change of type drops, warnings; addresses and ports are in
+//! `allocation`.
 
 pub mod allocation;
 pub mod families;
@@ -32,7 +33,13 @@ impl Strategy for Service {
         drop_internal_traffic(object);
     }
 
-    fn prepare_for_update(&self, _ctx: &Context, sub: Subresource, object: &mut Object, old: &Object) {
+    fn prepare_for_update(
+        &self,
+        _ctx: &Context,
+        sub: Subresource,
+        object: &mut Object,
+        old: &Object,
+    ) {
         drop_internal_traffic(object);
         if sub == Subresource::Main {
             drop_type_dependent_fields(object, old);
@@ -43,7 +50,13 @@ impl Strategy for Service {
         validation::validate(object, None)
     }
 
-    fn validate_update(&self, _ctx: &Context, sub: Subresource, object: &Object, old: &Object) -> ErrorList {
+    fn validate_update(
+        &self,
+        _ctx: &Context,
+        sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
         match sub {
             Subresource::Status => validation::validate_status(object),
             _ => validation::validate_update(object, old),
@@ -61,7 +74,10 @@ impl Strategy for Service {
 
 pub(super) fn spec(service: &Object) -> &Map {
     static NONE: std::sync::LazyLock<Map> = std::sync::LazyLock::new(Map::new);
-    service.get("spec").and_then(Value::as_object).unwrap_or(&NONE)
+    service
+        .get("spec")
+        .and_then(Value::as_object)
+        .unwrap_or(&NONE)
 }
 
 pub(super) fn kind(service: &Object) -> &str {
@@ -80,7 +96,11 @@ pub fn headless(service: &Object) -> bool {
 
 /// The cluster IPs that the service has: of a type that has any, and not headless.
 pub fn cluster_ips(service: &Object) -> Vec<String> {
-    if needs_cluster_ip(service) && !headless(service) { families::strings(service, "clusterIPs") } else { Vec::new() }
+    if needs_cluster_ip(service) && !headless(service) {
+        families::strings(service, "clusterIPs")
+    } else {
+        Vec::new()
+    }
 }
 
 pub fn needs_cluster_ip(service: &Object) -> bool {
@@ -97,7 +117,9 @@ pub(super) fn needs_health_check_port(service: &Object) -> bool {
 
 /// Reachable from outside: by node port, load balancer, or an external IP of a ClusterIP service.
 pub(super) fn externally_accessible(service: &Object) -> bool {
-    needs_node_port(service) || (matches!(kind(service), "ClusterIP" | "") && !spec(service).list("externalIPs").is_empty())
+    needs_node_port(service)
+        || (matches!(kind(service), "ClusterIP" | "")
+            && !spec(service).list("externalIPs").is_empty())
 }
 
 fn put_default(spec: &mut Map, key: &str, value: &str) {
@@ -113,7 +135,10 @@ fn default_spec(spec: &mut Map, externally_accessible: bool) {
             spec.shift_remove("sessionAffinityConfig");
         }
         "ClientIP" => {
-            let told = spec.map("sessionAffinityConfig").and_then(|config| config.map("clientIP")).and_then(|ip| ip.int("timeoutSeconds"));
+            let told = spec
+                .map("sessionAffinityConfig")
+                .and_then(|config| config.map("clientIP"))
+                .and_then(|ip| ip.int("timeoutSeconds"));
             if told.is_none() {
                 let config = json!({ "clientIP": { "timeoutSeconds": DEFAULT_AFFINITY_SECONDS } });
                 spec.insert("sessionAffinityConfig", config);
@@ -123,15 +148,22 @@ fn default_spec(spec: &mut Map, externally_accessible: bool) {
     }
     put_default(spec, "type", "ClusterIP");
     if let Some(Value::Array(ports)) = spec.get_mut("ports") {
-        ports.iter_mut().filter_map(Value::as_object_mut).for_each(default_port);
+        ports
+            .iter_mut()
+            .filter_map(Value::as_object_mut)
+            .for_each(default_port);
     }
     if externally_accessible {
         put_default(spec, "externalTrafficPolicy", "Cluster");
     }
-    if spec.opt_str("internalTrafficPolicy").is_none() && matches!(spec.str("type"), "NodePort" | "LoadBalancer" | "ClusterIP") {
+    if spec.opt_str("internalTrafficPolicy").is_none()
+        && matches!(spec.str("type"), "NodePort" | "LoadBalancer" | "ClusterIP")
+    {
         spec.insert("internalTrafficPolicy", "Cluster".into());
     }
-    if spec.str("type") == "LoadBalancer" && spec.opt_flag("allocateLoadBalancerNodePorts").is_none() {
+    if spec.str("type") == "LoadBalancer"
+        && spec.opt_flag("allocateLoadBalancerNodePorts").is_none()
+    {
         spec.insert("allocateLoadBalancerNodePorts", true.into());
     }
 }
@@ -162,14 +194,18 @@ fn default_ingress_modes(service: &mut Object) {
     }
 }
 
-/// An external name has no policy for traffic inside. It stays managed, as upstream only hides it from those who read.
+/// An external name has no policy for traffic inside. It stays managed, as upstream only hides it
+/// from those who read.
 fn drop_internal_traffic(service: &mut Object) {
     if kind(service) == "ExternalName" {
-        service.section_mut("spec").shift_remove("internalTrafficPolicy");
+        service
+            .section_mut("spec")
+            .shift_remove("internalTrafficPolicy");
     }
 }
 
-/// Fields that only made sense for the old type go, unless the update changed them too: then validation has its say.
+/// Fields that only made sense for the old type go, unless the update changed them too: then
+/// validation has its say.
 fn drop_type_dependent_fields(service: &mut Object, old: &Object) {
     let same = |service: &Object, key: &str| spec(service).field(key) == spec(old).field(key);
     let mut gone: Vec<&str> = Vec::new();
@@ -177,29 +213,48 @@ fn drop_type_dependent_fields(service: &mut Object, old: &Object) {
         if same(service, "clusterIP") && same(service, "clusterIPs") {
             gone.extend(["clusterIP", "clusterIPs"]);
         }
-        gone.extend(["ipFamilies", "ipFamilyPolicy"].into_iter().filter(|key| same(service, key)));
+        gone.extend(
+            ["ipFamilies", "ipFamilyPolicy"]
+                .into_iter()
+                .filter(|key| same(service, key)),
+        );
     }
-    if needs_health_check_port(old) && !needs_health_check_port(service) && same(service, "healthCheckNodePort") {
+    if needs_health_check_port(old)
+        && !needs_health_check_port(service)
+        && same(service, "healthCheckNodePort")
+    {
         gone.push("healthCheckNodePort");
     }
     if kind(old) == "LoadBalancer" && kind(service) != "LoadBalancer" {
-        gone.extend(["allocateLoadBalancerNodePorts", "loadBalancerClass"].into_iter().filter(|key| same(service, key)));
+        gone.extend(
+            ["allocateLoadBalancerNodePorts", "loadBalancerClass"]
+                .into_iter()
+                .filter(|key| same(service, key)),
+        );
     }
-    if externally_accessible(old) && !externally_accessible(service) && same(service, "externalTrafficPolicy") {
+    if externally_accessible(old)
+        && !externally_accessible(service)
+        && same(service, "externalTrafficPolicy")
+    {
         gone.push("externalTrafficPolicy");
     }
-    let drop_ports = needs_node_port(old) && !needs_node_port(service) && ports::subset(service, old);
+    let drop_ports =
+        needs_node_port(old) && !needs_node_port(service) && ports::subset(service, old);
     let spec = service.section_mut("spec");
     for key in gone {
         spec.shift_remove(key);
     }
     if drop_ports && let Some(Value::Array(all)) = spec.get_mut("ports") {
-        all.iter_mut().filter_map(Value::as_object_mut).for_each(|port| {
-            port.shift_remove("nodePort");
-        });
+        all.iter_mut()
+            .filter_map(Value::as_object_mut)
+            .for_each(|port| {
+                port.shift_remove("nodePort");
+            });
     }
     if kind(service) != "LoadBalancer" {
-        service.section_mut("status").insert("loadBalancer", json!({}));
+        service
+            .section_mut("status")
+            .insert("loadBalancer", json!({}));
     }
 }
 

@@ -1,5 +1,5 @@
-//! Which node ports are taken: a RangeAllocation object with a bitmap, shared by all servers of the cluster
-//! (`pkg/registry/core/service/{allocator,portallocator}`).
+//! Which node ports are taken: a RangeAllocation object with a bitmap, shared by all servers of the
+//! cluster (`pkg/registry/core/service/{allocator,portallocator}`).
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -29,7 +29,8 @@ pub struct NodePorts {
     range: RangeInclusive<u16>,
 }
 
-/// One bit for each port of the range: the number whose binary digits they are, in the fewest bytes, highest first.
+/// One bit for each port of the range: the number whose binary digits they are, in the fewest
+/// bytes, highest first.
 #[derive(Debug, Default, PartialEq)]
 struct Bitmap(Vec<u8>);
 
@@ -47,7 +48,11 @@ impl Bitmap {
         }
         let at = self.0.len() - 1 - byte;
         let mask = 1 << (bit % 8);
-        self.0[at] = if on { self.0[at] | mask } else { self.0[at] & !mask };
+        self.0[at] = if on {
+            self.0[at] | mask
+        } else {
+            self.0[at] & !mask
+        };
         let zeros = self.0.iter().take_while(|byte| **byte == 0).count();
         self.0.drain(..zeros);
     }
@@ -70,7 +75,11 @@ pub struct Allocation {
 impl NodePorts {
     /// `root` is the root of all keys.
     pub fn new(storage: Arc<dyn Storage>, root: &str, range: RangeInclusive<u16>) -> Self {
-        Self { storage, key: format!("{}/ranges/servicenodeports", root.trim_end_matches('/')), range }
+        Self {
+            storage,
+            key: format!("{}/ranges/servicenodeports", root.trim_end_matches('/')),
+            range,
+        }
     }
 
     pub fn contains(&self, port: u16) -> bool {
@@ -91,7 +100,11 @@ impl NodePorts {
 
     /// Begins to take ports for one write.
     pub fn operation(&self, dry_run: bool) -> Operation<'_> {
-        Operation { ports: self, dry_run, taken: BTreeSet::new() }
+        Operation {
+            ports: self,
+            dry_run,
+            taken: BTreeSet::new(),
+        }
     }
 
     /// Takes one port; false where it is taken.
@@ -111,7 +124,11 @@ impl NodePorts {
         let change = |bitmap: &mut Bitmap| {
             let bits = (0..size).map(|step| (start + step) % size);
             let free = |bit: &usize| !bitmap.get(*bit);
-            let bit = bits.clone().filter(|bit| *bit >= reserved).find(free).or_else(|| bits.clone().find(free))?;
+            let bit = bits
+                .clone()
+                .filter(|bit| *bit >= reserved)
+                .find(free)
+                .or_else(|| bits.clone().find(free))?;
             bitmap.set(bit, true);
             Some(low + bit as u16)
         };
@@ -125,12 +142,18 @@ impl NodePorts {
 
     /// Gives ports back. What cannot be given back is left to the repair.
     pub async fn release(&self, ports: &BTreeSet<u16>) {
-        let ports: Vec<u16> = ports.iter().copied().filter(|port| self.contains(*port)).collect();
+        let ports: Vec<u16> = ports
+            .iter()
+            .copied()
+            .filter(|port| self.contains(*port))
+            .collect();
         if ports.is_empty() {
             return;
         }
         let change = |bitmap: &mut Bitmap| {
-            ports.iter().for_each(|port| bitmap.set(self.bit(*port), false));
+            ports
+                .iter()
+                .for_each(|port| bitmap.set(self.bit(*port), false));
             Some(0)
         };
         if let Err(status) = self.change(change).await {
@@ -143,49 +166,75 @@ impl NodePorts {
     }
 
     /// Changes the bitmap, unless the change has nothing to give.
-    async fn change(&self, change: impl Fn(&mut Bitmap) -> Option<u16> + Send) -> Result<Option<u16>> {
+    async fn change(
+        &self,
+        change: impl Fn(&mut Bitmap) -> Option<u16> + Send,
+    ) -> Result<Option<u16>> {
         let mut stored = self.stored().await?;
         for _ in 0..CONFLICT_RETRIES {
             let mut bitmap = self.decode(stored.as_ref())?;
-            let Some(port) = change(&mut bitmap) else { return Ok(None) };
+            let Some(port) = change(&mut bitmap) else {
+                return Ok(None);
+            };
             match self.write(&bitmap, stored.as_ref()).await? {
                 Txn::Done(_) => return Ok(Some(port)),
                 Txn::Failed(standing) => stored = standing,
             }
         }
-        Err(Status::internal("the allocation of node ports changes too fast"))
+        Err(Status::internal(
+            "the allocation of node ports changes too fast",
+        ))
     }
 
     async fn write(&self, bitmap: &Bitmap, over: Option<&Stored>) -> Result<Txn> {
         let value = self.encode(bitmap)?;
         let done = match over {
-            Some(stored) => self.storage.update(&self.key, value.into(), stored.mod_revision, None).await,
+            Some(stored) => {
+                self.storage
+                    .update(&self.key, value.into(), stored.mod_revision, None)
+                    .await
+            }
             None => self.storage.create(&self.key, value.into(), None).await,
         };
         let done = done.map_err(failed)?;
         if matches!(done, Txn::Done(_)) {
-            let (taken, size) = (i64::from(bitmap.count()), i64::try_from(self.size()).unwrap_or(i64::MAX));
+            let (taken, size) = (
+                i64::from(bitmap.count()),
+                i64::try_from(self.size()).unwrap_or(i64::MAX),
+            );
             metrics::ALLOCATED_PORTS.set(&[], taken);
             metrics::AVAILABLE_PORTS.set(&[], size - taken);
         }
         Ok(done)
     }
 
-    /// The bitmap, if it is of the configured range. Until the repair has made one of it, nobody can tell what is free.
+    /// The bitmap, if it is of the configured range. Until the repair has made one of it, nobody
+    /// can tell what is free.
     fn decode(&self, stored: Option<&Stored>) -> Result<Bitmap> {
         let Some(stored) = stored else {
-            return Err(Status::unavailable("cannot allocate resources of type servicenodeportallocations at this time"));
+            return Err(Status::unavailable(
+                "cannot allocate resources of type servicenodeportallocations at this time",
+            ));
         };
         match decode(stored)? {
             (range, bitmap) if range == self.range_text() => Ok(bitmap),
-            _ => Err(Status::failure(500, "", "the provided port range does not match the current port range")),
+            _ => Err(Status::failure(
+                500,
+                "",
+                "the provided port range does not match the current port range",
+            )),
         }
     }
 
     fn encode(&self, bitmap: &Bitmap) -> Result<Vec<u8>> {
-        let value = json!({"metadata": {}, "range": self.range_text(), "data": STANDARD.encode(&bitmap.0)});
+        let value =
+            json!({"metadata": {}, "range": self.range_text(), "data": STANDARD.encode(&bitmap.0)});
         let object = Object::from_value(value).unwrap_or_default();
-        Ok(codec::protobuf::wrap("v1", "RangeAllocation", &codec::protobuf::encode(&object, ty()?)))
+        Ok(codec::protobuf::wrap(
+            "v1",
+            "RangeAllocation",
+            &codec::protobuf::encode(&object, ty()?),
+        ))
     }
 
     /// What is stored, of whatever range; nothing where nothing is.
@@ -193,31 +242,52 @@ impl NodePorts {
     /// # Errors
     /// The store's, or what is stored cannot be read.
     pub async fn allocation(&self) -> Result<Allocation> {
-        let Some(stored) = self.stored().await? else { return Ok(Allocation::default()) };
+        let Some(stored) = self.stored().await? else {
+            return Ok(Allocation::default());
+        };
         let (range, bitmap) = decode(&stored)?;
-        let bounds = range.split_once('-').and_then(|(low, high)| Some((low.parse::<u16>().ok()?, high.parse::<u16>().ok()?)));
-        let (low, high) = bounds.ok_or_else(|| Status::internal(format!("{range:?} is not a range of ports")))?;
-        let ports = (low..=high).filter(|port| bitmap.get(usize::from(port - low))).collect();
-        Ok(Allocation { ports, stored: Some(stored), current: range == self.range_text() })
+        let bounds = range
+            .split_once('-')
+            .and_then(|(low, high)| Some((low.parse::<u16>().ok()?, high.parse::<u16>().ok()?)));
+        let (low, high) =
+            bounds.ok_or_else(|| Status::internal(format!("{range:?} is not a range of ports")))?;
+        let ports = (low..=high)
+            .filter(|port| bitmap.get(usize::from(port - low)))
+            .collect();
+        Ok(Allocation {
+            ports,
+            stored: Some(stored),
+            current: range == self.range_text(),
+        })
     }
 
-    /// Replaces what was read by just these ports, as far as they are in the configured range. False where it has changed
-    /// meanwhile; writes nothing where it is already so.
+    /// Replaces what was read by just these ports, as far as they are in the configured range.
+    /// False where it has changed meanwhile; writes nothing where it is already so.
     ///
     /// # Errors
     /// The store's.
     pub async fn replace(&self, read: &Allocation, ports: &BTreeSet<u16>) -> Result<bool> {
-        let ports: BTreeSet<u16> = ports.iter().copied().filter(|port| self.contains(*port)).collect();
+        let ports: BTreeSet<u16> = ports
+            .iter()
+            .copied()
+            .filter(|port| self.contains(*port))
+            .collect();
         if read.current && read.ports == ports {
             return Ok(true);
         }
         let mut bitmap = Bitmap::default();
-        ports.iter().for_each(|port| bitmap.set(self.bit(*port), true));
-        Ok(matches!(self.write(&bitmap, read.stored.as_ref()).await?, Txn::Done(_)))
+        ports
+            .iter()
+            .for_each(|port| bitmap.set(self.bit(*port), true));
+        Ok(matches!(
+            self.write(&bitmap, read.stored.as_ref()).await?,
+            Txn::Done(_)
+        ))
     }
 }
 
-/// The ports that one write takes: at once, to be given back if it is not done. A dry run only looks.
+/// The ports that one write takes: at once, to be given back if it is not done. A dry run only
+/// looks.
 pub struct Operation<'a> {
     ports: &'a NodePorts,
     dry_run: bool,
@@ -231,7 +301,10 @@ impl Operation<'_> {
         let done = match port {
             // A dry run does not ask about the range.
             None if self.dry_run => return Ok(()),
-            None => Err(format!("provided port is not in the valid range. The range of valid ports is {}", self.ports.range_text())),
+            None => Err(format!(
+                "provided port is not in the valid range. The range of valid ports is {}",
+                self.ports.range_text()
+            )),
             Some(port) => self.allocate_port(port).await,
         };
         self.count(true, done.is_ok());
@@ -254,10 +327,18 @@ impl Operation<'_> {
     /// Takes any free port. The error says why not.
     pub async fn allocate_next(&mut self) -> std::result::Result<u16, String> {
         let port = match self.dry_run {
-            true => Ok(Some(self.taken.last().copied().unwrap_or(BEFORE_DRY_RUN).saturating_add(1))),
+            true => Ok(Some(
+                self.taken
+                    .last()
+                    .copied()
+                    .unwrap_or(BEFORE_DRY_RUN)
+                    .saturating_add(1),
+            )),
             false => self.ports.take_any().await,
         };
-        let port = port.map_err(|status| status.message).and_then(|port| port.ok_or_else(|| "range is full".to_owned()));
+        let port = port
+            .map_err(|status| status.message)
+            .and_then(|port| port.ok_or_else(|| "range is full".to_owned()));
         self.count(false, port.is_ok());
         self.taken.extend(port.iter());
         port
@@ -278,10 +359,13 @@ fn failed(error: crate::storage::StorageError) -> Status {
 
 /// Range and bitmap of a stored RangeAllocation.
 fn decode(stored: &Stored) -> Result<(String, Bitmap)> {
-    let unreadable = |why: String| Status::internal(format!("unable to decode the node ports: {why}"));
+    let unreadable =
+        |why: String| Status::internal(format!("unable to decode the node ports: {why}"));
     let envelope = codec::protobuf::unwrap(&stored.value).map_err(|why| unreadable(why.0))?;
     let object = codec::protobuf::decode(envelope.raw, ty()?).map_err(|why| unreadable(why.0))?;
-    let data = STANDARD.decode(object.str_at("/data")).map_err(|why| unreadable(why.to_string()))?;
+    let data = STANDARD
+        .decode(object.str_at("/data"))
+        .map_err(|why| unreadable(why.to_string()))?;
     Ok((object.str_at("/range").to_owned(), Bitmap(data)))
 }
 
@@ -291,9 +375,14 @@ fn ty() -> Result<TypeRef<'static>> {
         .ok_or_else(|| Status::internal("RangeAllocation is not in the schema"))
 }
 
-/// How many of the lowest ports are left to people (`calculateRangeOffset` of upstream's port allocator).
+/// How many of the lowest ports are left to people (`calculateRangeOffset` of upstream's port
+/// allocator).
 fn reserved(size: usize) -> usize {
-    if size <= 16 { 0 } else { (size / 32).clamp(16, 128) }
+    if size <= 16 {
+        0
+    } else {
+        (size / 32).clamp(16, 128)
+    }
 }
 
 #[cfg(test)]
@@ -321,17 +410,42 @@ mod tests {
         let storage: Arc<dyn Storage> = Arc::new(Embedded::open(folder.path()).unwrap());
         let open = |range| NodePorts::new(storage.clone(), "/registry", range);
         let ports = open(30000..=30009);
-        assert!(ports.operation(false).allocate_next().await.unwrap_err().contains("at this time"));
-        assert!(ports.replace(&ports.allocation().await.unwrap(), &[30003, 40000].into()).await.unwrap());
+        assert!(
+            ports
+                .operation(false)
+                .allocate_next()
+                .await
+                .unwrap_err()
+                .contains("at this time")
+        );
+        assert!(
+            ports
+                .replace(&ports.allocation().await.unwrap(), &[30003, 40000].into())
+                .await
+                .unwrap()
+        );
         assert_eq!(ports.allocation().await.unwrap().ports, [30003].into());
-        assert!(ports.operation(false).allocate(30003).await.is_err() && ports.operation(false).allocate(30004).await.is_ok());
+        assert!(
+            ports.operation(false).allocate(30003).await.is_err()
+                && ports.operation(false).allocate(30004).await.is_ok()
+        );
 
         let others = open(30002..=30005);
-        assert!(others.operation(false).allocate_next().await.unwrap_err().contains("does not match"));
+        assert!(
+            others
+                .operation(false)
+                .allocate_next()
+                .await
+                .unwrap_err()
+                .contains("does not match")
+        );
         let read = others.allocation().await.unwrap();
         assert_eq!(read.ports, [30003, 30004].into());
         ports.release(&[30004].into()).await;
-        assert!(!others.replace(&read, &read.ports).await.unwrap(), "it has changed since");
+        assert!(
+            !others.replace(&read, &read.ports).await.unwrap(),
+            "it has changed since"
+        );
         let read = others.allocation().await.unwrap();
         assert!(others.replace(&read, &read.ports).await.unwrap());
         let mut operation = others.operation(false);
@@ -339,6 +453,9 @@ mod tests {
             operation.allocate_next().await.unwrap();
         }
         assert_eq!(operation.taken, [30002, 30004, 30005].into());
-        assert_eq!(operation.allocate_next().await.unwrap_err(), "range is full");
+        assert_eq!(
+            operation.allocate_next().await.unwrap_err(),
+            "range is full"
+        );
     }
 }
