@@ -215,7 +215,7 @@ impl Knowledge {
         assert_eq!(known, before, "what was before {change:?}");
         match &change.current {
             Some(current) if concerns(&change.current) => {
-                drop(self.state.insert(current.key.clone(), current.mod_revision))
+                self.state.insert(current.key.clone(), current.mod_revision);
             }
             _ => drop(self.state.remove(change.key())),
         }
