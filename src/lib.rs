@@ -18,6 +18,8 @@ mod registry;
 mod extensions;
 mod discovery;
 mod endpoints;
+mod options;
+mod controlplane;
 mod server;
 
 pub use server::main;
@@ -66,6 +68,9 @@ pub mod internals {
         pub use crate::meta::selector::labels::LabelSelector;
         pub use crate::meta::{Gvk, Gvr, Map, Object, Status, Value, json};
     }
+    pub mod options {
+        pub use crate::options::{Checked, check};
+    }
     pub mod registry {
         pub use crate::registry::builtin::strategy;
         pub use crate::registry::printers::for_resource;
@@ -74,9 +79,6 @@ pub mod internals {
     }
     pub mod schema {
         pub use crate::schema::{TypeRef, builtin};
-    }
-    pub mod server {
-        pub use crate::server::{Checked, check};
     }
     pub mod storage {
         pub use crate::storage::compaction::Compactor;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use keelson::internals::server::check;
+use keelson::internals::options::check;
 
 /// The flags that a manifest passes: list items that begin with two dashes. Template expressions
 /// become a value.

@@ -4,35 +4,35 @@
 use std::sync::Arc;
 
 use super::authentication::{self, Authentication, SetupError};
-use super::bootstrap::{self, FrontProxy, Params};
 use super::chain::{Chain, Goaway};
-use super::config::{AuthorizationMode, Config};
-use super::creator::RegistryCreator;
 use super::documents::Discovery;
 use super::health;
 use super::impersonation::Impersonation;
 use super::in_flight::InFlight;
-use super::informer::{Follower, Informers};
-use super::keeper::Keeper;
-use super::master_leases::MasterLeases;
-use super::material::Material;
-use super::objects::RegistryObjects;
-use super::reconcilers::service_cidr::{self, DefaultServiceCidr};
-use super::reconcilers::{EventRecorder, Repairs};
 use super::request_body::{MAX_ALL_BODIES, Room};
 use super::run::Parts;
-use super::tokens::Tokens;
+use super::token_requests::Tokens;
 use crate::admission::{self, Objects, Settings};
 use crate::auth::authz::node::{self, NodeAuthorizer, NodeGraph};
 use crate::auth::authz::rbac::RbacStore;
 use crate::auth::authz::{self, Authorizer};
 use crate::base::clock::Clock;
 use crate::base::random;
+use crate::controlplane::bootstrap::{self, FrontProxy, Params};
+use crate::controlplane::endpoint_reconciler::Keeper;
+use crate::controlplane::informer::{Follower, Informers};
+use crate::controlplane::loopback_client::RegistryCreator;
+use crate::controlplane::master_leases::MasterLeases;
+use crate::controlplane::objects::RegistryObjects;
+use crate::controlplane::reconcilers::service_cidr::{self, DefaultServiceCidr};
+use crate::controlplane::reconcilers::{EventRecorder, Repairs};
 use crate::discovery::About;
 use crate::endpoints::Api;
 use crate::extensions::{CustomResourceDefinitions, CustomStores, DefinitionHooks, Extensions};
 use crate::meta::selector::FieldReader;
 use crate::meta::{Gvr, Object, Status, Value};
+use crate::options::config::{AuthorizationMode, Config};
+use crate::options::credential_files::Material;
 use crate::registry::builtin::autoscaling::{self, AutoscalerConversion};
 use crate::registry::builtin::core::service::allocation::{self, ServiceAllocator};
 use crate::registry::builtin::core::service::node_ports::NodePorts;
@@ -75,7 +75,7 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper, Authentication), 
         .await
         .map_err(AssembleError::Bootstrap)?;
     repairs.check_cluster_ips().await;
-    tokio::spawn(repairs.run(parts.shutdown.clone()));
+    tokio::spawn(repairs.run(parts.shutdown.stopping()));
     let rbac = Arc::new(RbacStore::default());
     let informers = Informers::default();
     follow_rbac(&registry, &rbac, &informers)

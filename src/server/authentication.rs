@@ -5,8 +5,6 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 
-use super::config::Config;
-use super::material::{CertError, Material};
 use super::run::Parts;
 use crate::auth::ObjectSource;
 use crate::auth::authn::keys::{KeySet, SigningKey};
@@ -17,6 +15,8 @@ use crate::auth::authn::static_token::StaticTokens;
 use crate::auth::authn::x509::CaBundle;
 use crate::auth::authn::{Chain, Options};
 use crate::base::clock::Clock;
+use crate::options::config::Config;
+use crate::options::credential_files::{CertError, Material};
 use crate::registry::builtin::authentication::{TokenReviewer, TokenVerdict};
 
 /// Why authentication could not be set up.
@@ -250,11 +250,11 @@ impl TokenReviewer for Chain {
 mod tests {
     use std::net::SocketAddr;
 
-    use super::super::flags::{Command, parse};
     use super::super::shutdown::Shutdown;
     use super::*;
     use crate::meta::{Gvr, Object};
-    use crate::server::certs;
+    use crate::options::certificates;
+    use crate::options::flags::{Command, parse};
     use crate::storage::embedded::Embedded;
 
     struct Nothing;
@@ -279,7 +279,7 @@ mod tests {
         let advertise = SocketAddr::from(([10, 0, 0, 1], 6443));
         let parts = Parts {
             identity: Arc::new(
-                certs::prepare(&config, advertise.ip(), jiff::Timestamp::now())
+                certificates::prepare(&config, advertise.ip(), jiff::Timestamp::now())
                     .expect("an identity"),
             ),
             config,

@@ -341,7 +341,7 @@ impl Chain {
             .get("timeout")
             .filter(|text| !text.is_empty() && !in_flight::is_long_running(&request.info));
         let Some(asked) = asked else { return Ok(limit) };
-        let asked = super::flags::parse_duration(asked).map_err(|why| {
+        let asked = crate::options::flags::parse_duration(asked).map_err(|why| {
             Status::bad_request(format!(
                 "invalid timeout specified in the request URL - {why}"
             ))

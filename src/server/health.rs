@@ -5,11 +5,11 @@ use std::time::Duration;
 use http::header::{CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 
-use super::apart::{Apart, Place};
-use super::config::Config;
-use super::informer::Informers;
 use super::shutdown::Shutdown;
+use super::storage_overrides::{Apart, Place};
+use crate::controlplane::informer::Informers;
 use crate::endpoints::body::{Body, full};
+use crate::options::config::Config;
 use crate::storage::StorageError;
 use crate::telemetry::health::{Answer, Health, Scope};
 

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 
-use super::config::Requests;
 use crate::auth::{MASTERS, User};
 use crate::endpoints::body::{self, Body};
 use crate::endpoints::request_info::RequestInfo;
+use crate::options::config::Requests;
 use crate::telemetry::requests;
 
 /// The verbs that change nothing; whatever is not one of them counts as mutating.

@@ -23,7 +23,6 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::coalesce::coalesce;
-use super::config::Serving;
 use super::connections::{Close, Connection, Connections, Forget, Life};
 use super::deadline::{Bound, Bounded};
 use super::limits::{Limits, descriptors};
@@ -32,6 +31,7 @@ use super::shutdown::Shutdown;
 use super::tls::HTTP_2;
 use crate::auth::authn::Peer;
 use crate::base::echo::Muffled;
+use crate::options::config::Serving;
 use crate::telemetry::metrics::Counter;
 
 /// Connections that wait to be accepted.
@@ -415,10 +415,10 @@ mod tests {
     use crate::auth::authz::{Attributes, Authorizer, Decision};
     use crate::endpoints::body::full;
     use crate::meta::tree::STACK_BYTES;
-    use crate::server::certs;
-    use crate::server::config::Config;
-    use crate::server::flags::{Command, parse};
-    use crate::server::material::ServingCert;
+    use crate::options::certificates;
+    use crate::options::config::Config;
+    use crate::options::credential_files::ServingCert;
+    use crate::options::flags::{Command, parse};
     use crate::server::run::{Prepared, prepare};
     use crate::server::tls;
     use rustls_pki_types::pem::PemObject;
@@ -474,8 +474,9 @@ mod tests {
             panic!("flags")
         };
         let config = Config::from_flags(&flags).expect("a configuration");
-        let identity = certs::prepare(&config, config.serving.bind_address, jiff::Timestamp::now())
-            .expect("an identity");
+        let identity =
+            certificates::prepare(&config, config.serving.bind_address, jiff::Timestamp::now())
+                .expect("an identity");
         let listener = Listener::bind(
             &config.serving,
             tls::server_config(&config.serving, &identity.serving).expect("TLS"),

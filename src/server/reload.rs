@@ -15,10 +15,6 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::authentication::Authentication;
-use super::certs::{self, Admin};
-use super::config::{Config, StorageConfig};
-use super::keeper::Authorities;
-use super::material::{CertError, Material, NamedFile, Pair};
 use super::run::Parts;
 use super::shutdown::Shutdown;
 use super::tls::{self, ServingCertificates};
@@ -26,6 +22,10 @@ use crate::auth::authn::x509::CaBundle;
 use crate::base::aside::aside;
 use crate::base::clock::Clock;
 use crate::base::supervise::caught_now;
+use crate::controlplane::endpoint_reconciler::Authorities;
+use crate::options::certificates::{self, Admin};
+use crate::options::config::{Config, StorageConfig};
+use crate::options::credential_files::{CertError, Material, NamedFile, Pair};
 use crate::storage::etcd3::Etcd3;
 
 /// How often the files are looked at.
@@ -209,14 +209,15 @@ impl Reloader {
     }
 
     fn renew(&mut self, now: Timestamp) {
-        let written =
-            certs::renew(&self.config, self.advertise.ip(), now).and_then(|admin| match admin {
+        let written = certificates::renew(&self.config, self.advertise.ip(), now).and_then(
+            |admin| match admin {
                 Some(admin) if Some(&admin) != self.admin.as_ref() => {
                     admin.write(self.address)?;
                     Ok(Some(admin))
                 }
                 admin => Ok(admin),
-            });
+            },
+        );
         match written {
             Ok(admin) => self.admin = admin,
             Err(why) => tracing::error!("renewing the server's own certificates: {why}"),
@@ -353,13 +354,13 @@ mod tests {
     use rustls_pki_types::pem::PemObject;
 
     use super::super::authentication;
-    use super::super::flags::{Command, parse};
     use super::*;
     use crate::auth::ObjectSource;
     use crate::auth::authn::jwt::Ref;
     use crate::auth::authn::service_account::TokenSpec;
     use crate::auth::authn::{Authenticator, Credentials, Peer};
     use crate::meta::{Gvr, Object, json};
+    use crate::options::flags::{Command, parse};
     use crate::storage::embedded::Embedded;
 
     /// One service account, whatever is asked for.
@@ -400,7 +401,7 @@ mod tests {
         );
         let parts = Parts {
             identity: Arc::new(
-                certs::prepare(&config, advertise.ip(), clock.now()).expect("an identity"),
+                certificates::prepare(&config, advertise.ip(), clock.now()).expect("an identity"),
             ),
             config: config.clone(),
             advertise,

@@ -10,27 +10,27 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 
-use super::apart::{Apart, Place};
 use super::assemble::{AssembleError, assemble};
-use super::certs::{self, Admin, CertError, Identity};
 use super::chain::Chain;
-use super::config::{Config, MIN_WORKER_THREADS, StorageConfig};
-use super::data_dir;
-use super::flags::{self, Command, FlagError, Flags};
 use super::health;
-use super::keeper::Keeper;
 use super::limits;
 use super::listener::Listener;
 use super::reload::{self, Hangup, Reloader};
 use super::shutdown::{Shutdown, Signals};
+use super::storage_overrides::{Apart, Place};
 use super::tls::{self, TlsError};
 use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
 use crate::base::supervise::{Condition, caught, caught_now};
 use crate::cacher::Feed;
+use crate::controlplane::endpoint_reconciler::Keeper;
 use crate::discovery::version;
 use crate::endpoints::rendered::RenderedCache;
 use crate::meta::tree::STACK_BYTES;
+use crate::options::certificates::{self, Admin, CertError, Identity};
+use crate::options::config::{Config, MIN_WORKER_THREADS, StorageConfig};
+use crate::options::data_dir;
+use crate::options::flags::{self, Command, FlagError, Flags};
 use crate::registry::store::Completing;
 use crate::storage::compaction::Compactor;
 use crate::storage::embedded::Embedded;
@@ -185,7 +185,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
         chain,
         keeper,
     } = prepared;
-    let keeper = tokio::spawn(keeper.run(shutdown.clone()));
+    let keeper = tokio::spawn(keeper.run(shutdown.stopping()));
     listener.serve(Arc::new(chain), shutdown, drain).await;
     // It says good-bye while the requests that run finish, and bounds itself.
     if keeper.await.is_err() {
@@ -209,7 +209,7 @@ pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepa
     let (etcd_files, mut etcds) = (reload::etcd_files(&config.storage)?, Vec::new());
     let storage = open_storage(&config, &mut etcds).await?;
     let advertise = advertise_address(&config);
-    let identity = Arc::new(certs::prepare(&config, advertise, clock.now())?);
+    let identity = Arc::new(certificates::prepare(&config, advertise, clock.now())?);
     let (tls, certificates) = tls::set_up(&config.serving, &identity.serving)?;
     let listen = |source| RunError::Listen {
         address: SocketAddr::new(config.serving.bind_address, config.serving.port),

@@ -63,6 +63,11 @@ impl Shutdown {
         self.draining.wait().await;
     }
 
+    /// Step one, for code that does not know of servers, such as reconcilers.
+    pub fn stopping(&self) -> Moment {
+        self.stopping.clone()
+    }
+
     /// Step two, for code that does not know of servers, such as watches.
     pub fn draining(&self) -> Moment {
         self.draining.clone()

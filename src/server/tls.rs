@@ -15,9 +15,9 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, UnixTime};
 
-use super::config::Serving;
-use super::material::{CertError, Material, Pair, ServingCert};
 use crate::auth::authn::x509;
+use crate::options::config::Serving;
+use crate::options::credential_files::{CertError, Material, Pair, ServingCert};
 
 /// The protocol names of ALPN.
 pub const HTTP_2: &[u8] = b"h2";

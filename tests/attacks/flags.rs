@@ -1,5 +1,5 @@
 //! A flag that is accepted is obeyed: each test starts servers that differ in flags and sees the
-//! difference. Which test is for which flag, `src/server/flags/coverage.rs` says.
+//! difference. Which test is for which flag, `src/options/flags/coverage.rs` says.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -16,7 +16,7 @@ use http_body_util::Full;
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use keelson::internals::codec::yaml;
 use keelson::internals::meta::Value;
-use keelson::internals::server::check;
+use keelson::internals::options::check;
 use kube::Api;
 use support::etcd::Etcd;
 use support::{TestServer, free_port, http as client};

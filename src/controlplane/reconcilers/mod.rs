@@ -9,9 +9,9 @@ pub mod service_cidr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::creator::RegistryCreator;
-use super::shutdown::Shutdown;
+use super::loopback_client::RegistryCreator;
 use crate::base::clock::Clock;
+use crate::base::moment::Moment;
 use crate::base::supervise;
 use crate::codec::protobuf::Projection;
 use crate::meta::options::ListOptions;
@@ -103,14 +103,14 @@ impl Repairs {
     }
 
     /// Goes on until the server stops.
-    pub async fn run(self, shutdown: Shutdown) {
+    pub async fn run(self, stopping: Moment) {
         let Self {
             cluster_ips,
             mut node_ports,
         } = self;
         let ips = async {
             let mut wait = INTERVAL;
-            while pause(wait, &shutdown).await {
+            while pause(wait, &stopping).await {
                 wait = guarded("the repair of cluster IPs", cluster_ips.run_once())
                     .await
                     .flatten()
@@ -119,7 +119,7 @@ impl Repairs {
             }
         };
         let ports = async {
-            while pause(INTERVAL, &shutdown).await {
+            while pause(INTERVAL, &stopping).await {
                 guarded("the repair of node ports", node_ports.run_once()).await;
             }
         };
@@ -128,10 +128,10 @@ impl Repairs {
 }
 
 /// Waits; false where the server stops meanwhile.
-async fn pause(time: Duration, shutdown: &Shutdown) -> bool {
+async fn pause(time: Duration, stopping: &Moment) -> bool {
     tokio::select! {
         () = tokio::time::sleep(time) => true,
-        () = shutdown.stopped() => false,
+        () = stopping.wait() => false,
     }
 }
 

@@ -17,8 +17,8 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
 use super::config::{CertFiles, Config, RequestHeader};
+pub use super::credential_files::{CertError, Material, NamedFile, Pair};
 use super::data_dir;
-pub use super::material::{CertError, Material, NamedFile, Pair};
 use crate::auth::MASTERS;
 use crate::base::files::write_whole;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::config::{EtcdOverride, StorageConfig};
 use crate::cacher::Feed;
+use crate::options::config::{EtcdOverride, StorageConfig};
 use crate::storage::Storage;
 
 /// A store with what keeps the watch caches over it; `None` where the operator wants none.

@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 
 use crate::base::clock::Clock;
 use crate::base::random;
+use crate::controlplane::bootstrap::Creator;
+use crate::controlplane::loopback_client::RegistryCreator;
 use crate::meta::{Gvr, Object, json, names, time};
-use crate::server::bootstrap::Creator;
-use crate::server::creator::RegistryCreator;
 
 /// An event that was written is not written again for so long (`finishTime`).
 const QUIET: Duration = Duration::from_secs(6 * 60);

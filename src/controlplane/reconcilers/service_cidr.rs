@@ -6,9 +6,9 @@ use ipnet::IpNet;
 
 use super::events::{Because, EventRecorder};
 use crate::base::clock::Clock;
+use crate::controlplane::bootstrap::Creator;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Value, json, time};
-use crate::server::bootstrap::Creator;
 
 /// The name of the default ServiceCIDR.
 const NAME: &str = "kubernetes";

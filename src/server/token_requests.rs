@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::config::Config;
-use super::objects::RegistryObjects;
 use crate::admission::Objects;
 use crate::auth::authn::jwt::Ref;
 use crate::auth::authn::service_account::{Issuer, TokenSpec};
 use crate::base::clock::Clock;
+use crate::controlplane::objects::RegistryObjects;
 use crate::endpoints::handlers::token::{DEFAULT_SECONDS, TokenIssuer};
 use crate::meta::status::Result;
 use crate::meta::{ErrorList, FieldError, Gvk, Gvr, Map, Object, Path, Status, Value, json, time};
+use crate::options::config::Config;
 
 /// What kubelets ask for where tokens may be extended: an hour and seven seconds.
 const WARN_ONLY_SECONDS: i64 = 60 * 60 + 7;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::{Command, Effect, FlagError, all, parse};
-use crate::server::config::Config;
+use crate::options::config::Config;
 
 /// Servers are started with the flag.
 const WIRE: &str = "tests/attacks/flags.rs";
@@ -20,7 +20,7 @@ const STARTS: &str = "the_manifest_starts_a_server_that_its_probes_find_well";
 const PEERS: &str = "tests/peers.rs";
 /// The typed value is checked here; that somebody reads it, the compiler checks (fields of
 /// [`Config`] that nobody reads are dead code).
-const HERE: &str = "src/server/flags/coverage.rs";
+const HERE: &str = "src/options/flags/coverage.rs";
 const TYPED: &str = "values_that_only_take_time_to_see_are_in_the_configuration";
 
 /// Flag, file, test.
@@ -55,7 +55,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("external-hostname", WIRE, "tokens_of_service_accounts_are_as_the_flags_say"),
     ("feature-gates", WIRE, "an_answer_is_compressed_unless_its_gate_is_off"),
     ("goaway-chance", CONNECTIONS, "goaway_chance_moves_clients"),
-    ("help", "src/server/flags/mod.rs", "help_and_version_win_over_the_rest"),
+    ("help", "src/options/flags/mod.rs", "help_and_version_win_over_the_rest"),
     ("http2-max-streams-per-connection", WIRE, "tls_is_as_the_flags_say"),
     ("kubernetes-service-node-port", WIRE, "services_are_where_the_flags_say"),
     ("lease-reuse-duration-seconds", HERE, TYPED),
@@ -93,7 +93,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("tls-sni-cert-key", WIRE, "tls_is_as_the_flags_say"),
     ("token-auth-file", WIRE, "who_comes_in_and_who_may"),
     ("v", WIRE, "what_is_logged_and_how_is_as_the_flags_say"),
-    ("version", "src/server/flags/mod.rs", "help_and_version_win_over_the_rest"),
+    ("version", "src/options/flags/mod.rs", "help_and_version_win_over_the_rest"),
     ("watch-cache", WIRE, "events_and_history_end_when_the_flags_say"),
     ("watch-cache-sizes", HERE, TYPED),
     ("worker-threads", HERE, TYPED),

@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::bootstrap::{self, Params};
-use super::creator::RegistryCreator;
+use super::loopback_client::RegistryCreator;
 use super::master_leases::MasterLeases;
 use super::reconcilers::service_cidr::DefaultServiceCidr;
-use super::shutdown::Shutdown;
 use crate::base::clock::Clock;
+use crate::base::moment::Moment;
 use crate::base::supervise::{Condition, caught};
 use crate::meta::status::Result;
 use crate::meta::time::parse_micro;
@@ -111,7 +111,7 @@ impl Keeper {
 
     /// Takes a turn every [`INTERVAL`], and when the authorities change, until the server stops,
     /// then says good-bye.
-    pub async fn run(mut self, shutdown: Shutdown) {
+    pub async fn run(mut self, stopping: Moment) {
         let mut told = self.authorities.subscribe();
         let keeping = Condition::new("keeping what the cluster needs");
         for turn in 1_u64.. {
@@ -119,7 +119,7 @@ impl Keeper {
                 () = tokio::time::sleep(INTERVAL) => {}
                 // The sender is this server's own, and stays.
                 Ok(()) = told.changed() => {}
-                () = shutdown.stopped() => break,
+                () = stopping.wait() => break,
             }
             match caught("keeper", self.turn())
                 .await

@@ -1,0 +1,10 @@
+//! The reconcilers of the server itself: bootstrap objects, the endpoints of the `kubernetes`
+//! service, repairs of cluster IPs and node ports, and the informers and the client that they use.
+
+pub mod bootstrap;
+pub mod endpoint_reconciler;
+pub mod informer;
+pub mod loopback_client;
+pub mod master_leases;
+pub mod objects;
+pub mod reconcilers;

@@ -1,0 +1,11 @@
+//! Configuration: the flags of kube-apiserver, the typed configuration made of them, and the
+//! certificates, keys and folders that they name.
+
+pub mod api_enablement;
+pub mod certificates;
+pub mod config;
+pub mod credential_files;
+pub mod data_dir;
+pub mod flags;
+
+pub use config::{Checked, check};
