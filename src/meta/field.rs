@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::meta::Value;
+use crate::meta::{Value, names};
 
 /// A path to a field, such as `spec.ports[0].name`. Cheap to extend; rendered only for errors.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -405,6 +405,41 @@ pub fn go_quote(text: &str) -> String {
     out
 }
 
+/// The form of the path after the domain in [`domain_prefixed_path`].
+const HTTP_PATH: &str = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+";
+
+/// A domain, a slash and a path, as in `acme.io/foo` (apimachinery `IsDomainPrefixedPath`).
+pub fn domain_prefixed_path(errors: &mut ErrorList, path: &Path, value: &str) {
+    if value.is_empty() {
+        errors.push(FieldError::required(path, ""));
+        return;
+    }
+    let Some((host, rest)) = value
+        .split_once('/')
+        .filter(|(host, rest)| !host.is_empty() && !rest.is_empty())
+    else {
+        errors.push(FieldError::invalid(
+            path,
+            value,
+            "must be a domain-prefixed path (such as \"acme.io/foo\")",
+        ));
+        return;
+    };
+    for problem in names::dns1123_subdomain(host) {
+        errors.push(FieldError::invalid(path, host, problem));
+    }
+    if !rest
+        .bytes()
+        .all(|c| c.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&c))
+    {
+        errors.push(FieldError::invalid(
+            path,
+            rest,
+            format!("Invalid path (regex used for validation is '{HTTP_PATH}')"),
+        ));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -455,6 +490,24 @@ mod tests {
         ];
         for (error, want) in checks {
             assert_eq!(error.to_string(), want);
+        }
+    }
+
+    #[test]
+    fn domain_prefixed_paths() {
+        let path = Path::new("p");
+        for (value, wrong) in [
+            ("", 1),
+            ("a", 1),
+            ("a/", 1),
+            ("a.io/b", 0),
+            ("A/b", 1),
+            ("a/b c", 1),
+            ("a/b/c", 0),
+        ] {
+            let mut errors = ErrorList::new();
+            domain_prefixed_path(&mut errors, &path, value);
+            assert_eq!(errors.iter().count(), wrong, "{value}");
         }
     }
 }

@@ -4,11 +4,9 @@
 use std::sync::Arc;
 
 use super::authentication::{self, Authentication, SetupError};
-use super::chain::{Chain, Goaway};
 use super::documents::Discovery;
+use super::filters::{Chain, Goaway, InFlight};
 use super::health;
-use super::impersonation::Impersonation;
-use super::in_flight::InFlight;
 use super::request_body::{MAX_ALL_BODIES, Room};
 use super::run::Parts;
 use super::token_requests::Tokens;
@@ -16,6 +14,7 @@ use crate::admission::{self, Objects, Settings};
 use crate::auth::authz::node::{self, NodeAuthorizer, NodeGraph};
 use crate::auth::authz::rbac::RbacStore;
 use crate::auth::authz::{self, Authorizer};
+use crate::auth::impersonation::Impersonation;
 use crate::base::clock::Clock;
 use crate::base::random;
 use crate::controlplane::bootstrap::{self, FrontProxy, Params};

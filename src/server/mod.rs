@@ -3,20 +3,17 @@
 
 pub mod authentication;
 pub mod assemble;
-pub mod chain;
 mod coalesce;
 mod connections;
 mod deadline;
 mod documents;
+pub mod filters;
 pub mod health;
-mod impersonation;
-mod in_flight;
 pub mod limits;
 pub mod listener;
 pub mod reload;
 mod request_body;
 mod request_guard;
-mod request_log;
 pub mod run;
 pub mod shutdown;
 mod storage_overrides;

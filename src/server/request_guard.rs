@@ -13,11 +13,9 @@ use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use super::chain::Counted;
 use super::connections::Life;
 use super::deadline;
-use super::in_flight::Permit;
-use super::request_log::RequestLog;
+use super::filters::{Counted, Permit, RequestLog};
 use crate::endpoints::body::Body;
 use crate::telemetry::metrics::Raised;
 use crate::telemetry::requests;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
 use super::assemble::{AssembleError, assemble};
-use super::chain::Chain;
+use super::filters::Chain;
 use super::health;
 use super::limits;
 use super::listener::Listener;

@@ -6,8 +6,6 @@ use super::{Fields, invalid_each};
 use crate::meta::names;
 use crate::meta::{ErrorList, FieldError, Path};
 
-/// The form of the path after the domain in [`domain_prefixed_path`].
-const HTTP_PATH: &str = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+";
 const REASON: &str = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?";
 /// The longest reason of a condition, in bytes.
 const REASON_MAX: usize = 1024;
@@ -44,36 +42,6 @@ pub fn required_segment(errors: &mut ErrorList, path: &Path, value: &str) {
         errors.push(FieldError::required(path, ""));
     } else {
         invalid_each(errors, path, value, names::path_segment_name(value));
-    }
-}
-
-/// A domain, a slash and a path, as in `acme.io/foo` (apimachinery `IsDomainPrefixedPath`).
-pub fn domain_prefixed_path(errors: &mut ErrorList, path: &Path, value: &str) {
-    if value.is_empty() {
-        errors.push(FieldError::required(path, ""));
-        return;
-    }
-    let Some((host, rest)) = value
-        .split_once('/')
-        .filter(|(host, rest)| !host.is_empty() && !rest.is_empty())
-    else {
-        errors.push(FieldError::invalid(
-            path,
-            value,
-            "must be a domain-prefixed path (such as \"acme.io/foo\")",
-        ));
-        return;
-    };
-    invalid_each(errors, path, host, names::dns1123_subdomain(host));
-    if !rest
-        .bytes()
-        .all(|c| c.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&c))
-    {
-        errors.push(FieldError::invalid(
-            path,
-            rest,
-            format!("Invalid path (regex used for validation is '{HTTP_PATH}')"),
-        ));
     }
 }
 
@@ -158,26 +126,6 @@ mod tests {
         let mut errors = ErrorList::new();
         check(&mut errors);
         errors.iter().map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn domain_prefixed_paths() {
-        let path = Path::new("p");
-        for (value, wrong) in [
-            ("", 1),
-            ("a", 1),
-            ("a/", 1),
-            ("a.io/b", 0),
-            ("A/b", 1),
-            ("a/b c", 1),
-            ("a/b/c", 0),
-        ] {
-            assert_eq!(
-                lines(|errors| domain_prefixed_path(errors, &path, value)).len(),
-                wrong,
-                "{value}"
-            );
-        }
     }
 
     #[test]

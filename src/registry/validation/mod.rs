@@ -9,11 +9,9 @@ mod selectors;
 
 use crate::meta::Value;
 
+pub use crate::meta::field::domain_prefixed_path;
 pub use addresses::{cidr_warnings, ip_warning};
-pub use checks::{
-    domain_prefixed_path, invalid_unshown, one_of, required_one_of, required_segment,
-    validate_conditions,
-};
+pub use checks::{invalid_unshown, one_of, required_one_of, required_segment, validate_conditions};
 pub use fields::Fields;
 pub use meta::{
     MetaRules, name_problems, validate_annotations, validate_generic_meta, validate_labels,

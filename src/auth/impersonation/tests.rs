@@ -78,7 +78,7 @@ async fn listing(
         ..Attributes::default()
     };
     impersonation
-        .user(wanted, &attributes)
+        .impersonate(wanted, &attributes)
         .await
         .map(|user| user.groups)
         .map_err(|status| status.message)

@@ -15,12 +15,10 @@ use crate::auth::authn::request_header::{header_text, unescape_extra};
 use crate::auth::authn::service_account;
 use crate::auth::authz::{self, Attributes, Authorizer, node};
 use crate::auth::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED, User};
-use crate::endpoints::Request;
 use crate::meta::Status;
-use crate::meta::field::{ErrorList, Path, go_quote};
+use crate::meta::field::{ErrorList, Path, domain_prefixed_path, go_quote};
 use crate::meta::names::dns1123_subdomain;
 use crate::meta::status::Result;
-use crate::registry::validation::domain_prefixed_path;
 
 const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
@@ -118,28 +116,11 @@ impl Impersonation {
         }
     }
 
-    /// The user to go on as, `None` without impersonation headers, which are removed.
+    /// Returns who a requestor becomes that wants to be `wanted` for what `attributes` say.
     ///
     /// # Errors
-    /// 400 where the headers name no user, 403 where the requestor may not be who they name.
-    pub async fn apply(&self, request: &mut Request) -> Result<Option<User>> {
-        let Some(wanted) = wanted(&request.headers)? else {
-            return Ok(None);
-        };
-        let names: Vec<_> = request
-            .headers
-            .keys()
-            .filter(|name| is_ours(name.as_str()))
-            .cloned()
-            .collect();
-        for name in names {
-            request.headers.remove(name);
-        }
-        self.user(&wanted, &request.attributes()).await.map(Some)
-    }
-
-    /// Who a requestor is that wants to be `wanted` for what `attributes` say.
-    async fn user(&self, wanted: &User, attributes: &Attributes) -> Result<User> {
+    /// 403 where the requestor may not be that user in any mode: that of the mode tried first.
+    pub async fn impersonate(&self, wanted: &User, attributes: &Attributes) -> Result<User> {
         let latest = self.latest.get(&attributes.user.name);
         let others = self
             .modes
@@ -337,6 +318,26 @@ fn check_extra(wanted: &User) -> std::result::Result<(), String> {
 
 fn is_ours(header: &str) -> bool {
     matches!(header, USER | GROUP | UID) || header.starts_with(EXTRA)
+}
+
+/// Returns the user that the impersonation headers ask for, `None` without any, and removes those
+/// headers.
+///
+/// # Errors
+/// 400 for headers that are not text or name no user.
+pub fn requested_user(headers: &mut HeaderMap) -> Result<Option<User>> {
+    let user = wanted(headers)?;
+    if user.is_some() {
+        let names: Vec<_> = headers
+            .keys()
+            .filter(|name| is_ours(name.as_str()))
+            .cloned()
+            .collect();
+        for name in names {
+            headers.remove(name);
+        }
+    }
+    Ok(user)
 }
 
 /// The user that the headers name, as they name it. Of several names and UIDs the first counts.

@@ -1,6 +1,9 @@
 //! The filters that every request passes, in order, and what stands behind them (apiserver
 //! `DefaultBuildHandlerChain`).
 
+mod max_in_flight;
+mod request_log;
+
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -26,17 +29,18 @@ use crate::meta::status::Result;
 use crate::meta::{Gvr, Status};
 use crate::registry::Registry;
 
-use super::connections::Connection;
-use super::documents::Discovery;
-use super::health;
-use super::impersonation::Impersonation;
-use super::in_flight::{self, InFlight};
-use super::listener::Handler;
-use super::request_body::{BoundedBody, Room};
-use super::request_guard::{Held, RequestGuard, ResponseBody, SLICE};
-use super::request_log::{self, RequestLog};
+use crate::auth::impersonation::{self, Impersonation};
+use crate::server::connections::Connection;
+use crate::server::documents::Discovery;
+use crate::server::health;
+use crate::server::listener::Handler;
+use crate::server::request_body::{BoundedBody, Room};
+use crate::server::request_guard::{Held, RequestGuard, ResponseBody, SLICE};
 use crate::telemetry::panics::{self, Panic};
 use crate::telemetry::{self, health::Health, log, requests};
+
+pub use max_in_flight::{InFlight, Permit};
+pub use request_log::RequestLog;
 
 /// The header by which a request is found in logs.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -157,7 +161,7 @@ impl Handler for Chain {
             .then(|| Box::new(request_log(&request, &subject, connection, received)));
         let query = Query::parse(request.uri().query().unwrap_or(""));
         let info = RequestInfo::new(request.method(), request.uri().path(), &query);
-        let long_running = in_flight::is_long_running(&info);
+        let long_running = max_in_flight::is_long_running(&info);
         if self.goaway.chance > 0.0 && rand::random::<f64>() < self.goaway.chance {
             connection.go_away();
         }
@@ -239,7 +243,7 @@ impl Chain {
             Ok(timeout) => timeout,
             Err(status) => return respond::status(&status, output).into(),
         };
-        let long_running = in_flight::is_long_running(&request.info);
+        let long_running = max_in_flight::is_long_running(&request.info);
         let deadline = tokio::time::Instant::from(received + timeout);
         let admitted = tokio::time::timeout_at(
             deadline,
@@ -294,8 +298,14 @@ impl Chain {
             .await
             .map_err(refused)?;
         let _ = subject.user.set(request.user.name.clone());
-        if let Some(user) = self.impersonation.apply(request).await.map_err(refused)? {
-            request.user = user;
+        let requested = impersonation::requested_user(&mut request.headers).map_err(refused)?;
+        if let Some(requested) = requested {
+            let attributes = request.attributes();
+            request.user = self
+                .impersonation
+                .impersonate(&requested, &attributes)
+                .await
+                .map_err(refused)?;
         }
         match self.in_flight.admit(&request.info, &request.user) {
             Ok(Some(permit)) => guard.hold(permit),
@@ -339,7 +349,7 @@ impl Chain {
         let asked = request
             .query
             .get("timeout")
-            .filter(|text| !text.is_empty() && !in_flight::is_long_running(&request.info));
+            .filter(|text| !text.is_empty() && !max_in_flight::is_long_running(&request.info));
         let Some(asked) = asked else { return Ok(limit) };
         let asked = crate::options::flags::parse_duration(asked).map_err(|why| {
             Status::bad_request(format!(
