@@ -11,14 +11,14 @@ use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use futures::StreamExt;
 use futures::future::join_all;
-use keelson::internals::cacher::{Cacher, Cursor, Feed, Interest};
+use keelson::internals::cacher::{Cacher, Cursor, Interest, Reflector};
 use keelson::internals::codec::{json, protobuf};
 use keelson::internals::meta::Gvk;
 use keelson::internals::meta::LabelSelector;
 use keelson::internals::schema;
 use keelson::internals::storage::{
-    ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchEvent,
-    WatchStream,
+    ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, WatchEvent,
+    WatchStream, WriteOutcome,
 };
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
@@ -73,15 +73,21 @@ impl Storage for Script {
         })
     }
 
-    async fn create(&self, _: &str, _: Bytes, _: Option<Duration>) -> Result<Txn> {
+    async fn create(&self, _: &str, _: Bytes, _: Option<Duration>) -> Result<WriteOutcome> {
         scripted()
     }
 
-    async fn update(&self, _: &str, _: Bytes, _: Revision, _: Option<Duration>) -> Result<Txn> {
+    async fn update(
+        &self,
+        _: &str,
+        _: Bytes,
+        _: Revision,
+        _: Option<Duration>,
+    ) -> Result<WriteOutcome> {
         scripted()
     }
 
-    async fn delete(&self, _: &str, _: Revision) -> Result<Txn> {
+    async fn delete(&self, _: &str, _: Revision) -> Result<WriteOutcome> {
         scripted()
     }
 
@@ -104,7 +110,7 @@ impl Storage for Script {
         Ok(())
     }
 
-    async fn healthy(&self) -> Result<()> {
+    async fn check_health(&self) -> Result<()> {
         Ok(())
     }
 }
@@ -115,7 +121,7 @@ struct Stage {
     tell: mpsc::UnboundedSender<Result<WatchEvent>>,
     cacher: Arc<Cacher>,
     /// Keeps the cache fed.
-    _feed: Feed,
+    _reflector: Reflector,
 }
 
 impl Stage {
@@ -127,16 +133,16 @@ impl Stage {
             revision: AtomicI64::new(1),
             changes: Mutex::new(Some(changes)),
         });
-        let feed = Feed::start(script.clone(), "/registry");
-        let cacher = feed.cacher(PREFIX, None);
-        while cacher.any().is_none() {
+        let reflector = Reflector::start(script.clone(), "/registry");
+        let cacher = reflector.cacher(PREFIX, None);
+        while cacher.snapshot().is_none() {
             tokio::task::yield_now().await;
         }
         Self {
             script,
             tell,
             cacher,
-            _feed: feed,
+            _reflector: reflector,
         }
     }
 
@@ -148,7 +154,7 @@ impl Stage {
             self.script.stored(number, revision),
             Some(self.script.stored(number, 1)),
         );
-        // The feed lives as long as this.
+        // The reflector lives as long as this.
         let _ = self.tell.send(Ok(WatchEvent::Put { current, previous }));
         revision
     }
@@ -166,7 +172,7 @@ fn changes(c: &mut Criterion) {
     let now = stage.script.revision.load(Ordering::Relaxed);
     let mut one = stage
         .cacher
-        .follow(now, Interest::Everything)
+        .watch(now, Interest::Everything)
         .expect("a filled cache");
     c.bench_function("snapshot: 512 changes among 10 000 objects", |b| {
         b.iter(|| {
@@ -180,7 +186,7 @@ fn changes(c: &mut Criterion) {
         .map(|_| {
             stage
                 .cacher
-                .follow(now, Interest::Everything)
+                .watch(now, Interest::Everything)
                 .expect("a filled cache")
         })
         .collect();

@@ -37,7 +37,8 @@ pub mod internals {
     }
     pub mod cacher {
         pub use crate::cacher::{
-            Cacher, Change, Cursor, Ended, Feed, Interest, Limits, Snapshot, Term,
+            Cacher, Change, Cursor, CursorError, HistoryLimits, IndexKey, Interest, Reflector,
+            Snapshot,
         };
     }
     pub mod codec {
@@ -85,8 +86,8 @@ pub mod internals {
         pub use crate::storage::embedded::Embedded;
         pub use crate::storage::etcd3::{Config, Etcd3};
         pub use crate::storage::{
-            ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn,
-            WatchEvent, WatchStream, after,
+            ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, WatchEvent,
+            WatchStream, WriteOutcome, next_key,
         };
     }
 }

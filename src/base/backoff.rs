@@ -25,7 +25,7 @@ impl Backoff {
 
     /// The next pause: at least three quarters of what it would be without chance, and never
     /// longer.
-    pub fn pause(&mut self) -> Duration {
+    pub fn next_delay(&mut self) -> Duration {
         let pause = self.next.min(self.longest);
         self.next = pause.saturating_mul(2).min(self.longest);
         pause.mul_f64(rand::rng().random_range(0.75..=1.0))
@@ -46,13 +46,13 @@ mod tests {
         let seconds = Duration::from_secs;
         let mut backoff = Backoff::new(seconds(1), seconds(5));
         for whole in [1, 2, 4, 5, 5] {
-            let pause = backoff.pause();
+            let pause = backoff.next_delay();
             assert!(
                 pause <= seconds(whole) && pause >= seconds(whole).mul_f64(0.75),
                 "{pause:?} of {whole} s"
             );
         }
         backoff.reset();
-        assert!(backoff.pause() <= seconds(1));
+        assert!(backoff.next_delay() <= seconds(1));
     }
 }

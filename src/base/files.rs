@@ -22,7 +22,7 @@ const OTHERS: u32 = 0o077;
 ///
 /// # Errors
 /// The system's.
-pub fn create_private_folder(path: &Path) -> io::Result<()> {
+pub fn create_private_dir(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
@@ -41,7 +41,7 @@ pub fn open_private(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, PRIVATE_FILE);
     let file = options.open(path)?;
-    narrow(path);
+    restrict_mode(path);
     Ok(file)
 }
 
@@ -50,9 +50,9 @@ pub fn open_private(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// The system's.
-pub fn write_whole(path: &Path, content: &[u8], secret: bool) -> io::Result<()> {
+pub fn write_atomic(path: &Path, content: &[u8], secret: bool) -> io::Result<()> {
     if let Some(folder) = path.parent() {
-        create_private_folder(folder)?;
+        create_private_dir(folder)?;
     }
     let fresh = path.with_extension("new");
     // What an interrupted write left has the mode of another file, perhaps.
@@ -78,7 +78,7 @@ pub fn write_whole(path: &Path, content: &[u8], secret: bool) -> io::Result<()> 
 /// Takes the rights of the group and of others away from a file or folder that exists. Links are
 /// left alone: what they lead to belongs to whoever made it. A failure is logged: a volume may
 /// belong to another user and still be fit for use.
-pub fn narrow(path: &Path) {
+pub fn restrict_mode(path: &Path) {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
@@ -107,14 +107,14 @@ pub fn narrow(path: &Path) {
     let _ = path;
 }
 
-/// [`narrow`] for a folder that is the program's own: one that is empty, or has one of the entries
-/// `known` in it. Somebody else's folder, such as `/tmp`, keeps its mode.
-pub fn narrow_own_folder(folder: &Path, known: &[&str]) {
+/// [`restrict_mode`] for a folder that is the program's own: one that is empty, or has one of
+/// the entries `known` in it. Somebody else's folder, such as `/tmp`, keeps its mode.
+pub fn restrict_own_dir(folder: &Path, known: &[&str]) {
     let Ok(mut entries) = std::fs::read_dir(folder) else {
         return;
     };
     if entries.next().is_none() || known.iter().any(|name| folder.join(name).exists()) {
-        narrow(folder);
+        restrict_mode(folder);
     }
 }
 
@@ -145,11 +145,11 @@ mod tests {
             folder.path().join("pki/a.key"),
             folder.path().join("pki/a.crt"),
         );
-        create_private_folder(&folder.path().join("pki")).expect("made");
+        create_private_dir(&folder.path().join("pki")).expect("made");
         std::fs::write(folder.path().join("pki/a.new"), "left").expect("written");
         with_mode(folder.path().join("pki/a.new"), 0o666);
-        write_whole(&key, b"secret", true).expect("written");
-        write_whole(&cert, b"public", false).expect("written");
+        write_atomic(&key, b"secret", true).expect("written");
+        write_atomic(&cert, b"public", false).expect("written");
         assert_eq!(
             (mode(&folder.path().join("pki")), mode(&key)),
             (0o700, 0o600)
@@ -167,11 +167,11 @@ mod tests {
         with_mode(wide.clone(), 0o666);
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&wide, &link).expect("linked");
-        narrow(&link);
+        restrict_mode(&link);
         assert_eq!(mode(&wide), 0o666);
         drop(open_private(&wide).expect("opened"));
         assert_eq!(mode(&wide), 0o600);
-        narrow(&folder.path().join("missing"));
+        restrict_mode(&folder.path().join("missing"));
     }
 
     #[test]
@@ -179,10 +179,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = with_mode(folder.path().to_owned(), 0o1777);
         std::fs::write(path.join("theirs"), "").expect("written");
-        narrow_own_folder(&path, &["ours"]);
+        restrict_own_dir(&path, &["ours"]);
         assert_eq!(mode(&path), 0o1777);
         std::fs::write(path.join("ours"), "").expect("written");
-        narrow_own_folder(&path, &["ours"]);
+        restrict_own_dir(&path, &["ours"]);
         assert_eq!(mode(&path), 0o1700);
     }
 }

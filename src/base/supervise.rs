@@ -12,18 +12,18 @@ use parking_lot::Mutex;
 ///
 /// # Errors
 /// The message of the panic, which has been logged with the name of the task.
-pub async fn caught<T>(task: &str, work: impl Future<Output = T>) -> Result<T, String> {
+pub async fn catch_panic<T>(task: &str, work: impl Future<Output = T>) -> Result<T, String> {
     AssertUnwindSafe(work)
         .catch_unwind()
         .await
         .map_err(|panic| panicked(task, panic.as_ref()))
 }
 
-/// [`caught`] for work that waits for nothing.
+/// [`catch_panic`] for work that waits for nothing.
 ///
 /// # Errors
-/// As of [`caught`].
-pub fn caught_now<T>(task: &str, work: impl FnOnce() -> T) -> Result<T, String> {
+/// As of [`catch_panic`].
+pub fn catch_panic_sync<T>(task: &str, work: impl FnOnce() -> T) -> Result<T, String> {
     std::panic::catch_unwind(AssertUnwindSafe(work)).map_err(|panic| panicked(task, panic.as_ref()))
 }
 
@@ -42,13 +42,13 @@ const CAUSES: usize = 8;
 
 /// Something that works or does not. Only changes are logged.
 #[derive(Debug)]
-pub struct Condition {
+pub struct FailureTracker {
     what: String,
     /// Why it does not work, the first causes and the last; empty while it does.
     causes: Mutex<Vec<String>>,
 }
 
-impl Condition {
+impl FailureTracker {
     /// `what` fails, or works again, is what the log will say.
     pub fn new(what: impl Into<String>) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl Condition {
     }
 
     /// It does not work. Logged where it did before, and for another cause than those before.
-    pub fn fails(&self, cause: &str) {
+    pub fn record_failure(&self, cause: &str) {
         let mut causes = self.causes.lock();
         if let Some(at) = causes.iter().position(|known| known == cause) {
             causes[at..].rotate_left(1);
@@ -73,7 +73,7 @@ impl Condition {
     }
 
     /// It works. Logged where it did not before.
-    pub fn works(&self) {
+    pub fn record_success(&self) {
         let mut causes = self.causes.lock();
         if !causes.is_empty() {
             tracing::info!("{} works again", self.what);
@@ -96,31 +96,31 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_told_and_others_go_on() {
-        assert_eq!(caught("counting", async { 7 }).await, Ok(7));
+        assert_eq!(catch_panic("counting", async { 7 }).await, Ok(7));
         let text = "of the second kind".to_owned();
         assert_eq!(
-            caught("counting", async { panic!("too far") }).await,
+            catch_panic("counting", async { panic!("too far") }).await,
             Err::<(), _>("counting panicked: too far".to_owned())
         );
         assert_eq!(
-            caught_now("counting", || panic!("{text}")),
+            catch_panic_sync("counting", || panic!("{text}")),
             Err::<(), _>("counting panicked: of the second kind".to_owned())
         );
     }
 
     #[test]
     fn a_condition_remembers_its_cause_until_it_works() {
-        let condition = Condition::new("counting");
+        let condition = FailureTracker::new("counting");
         assert_eq!(condition.failure(), None);
-        condition.fails("no fingers");
+        condition.record_failure("no fingers");
         assert_eq!(condition.failure().as_deref(), Some("counting: no fingers"));
-        condition.fails("no toes");
-        condition.fails("no fingers");
+        condition.record_failure("no toes");
+        condition.record_failure("no fingers");
         assert_eq!(condition.failure().as_deref(), Some("counting: no fingers"));
-        (0..100).for_each(|n| condition.fails(&n.to_string()));
+        (0..100).for_each(|n| condition.record_failure(&n.to_string()));
         assert_eq!(condition.failure().as_deref(), Some("counting: 99"));
         assert_eq!(condition.causes.lock().len(), CAUSES);
-        condition.works();
+        condition.record_success();
         assert_eq!(condition.failure(), None);
     }
 }

@@ -8,19 +8,22 @@ use std::task::{Context, Poll};
 use crate::storage::Revision;
 
 use super::Cacher;
-use super::bells::Bell;
-use super::index::Term;
+use super::index::IndexKey;
 use super::ring::Change;
+use super::watchers::WatcherWaker;
 
 /// Why a cursor ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum CursorError {
     /// What it should tell next is forgotten: it began too far back or was too slow. It wanted what
     /// came after `wanted`; `oldest` is the revision from which one can still begin.
-    Behind { wanted: Revision, oldest: Revision },
+    TooOld {
+        requested: Revision,
+        oldest: Revision,
+    },
     /// The store was restored to an earlier state: what was told up to `wanted` may never have
     /// happened now.
-    WentBack { wanted: Revision },
+    Restored { requested: Revision },
     /// The cache had to begin anew. A client may go on from where it is, with another cursor.
     Restarted,
 }
@@ -32,7 +35,7 @@ pub enum Interest {
     /// Those of the object with this key.
     Key(Arc<str>),
     /// Those of objects with this term, before or after the change.
-    Term(Term),
+    Indexed(IndexKey),
 }
 
 /// Follows the changes of a resource.
@@ -43,11 +46,11 @@ pub struct Cursor {
     /// Nothing at or before this revision is told.
     pub(super) after: Revision,
     /// The revision of the last change told.
-    pub(super) told: Revision,
-    pub(super) generation: u64,
+    pub(super) last_delivered: Revision,
+    pub(super) epoch: u64,
     pub(super) interest: Interest,
     /// What wakes it, and where that hangs.
-    pub(super) bell: Arc<Bell>,
+    pub(super) waker: Arc<WatcherWaker>,
     pub(super) place: usize,
 }
 
@@ -59,17 +62,17 @@ impl std::fmt::Debug for Cursor {
 
 impl Cursor {
     /// Waits for the next change. Dropping the future loses nothing.
-    pub async fn next(&mut self) -> Result<Arc<Change>, Ended> {
+    pub async fn next(&mut self) -> Result<Arc<Change>, CursorError> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
     /// The next change, when there is one.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Arc<Change>, Ended>> {
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Arc<Change>, CursorError>> {
         if let Some(outcome) = self.take().transpose() {
             return Poll::Ready(outcome);
         }
-        self.bell.register(cx.waker());
-        // It may have rung in between.
+        self.waker.register(cx.waker());
+        // It may have wakes in between.
         self.take().transpose().map_or(Poll::Pending, Poll::Ready)
     }
 
@@ -78,28 +81,30 @@ impl Cursor {
         // Read first: what is reached has been put into the ring before.
         let reached = self.cacher.reached();
         let state = self.cacher.state.read();
-        (state.generation == self.generation && self.bell.pending().is_none()).then_some(reached)
+        (state.epoch == self.epoch && self.waker.pending().is_none()).then_some(reached)
     }
 
     /// The next change that is there; none while there is none of interest.
-    fn take(&mut self) -> Result<Option<Arc<Change>>, Ended> {
-        let Some(pending) = self.bell.pending() else {
+    fn take(&mut self) -> Result<Option<Arc<Change>>, CursorError> {
+        let Some(pending) = self.waker.pending() else {
             return Ok(None);
         };
-        // Bells are rung under the lock.
+        // WatcherRegistry are wakes under the lock.
         let state = self.cacher.state.read();
-        if state.generation != self.generation {
-            return Err(if state.went_back > self.generation {
-                Ended::WentBack { wanted: self.told }
+        if state.epoch != self.epoch {
+            return Err(if state.restored > self.epoch {
+                CursorError::Restored {
+                    requested: self.last_delivered,
+                }
             } else {
-                Ended::Restarted
+                CursorError::Restarted
             });
         }
         // What comes before does not concern it.
         self.position = self.position.max(pending);
         if self.position < state.ring.first() {
-            return Err(Ended::Behind {
-                wanted: self.told,
+            return Err(CursorError::TooOld {
+                requested: self.last_delivered,
                 oldest: state.ring.complete_after(),
             });
         }
@@ -109,10 +114,10 @@ impl Cursor {
             .inspect(|_| self.position += 1)
             .find(|change| change.revision > self.after)
             .cloned();
-        self.bell
+        self.waker
             .set_pending((self.position < state.ring.end()).then_some(self.position));
         if let Some(change) = &next {
-            self.told = change.revision;
+            self.last_delivered = change.revision;
         }
         Ok(next)
     }
@@ -121,8 +126,8 @@ impl Cursor {
 impl Drop for Cursor {
     fn drop(&mut self) {
         let mut state = self.cacher.state.write();
-        if state.generation == self.generation {
-            state.bells.take_down(&self.interest, self.place);
+        if state.epoch == self.epoch {
+            state.watchers.deregister(&self.interest, self.place);
         }
     }
 }

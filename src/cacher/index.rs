@@ -9,14 +9,14 @@ use imbl::OrdSet;
 
 use crate::storage::Stored;
 
-use super::snapshot::behind;
+use super::snapshot::prefix_end;
 
 /// Something that an object carries, as a hash: of the objects found by it, each has to be looked
 /// at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Term(u64);
+pub struct IndexKey(u64);
 
-impl Term {
+impl IndexKey {
     /// The term of a `name` with a `value`; `sort` keeps labels and fields apart.
     pub fn new(sort: &str, name: &str, value: &str) -> Self {
         let mut hasher = DefaultHasher::new();
@@ -27,18 +27,18 @@ impl Term {
 
 /// Lists the terms of an object. Whether it can be read at all, as far as can be told without
 /// decoding it.
-pub type IndexFn = Arc<dyn Fn(&Stored, &mut Vec<Term>) -> bool + Send + Sync>;
+pub type IndexFn = Arc<dyn Fn(&Stored, &mut Vec<IndexKey>) -> bool + Send + Sync>;
 
 /// An object under one of its terms; in order of the term, then of the object's key.
 #[derive(Clone)]
 struct Entry {
-    term: Term,
+    term: IndexKey,
     stored: Arc<Stored>,
 }
 
 impl Entry {
     /// Where the entries of `term` from `key` on begin.
-    fn place(term: Term, key: &str) -> Self {
+    fn place(term: IndexKey, key: &str) -> Self {
         let stored = Stored {
             key: key.to_owned(),
             value: bytes::Bytes::new(),
@@ -97,7 +97,7 @@ impl Index {
     }
 
     /// The terms of an object, none without an index, and whether it can be read.
-    fn terms(&self, stored: &Stored) -> (Vec<Term>, bool) {
+    fn terms(&self, stored: &Stored) -> (Vec<IndexKey>, bool) {
         let mut terms = Vec::new();
         let readable = self
             .terms_of
@@ -121,7 +121,7 @@ impl Index {
         &mut self,
         previous: Option<&Arc<Stored>>,
         current: Option<&Arc<Stored>>,
-    ) -> Vec<Term> {
+    ) -> Vec<IndexKey> {
         let (mut terms, readable) =
             current.map_or_else(|| (Vec::new(), true), |current| self.terms(current));
         if let Some(previous) = previous.filter(|_| !self.unreadable.is_empty()) {
@@ -155,14 +155,14 @@ impl Index {
     /// The objects with `term` below `prefix` from the key `start` on, in order.
     pub fn range<'a>(
         &'a self,
-        term: Term,
+        term: IndexKey,
         prefix: &str,
         start: &str,
     ) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
         let from = Entry::place(term, start.max(prefix));
-        let end = match (behind(prefix), term.0.checked_add(1)) {
+        let end = match (prefix_end(prefix), term.0.checked_add(1)) {
             (Some(end), _) => Bound::Excluded(Entry::place(term, &end)),
-            (None, Some(next)) => Bound::Excluded(Entry::place(Term(next), "")),
+            (None, Some(next)) => Bound::Excluded(Entry::place(IndexKey(next), "")),
             (None, None) => Bound::Unbounded,
         };
         let empty = matches!(&end, Bound::Excluded(end) if from >= *end);
@@ -172,7 +172,7 @@ impl Index {
 
     /// The term that the fewest objects below `prefix` have: the one whose range ends first when
     /// all are walked in step.
-    pub fn rarest(&self, terms: &[Term], prefix: &str) -> Option<Term> {
+    pub fn most_selective(&self, terms: &[IndexKey], prefix: &str) -> Option<IndexKey> {
         if let [] | [_] = terms {
             return terms.first().copied();
         }
@@ -205,22 +205,24 @@ mod tests {
 
     /// The terms of an object in these tests: the letters of its name.
     fn letters() -> Index {
-        Index::new(Some(Arc::new(|stored: &Stored, terms: &mut Vec<Term>| {
-            terms.extend(
-                stored
-                    .key
-                    .rsplit('/')
-                    .next()
-                    .unwrap_or_default()
-                    .chars()
-                    .map(letter),
-            );
-            !stored.key.ends_with('!')
-        })))
+        Index::new(Some(Arc::new(
+            |stored: &Stored, terms: &mut Vec<IndexKey>| {
+                terms.extend(
+                    stored
+                        .key
+                        .rsplit('/')
+                        .next()
+                        .unwrap_or_default()
+                        .chars()
+                        .map(letter),
+                );
+                !stored.key.ends_with('!')
+            },
+        )))
     }
 
-    fn letter(letter: char) -> Term {
-        Term::new("letter", &letter.to_string(), "")
+    fn letter(letter: char) -> IndexKey {
+        IndexKey::new("letter", &letter.to_string(), "")
     }
 
     #[test]
@@ -245,14 +247,14 @@ mod tests {
         assert_eq!(found(&index, 'c', "/\u{10ffff}", ""), [""; 0]);
         assert_eq!(found(&index, 'a', "/\u{10ffff}", ""), ["/\u{10ffff}/a"]);
         assert_eq!(
-            index.rarest(&[letter('a'), letter('b'), letter('c')], ""),
+            index.most_selective(&[letter('a'), letter('b'), letter('c')], ""),
             Some(letter('c'))
         );
         assert_eq!(
-            index.rarest(&[letter('a'), letter('b')], "/b/"),
+            index.most_selective(&[letter('a'), letter('b')], "/b/"),
             Some(letter('b'))
         );
-        assert_eq!(index.rarest(&[], ""), None);
+        assert_eq!(index.most_selective(&[], ""), None);
     }
 
     #[test]

@@ -1,18 +1,18 @@
 //! The watch cache: the present state of each resource and its latest changes, in memory. Knows
 //! [`Storage`], not which one, and keys and bytes, not objects.
 //!
-//! - [`Feed`]: one watch of a store, which keeps all of its [`Cacher`]s up to date and tells how
-//!   far they have come.
+//! - [`Reflector`]: one watch of a store, which keeps all of its [`Cacher`]s up to date and tells
+//!   how far they have come.
 //! - [`Cacher`]: one resource: a [`Snapshot`] that is cloned in no time, and a [`ring`] of changes.
 //! - [`Cursor`]: one who follows the changes. It costs its position in the ring and nothing else.
 //!
 //! What a snapshot cannot answer (a revision before the ring, a cache that is not filled) is for
 //! the store to answer.
 
-mod bells;
+mod watchers;
 mod cursor;
-mod feed;
-mod freshness;
+mod reflector;
+mod progress;
 mod index;
 mod ring;
 mod snapshot;
@@ -23,18 +23,18 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::base::budget::Budget;
+use crate::base::coop::CoopBudget;
 use crate::storage::{Revision, WatchEvent};
 
-pub use cursor::{Cursor, Ended, Interest};
-pub use feed::Feed;
-pub use index::{IndexFn, Term};
-pub use ring::{Change, Limits};
+pub use cursor::{Cursor, CursorError, Interest};
+pub use index::{IndexFn, IndexKey};
+pub use reflector::Reflector;
+pub use ring::{Change, HistoryLimits};
 pub use snapshot::Snapshot;
 
-use bells::{Bells, Rung};
-use feed::Reached;
+use reflector::ProgressTracker;
 use ring::Ring;
+use watchers::{PendingWakes, WatcherRegistry};
 
 /// Snapshots that are kept for the next page of a list, at most.
 const PAGED_SNAPSHOTS: usize = 16;
@@ -49,7 +49,7 @@ pub struct Cacher {
     state: RwLock<State>,
     /// The latest snapshots of which a page was served: the next page needs the same.
     paged: Mutex<VecDeque<Snapshot>>,
-    reached: Arc<Reached>,
+    reached: Arc<ProgressTracker>,
     /// The latest revision that this server wrote here.
     written: AtomicI64,
 }
@@ -61,12 +61,12 @@ struct State {
     snapshot: Snapshot,
     ring: Ring,
     /// What happened up to this revision was in the list that the cache began with.
-    floor: Revision,
+    list_revision: Revision,
     /// Counts how often the cache began anew.
-    generation: u64,
+    epoch: u64,
     /// Which of these times was the last that the store was restored to an earlier state.
-    went_back: u64,
-    bells: Bells,
+    restored: u64,
+    watchers: WatcherRegistry,
 }
 
 enum Phase {
@@ -112,7 +112,12 @@ impl std::fmt::Debug for Cacher {
 }
 
 impl Cacher {
-    fn new(prefix: &str, index: Option<IndexFn>, limits: Limits, reached: Arc<Reached>) -> Self {
+    fn new(
+        prefix: &str,
+        index: Option<IndexFn>,
+        limits: HistoryLimits,
+        reached: Arc<ProgressTracker>,
+    ) -> Self {
         let state = State {
             phase: Phase::Filling {
                 waiting: Waiting::default(),
@@ -120,10 +125,10 @@ impl Cacher {
             },
             snapshot: Snapshot::new(index),
             ring: Ring::new(limits),
-            floor: 0,
-            generation: 0,
-            went_back: 0,
-            bells: Bells::default(),
+            list_revision: 0,
+            epoch: 0,
+            restored: 0,
+            watchers: WatcherRegistry::default(),
         };
         Self {
             prefix: prefix.to_owned(),
@@ -151,9 +156,8 @@ impl Cacher {
     }
 
     /// What is known now, however old that is. `None` until the cache is filled.
-    pub fn any(&self) -> Option<Snapshot> {
-        // The feed tells how far it has come only after the cachers were told: what is read first
-        // holds.
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        // Holds.
         let reached = self.reached.revision();
         let state = self.state.read();
         let mut snapshot = matches!(state.phase, Phase::Ready).then(|| state.snapshot.clone())?;
@@ -164,36 +168,42 @@ impl Cacher {
     /// Everything as it is now: every write that was acknowledged before the call is in it. `None`
     /// where the cache cannot tell: it is not filled, or the store does not say in time (or not
     /// reliably) how far it is.
-    pub async fn latest(&self) -> Option<Snapshot> {
+    pub async fn linearizable_snapshot(&self) -> Option<Snapshot> {
         self.ready().ok().filter(|()| self.reached.is_reliable())?;
         let revision = self.reached.latest().await.ok()?;
-        self.reached.wait_for(revision).await.then(|| self.any())?
+        self.reached
+            .wait_for(revision)
+            .await
+            .then(|| self.snapshot())?
     }
 
     /// Everything that this server knows: what it has seen, and every write that it made itself
-    /// ([`Cacher::wrote`]). `None` where that cannot be had.
-    pub async fn known(&self) -> Option<Snapshot> {
+    /// ([`Cacher::record_write`]). `None` where that cannot be had.
+    pub async fn read_your_writes(&self) -> Option<Snapshot> {
         self.ready().ok()?;
         self.reached
             .wait_for(self.written.load(Ordering::Acquire))
             .await
-            .then(|| self.any())?
+            .then(|| self.snapshot())?
     }
 
     /// A write of this server below the prefix was done at `revision`.
-    pub fn wrote(&self, revision: Revision) {
+    pub fn record_write(&self, revision: Revision) {
         self.written.fetch_max(revision, Ordering::AcqRel);
     }
 
     /// A state that is no older than `revision`, as soon as there is one. The error is the newest
     /// revision that can be had, where it does not come in time; `None` inside where the cache is
     /// not filled.
-    pub async fn not_older(&self, revision: Revision) -> Result<Option<Snapshot>, Revision> {
+    pub async fn snapshot_not_older_than(
+        &self,
+        revision: Revision,
+    ) -> Result<Option<Snapshot>, Revision> {
         if self.ready().is_err() {
             return Ok(None);
         }
         match self.reached.wait_for(revision).await {
-            true => Ok(self.any()),
+            true => Ok(self.snapshot()),
             false => Err(self.reached.revision()),
         }
     }
@@ -201,7 +211,7 @@ impl Cacher {
     /// The state at exactly `revision`. `None` where that is before what the cache remembers, or
     /// has not come yet. It takes as long as there are objects that have changed since, and others
     /// run meanwhile.
-    pub async fn at(&self, revision: Revision) -> Option<Snapshot> {
+    pub async fn snapshot_at(&self, revision: Revision) -> Option<Snapshot> {
         if revision < self.reached.oldest() {
             return None;
         }
@@ -229,7 +239,7 @@ impl Cacher {
             (state.snapshot.clone(), changes)
         };
         // What the first change of an object found is what stood then.
-        let (mut seen, mut budget) = (HashSet::new(), Budget::default());
+        let (mut seen, mut budget) = (HashSet::new(), CoopBudget::default());
         for change in &changes {
             if seen.insert(change.key()) {
                 snapshot.undo(change);
@@ -241,7 +251,7 @@ impl Cacher {
     }
 
     /// Keeps a snapshot of which a page was served, for the pages that follow.
-    pub fn keep(&self, snapshot: &Snapshot) {
+    pub fn retain_snapshot(&self, snapshot: &Snapshot) {
         let oldest = self.state.read().ring.complete_after();
         let mut paged = self.paged.lock();
         paged.retain(|kept| kept.revision >= oldest && kept.revision != snapshot.revision);
@@ -252,42 +262,46 @@ impl Cacher {
     }
 
     /// Follows the changes after the revision `after`, which may be in the future.
-    pub fn follow(self: &Arc<Self>, after: Revision, interest: Interest) -> Result<Cursor, Ended> {
+    pub fn watch(
+        self: &Arc<Self>,
+        after: Revision,
+        interest: Interest,
+    ) -> Result<Cursor, CursorError> {
         let mut state = self.state.write();
         if !matches!(state.phase, Phase::Ready) {
-            return Err(Ended::Restarted);
+            return Err(CursorError::Restarted);
         }
         let Some(position) = state.ring.position_after(after) else {
-            return Err(Ended::Behind {
-                wanted: after,
+            return Err(CursorError::TooOld {
+                requested: after,
                 oldest: state.ring.complete_after(),
             });
         };
         // What happened since may concern it.
         let pending = (position < state.ring.end()).then_some(position);
-        let (bell, place) = state.bells.hang(&interest, pending);
-        let generation = state.generation;
+        let (waker, place) = state.watchers.register(&interest, pending);
+        let epoch = state.epoch;
         drop(state);
         Ok(Cursor {
             cacher: self.clone(),
             position,
             after,
-            told: after,
-            generation,
+            last_delivered: after,
+            epoch,
             interest,
-            bell,
+            waker,
             place,
         })
     }
 
-    /// How far the feed has come: everything up to this revision has been told to those who follow.
+    /// How far the reflector has come: everything up to this revision has been delivered.
     pub fn reached(&self) -> Revision {
         self.reached.revision()
     }
 
     /// Takes changes in. Those who follow are woken.
     fn apply(&self, events: Vec<WatchEvent>) {
-        let mut rung = Rung::default();
+        let mut wakes = PendingWakes::default();
         let mut state = self.state.write();
         match &mut state.phase {
             Phase::Filling { waiting, .. } => waiting.extend(events),
@@ -295,16 +309,16 @@ impl Cacher {
                 let first = state.ring.end();
                 events
                     .into_iter()
-                    .for_each(|event| state.apply(event, &mut rung));
+                    .for_each(|event| state.apply(event, &mut wakes));
                 if state.ring.end() > first {
                     state
-                        .bells
-                        .remember(&Interest::Everything, first, &mut rung);
+                        .watchers
+                        .remember(&Interest::Everything, first, &mut wakes);
                 }
             }
         }
         drop(state);
-        rung.ring();
+        wakes.ring();
     }
 
     /// A list is about to be asked for: it will have everything that was told before.
@@ -326,12 +340,12 @@ impl Cacher {
         };
         state.phase = Phase::Ready;
         state.ring.restart(filled.revision);
-        state.floor = filled.revision;
+        state.list_revision = filled.revision;
         state.snapshot = filled;
         // Nobody follows what is not filled.
         waiting
             .into_iter()
-            .for_each(|event| state.apply(event, &mut Rung::default()));
+            .for_each(|event| state.apply(event, &mut PendingWakes::default()));
         true
     }
 
@@ -351,34 +365,34 @@ impl Cacher {
         news
     }
 
-    /// Forgets everything and ends all who follow. `went_back`: the store was restored to an
+    /// Forgets everything and ends all who follow. `restored`: the store was restored to an
     /// earlier state.
-    fn restart(&self, why: Option<&str>, went_back: bool) {
+    fn restart(&self, why: Option<&str>, restored: bool) {
         let mut state = self.state.write();
         state.phase = Phase::Filling {
             waiting: Waiting::default(),
             trouble: why.map(str::to_owned),
         };
-        if went_back {
-            state.went_back = state.generation + 1;
+        if restored {
+            state.restored = state.epoch + 1;
             self.written.store(0, Ordering::Release);
         }
         state.snapshot = state.snapshot.emptied();
         state.ring.restart(0);
-        state.generation += 1;
-        let rung = state.bells.take_all_down();
+        state.epoch += 1;
+        let wakes = state.watchers.deregister_all();
         self.paged.lock().clear();
         drop(state);
-        rung.ring();
+        wakes.ring();
     }
 }
 
 impl State {
-    fn apply(&mut self, event: WatchEvent, rung: &mut Rung) {
+    fn apply(&mut self, event: WatchEvent, wakes: &mut PendingWakes) {
         let (revision, current, (previous, terms)) = match event {
             WatchEvent::Progress(_) => return,
-            WatchEvent::Put { current, .. } if current.mod_revision <= self.floor => return,
-            WatchEvent::Delete { revision, .. } if revision <= self.floor => return,
+            WatchEvent::Put { current, .. } if current.mod_revision <= self.list_revision => return,
+            WatchEvent::Delete { revision, .. } if revision <= self.list_revision => return,
             WatchEvent::Put { current, .. } => {
                 let current = Arc::new(current);
                 let replaced = self.snapshot.put(current.clone());
@@ -395,22 +409,23 @@ impl State {
             previous,
         });
         self.ring.push(change.clone());
-        self.remember(change.key(), terms, rung);
+        self.remember(change.key(), terms, wakes);
         self.snapshot.revision = revision;
     }
 
     /// Remembers the last change of the ring, one of `key` with `terms` before or after it, for
     /// those who follow changes like this one, but not for those who follow all.
-    fn remember(&self, key: &str, terms: Vec<Term>, rung: &mut Rung) {
-        if !self.bells.particular() {
+    fn remember(&self, key: &str, terms: Vec<IndexKey>, wakes: &mut PendingWakes) {
+        if !self.watchers.has_filtered_watchers() {
             return;
         }
         let number = self.ring.end() - 1;
-        self.bells
-            .remember(&Interest::Key(key.into()), number, rung);
-        terms
-            .into_iter()
-            .for_each(|term| self.bells.remember(&Interest::Term(term), number, rung));
+        self.watchers
+            .remember(&Interest::Key(key.into()), number, wakes);
+        terms.into_iter().for_each(|term| {
+            self.watchers
+                .remember(&Interest::Indexed(term), number, wakes)
+        });
     }
 }
 
@@ -445,8 +460,8 @@ mod tests {
             Arc::new(Cacher::new(
                 "/",
                 index,
-                Limits::default(),
-                Arc::new(Reached::new(storage)),
+                HistoryLimits::default(),
+                Arc::new(ProgressTracker::new(storage)),
             )),
             folder,
         )
@@ -494,20 +509,18 @@ mod tests {
 
     #[tokio::test]
     async fn who_follows_a_store_that_was_restored_is_told_so() {
-        for (went_back, ended) in [
-            (true, Ended::WentBack { wanted: 1 }),
-            (false, Ended::Restarted),
+        for (restored, ended) in [
+            (true, CursorError::Restored { requested: 1 }),
+            (false, CursorError::Restarted),
         ] {
             let (cacher, _folder) = filled(None);
-            let mut cursor = cacher
-                .follow(1, Interest::Everything)
-                .expect("it is filled");
-            cacher.wrote(100);
-            cacher.restart(None, went_back);
+            let mut cursor = cacher.watch(1, Interest::Everything).expect("it is filled");
+            cacher.record_write(100);
+            cacher.restart(None, restored);
             assert_eq!(cursor.next().await.expect_err("it ends"), ended);
             assert_eq!(
                 cacher.written.load(Ordering::Acquire),
-                if went_back { 0 } else { 100 }
+                if restored { 0 } else { 100 }
             );
         }
     }
@@ -536,7 +549,10 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         });
-        let old = cacher.at(1).await.expect("the cache remembers all");
+        let old = cacher
+            .snapshot_at(1)
+            .await
+            .expect("the cache remembers all");
         assert!(old.is_empty() && old.revision == 1);
         assert!(
             turns.load(Ordering::Relaxed) > 3,

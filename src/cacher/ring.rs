@@ -7,13 +7,13 @@ use crate::storage::{Revision, Stored};
 
 /// What a ring keeps at most.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct HistoryLimits {
     pub changes: usize,
     /// Bytes of values that are superseded (those that stand are in memory anyway).
     pub superseded_bytes: usize,
 }
 
-impl Default for Limits {
+impl Default for HistoryLimits {
     fn default() -> Self {
         Self {
             changes: 100_000,
@@ -54,7 +54,7 @@ impl Change {
 /// The changes, numbered in the order they happened. The number of a change never changes.
 #[derive(Debug)]
 pub struct Ring {
-    limits: Limits,
+    limits: HistoryLimits,
     changes: VecDeque<Arc<Change>>,
     /// The number of the oldest change that is kept.
     first: u64,
@@ -64,7 +64,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: HistoryLimits) -> Self {
         Self {
             limits,
             changes: VecDeque::new(),
@@ -85,7 +85,7 @@ impl Ring {
     pub fn push(&mut self, change: Arc<Change>) {
         self.superseded += change.superseded_bytes();
         self.changes.push_back(change);
-        let Limits {
+        let HistoryLimits {
             changes,
             superseded_bytes,
         } = self.limits;
@@ -158,9 +158,9 @@ mod tests {
 
     #[test]
     fn it_forgets_the_oldest_when_what_is_superseded_grows_too_large() {
-        let limits = Limits {
+        let limits = HistoryLimits {
             superseded_bytes: 100_000,
-            ..Limits::default()
+            ..HistoryLimits::default()
         };
         let mut ring = Ring::new(limits);
         ring.restart(10);
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn new_objects_cost_nothing_and_large_ones_leave_some() {
-        let limits = Limits {
+        let limits = HistoryLimits {
             superseded_bytes: 100_000,
             changes: 1000,
         };

@@ -9,7 +9,7 @@ use imbl::OrdSet;
 
 use crate::storage::{Revision, Stored};
 
-use super::index::{Index, IndexFn, Term};
+use super::index::{Index, IndexFn, IndexKey};
 use super::ring::Change;
 
 /// An object, in order of its key.
@@ -97,9 +97,9 @@ impl Snapshot {
     }
 
     /// Like [`Snapshot::range`], of the objects with that term alone. Nothing without an index.
-    pub fn range_of<'a>(
+    pub fn range_by_index<'a>(
         &'a self,
-        term: Term,
+        term: IndexKey,
         prefix: &str,
         start: &str,
     ) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
@@ -112,20 +112,20 @@ impl Snapshot {
     }
 
     /// That of the terms which the fewest objects below `prefix` have.
-    pub fn rarest(&self, terms: &[Term], prefix: &str) -> Option<Term> {
-        self.index.rarest(terms, prefix)
+    pub fn most_selective(&self, terms: &[IndexKey], prefix: &str) -> Option<IndexKey> {
+        self.index.most_selective(terms, prefix)
     }
 
     /// Adds or replaces an object; the one that was there before comes back, with the terms of
     /// either.
-    pub(super) fn put(&mut self, stored: Arc<Stored>) -> (Option<Arc<Stored>>, Vec<Term>) {
+    pub(super) fn put(&mut self, stored: Arc<Stored>) -> (Option<Arc<Stored>>, Vec<IndexKey>) {
         let previous = self.items.insert(Item(stored.clone())).map(|item| item.0);
         let terms = self.index.replace(previous.as_ref(), Some(&stored));
         (previous, terms)
     }
 
     /// Takes an object out; it comes back with its terms.
-    pub(super) fn remove(&mut self, key: &str) -> Option<(Arc<Stored>, Vec<Term>)> {
+    pub(super) fn remove(&mut self, key: &str) -> Option<(Arc<Stored>, Vec<IndexKey>)> {
         let removed = self.items.remove(key).map(|item| item.0)?;
         let terms = self.index.replace(Some(&removed), None);
         Some((removed, terms))
@@ -147,7 +147,7 @@ fn below<'a>(
     prefix: &str,
     start: &str,
 ) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
-    let end = behind(prefix);
+    let end = prefix_end(prefix);
     let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
     let from = start.max(prefix);
     let empty = matches!(end, Bound::Excluded(end) if from >= end);
@@ -160,7 +160,7 @@ fn below<'a>(
 }
 
 /// The first key behind all that begin with `prefix`; `None` where there is none.
-pub(super) fn behind(prefix: &str) -> Option<String> {
+pub(super) fn prefix_end(prefix: &str) -> Option<String> {
     let mut end = prefix.to_owned();
     while let Some(last) = end.pop() {
         if let Some(next) = (last..=char::MAX).nth(1) {

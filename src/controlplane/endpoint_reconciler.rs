@@ -11,8 +11,8 @@ use super::loopback_client::RegistryCreator;
 use super::master_leases::MasterLeases;
 use super::reconcilers::service_cidr::DefaultServiceCidr;
 use crate::base::clock::Clock;
-use crate::base::moment::Moment;
-use crate::base::supervise::{Condition, caught};
+use crate::base::latch::Latch;
+use crate::base::supervise::{FailureTracker, catch_panic};
 use crate::meta::status::Result;
 use crate::meta::time::parse_micro;
 use crate::meta::{Gvr, Object, Status};
@@ -111,9 +111,9 @@ impl Keeper {
 
     /// Takes a turn every [`INTERVAL`], and when the authorities change, until the server stops,
     /// then says good-bye.
-    pub async fn run(mut self, stopping: Moment) {
+    pub async fn run(mut self, stopping: Latch) {
         let mut told = self.authorities.subscribe();
-        let keeping = Condition::new("keeping what the cluster needs");
+        let keeping = FailureTracker::new("keeping what the cluster needs");
         for turn in 1_u64.. {
             tokio::select! {
                 () = tokio::time::sleep(INTERVAL) => {}
@@ -121,16 +121,16 @@ impl Keeper {
                 Ok(()) = told.changed() => {}
                 () = stopping.wait() => break,
             }
-            match caught("keeper", self.turn())
+            match catch_panic("keeper", self.turn())
                 .await
                 .map_err(Status::internal)
                 .flatten()
             {
-                Ok(()) => keeping.works(),
-                Err(status) => keeping.fails(&status.message),
+                Ok(()) => keeping.record_success(),
+                Err(status) => keeping.record_failure(&status.message),
             }
             if turn % COLLECT_TURNS == 0
-                && let Err(status) = caught("keeper", self.collect())
+                && let Err(status) = catch_panic("keeper", self.collect())
                     .await
                     .map_err(Status::internal)
                     .flatten()

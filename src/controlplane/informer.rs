@@ -7,8 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::base::backoff::Backoff;
-use crate::base::budget::Budget;
-use crate::base::supervise::{Condition, caught};
+use crate::base::coop::CoopBudget;
+use crate::base::supervise::{FailureTracker, catch_panic};
 use crate::codec::protobuf::Projection;
 use crate::meta::Object;
 use crate::meta::options::ListOptions;
@@ -44,7 +44,7 @@ pub trait Follower: Send + Sync + 'static {
 
 /// Those who follow, and whether they are in step.
 #[derive(Clone, Default)]
-pub struct Informers(Arc<Mutex<Vec<Arc<Condition>>>>);
+pub struct Informers(Arc<Mutex<Vec<Arc<FailureTracker>>>>);
 
 impl Informers {
     /// Hands `follower` everything that there is, then follows the changes in the background until
@@ -54,7 +54,7 @@ impl Informers {
             .reads()
             .map(|paths| Projection::new(store.resource.storage_ty(), paths.iter().copied()));
         let revision = fill(&store, follower.as_ref(), part.as_ref()).await?;
-        let condition = Arc::new(Condition::new(format!(
+        let condition = Arc::new(FailureTracker::new(format!(
             "following {}",
             store.resource.gvr.group_resource()
         )));
@@ -63,20 +63,20 @@ impl Informers {
             let mut backoff = Backoff::new(RETRY, RETRY_MAX);
             let mut from = Some(revision);
             loop {
-                let round = caught(
+                let round = catch_panic(
                     "informer",
                     round(&store, follower.as_ref(), part.as_ref(), from.take()),
                 )
                 .await;
                 match round.map_err(crate::meta::Status::internal).flatten() {
                     Ok(revision) => {
-                        condition.works();
+                        condition.record_success();
                         backoff.reset();
                         from = Some(revision);
                     }
                     Err(why) => {
-                        condition.fails(&why.message);
-                        tokio::time::sleep(backoff.pause()).await;
+                        condition.record_failure(&why.message);
+                        tokio::time::sleep(backoff.next_delay()).await;
                     }
                 }
             }
@@ -139,7 +139,7 @@ async fn fill(
     part: Option<&Projection>,
 ) -> Result<Revision> {
     let page = store.all_stored("").await?;
-    let (mut objects, mut budget) = (Vec::new(), Budget::default());
+    let (mut objects, mut budget) = (Vec::new(), CoopBudget::default());
     for stored in page.items {
         let stored = stored?;
         match decode(store, part, &stored) {

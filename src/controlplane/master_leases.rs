@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::codec::protobuf;
 use crate::meta::{Gvk, Object, json};
 use crate::schema::TypeRef;
-use crate::storage::{ListRequest, Result, Revision, Storage, StorageError, Stored, Txn};
+use crate::storage::{ListRequest, Result, Revision, Storage, StorageError, Stored, WriteOutcome};
 
 /// How long a server counts as living after it said so (`DefaultEndpointReconcilerTTL`).
 const TTL: Duration = Duration::from_secs(15);
@@ -59,8 +59,8 @@ impl MasterLeases {
                 }
             };
             match outcome {
-                Txn::Done(_) => return Ok(()),
-                Txn::Failed(other) => found = other,
+                WriteOutcome::Committed(_) => return Ok(()),
+                WriteOutcome::Conflict(other) => found = other,
             }
         }
         Err(StorageError::Internal(format!("others keep writing {key}")))
@@ -79,8 +79,10 @@ impl MasterLeases {
             .map_or(0, |stored| stored.mod_revision);
         while revision != 0 {
             match self.storage.delete(&key, revision).await? {
-                Txn::Done(_) => return Ok(()),
-                Txn::Failed(other) => revision = other.map_or(0, |stored| stored.mod_revision),
+                WriteOutcome::Committed(_) => return Ok(()),
+                WriteOutcome::Conflict(other) => {
+                    revision = other.map_or(0, |stored| stored.mod_revision)
+                }
             }
         }
         Ok(())

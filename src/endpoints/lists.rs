@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::base::aside::aside;
+use crate::base::blocking::run_blocking;
 use crate::codec;
 use crate::codec::protobuf::{self, Message};
 use crate::meta::status::Result;
@@ -69,7 +69,7 @@ impl View<'_> {
                     .map(|protobuf| protobuf.list(self.store, &page))
                     .transpose()?
                     .flatten();
-                protobuf.map_or_else(|| aside(|| self.tree_list(page)), Ok)
+                protobuf.map_or_else(|| run_blocking(|| self.tree_list(page)), Ok)
             }
         }
     }

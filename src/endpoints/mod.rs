@@ -26,7 +26,7 @@ use crate::auth::User;
 use crate::auth::authz::rbac::RbacStore;
 use crate::auth::authz::{self, Authorizer};
 use crate::base::clock::Clock;
-use crate::base::moment::Moment;
+use crate::base::latch::Latch;
 use crate::extensions::Extensions;
 use crate::meta::options::Query;
 use crate::meta::selector::fields::FieldSelector;
@@ -52,7 +52,7 @@ pub struct Api {
     /// Whether large answers are compressed (feature gate APIResponseCompression).
     pub compresses: bool,
     /// When the server is about to end: watches end then.
-    pub draining: Moment,
+    pub draining: Latch,
     /// Tasks that may outlive the connection's own: writes, and those of WebSockets. A shutdown
     /// waits for them.
     pub tasks: TaskTracker,

@@ -25,7 +25,7 @@ use super::validate_conversion::holds_certificates;
 use crate::auth::{MASTERS, User};
 use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
-use crate::base::supervise::caught;
+use crate::base::supervise::catch_panic;
 use crate::meta::options::{DeleteOptions, ListOptions};
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Path, Status, time};
@@ -273,7 +273,7 @@ impl Extensions {
         let mut failing: HashMap<String, Backoff> = HashMap::new();
         loop {
             let name = self.queue.pop().await;
-            let outcome = caught("custom-resource-definitions", self.sync(&name))
+            let outcome = catch_panic("custom-resource-definitions", self.sync(&name))
                 .await
                 .map_err(Status::internal)
                 .flatten();
@@ -289,7 +289,7 @@ impl Extensions {
             let pause = failing
                 .entry(name.clone())
                 .or_insert(Backoff::new(RETRY, RETRY_MAX))
-                .pause();
+                .next_delay();
             let this = self.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(pause).await;
@@ -406,7 +406,7 @@ impl Extensions {
     /// Deletes the objects of a definition and then lets it go.
     async fn finalize(self: Arc<Self>, object: Object) {
         let name = object.name().to_owned();
-        let outcome = caught("custom-resource-definitions", self.clean_up(&object))
+        let outcome = catch_panic("custom-resource-definitions", self.clean_up(&object))
             .await
             .map_err(Status::internal)
             .flatten();

@@ -20,7 +20,7 @@ use super::config::{CertFiles, Config, RequestHeader};
 pub use super::credential_files::{CertError, Material, NamedFile, Pair};
 use super::data_dir;
 use crate::auth::MASTERS;
-use crate::base::files::write_whole;
+use crate::base::files::write_atomic;
 
 /// How many years self-made authorities and certificates last.
 const CA_YEARS: i16 = 10;
@@ -488,7 +488,7 @@ fn params(name: &str, groups: &[&str], years: i16, now: Timestamp) -> Certificat
 
 /// Writes a file whole or not at all, readable by its owner alone if it is secret.
 fn write(path: &Path, content: &[u8], secret: bool) -> Result<(), CertError> {
-    write_whole(path, content, secret).map_err(|source| CertError::File {
+    write_atomic(path, content, secret).map_err(|source| CertError::File {
         file: NamedFile::own(path),
         source,
     })

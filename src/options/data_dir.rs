@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::base::files::{narrow, narrow_own_folder};
+use crate::base::files::{restrict_mode, restrict_own_dir};
 use crate::storage::embedded;
 
 /// The folder of certificates and keys that the server makes for itself.
@@ -13,11 +13,11 @@ pub const KUBECONFIG: &str = "admin.kubeconfig";
 
 /// Takes from everybody but the owner what an earlier version, or somebody since, has let them do.
 pub fn secure(folder: &Path) {
-    narrow_own_folder(folder, &[embedded::FILE, PKI, KUBECONFIG]);
-    narrow(&folder.join(embedded::FILE));
-    narrow(&folder.join(KUBECONFIG));
+    restrict_own_dir(folder, &[embedded::FILE, PKI, KUBECONFIG]);
+    restrict_mode(&folder.join(embedded::FILE));
+    restrict_mode(&folder.join(KUBECONFIG));
     let pki = folder.join(PKI);
-    narrow(&pki);
+    restrict_mode(&pki);
     let keys = std::fs::read_dir(&pki)
         .into_iter()
         .flatten()
@@ -27,5 +27,5 @@ pub fn secure(folder: &Path) {
         path.extension()
             .is_some_and(|extension| extension == "key" || extension == "new")
     })
-    .for_each(|path| narrow(&path));
+    .for_each(|path| restrict_mode(&path));
 }

@@ -195,15 +195,16 @@ struct Stores {
 impl Stores {
     fn over(&self, resource: Resource) -> Store {
         let config = &self.parts.config.storage;
-        let (storage, feed) = match self
+        let (storage, reflector) = match self
             .parts
             .apart
             .of(&resource.gvr.group, &resource.gvr.resource)
         {
-            Some(place) => (&place.storage, place.feed.as_deref()),
-            None => (&self.parts.storage, self.parts.feed.as_deref()),
+            Some(place) => (&place.storage, place.reflector.as_deref()),
+            None => (&self.parts.storage, self.parts.reflector.as_deref()),
         };
-        let feed = feed.filter(|_| !config.uncached.contains(&resource.gvr.group_resource()));
+        let reflector =
+            reflector.filter(|_| !config.uncached.contains(&resource.gvr.group_resource()));
         let store = Store::new(
             Arc::new(resource),
             storage.clone(),
@@ -212,7 +213,7 @@ impl Stores {
             &config.prefix,
         );
         store
-            .cached(feed)
+            .cached(reflector)
             .privileged(self.parts.config.allow_privileged)
     }
 }
@@ -223,8 +224,8 @@ impl CustomStores for Stores {
     }
 
     fn close(&self, store: &Store) {
-        if let Some(feed) = &self.parts.feed {
-            feed.remove(&store.prefix());
+        if let Some(reflector) = &self.parts.reflector {
+            reflector.remove(&store.prefix());
         }
     }
 }

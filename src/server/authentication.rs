@@ -285,7 +285,7 @@ mod tests {
             config,
             advertise,
             storage: Arc::new(Embedded::open(folder).expect("a store")),
-            feed: None,
+            reflector: None,
             apart: Default::default(),
             health: Arc::default(),
             shutdown: Shutdown::new(),

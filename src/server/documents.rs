@@ -7,7 +7,7 @@ use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use http::{HeaderMap, Response};
 
-use crate::base::aside::aside;
+use crate::base::blocking::run_blocking;
 use crate::discovery::openapi::{CustomKind, OpenApi};
 use crate::discovery::{About, Documents};
 use crate::extensions::compare_versions;
@@ -47,7 +47,7 @@ impl Discovery {
         if latest.generation == self.registry.generation() {
             return latest;
         }
-        self.latest.store(aside(|| {
+        self.latest.store(run_blocking(|| {
             Arc::new(snapshot(&self.registry, &self.about, &latest.openapi))
         }));
         self.latest.load()
@@ -57,7 +57,7 @@ impl Discovery {
     pub fn openapi(&self, path: &str, query: &str, headers: &HeaderMap) -> Option<Response<Bytes>> {
         // Those that nobody has asked for yet are large, and made now.
         path.starts_with("/openapi")
-            .then(|| aside(|| self.present().openapi.answer(path, query, headers)))
+            .then(|| run_blocking(|| self.present().openapi.answer(path, query, headers)))
             .flatten()
     }
 

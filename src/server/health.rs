@@ -61,7 +61,7 @@ fn add_place(health: &Health, config: &Config, place: &Place, name: impl Fn(&str
         move || {
             let storage = storage.clone();
             async move {
-                match tokio::time::timeout(limit, storage.healthy()).await {
+                match tokio::time::timeout(limit, storage.check_health()).await {
                     // A process that begins anew has no more room than this one, and reads go on.
                     Ok(Err(StorageError::NoSpace(_))) if !must_have_room => Ok(()),
                     Ok(outcome) => outcome.map_err(|why| why.to_string()),
@@ -82,9 +82,9 @@ fn add_place(health: &Health, config: &Config, place: &Place, name: impl Fn(&str
         FRESH,
         check(config.storage.ready_timeout, true),
     );
-    if let Some(feed) = place.feed.clone() {
+    if let Some(reflector) = place.reflector.clone() {
         health.add(name("watch-cache"), Scope::READY, move || {
-            std::future::ready(feed.ready())
+            std::future::ready(reflector.ready())
         });
     }
 }

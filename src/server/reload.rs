@@ -19,9 +19,9 @@ use super::run::Parts;
 use super::shutdown::Shutdown;
 use super::tls::{self, ServingCertificates};
 use crate::auth::authn::x509::CaBundle;
-use crate::base::aside::aside;
+use crate::base::blocking::run_blocking;
 use crate::base::clock::Clock;
-use crate::base::supervise::caught_now;
+use crate::base::supervise::catch_panic_sync;
 use crate::controlplane::endpoint_reconciler::Authorities;
 use crate::options::certificates::{self, Admin};
 use crate::options::config::{Config, StorageConfig};
@@ -233,8 +233,8 @@ impl Reloader {
                 () = shutdown.drained() => return,
             }
             // A panic has been logged, and the next turn looks at everything again.
-            let _ = aside(|| {
-                caught_now("reading certificates, keys and tokens again", || {
+            let _ = run_blocking(|| {
+                catch_panic_sync("reading certificates, keys and tokens again", || {
                     self.check()
                 })
             });
@@ -406,7 +406,7 @@ mod tests {
             config: config.clone(),
             advertise,
             storage: Arc::new(Embedded::open(&data).expect("a store")),
-            feed: None,
+            reflector: None,
             apart: Default::default(),
             health: Arc::default(),
             shutdown: Shutdown::new(),

@@ -21,8 +21,8 @@ use super::storage_overrides::{Apart, Place};
 use super::tls::{self, TlsError};
 use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
-use crate::base::supervise::{Condition, caught, caught_now};
-use crate::cacher::Feed;
+use crate::base::supervise::{FailureTracker, catch_panic, catch_panic_sync};
+use crate::cacher::Reflector;
 use crate::controlplane::endpoint_reconciler::Keeper;
 use crate::discovery::version;
 use crate::endpoints::rendered::RenderedCache;
@@ -81,7 +81,7 @@ pub struct Parts {
     pub advertise: SocketAddr,
     pub storage: Arc<dyn Storage>,
     /// What keeps the watch caches; `None` where the operator wants none.
-    pub feed: Option<Arc<Feed>>,
+    pub reflector: Option<Arc<Reflector>>,
     /// The stores of single resources.
     pub apart: Apart,
     pub health: Arc<Health>,
@@ -229,7 +229,7 @@ pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepa
         identity: identity.clone(),
         advertise: SocketAddr::new(advertise, address.port()),
         storage: place.storage.clone(),
-        feed: place.feed.clone(),
+        reflector: place.reflector.clone(),
         apart,
         health,
         shutdown: shutdown.clone(),
@@ -269,7 +269,7 @@ async fn sweep(rendered: Arc<RenderedCache>, shutdown: Shutdown) {
     loop {
         tokio::select! {
             // A panic has been logged, and the next turn is as good as this one.
-            () = tokio::time::sleep(SWEEP_INTERVAL) => drop(caught_now("sweep", || rendered.sweep())),
+            () = tokio::time::sleep(SWEEP_INTERVAL) => drop(catch_panic_sync("sweep", || rendered.sweep())),
             () = shutdown.stopped() => return,
         }
     }
@@ -331,7 +331,7 @@ async fn open_etcd(
         Instant::now() + given.start_timeout,
         Backoff::new(ETCD_PAUSE, ETCD_PAUSE_MAX),
     );
-    while let Err(why) = etcd.healthy().await {
+    while let Err(why) = etcd.check_health().await {
         if Instant::now() > end {
             return Err(StorageError::Unavailable(format!(
                 "etcd at {} does not answer: {why}",
@@ -339,7 +339,7 @@ async fn open_etcd(
             ))
             .into());
         }
-        tokio::time::sleep(backoff.pause()).await;
+        tokio::time::sleep(backoff.next_delay()).await;
     }
     etcd.check_versions().await;
     Ok(Completing::over(etcd, &given.prefix))
@@ -347,25 +347,27 @@ async fn open_etcd(
 
 /// Has old history forgotten every `interval`.
 async fn compact(place: Place, interval: Duration, shutdown: Shutdown) {
-    let (mut compactor, compacting) =
-        (Compactor::default(), Condition::new("compacting the store"));
+    let (mut compactor, compacting) = (
+        Compactor::default(),
+        FailureTracker::new("compacting the store"),
+    );
     loop {
         tokio::select! {
             () = tokio::time::sleep(interval) => {}
             () = shutdown.drained() => return,
         }
-        match caught("compactor", compactor.turn(place.storage.as_ref()))
+        match catch_panic("compactor", compactor.turn(place.storage.as_ref()))
             .await
             .map_err(StorageError::Internal)
             .flatten()
         {
             Ok(revision) => {
-                compacting.works();
-                if let (Some(revision), Some(feed)) = (revision, &place.feed) {
-                    feed.compacted(revision);
+                compacting.record_success();
+                if let (Some(revision), Some(reflector)) = (revision, &place.reflector) {
+                    reflector.record_compaction(revision);
                 }
             }
-            Err(why) => compacting.fails(&why.to_string()),
+            Err(why) => compacting.record_failure(&why.to_string()),
         }
     }
 }

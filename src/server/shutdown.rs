@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_util::task::TaskTracker;
 
-use crate::base::moment::Moment;
+use crate::base::latch::Latch;
 
 /// How many watches end in a second at least, when a shutdown spreads their ends (apiserver
 /// `server/genericapiserver.go`).
@@ -14,8 +14,8 @@ const WATCHES_PER_SECOND: f64 = 200.0;
 /// The two steps. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
-    stopping: Moment,
-    draining: Moment,
+    stopping: Latch,
+    draining: Latch,
     tasks: TaskTracker,
 }
 
@@ -27,7 +27,7 @@ impl Shutdown {
 
     /// Step one: `/readyz` fails, requests are still served.
     pub fn stop(&self) {
-        self.stopping.come();
+        self.stopping.trigger();
     }
 
     /// Step two: no more connections; watches should end. Implies step one.
@@ -39,9 +39,10 @@ impl Shutdown {
     /// Step two, where so many watches are to end bit by bit, so that their clients do not all come
     /// back at once: within the time, and sooner where they are few.
     pub fn drain_within(&self, grace: Duration, watches: u64) {
-        self.stopping.come();
-        self.draining
-            .come_within(grace.min(Duration::from_secs_f64(watches as f64 / WATCHES_PER_SECOND)));
+        self.stopping.trigger();
+        self.draining.trigger_within(
+            grace.min(Duration::from_secs_f64(watches as f64 / WATCHES_PER_SECOND)),
+        );
     }
 
     /// The tasks that a shutdown waits for: connections, and what they become.
@@ -50,7 +51,7 @@ impl Shutdown {
     }
 
     pub fn is_stopping(&self) -> bool {
-        self.stopping.has_come()
+        self.stopping.is_triggered()
     }
 
     /// Waits for step one.
@@ -64,12 +65,12 @@ impl Shutdown {
     }
 
     /// Step one, for code that does not know of servers, such as reconcilers.
-    pub fn stopping(&self) -> Moment {
+    pub fn stopping(&self) -> Latch {
         self.stopping.clone()
     }
 
     /// Step two, for code that does not know of servers, such as watches.
-    pub fn draining(&self) -> Moment {
+    pub fn draining(&self) -> Latch {
         self.draining.clone()
     }
 }
@@ -128,7 +129,7 @@ mod tests {
         let shutdown = Shutdown::new();
         assert!(!shutdown.is_stopping());
         shutdown.stop();
-        assert!(shutdown.is_stopping() && !shutdown.draining().has_come());
+        assert!(shutdown.is_stopping() && !shutdown.draining().is_triggered());
         shutdown.clone().drain();
         shutdown.drained().await;
         shutdown.stopped().await;

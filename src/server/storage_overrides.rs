@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cacher::Feed;
+use crate::cacher::Reflector;
 use crate::options::config::{EtcdOverride, StorageConfig};
 use crate::storage::Storage;
 
@@ -10,16 +10,19 @@ use crate::storage::Storage;
 #[derive(Clone)]
 pub struct Place {
     pub storage: Arc<dyn Storage>,
-    pub feed: Option<Arc<Feed>>,
+    pub reflector: Option<Arc<Reflector>>,
 }
 
 impl Place {
-    /// A store, with a feed if the operator wants watch caches. Needs a runtime.
+    /// A store, with a reflector if the operator wants watch caches. Needs a runtime.
     pub fn new(storage: Arc<dyn Storage>, config: &StorageConfig) -> Self {
-        let feed = config
-            .watch_cache
-            .then(|| Arc::new(Feed::start(storage.clone(), &format!("{}/", config.prefix))));
-        Self { storage, feed }
+        let reflector = config.watch_cache.then(|| {
+            Arc::new(Reflector::start(
+                storage.clone(),
+                &format!("{}/", config.prefix),
+            ))
+        });
+        Self { storage, reflector }
     }
 }
 
@@ -124,7 +127,7 @@ mod tests {
         let folders = [(); 3].map(|()| tempfile::tempdir().expect("a folder"));
         let places = folders.iter().map(|folder| Place {
             storage: Arc::new(Embedded::open(folder.path()).expect("a store")),
-            feed: None,
+            reflector: None,
         });
         let apart = Apart::new(&overrides, places.collect());
         let at = |group, resource| {

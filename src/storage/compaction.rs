@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 
-use super::{Result, Revision, Storage, StorageError, Txn};
+use super::{Result, Revision, Storage, StorageError, WriteOutcome};
 
 /// The key that the servers share. It is not under any prefix of the API.
 const KEY: &str = "compact_rev_key";
@@ -31,8 +31,8 @@ impl Compactor {
         };
         let before = self.stood;
         match outcome {
-            Txn::Done(revision) => (self.key, self.stood) = (revision, revision),
-            Txn::Failed(theirs) => {
+            WriteOutcome::Committed(revision) => (self.key, self.stood) = (revision, revision),
+            WriteOutcome::Conflict(theirs) => {
                 self.key = theirs.map_or(0, |s| s.mod_revision);
                 self.stood = storage.current_revision().await?;
                 return Ok(None);

@@ -41,7 +41,7 @@ impl Stored {
 #[derive(Clone, Debug, Default)]
 pub struct ListRequest {
     pub prefix: String,
-    /// Where a page starts; `after(key)` names the first key behind another.
+    /// Where a page starts; `next_key(key)` names the first key behind another.
     pub start: String,
     /// At most so many items; 0 for all.
     pub limit: usize,
@@ -111,7 +111,7 @@ pub enum StorageError {
     /// The store is not as far as it was when it told of revision `was`: it was restored from a
     /// backup.
     #[error("the store was restored to a state before revision {was}")]
-    WentBack { was: Revision },
+    Restored { was: Revision },
     /// The value (or request) is over the store's size limit.
     #[error("request is too large: {0}")]
     TooLarge(String),
@@ -130,11 +130,11 @@ pub type Result<T> = std::result::Result<T, StorageError>;
 
 /// The outcome of a conditional write.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Txn {
+pub enum WriteOutcome {
     /// Done, at this revision.
-    Done(Revision),
+    Committed(Revision),
     /// The condition did not hold; this is what stands there instead (`None`: no such key).
-    Failed(Option<Stored>),
+    Conflict(Option<Stored>),
 }
 
 /// A stream of watch events. It ends after an error.
@@ -155,7 +155,7 @@ pub trait Storage: Send + Sync + 'static {
 
     /// Writes `key` if it does not exist. With `ttl`, the key goes away by itself no sooner than
     /// that.
-    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<Txn>;
+    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<WriteOutcome>;
 
     /// Writes `key` if it is still at `expected` (a mod revision).
     async fn update(
@@ -164,10 +164,10 @@ pub trait Storage: Send + Sync + 'static {
         value: Bytes,
         expected: Revision,
         ttl: Option<Duration>,
-    ) -> Result<Txn>;
+    ) -> Result<WriteOutcome>;
 
     /// Deletes `key` if it is still at `expected` (a mod revision).
-    async fn delete(&self, key: &str, expected: Revision) -> Result<Txn>;
+    async fn delete(&self, key: &str, expected: Revision) -> Result<WriteOutcome>;
 
     /// Every change under `prefix` after revision `after`, in order, none lost and none twice,
     /// across reconnects. The first thing is an error where that history is compacted. All events
@@ -175,7 +175,7 @@ pub trait Storage: Send + Sync + 'static {
     async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream>;
 
     /// Like [`Storage::watch`], for who knows what stands: events may come without what was before.
-    async fn follow(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
+    async fn watch_without_previous(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
         self.watch(prefix, after).await
     }
 
@@ -188,7 +188,7 @@ pub trait Storage: Send + Sync + 'static {
 
     /// Whether [`Storage::request_progress`] can be relied on: all events up to a revision have
     /// been told where progress says so.
-    fn tells_progress(&self) -> bool {
+    fn has_reliable_progress(&self) -> bool {
         true
     }
 
@@ -201,11 +201,11 @@ pub trait Storage: Send + Sync + 'static {
     async fn compact(&self, revision: Revision) -> Result<()>;
 
     /// Whether the store answers; the error says why not.
-    async fn healthy(&self) -> Result<()>;
+    async fn check_health(&self) -> Result<()>;
 }
 
 /// The first key behind `key`, for [`ListRequest::start`].
-pub fn after(key: &str) -> String {
+pub fn next_key(key: &str) -> String {
     format!("{key}\0")
 }
 

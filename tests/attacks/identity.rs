@@ -480,7 +480,7 @@ async fn audiences_are_granted_for_the_account_of_the_path() {
             let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": meta, "spec": spec});
             kubelet("POST", path, "system:node:n").json(&body)
         };
-        // Who is bound and where the pod runs is known as soon as the feed has told it.
+        // Who is bound and where the pod runs is known as soon as the reflector has told it.
         let mut status = 0;
         for _ in 0..1000 {
             status = token("", "vault").status(server).await;

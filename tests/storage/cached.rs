@@ -8,16 +8,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
-use keelson::internals::cacher::{Cacher, Change, Cursor, Ended, Feed, Interest, Snapshot};
+use keelson::internals::cacher::{
+    Cacher, Change, Cursor, CursorError, Interest, Reflector, Snapshot,
+};
 use keelson::internals::storage::{
-    ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchEvent,
-    WatchStream,
+    ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, WatchEvent,
+    WatchStream, WriteOutcome,
 };
 use tokio::sync::watch;
 
 pub struct Cached {
     storage: Arc<dyn Storage>,
-    feed: Feed,
+    reflector: Reflector,
     cacher: Arc<Cacher>,
     compacted: AtomicI64,
     asked: watch::Sender<Revision>,
@@ -26,11 +28,11 @@ pub struct Cached {
 impl Cached {
     /// The store with a cache of all its keys, which is filled.
     pub async fn new(storage: Arc<dyn Storage>) -> Self {
-        let feed = Feed::start(storage.clone(), "");
-        let cacher = feed.cacher("", None);
+        let reflector = Reflector::start(storage.clone(), "");
+        let cacher = reflector.cacher("", None);
         let cached = Self {
             storage,
-            feed,
+            reflector,
             cacher,
             compacted: AtomicI64::new(0),
             asked: watch::Sender::new(0),
@@ -42,7 +44,10 @@ impl Cached {
     }
 
     async fn latest(&self) -> Snapshot {
-        self.cacher.latest().await.expect("the cache keeps up")
+        self.cacher
+            .linearizable_snapshot()
+            .await
+            .expect("the cache keeps up")
     }
 }
 
@@ -64,7 +69,7 @@ impl Storage for Cached {
     async fn list(&self, request: ListRequest) -> Result<ListPage> {
         let snapshot = match request.revision {
             None => self.latest().await,
-            Some(revision) => match self.cacher.at(revision).await {
+            Some(revision) => match self.cacher.snapshot_at(revision).await {
                 Some(snapshot) => snapshot,
                 None => return self.storage.list(request).await,
             },
@@ -86,7 +91,7 @@ impl Storage for Cached {
         })
     }
 
-    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<Txn> {
+    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<WriteOutcome> {
         self.storage.create(key, value, ttl).await
     }
 
@@ -96,17 +101,17 @@ impl Storage for Cached {
         value: Bytes,
         expected: Revision,
         ttl: Option<Duration>,
-    ) -> Result<Txn> {
+    ) -> Result<WriteOutcome> {
         self.storage.update(key, value, expected, ttl).await
     }
 
-    async fn delete(&self, key: &str, expected: Revision) -> Result<Txn> {
+    async fn delete(&self, key: &str, expected: Revision) -> Result<WriteOutcome> {
         self.storage.delete(key, expected).await
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
         let forgotten = after + 1 < self.compacted.load(Ordering::SeqCst);
-        match self.cacher.follow(after, Interest::Everything) {
+        match self.cacher.watch(after, Interest::Everything) {
             Ok(cursor) if !forgotten => Ok(events(
                 cursor,
                 prefix.to_owned(),
@@ -128,13 +133,13 @@ impl Storage for Cached {
 
     async fn compact(&self, revision: Revision) -> Result<()> {
         self.storage.compact(revision).await?;
-        self.feed.compacted(revision);
+        self.reflector.record_compaction(revision);
         self.compacted.store(revision, Ordering::SeqCst);
         Ok(())
     }
 
-    async fn healthy(&self) -> Result<()> {
-        self.storage.healthy().await
+    async fn check_health(&self) -> Result<()> {
+        self.storage.check_health().await
     }
 }
 
@@ -151,8 +156,8 @@ fn events(
                 biased;
                 change = cursor.next() => match change {
                     Ok(change) => break Ok(event(&change)),
-                    Err(Ended::Restarted | Ended::WentBack { .. }) => return None,
-                    Err(Ended::Behind { oldest, .. }) => break Err(StorageError::Compacted { oldest: Some(oldest) }),
+                    Err(CursorError::Restarted | CursorError::Restored { .. }) => return None,
+                    Err(CursorError::TooOld { oldest, .. }) => break Err(StorageError::Compacted { oldest: Some(oldest) }),
                 },
                 Ok(()) = asked.changed() => match cursor.progress() {
                     Some(revision) if revision > after => break Ok(WatchEvent::Progress(revision)),

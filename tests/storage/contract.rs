@@ -7,7 +7,9 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::join_all;
 use keelson::internals::storage::Compactor;
-use keelson::internals::storage::{ListRequest, StorageError, Stored, Txn, WatchEvent, after};
+use keelson::internals::storage::{
+    ListRequest, StorageError, Stored, WatchEvent, WriteOutcome, next_key,
+};
 
 use super::{Backend, bytes, compacted, done, events, next, revision};
 
@@ -22,7 +24,7 @@ pub async fn create_wants_no_key(b: Backend) {
     assert_eq!(b.storage.get(&b.key("a")).await, Ok(Some(stands.clone())));
     assert_eq!(
         b.storage.create(&b.key("a"), bytes("2"), None).await,
-        Ok(Txn::Failed(Some(stands.clone())))
+        Ok(WriteOutcome::Conflict(Some(stands.clone())))
     );
     assert_eq!(b.storage.get(&b.key("a")).await, Ok(Some(stands)));
     assert_eq!(b.storage.get(&b.key("b")).await, Ok(None));
@@ -31,7 +33,7 @@ pub async fn create_wants_no_key(b: Backend) {
 pub async fn update_wants_the_expected_revision(b: Backend) {
     assert_eq!(
         b.storage.update(&b.key("a"), bytes("1"), 7, None).await,
-        Ok(Txn::Failed(None))
+        Ok(WriteOutcome::Conflict(None))
     );
     let made = b.create("a", "1").await;
     let written = b.update("a", "2", made).await;
@@ -44,7 +46,7 @@ pub async fn update_wants_the_expected_revision(b: Backend) {
     };
     assert_eq!(
         b.storage.update(&b.key("a"), bytes("3"), made, None).await,
-        Ok(Txn::Failed(Some(stands.clone())))
+        Ok(WriteOutcome::Conflict(Some(stands.clone())))
     );
     assert_eq!(b.storage.get(&b.key("a")).await, Ok(Some(stands)));
 }
@@ -53,20 +55,20 @@ pub async fn delete_wants_the_expected_revision(b: Backend) {
     for expected in [0, 7] {
         assert_eq!(
             b.storage.delete(&b.key("a"), expected).await,
-            Ok(Txn::Failed(None))
+            Ok(WriteOutcome::Conflict(None))
         );
     }
     let made = b.create("a", "1").await;
     let stands = b.storage.get(&b.key("a")).await.unwrap();
     assert_eq!(
         b.storage.delete(&b.key("a"), made - 1).await,
-        Ok(Txn::Failed(stands))
+        Ok(WriteOutcome::Conflict(stands))
     );
     assert!(b.delete("a", made).await > made);
     assert_eq!(b.storage.get(&b.key("a")).await, Ok(None));
     assert_eq!(
         b.storage.delete(&b.key("a"), made).await,
-        Ok(Txn::Failed(None))
+        Ok(WriteOutcome::Conflict(None))
     );
 }
 
@@ -111,7 +113,7 @@ pub async fn revisions_start_at_one_and_grow_by_one(b: Backend) {
     // What fails takes no revision.
     assert!(matches!(
         b.storage.create(&b.key("a"), bytes("3"), None).await,
-        Ok(Txn::Failed(Some(_)))
+        Ok(WriteOutcome::Conflict(Some(_)))
     ));
     assert_eq!(b.delete("a", 3).await, 4);
     assert_eq!(b.storage.current_revision().await, Ok(4));
@@ -252,7 +254,7 @@ pub async fn list_at_an_old_revision(b: Backend) {
         .await
         .unwrap();
     assert_eq!((page.more, page.count, page.items.len()), (true, 3, 2));
-    let start = after(&page.items[1].key);
+    let start = next_key(&page.items[1].key);
     let page = b
         .storage
         .list(ListRequest {
@@ -390,7 +392,7 @@ pub async fn many_keys_are_listed_whole(b: Backend) {
         if !page.more {
             break;
         }
-        request.start = after(&paged.last().unwrap().key);
+        request.start = next_key(&paged.last().unwrap().key);
     }
     assert_eq!(paged, all.items);
     assert!(paged.is_sorted_by(|a, b| a.key < b.key));
@@ -604,7 +606,7 @@ pub async fn concurrent_writers_lose_nothing(b: Backend) {
                     .await
                     .unwrap()
                 {
-                    Txn::Done(revision) => {
+                    WriteOutcome::Committed(revision) => {
                         stands = Stored {
                             value: next,
                             mod_revision: revision,
@@ -612,7 +614,7 @@ pub async fn concurrent_writers_lose_nothing(b: Backend) {
                         };
                         break;
                     }
-                    Txn::Failed(current) => stands = current.unwrap(),
+                    WriteOutcome::Conflict(current) => stands = current.unwrap(),
                 }
             }
         }
@@ -698,7 +700,7 @@ pub async fn compaction_forgets_history_only(b: Backend) {
 }
 
 pub async fn health_is_good(b: Backend) {
-    assert_eq!(b.storage.healthy().await, Ok(()));
+    assert_eq!(b.storage.check_health().await, Ok(()));
 }
 
 pub async fn one_of_several_compactors_keeps_history_for_two_turns(b: Backend) {

@@ -219,7 +219,7 @@ async fn without_etcd_every_call_fails_in_time() {
         store.create("/a", bytes("x"), Some(short)).await.map(drop),
         store.delete("/a", 7).await.map(drop),
         store.current_revision().await.map(drop),
-        store.healthy().await,
+        store.check_health().await,
     ];
     for outcome in outcomes {
         assert!(
@@ -246,7 +246,7 @@ async fn https_with_client_certificates() {
     };
     let stranger = Etcd3::connect(config.clone()).await.unwrap();
     assert!(matches!(
-        stranger.healthy().await,
+        stranger.check_health().await,
         Err(StorageError::Unavailable(_))
     ));
     let config = Config {
@@ -255,7 +255,7 @@ async fn https_with_client_certificates() {
         ..config
     };
     let store = Etcd3::connect(config.clone()).await.unwrap();
-    assert_eq!(store.healthy().await, Ok(()));
+    assert_eq!(store.check_health().await, Ok(()));
     let mut stream = store.watch("/", 1).await.unwrap();
     let made = done(store.create("/a", bytes("x"), None).await);
     assert_eq!(revision(&events(&mut stream, 1).await[0]), made);

@@ -7,7 +7,7 @@ use etcd_client::Client;
 use futures::StreamExt;
 use keelson::internals::storage::{Config, Etcd3};
 use keelson::internals::storage::{
-    ListRequest, Revision, Storage, StorageError, Txn, WatchEvent, WatchStream,
+    ListRequest, Revision, Storage, StorageError, WatchEvent, WatchStream, WriteOutcome,
 };
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
@@ -24,8 +24,10 @@ async fn insist(store: &Etcd3, key: &str) -> Revision {
     let end = Instant::now() + RECOVERY;
     loop {
         match store.create(key, bytes(key), None).await {
-            Ok(Txn::Done(revision)) => return revision,
-            Ok(Txn::Failed(found)) => return found.expect("what stands in the way").mod_revision,
+            Ok(WriteOutcome::Committed(revision)) => return revision,
+            Ok(WriteOutcome::Conflict(found)) => {
+                return found.expect("what stands in the way").mod_revision;
+            }
             Err(StorageError::Unavailable(why)) => {
                 assert!(Instant::now() < end, "{key} cannot be written: {why}")
             }
@@ -94,7 +96,7 @@ async fn etcd_dies_and_comes_back() {
         }
         etcd.kill();
         assert!(matches!(
-            store.healthy().await,
+            store.check_health().await,
             Err(StorageError::Unavailable(_))
         ));
         assert!(matches!(
@@ -119,7 +121,7 @@ async fn etcd_hangs_and_goes_on() {
     let mut written = BTreeMap::from([(insist(&store, "/w/first").await, "/w/first".to_owned())]);
     etcd.pause();
     for outcome in [
-        store.healthy().await,
+        store.check_health().await,
         store.get("/w/first").await.map(drop),
         store.create("/w/lost", bytes("x"), None).await.map(drop),
     ] {

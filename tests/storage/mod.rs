@@ -16,7 +16,7 @@ use futures::StreamExt;
 use keelson::internals::storage::Embedded;
 use keelson::internals::storage::{Config, Etcd3};
 use keelson::internals::storage::{
-    ListRequest, Result, Revision, Storage, StorageError, Txn, WatchEvent, WatchStream,
+    ListRequest, Result, Revision, Storage, StorageError, WatchEvent, WatchStream, WriteOutcome,
 };
 
 use crate::etcd::Etcd;
@@ -176,9 +176,9 @@ pub fn bytes(text: &str) -> Bytes {
 }
 
 /// The revision of a write that had to succeed.
-pub fn done(outcome: Result<Txn>) -> Revision {
+pub fn done(outcome: Result<WriteOutcome>) -> Revision {
     match outcome {
-        Ok(Txn::Done(revision)) => revision,
+        Ok(WriteOutcome::Committed(revision)) => revision,
         other => panic!("not done: {other:?}"),
     }
 }

@@ -10,9 +10,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::join_all;
-use keelson::internals::cacher::{Cacher, Change, Cursor, Ended, Feed, Interest, Limits, Term};
+use keelson::internals::cacher::{
+    Cacher, Change, Cursor, CursorError, HistoryLimits, IndexKey, Interest, Reflector,
+};
 use keelson::internals::storage::{
-    ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchStream, after,
+    ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, WatchStream,
+    WriteOutcome, next_key,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -42,16 +45,16 @@ async fn run(seed: u64, backend: Backend, breaking: bool) {
         every: if breaking { 90 } else { usize::MAX },
     });
     // A ring so small that who is slow falls behind it.
-    let limits = Limits {
+    let limits = HistoryLimits {
         changes: 30,
-        ..Limits::default()
+        ..HistoryLimits::default()
     };
-    let feed = Feed::with_limits(storage.clone(), "/", limits);
-    let index = |stored: &Stored, terms: &mut Vec<Term>| {
+    let reflector = Reflector::with_limits(storage.clone(), "/", limits);
+    let index = |stored: &Stored, terms: &mut Vec<IndexKey>| {
         terms.push(group(stored));
         true
     };
-    let cacher = feed.cacher("/a/", Some(Arc::new(index)));
+    let cacher = reflector.cacher("/a/", Some(Arc::new(index)));
     let (done, end) = watch::channel(0);
     let followers = (0..FOLLOWERS).map(|number| {
         tokio::spawn(follow(
@@ -84,7 +87,7 @@ async fn run(seed: u64, backend: Backend, breaking: bool) {
 }
 
 /// What an object is found by: the first letter of what is stored.
-fn group(stored: &Stored) -> Term {
+fn group(stored: &Stored) -> IndexKey {
     letter(if stored.value.first() == Some(&b'x') {
         "x"
     } else {
@@ -92,15 +95,15 @@ fn group(stored: &Stored) -> Term {
     })
 }
 
-fn letter(letter: &str) -> Term {
-    Term::new("letter", letter, "")
+fn letter(letter: &str) -> IndexKey {
+    IndexKey::new("letter", letter, "")
 }
 
 fn concerns(interest: &Interest, stored: &Stored) -> bool {
     match interest {
         Interest::Everything => true,
         Interest::Key(key) => **key == *stored.key,
-        Interest::Term(term) => *term == group(stored),
+        Interest::Indexed(term) => *term == group(stored),
     }
 }
 
@@ -131,7 +134,10 @@ async fn write(seed: u64, storage: &dyn Storage) {
                     .await
             }
         };
-        assert!(matches!(outcome, Ok(Txn::Done(_))), "{outcome:?}");
+        assert!(
+            matches!(outcome, Ok(WriteOutcome::Committed(_))),
+            "{outcome:?}"
+        );
         if number % 7 == 0 {
             tokio::task::yield_now().await;
         }
@@ -150,7 +156,7 @@ async fn follow(
     let interest = match number % 3 {
         0 => Interest::Everything,
         1 => Interest::Key("/a/3".into()),
-        _ => Interest::Term(letter("x")),
+        _ => Interest::Indexed(letter("x")),
     };
     let mut know = Knowledge::default();
     loop {
@@ -172,7 +178,7 @@ async fn follow(
                 change = cursor.next() => match change {
                     Ok(change) => know.take(&interest, &change),
                     Err(ended) => {
-                        know.lost |= matches!(ended, Ended::Behind { .. });
+                        know.lost |= matches!(ended, CursorError::TooOld { .. });
                         break;
                     }
                 },
@@ -226,11 +232,11 @@ impl Knowledge {
 async fn begin(cacher: &Arc<Cacher>, interest: &Interest, know: &mut Knowledge) -> Option<Cursor> {
     if know.at == 0 || know.lost {
         tokio::task::yield_now().await;
-        let snapshot = cacher.any()?;
+        let snapshot = cacher.snapshot()?;
         assert!(snapshot.revision >= know.at, "the past is listed");
         know.state = match interest {
-            Interest::Term(term) => snapshot
-                .range_of(*term, "/a/", "")
+            Interest::Indexed(term) => snapshot
+                .range_by_index(*term, "/a/", "")
                 .map(|s| (s.key.clone(), s.mod_revision))
                 .collect(),
             _ => {
@@ -242,10 +248,10 @@ async fn begin(cacher: &Arc<Cacher>, interest: &Interest, know: &mut Knowledge) 
         };
         (know.at, know.lost) = (snapshot.revision, false);
     }
-    match cacher.follow(know.at, interest.clone()) {
+    match cacher.watch(know.at, interest.clone()) {
         Ok(cursor) => Some(cursor),
         Err(ended) => {
-            know.lost = matches!(ended, Ended::Behind { .. });
+            know.lost = matches!(ended, CursorError::TooOld { .. });
             tokio::task::yield_now().await;
             None
         }
@@ -272,7 +278,7 @@ impl Storage for Breaking {
         self.inner.list(request).await
     }
 
-    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<Txn> {
+    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<WriteOutcome> {
         self.inner.create(key, value, ttl).await
     }
 
@@ -282,11 +288,11 @@ impl Storage for Breaking {
         value: Bytes,
         expected: Revision,
         ttl: Option<Duration>,
-    ) -> Result<Txn> {
+    ) -> Result<WriteOutcome> {
         self.inner.update(key, value, expected, ttl).await
     }
 
-    async fn delete(&self, key: &str, expected: Revision) -> Result<Txn> {
+    async fn delete(&self, key: &str, expected: Revision) -> Result<WriteOutcome> {
         self.inner.delete(key, expected).await
     }
 
@@ -313,8 +319,8 @@ impl Storage for Breaking {
         self.inner.compact(revision).await
     }
 
-    async fn healthy(&self) -> Result<()> {
-        self.inner.healthy().await
+    async fn check_health(&self) -> Result<()> {
+        self.inner.check_health().await
     }
 }
 
@@ -322,24 +328,24 @@ impl Storage for Breaking {
 #[tokio::test]
 async fn who_follows_one_key_is_not_overtaken_by_the_others() {
     let backend = Backend::embedded().await;
-    let feed = Feed::with_limits(
+    let reflector = Reflector::with_limits(
         backend.storage.clone(),
         "/",
-        Limits {
+        HistoryLimits {
             changes: 10,
-            ..Limits::default()
+            ..HistoryLimits::default()
         },
     );
-    let cacher = feed.cacher(&backend.prefix, None);
+    let cacher = reflector.cacher(&backend.prefix, None);
     while cacher.ready().is_err() {
         tokio::task::yield_now().await;
     }
     let begun = backend.storage.current_revision().await.unwrap();
     let mut one = cacher
-        .follow(begun, Interest::Key(backend.key("own").into()))
+        .watch(begun, Interest::Key(backend.key("own").into()))
         .expect("a filled cache");
     let mut all = cacher
-        .follow(begun, Interest::Everything)
+        .watch(begun, Interest::Everything)
         .expect("a filled cache");
     for number in 0..30 {
         backend.create(&format!("other{number}"), "").await;
@@ -347,7 +353,9 @@ async fn who_follows_one_key_is_not_overtaken_by_the_others() {
     let own = backend.create("own", "").await;
     let change = one.next().await.expect("the change of its own");
     assert_eq!((change.key(), change.revision), (&*backend.key("own"), own));
-    assert!(matches!(all.next().await, Err(Ended::Behind { wanted, .. }) if wanted == begun));
+    assert!(
+        matches!(all.next().await, Err(CursorError::TooOld { requested, .. }) if requested == begun)
+    );
     drop((one, all));
 }
 
@@ -355,8 +363,8 @@ async fn who_follows_one_key_is_not_overtaken_by_the_others() {
 #[tokio::test]
 async fn the_past_is_read_from_the_ring() {
     let backend = Backend::embedded().await;
-    let feed = Feed::start(backend.storage.clone(), "/");
-    let cacher = feed.cacher(&backend.prefix, None);
+    let reflector = Reflector::start(backend.storage.clone(), "/");
+    let cacher = reflector.cacher(&backend.prefix, None);
     let mut rng = StdRng::seed_from_u64(7);
     let mut past = Vec::new();
     for number in 0..200 {
@@ -376,14 +384,14 @@ async fn the_past_is_read_from_the_ring() {
         past.push((page.revision, page.items));
     }
     let latest = loop {
-        match cacher.latest().await {
+        match cacher.linearizable_snapshot().await {
             Some(snapshot) => break snapshot,
             None => tokio::task::yield_now().await,
         }
     };
     assert_eq!(latest.revision, past.last().unwrap().0);
     for (revision, items) in past {
-        if let Some(snapshot) = cacher.at(revision).await {
+        if let Some(snapshot) = cacher.snapshot_at(revision).await {
             let read: Vec<Stored> = snapshot
                 .range(&backend.prefix, "")
                 .map(|s| Stored::clone(s))
@@ -391,7 +399,7 @@ async fn the_past_is_read_from_the_ring() {
             assert_eq!(read, items, "at {revision}");
             let second = items
                 .get(1)
-                .map(|stored| after(&stored.key))
+                .map(|stored| next_key(&stored.key))
                 .unwrap_or_default();
             assert_eq!(
                 snapshot.range(&backend.prefix, &second).count(),
@@ -399,7 +407,7 @@ async fn the_past_is_read_from_the_ring() {
                     .len()
                     .saturating_sub(if items.len() > 1 { 2 } else { 0 })
             );
-            cacher.keep(&snapshot);
+            cacher.retain_snapshot(&snapshot);
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::rule::{self, Rule, quoted};
 use super::{Attributes, Authorizer, Decision, RbacStore, aggregate};
 use crate::auth::{MASTERS, User};
-use crate::base::aside::aside;
+use crate::base::blocking::run_blocking;
 use crate::meta::field::go_quote;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Map, Object, Status};
@@ -135,7 +135,7 @@ async fn may(
 /// What of `wanted` the user lacks, in the words of the answer; `None` where nothing.
 fn missing_rights(write: &Write<'_>, store: &RbacStore, wanted: &[Rule]) -> Option<String> {
     let held = store.rules_for_user(write.user, write.namespace);
-    let Some(missing) = aside(|| rule::uncovered(&held.rules, wanted)) else {
+    let Some(missing) = run_blocking(|| rule::uncovered(&held.rules, wanted)) else {
         return Some("the rules are too many to be checked against those of the user: grant them in smaller roles".to_owned());
     };
     if missing.is_empty() {

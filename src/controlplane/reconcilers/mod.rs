@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::loopback_client::RegistryCreator;
 use crate::base::clock::Clock;
-use crate::base::moment::Moment;
+use crate::base::latch::Latch;
 use crate::base::supervise;
 use crate::codec::protobuf::Projection;
 use crate::meta::options::ListOptions;
@@ -103,7 +103,7 @@ impl Repairs {
     }
 
     /// Goes on until the server stops.
-    pub async fn run(self, stopping: Moment) {
+    pub async fn run(self, stopping: Latch) {
         let Self {
             cluster_ips,
             mut node_ports,
@@ -128,7 +128,7 @@ impl Repairs {
 }
 
 /// Waits; false where the server stops meanwhile.
-async fn pause(time: Duration, stopping: &Moment) -> bool {
+async fn pause(time: Duration, stopping: &Latch) -> bool {
     tokio::select! {
         () = tokio::time::sleep(time) => true,
         () = stopping.wait() => false,
@@ -137,7 +137,7 @@ async fn pause(time: Duration, stopping: &Moment) -> bool {
 
 /// What a pass comes to. Neither an error nor a panic keeps the next one from coming.
 async fn guarded<T>(what: &str, pass: impl Future<Output = Result<T>>) -> Option<T> {
-    match supervise::caught(what, pass).await {
+    match supervise::catch_panic(what, pass).await {
         Ok(Ok(done)) => Some(done),
         Ok(Err(status)) => {
             tracing::error!("{what}: {}", status.message);

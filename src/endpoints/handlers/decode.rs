@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::header;
 
-use crate::base::aside::{LARGE_BYTES, aside_if};
+use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
 use crate::codec::{self, Decoded, json, yaml};
 use crate::meta::options::FieldValidation;
 use crate::meta::status::Result;
@@ -30,7 +30,7 @@ impl Exchange<'_> {
     /// version.
     pub fn decode_main(&self, body: &Bytes, validation: FieldValidation) -> Result<Object> {
         let resource = &self.store.resource;
-        aside_if(body.len() > LARGE_BYTES, || {
+        run_blocking_if(body.len() > LARGE_BYTES, || {
             let mut object = match self.custom() {
                 Some(custom) => self.decode_custom(body, custom, validation)?,
                 None => {
@@ -57,7 +57,7 @@ impl Exchange<'_> {
             ty,
             schema: &self.store.resource.schema,
         };
-        let (decoded, gvk) = aside_if(body.len() > LARGE_BYTES, || match media {
+        let (decoded, gvk) = run_blocking_if(body.len() > LARGE_BYTES, || match media {
             MediaType::Protobuf => expected.protobuf(body),
             MediaType::Json => expected.json(body),
             MediaType::Yaml => expected.yaml(body),

@@ -29,7 +29,7 @@ use http_body_util::{BodyExt, Limited};
 
 use crate::admission::{Attributes, Operation};
 use crate::auth::authz::{self, escalation};
-use crate::base::aside::{LARGE_BYTES, aside_if};
+use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
 use crate::merge::managers;
 use crate::meta::status::Result;
 use crate::meta::{ErrorList, Gvk, Gvr, Object, Status};
@@ -337,7 +337,7 @@ impl<'a> Exchange<'a> {
         Ok(respond::bytes(
             code,
             self.output,
-            aside_if(large, || view.object_bytes(shown))?,
+            run_blocking_if(large, || view.object_bytes(shown))?,
         ))
     }
 
@@ -359,7 +359,7 @@ impl<'a> Exchange<'a> {
         sub: Subresource,
         manager: &str,
     ) {
-        aside_if(object.is_larger_than(LARGE_BYTES), || {
+        run_blocking_if(object.is_larger_than(LARGE_BYTES), || {
             self.store.track(live, object, sub, manager)
         });
     }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::{Response, header};
 use http_body::Body as HttpBody;
 
-use crate::base::aside::{LARGE_BYTES, aside_if};
+use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
 use crate::codec::conform::{Rules, conform};
 use crate::codec::{self, MAX_ISSUES, unstructured};
 use crate::merge::apply::{not_convertible, not_decodable};
@@ -145,10 +145,10 @@ impl Updater for Patch<'_> {
         let large = self.body.len() > LARGE_BYTES
             || live.is_some_and(|live| live.is_larger_than(LARGE_BYTES));
         let mut object = match (self.kind, live) {
-            (PatchType::Apply, live) => aside_if(large, || self.apply_configuration(live))?,
+            (PatchType::Apply, live) => run_blocking_if(large, || self.apply_configuration(live))?,
             (_, None) => return Err(Status::not_found(&x.store.resource.gvr, name)),
             (_, Some(live)) => {
-                let mut object = aside_if(large, || self.apply(live))?;
+                let mut object = run_blocking_if(large, || self.apply(live))?;
                 x.track(
                     Some(live),
                     &mut object,

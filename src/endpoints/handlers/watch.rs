@@ -27,7 +27,7 @@ use crate::storage::{Revision, Stored};
 use super::Exchange;
 use crate::base::clock::Clock;
 use crate::base::echo;
-use crate::base::moment::Moment;
+use crate::base::latch::Latch;
 use crate::endpoints::body::Body;
 use crate::endpoints::frames::{FrameCache, FrameKey, Looks};
 use crate::endpoints::negotiate::{self, Form, MediaType, Output};
@@ -146,7 +146,7 @@ impl Wake for Sleeper {
 
 impl Alarm {
     /// Wakes nobody yet.
-    fn new(bookmark: Instant, draining: Moment) -> Self {
+    fn new(bookmark: Instant, draining: Latch) -> Self {
         let either = async move {
             tokio::select! {
                 () = sleep_until(bookmark) => {}
@@ -188,7 +188,7 @@ struct Schedule {
     end: Instant,
     /// When the next bookmark is due; the end where none is.
     bookmark: Instant,
-    draining: Moment,
+    draining: Latch,
     /// The server is about to end, and this watch has a new end of its own.
     leaving: bool,
     alarm: Alarm,
@@ -201,7 +201,7 @@ enum Due {
 }
 
 impl Schedule {
-    fn new(lasts: Duration, draining: Moment) -> Self {
+    fn new(lasts: Duration, draining: Latch) -> Self {
         let now = Instant::now();
         let end = now + lasts;
         let bookmark = next_bookmark(now, end);
@@ -219,7 +219,7 @@ impl Schedule {
         loop {
             ready!(self.alarm.poll(cx));
             let now = Instant::now();
-            if self.draining.has_come() && !self.leaving {
+            if self.draining.is_triggered() && !self.leaving {
                 // Not all at once: their clients come back.
                 self.end = self
                     .end
@@ -474,8 +474,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_alarm_that_rings_already_is_heard() {
-        let now = Moment::default();
-        now.come();
+        let now = Latch::default();
+        now.trigger();
         let mut alarm = Alarm::new(Instant::now() + BOOKMARK_EVERY, now);
         poll_fn(|cx| alarm.poll(cx)).await;
     }

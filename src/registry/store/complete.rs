@@ -14,7 +14,7 @@ use crate::meta::Gvk;
 use crate::registry::{Strategy, builtin};
 use crate::schema::{ResourceDecl, TypeRef, builtin as schema};
 use crate::storage::{
-    ListPage, ListRequest, Result, Revision, Storage, Stored, Txn, WatchEvent, WatchStream,
+    ListPage, ListRequest, Result, Revision, Storage, Stored, WatchEvent, WatchStream, WriteOutcome,
 };
 
 /// Tells stored bytes that lack a default.
@@ -150,7 +150,7 @@ impl Storage for Completing {
         Ok(page)
     }
 
-    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<Txn> {
+    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<WriteOutcome> {
         self.inner.create(key, value, ttl).await
     }
 
@@ -160,11 +160,11 @@ impl Storage for Completing {
         value: Bytes,
         expected: Revision,
         ttl: Option<Duration>,
-    ) -> Result<Txn> {
+    ) -> Result<WriteOutcome> {
         self.inner.update(key, value, expected, ttl).await
     }
 
-    async fn delete(&self, key: &str, expected: Revision) -> Result<Txn> {
+    async fn delete(&self, key: &str, expected: Revision) -> Result<WriteOutcome> {
         self.inner.delete(key, expected).await
     }
 
@@ -172,16 +172,16 @@ impl Storage for Completing {
         Ok(self.completing(self.inner.watch(prefix, after).await?))
     }
 
-    async fn follow(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
-        Ok(self.completing(self.inner.follow(prefix, after).await?))
+    async fn watch_without_previous(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
+        Ok(self.completing(self.inner.watch_without_previous(prefix, after).await?))
     }
 
     async fn request_progress(&self) -> Result<()> {
         self.inner.request_progress().await
     }
 
-    fn tells_progress(&self) -> bool {
-        self.inner.tells_progress()
+    fn has_reliable_progress(&self) -> bool {
+        self.inner.has_reliable_progress()
     }
 
     async fn current_revision(&self) -> Result<Revision> {
@@ -192,7 +192,7 @@ impl Storage for Completing {
         self.inner.compact(revision).await
     }
 
-    async fn healthy(&self) -> Result<()> {
-        self.inner.healthy().await
+    async fn check_health(&self) -> Result<()> {
+        self.inner.check_health().await
     }
 }

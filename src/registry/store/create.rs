@@ -1,13 +1,13 @@
 //! Create: names, system fields, strategy, validation, one conditional write.
 
-use crate::base::aside::{LARGE_BYTES, aside_if};
+use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
 use crate::base::random;
 use crate::meta::options::parse_uint;
 use crate::meta::status::Result;
 use crate::meta::{ErrorList, Object, Status};
 use crate::registry::builtin::core::pod::drop_gated_fields;
 use crate::registry::strategy::Subresource;
-use crate::storage::{Stored, Txn};
+use crate::storage::{Stored, WriteOutcome};
 
 use super::reservation::Failure;
 use super::{Gate, Live, Put, Store, WriteContext};
@@ -77,7 +77,7 @@ impl Store {
         let key = self.key(ctx.namespace, object.name())?;
         // What is no number at all is passed over.
         let versioned = parse_uint(object.resource_version()).is_ok_and(|version| version > 0);
-        let value = aside_if(large, || self.encode(object))?;
+        let value = run_blocking_if(large, || self.encode(object))?;
         if ctx.dry_run {
             let found = self
                 .storage
@@ -104,7 +104,7 @@ impl Store {
         }
         let (outcome, value) = self.put_object(&key, object, value, Put::default()).await?;
         match outcome {
-            Txn::Done(revision) => {
+            WriteOutcome::Committed(revision) => {
                 object.set_resource_version(&revision.to_string());
                 Ok(Stored {
                     key,
@@ -113,7 +113,7 @@ impl Store {
                     mod_revision: revision,
                 })
             }
-            Txn::Failed(standing) => Err(self.already_exists(object, standing).into()),
+            WriteOutcome::Conflict(standing) => Err(self.already_exists(object, standing).into()),
         }
     }
 
@@ -132,10 +132,10 @@ impl Store {
         gate: &dyn Gate,
     ) -> Result<()> {
         let large = object.is_larger_than(LARGE_BYTES);
-        let mut errors = aside_if(large, || self.prepare_create(ctx, object));
+        let mut errors = run_blocking_if(large, || self.prepare_create(ctx, object));
         errors.extend(gate.field_errors(Subresource::Main, object, None).await);
         let strategy = &self.resource.strategy;
-        aside_if(large, || {
+        run_blocking_if(large, || {
             errors.extend(strategy.validate(&self.context(ctx), object));
             if !errors.is_empty() {
                 return Err(self.invalid(object, errors));

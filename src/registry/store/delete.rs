@@ -6,7 +6,7 @@ use crate::meta::Value;
 use crate::meta::options::{DeleteOptions, ListOptions, Propagation};
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status, time};
-use crate::storage::{Stored, Txn};
+use crate::storage::{Stored, WriteOutcome};
 
 use super::{Gate, Live, Origin, Page, Store, WriteContext};
 
@@ -191,8 +191,8 @@ impl Store {
         let mut revision = stored.mod_revision;
         if !ctx.dry_run && value != stored.value {
             match self.put(&stored.key, value.clone(), revision).await? {
-                Txn::Done(done) => revision = done,
-                Txn::Failed(standing) => return Ok(Err(Overtaken::by(standing))),
+                WriteOutcome::Committed(done) => revision = done,
+                WriteOutcome::Conflict(standing) => return Ok(Err(Overtaken::by(standing))),
             }
         }
         object.set_resource_version(&revision.to_string());
@@ -227,8 +227,10 @@ impl Store {
     ) -> Result<std::result::Result<Deleted, Overtaken>> {
         if !ctx.dry_run {
             match self.erase(&stored).await? {
-                Txn::Done(revision) => object.set_resource_version(&revision.to_string()),
-                Txn::Failed(standing) => return Ok(Err(Overtaken::by(standing))),
+                WriteOutcome::Committed(revision) => {
+                    object.set_resource_version(&revision.to_string())
+                }
+                WriteOutcome::Conflict(standing) => return Ok(Err(Overtaken::by(standing))),
             }
             if let Some(hooks) = &self.resource.hooks {
                 hooks.deleted(&object).await;

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::cacher::{IndexFn, Term};
+use crate::cacher::{IndexFn, IndexKey};
 use crate::codec;
 use crate::meta::selector::FieldReader;
 use crate::meta::selector::labels::Operator;
@@ -23,7 +23,7 @@ pub(super) fn reader(store: &Store) -> IndexFn {
         ..store.clone()
     };
     Arc::new(
-        move |stored: &Stored, terms: &mut Vec<Term>| match bare.message(stored) {
+        move |stored: &Stored, terms: &mut Vec<IndexKey>| match bare.message(stored) {
             Ok(Some(message)) => {
                 read(&bare, &message, message.labels(), terms);
                 true
@@ -55,25 +55,31 @@ fn read<'a>(
     store: &Store,
     object: &dyn FieldReader,
     labels: impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)>,
-    terms: &mut Vec<Term>,
+    terms: &mut Vec<IndexKey>,
 ) {
-    terms.extend(labels.map(|(key, value)| Term::new(LABEL, &key, &value)));
+    terms.extend(labels.map(|(key, value)| IndexKey::new(LABEL, &key, &value)));
     let strategy = &*store.resource.strategy;
     terms.extend(
         strategy
             .indexed_field()
-            .map(|field| Term::new(FIELD, field, &strategy.selectable_value(object, field))),
+            .map(|field| IndexKey::new(FIELD, field, &strategy.selectable_value(object, field))),
     );
 }
 
 /// The terms that every object has which the selection takes, those of fields first.
-pub(super) fn terms(selection: &Selection, strategy: &dyn Strategy) -> Vec<Term> {
-    let field = strategy
-        .indexed_field()
-        .and_then(|field| Some(Term::new(FIELD, field, selection.fields.required(field)?)));
+pub(super) fn terms(selection: &Selection, strategy: &dyn Strategy) -> Vec<IndexKey> {
+    let field = strategy.indexed_field().and_then(|field| {
+        Some(IndexKey::new(
+            FIELD,
+            field,
+            selection.fields.required(field)?,
+        ))
+    });
     let labels = selection.labels.requirements.iter().filter_map(|one| {
         match (one.operator, one.values.as_slice()) {
-            (Operator::Equals | Operator::In, [value]) => Some(Term::new(LABEL, &one.key, value)),
+            (Operator::Equals | Operator::In, [value]) => {
+                Some(IndexKey::new(LABEL, &one.key, value))
+            }
             _ => None,
         }
     });

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::cacher::{Snapshot, Term};
+use crate::cacher::{IndexKey, Snapshot};
 use crate::meta::status::Result;
-use crate::storage::{Stored, after};
+use crate::storage::{Stored, next_key};
 
 /// Objects taken from a snapshot in one go.
 const BATCH: usize = 128;
@@ -31,7 +31,7 @@ pub struct Source {
     pub snapshot: Snapshot,
     pub prefix: String,
     /// The term that all of them have, where the selection asks for one.
-    pub term: Option<Term>,
+    pub term: Option<IndexKey>,
 }
 
 impl Source {
@@ -41,7 +41,7 @@ impl Source {
         start: &'a str,
     ) -> Box<dyn Iterator<Item = &'a Arc<Stored>> + Send + 'a> {
         match self.term {
-            Some(term) => Box::new(self.snapshot.range_of(term, &self.prefix, start)),
+            Some(term) => Box::new(self.snapshot.range_by_index(term, &self.prefix, start)),
             None => Box::new(self.snapshot.range(&self.prefix, start)),
         }
     }
@@ -93,7 +93,7 @@ impl Rest {
         let mut batch = Vec::with_capacity(BATCH);
         for stored in self.source.range(&start) {
             if batch.len() == BATCH {
-                self.next = batch.last().map(|last: &Arc<Stored>| after(&last.key));
+                self.next = batch.last().map(|last: &Arc<Stored>| next_key(&last.key));
                 break;
             }
             batch.push(stored.clone());

@@ -24,13 +24,13 @@ use parking_lot::Mutex;
 
 use crate::auth::User;
 use crate::base::clock::Clock;
-use crate::cacher::{Cacher, Feed};
+use crate::cacher::{Cacher, Reflector};
 use crate::codec;
 use crate::merge::managers;
 use crate::meta::status::Result;
 use crate::meta::{ErrorList, Gvk, Gvr, Key, Object, Status, Value, time};
 use crate::schema::{TypeId, TypeRef};
-use crate::storage::{self, Revision, Storage, StorageError, Stored, Txn};
+use crate::storage::{self, Revision, Storage, StorageError, Stored, WriteOutcome};
 
 use super::resource::Resource;
 use super::strategy::{Context, Subresource};
@@ -221,10 +221,11 @@ impl Store {
         }
     }
 
-    /// The same store with the feed's cache of its keys, if there is a feed.
-    pub fn cached(mut self, feed: Option<&Feed>) -> Self {
-        if let Some(feed) = feed.filter(|_| !self.resource.decl.storage_prefix.is_empty()) {
-            self.cacher = Some(feed.cacher(&self.prefix(), Some(index::reader(&self))));
+    /// The same store with the reflector's cache of its keys, if there is a reflector.
+    pub fn cached(mut self, reflector: Option<&Reflector>) -> Self {
+        if let Some(reflector) = reflector.filter(|_| !self.resource.decl.storage_prefix.is_empty())
+        {
+            self.cacher = Some(reflector.cacher(&self.prefix(), Some(index::reader(&self))));
         }
         self
     }
@@ -276,7 +277,7 @@ impl Store {
     }
 
     /// Writes a key that must not exist yet.
-    async fn put_new(&self, key: &str, value: Bytes) -> std::result::Result<Txn, Failure> {
+    async fn put_new(&self, key: &str, value: Bytes) -> std::result::Result<WriteOutcome, Failure> {
         self.written(
             self.storage.create(key, value, self.resource.ttl).await,
             "create",
@@ -289,7 +290,7 @@ impl Store {
         key: &str,
         value: Bytes,
         expected: Revision,
-    ) -> std::result::Result<Txn, Failure> {
+    ) -> std::result::Result<WriteOutcome, Failure> {
         self.written(
             self.storage
                 .update(key, value, expected, self.resource.ttl)
@@ -307,7 +308,7 @@ impl Store {
         object: &mut Object,
         value: Bytes,
         write: Put,
-    ) -> std::result::Result<(Txn, Bytes), Failure> {
+    ) -> std::result::Result<(WriteOutcome, Bytes), Failure> {
         let first = self.put_at(key, value.clone(), write.expected).await;
         let too_large =
             matches!(&first, Err(failure) if failure.status.message == storage::TOO_LARGE);
@@ -331,7 +332,7 @@ impl Store {
         key: &str,
         value: Bytes,
         expected: Option<Revision>,
-    ) -> std::result::Result<Txn, Failure> {
+    ) -> std::result::Result<WriteOutcome, Failure> {
         match expected {
             Some(expected) => self.put(key, value, expected).await,
             None => self.put_new(key, value).await,
@@ -339,7 +340,7 @@ impl Store {
     }
 
     /// Deletes what stands at the revision that it was read at.
-    async fn erase(&self, stored: &Stored) -> Result<Txn> {
+    async fn erase(&self, stored: &Stored) -> Result<WriteOutcome> {
         Ok(self.written(
             self.storage.delete(&stored.key, stored.mod_revision).await,
             "delete",
@@ -349,20 +350,20 @@ impl Store {
     /// The outcome of a write. Who reads what this server knows must see it.
     fn written(
         &self,
-        outcome: storage::Result<Txn>,
+        outcome: storage::Result<WriteOutcome>,
         verb: &str,
-    ) -> std::result::Result<Txn, Failure> {
+    ) -> std::result::Result<WriteOutcome, Failure> {
         let outcome = outcome
             .map_err(|error| Failure::of_transaction(&error, self.fault(error.clone(), verb)))?;
-        if let (Txn::Done(revision), Some(cacher)) = (&outcome, &self.cacher) {
-            cacher.wrote(*revision);
+        if let (WriteOutcome::Committed(revision), Some(cacher)) = (&outcome, &self.cacher) {
+            cacher.record_write(*revision);
         }
         Ok(outcome)
     }
 
     /// What a write begins with.
     async fn origin(&self, key: &str, verb: &str) -> Result<Origin> {
-        if let Some(snapshot) = self.cacher.as_ref().and_then(|cacher| cacher.any())
+        if let Some(snapshot) = self.cacher.as_ref().and_then(|cacher| cacher.snapshot())
             && let Some(stored) = snapshot.get(key)
         {
             return Ok(Origin {
@@ -603,7 +604,7 @@ impl Store {
 /// The Status for a failure of storage (apiserver `storage/errors`).
 pub fn storage_status(error: StorageError, gvr: &Gvr, verb: &str) -> Status {
     match error {
-        StorageError::Compacted { .. } | StorageError::WentBack { .. } => {
+        StorageError::Compacted { .. } | StorageError::Restored { .. } => {
             Status::expired("The resourceVersion for the provided list is too old.")
         }
         StorageError::FutureRevision { asked, current } => {

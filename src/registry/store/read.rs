@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::base::budget::Budget;
+use crate::base::coop::CoopBudget;
 use crate::cacher::Snapshot;
 use crate::codec;
 use crate::meta::options::{ListOptions, parse_resource_version};
@@ -11,7 +11,7 @@ use crate::meta::selector::fields::FieldSelector;
 use crate::meta::selector::labels::LabelSelector;
 use crate::meta::status::Result;
 use crate::meta::{Object, Status};
-use crate::storage::{ListPage, ListRequest, Revision, StorageError, Stored, after};
+use crate::storage::{ListPage, ListRequest, Revision, StorageError, Stored, next_key};
 
 use super::continuation::Next;
 use super::items::{Items, Source};
@@ -177,10 +177,10 @@ impl Store {
             return Ok(None);
         };
         match version {
-            None => Ok(cacher.latest().await),
-            Some(0) => Ok(cacher.any()),
+            None => Ok(cacher.linearizable_snapshot().await),
+            Some(0) => Ok(cacher.snapshot()),
             Some(asked) => cacher
-                .not_older(revision_of(version))
+                .snapshot_not_older_than(revision_of(version))
                 .await
                 .map_err(|current| too_large_resource_version(asked, current)),
         }
@@ -271,7 +271,7 @@ impl Store {
         };
         let snapshot = match (range.start.revision, &self.cacher) {
             (_, None) => None,
-            (Some(revision), Some(cacher)) => cacher.at(revision).await,
+            (Some(revision), Some(cacher)) => cacher.snapshot_at(revision).await,
             (None, _) => self.snapshot(range.start.version).await?,
         };
         match snapshot {
@@ -339,7 +339,7 @@ impl Store {
         if selection.is_empty() {
             return Ok(Items::all(source));
         }
-        let (mut items, mut budget) = (Vec::new(), Budget::default());
+        let (mut items, mut budget) = (Vec::new(), CoopBudget::default());
         for stored in source.range("") {
             if self.selects(selection, stored)? {
                 items.push(stored.clone());
@@ -381,7 +381,7 @@ impl Store {
             page.items = self.selected(source, selection).await?;
             return Ok(page);
         }
-        let (mut items, mut budget): (Vec<Arc<Stored>>, _) = (Vec::new(), Budget::default());
+        let (mut items, mut budget): (Vec<Arc<Stored>>, _) = (Vec::new(), CoopBudget::default());
         for stored in source.range(&start.key) {
             budget.step().await;
             if self.selects(selection, stored)? {
@@ -391,7 +391,7 @@ impl Store {
                 continue;
             }
             // The next page begins behind this object, whether or not what is there is selected.
-            let key = after(&stored.key);
+            let key = next_key(&stored.key);
             let mut rest = source.snapshot.range(&source.prefix, &key).peekable();
             if rest.peek().is_some() {
                 let all = || {
@@ -408,7 +408,7 @@ impl Store {
                     .then(|| counted.unwrap_or_else(|| signed(rest.count())));
                 page.goes_on(key, &source.prefix);
                 if let Some(cacher) = &self.cacher {
-                    cacher.keep(&source.snapshot);
+                    cacher.retain_snapshot(&source.snapshot);
                 }
             }
             break;
@@ -431,7 +431,8 @@ impl Store {
         prefix: String,
         selection: &Selection,
     ) -> Source {
-        let term = snapshot.rarest(&index::terms(selection, &*self.resource.strategy), &prefix);
+        let term =
+            snapshot.most_selective(&index::terms(selection, &*self.resource.strategy), &prefix);
         Source {
             snapshot,
             prefix,
@@ -495,7 +496,7 @@ impl Store {
             limit,
         };
         let mut page = Page::default();
-        let (mut items, mut budget): (Vec<Arc<Stored>>, _) = (Vec::new(), Budget::default());
+        let (mut items, mut budget): (Vec<Arc<Stored>>, _) = (Vec::new(), CoopBudget::default());
         if !selection.is_empty() && limit > 0 {
             request.limit = limit.max(SCAN_CHUNK);
         }
@@ -517,7 +518,7 @@ impl Store {
                     let last = items
                         .last()
                         .map_or_else(|| stored.key.clone(), |item| item.key.clone());
-                    page.goes_on(after(&last), &prefix);
+                    page.goes_on(next_key(&last), &prefix);
                     page.items = items.into();
                     return Ok(page);
                 }
@@ -530,10 +531,10 @@ impl Store {
             };
             if limit > 0 && items.len() >= limit {
                 page.remaining = selection.is_empty().then_some(count - asked);
-                page.goes_on(after(&last), &prefix);
+                page.goes_on(next_key(&last), &prefix);
                 break;
             }
-            request.start = after(&last);
+            request.start = next_key(&last);
         }
         page.items = items.into();
         Ok(page)

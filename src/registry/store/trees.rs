@@ -184,7 +184,7 @@ impl Store {
     pub async fn find_stored(&self, namespace: &str, name: &str) -> Result<Option<Arc<Stored>>> {
         let key = self.key(namespace, name)?;
         if let Some(cacher) = &self.cacher
-            && let Some(snapshot) = cacher.known().await
+            && let Some(snapshot) = cacher.read_your_writes().await
             && let Some(stored) = snapshot.get(&key)
         {
             return Ok(Some(stored.clone()));
@@ -201,7 +201,7 @@ impl Store {
     /// One object as the cache knows it, like [`Store::find_stored`], but without a look into
     /// storage where it does not. `None` also where there is no cache, or none that is filled.
     pub async fn cached_stored(&self, namespace: &str, name: &str) -> Option<Arc<Stored>> {
-        let snapshot = self.cacher.as_ref()?.known().await?;
+        let snapshot = self.cacher.as_ref()?.read_your_writes().await?;
         snapshot.get(&self.key(namespace, name).ok()?).cloned()
     }
 
@@ -209,7 +209,7 @@ impl Store {
     /// [`Store::find_stored`].
     pub async fn known_stored(&self, namespace: &str) -> Result<Vec<Arc<Stored>>> {
         let known = match &self.cacher {
-            Some(cacher) => cacher.known().await,
+            Some(cacher) => cacher.read_your_writes().await,
             None => None,
         };
         match known {
@@ -224,7 +224,7 @@ impl Store {
     /// The keys of all objects as far as this server knows, like [`Store::find_stored`].
     pub async fn known_keys(&self) -> Result<KnownKeys> {
         let known = match &self.cacher {
-            Some(cacher) => cacher.known().await,
+            Some(cacher) => cacher.read_your_writes().await,
             None => None,
         };
         match known {

@@ -1,7 +1,7 @@
 //! Update: read, change, compare, write if nothing moved; again if it did (apiserver
 //! `Store.Update`, `GuaranteedUpdate`).
 
-use crate::base::aside::{LARGE_BYTES, aside_if};
+use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
 use crate::meta::Value;
 
 use crate::merge::managers;
@@ -10,7 +10,7 @@ use crate::meta::status::Result;
 use crate::meta::{ErrorList, FieldError, Gvk, Object, Path, Status};
 use crate::registry::builtin::core::pod::drop_gated_fields;
 use crate::registry::strategy::Subresource;
-use crate::storage::{Stored, Txn};
+use crate::storage::{Stored, WriteOutcome};
 
 use super::reservation::{Failure, Held};
 use super::{Gate, Live, Origin, Put, Store, Updater, WriteContext, bump_generation, is_main};
@@ -142,13 +142,13 @@ impl Store {
         self.before_create(ctx, object, gate).await?;
         gate.authorize_create().await?;
         gate.validate(Some(&mut *object), None).await?;
-        let value = aside_if(large, || self.encode(object))?;
+        let value = run_blocking_if(large, || self.encode(object))?;
         let (value, revision) = if ctx.dry_run {
             (value, 0)
         } else {
             match self.put_object(key, object, value, write).await? {
-                (Txn::Done(revision), value) => (value, revision),
-                (Txn::Failed(standing), _) => return Ok(Attempt::Moved(standing)),
+                (WriteOutcome::Committed(revision), value) => (value, revision),
+                (WriteOutcome::Conflict(standing), _) => return Ok(Attempt::Moved(standing)),
             }
         };
         if revision > 0 {
@@ -177,7 +177,7 @@ impl Store {
         gate: &dyn Gate,
         stored: Stored,
     ) -> Result<Attempt> {
-        let old = aside_if(stored.value.len() > LARGE_BYTES, || self.tree(&stored))?;
+        let old = run_blocking_if(stored.value.len() > LARGE_BYTES, || self.tree(&stored))?;
         if let Some(uid) = updater.uid().filter(|uid| *uid != old.uid()) {
             return Err(self.uid_mismatch(&stored.key, target.name, uid, old.uid()));
         }
@@ -241,14 +241,14 @@ impl Store {
         if should_delete(object, old) && !self.resource.strategy.blocks_deletion(object) {
             return Ok(self.delete_emptied(ctx, object, stored).await?);
         }
-        let value = aside_if(large, || self.encode(object))?;
+        let value = run_blocking_if(large, || self.encode(object))?;
         let same = value == stored.value || ctx.dry_run;
         let (value, revision) = if same {
             (value, stored.mod_revision)
         } else {
             match self.put_object(&stored.key, object, value, write).await? {
-                (Txn::Done(revision), value) => (value, revision),
-                (Txn::Failed(standing), _) => return Ok(Attempt::Moved(standing)),
+                (WriteOutcome::Committed(revision), value) => (value, revision),
+                (WriteOutcome::Conflict(standing), _) => return Ok(Attempt::Moved(standing)),
             }
         };
         object.set_resource_version(&revision.to_string());
@@ -283,11 +283,11 @@ impl Store {
         stored: Stored,
     ) -> Result<Attempt> {
         let outcome = if ctx.dry_run {
-            Txn::Failed(None)
+            WriteOutcome::Conflict(None)
         } else {
             self.erase(&stored).await?
         };
-        if let Txn::Failed(standing @ Some(_)) = outcome {
+        if let WriteOutcome::Conflict(standing @ Some(_)) = outcome {
             return Ok(Attempt::Moved(standing));
         }
         let mut written = object.clone();
@@ -305,7 +305,7 @@ impl Store {
         } else {
             Attempt::Gone {
                 updated,
-                ours: matches!(outcome, Txn::Done(_)),
+                ours: matches!(outcome, WriteOutcome::Committed(_)),
             }
         })
     }
@@ -357,10 +357,10 @@ impl Store {
         gate: &dyn Gate,
     ) -> Result<()> {
         let large = object.is_larger_than(LARGE_BYTES);
-        let mut errors = aside_if(large, || self.prepare_update(ctx, sub, object, old));
+        let mut errors = run_blocking_if(large, || self.prepare_update(ctx, sub, object, old));
         errors.extend(gate.field_errors(sub, object, Some(old)).await);
         let strategy = &self.resource.strategy;
-        aside_if(large, || {
+        run_blocking_if(large, || {
             errors.extend(strategy.validate_update(&self.context(ctx), sub, object, old));
             if !errors.is_empty() {
                 return Err(self.invalid(object, errors));

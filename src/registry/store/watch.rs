@@ -6,8 +6,8 @@ use std::task::{Context, Poll, ready};
 
 use futures::StreamExt;
 
-use crate::base::budget::Budget;
-use crate::cacher::{Cacher, Change, Cursor, Ended, Interest};
+use crate::base::coop::CoopBudget;
+use crate::cacher::{Cacher, Change, Cursor, CursorError, Interest};
 use crate::meta::Status;
 use crate::meta::options::{ListOptions, parse_resource_version};
 use crate::meta::status::Result;
@@ -124,14 +124,17 @@ impl Store {
         let whole = begins_whole(options, version);
         if whole || after == 0 {
             let snapshot = match (options.send_initial_events, version) {
-                (Some(true), None) => cacher.latest().await,
-                (Some(true), Some(asked)) if asked > 0 => match cacher.not_older(after).await {
+                (Some(true), None) => cacher.linearizable_snapshot().await,
+                (Some(true), Some(asked)) if asked > 0 => match cacher
+                    .snapshot_not_older_than(after)
+                    .await
+                {
                     Ok(snapshot) => snapshot,
                     Err(current) => {
                         return Ok(events.ending_with(too_large_resource_version(asked, current)));
                     }
                 },
-                _ => cacher.any(),
+                _ => cacher.snapshot(),
             };
             let Some(snapshot) = snapshot else {
                 return self
@@ -147,14 +150,14 @@ impl Store {
         }
         events.told = after;
         let interest = self.interest(namespace, selection);
-        Ok(match cacher.follow(after, interest.clone()) {
+        Ok(match cacher.watch(after, interest.clone()) {
             Ok(cursor) => Events {
                 source: Source::Cache(cursor),
                 ..events
             },
             // A server that has just begun remembers little. What its store still knows, clients
             // need not list again.
-            Err(Ended::Behind { .. }) => {
+            Err(CursorError::TooOld { .. }) => {
                 let changes = self
                     .storage
                     .watch(&self.namespace_prefix(namespace), after)
@@ -168,7 +171,7 @@ impl Store {
                     ..events
                 }
             }
-            Err(Ended::Restarted | Ended::WentBack { .. }) => events,
+            Err(CursorError::Restarted | CursorError::Restored { .. }) => events,
         })
     }
 
@@ -181,7 +184,7 @@ impl Store {
         }
         index::terms(selection, &*self.resource.strategy)
             .first()
-            .map_or(Interest::Everything, |&term| Interest::Term(term))
+            .map_or(Interest::Everything, |&term| Interest::Indexed(term))
     }
 
     /// The watch without a cache.
@@ -269,7 +272,7 @@ impl Events {
             }
             self.initial = None;
         }
-        let mut budget = Budget::default();
+        let mut budget = CoopBudget::default();
         while let Some(change) = ready!(self.poll_change(cx)) {
             let event = match change {
                 Ok(change) => {
@@ -306,7 +309,7 @@ impl Events {
     /// Goes on in the cache, where everything that it does not remember has been told.
     fn catch_up(&mut self) {
         if let Some((cacher, interest)) = self.ahead.as_deref()
-            && let Ok(cursor) = cacher.follow(self.told, interest.clone())
+            && let Ok(cursor) = cacher.watch(self.told, interest.clone())
         {
             self.source = Source::Cache(cursor);
             self.ahead = None;
@@ -322,12 +325,12 @@ impl Events {
                 Source::Cache(cursor) => {
                     return Poll::Ready(match ready!(cursor.poll_next(cx)) {
                         Ok(change) => Some(Ok(change)),
-                        Err(Ended::Restarted) => None,
-                        Err(Ended::WentBack { wanted }) => {
-                            Some(Err(too_old_resource_version(wanted, 0)))
+                        Err(CursorError::Restarted) => None,
+                        Err(CursorError::Restored { requested }) => {
+                            Some(Err(too_old_resource_version(requested, 0)))
                         }
-                        Err(Ended::Behind { wanted, oldest }) => {
-                            Some(Err(too_old_resource_version(wanted, oldest)))
+                        Err(CursorError::TooOld { requested, oldest }) => {
+                            Some(Err(too_old_resource_version(requested, oldest)))
                         }
                     });
                 }
@@ -450,7 +453,7 @@ fn too_old_resource_version(wanted: Revision, oldest: Revision) -> Status {
 
 fn watch_status(store: &Store, error: StorageError) -> Status {
     match error {
-        StorageError::Compacted { .. } | StorageError::WentBack { .. } => {
+        StorageError::Compacted { .. } | StorageError::Restored { .. } => {
             Status::expired("The resourceVersion for the provided watch is too old.")
         }
         StorageError::FutureRevision { asked, current } => {
@@ -469,7 +472,7 @@ mod tests {
 
     use super::*;
     use crate::base::clock::Clock;
-    use crate::cacher::Feed;
+    use crate::cacher::Reflector;
     use crate::meta::selector::fields::FieldSelector;
     use crate::registry::store::Trees;
     use crate::registry::{Resource, builtin};
@@ -484,7 +487,7 @@ mod tests {
     async fn others_run_while_a_selector_looks_for_what_it_takes() {
         let folder = tempfile::tempdir().expect("a folder");
         let storage: Arc<dyn Storage> = Arc::new(Embedded::open(folder.path()).expect("a store"));
-        let feed = Feed::start(storage.clone(), "/registry/");
+        let reflector = Reflector::start(storage.clone(), "/registry/");
         let decl = crate::schema::builtin()
             .resources
             .iter()
@@ -499,9 +502,9 @@ mod tests {
                 Clock::system(),
                 "/registry",
             )
-            .cached(Some(&feed)),
+            .cached(Some(&reflector)),
         );
-        while feed.ready().is_err() {
+        while reflector.ready().is_err() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let create = async |name: String| {

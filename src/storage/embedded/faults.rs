@@ -119,7 +119,7 @@ impl Fixture {
     }
 
     /// Writes a key of some size.
-    async fn put(&self, key: &str) -> Result<Txn> {
+    async fn put(&self, key: &str) -> Result<WriteOutcome> {
         self.store
             .create(key, vec![b'x'; 10_000].into(), None)
             .await
@@ -131,8 +131,8 @@ impl Fixture {
         let end = Instant::now() + RECOVERY;
         loop {
             match self.put(key).await {
-                Ok(Txn::Done(revision)) => return revision,
-                Ok(Txn::Failed(found)) => return found.unwrap().mod_revision,
+                Ok(WriteOutcome::Committed(revision)) => return revision,
+                Ok(WriteOutcome::Conflict(found)) => return found.unwrap().mod_revision,
                 Err(why) => assert!(Instant::now() < end, "{key}: {why}"),
             }
             tokio::task::yield_now().await;
@@ -205,7 +205,7 @@ async fn a_full_disk_refuses_writes_serves_reads_and_is_left_behind() {
         let refused = loop {
             let key = format!("/{round}/{}", acknowledged.len());
             match fixture.put(&key).await {
-                Ok(Txn::Done(revision)) => acknowledged.push((key, revision)),
+                Ok(WriteOutcome::Committed(revision)) => acknowledged.push((key, revision)),
                 other => break other,
             }
         };
@@ -219,7 +219,7 @@ async fn a_full_disk_refuses_writes_serves_reads_and_is_left_behind() {
             "at once and as often as it is tried: {refused:?}"
         );
         assert!(matches!(
-            fixture.store.healthy().await,
+            fixture.store.check_health().await,
             Err(StorageError::NoSpace(_))
         ));
         let (key, revision) = acknowledged.last().unwrap();
@@ -241,7 +241,7 @@ async fn a_full_disk_refuses_writes_serves_reads_and_is_left_behind() {
         fixture.disk.lock().room = None;
         let key = format!("/{round}/room");
         acknowledged.push((key.clone(), fixture.insist(&key).await));
-        fixture.store.healthy().await.unwrap();
+        fixture.store.check_health().await.unwrap();
     }
     fixture.check(watch, &acknowledged).await;
 }
@@ -286,7 +286,7 @@ async fn while_the_file_cannot_be_opened_reads_say_so_and_then_go_on() {
             "{other:?}"
         ),
     }
-    assert!(fixture.store.healthy().await.is_err());
+    assert!(fixture.store.check_health().await.is_err());
     fixture.disk.lock().gone = false;
     let second = fixture.insist("/second").await;
     assert_eq!(

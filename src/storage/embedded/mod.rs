@@ -28,7 +28,8 @@ use self::hub::Hub;
 use self::tables::{CHANGES, EXPIRY, FORMAT, INDEX, META, REVISION, Snapshot, broken};
 use self::writer::{Command, Op, Write, Writer};
 use super::{
-    ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchStream,
+    ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, WatchStream,
+    WriteOutcome,
 };
 use crate::base::clock::Clock;
 use crate::base::files;
@@ -93,8 +94,8 @@ impl Embedded {
     /// [`Embedded::expire`] after moving it.
     pub fn open_with_clock(directory: impl AsRef<Path>, clock: Clock) -> Result<Self> {
         let directory = directory.as_ref();
-        files::create_private_folder(directory).map_err(|error| cannot_open(directory, &error))?;
-        files::narrow_own_folder(directory, &[FILE]);
+        files::create_private_dir(directory).map_err(|error| cannot_open(directory, &error))?;
+        files::restrict_own_dir(directory, &[FILE]);
         let path = directory.join(FILE);
         Self::start(
             directory.to_owned(),
@@ -141,7 +142,7 @@ impl Embedded {
     }
 
     /// Hands the writer an order and waits until the outcome is on disk.
-    async fn order(&self, op: Op) -> Result<Txn> {
+    async fn order(&self, op: Op) -> Result<WriteOutcome> {
         let place = self
             .queue
             .clone()
@@ -159,7 +160,7 @@ impl Embedded {
         &self,
         op: Op,
         place: OwnedSemaphorePermit,
-    ) -> Result<oneshot::Receiver<Result<Txn>>> {
+    ) -> Result<oneshot::Receiver<Result<WriteOutcome>>> {
         let (reply, outcome) = oneshot::channel();
         let commands = self.commands.as_ref().ok_or_else(closed)?;
         commands
@@ -174,7 +175,7 @@ impl Embedded {
         value: Option<Bytes>,
         expected: Revision,
         ttl: Option<Duration>,
-    ) -> Result<Txn> {
+    ) -> Result<WriteOutcome> {
         if key.len() + value.as_ref().map_or(0, Bytes::len) > MAX_REQUEST_BYTES {
             return Err(StorageError::TooLarge(super::TOO_LARGE.into()));
         }
@@ -266,7 +267,7 @@ impl Storage for Embedded {
             .map_err(|e| StorageError::Internal(format!("list: {e}")))?
     }
 
-    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<Txn> {
+    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<WriteOutcome> {
         self.write(key, Some(value), 0, ttl).await
     }
 
@@ -276,11 +277,11 @@ impl Storage for Embedded {
         value: Bytes,
         expected: Revision,
         ttl: Option<Duration>,
-    ) -> Result<Txn> {
+    ) -> Result<WriteOutcome> {
         self.write(key, Some(value), expected, ttl).await
     }
 
-    async fn delete(&self, key: &str, expected: Revision) -> Result<Txn> {
+    async fn delete(&self, key: &str, expected: Revision) -> Result<WriteOutcome> {
         self.write(key, None, expected, None).await
     }
 
@@ -302,7 +303,7 @@ impl Storage for Embedded {
         self.order(Op::Compact(revision)).await.map(drop)
     }
 
-    async fn healthy(&self) -> Result<()> {
+    async fn check_health(&self) -> Result<()> {
         self.order(Op::Tick).await.map(drop)
     }
 }
@@ -355,8 +356,8 @@ mod tests {
         drop(store);
         let store = open();
         // Each turn removes some: after two of them nothing is left to remove.
-        store.healthy().await.unwrap();
-        store.healthy().await.unwrap();
+        store.check_health().await.unwrap();
+        store.check_health().await.unwrap();
         clock.advance(Duration::from_secs(60));
         store.expire().await.unwrap();
         assert_eq!(store.get("/lease").await, Ok(None));

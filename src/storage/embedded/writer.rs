@@ -16,8 +16,8 @@ use super::tables::{
 use super::{Open, Shared};
 use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
-use crate::base::supervise::{Condition, caught_now};
-use crate::storage::{Result, Revision, StorageError, Txn, WatchEvent};
+use crate::base::supervise::{FailureTracker, catch_panic_sync};
+use crate::storage::{Result, Revision, StorageError, WatchEvent, WriteOutcome};
 
 /// Commands in one commit, at most.
 const BATCH_COMMANDS: usize = 512;
@@ -64,13 +64,13 @@ pub enum Op {
 #[derive(Debug)]
 pub struct Command {
     pub op: Op,
-    pub reply: oneshot::Sender<Result<Txn>>,
+    pub reply: oneshot::Sender<Result<WriteOutcome>>,
     /// Its place in the queue.
     pub place: OwnedSemaphorePermit,
 }
 
 impl Command {
-    fn answer(self, outcome: Result<Txn>) {
+    fn answer(self, outcome: Result<WriteOutcome>) {
         let Self { reply, place, .. } = self;
         drop(place);
         // Nobody may be there any more to hear it.
@@ -121,7 +121,7 @@ pub struct Writer {
     at: Position,
     fault: Option<Fault>,
     backoff: Backoff,
-    writing: Condition,
+    writing: FailureTracker,
 }
 
 impl Writer {
@@ -146,7 +146,7 @@ impl Writer {
             at,
             fault: None,
             backoff,
-            writing: Condition::new("writing to the embedded store"),
+            writing: FailureTracker::new("writing to the embedded store"),
         })
     }
 
@@ -168,18 +168,18 @@ impl Writer {
                 Ok(outcomes) => {
                     self.fault = None;
                     self.backoff.reset();
-                    self.writing.works();
+                    self.writing.record_success();
                     commands
                         .into_iter()
                         .zip(outcomes)
                         .for_each(|(command, outcome)| command.answer(outcome));
                 }
                 Err(error) => {
-                    self.writing.fails(&error.to_string());
+                    self.writing.record_failure(&error.to_string());
                     self.reopen();
                     self.fault = Some(Fault {
                         error: error.clone(),
-                        again: Instant::now() + self.backoff.pause(),
+                        again: Instant::now() + self.backoff.next_delay(),
                     });
                     commands
                         .into_iter()
@@ -191,11 +191,11 @@ impl Writer {
     }
 
     /// A turn on the open file. A panic is a failure like others.
-    fn attempt(&mut self, commands: &[Command]) -> Result<Vec<Result<Txn>>> {
+    fn attempt(&mut self, commands: &[Command]) -> Result<Vec<Result<WriteOutcome>>> {
         if self.db.is_none() {
             self.recover()?;
         }
-        caught_now("storage-writer", || self.turn(commands))
+        catch_panic_sync("storage-writer", || self.turn(commands))
             .unwrap_or_else(|panic| Err(StorageError::Internal(panic)))
     }
 
@@ -205,12 +205,12 @@ impl Writer {
     fn reopen(&mut self) {
         self.db = None;
         if let Err(error) = self.recover() {
-            self.writing.fails(&error.to_string());
+            self.writing.record_failure(&error.to_string());
         }
     }
 
     fn recover(&mut self) -> Result<()> {
-        let opened = caught_now("storage-writer", || (self.open)());
+        let opened = catch_panic_sync("storage-writer", || (self.open)());
         let db = opened.map_err(StorageError::Internal)?.map_err(broken)?;
         let (at, snapshot) = (Position::of(&db)?, Snapshot::take(&db)?);
         let (mut missed, mut next) = (Vec::new(), self.shared.hub.head() + 1);
@@ -278,7 +278,7 @@ impl Writer {
     }
 
     /// One transaction: an outcome for each command, or the failure of all of them.
-    fn turn(&mut self, commands: &[Command]) -> Result<Vec<Result<Txn>>> {
+    fn turn(&mut self, commands: &[Command]) -> Result<Vec<Result<WriteOutcome>>> {
         let db = self
             .db
             .as_ref()
@@ -335,11 +335,11 @@ impl<'t> Turn<'t> {
     }
 
     /// The outcome of one order. An error outside is the store's, one inside the order's.
-    fn apply(&mut self, op: &Op) -> Result<Result<Txn>> {
+    fn apply(&mut self, op: &Op) -> Result<Result<WriteOutcome>> {
         match op {
             Op::Write(write) => self.write(write).map(Ok),
             Op::Compact(revision) => Ok(self.compact(*revision)),
-            Op::Tick => Ok(Ok(Txn::Done(self.at.revision))),
+            Op::Tick => Ok(Ok(WriteOutcome::Committed(self.at.revision))),
         }
     }
 
@@ -351,7 +351,7 @@ impl<'t> Turn<'t> {
             expected,
             ttl,
         }: &Write,
-    ) -> Result<Txn> {
+    ) -> Result<WriteOutcome> {
         let standing = tables::version(&self.index, key, self.at.revision)?;
         let previous = standing
             .map(|v| tables::stored(&self.changes, v.revision))
@@ -359,7 +359,7 @@ impl<'t> Turn<'t> {
         if standing.map_or(0, |v| v.revision) != *expected
             || (value.is_none() && previous.is_none())
         {
-            return Ok(Txn::Failed(previous));
+            return Ok(WriteOutcome::Conflict(previous));
         }
         let revision = self.at.revision + 1;
         let created = match value {
@@ -386,11 +386,11 @@ impl<'t> Turn<'t> {
         )));
         self.at.revision = revision;
         self.changed = true;
-        Ok(Txn::Done(revision))
+        Ok(WriteOutcome::Committed(revision))
     }
 
     /// Raises the oldest readable revision; [`Turn::clean`] does the work later.
-    fn compact(&mut self, revision: Revision) -> Result<Txn> {
+    fn compact(&mut self, revision: Revision) -> Result<WriteOutcome> {
         if revision > self.at.revision {
             return Err(StorageError::FutureRevision {
                 asked: revision,
@@ -404,7 +404,7 @@ impl<'t> Turn<'t> {
         }
         self.at.compacted = revision;
         self.changed = true;
-        Ok(Txn::Done(self.at.revision))
+        Ok(WriteOutcome::Committed(self.at.revision))
     }
 
     /// Deletes the keys whose time has come, unless they were written since.

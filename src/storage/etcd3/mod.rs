@@ -24,9 +24,10 @@ use tokio::time::{sleep, timeout};
 use self::error::{interpret, lease_is_gone, was_never_sent};
 use self::lease::Leases;
 use super::{
-    ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchStream,
+    ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, WatchStream,
+    WriteOutcome,
 };
-use crate::base::supervise::Condition;
+use crate::base::supervise::FailureTracker;
 
 /// How long a connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -145,7 +146,7 @@ pub struct Etcd3 {
     /// Counts the requests for progress; every watch follows it.
     asked: tokio::sync::watch::Sender<u64>,
     /// Whether etcd can be reached.
-    link: Arc<Condition>,
+    link: Arc<FailureTracker>,
     /// Whether every member that has said so far which version it is tells the progress of watches
     /// reliably.
     reliable: AtomicBool,
@@ -155,13 +156,13 @@ pub struct Etcd3 {
 
 impl Etcd3 {
     /// A client of the cluster. Connections come up when they are needed, so this fails for bad
-    /// configuration only; [`Storage::healthy`] tells whether etcd is there.
+    /// configuration only; [`Storage::check_health`] tells whether etcd is there.
     pub async fn connect(config: Config) -> Result<Self> {
         Ok(Self {
             clients: Arc::new(ArcSwap::from_pointee(Clients::open(&config).await?)),
             leases: Leases::new(config.lease_reuse),
             asked: tokio::sync::watch::Sender::new(0),
-            link: Arc::new(Condition::new(format!(
+            link: Arc::new(FailureTracker::new(format!(
                 "reaching etcd at {}",
                 config.endpoints.join(", ")
             ))),
@@ -204,7 +205,8 @@ impl Etcd3 {
                         .ok()
                 });
                 let version = asked.await.ok().flatten()?.version().to_owned();
-                (!version::tells_progress(&version)).then(|| (config.endpoints.join(""), version))
+                (!version::has_reliable_progress(&version))
+                    .then(|| (config.endpoints.join(""), version))
             }
         };
         for (endpoint, version) in
@@ -224,8 +226,8 @@ impl Etcd3 {
     /// Takes note of whether etcd could be reached.
     fn note<T>(&self, outcome: Result<T>) -> Result<T> {
         match &outcome {
-            Err(StorageError::Unavailable(why)) => self.link.fails(why),
-            _ => self.link.works(),
+            Err(StorageError::Unavailable(why)) => self.link.record_failure(why),
+            _ => self.link.record_success(),
         }
         outcome
     }
@@ -273,7 +275,7 @@ impl Etcd3 {
         value: Bytes,
         expected: Revision,
         ttl: Option<Duration>,
-    ) -> Result<Txn> {
+    ) -> Result<WriteOutcome> {
         let mut again = true;
         loop {
             let mut lease = 0;
@@ -388,12 +390,14 @@ where
 }
 
 /// The outcome of a conditional change.
-fn outcome_of(answer: &TxnResponse) -> Result<Txn> {
+fn outcome_of(answer: &TxnResponse) -> Result<WriteOutcome> {
     if answer.succeeded() {
-        return Ok(Txn::Done(answer.header().map_or(0, |h| h.revision())));
+        return Ok(WriteOutcome::Committed(
+            answer.header().map_or(0, |h| h.revision()),
+        ));
     }
     match answer.op_responses().into_iter().next() {
-        Some(TxnOpResponse::Get(mut found)) => Ok(Txn::Failed(
+        Some(TxnOpResponse::Get(mut found)) => Ok(WriteOutcome::Conflict(
             found
                 .take_kvs()
                 .into_iter()
@@ -501,7 +505,7 @@ impl Storage for Etcd3 {
             }
             match page.items.last() {
                 Some(last) if page.more && request.limit == 0 => {
-                    start = super::after(&last.key).into_bytes()
+                    start = super::next_key(&last.key).into_bytes()
                 }
                 _ => break,
             }
@@ -509,7 +513,7 @@ impl Storage for Etcd3 {
         Ok(page)
     }
 
-    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<Txn> {
+    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<WriteOutcome> {
         self.put(key, value, 0, ttl).await
     }
 
@@ -519,14 +523,14 @@ impl Storage for Etcd3 {
         value: Bytes,
         expected: Revision,
         ttl: Option<Duration>,
-    ) -> Result<Txn> {
+    ) -> Result<WriteOutcome> {
         self.put(key, value, expected, ttl).await
     }
 
-    async fn delete(&self, key: &str, expected: Revision) -> Result<Txn> {
+    async fn delete(&self, key: &str, expected: Revision) -> Result<WriteOutcome> {
         if expected == 0 {
             // To etcd, deleting nothing is a success.
-            return Ok(Txn::Failed(self.get(key).await?));
+            return Ok(WriteOutcome::Conflict(self.get(key).await?));
         }
         let outcome = self
             .conditional(key, expected, || TxnOp::delete(key, None))
@@ -546,7 +550,7 @@ impl Storage for Etcd3 {
         .changes())
     }
 
-    async fn follow(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
+    async fn watch_without_previous(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
         let mut watch = watch::open(
             self.clients.clone(),
             prefix,
@@ -559,7 +563,7 @@ impl Storage for Etcd3 {
         Ok(watch.changes())
     }
 
-    fn tells_progress(&self) -> bool {
+    fn has_reliable_progress(&self) -> bool {
         self.reliable.load(Ordering::Acquire)
     }
 
@@ -591,7 +595,7 @@ impl Storage for Etcd3 {
         }
     }
 
-    async fn healthy(&self) -> Result<()> {
+    async fn check_health(&self) -> Result<()> {
         let mut kv = self.kv();
         let read = timeout(self.health_timeout, kv.get(HEALTH_KEY, None)).await;
         self.note(

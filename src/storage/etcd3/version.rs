@@ -8,7 +8,7 @@ const RELIABLE_3_5: [u32; 3] = [3, 5, 13];
 
 /// Whether an etcd of this version tells the progress of its watches reliably; one that does not
 /// say what it is does not.
-pub fn tells_progress(version: &str) -> bool {
+pub fn has_reliable_progress(version: &str) -> bool {
     let core = version.split(['-', '+']).next().unwrap_or_default();
     let parts: Vec<u32> = core
         .split('.')
@@ -41,7 +41,7 @@ mod tests {
             ("new", false),
             ("3.6", false),
         ] {
-            assert_eq!(tells_progress(version), reliable, "{version}");
+            assert_eq!(has_reliable_progress(version), reliable, "{version}");
         }
     }
 }

@@ -26,7 +26,7 @@ use tokio::time::{sleep, timeout};
 use super::error::interpret;
 use super::{Clients, range_end, stored_from};
 use crate::base::backoff::Backoff;
-use crate::base::supervise::Condition;
+use crate::base::supervise::FailureTracker;
 use crate::storage::{Result, Revision, StorageError, WatchEvent, WatchStream};
 
 /// How long etcd may take to begin a watch.
@@ -53,7 +53,7 @@ pub(super) fn open(
     after: Revision,
     with_previous: bool,
     asked: watch::Receiver<u64>,
-    link: Arc<Condition>,
+    link: Arc<FailureTracker>,
 ) -> Watch {
     Watch {
         clients,
@@ -84,7 +84,7 @@ pub struct Watch {
     ready: VecDeque<WatchEvent>,
     /// The last revision that etcd is known to have had.
     seen: Revision,
-    link: Arc<Condition>,
+    link: Arc<FailureTracker>,
     backoff: Backoff,
     /// Connections in a row that brought nothing.
     failures: u32,
@@ -145,7 +145,7 @@ impl Watch {
     /// etcd has begun, or will not.
     async fn connect(&mut self) -> oneshot::Receiver<Infallible> {
         if self.failures > 1 {
-            sleep(self.backoff.pause()).await;
+            sleep(self.backoff.next_delay()).await;
         }
         let (outbox, inbox) = mpsc::channel(QUEUE_RESPONSES);
         let (beginning, begun) = oneshot::channel();
@@ -175,7 +175,7 @@ struct Receiver {
     kv: KvClient,
     /// The last revision that etcd had when the connection was opened.
     seen: Revision,
-    link: Arc<Condition>,
+    link: Arc<FailureTracker>,
     prefix: String,
     after: Revision,
     with_previous: bool,
@@ -196,14 +196,14 @@ impl Receiver {
             // now.
             Err(
                 error @ (StorageError::Compacted { .. }
-                | StorageError::WentBack { .. }
+                | StorageError::Restored { .. }
                 | StorageError::Internal(_)),
             ) => {
                 drop(self.outbox.try_send(Err(error)));
             }
             Err(error) => {
                 tracing::debug!(prefix = self.prefix, after = self.after, %error, "a watch broke off and will go on");
-                self.link.fails(&error.to_string());
+                self.link.record_failure(&error.to_string());
             }
         }
     }
@@ -268,7 +268,7 @@ impl Receiver {
         let asked = timeout(START_TIMEOUT, self.kv.get(super::HEALTH_KEY, Some(options))).await;
         let answer = asked.map_err(|_| super::timed_out())?.map_err(broken)?;
         if revision(answer.header()) < self.seen {
-            Err(StorageError::WentBack { was: self.seen })
+            Err(StorageError::Restored { was: self.seen })
         } else {
             Ok(())
         }

@@ -15,7 +15,7 @@ use crate::meta::status::Result;
 use crate::meta::{Gvk, Gvr, Object, Status, json};
 use crate::registry::store::storage_status;
 use crate::schema::TypeRef;
-use crate::storage::{Storage, Stored, Txn};
+use crate::storage::{Storage, Stored, WriteOutcome};
 
 /// How often a change is tried again because another one came first.
 const CONFLICT_RETRIES: usize = 100;
@@ -177,8 +177,8 @@ impl NodePorts {
                 return Ok(None);
             };
             match self.write(&bitmap, stored.as_ref()).await? {
-                Txn::Done(_) => return Ok(Some(port)),
-                Txn::Failed(standing) => stored = standing,
+                WriteOutcome::Committed(_) => return Ok(Some(port)),
+                WriteOutcome::Conflict(standing) => stored = standing,
             }
         }
         Err(Status::internal(
@@ -186,7 +186,7 @@ impl NodePorts {
         ))
     }
 
-    async fn write(&self, bitmap: &Bitmap, over: Option<&Stored>) -> Result<Txn> {
+    async fn write(&self, bitmap: &Bitmap, over: Option<&Stored>) -> Result<WriteOutcome> {
         let value = self.encode(bitmap)?;
         let done = match over {
             Some(stored) => {
@@ -197,7 +197,7 @@ impl NodePorts {
             None => self.storage.create(&self.key, value.into(), None).await,
         };
         let done = done.map_err(failed)?;
-        if matches!(done, Txn::Done(_)) {
+        if matches!(done, WriteOutcome::Committed(_)) {
             let (taken, size) = (
                 i64::from(bitmap.count()),
                 i64::try_from(self.size()).unwrap_or(i64::MAX),
@@ -281,7 +281,7 @@ impl NodePorts {
             .for_each(|port| bitmap.set(self.bit(*port), true));
         Ok(matches!(
             self.write(&bitmap, read.stored.as_ref()).await?,
-            Txn::Done(_)
+            WriteOutcome::Committed(_)
         ))
     }
 }

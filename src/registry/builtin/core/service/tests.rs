@@ -17,7 +17,8 @@ use crate::registry::store::{OpenGate, Trees, Warnings, WriteContext};
 use crate::registry::{Resource, Store, builtin};
 use crate::storage::embedded::Embedded;
 use crate::storage::{
-    ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, Txn, WatchStream,
+    ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, WatchStream,
+    WriteOutcome,
 };
 
 /// A store that does what it is asked for services, and then says that it does not know.
@@ -27,7 +28,7 @@ struct Doubtful {
 }
 
 impl Doubtful {
-    fn answer(&self, key: &str, done: Result<Txn>) -> Result<Txn> {
+    fn answer(&self, key: &str, done: Result<WriteOutcome>) -> Result<WriteOutcome> {
         let error = self
             .error
             .lock()
@@ -48,7 +49,7 @@ impl Storage for Doubtful {
     async fn list(&self, request: ListRequest) -> Result<ListPage> {
         self.inner.list(request).await
     }
-    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<Txn> {
+    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<WriteOutcome> {
         if matches!(*self.error.lock(), Some(StorageError::TooLarge(_)))
             && key.contains("/services/")
         {
@@ -62,10 +63,10 @@ impl Storage for Doubtful {
         value: Bytes,
         expected: Revision,
         ttl: Option<Duration>,
-    ) -> Result<Txn> {
+    ) -> Result<WriteOutcome> {
         self.answer(key, self.inner.update(key, value, expected, ttl).await)
     }
-    async fn delete(&self, key: &str, expected: Revision) -> Result<Txn> {
+    async fn delete(&self, key: &str, expected: Revision) -> Result<WriteOutcome> {
         self.answer(key, self.inner.delete(key, expected).await)
     }
     async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
@@ -80,8 +81,8 @@ impl Storage for Doubtful {
     async fn compact(&self, revision: Revision) -> Result<()> {
         self.inner.compact(revision).await
     }
-    async fn healthy(&self) -> Result<()> {
-        self.inner.healthy().await
+    async fn check_health(&self) -> Result<()> {
+        self.inner.check_health().await
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::storage::{Result, Revision, Storage, StorageError};
 
 /// How long a reader waits for a revision to come (apiserver `storage/cacher`: `blockTimeout`).
-const PATIENCE: Duration = Duration::from_secs(3);
+const BLOCK_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long it waits by itself before the store is asked to tell how far it is: most often the
 /// change is on its way.
 const BEFORE_ASKING: Duration = Duration::from_millis(1);
@@ -21,23 +21,23 @@ const BEFORE_ASKING: Duration = Duration::from_millis(1);
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A round trip to the store that readers share.
-type Round = Arc<OnceCell<Revision>>;
+type InFlightRead = Arc<OnceCell<Revision>>;
 
 /// The revision up to which everything has been told, and how to get further.
-pub struct Reached {
+pub struct ProgressTracker {
     storage: Arc<dyn Storage>,
     revision: watch::Sender<Revision>,
     /// The oldest revision that the store remembers, as far as this server knows.
     oldest: AtomicI64,
     /// The round that has not been sent yet: who comes now may share it.
-    next: Mutex<Round>,
+    next: Mutex<InFlightRead>,
     /// Held by the round that is under way.
     running: tokio::sync::Mutex<()>,
-    /// Rung when the store has said that it is not as far as it was.
+    /// PendingWakes when the store has said that it is not as far as it was.
     back: Notify,
 }
 
-impl Reached {
+impl ProgressTracker {
     pub fn new(storage: Arc<dyn Storage>) -> Self {
         Self {
             storage,
@@ -58,7 +58,7 @@ impl Reached {
         self.oldest.load(Ordering::Acquire)
     }
 
-    pub fn compacted(&self, revision: Revision) {
+    pub fn record_compaction(&self, revision: Revision) {
         self.oldest.fetch_max(revision, Ordering::AcqRel);
     }
 
@@ -71,9 +71,9 @@ impl Reached {
     }
 
     /// Waits until a reader has heard that the store is not as far as it was.
-    pub async fn went_back(&self) -> StorageError {
+    pub async fn restored(&self) -> StorageError {
         self.back.notified().await;
-        StorageError::WentBack {
+        StorageError::Restored {
             was: self.revision(),
         }
     }
@@ -81,10 +81,10 @@ impl Reached {
     /// Whether a cache that is as far as the store says is true: the store tells reliably how far
     /// its watches are.
     pub fn is_reliable(&self) -> bool {
-        self.storage.tells_progress()
+        self.storage.has_reliable_progress()
     }
 
-    /// Everything up to here has been told. Goes back with [`Reached::go_back`] only.
+    /// Everything up to here has been told. Goes back with [`ProgressTracker::go_back`] only.
     pub fn advance(&self, revision: Revision) {
         self.revision.send_if_modified(|reached| {
             let further = revision > *reached;
@@ -97,7 +97,7 @@ impl Reached {
     /// way share the next.
     ///
     /// # Errors
-    /// The store's; [`StorageError::WentBack`] where it is not as far as it was.
+    /// The store's; [`StorageError::Restored`] where it is not as far as it was.
     pub async fn latest(&self) -> Result<Revision> {
         let round = self.next.lock().clone();
         let asked = round.get_or_try_init(|| async {
@@ -108,14 +108,14 @@ impl Reached {
             {
                 let mut next = self.next.lock();
                 if Arc::ptr_eq(&next, &round) {
-                    *next = Round::default();
+                    *next = InFlightRead::default();
                 }
             }
             let was = self.revision();
             let now = self.storage.current_revision().await?;
             if now < was && was <= self.revision() {
                 self.back.notify_one();
-                return Err(StorageError::WentBack { was });
+                return Err(StorageError::Restored { was });
             }
             Ok(now)
         });
@@ -128,7 +128,7 @@ impl Reached {
             return true;
         }
         let mut reached = self.revision.subscribe();
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + BLOCK_TIMEOUT;
         let mut ask = Instant::now() + BEFORE_ASKING;
         loop {
             let came = timeout_at(

@@ -15,14 +15,14 @@ const NONE: u64 = u64::MAX;
 
 /// The bell of one cursor.
 #[derive(Debug)]
-pub struct Bell {
+pub struct WatcherWaker {
     /// Whom it wakes, each time: the same task follows from first to last.
     waker: Mutex<Option<Waker>>,
     /// The number of the first change of interest that was not taken yet.
     pending: AtomicU64,
 }
 
-impl Bell {
+impl WatcherWaker {
     /// The number of the first change of interest that was not taken.
     pub fn pending(&self) -> Option<u64> {
         Some(self.pending.load(Ordering::Acquire)).filter(|&number| number != NONE)
@@ -55,25 +55,29 @@ impl Bell {
     }
 }
 
-/// Bells that are to be rung as soon as nobody holds the lock that those who are woken will want.
+/// Wakers to be called once the lock that the woken tasks will want has been released.
 #[derive(Debug, Default)]
-pub struct Rung(Vec<Arc<Bell>>);
+pub struct PendingWakes(Vec<Arc<WatcherWaker>>);
 
-impl Rung {
+impl PendingWakes {
     pub fn ring(self) {
         self.0.iter().for_each(|bell| bell.ring());
     }
 }
 
-/// The bells of all who follow a resource, by what they want to hear of.
+/// The watchers of all who follow a resource, by what they want to hear of.
 #[derive(Debug, Default)]
-pub struct Bells(HashMap<Interest, Slab<Arc<Bell>>>);
+pub struct WatcherRegistry(HashMap<Interest, Slab<Arc<WatcherWaker>>>);
 
-impl Bells {
+impl WatcherRegistry {
     /// Hangs a bell up, for which the change `pending` waits already. Returns it and where it
     /// hangs.
-    pub fn hang(&mut self, interest: &Interest, pending: Option<u64>) -> (Arc<Bell>, usize) {
-        let bell = Arc::new(Bell {
+    pub fn register(
+        &mut self,
+        interest: &Interest,
+        pending: Option<u64>,
+    ) -> (Arc<WatcherWaker>, usize) {
+        let bell = Arc::new(WatcherWaker {
             waker: Mutex::default(),
             pending: AtomicU64::new(pending.unwrap_or(NONE)),
         });
@@ -86,23 +90,23 @@ impl Bells {
     }
 
     /// Takes down what hangs there.
-    pub fn take_down(&mut self, interest: &Interest, place: usize) {
-        let Some(bells) = self.0.get_mut(interest) else {
+    pub fn deregister(&mut self, interest: &Interest, place: usize) {
+        let Some(watchers) = self.0.get_mut(interest) else {
             return;
         };
-        bells.try_remove(place);
-        if bells.is_empty() {
+        watchers.try_remove(place);
+        if watchers.is_empty() {
             self.0.remove(interest);
         }
     }
 
-    /// Whether anybody wants to hear of particular changes only.
-    pub fn particular(&self) -> bool {
+    /// Whether anybody wants to hear of has_filtered_watchers changes only.
+    pub fn has_filtered_watchers(&self) -> bool {
         self.0.len() > usize::from(self.0.contains_key(&Interest::Everything))
     }
 
     /// Remembers a change of this number for those with just this interest. They are to be rung.
-    pub fn remember(&self, interest: &Interest, number: u64, rung: &mut Rung) {
+    pub fn remember(&self, interest: &Interest, number: u64, wakes: &mut PendingWakes) {
         let waiting = self
             .0
             .get(interest)
@@ -110,12 +114,12 @@ impl Bells {
             .flatten()
             .map(|(_, bell)| bell)
             .filter(|bell| bell.remember(number));
-        rung.0.extend(waiting.cloned());
+        wakes.0.extend(waiting.cloned());
     }
 
-    /// Takes all bells down, to be rung for the last time.
-    pub fn take_all_down(&mut self) -> Rung {
-        Rung(
+    /// Takes all watchers down, to be rung for the last time.
+    pub fn deregister_all(&mut self) -> PendingWakes {
+        PendingWakes(
             std::mem::take(&mut self.0)
                 .into_values()
                 .flatten()

@@ -9,21 +9,21 @@ use tokio_util::sync::CancellationToken;
 /// A moment that everyone can wait for. Clones share it. Whether it has come is cheap to ask, even
 /// for thousands at once: the token would take a lock to tell.
 #[derive(Clone, Debug, Default)]
-pub struct Moment {
-    has_come: Arc<AtomicBool>,
+pub struct Latch {
+    is_triggered: Arc<AtomicBool>,
     /// Milliseconds over which what it starts is spread.
     spread: Arc<AtomicU64>,
     token: CancellationToken,
 }
 
-impl Moment {
+impl Latch {
     /// It is here, and what it starts is to begin within so much time.
-    pub fn come_within(&self, spread: Duration) {
+    pub fn trigger_within(&self, spread: Duration) {
         self.spread.store(
             u64::try_from(spread.as_millis()).unwrap_or(u64::MAX),
             Ordering::Release,
         );
-        self.come();
+        self.trigger();
     }
 
     /// Over how much time to spread what it starts; nothing before it has come.
@@ -32,13 +32,13 @@ impl Moment {
     }
 
     /// It is here; it never goes.
-    pub fn come(&self) {
-        self.has_come.store(true, Ordering::Release);
+    pub fn trigger(&self) {
+        self.is_triggered.store(true, Ordering::Release);
         self.token.cancel();
     }
 
-    pub fn has_come(&self) -> bool {
-        self.has_come.load(Ordering::Acquire)
+    pub fn is_triggered(&self) -> bool {
+        self.is_triggered.load(Ordering::Acquire)
     }
 
     pub async fn wait(&self) {

@@ -10,13 +10,13 @@ const STEPS: u32 = 16;
 
 /// Counts what a task computes in one go. It costs nothing until there have been some steps.
 #[derive(Debug, Default)]
-pub struct Budget {
+pub struct CoopBudget {
     steps: u32,
     /// When the first look at the clock was.
     since: Option<Instant>,
 }
 
-impl Budget {
+impl CoopBudget {
     /// Counts a step. Whether it is time to let others run; then the next slice begins.
     pub fn is_spent(&mut self) -> bool {
         self.steps += 1;
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn it_is_spent_by_time_and_not_by_few_steps() {
-        let mut budget = Budget::default();
+        let mut budget = CoopBudget::default();
         assert!((0..STEPS - 1).all(|_| !budget.is_spent()));
         let begun = Instant::now();
         while !budget.is_spent() {}

@@ -18,16 +18,16 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use crate::base::backoff::Backoff;
-use crate::base::budget::Budget;
-use crate::base::supervise::{Condition, caught};
+use crate::base::coop::CoopBudget;
+use crate::base::supervise::{FailureTracker, catch_panic};
 use crate::storage::{
-    ListRequest, Result, Revision, Storage, StorageError, WatchEvent, WatchStream, after,
+    ListRequest, Result, Revision, Storage, StorageError, WatchEvent, WatchStream, next_key,
 };
 
 use super::Cacher;
-pub use super::freshness::Reached;
 use super::index::IndexFn;
-use super::ring::Limits;
+pub use super::progress::ProgressTracker;
+use super::ring::HistoryLimits;
 use super::snapshot::Snapshot;
 
 /// Changes taken in at once, about (those of one revision stay together).
@@ -43,10 +43,10 @@ const RETRY: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
 /// Keeps the caches of one store up to date until it is dropped.
-pub struct Feed {
-    reached: Arc<Reached>,
+pub struct Reflector {
+    reached: Arc<ProgressTracker>,
     wanted: Arc<Wanted>,
-    limits: Limits,
+    limits: HistoryLimits,
     task: AbortHandle,
 }
 
@@ -57,25 +57,25 @@ struct Wanted {
     changed: Notify,
 }
 
-impl std::fmt::Debug for Feed {
+impl std::fmt::Debug for Reflector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Feed({} cachers)", self.wanted.cachers.lock().len())
+        write!(f, "Reflector({} cachers)", self.wanted.cachers.lock().len())
     }
 }
 
-impl Feed {
+impl Reflector {
     /// Follows everything below `root` in `storage`. Needs a runtime.
     pub fn start(storage: Arc<dyn Storage>, root: &str) -> Self {
-        Self::with_limits(storage, root, Limits::default())
+        Self::with_limits(storage, root, HistoryLimits::default())
     }
 
-    /// [`Feed::start`] with caches that keep so many changes.
-    pub fn with_limits(storage: Arc<dyn Storage>, root: &str, limits: Limits) -> Self {
+    /// [`Reflector::start`] with caches that keep so many changes.
+    pub fn with_limits(storage: Arc<dyn Storage>, root: &str, limits: HistoryLimits) -> Self {
         let (reached, wanted) = (
-            Arc::new(Reached::new(storage.clone())),
+            Arc::new(ProgressTracker::new(storage.clone())),
             Arc::<Wanted>::default(),
         );
-        let follower = Follower {
+        let follower = ReflectorTask {
             storage,
             root: root.to_owned(),
             reached: reached.clone(),
@@ -84,7 +84,7 @@ impl Feed {
             fills: FuturesUnordered::new(),
             places: Arc::new(Semaphore::new(FILLS_AT_ONCE)),
             held: None,
-            following: Condition::new("following the store for the watch cache"),
+            following: FailureTracker::new("following the store for the watch cache"),
         };
         let task = tokio::spawn(follower.run()).abort_handle();
         Self {
@@ -122,8 +122,8 @@ impl Feed {
 
     /// The store has forgotten what was before `revision`: the caches answer no exact reads from
     /// before it either, as another server could not.
-    pub fn compacted(&self, revision: Revision) {
-        self.reached.compacted(revision);
+    pub fn record_compaction(&self, revision: Revision) {
+        self.reached.record_compaction(revision);
     }
 
     /// Whether every cache can answer and is kept up to date; the error says which is not and why.
@@ -144,7 +144,7 @@ impl Feed {
     }
 }
 
-impl Drop for Feed {
+impl Drop for Reflector {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -153,11 +153,11 @@ impl Drop for Feed {
 /// A cache with what a list found for it, and the pauses between attempts to fill it.
 type Filled = (Arc<Cacher>, Result<Snapshot>, Backoff);
 
-/// The task behind a [`Feed`].
-struct Follower {
+/// The task behind a [`Reflector`].
+struct ReflectorTask {
     storage: Arc<dyn Storage>,
     root: String,
-    reached: Arc<Reached>,
+    reached: Arc<ProgressTracker>,
     wanted: Arc<Wanted>,
     /// Those of the wanted that are being filled or fed.
     cachers: BTreeMap<String, Arc<Cacher>>,
@@ -165,26 +165,26 @@ struct Follower {
     places: Arc<Semaphore>,
     /// What the watch has told behind the last batch.
     held: Option<Result<WatchEvent>>,
-    following: Condition,
+    following: FailureTracker,
 }
 
-impl Follower {
+impl ReflectorTask {
     async fn run(mut self) {
         let mut backoff = Backoff::new(RETRY, RETRY_MAX);
         loop {
             // A panic may have left a cache half changed; all of them begin anew.
-            let error = caught("watch-cache", self.serve(&mut backoff))
+            let error = catch_panic("watch-cache", self.serve(&mut backoff))
                 .await
                 .unwrap_or_else(StorageError::Internal);
             let why = error.to_string();
-            self.following.fails(&why);
+            self.following.record_failure(&why);
             self.fills.clear();
             self.held = None;
-            let went_back = matches!(error, StorageError::WentBack { .. });
+            let restored = matches!(error, StorageError::Restored { .. });
             self.cachers
                 .values()
-                .for_each(|cacher| cacher.restart(Some(&why), went_back));
-            sleep(backoff.pause()).await;
+                .for_each(|cacher| cacher.restart(Some(&why), restored));
+            sleep(backoff.next_delay()).await;
         }
     }
 
@@ -192,7 +192,7 @@ impl Follower {
     async fn serve(&mut self, backoff: &mut Backoff) -> StorageError {
         match self.begin().await {
             Ok(changes) => {
-                self.following.works();
+                self.following.record_success();
                 backoff.reset();
                 self.follow(changes).await
             }
@@ -214,7 +214,7 @@ impl Follower {
                 .for_each(|cacher| cacher.restart(None, true));
             self.reached.go_back(now);
         }
-        let changes = self.storage.follow(&self.root, now).await?;
+        let changes = self.storage.watch_without_previous(&self.root, now).await?;
         self.reached.advance(now);
         self.cachers.clear();
         self.adopt();
@@ -232,7 +232,7 @@ impl Follower {
                 },
                 () = wanted.changed.notified() => self.adopt(),
                 Some((cacher, outcome, backoff)) = self.fills.next(), if !self.fills.is_empty() => self.filled(cacher, outcome, backoff),
-                error = reached.went_back() => return error,
+                error = reached.restored() => return error,
             }
         }
     }
@@ -363,7 +363,7 @@ fn fill(
 ) -> BoxFuture<'static, Filled> {
     async move {
         if failed {
-            sleep(backoff.pause()).await;
+            sleep(backoff.next_delay()).await;
         }
         // Nobody closes it.
         let _place = places.acquire().await;
@@ -376,7 +376,7 @@ fn fill(
 }
 
 async fn read(storage: &dyn Storage, cacher: &Cacher) -> Result<Snapshot> {
-    let (mut snapshot, mut budget) = (cacher.empty(), Budget::default());
+    let (mut snapshot, mut budget) = (cacher.empty(), CoopBudget::default());
     let mut request = ListRequest {
         prefix: cacher.prefix().to_owned(),
         limit: FILL_PAGE,
@@ -386,7 +386,7 @@ async fn read(storage: &dyn Storage, cacher: &Cacher) -> Result<Snapshot> {
         let page = storage.list(request.clone()).await?;
         snapshot.revision = page.revision;
         request.revision = Some(page.revision);
-        let last = page.items.last().map(|stored| after(&stored.key));
+        let last = page.items.last().map(|stored| next_key(&stored.key));
         for stored in page.items {
             snapshot.put(Arc::new(stored));
             budget.step().await;
@@ -482,7 +482,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let storage: Arc<dyn Storage> =
             Arc::new(crate::storage::embedded::Embedded::open(folder.path()).expect("a store"));
-        let feed = Feed::start(storage.clone(), "/");
+        let reflector = Reflector::start(storage.clone(), "/");
         let (fatal, panicked) = (Arc::new(AtomicBool::new(true)), Arc::new(Notify::new()));
         let (is_fatal, tell) = (fatal.clone(), panicked.clone());
         let index: IndexFn = Arc::new(move |stored, _| {
@@ -492,7 +492,7 @@ mod tests {
             }
             true
         });
-        let cacher = feed.cacher("/a/", Some(index));
+        let cacher = reflector.cacher("/a/", Some(index));
         storage
             .create("/a/first", bytes::Bytes::new(), None)
             .await
@@ -505,17 +505,22 @@ mod tests {
         // While it goes wrong again and again, it says so.
         panicked.notified().await;
         assert!(
-            feed.ready()
+            reflector
+                .ready()
                 .expect_err("it is not")
                 .contains("an object that nobody expected")
         );
-        assert!(cacher.latest().await.is_none());
+        assert!(cacher.linearizable_snapshot().await.is_none());
         fatal.store(false, Ordering::Release);
-        while feed.ready().is_err() {
+        while reflector.ready().is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert_eq!(
-            cacher.latest().await.expect("it is kept up to date").len(),
+            cacher
+                .linearizable_snapshot()
+                .await
+                .expect("it is kept up to date")
+                .len(),
             2
         );
     }
