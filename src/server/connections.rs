@@ -19,7 +19,7 @@ const PREFACE_BYTES: u64 = 24 + 9;
 
 static CLOSED: Counter = Counter::new(
     "keelson_connections_closed_total",
-    "Connections that were closed to keep within a limit.",
+    "[ALPHA] Number of connections closed to keep within a limit, by reason.",
     &["reason"],
 );
 

@@ -59,7 +59,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 static TLS_ERRORS: Counter = Counter::new(
     "apiserver_tls_handshake_errors_total",
-    "TLS handshakes that failed.",
+    "[ALPHA] Number of requests dropped with 'TLS handshake error from' error",
     &[],
 );
 
@@ -876,7 +876,7 @@ mod tests {
             );
         }
         let metrics = crate::telemetry::metrics::render();
-        let aborts = r#"apiserver_request_aborts_total{verb="GET",group="",version="",resource="",subresource="",scope=""} 2"#;
+        let aborts = r#"apiserver_request_aborts_total{group="",resource="",scope="",subresource="",verb="GET",version=""} 2"#;
         assert!(metrics.contains(aborts), "{metrics}");
         shutdown.drain();
         serving.await.expect("an end");

@@ -17,7 +17,7 @@ use super::connections::Life;
 use super::deadline;
 use super::filters::{Counted, Permit, RequestLog};
 use crate::endpoints::body::Body;
-use crate::telemetry::metrics::Raised;
+use crate::telemetry::metrics::GaugeGuard;
 use crate::telemetry::requests;
 
 /// What is handed to the connection at once of a body that is whole: the rest waits here, where it
@@ -86,7 +86,7 @@ pub struct Held {
     /// What it is counted as, unless it is a watch or stream.
     pub counted: Option<Box<Counted>>,
     /// One of the watches and streams that are open.
-    pub long_running: Option<Raised>,
+    pub long_running: Option<GaugeGuard>,
     /// The line to write when it is over.
     pub log: Option<Box<RequestLog>>,
     pending: Bytes,

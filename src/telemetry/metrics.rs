@@ -1,21 +1,34 @@
-//! Metrics in Prometheus' text format. A metric is a static beside the code that counts; it
-//! registers itself when first used.
+//! Metrics in Prometheus' text format, on the `prometheus` crate.
+//!
+//! A metric is a static beside the code that counts. It is exposed from its first use on:
+//!
+//! ```ignore
+//! static EVICTIONS: Counter = Counter::new(
+//!     "apiserver_cache_evictions_total",
+//!     "[ALPHA] Number of objects evicted from the cache, by resource.",
+//!     &["resource"],
+//! );
+//! EVICTIONS.inc(&["pods"]);
+//! ```
+//!
+//! Names, labels and buckets are upstream's where it has the metric, and so is the help text with
+//! the level of stability in front. Label values come from tables, never from a client: each
+//! combination is a time series, and [`MAX_SERIES`] bounds them.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::fmt::Write;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::sync::OnceLock;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
+use prometheus::core::{Collector, Desc, Metric};
+use prometheus::proto::{MetricFamily, MetricType};
+use prometheus::{HistogramOpts, IntCounter, IntGauge, Opts, TextEncoder};
 
 /// The media type of [`render`]'s text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
-/// At most so many combinations of labels per metric; what comes later is counted under empty
-/// labels.
+/// The most series of one metric; further ones are counted under empty labels.
 pub const MAX_SERIES: usize = 20_000;
-/// What separates label values in a key. It is in no valid UTF-8 text's values that we count by (a
-/// control character).
+/// What joins label values to a key: a control character, which no label value contains.
 const SEPARATOR: char = '\u{1f}';
 
 /// The buckets of request durations in seconds (apiserver `endpoints/metrics`).
@@ -24,59 +37,124 @@ pub const REQUEST_SECONDS: &[f64] = &[
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 ];
 
-static REGISTRY: Mutex<Vec<&'static (dyn Collect + Sync)>> = Mutex::new(Vec::new());
-
-/// Something that can write itself as text.
-pub trait Collect {
-    fn name(&self) -> &'static str;
-    fn collect(&self, out: &mut String);
-}
-
-/// All metrics that have been used, by name.
+/// Returns every metric that has been used and those of the process, sorted by name.
 pub fn render() -> String {
-    let mut metrics: Vec<_> = REGISTRY.lock().clone();
-    metrics.sort_by_key(|metric| metric.name());
+    let mut families = prometheus::gather();
+    families.extend(super::process::families());
+    families.sort_by(|a, b| a.name().cmp(b.name()));
     let mut out = String::with_capacity(16 * 1024);
-    for metric in metrics {
-        metric.collect(&mut out);
+    if let Err(why) = TextEncoder::new().encode_utf8(&families, &mut out) {
+        tracing::error!("encoding the metrics: {why}");
     }
-    super::process::collect(&mut out);
     out
 }
 
-/// What all kinds of metrics share: names, and one cell per combination of label values.
-struct Family<T: 'static> {
+/// Returns a metric family for the encoder.
+pub fn family(
+    name: &str,
+    help: &str,
+    kind: MetricType,
+    series: Vec<prometheus::proto::Metric>,
+) -> MetricFamily {
+    let mut family = MetricFamily::default();
+    family.set_name(name.to_owned());
+    family.set_help(help.to_owned());
+    family.set_field_type(kind);
+    family.set_metric(series);
+    family
+}
+
+/// A kind of metric: what one combination of label values counts.
+trait Series: Metric + Clone + Send + 'static {
+    const TYPE: MetricType;
+
+    fn create(opts: Opts, buckets: &[f64]) -> prometheus::Result<Self>;
+}
+
+impl Series for IntCounter {
+    const TYPE: MetricType = MetricType::COUNTER;
+
+    fn create(opts: Opts, _buckets: &[f64]) -> prometheus::Result<Self> {
+        Self::with_opts(opts)
+    }
+}
+
+impl Series for IntGauge {
+    const TYPE: MetricType = MetricType::GAUGE;
+
+    fn create(opts: Opts, _buckets: &[f64]) -> prometheus::Result<Self> {
+        Self::with_opts(opts)
+    }
+}
+
+impl Series for prometheus::Histogram {
+    const TYPE: MetricType = MetricType::HISTOGRAM;
+
+    fn create(opts: Opts, buckets: &[f64]) -> prometheus::Result<Self> {
+        Self::with_opts(HistogramOpts::from(opts).buckets(buckets.to_vec()))
+    }
+}
+
+/// The series of one metric by their label values.
+///
+/// The crate's own `MetricVec` has no bound, and finds a series by a hash of the values run
+/// together, in which `ab`, `c` and `a`, `bc` are the same.
+struct Family<S: 'static> {
     name: &'static str,
     help: &'static str,
     labels: &'static [&'static str],
-    cells: RwLock<BTreeMap<String, Arc<T>>>,
-    registered: AtomicBool,
+    buckets: &'static [f64],
+    registered: OnceLock<Registered<S>>,
 }
 
-impl<T> Family<T> {
-    const fn new(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Self {
+/// A family that has been used.
+struct Registered<S> {
+    desc: Option<Desc>,
+    series: RwLock<HashMap<String, S>>,
+}
+
+impl<S: Series> Family<S> {
+    const fn new(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+        buckets: &'static [f64],
+    ) -> Self {
         Self {
             name,
             help,
             labels,
-            cells: RwLock::new(BTreeMap::new()),
-            registered: AtomicBool::new(false),
+            buckets,
+            registered: OnceLock::new(),
         }
     }
 
-    fn register(&self, metric: &'static (dyn Collect + Sync)) {
-        if !self.registered.load(Ordering::Relaxed)
-            && !self.registered.swap(true, Ordering::Relaxed)
-        {
-            REGISTRY.lock().push(metric);
+    fn registered(&'static self) -> &'static Registered<S> {
+        if let Some(registered) = self.registered.get() {
+            return registered;
         }
+        let registered = self.registered.get_or_init(|| {
+            let labels = self.labels.iter().map(|label| (*label).to_owned());
+            let (name, help) = (self.name.to_owned(), self.help.to_owned());
+            Registered {
+                desc: Desc::new(name, help, labels.collect(), HashMap::new()).ok(),
+                series: RwLock::default(),
+            }
+        });
+        match prometheus::register(Box::new(self)) {
+            // Another thread was faster.
+            Ok(()) | Err(prometheus::Error::AlreadyReg) => {}
+            Err(why) => tracing::error!("the metric {}: {why}", self.name),
+        }
+        registered
     }
 
-    /// Runs `work` on the cell of these label values. Costs a look-up, no allocation once the cell
-    /// exists.
-    fn with(&self, values: &[&str], make: impl FnOnce() -> T, work: impl FnOnce(&Arc<T>)) {
+    /// Runs `work` on the series of these label values. Costs a look-up, and no allocation once
+    /// the series exists.
+    fn with<R>(&'static self, values: &[&str], work: impl FnOnce(&S) -> R) -> Option<R> {
         thread_local!(static KEY: RefCell<String> = const { RefCell::new(String::new()) });
         debug_assert_eq!(values.len(), self.labels.len(), "labels of {}", self.name);
+        let all = &self.registered().series;
         KEY.with_borrow_mut(|key| {
             key.clear();
             for (at, value) in values.iter().enumerate() {
@@ -85,269 +163,139 @@ impl<T> Family<T> {
                 }
                 key.push_str(value);
             }
-            if let Some(cell) = self.cells.read().get(key.as_str()) {
-                return work(cell);
+            if let Some(series) = all.read().get(key.as_str()) {
+                return Some(work(series));
             }
-            let mut cells = self.cells.write();
-            if cells.len() >= MAX_SERIES && !cells.contains_key(key.as_str()) {
-                key.clear();
-                key.extend(std::iter::repeat_n(
-                    SEPARATOR,
-                    self.labels.len().saturating_sub(1),
-                ));
+            let mut all = all.write();
+            if all.len() >= MAX_SERIES && !all.contains_key(key.as_str()) {
+                let separators = self.labels.len().saturating_sub(1);
+                *key = SEPARATOR.to_string().repeat(separators);
             }
-            let cell = cells
-                .entry(key.clone())
-                .or_insert_with(|| Arc::new(make()))
-                .clone();
-            drop(cells);
-            work(&cell);
-        });
+            if !all.contains_key(key.as_str()) {
+                all.insert(key.clone(), self.create(key)?);
+            }
+            all.get(key.as_str()).map(work)
+        })
     }
 
-    fn head(&self, kind: &str, out: &mut String) {
-        let _ = writeln!(
-            out,
-            "# HELP {0} {1}\n# TYPE {0} {kind}",
-            self.name, self.help
-        );
+    /// Returns the series of a key, unless the names of its labels are not valid.
+    fn create(&self, key: &str) -> Option<S> {
+        let values = key.split(SEPARATOR).map(str::to_owned);
+        let names = self.labels.iter().map(|label| (*label).to_owned());
+        let opts = Opts::new(self.name, self.help).const_labels(names.zip(values).collect());
+        S::create(opts, self.buckets).ok()
+    }
+}
+
+impl<S: Series> Collector for &'static Family<S> {
+    fn desc(&self) -> Vec<&Desc> {
+        let registered = self.registered.get();
+        registered
+            .and_then(|family| family.desc.as_ref())
+            .into_iter()
+            .collect()
     }
 
-    /// Calls `write` with each cell and its labels: `a="b",c="d"`.
-    fn each(&self, mut write: impl FnMut(&str, &T)) {
-        let cells: Vec<(String, Arc<T>)> = self
-            .cells
+    fn collect(&self) -> Vec<MetricFamily> {
+        let series = self
+            .registered()
+            .series
             .read()
-            .iter()
-            .map(|(key, cell)| (key.clone(), cell.clone()))
+            .values()
+            .map(Metric::metric)
             .collect();
-        let mut labels = String::new();
-        for (key, cell) in cells {
-            labels.clear();
-            for (name, value) in self.labels.iter().zip(key.split(SEPARATOR)) {
-                let comma = if labels.is_empty() { "" } else { "," };
-                let _ = write!(labels, "{comma}{name}=\"{}\"", escape(value));
-            }
-            write(&labels, &cell);
-        }
+        vec![family(self.name, self.help, S::TYPE, series)]
     }
 }
 
-fn escape(value: &str) -> String {
-    value
-        .replace('\\', "\\\\")
-        .replace('\n', "\\n")
-        .replace('"', "\\\"")
-}
-
-fn sample(out: &mut String, name: &str, suffix: &str, labels: &str, value: impl std::fmt::Display) {
-    let _ = match labels {
-        "" => writeln!(out, "{name}{suffix} {value}"),
-        labels => writeln!(out, "{name}{suffix}{{{labels}}} {value}"),
-    };
-}
-
-/// Counts up.
-pub struct Counter(Family<AtomicU64>);
+/// A count that only rises.
+pub struct Counter(Family<IntCounter>);
 
 impl Counter {
+    /// Declares a counter; its name ends in `_total`.
     pub const fn new(
         name: &'static str,
         help: &'static str,
         labels: &'static [&'static str],
     ) -> Self {
-        Self(Family::new(name, help, labels))
+        Self(Family::new(name, help, labels, &[]))
     }
 
-    /// One more, for these values of the labels.
+    /// Adds one, for these values of the labels.
     pub fn inc(&'static self, values: &[&str]) {
         self.add(values, 1);
     }
 
+    /// Adds `by`, for these values of the labels.
     pub fn add(&'static self, values: &[&str], by: u64) {
-        self.0.register(self);
-        self.0.with(values, AtomicU64::default, |cell| {
-            cell.fetch_add(by, Ordering::Relaxed);
-        });
+        self.0.with(values, |series| series.inc_by(by));
     }
 }
 
-impl Collect for Counter {
-    fn name(&self) -> &'static str {
-        self.0.name
-    }
-
-    fn collect(&self, out: &mut String) {
-        self.0.head("counter", out);
-        self.0.each(|labels, cell| {
-            sample(out, self.0.name, "", labels, cell.load(Ordering::Relaxed))
-        });
-    }
-}
-
-/// Goes up and down.
-pub struct Gauge(Family<AtomicU64>);
+/// A value that rises and falls.
+pub struct Gauge(Family<IntGauge>);
 
 impl Gauge {
+    /// Declares a gauge.
     pub const fn new(
         name: &'static str,
         help: &'static str,
         labels: &'static [&'static str],
     ) -> Self {
-        Self(Family::new(name, help, labels))
+        Self(Family::new(name, help, labels, &[]))
     }
 
+    /// Sets the value, for these values of the labels.
     pub fn set(&'static self, values: &[&str], to: i64) {
-        self.0.register(self);
-        self.0.with(values, AtomicU64::default, |cell| {
-            cell.store(to as u64, Ordering::Relaxed)
-        });
+        self.0.with(values, |series| series.set(to));
     }
 
-    /// Adds `by`, which may be negative.
-    #[cfg(test)]
-    pub fn add(&'static self, values: &[&str], by: i64) {
-        self.0.register(self);
-        self.0.with(values, AtomicU64::default, |cell| {
-            cell.fetch_add(by as u64, Ordering::Relaxed);
-        });
+    /// Adds one until the guard is dropped.
+    pub fn raise(&'static self, values: &[&str]) -> GaugeGuard {
+        let series = self.0.with(values, IntGauge::clone);
+        if let Some(series) = &series {
+            series.inc();
+        }
+        GaugeGuard(series)
+    }
+
+    /// Returns the sum over all label values.
+    pub fn total(&'static self) -> u64 {
+        let series = self.0.registered().series.read();
+        let total: i64 = series.values().map(IntGauge::get).sum();
+        u64::try_from(total).unwrap_or(0)
     }
 }
 
 /// One more on a gauge, until it is dropped.
 #[derive(Debug)]
-pub struct Raised(Arc<AtomicU64>);
+pub struct GaugeGuard(Option<IntGauge>);
 
-impl Drop for Raised {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        if let Some(series) = &self.0 {
+            series.dec();
+        }
     }
 }
 
-impl Gauge {
-    /// Adds one, and takes it away when what is returned is dropped.
-    pub fn raise(&'static self, values: &[&str]) -> Raised {
-        self.0.register(self);
-        let mut raised = None;
-        self.0.with(values, AtomicU64::default, |cell| {
-            raised = Some(cell.clone())
-        });
-        let cell = raised.unwrap_or_default();
-        cell.fetch_add(1, Ordering::Relaxed);
-        Raised(cell)
-    }
-
-    /// The sum over all labels.
-    pub fn total(&self) -> u64 {
-        self.0
-            .cells
-            .read()
-            .values()
-            .map(|cell| cell.load(Ordering::Relaxed))
-            .fold(0, u64::wrapping_add)
-    }
-}
-
-impl Collect for Gauge {
-    fn name(&self) -> &'static str {
-        self.0.name
-    }
-
-    fn collect(&self, out: &mut String) {
-        self.0.head("gauge", out);
-        self.0.each(|labels, cell| {
-            sample(
-                out,
-                self.0.name,
-                "",
-                labels,
-                cell.load(Ordering::Relaxed) as i64,
-            )
-        });
-    }
-}
-
-/// Counts observations in buckets.
-pub struct Histogram {
-    family: Family<Distribution>,
-    bounds: &'static [f64],
-}
-
-struct Distribution {
-    /// One for each bound, and one for what is above the last.
-    counts: Vec<AtomicU64>,
-    /// In millionths, so that it can be added to atomically.
-    sum: AtomicU64,
-}
-
-/// The resolution of a histogram's sum.
-const MILLIONTHS: f64 = 1e6;
+/// A distribution of observations over buckets.
+pub struct Histogram(Family<prometheus::Histogram>);
 
 impl Histogram {
-    /// `bounds` are the upper (inclusive) bounds of the buckets, ascending.
+    /// Declares a histogram; `buckets` are the inclusive upper bounds, ascending, without `+Inf`.
     pub const fn new(
         name: &'static str,
         help: &'static str,
         labels: &'static [&'static str],
-        bounds: &'static [f64],
+        buckets: &'static [f64],
     ) -> Self {
-        Self {
-            family: Family::new(name, help, labels),
-            bounds,
-        }
+        Self(Family::new(name, help, labels, buckets))
     }
 
+    /// Adds an observation, for these values of the labels.
     pub fn observe(&'static self, values: &[&str], value: f64) {
-        self.family.register(self);
-        let make = || Distribution {
-            counts: (0..=self.bounds.len()).map(|_| AtomicU64::new(0)).collect(),
-            sum: AtomicU64::new(0),
-        };
-        self.family.with(values, make, |cell| {
-            let bucket = self.bounds.partition_point(|bound| *bound < value);
-            if let Some(count) = cell.counts.get(bucket) {
-                count.fetch_add(1, Ordering::Relaxed);
-            }
-            cell.sum
-                .fetch_add((value.max(0.0) * MILLIONTHS) as u64, Ordering::Relaxed);
-        });
-    }
-}
-
-impl Collect for Histogram {
-    fn name(&self) -> &'static str {
-        self.family.name
-    }
-
-    fn collect(&self, out: &mut String) {
-        self.family.head("histogram", out);
-        let name = self.family.name;
-        self.family.each(|labels, cell| {
-            let comma = if labels.is_empty() { "" } else { "," };
-            let mut total = 0;
-            for (at, count) in cell.counts.iter().enumerate() {
-                total += count.load(Ordering::Relaxed);
-                let bound = self
-                    .bounds
-                    .get(at)
-                    .map_or("+Inf".to_owned(), f64::to_string);
-                sample(
-                    out,
-                    name,
-                    "_bucket",
-                    &format!("{labels}{comma}le=\"{bound}\""),
-                    total,
-                );
-            }
-            sample(
-                out,
-                name,
-                "_sum",
-                labels,
-                cell.sum.load(Ordering::Relaxed) as f64 / MILLIONTHS,
-            );
-            sample(out, name, "_count", labels, total);
-        });
+        self.0.with(values, |series| series.observe(value));
     }
 }
 
@@ -355,28 +303,47 @@ impl Collect for Histogram {
 mod tests {
     use super::*;
 
-    static REQUESTS: Counter = Counter::new("test_requests_total", "Requests.", &["verb", "code"]);
+    static REQUESTS: Counter = Counter::new(
+        "test_requests_total",
+        "[ALPHA] Requests.",
+        &["verb", "code"],
+    );
     static OPEN: Gauge = Gauge::new("test_open", "Open things.", &[]);
     static SECONDS: Histogram =
         Histogram::new("test_seconds", "Durations.", &["verb"], &[0.5, 1.0]);
+    static MANY: Counter = Counter::new("test_many_total", "Many.", &["a", "b"]);
 
     #[test]
-    fn metrics_are_written_as_prometheus_reads_them() {
+    fn metrics_are_rendered_in_prometheus_text_format() {
         REQUESTS.inc(&["get", "200"]);
         REQUESTS.add(&["get", "200"], 2);
         REQUESTS.inc(&["a\"b", "500"]);
-        OPEN.add(&[], 3);
-        OPEN.add(&[], -5);
+        OPEN.set(&[], -2);
         for value in [0.25, 0.5, 0.75, 2.0] {
             SECONDS.observe(&["list"], value);
         }
         let text = render();
         for expected in [
-            "# HELP test_requests_total Requests.\n# TYPE test_requests_total counter\ntest_requests_total{verb=\"a\\\"b\",code=\"500\"} 1\ntest_requests_total{verb=\"get\",code=\"200\"} 3\n",
+            "# HELP test_requests_total [ALPHA] Requests.\n# TYPE test_requests_total counter\ntest_requests_total{code=\"200\",verb=\"get\"} 3\ntest_requests_total{code=\"500\",verb=\"a\\\"b\"} 1\n",
             "# TYPE test_open gauge\ntest_open -2\n",
             "test_seconds_bucket{verb=\"list\",le=\"0.5\"} 2\ntest_seconds_bucket{verb=\"list\",le=\"1\"} 3\ntest_seconds_bucket{verb=\"list\",le=\"+Inf\"} 4\ntest_seconds_sum{verb=\"list\"} 3.5\ntest_seconds_count{verb=\"list\"} 4\n",
+            "# TYPE process_open_fds gauge\nprocess_open_fds ",
         ] {
             assert!(text.contains(expected), "{expected}\nis not in\n{text}");
         }
+        assert!(!text.contains("# EOF"), "{text}");
+    }
+
+    #[test]
+    fn series_are_told_apart_by_each_label_and_are_bounded() {
+        MANY.inc(&["ab", "c"]);
+        MANY.inc(&["a", "bc"]);
+        for at in 0..MAX_SERIES {
+            MANY.inc(&["x", &at.to_string()]);
+        }
+        let text = render();
+        assert!(text.contains("test_many_total{a=\"ab\",b=\"c\"} 1\n"));
+        assert!(text.contains("test_many_total{a=\"\",b=\"\"} 2\n"));
+        assert!(MANY.0.registered().series.read().len() <= MAX_SERIES + 1);
     }
 }

@@ -1,53 +1,61 @@
-//! What Prometheus wants to know of a process: CPU, memory, open files, start time. Read from /proc
-//! when asked for.
+//! The `process_*` metrics: CPU, memory, open files, start time, read from /proc when asked for.
 
-use std::fmt::Write;
 use std::fs;
+
+use prometheus::proto::{self, MetricFamily, MetricType};
+
+use super::metrics::family;
 
 /// The kernel's clock ticks per second, fixed at 100 for user space.
 const TICKS: f64 = 100.0;
 const PAGE_BYTES: f64 = 4096.0;
 
-/// Appends the `process_*` metrics, or nothing where there is no /proc.
-pub fn collect(out: &mut String) {
-    let Some(usage) = read() else { return };
-    for (name, kind, help, value) in [
-        (
+/// Returns the metrics of this process; none where there is no /proc.
+pub fn families() -> Vec<MetricFamily> {
+    let Some(usage) = read() else {
+        return Vec::new();
+    };
+    let mut cpu = (proto::Counter::default(), proto::Metric::default());
+    cpu.0.set_value(usage.cpu_seconds);
+    cpu.1.set_counter(cpu.0);
+    let gauge = |name, help, value| {
+        let mut gauge = proto::Gauge::default();
+        gauge.set_value(value);
+        family(
+            name,
+            help,
+            MetricType::GAUGE,
+            vec![proto::Metric::from_gauge(gauge)],
+        )
+    };
+    vec![
+        family(
             "process_cpu_seconds_total",
-            "counter",
-            "CPU time, user and system, in seconds.",
-            usage.cpu_seconds,
+            "Total user and system CPU time spent in seconds.",
+            MetricType::COUNTER,
+            vec![cpu.1],
         ),
-        (
+        gauge(
             "process_open_fds",
-            "gauge",
-            "Open file descriptors.",
+            "Number of open file descriptors.",
             usage.open_files,
         ),
-        (
+        gauge(
             "process_resident_memory_bytes",
-            "gauge",
-            "Resident memory in bytes.",
+            "Resident memory size in bytes.",
             usage.resident_bytes,
         ),
-        (
+        gauge(
             "process_start_time_seconds",
-            "gauge",
-            "When the process started, in seconds since 1970.",
+            "Start time of the process since unix epoch in seconds.",
             usage.start_seconds,
         ),
-        (
+        gauge(
             "process_virtual_memory_bytes",
-            "gauge",
-            "Virtual memory in bytes.",
+            "Virtual memory size in bytes.",
             usage.virtual_bytes,
         ),
-    ] {
-        let _ = writeln!(
-            out,
-            "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}"
-        );
-    }
+    ]
 }
 
 struct Usage {
@@ -71,15 +79,15 @@ fn read() -> Option<Usage> {
     parse(&stat, boot, open_files)
 }
 
-/// Reads the fields of proc_pid_stat(5). The command's name may hold spaces, so counting starts
-/// behind its bracket.
+/// Reads the fields of proc_pid_stat(5). The command's name may contain spaces, so fields are
+/// counted from the bracket that closes it.
 fn parse(stat: &str, boot_seconds: f64, open_files: f64) -> Option<Usage> {
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<f64> = rest
         .split_whitespace()
         .map(|field| field.parse().unwrap_or(0.0))
         .collect();
-    // Field 3 of the manual is the first here.
+    // The first of these is field 3 of the manual.
     let field = |number: usize| fields.get(number - 3).copied();
     Some(Usage {
         cpu_seconds: (field(14)? + field(15)?) / TICKS,
@@ -95,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_counted_behind_the_name() {
+    fn fields_are_read_after_the_command_name() {
         let stat = "7 (a b) c) S 1 1 1 0 -1 4194304 1 0 0 0 150 50 0 0 20 0 4 0 1000 8192 2 0";
         let usage = parse(stat, 100.0, 3.0).expect("a process");
         assert_eq!(

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::metrics::{Counter, Gauge, Histogram, REQUEST_SECONDS, Raised};
+use super::metrics::{Counter, Gauge, GaugeGuard, Histogram, REQUEST_SECONDS};
 
 static REQUESTS: Counter = Counter::new(
     "apiserver_request_total",
-    "Requests that were answered.",
+    "[STABLE] Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.",
     &[
         "verb",
         "dry_run",
@@ -21,7 +21,7 @@ static REQUESTS: Counter = Counter::new(
 );
 static SECONDS: Histogram = Histogram::new(
     "apiserver_request_duration_seconds",
-    "How long requests took to be answered, in seconds.",
+    "[STABLE] Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.",
     &[
         "verb",
         "dry_run",
@@ -36,7 +36,7 @@ static SECONDS: Histogram = Histogram::new(
 );
 static SIZES: Histogram = Histogram::new(
     "apiserver_response_sizes",
-    "The sizes of answers, in bytes.",
+    "[STABLE] Response size distribution in bytes for each group, version, verb, resource, subresource, scope and component.",
     &[
         "verb",
         "group",
@@ -50,7 +50,7 @@ static SIZES: Histogram = Histogram::new(
 );
 static LONG_RUNNING: Gauge = Gauge::new(
     "apiserver_longrunning_requests",
-    "Watches and streams that are open.",
+    "[STABLE] Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component. Not all requests are tracked this way.",
     &[
         "verb",
         "group",
@@ -63,12 +63,12 @@ static LONG_RUNNING: Gauge = Gauge::new(
 );
 static IN_FLIGHT: Gauge = Gauge::new(
     "apiserver_current_inflight_requests",
-    "Requests that are being answered, without watches and streams.",
+    "[STABLE] Maximal number of currently used inflight request limit of this apiserver per request kind in last second.",
     &["request_kind"],
 );
 static TERMINATIONS: Counter = Counter::new(
     "apiserver_request_terminations_total",
-    "Requests that the server ended to protect itself.",
+    "[ALPHA] Number of requests which apiserver terminated in self-defense.",
     &[
         "verb",
         "group",
@@ -82,7 +82,7 @@ static TERMINATIONS: Counter = Counter::new(
 );
 static ABORTS: Counter = Counter::new(
     "apiserver_request_aborts_total",
-    "Requests whose answer was cut off: their client took too long to read it, or the handler panicked.",
+    "[ALPHA] Number of requests which apiserver aborted possibly due to a timeout, for each group, version, verb, resource, subresource and scope",
     &[
         "verb",
         "group",
@@ -199,7 +199,7 @@ pub fn sized(labels: &Labels<'_>, bytes: u64) {
 }
 
 /// Notes that a watch or stream is open, until what is returned is dropped.
-pub fn long_running(labels: &Labels<'_>) -> Raised {
+pub fn long_running(labels: &Labels<'_>) -> GaugeGuard {
     let Labels {
         verb,
         group,
@@ -340,11 +340,11 @@ mod tests {
         refresh();
         let text = super::super::metrics::render();
         for line in [
-            r#"apiserver_request_total{verb="LIST",dry_run="",group="",version="v1",resource="pods",subresource="",scope="namespace",component="apiserver",code="200"} 1"#,
+            r#"apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="pods",scope="namespace",subresource="",verb="LIST",version="v1"} 1"#,
             r#"apiserver_current_inflight_requests{request_kind="mutating"} 1"#,
-            r#"apiserver_response_sizes_sum{verb="LIST",group="",version="v1",resource="pods",subresource="",scope="namespace",component="apiserver"} 12"#,
-            r#"apiserver_request_aborts_total{verb="LIST",group="",version="v1",resource="pods",subresource="",scope="namespace"} 1"#,
-            r#"apiserver_longrunning_requests{verb="WATCH",group="",version="v1",resource="pods",subresource="",scope="namespace",component="apiserver"} 1"#,
+            r#"apiserver_response_sizes_sum{component="apiserver",group="",resource="pods",scope="namespace",subresource="",verb="LIST",version="v1"} 12"#,
+            r#"apiserver_request_aborts_total{group="",resource="pods",scope="namespace",subresource="",verb="LIST",version="v1"} 1"#,
+            r#"apiserver_longrunning_requests{component="apiserver",group="",resource="pods",scope="namespace",subresource="",verb="WATCH",version="v1"} 1"#,
         ] {
             assert!(text.contains(line), "{line}\nis not in\n{text}");
         }

@@ -28,12 +28,12 @@ const OF_ADDRESS: &str = "IPAddressAllocation";
 
 static IP_ERRORS: Counter = Counter::new(
     "apiserver_clusterip_repair_ip_errors_total",
-    "What the repair found wrong with cluster IPs, by kind of error.",
+    "[ALPHA] Number of errors detected on clusterips by the repair loop broken down by type of error: leak, repair, full, outOfRange, duplicate, unknown, invalid",
     &["type"],
 );
 static RECONCILE_ERRORS: Counter = Counter::new(
     "apiserver_clusterip_repair_reconcile_errors_total",
-    "Passes of the repair of cluster IPs that failed.",
+    "[ALPHA] Number of reconciliation failures on the clusterip repair reconcile loop",
     &[],
 );
 

@@ -21,12 +21,12 @@ const ACTION: &str = "PortAllocation";
 
 static PORT_ERRORS: Counter = Counter::new(
     "apiserver_nodeport_repair_port_errors_total",
-    "What the repair found wrong with node ports, by kind of error.",
+    "[ALPHA] Number of errors detected on ports by the repair loop broken down by type of error: leak, repair, full, outOfRange, duplicate, unknown",
     &["type"],
 );
 static RECONCILE_ERRORS: Counter = Counter::new(
     "apiserver_nodeport_repair_reconcile_errors_total",
-    "Passes of the repair of node ports that failed.",
+    "[ALPHA] Number of reconciliation failures on the nodeport repair reconcile loop",
     &[],
 );
 

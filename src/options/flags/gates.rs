@@ -498,7 +498,7 @@ mod tests {
                 } else if !path.ends_with("flags/gates.rs") {
                     let text = std::fs::read_to_string(&path).unwrap_or_default();
                     let names = text
-                        .split("feature_gates.enabled(\"")
+                        .split(".enabled(\"")
                         .skip(1)
                         .filter_map(|rest| rest.split('"').next());
                     asked.extend(names.map(str::to_owned));

@@ -9,27 +9,27 @@ use crate::telemetry::metrics::{Counter, Gauge, Histogram};
 
 pub static ALLOCATED_IPS: Gauge = Gauge::new(
     "kube_apiserver_clusterip_allocator_allocated_ips",
-    "Cluster IPs of services that are taken, by range.",
+    "[ALPHA] Gauge measuring the number of allocated IPs for Services",
     &["cidr"],
 );
 pub static AVAILABLE_IPS: Gauge = Gauge::new(
     "kube_apiserver_clusterip_allocator_available_ips",
-    "Cluster IPs that are free, by range.",
+    "[ALPHA] Gauge measuring the number of available IPs for Services",
     &["cidr"],
 );
 pub static IP_ALLOCATIONS: Counter = Counter::new(
     "kube_apiserver_clusterip_allocator_allocation_total",
-    "Cluster IPs that were taken, as clients chose them or any.",
+    "[ALPHA] Number of Cluster IPs allocations",
     &["cidr", "scope"],
 );
 pub static IP_ALLOCATION_ERRORS: Counter = Counter::new(
     "kube_apiserver_clusterip_allocator_allocation_errors_total",
-    "Cluster IPs that could not be taken.",
+    "[ALPHA] Number of errors trying to allocate Cluster IPs",
     &["cidr", "scope"],
 );
 pub static IP_ALLOCATION_SECONDS: Histogram = Histogram::new(
     "kube_apiserver_clusterip_allocator_allocation_duration_seconds",
-    "How long it took to take a cluster IP.",
+    "[ALPHA] Duration in seconds to allocate a Cluster IP by ServiceCIDR",
     &["cidr"],
     &[
         0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
@@ -37,22 +37,22 @@ pub static IP_ALLOCATION_SECONDS: Histogram = Histogram::new(
 );
 pub static ALLOCATED_PORTS: Gauge = Gauge::new(
     "kube_apiserver_nodeport_allocator_allocated_ports",
-    "Node ports that are taken.",
+    "[ALPHA] Gauge measuring the number of allocated NodePorts for Services",
     &[],
 );
 pub static AVAILABLE_PORTS: Gauge = Gauge::new(
     "kube_apiserver_nodeport_allocator_available_ports",
-    "Node ports that are free.",
+    "[ALPHA] Gauge measuring the number of available NodePorts for Services",
     &[],
 );
 pub static PORT_ALLOCATIONS: Counter = Counter::new(
     "kube_apiserver_nodeport_allocator_allocation_total",
-    "Node ports that were taken, as clients chose them or any.",
+    "[ALPHA] Number of NodePort allocations",
     &["scope"],
 );
 pub static PORT_ALLOCATION_ERRORS: Counter = Counter::new(
     "kube_apiserver_nodeport_allocator_allocation_errors_total",
-    "Node ports that could not be taken.",
+    "[ALPHA] Number of errors trying to allocate NodePort",
     &["scope"],
 );
 
