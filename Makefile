@@ -52,9 +52,10 @@ deny: ## licences, sources and duplicates of dependencies; known vulnerabilities
 	@$(CARGO) deny fetch db || { echo "the advisory database cannot be had: advisories are not checked"; exit 0; } && \
 	 $(CARGO) deny check --disable-fetch advisories
 
-bench: dist ## what operations cost the server as shipped, beside nginx, then the criterion benchmarks; BENCH='-run list -profile'
+bench: dist ## what operations and a cluster's load cost the server as shipped, then the criterion benchmarks; BENCH='-run list -profile'
 	@scripts/install-tools.sh bench
 	cd bench && go run . -server Keelson=$(TARGET)/dist/keelson $(BENCH)
+	cd bench && go run . -cluster -server Keelson=$(TARGET)/dist/keelson $(BENCH)
 	$(CARGO) bench --bench '*'
 
 e2e: dist ## real kubectl, controller manager and scheduler against the server as shipped, on the embedded store and on etcd

@@ -62,8 +62,10 @@ func start(ctx context.Context, o *options, server binary) (b *bench, err error)
 			return b, err
 		}
 	}
-	if err := b.startNginx(ports[1]); err != nil {
-		return b, err
+	if !o.cluster.run {
+		if err := b.startNginx(ports[1]); err != nil {
+			return b, err
+		}
 	}
 	begin := time.Now()
 	if err := b.startServer(); err != nil {
@@ -121,7 +123,8 @@ func (b *bench) startServer() (err error) {
 	} else {
 		args = append(args, "--data-dir="+b.path("data"))
 	}
-	if b.server, err = spawn(b.path("server.log"), b.folder, b.binary.path, append(args, b.options.flags...)...); err != nil {
+	command := b.binary.command(append(args, b.options.flags...))
+	if b.server, err = spawn(b.path("server.log"), b.folder, command[0], command[1:]...); err != nil {
 		return err
 	}
 	client := b.keys.client()
@@ -140,6 +143,22 @@ func (b *bench) startServer() (err error) {
 	}
 	b.readyCPU, err = b.server.cpu()
 	return err
+}
+
+// leastThreads is the lowest --worker-threads that Keelson takes.
+const leastThreads = 2
+
+// command starts the server with the workers that it is to have: kube-apiserver by Go's own variable, others by their flag, and all
+// on so many processors only. All three tools replace themselves, so that it is the server's process that is measured.
+func (s binary) command(args []string) []string {
+	if s.workers == 0 {
+		return append([]string{s.path}, args...)
+	}
+	if s.label != against {
+		args = append(args, fmt.Sprintf("--worker-threads=%d", max(s.workers, leastThreads)))
+	}
+	pinned := []string{"taskset", "-c", fmt.Sprintf("0-%d", s.workers-1), "env", fmt.Sprintf("GOMAXPROCS=%d", s.workers), s.path}
+	return append(pinned, args...)
 }
 
 // restart stops the server and starts it again on the same store.

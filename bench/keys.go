@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/tls"
@@ -68,17 +70,7 @@ func (k *keys) issue(name string, subject pkix.Name) error {
 	if err != nil {
 		return err
 	}
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		return err
-	}
-	certificate := &x509.Certificate{
-		SerialNumber: serial, Subject: subject, NotBefore: k.ca.NotBefore, NotAfter: k.ca.NotAfter,
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, certificate, k.ca, key.Public(), k.signer)
+	der, err := x509.CreateCertificate(rand.Reader, k.certificate(subject), k.ca, key.Public(), k.signer)
 	if err != nil {
 		return err
 	}
@@ -93,8 +85,31 @@ func (k *keys) write(name, kind string, der []byte) error {
 }
 
 // config is that of the administrator's connections, with HTTP/2.
-func (k *keys) config() *tls.Config {
-	return &tls.Config{RootCAs: k.roots, Certificates: []tls.Certificate{k.admin}, NextProtos: []string{"h2"}}
+func (k *keys) config() *tls.Config { return k.configOf(k.admin) }
+
+func (k *keys) configOf(client tls.Certificate) *tls.Config {
+	return &tls.Config{RootCAs: k.roots, Certificates: []tls.Certificate{client}, NextProtos: []string{"h2"}}
+}
+
+// user is the configuration of another user's connections. Keys are elliptic, as those that kubelets make for themselves.
+func (k *keys) user(name string, groups ...string) (*tls.Config, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	certificate := k.certificate(pkix.Name{CommonName: name, Organization: groups})
+	der, err := x509.CreateCertificate(rand.Reader, certificate, k.ca, key.Public(), k.signer)
+	return k.configOf(tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}), err
+}
+
+// certificate is what the authority signs for a client or a server.
+func (k *keys) certificate(subject pkix.Name) *x509.Certificate {
+	return &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: subject, NotBefore: k.ca.NotBefore, NotAfter: k.ca.NotAfter,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+	}
 }
 
 // client is Go's own (client-go's), on one HTTP/2 connection. It does not ask for compression: what is measured is the API.

@@ -46,7 +46,9 @@ func podURL(i int) string {
 }
 
 // pod is what a ReplicaSet makes, with what a scheduler adds.
-func pod(i int) []byte {
+func pod(i int) []byte { return encode(podObject(i)) }
+
+func podObject(i int) object {
 	group := fmt.Sprintf("g%02d", i%groups)
 	container := func(name string, port int) object {
 		env := []object{{"name": "POD_IP", "valueFrom": object{"fieldRef": object{"fieldPath": "status.podIP"}}}}
@@ -65,7 +67,7 @@ func pod(i int) []byte {
 			"securityContext": object{"allowPrivilegeEscalation": false, "capabilities": object{"drop": []string{"ALL"}}},
 		}
 	}
-	return encode(object{
+	return object{
 		"apiVersion": "v1", "kind": "Pod",
 		"metadata": object{
 			"name": podName(i), "labels": object{"app": "web", "group": group, "pod-template-hash": "6d4cf56db6"},
@@ -80,7 +82,7 @@ func pod(i int) []byte {
 			"affinity": object{"podAntiAffinity": object{"preferredDuringSchedulingIgnoredDuringExecution": []object{{"weight": 100,
 				"podAffinityTerm": object{"labelSelector": object{"matchLabels": object{"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}}}}},
 		},
-	})
+	}
 }
 
 func configMap(name string) []byte {
@@ -180,4 +182,17 @@ func (b *bench) createPods(n int) (sample, error) {
 func (b *bench) settled() (memory, error) {
 	time.Sleep(settle)
 	return b.server.memory()
+}
+
+// pendingStatus is what a kubelet sends when it has seen a pod.
+func pendingStatus(uid string, turn int) []byte {
+	at := time.Unix(1_790_000_000+int64(turn), 0).UTC().Format(time.RFC3339)
+	container := func(name string) object {
+		return object{"name": name, "ready": false, "started": false, "restartCount": 0, "image": "registry.example.org/" + name + ":1.4.2", "imageID": "",
+			"state": object{"waiting": object{"reason": "ContainerCreating"}}}
+	}
+	return encode(object{"metadata": object{"uid": uid}, "status": object{
+		"phase": "Pending", "hostIP": "192.0.2.1", "startTime": at, "conditions": []object{{"type": "Initialized", "status": "True", "lastTransitionTime": at}},
+		"containerStatuses": []object{container("web"), container("proxy")},
+	}})
 }

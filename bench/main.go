@@ -6,6 +6,39 @@
 // be compared on a busy machine. Still it depends on the machine, and that changes from minute to minute: servers take turns,
 // and what they are to each other is told round by round. nginx, in turn with them, serves the same bytes over TLS and HTTP/2;
 // -against measures a kube-apiserver, too, and the goals are then also taken as what they are of its figures.
+//
+// # A cluster in miniature
+//
+// With -cluster there are no single operations but the load of a cluster: -nodes nodes, each with a kubelet and a kube-proxy on
+// connections of their own, as users of their own (the Node authorizer and NodeRestriction see them), with eight watches between
+// them; controllers, a scheduler, a garbage collector, operators and kubectl with the informers that they have. Informers are
+// client-go's: initial events instead of a list before (WatchList), protobuf for built-in kinds, JSON for custom resources,
+// metadata alone for the garbage collector, gzip accepted. Requests come at a fixed rate, whether or not the server has answered
+// those before; -rate multiplies the rates. Each load has a few rounds of -during, which all servers take in turn on the same
+// numbered requests while the others stand still:
+//
+//   - all informers start: every component connects, and gets the initial events of its informers; one round
+//   - heartbeats of nodes: leases renewed by PUT in protobuf, and patches of the status of nodes
+//   - pods come and go: each is created, bound, reported as pending and as running, leaves three events, and is deleted
+//   - endpoints to all nodes: EndpointSlices and Services change, and every node hears of it
+//   - custom resources: their status is patched; some are created and deleted
+//   - the whole cluster: all of these at about the rates of a thousand nodes, gets, lists of some pods, and four lists of all
+//   - four loops of lists: four clients list all pods without a pause, in JSON, protobuf, by pages and as a Table, beside gets and patches
+//
+// How to read it: the CPU time of the server is the figure to decide by, per 1000 requests and per event that reached a watch (both
+// are the whole CPU time of the same rounds, divided by the one and by the other). Latencies are those of a client that shares the
+// processors with the server and etcd: they tell where requests wait for each other, and little more. The column "times" compares
+// with the first server round by round and takes the middle one. A server that "did not keep up" was overloaded: its latencies
+// grow with the length of a round. Peak RSS is of all rounds of a load, and does not start from nothing: the order of loads counts.
+//
+//	go run . -cluster -server old=/tmp/keelson-old -server new=../target/dist/keelson           # one change, with and without
+//	go run . -cluster -server a=A -server b=B -run 'endpoints|loops' -rounds 9                   # some loads, more rounds
+//	go run . -cluster -long -against /usr/local/bin/kube-apiserver                               # 1000 nodes; 1, 2 and all workers
+//	go run . -cluster -server ../target/dist/keelson -run heartbeats -profile                    # where the time goes
+//
+// Two runs with the same binary as a and b differ by 2 to 5 per cent (-rounds 9: by less); what is smaller than that is no result.
+// -workers N gives each server N processors (taskset) and N workers: --worker-threads, of which Keelson has at least two, and
+// GOMAXPROCS for kube-apiserver. Short of processors, the server competes with the clients: its CPU time is still its own.
 package main
 
 import (
@@ -18,6 +51,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -37,20 +71,25 @@ type options struct {
 	profile  bool
 	markdown string
 	folder   string
+	cluster  clusterOptions
 }
 
 // against is the label of the kube-apiserver that others are measured against.
 const against = "kube-apiserver"
 
 // binary is a server to measure.
-type binary struct{ label, path string }
+type binary struct {
+	label, path string
+	// workers is how many threads and processors it has; 0 for as many as there are.
+	workers int
+}
 
 // all servers; a kube-apiserver to measure against is the first.
 func (o *options) all() []binary {
 	if o.against == "" {
 		return o.servers
 	}
-	return append([]binary{{against, o.against}}, o.servers...)
+	return append([]binary{{label: against, path: o.against}}, o.servers...)
 }
 
 // begun is when the process started, for progress lines.
@@ -71,7 +110,11 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := measureAll(ctx, o); err != nil {
+	measure := measureAll
+	if o.cluster.run {
+		measure = measureWhole
+	}
+	if err := measure(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -85,7 +128,7 @@ func parse() (*options, error) {
 			if !named {
 				label, path = filepath.Base(value), value
 			}
-			o.servers = append(o.servers, binary{label, path})
+			o.servers = append(o.servers, binary{label: label, path: path})
 			return nil
 		})
 	flag.StringVar(&o.against, "against", "", "a kube-apiserver that takes turns with the servers: goals of time are then also to be as far below its figures as they are below the recorded ones")
@@ -100,10 +143,20 @@ func parse() (*options, error) {
 	flag.BoolVar(&o.profile, "profile", false, "record the server with perf during each row and print where its time goes")
 	flag.StringVar(&o.markdown, "markdown", "", "write the table to this file, too")
 	flag.StringVar(&o.folder, "folder", defaultFolder(), "where a folder for data and certificates is made")
+	flag.BoolVar(&o.cluster.run, "cluster", false, "measure the load of a cluster in miniature instead of the rows")
+	long := flag.Bool("long", false, "the long form of -cluster: 1000 nodes, longer rounds, 1, 2 and as many workers as there are")
+	flag.IntVar(&o.cluster.nodes, "nodes", 250, "-cluster: how many nodes, each with two connections, eight watches and ten pods")
+	flag.Float64Var(&o.cluster.rate, "rate", 1, "-cluster: times the rates of requests of a cluster of 1000 nodes")
+	flag.DurationVar(&o.cluster.during, "during", 3*time.Second, "-cluster: how long a round is")
+	flag.IntVar(&o.cluster.rounds, "rounds", 3, "-cluster: how many rounds each load has")
+	workers := flag.String("workers", "0", "-cluster: with how many workers, 0 for as many as there are; several separated by commas")
 	flag.Parse()
 	if *list {
 		for _, row := range rows(o) {
 			fmt.Println(row.name)
+		}
+		for _, m := range mixes {
+			fmt.Println("-cluster:", m.name)
 		}
 		os.Exit(0)
 	}
@@ -114,21 +167,28 @@ func parse() (*options, error) {
 	if o.only, err = regexp.Compile("(?i)" + *only); err != nil {
 		return nil, err
 	}
-	if o.items, err = numbers(*items); err != nil {
-		return nil, err
+	if o.items, err = numbers(*items, 1); err != nil {
+		return nil, fmt.Errorf("-items: %w", err)
+	}
+	if o.cluster.workers, err = numbers(*workers, 0); err != nil {
+		return nil, fmt.Errorf("-workers: %w", err)
+	}
+	if *long {
+		o.cluster.lengthen()
 	}
 	o.flags = strings.Fields(*flags)
 	if len(o.servers) == 0 {
-		o.servers = []binary{{"Keelson", "../target/dist/keelson"}}
+		o.servers = []binary{{label: "Keelson", path: "../target/dist/keelson"}}
 	}
 	return o, o.check()
 }
 
-func numbers(text string) (all []int, err error) {
+// numbers are separated by commas and not below least.
+func numbers(text string, least int) (all []int, err error) {
 	for _, word := range strings.Split(text, ",") {
-		var n int
-		if _, err := fmt.Sscan(word, &n); err != nil || n < 1 {
-			return nil, fmt.Errorf("-items: %q is not a number of ConfigMaps", word)
+		n, err := strconv.Atoi(word)
+		if err != nil || n < least {
+			return nil, fmt.Errorf("%q is no number from %d", word, least)
 		}
 		all = append(all, n)
 	}
@@ -167,6 +227,9 @@ func (o *options) check() error {
 		}
 		*path = absolute
 	}
+	if c := o.cluster; c.nodes < endpointsOfSlice || c.rate <= 0 || c.during < time.Second || c.rounds < 1 {
+		return fmt.Errorf("-cluster takes at least %d nodes, a rate, one round and a second for it", endpointsOfSlice)
+	}
 	if least := max(podsPerPage, patchedPods+1); o.pods < least || o.streams < 1 {
 		return fmt.Errorf("at least %d pods and one stream on a connection are needed", least)
 	}
@@ -194,12 +257,22 @@ func measureAll(ctx context.Context, o *options) error {
 	}
 	report := newReport(o)
 	failed := measureRows(ctx, o, servers, report)
-	table := report.render()
+	return errors.Join(failed, o.print(report.render()))
+}
+
+// measureWhole measures the load of a cluster.
+func measureWhole(ctx context.Context, o *options) error {
+	report, failed := measureCluster(ctx, o)
+	return errors.Join(failed, o.print(report.render()))
+}
+
+// print prints a table, and writes it where it is to be written, too.
+func (o *options) print(table string) error {
 	fmt.Print(table)
-	if o.markdown != "" {
-		failed = errors.Join(failed, os.WriteFile(o.markdown, []byte(table), 0o644))
+	if o.markdown == "" {
+		return nil
 	}
-	return failed
+	return os.WriteFile(o.markdown, []byte(table), 0o644)
 }
 
 func measureRows(ctx context.Context, o *options, servers []*bench, report *report) error {
