@@ -4,11 +4,11 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use keelson::internals::builtin::{for_resource, printed_paths};
 use keelson::internals::codec::{json, protobuf};
 use keelson::internals::merge::patch::strategic;
 use keelson::internals::meta::FieldReader;
-use keelson::internals::meta::{Gvk, Gvr, json};
-use keelson::internals::registry::for_resource;
+use keelson::internals::meta::{Gvk, json};
 use keelson::internals::registry::{Format, IncludeObject, Rows, write_partial_of};
 use keelson::internals::schema::{TypeRef, builtin};
 
@@ -91,7 +91,7 @@ fn rows(c: &mut Criterion) {
         include: IncludeObject::Metadata,
         now,
     };
-    let rows = Rows::new(format, &Gvr::new("", "v1", "pods"), ty);
+    let rows = Rows::new(format, printed_paths("", "pods"), ty);
     let mut out = Vec::new();
     c.bench_function("table row", |b| {
         b.iter(|| {

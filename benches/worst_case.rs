@@ -8,6 +8,7 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use jiff::Timestamp;
 use keelson::internals::auth::User;
 use keelson::internals::auth::{Rule, uncovered};
+use keelson::internals::builtin::strategy;
 use keelson::internals::codec::{json, protobuf, yaml};
 use keelson::internals::extensions::Definition;
 use keelson::internals::extensions::resources;
@@ -15,7 +16,6 @@ use keelson::internals::merge::patch::{json as json_patch, merge, strategic};
 use keelson::internals::meta::FieldSelector;
 use keelson::internals::meta::LabelSelector;
 use keelson::internals::meta::{Gvk, Map, Object, Status, Value, json as tree};
-use keelson::internals::registry::strategy;
 use keelson::internals::registry::{Context, Strategy};
 use keelson::internals::schema::{self, TypeRef};
 

@@ -15,6 +15,7 @@ mod cacher;
 mod auth;
 mod admission;
 mod registry;
+mod builtin;
 mod extensions;
 mod discovery;
 mod endpoints;
@@ -34,6 +35,11 @@ pub mod internals {
     }
     pub mod base {
         pub use crate::base::clock::Clock;
+    }
+    pub mod builtin {
+        pub use crate::builtin::printers::for_resource;
+        pub use crate::builtin::printers::paths::of as printed_paths;
+        pub use crate::builtin::strategy;
     }
     pub mod cacher {
         pub use crate::cacher::{
@@ -73,8 +79,6 @@ pub mod internals {
         pub use crate::options::{Checked, check};
     }
     pub mod registry {
-        pub use crate::registry::builtin::strategy;
-        pub use crate::registry::printers::for_resource;
         pub use crate::registry::strategy::{Context, Strategy};
         pub use crate::registry::table::{Format, IncludeObject, Rows, write_partial_of};
     }

@@ -190,8 +190,9 @@ mod tests {
 
     use super::*;
     use crate::base::clock::Clock;
+    use crate::builtin;
+    use crate::registry::Resource;
     use crate::registry::store::Trees;
-    use crate::registry::{Resource, builtin};
     use crate::storage::Storage;
     use crate::storage::embedded::Embedded;
 

@@ -27,11 +27,11 @@ use crate::auth::authz::rbac::RbacStore;
 use crate::auth::authz::{self, Authorizer};
 use crate::base::clock::Clock;
 use crate::base::latch::Latch;
+use crate::builtin::authentication::TokenReviewer;
 use crate::extensions::Extensions;
 use crate::meta::options::Query;
 use crate::meta::selector::fields::FieldSelector;
 use crate::registry::Registry;
-use crate::registry::builtin::authentication::TokenReviewer;
 
 use request_info::RequestInfo;
 

@@ -529,7 +529,7 @@ mod tests {
             .expect("pods");
         Shelf::new(
             Arc::default(),
-            &Resource::builtin(pods, crate::registry::builtin::strategy("", "pods")),
+            &Resource::builtin(pods, crate::builtin::strategy("", "pods")),
         )
     }
 
@@ -622,7 +622,7 @@ mod tests {
             .iter()
             .find(|decl| decl.resource == "pods")
             .expect("pods");
-        let pods = Resource::builtin(pods, crate::registry::builtin::strategy("", "pods"));
+        let pods = Resource::builtin(pods, crate::builtin::strategy("", "pods"));
         let cache = RenderedCache::default();
         let stored = |key: &str| {
             Arc::new(Stored {

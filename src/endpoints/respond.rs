@@ -7,10 +7,10 @@ use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY, WARNING, X_CONT
 use http::{Response, StatusCode};
 use jiff::Timestamp;
 
+use crate::builtin::printers;
 use crate::codec;
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Object, Status};
-use crate::registry::printers;
 use crate::registry::resource::Resource;
 use crate::registry::store::{Store, reshape, unreadable};
 use crate::registry::table::{self, Format, IncludeObject};
@@ -203,7 +203,11 @@ impl View<'_> {
             include: self.include,
             now: self.now,
         };
-        Some(table::Rows::new(format, gvr, resource.storage_ty()))
+        Some(table::Rows::new(
+            format,
+            printers::paths::of(&gvr.group, &gvr.resource),
+            resource.storage_ty(),
+        ))
     }
 
     /// How Tables of the resource are made.

@@ -7,9 +7,9 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use x509_parser::pem::Pem;
 
+use crate::builtin::{check_webhook_service, check_webhook_url};
 use crate::meta::names;
 use crate::meta::{ErrorList, FieldError, Object, Path};
-use crate::registry::builtin::{check_webhook_service, check_webhook_url};
 use crate::registry::validation::Fields;
 
 /// The versions of ConversionReview that the server speaks.

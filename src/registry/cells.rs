@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use jiff::Timestamp;
 
-use super::printers::duration;
+use super::duration;
 use super::table::RowCondition;
 use crate::codec::json;
 use crate::meta::{Value, json};

@@ -1,9 +1,8 @@
 //! Resources: what each kind does beyond its schema (Strategy), and the generic store that every
 //! verb goes through.
 
-pub mod builtin;
 pub mod cells;
-pub mod printers;
+pub mod duration;
 pub mod resource;
 pub mod scale;
 pub mod store;

@@ -107,11 +107,6 @@ pub trait Strategy: Send + Sync + 'static {
         false
     }
 
-    /// Where the kind has the spec of a pod: fields of it whose feature gates are off are dropped.
-    fn pod_spec(&self) -> Option<&'static str> {
-        None
-    }
-
     /// Changes a new object before it is validated, beyond what `has_status` and `has_generation`
     /// say.
     fn prepare_for_create(&self, _ctx: &Context, _object: &mut Object) {}

@@ -8,12 +8,15 @@ use std::sync::LazyLock;
 use jiff::Timestamp;
 
 use super::cells::{Cell, Cells};
-use super::printers::paths;
 use crate::codec::protobuf::{self, Message, Projection};
 use crate::codec::{DecodeError, json};
 use crate::meta::status::Result;
-use crate::meta::{FieldError, Gvr, Object, Path, Status, Value, json};
+use crate::meta::{FieldError, Object, Path, Status, Value, json};
 use crate::schema::{TypeId, TypeRef};
+
+/// The metadata that every printer may read.
+pub const PRINTED_METADATA: &str =
+    "metadata.name metadata.namespace metadata.creationTimestamp metadata.deletionTimestamp";
 
 /// A column of a Table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,9 +200,10 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Rows of a built-in resource whose stored messages are of type `ty`.
-    pub fn new(format: Format<'a>, gvr: &Gvr, ty: TypeRef) -> Self {
-        let paths = [paths::METADATA, paths::of(&gvr.group, &gvr.resource)];
+    /// Rows of a built-in resource whose stored messages are of type `ty`. Its printer reads the
+    /// fields at `paths`, which have spaces in between, and those of [`PRINTED_METADATA`].
+    pub fn new(format: Format<'a>, paths: &str, ty: TypeRef) -> Self {
+        let paths = [PRINTED_METADATA, paths];
         let part = Projection::new(ty, paths.iter().flat_map(|paths| paths.split_whitespace()));
         Self { format, part }
     }
@@ -407,8 +411,8 @@ fn write_text(out: &mut Vec<u8>, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meta::Gvk;
-    use crate::registry::printers;
+    use crate::builtin::printers;
+    use crate::meta::{Gvk, Gvr};
 
     fn object(value: Value) -> Object {
         Object::from_value(value).expect("an object")
@@ -519,7 +523,8 @@ mod tests {
             let mut tree = protobuf::decode(&bytes, ty).expect("valid");
             tree.set_resource_version("7");
             let printer = printers::for_resource(&decl.group, &decl.resource);
-            kinds.insert(gvr.resource.clone());
+            kinds.insert(gvr.resource);
+            let paths = printers::paths::of(&decl.group, &decl.resource);
             let format = Format {
                 printer,
                 api_version: "meta.k8s.io/v1",
@@ -527,7 +532,7 @@ mod tests {
                 now,
             };
             let (mut direct, mut by_tree) = (Vec::new(), Vec::new());
-            let (rows, message) = (Rows::new(format, &gvr, ty), Message { bytes: &bytes, ty });
+            let (rows, message) = (Rows::new(format, paths, ty), Message { bytes: &bytes, ty });
             let cells = rows.cells(message).expect("valid");
             format
                 .row_with(&cells, &mut direct, |out| {

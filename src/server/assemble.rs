@@ -17,6 +17,11 @@ use crate::auth::authz::{self, Authorizer};
 use crate::auth::impersonation::Impersonation;
 use crate::base::clock::Clock;
 use crate::base::random;
+use crate::builtin;
+use crate::builtin::autoscaling::{self, AutoscalerConversion};
+use crate::builtin::core::service::allocation::{self, ServiceAllocator};
+use crate::builtin::core::service::node_ports::NodePorts;
+use crate::builtin::events::EventConversion;
 use crate::controlplane::bootstrap::{self, FrontProxy, Params};
 use crate::controlplane::endpoint_reconciler::Keeper;
 use crate::controlplane::informer::{Follower, Informers};
@@ -32,13 +37,9 @@ use crate::meta::selector::FieldReader;
 use crate::meta::{Gvr, Object, Status, Value};
 use crate::options::config::{AuthorizationMode, Config};
 use crate::options::credential_files::Material;
-use crate::registry::builtin::autoscaling::{self, AutoscalerConversion};
-use crate::registry::builtin::core::service::allocation::{self, ServiceAllocator};
-use crate::registry::builtin::core::service::node_ports::NodePorts;
-use crate::registry::builtin::events::EventConversion;
 use crate::registry::store::Trees;
 use crate::registry::unenforced::UNENFORCED;
-use crate::registry::{Registry, Resource, Store, StrategyHandle, builtin};
+use crate::registry::{Registry, Resource, Store, StrategyHandle};
 use crate::schema::ResourceDecl;
 
 /// Why a handler could not be put together.

@@ -15,9 +15,9 @@ use crate::auth::authn::static_token::StaticTokens;
 use crate::auth::authn::x509::CaBundle;
 use crate::auth::authn::{Chain, Options};
 use crate::base::clock::Clock;
+use crate::builtin::authentication::{TokenReviewer, TokenVerdict};
 use crate::options::config::Config;
 use crate::options::credential_files::{CertError, Material};
-use crate::registry::builtin::authentication::{TokenReviewer, TokenVerdict};
 
 /// Why authentication could not be set up.
 #[derive(Debug, thiserror::Error)]

@@ -22,6 +22,7 @@ use super::tls::{self, TlsError};
 use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
 use crate::base::supervise::{FailureTracker, catch_panic, catch_panic_sync};
+use crate::builtin;
 use crate::cacher::Reflector;
 use crate::controlplane::endpoint_reconciler::Keeper;
 use crate::discovery::version;
@@ -284,6 +285,7 @@ async fn open_storage(
         return Ok(Completing::over(
             Arc::new(Embedded::open(&config.data_dir)?),
             &config.storage.prefix,
+            builtin::strategy,
         ));
     }
     open_etcd(&config.storage, &config.storage.etcd_servers, etcds).await
@@ -342,7 +344,7 @@ async fn open_etcd(
         tokio::time::sleep(backoff.next_delay()).await;
     }
     etcd.check_versions().await;
-    Ok(Completing::over(etcd, &given.prefix))
+    Ok(Completing::over(etcd, &given.prefix, builtin::strategy))
 }
 
 /// Has old history forgotten every `interval`.

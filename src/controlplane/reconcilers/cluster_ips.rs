@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use super::events::{Because, EventRecorder};
 use crate::base::clock::Clock;
+use crate::builtin::core::service::families::family_of;
+use crate::builtin::core::service::ip_addresses::{self, IpAddresses};
+use crate::builtin::core::service::ranges::{self, Range};
+use crate::builtin::core::service::{cluster_ips, metrics};
 use crate::meta::status::Result;
 use crate::meta::{Object, names, time};
 use crate::registry::Store;
-use crate::registry::builtin::core::service::families::family_of;
-use crate::registry::builtin::core::service::ip_addresses::{self, IpAddresses};
-use crate::registry::builtin::core::service::ranges::{self, Range};
-use crate::registry::builtin::core::service::{cluster_ips, metrics};
 use crate::telemetry::metrics::Counter;
 
 /// How long an address may be without its service: that is written later, and requests take so long

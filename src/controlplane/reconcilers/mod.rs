@@ -13,11 +13,11 @@ use super::loopback_client::RegistryCreator;
 use crate::base::clock::Clock;
 use crate::base::latch::Latch;
 use crate::base::supervise;
+use crate::builtin::core::service::node_ports::NodePorts;
 use crate::codec::protobuf::Projection;
 use crate::meta::options::ListOptions;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status};
-use crate::registry::builtin::core::service::node_ports::NodePorts;
 use crate::registry::{Registry, Store};
 
 pub use cluster_ips::ClusterIpRepair;

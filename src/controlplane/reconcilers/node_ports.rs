@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::events::{Because, EventRecorder};
+use crate::builtin::core::service::node_ports::{Allocation, NodePorts};
+use crate::builtin::core::service::ports;
 use crate::meta::status::Result;
 use crate::meta::{Object, Status};
 use crate::registry::Store;
-use crate::registry::builtin::core::service::node_ports::{Allocation, NodePorts};
-use crate::registry::builtin::core::service::ports;
 use crate::telemetry::metrics::Counter;
 
 /// How many passes must find a port without a service before it is given back: a service that takes

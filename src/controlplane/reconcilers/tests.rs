@@ -7,11 +7,12 @@ use tempfile::TempDir;
 
 use super::service_cidr::DefaultServiceCidr;
 use super::*;
+use crate::builtin;
+use crate::builtin::events::EventConversion;
 use crate::controlplane::bootstrap::Creator;
 use crate::meta::{Value, json};
-use crate::registry::builtin::events::EventConversion;
+use crate::registry::Resource;
 use crate::registry::store::Trees;
-use crate::registry::{Resource, builtin};
 use crate::storage::Storage;
 use crate::storage::embedded::Embedded;
 

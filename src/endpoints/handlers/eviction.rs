@@ -4,11 +4,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::Response;
 
+use crate::builtin::core::pod::set_condition;
 use crate::meta::options::{DeleteOptions, Write, WriteOptions};
 use crate::meta::selector::labels::LabelSelector;
 use crate::meta::status::{Cause, Result};
 use crate::meta::{FieldError, Gvk, Gvr, Object, Path, Status, Value, json, str_at, time};
-use crate::registry::builtin::core::pod::set_condition;
 use crate::registry::store::{OpenGate, Store, Target, Updater, WriteContext};
 use crate::registry::strategy::Subresource;
 

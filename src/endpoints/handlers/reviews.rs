@@ -4,10 +4,10 @@
 use bytes::Bytes;
 use http::Response;
 
+use crate::builtin::{authentication, authorization};
 use crate::meta::options::{Write, WriteOptions};
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status, json};
-use crate::registry::builtin::{authentication, authorization};
 use crate::registry::store::Page;
 
 use super::Exchange;

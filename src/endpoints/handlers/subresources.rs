@@ -8,10 +8,10 @@ use http_body::Body as HttpBody;
 
 use async_trait::async_trait;
 
+use crate::builtin::core::pod::set_condition;
 use crate::meta::options::{Write, WriteOptions};
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Gvr, Object, Status, Value, json, time};
-use crate::registry::builtin::core::pod::set_condition;
 use crate::registry::store::{OpenGate, Store, Target, Updater};
 use crate::registry::strategy::Subresource;
 

@@ -11,7 +11,7 @@ use futures::StreamExt;
 
 use crate::codec::protobuf::{self, Message};
 use crate::meta::Gvk;
-use crate::registry::{Strategy, builtin};
+use crate::registry::Strategy;
 use crate::schema::{ResourceDecl, TypeRef, builtin as schema};
 use crate::storage::{
     ListPage, ListRequest, Result, Revision, Storage, Stored, WatchEvent, WatchStream, WriteOutcome,
@@ -47,6 +47,9 @@ pub(super) fn completed(
     )
 }
 
+/// Returns the strategy of a built-in resource, by group and plural.
+pub type Strategies = fn(&str, &str) -> &'static dyn Strategy;
+
 /// A kind with objects that may have to be completed.
 struct Kind {
     prefix: String,
@@ -55,8 +58,8 @@ struct Kind {
 }
 
 impl Kind {
-    fn of(decl: &ResourceDecl, root: &str) -> Option<Self> {
-        let strategy = builtin::strategy(&decl.group, &decl.resource);
+    fn of(decl: &ResourceDecl, root: &str, strategies: Strategies) -> Option<Self> {
+        let strategy = strategies(&decl.group, &decl.resource);
         strategy.incomplete()?;
         let gvk = decl
             .storage_gvk
@@ -78,13 +81,14 @@ pub struct Completing {
 }
 
 impl Completing {
-    /// Over a store with all of Kubernetes below `root`.
-    pub fn over(inner: Arc<dyn Storage>, root: &str) -> Arc<dyn Storage> {
+    /// Wraps a store with all of Kubernetes below `root`, whose built-in resources have these
+    /// strategies.
+    pub fn over(inner: Arc<dyn Storage>, root: &str, strategies: Strategies) -> Arc<dyn Storage> {
         let root = root.trim_end_matches('/');
         let kinds = schema()
             .resources
             .iter()
-            .filter_map(|decl| Kind::of(decl, root))
+            .filter_map(|decl| Kind::of(decl, root, strategies))
             .collect();
         Arc::new(Self { inner, kinds })
     }

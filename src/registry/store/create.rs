@@ -5,7 +5,6 @@ use crate::base::random;
 use crate::meta::options::parse_uint;
 use crate::meta::status::Result;
 use crate::meta::{ErrorList, Object, Status};
-use crate::registry::builtin::core::pod::drop_gated_fields;
 use crate::registry::strategy::Subresource;
 use crate::storage::{Stored, WriteOutcome};
 
@@ -164,9 +163,6 @@ impl Store {
             object.shift_remove("status");
         }
         strategy.prepare_for_create(&self.context(ctx), object);
-        if let Some(path) = strategy.pod_spec() {
-            drop_gated_fields(object, None, path);
-        }
         self.meta_rules().validate(object)
     }
 

@@ -8,7 +8,6 @@ use crate::merge::managers;
 use crate::meta::options::parse_uint;
 use crate::meta::status::Result;
 use crate::meta::{ErrorList, FieldError, Gvk, Object, Path, Status};
-use crate::registry::builtin::core::pod::drop_gated_fields;
 use crate::registry::strategy::Subresource;
 use crate::storage::{Stored, WriteOutcome};
 
@@ -401,9 +400,6 @@ impl Store {
             }
         }
         strategy.prepare_for_update(&self.context(ctx), sub, object, old);
-        if let Some(path) = strategy.pod_spec() {
-            drop_gated_fields(object, Some(old), path);
-        }
         let counts = !matches!(sub, Subresource::Status | Subresource::Other("binding"));
         if strategy.has_generation() && counts && object.generation() == old.generation() {
             bump_generation(object, old, strategy.has_status());

@@ -472,10 +472,11 @@ mod tests {
 
     use super::*;
     use crate::base::clock::Clock;
+    use crate::builtin;
     use crate::cacher::Reflector;
     use crate::meta::selector::fields::FieldSelector;
+    use crate::registry::Resource;
     use crate::registry::store::Trees;
-    use crate::registry::{Resource, builtin};
     use crate::storage::Storage;
     use crate::storage::embedded::Embedded;
 

@@ -1,0 +1,166 @@
+//! Which requests a webhook or policy is about.
+
+use std::collections::BTreeSet;
+
+use crate::builtin::defaults::{fill, parts};
+use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
+use crate::registry::validation::{Fields, invalid_each, one_of};
+
+const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+const SCOPES: &[&str] = &["*", "Cluster", "Namespaced"];
+/// The most conditions of one webhook or policy.
+const CONDITIONS_MAX: usize = 64;
+
+/// Rules without a scope are about all scopes.
+pub(super) fn default_rules(holder: &mut Map, key: &str) {
+    for rule in parts(holder, key) {
+        fill(rule, "scope", "*");
+    }
+}
+
+fn texts<'a>(rule: &'a Value, key: &str) -> Vec<&'a str> {
+    rule.list(key)
+        .iter()
+        .map(|one| one.as_str().unwrap_or(""))
+        .collect()
+}
+
+pub(super) fn check_rule(errors: &mut ErrorList, path: &Path, rule: &Value) {
+    check_wildcard(
+        errors,
+        &path.child("operations"),
+        rule.list("operations"),
+        "operations",
+    );
+    for (index, operation) in texts(rule, "operations").into_iter().enumerate() {
+        one_of(
+            errors,
+            &path.child("operations").index(index),
+            operation,
+            OPERATIONS,
+        );
+    }
+    check_wildcard(
+        errors,
+        &path.child("apiGroups"),
+        rule.list("apiGroups"),
+        "API groups",
+    );
+    let versions = path.child("apiVersions");
+    check_wildcard(errors, &versions, rule.list("apiVersions"), "API versions");
+    for (index, _) in texts(rule, "apiVersions")
+        .iter()
+        .enumerate()
+        .filter(|(_, version)| version.is_empty())
+    {
+        errors.push(FieldError::required(&versions.index(index), ""));
+    }
+    check_resources(
+        errors,
+        &path.child("resources"),
+        &texts(rule, "resources"),
+        rule.list("resources"),
+    );
+    if let Some(scope) = rule.opt_str("scope") {
+        one_of(errors, &path.child("scope"), scope, SCOPES);
+    }
+}
+
+/// A list that is not empty, where `*` stands alone.
+fn check_wildcard(errors: &mut ErrorList, path: &Path, list: &[Value], what: &str) {
+    if list.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    }
+    if list.len() > 1 && list.iter().any(|one| one.as_str() == Some("*")) {
+        errors.push(FieldError::invalid(
+            path,
+            list,
+            format!("if '*' is present, must not specify other {what}"),
+        ));
+    }
+}
+
+fn check_resources(errors: &mut ErrorList, path: &Path, resources: &[&str], shown: &[Value]) {
+    if resources.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    }
+    let (mut of_resource, mut of_subresource) = (BTreeSet::new(), BTreeSet::new());
+    let mut plain = false;
+    for (index, &entry) in resources.iter().enumerate() {
+        let path = path.index(index);
+        if entry.is_empty() {
+            errors.push(FieldError::required(&path, ""));
+            continue;
+        }
+        let Some((resource, sub)) = entry.split_once('/') else {
+            plain = entry != "*";
+            continue;
+        };
+        for (present, pattern) in [
+            (of_resource.contains(resource), format!("{resource}/*")),
+            (of_subresource.contains(sub), format!("*/{sub}")),
+        ] {
+            if present {
+                errors.push(FieldError::invalid(
+                    &path,
+                    entry,
+                    format!("if '{pattern}' is present, must not specify {entry}"),
+                ));
+            }
+        }
+        if sub == "*" {
+            of_resource.insert(resource);
+        }
+        if resource == "*" {
+            of_subresource.insert(sub);
+        }
+    }
+    if resources.len() > 1 && resources.contains(&"*/*") {
+        errors.push(FieldError::invalid(
+            path,
+            shown,
+            "if '*/*' is present, must not specify other resources",
+        ));
+    }
+    if plain && resources.contains(&"*") {
+        let detail = "if '*' is present, must not specify other resources without subresources";
+        errors.push(FieldError::invalid(path, shown, detail));
+    }
+}
+
+/// A rule that may also name objects.
+pub(super) fn check_named_rule(errors: &mut ErrorList, path: &Path, rule: &Value) {
+    let mut seen = BTreeSet::new();
+    for (index, name) in texts(rule, "resourceNames").into_iter().enumerate() {
+        let path = path.child("resourceNames").index(index);
+        invalid_each(errors, &path, name, names::path_segment_name(name));
+        if !seen.insert(name) {
+            errors.push(FieldError::duplicate(&path, name));
+        }
+    }
+    check_rule(errors, path, rule);
+}
+
+/// Conditions on requests: each has a name of its own and an expression.
+pub(super) fn check_conditions(errors: &mut ErrorList, path: &Path, conditions: &[Value]) {
+    if conditions.len() > CONDITIONS_MAX {
+        errors.push(FieldError::too_many(path, conditions.len(), CONDITIONS_MAX));
+    }
+    let mut seen = BTreeSet::new();
+    for (index, condition) in conditions.iter().enumerate() {
+        let path = path.index(index);
+        if condition.str("expression").trim().is_empty() {
+            errors.push(FieldError::required(&path.child("expression"), ""));
+        }
+        let name = condition.str("name");
+        let path = path.child("name");
+        if name.is_empty() {
+            errors.push(FieldError::required(&path, ""));
+            continue;
+        }
+        invalid_each(errors, &path, name, names::qualified_name(name));
+        if !seen.insert(name) {
+            errors.push(FieldError::duplicate(&path, name));
+        }
+    }
+}

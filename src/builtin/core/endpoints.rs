@@ -1,0 +1,192 @@
+//! Endpoints: the addresses behind a service, before there were slices of them.
+
+use std::net::IpAddr;
+
+use crate::meta::Value;
+
+use super::pod::PROTOCOLS;
+use crate::builtin::defaults::{fill_text, parts};
+use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::registry::validation::{Fields, invalid_each, invalid_number, ip_warning, same};
+use crate::registry::{Context, Strategy, Subresource};
+
+const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
+const CONTROLLER: &str = "endpoint-controller";
+
+pub struct Endpoints;
+
+impl Strategy for Endpoints {
+    fn default(&self, object: &mut Object) {
+        for subset in parts(object, "subsets") {
+            for port in parts(subset, "ports") {
+                fill_text(port, "protocol", "TCP");
+            }
+        }
+    }
+
+    fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
+        let mut errors = ErrorList::new();
+        for (index, subset) in object.list("subsets").iter().enumerate() {
+            check_subset(&mut errors, &Path::new("subsets").index(index), subset);
+        }
+        errors
+    }
+
+    fn validate_update(
+        &self,
+        ctx: &Context,
+        _sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
+        let errors = self.validate(ctx, object);
+        // What was there before may stay, right or wrong.
+        if !errors.is_empty() && same(object.field("subsets"), old.field("subsets")) {
+            ErrorList::new()
+        } else {
+            errors
+        }
+    }
+
+    fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {
+        // The controller writes addresses as they should be.
+        if object
+            .labels()
+            .is_some_and(|labels| labels.str(MANAGED_BY) == CONTROLLER)
+        {
+            return Vec::new();
+        }
+        let mut warnings = Vec::new();
+        for (at, subset) in object.list("subsets").iter().enumerate() {
+            for key in ["addresses", "notReadyAddresses"] {
+                for (index, address) in subset.list(key).iter().enumerate() {
+                    let path = || {
+                        Path::new("subsets")
+                            .index(at)
+                            .child(key)
+                            .index(index)
+                            .child("ip")
+                    };
+                    warnings.extend(ip_warning(path, address.str("ip")));
+                }
+            }
+        }
+        warnings
+    }
+}
+
+fn check_subset(errors: &mut ErrorList, path: &Path, subset: &Value) {
+    if subset.list("addresses").is_empty() && subset.list("notReadyAddresses").is_empty() {
+        errors.push(FieldError::required(
+            path,
+            "must specify `addresses` or `notReadyAddresses`",
+        ));
+    }
+    for key in ["addresses", "notReadyAddresses"] {
+        for (index, address) in subset.list(key).iter().enumerate() {
+            check_address(errors, &path.child(key).index(index), address);
+        }
+    }
+    let ports = subset.list("ports");
+    for (index, port) in ports.iter().enumerate() {
+        check_port(
+            errors,
+            &path.child("ports").index(index),
+            port,
+            ports.len() > 1,
+        );
+    }
+}
+
+fn check_address(errors: &mut ErrorList, path: &Path, address: &Value) {
+    let (ip, hostname) = (address.str("ip"), address.str("hostname"));
+    invalid_each(errors, &path.child("ip"), ip, names::legacy_ip(ip));
+    if !hostname.is_empty() {
+        invalid_each(
+            errors,
+            &path.child("hostname"),
+            hostname,
+            names::dns1123_label(hostname),
+        );
+    }
+    if let Some(node) = address.opt_str("nodeName") {
+        invalid_each(
+            errors,
+            &path.child("nodeName"),
+            node,
+            names::dns1123_subdomain(node),
+        );
+    }
+    invalid_each(errors, &path.child("ip"), ip, endpoint_problems(ip));
+}
+
+/// An endpoint is a host that others can reach: no special address.
+pub fn endpoint_problems(text: &str) -> names::Problems {
+    let Some(ip) = names::parse_ip_sloppy(text) else {
+        return vec!["must be a valid IP address".to_owned()];
+    };
+    let ip = ip.to_canonical();
+    let (link_local, link_local_multicast) = match ip {
+        IpAddr::V4(v4) => (v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),
+        IpAddr::V6(v6) => (
+            v6.is_unicast_link_local(),
+            v6.segments()[0] & 0xff0f == 0xff02,
+        ),
+    };
+    let mut problems = Vec::new();
+    if ip.is_unspecified() {
+        problems.push(format!("may not be unspecified ({text})"));
+    }
+    if ip.is_loopback() {
+        problems.push("may not be in the loopback range (127.0.0.0/8, ::1/128)".to_owned());
+    }
+    if link_local {
+        problems.push("may not be in the link-local range (169.254.0.0/16, fe80::/10)".to_owned());
+    }
+    if link_local_multicast {
+        problems.push(
+            "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)".to_owned(),
+        );
+    }
+    problems
+}
+
+fn check_port(errors: &mut ErrorList, path: &Path, port: &Value, needs_name: bool) {
+    let (name, protocol) = (port.str("name"), port.str("protocol"));
+    if name.is_empty() {
+        if needs_name {
+            errors.push(FieldError::required(&path.child("name"), ""));
+        }
+    } else {
+        invalid_each(
+            errors,
+            &path.child("name"),
+            name,
+            names::dns1123_label(name),
+        );
+    }
+    let number = port.int("port").unwrap_or(0);
+    invalid_number(
+        errors,
+        &path.child("port"),
+        number,
+        names::port_number(number),
+    );
+    if protocol.is_empty() {
+        errors.push(FieldError::required(&path.child("protocol"), ""));
+    } else if !PROTOCOLS.contains(&protocol) {
+        errors.push(FieldError::not_supported(
+            &path.child("protocol"),
+            protocol,
+            &PROTOCOLS,
+        ));
+    }
+    if let Some(protocol) = port.opt_str("appProtocol") {
+        invalid_each(
+            errors,
+            &path.child("appProtocol"),
+            protocol,
+            names::qualified_name(protocol),
+        );
+    }
+}

@@ -1,0 +1,303 @@
+//! Nodes: taints, addresses, capacity, and the ranges of their pods.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use super::internal;
+use super::pod::EFFECTS;
+use super::resources::check_quantity;
+use crate::builtin::defaults::part;
+use crate::builtin::quantity::round_amounts;
+use crate::meta::selector::FieldReader;
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
+use crate::registry::strategy::text_or;
+use crate::registry::validation::{Fields, cidr_warnings, invalid_each, same};
+use crate::registry::{Context, Strategy, Subresource};
+
+const AVOID_PODS: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
+
+pub struct Nodes;
+
+impl Strategy for Nodes {
+    fn default(&self, object: &mut Object) {
+        if let Some(status) = part(object, "status") {
+            round_amounts(status, "capacity");
+            match status.map("capacity").cloned() {
+                Some(capacity) if status.field("allocatable").is_none() => {
+                    status.insert("allocatable", capacity.into());
+                }
+                _ => round_amounts(status, "allocatable"),
+            }
+        }
+        pod_ranges(object);
+    }
+
+    fn prepare_for_create(&self, _ctx: &Context, object: &mut Object) {
+        drop_config_source(object, None);
+        pod_ranges(object);
+    }
+
+    fn prepare_for_update(
+        &self,
+        _ctx: &Context,
+        sub: Subresource,
+        object: &mut Object,
+        old: &Object,
+    ) {
+        if sub == Subresource::Main {
+            drop_config_source(object, Some(old));
+        }
+    }
+
+    fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
+        let mut errors = ErrorList::new();
+        check_annotations(&mut errors, object);
+        check_taints(&mut errors, object);
+        check_capacity(&mut errors, object);
+        check_features(&mut errors, object);
+        check_pod_ranges(&mut errors, object);
+        errors
+    }
+
+    fn validate_update(
+        &self,
+        ctx: &Context,
+        sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
+        let mut errors = if sub == Subresource::Main {
+            self.validate(ctx, object)
+        } else {
+            ErrorList::new()
+        };
+        check_annotations(&mut errors, object);
+        check_capacity(&mut errors, object);
+        check_features(&mut errors, object);
+        let mut seen = HashSet::new();
+        for (index, address) in object.array_at("/status/addresses").iter().enumerate() {
+            if !seen.insert((address.str("type"), address.str("address"))) {
+                let path = Path::new("status").child("addresses").index(index);
+                errors.push(FieldError::duplicate(
+                    &path,
+                    json!({"Type": address.str("type"), "Address": address.str("address")}),
+                ));
+            }
+        }
+        check_unchanged(&mut errors, object, old);
+        check_taints(&mut errors, object);
+        if object.str_at("/spec/externalID") != old.str_at("/spec/externalID") {
+            errors.push(FieldError::forbidden(
+                &Path::new("spec").child("externalID"),
+                "may not be updated",
+            ));
+        }
+        errors
+    }
+
+    fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if object
+            .at("/spec/configSource")
+            .is_some_and(|source| !source.is_null())
+        {
+            warnings.push("spec.configSource: the feature is removed".to_owned());
+        }
+        if !object.str_at("/spec/externalID").is_empty() {
+            warnings.push(
+                "spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned(),
+            );
+        }
+        for (index, range) in object.array_at("/spec/podCIDRs").iter().enumerate() {
+            let path = Path::new("spec").child("podCIDRs").index(index);
+            warnings.extend(cidr_warnings(&path, range.as_str().unwrap_or("")));
+        }
+        warnings
+    }
+
+    fn selectable_value<'a>(&self, object: &'a dyn FieldReader, field: &str) -> Cow<'a, str> {
+        match field {
+            "spec.unschedulable" => text_or(object, field, "false"),
+            other => object.text_at(other),
+        }
+    }
+}
+
+/// `podCIDR` is the first of `podCIDRs`, whichever was given.
+fn pod_ranges(object: &mut Object) {
+    let Some(spec) = part(object, "spec") else {
+        return;
+    };
+    let first = spec
+        .list("podCIDRs")
+        .first()
+        .and_then(Value::as_str)
+        .unwrap_or("")
+        .to_owned();
+    let single = spec.str("podCIDR").to_owned();
+    match (single.is_empty(), first.is_empty()) {
+        (false, true) => spec.insert("podCIDRs", json!([single])),
+        (true, false) => spec.insert("podCIDR", first.into()),
+        // The singular wins: an old client changed it and left the list alone.
+        (false, false) if single != first => spec.insert("podCIDRs", json!([single])),
+        _ => None,
+    };
+}
+
+/// The kubelet's dynamic configuration is gone; what refers to it stays only where it is.
+fn drop_config_source(object: &mut Object, old: Option<&Object>) {
+    if old.is_some_and(|old| old.at("/spec/configSource").is_some()) {
+        return;
+    }
+    if let Some(spec) = part(object, "spec") {
+        spec.shift_remove("configSource");
+    }
+    if let (Some(status), None) = (part(object, "status"), old) {
+        status.shift_remove("config");
+    }
+}
+
+fn check_annotations(errors: &mut ErrorList, object: &Object) {
+    let avoid = object
+        .annotations()
+        .map_or("", |annotations| annotations.str(AVOID_PODS));
+    if avoid.is_empty() {
+        return;
+    }
+    if let Err(error) = serde_json::from_str::<Map>(avoid) {
+        let why = if error.is_eof() {
+            "unexpected end of JSON input".to_owned()
+        } else {
+            error.to_string()
+        };
+        let path = Path::new("metadata")
+            .child("annotations")
+            .child("AvoidPods");
+        errors.push(FieldError::invalid(&path, AVOID_PODS, why));
+    }
+}
+
+/// Taints, at the path where upstream sees them.
+fn check_taints(errors: &mut ErrorList, object: &Object) {
+    let mut seen = HashSet::new();
+    for (index, taint) in object.array_at("/spec/taints").iter().enumerate() {
+        let path = Path::new("metadata").child("taints").index(index);
+        let (key, value, effect) = (taint.str("key"), taint.str("value"), taint.str("effect"));
+        invalid_each(errors, &path.child("key"), key, names::qualified_name(key));
+        let problems = names::label_value(value);
+        if !problems.is_empty() {
+            errors.push(FieldError::invalid(
+                &path.child("value"),
+                value,
+                problems.join(";"),
+            ));
+        }
+        if effect.is_empty() {
+            errors.push(FieldError::required(&path.child("effect"), ""));
+        } else if !EFFECTS.contains(&effect) {
+            errors.push(FieldError::not_supported(
+                &path.child("effect"),
+                effect,
+                &EFFECTS,
+            ));
+        }
+        if !seen.insert((effect, key)) {
+            let empty = Map::new();
+            let mut error = FieldError::duplicate(
+                &path,
+                internal::json("Taint", taint.as_object().unwrap_or(&empty)),
+            );
+            error.detail = "taints must be unique by key and effect pair".to_owned();
+            errors.push(error);
+        }
+    }
+}
+
+fn check_capacity(errors: &mut ErrorList, object: &Object) {
+    let Some(status) = object.map("status") else {
+        return;
+    };
+    for key in ["capacity", "allocatable"] {
+        for (name, amount) in status.entries(key) {
+            check_quantity(
+                errors,
+                &Path::new("status").child(key).child(name),
+                name,
+                amount,
+            );
+        }
+    }
+}
+
+fn check_features(errors: &mut ErrorList, object: &Object) {
+    let features = object.array_at("/status/declaredFeatures");
+    let path = Path::new("status").child("declaredFeatures");
+    for (index, pair) in features.windows(2).enumerate() {
+        let (one, next) = (
+            pair[0].as_str().unwrap_or(""),
+            pair[1].as_str().unwrap_or(""),
+        );
+        match one.cmp(next) {
+            std::cmp::Ordering::Equal => {
+                errors.push(FieldError::duplicate(&path.index(index + 1), next))
+            }
+            std::cmp::Ordering::Greater => {
+                errors.push(FieldError::invalid(
+                    &path.index(index + 1),
+                    next,
+                    "list must be sorted alphabetically",
+                ));
+            }
+            std::cmp::Ordering::Less => {}
+        }
+    }
+}
+
+fn check_pod_ranges(errors: &mut ErrorList, object: &Object) {
+    let ranges = object.array_at("/spec/podCIDRs");
+    let path = Path::new("spec").child("podCIDRs");
+    for (index, range) in ranges.iter().filter_map(Value::as_str).enumerate() {
+        invalid_each(errors, &path.index(index), range, names::legacy_cidr(range));
+    }
+    let families: Vec<bool> = ranges
+        .iter()
+        .filter_map(Value::as_str)
+        .filter_map(names::parse_cidr_sloppy)
+        .map(|(ip, _)| ip.is_ipv6())
+        .collect();
+    let dual = families.contains(&true) && families.contains(&false);
+    if ranges.len() > 1 && (!dual || ranges.len() > 2) {
+        errors.push(FieldError::invalid(
+            &path,
+            ranges,
+            "may specify no more than one CIDR for each IP family",
+        ));
+    }
+}
+
+/// What may be set once.
+fn check_unchanged(errors: &mut ErrorList, object: &Object, old: &Object) {
+    let (new_ranges, old_ranges) = (object.at("/spec/podCIDRs"), old.at("/spec/podCIDRs"));
+    if old_ranges
+        .and_then(Value::as_array)
+        .is_some_and(|ranges| !ranges.is_empty())
+        && !same(new_ranges, old_ranges)
+    {
+        let detail = "node updates may not change podCIDR except from \"\" to valid";
+        errors.push(FieldError::forbidden(
+            &Path::new("spec").child("podCIDRs"),
+            detail,
+        ));
+    }
+    let (new_id, old_id) = (
+        object.str_at("/spec/providerID"),
+        old.str_at("/spec/providerID"),
+    );
+    if !old_id.is_empty() && new_id != old_id {
+        let detail = "node updates may not change providerID except from \"\" to valid";
+        errors.push(FieldError::forbidden(
+            &Path::new("spec").child("providerID"),
+            detail,
+        ));
+    }
+}
