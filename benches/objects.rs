@@ -58,7 +58,8 @@ fn rendering(c: &mut Criterion) {
         })
     });
     let revised = |bytes| {
-        protobuf::Revised::new(protobuf::Message { bytes, ty }, Some(7)).expect("as Go writes it")
+        protobuf::WithResourceVersion::new(protobuf::Message { bytes, ty }, Some(7))
+            .expect("as Go writes it")
     };
     c.bench_function("protobuf item length", |b| {
         b.iter(|| revised(black_box(&stored)).item_len())

@@ -48,13 +48,14 @@ pub mod internals {
         };
     }
     pub mod codec {
-        pub use crate::codec::conform::{Rules, conform};
+        pub use crate::codec::normalize::{Rules, normalize};
         pub mod json {
             pub use crate::codec::json::{Reader, decode, encode, parse};
         }
         pub mod protobuf {
             pub use crate::codec::protobuf::{
-                Message, Revised, decode, encode, metadata_to_json, to_json, unwrap, wrap,
+                Message, WithResourceVersion, decode, encode, metadata_to_json, to_json, unwrap,
+                wrap,
             };
         }
         pub mod yaml {

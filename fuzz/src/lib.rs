@@ -2,7 +2,7 @@
 //! `tests/fuzz.rs` runs them over the seeds.
 
 use jiff::Timestamp;
-use keelson::internals::codec::{Rules, conform, json, protobuf, yaml};
+use keelson::internals::codec::{Rules, json, normalize, protobuf, yaml};
 use keelson::internals::merge::patch::strategic;
 use keelson::internals::merge::{self, OneVersion, Set, Ty, Writer};
 use keelson::internals::meta::{FieldSelector, Gvk, LabelSelector, Object, Value, json as value};
@@ -64,13 +64,13 @@ pub fn strategic_patch(bytes: &[u8]) {
         .get(&Gvk::new("apps", "v1", "Deployment"))
         .expect("a built-in kind");
     if strategic::apply(&mut live, patch, ty).is_err()
-        || !conform(&mut live, ty, Rules::Unstructured)
+        || !normalize(&mut live, ty, Rules::Unstructured)
     {
         return;
     }
     let once = Value::Object(live.clone()).to_string();
     assert!(
-        conform(&mut live, ty, Rules::Json),
+        normalize(&mut live, ty, Rules::Json),
         "what is in form stays so"
     );
     assert_eq!(Value::Object(live).to_string(), once);

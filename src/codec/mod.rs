@@ -5,10 +5,10 @@
 //! nil list, map or time).
 
 pub mod base64;
-pub mod conform;
+pub mod normalize;
 pub mod json;
 pub mod protobuf;
-mod shape;
+mod omit_empty;
 pub mod unstructured;
 pub mod yaml;
 

@@ -11,7 +11,7 @@ const MAX_UNKNOWN: usize = 1_000;
 
 /// What is wrong with an object that [`super::conform`] has refused: the first value that does not
 /// fit, by the order of the Go struct's fields. `None` where all do.
-pub fn misfit(object: &Map, ty: TypeRef<'_>) -> Option<String> {
+pub fn conversion_error(object: &Map, ty: TypeRef<'_>) -> Option<String> {
     Reader { schema: ty.schema }.message(object, ty.id, 0).err()
 }
 

@@ -56,10 +56,10 @@ impl Protobuf {
         self,
         store: &'a Store,
         stored: &'a Stored,
-    ) -> Result<Option<protobuf::Revised<'a>>> {
+    ) -> Result<Option<protobuf::WithResourceVersion<'a>>> {
         let revised = store
             .message(stored)?
-            .and_then(|message| protobuf::Revised::new(message, stored.written_at()));
+            .and_then(|message| protobuf::WithResourceVersion::new(message, stored.written_at()));
         Ok(revised.map(|object| {
             if self.metadata.is_some() {
                 object.metadata()

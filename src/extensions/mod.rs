@@ -2,39 +2,14 @@
 //! kept, and the watch over them that brings their resources into the registry and takes them out
 //! again.
 
-mod approval;
-mod coerce;
 mod controller;
-mod correlation;
-mod crd;
-mod defaults;
 pub mod definition;
-mod embedded;
-mod field_path;
-mod formats;
-mod hooks;
-mod jsonpath;
-mod kind;
-mod lists;
-mod naming;
-mod numbers;
-mod place;
-mod printer;
-pub mod props;
-mod published;
-mod rule;
-mod shown;
-mod strategy;
-mod structural;
-mod topology;
-mod validate;
-mod validate_conversion;
-mod validate_schema;
-mod values;
-mod version;
+mod openapi;
+mod printing;
+mod resource;
+mod schema;
 
-pub use controller::{CustomStores, Extensions};
-pub use crd::CustomResourceDefinitions;
-pub use hooks::DefinitionHooks;
-pub use kind::resources;
-pub use version::compare as compare_versions;
+pub use controller::{CustomStores, DefinitionHooks, Extensions};
+pub use definition::strategy::CustomResourceDefinitions;
+pub use definition::version_order::compare as compare_versions;
+pub use resource::resources;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::codec::{self, conform::Rules};
+use crate::codec::{self, normalize::Rules};
 use crate::merge::scale::ReplicasPaths;
 use crate::merge::{Ty, Versions};
 use crate::meta::{Gvk, Gvr, Map, Object, Value, status};
@@ -179,7 +179,7 @@ impl Versions for KindVersions {
         }
         object.insert("kind", to.gvk.kind.clone().into());
         object.insert("apiVersion", api_version.into());
-        codec::conform::conform(&mut object, ty, Rules::Unstructured);
+        codec::normalize::normalize(&mut object, ty, Rules::Unstructured);
         Ok(Some(object.0))
     }
 }

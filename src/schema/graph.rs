@@ -4,10 +4,9 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use crate::meta::{Key, Value};
-
 use super::wire::WireType;
 use crate::meta::Gvk;
+use crate::meta::{Key, Value};
 
 /// The index of a type in its [`Schema`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::lexer::{self, Lexer};
 use super::{DecodeError, Decoded, Document, tree};
 use crate::codec::{
-    MAX_FIELDS, MAX_ISSUE_BYTES, MAX_ISSUES, MAX_TREE_DEPTH, base64, shape, too_many_fields,
+    MAX_FIELDS, MAX_ISSUE_BYTES, MAX_ISSUES, MAX_TREE_DEPTH, base64, omit_empty, too_many_fields,
 };
 use crate::meta::quantity::Quantity;
 use crate::meta::{Key, Map, Object, Value, time};
@@ -39,7 +39,7 @@ pub(super) fn run(text: &str, ty: TypeRef) -> Result<Decoded, DecodeError> {
     };
     let object = match decoder.lexer.peek() {
         b'{' => decoder.message(ty.id)?,
-        b'n' => shape::empty(ty.id, ty.schema),
+        b'n' => omit_empty::empty(ty.id, ty.schema),
         other => {
             let name = go_message(&ty.get().name);
             return Err(DecodeError(format!(
@@ -123,9 +123,9 @@ impl<'a> Decoder<'a, '_> {
         let mut out = Map::with_capacity(count + unknown.len() + 2);
         for (field, slot) in ty.fields.iter().zip(self.slots.drain(base..)) {
             let value = match slot {
-                Some(value) => shape::shown(field, value, schema),
+                Some(value) => omit_empty::shown(field, value, schema),
                 None if matches!(field.kind, Kind::Inline(_)) => None,
-                None => shape::missing(field, schema),
+                None => omit_empty::missing(field, schema),
             };
             if let Some(value) = value {
                 out.append(field.json.clone(), value);
@@ -290,7 +290,7 @@ impl<'a> Decoder<'a, '_> {
     fn element(&self, kind: &Kind, value: Value) -> Value {
         match (value, kind) {
             (Value::Null, Kind::Bytes) => Value::String(String::new()),
-            (Value::Null, kind) => shape::zero(kind, self.schema),
+            (Value::Null, kind) => omit_empty::zero(kind, self.schema),
             (value, _) => value,
         }
     }

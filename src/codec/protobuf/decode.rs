@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::projection::{Choice, Projection};
 use super::wire::{Reader, Wire};
 use crate::codec::{
-    self, DecodeError, MAX_FIELDS, MAX_TREE_DEPTH, base64, json, shape, too_many_fields,
+    self, DecodeError, MAX_FIELDS, MAX_TREE_DEPTH, base64, json, omit_empty, too_many_fields,
 };
 use crate::meta::quantity::Quantity;
 use crate::meta::time::{self, Timestamp};
@@ -85,8 +85,8 @@ impl Decoder<'_> {
             let field = &ty.fields[index];
             let shown = match slot.take() {
                 _ if matches!(field.kind, Kind::Inline(_)) => None,
-                Some(value) => shape::shown(field, value, self.schema),
-                None => shape::missing(field, self.schema),
+                Some(value) => omit_empty::shown(field, value, self.schema),
+                None => omit_empty::missing(field, self.schema),
             };
             if let Some(value) = shown {
                 out.append(field.json.clone(), value);
@@ -250,7 +250,7 @@ impl Decoder<'_> {
         }
         let value = value.unwrap_or_else(|| match item {
             Kind::Bytes => Value::String(String::new()),
-            kind => shape::zero(kind, self.schema),
+            kind => omit_empty::zero(kind, self.schema),
         });
         Ok((key, value))
     }

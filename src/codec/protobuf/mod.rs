@@ -3,18 +3,18 @@
 
 mod decode;
 mod encode;
-mod locate;
+mod field_offsets;
 mod projection;
 mod reader;
-mod splice;
+mod patch_resource_version;
 mod transcode;
 mod wire;
 
 pub use decode::{decode, decode_part};
 pub use encode::encode;
+pub use patch_resource_version::{ListMeta, WithResourceVersion, list_head, list_tail};
 pub use projection::Projection;
 pub use reader::Message;
-pub use splice::{ListMeta, Revised, list_head, list_tail};
 pub use transcode::{metadata_to_json, to_json};
 
 use super::DecodeError;
@@ -81,9 +81,9 @@ pub fn unwrap(bytes: &[u8]) -> Result<Envelope<'_>, DecodeError> {
 /// Puts a message into an envelope.
 pub fn wrap(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len() + api_version.len() + kind.len() + 32);
-    splice::open_envelope(api_version, kind, &mut out);
+    patch_resource_version::open_envelope(api_version, kind, &mut out);
     wire::put_bytes(2, raw, &mut out);
-    splice::close_envelope(&mut out);
+    patch_resource_version::close_envelope(&mut out);
     out
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use super::decode;
 use super::wire::{Reader, Wire};
-use crate::codec::{self, shape};
+use crate::codec::{self, omit_empty};
 use crate::meta::Value;
 use crate::meta::selector::FieldReader;
 use crate::schema::{Field, Kind, Type, TypeRef};
@@ -123,12 +123,12 @@ fn scalar<'a>(field: &Field, value: Option<Wire<'a>>, ty: TypeRef) -> Option<Cow
         (Kind::String, Some(value)) if !value.bytes().is_empty() => {
             Some(codec::text(value.bytes()))
         }
-        (kind, Some(value)) => text(shape::shown(
+        (kind, Some(value)) => text(omit_empty::shown(
             field,
             decode::value(kind, value, ty.schema)?,
             ty.schema,
         )?),
-        (_, None) => text(shape::missing(field, ty.schema)?),
+        (_, None) => text(omit_empty::missing(field, ty.schema)?),
     }
 }
 

@@ -241,7 +241,7 @@ fn stored_bytes_get_their_revision_without_a_tree() {
         let (bytes, ty) = open(&stored);
         let envelope = unwrap(&bytes).expect("an envelope");
         for revision in [None, Some(7), Some(i64::MAX)] {
-            let revised = Revised::new(
+            let revised = WithResourceVersion::new(
                 Message {
                     bytes: envelope.raw,
                     ty,
@@ -311,7 +311,8 @@ fn lists_are_written_item_by_item() {
             };
             let items = || {
                 raws().map(|(bytes, ty)| {
-                    Revised::new(Message { bytes, ty }, Some(7)).expect("as Go writes it")
+                    WithResourceVersion::new(Message { bytes, ty }, Some(7))
+                        .expect("as Go writes it")
                 })
             };
             let trees: Vec<Value> = raws()
@@ -356,7 +357,7 @@ fn what_reading_fills_in_needs_a_tree() {
             encode(&Object::from_value(object).expect("an object"), ty)
         };
         assert!(
-            Revised::new(
+            WithResourceVersion::new(
                 Message {
                     bytes: &encoded(filled),
                     ty
@@ -366,7 +367,7 @@ fn what_reading_fills_in_needs_a_tree() {
             .is_some()
         );
         assert!(
-            Revised::new(
+            WithResourceVersion::new(
                 Message {
                     bytes: &encoded(json!({})),
                     ty
@@ -375,10 +376,10 @@ fn what_reading_fills_in_needs_a_tree() {
             )
             .is_none()
         );
-        assert!(Revised::new(Message { bytes: b"", ty }, Some(7)).is_none());
+        assert!(WithResourceVersion::new(Message { bytes: b"", ty }, Some(7)).is_none());
         // Fields that do not ascend.
         assert!(
-            Revised::new(
+            WithResourceVersion::new(
                 Message {
                     bytes: b"\x0a\x04\x32\x00\x0a\x00",
                     ty
@@ -388,7 +389,7 @@ fn what_reading_fills_in_needs_a_tree() {
             .is_none()
         );
         assert!(
-            Revised::new(
+            WithResourceVersion::new(
                 Message {
                     bytes: b"\x0a\x04\x1a\x00\x0a\x00",
                     ty
@@ -711,7 +712,7 @@ fn any_prefix_of_a_message_is_read_or_refused_without_harm() {
         if let Ok(envelope) = protobuf::unwrap(&flipped) {
             let tree = decode(envelope.raw, ty).is_ok();
             let direct = to_json(envelope.raw, ty, "", "", None, &mut Vec::new()).is_ok();
-            if let Some(revised) = Revised::new(
+            if let Some(revised) = WithResourceVersion::new(
                 Message {
                     bytes: envelope.raw,
                     ty,

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::decode::{IntOrString, int_or_string, quantity, timestamp};
-use super::locate::{MAX_LENGTH, NOWHERE, Part, Span, Value, next_value};
+use super::field_offsets::{MAX_LENGTH, NOWHERE, Part, Span, Value, next_value};
 use super::wire::{Raw, Reader};
 use crate::codec::{DecodeError, MAX_TREE_DEPTH, base64, json, text};
 use crate::meta::time;

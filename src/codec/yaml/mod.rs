@@ -2,15 +2,15 @@
 //! JSON.
 
 mod emit;
-mod parse;
+mod decode;
 mod parser;
-mod plain;
+mod json_subset;
 mod resolve;
 mod scalars;
 mod scanner;
 
+pub use decode::to_value;
 pub use emit::encode;
-pub use parse::to_value;
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::parse::MAX_REPEATED_BYTES;
+use super::decode::MAX_REPEATED_BYTES;
 use super::scanner::{Lexeme, Scanner, Token};
 use crate::codec::DecodeError;
 

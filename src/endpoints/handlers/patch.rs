@@ -6,7 +6,7 @@ use http::{Response, header};
 use http_body::Body as HttpBody;
 
 use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
-use crate::codec::conform::{Rules, conform};
+use crate::codec::normalize::{Rules, normalize};
 use crate::codec::{self, MAX_ISSUES, unstructured};
 use crate::merge::apply::{not_convertible, not_decodable};
 use crate::merge::patch::{json, merge as merge_patch, strategic};
@@ -253,8 +253,8 @@ impl ApplyBody<'_> {
     ) -> Result<Object> {
         let (config, duplicates) = self.parse()?;
         let mut object = merge::apply(live, &config, gvk, writer, self.force)?;
-        if !conform(&mut object, ty, Rules::Unstructured) {
-            if let Some(why) = unstructured::misfit(&object, ty) {
+        if !normalize(&mut object, ty, Rules::Unstructured) {
+            if let Some(why) = unstructured::conversion_error(&object, ty) {
                 return Err(not_decodable(&config, &why).into());
             }
             // There is something that the type does not know, which goes.
@@ -379,7 +379,7 @@ impl PatchBody<'_> {
             let same = rules == Rules::Unstructured
                 || (text("kind") == Some(&gvk.kind)
                     && text("apiVersion") == Some(&*gvk.api_version()));
-            if same && conform(object, ty, rules) {
+            if same && normalize(object, ty, rules) {
                 return Ok(Object(std::mem::take(object)));
             }
             if same {
@@ -416,7 +416,7 @@ impl PatchBody<'_> {
             Status::invalid(&Gvk::default(), "", [error].into())
         };
         if let (Rules::Unstructured, Value::Object(object)) = (self.rules(), &value) {
-            if let Some(why) = unstructured::misfit(object, ty) {
+            if let Some(why) = unstructured::conversion_error(object, ty) {
                 return Err(refuse(&why));
             }
             issues.extend(unstructured::unknown_fields(object, ty));

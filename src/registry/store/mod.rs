@@ -668,7 +668,7 @@ fn is_housekeeping(key: &str) -> bool {
 
 /// Brings a tree into the order and form of its type. What does not fit it stays as it is.
 pub fn reshape(object: &mut Object, ty: crate::schema::TypeRef<'_>) {
-    codec::conform::conform(object, ty, codec::conform::Rules::Unstructured);
+    codec::normalize::normalize(object, ty, codec::normalize::Rules::Unstructured);
 }
 
 /// The subresource's name in managed fields.

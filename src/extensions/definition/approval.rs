@@ -1,6 +1,6 @@
 //! Whether a definition in a group of Kubernetes' own was approved (apiextensions `apihelpers`).
 
-use super::definition::Condition;
+use crate::extensions::definition::Condition;
 use crate::meta::{ErrorList, FieldError, Object, Path, url};
 
 /// The annotation that says so.

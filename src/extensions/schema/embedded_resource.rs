@@ -1,8 +1,8 @@
 //! The type and metadata of embedded resources (apiextensions `schema/objectmeta/validation.go`).
 
-use super::coerce::read_meta;
-use super::place::Place;
-use super::props::Props;
+use crate::extensions::schema::json_schema_props::Props;
+use crate::extensions::schema::lazy_path::Place;
+use crate::extensions::schema::prune_and_default::read_meta;
 use crate::meta::{ErrorList, FieldError, Object, Path};
 use crate::meta::{Key, Map, Value, names};
 use crate::registry::NameRule;

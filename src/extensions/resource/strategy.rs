@@ -3,15 +3,16 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
+use crate::extensions::definition::Version;
+use crate::extensions::printing::CustomPrinter;
+use crate::extensions::resource::Family;
+use crate::extensions::schema::embedded_resource;
+use crate::extensions::schema::json_schema_props::Props;
+use crate::extensions::schema::lazy_path::Place;
+use crate::extensions::schema::list_type;
+use crate::extensions::schema::old_value::Correlation;
+use crate::extensions::schema::value_validation;
 use crate::meta::Value;
-
-use super::correlation::Correlation;
-use super::definition::Version;
-use super::kind::Family;
-use super::place::Place;
-use super::printer::CustomPrinter;
-use super::props::Props;
-use super::{embedded, lists, values};
 use crate::meta::names;
 use crate::meta::{ErrorList, FieldError, Gvk, Object, Path};
 use crate::registry::scale::{ScalePaths, number_at, text_at};
@@ -90,7 +91,7 @@ impl CustomStrategy {
         let Some(schema) = self.schema.as_deref() else {
             return ErrorList::new();
         };
-        let mut errors = embedded::validate(&Place::NOWHERE, &object.0, schema);
+        let mut errors = embedded_resource::validate(&Place::NOWHERE, &object.0, schema);
         errors.extend(self.list_errors(object, old));
         errors
     }
@@ -100,7 +101,7 @@ impl CustomStrategy {
         let Some(schema) = self.schema.as_deref() else {
             return ErrorList::new();
         };
-        let of = |object: &Object| lists::validate(&Place::NOWHERE, schema, &object.0);
+        let of = |object: &Object| list_type::validate(&Place::NOWHERE, schema, &object.0);
         if old.is_some_and(|old| !of(old).is_empty()) {
             ErrorList::new()
         } else {
@@ -149,7 +150,7 @@ impl Strategy for CustomStrategy {
             return errors;
         }
         if let Some(schema) = &self.schema {
-            errors.extend(values::validate(
+            errors.extend(value_validation::validate(
                 schema,
                 &Value::Object(object.0.clone()),
                 None,
@@ -188,7 +189,7 @@ impl Strategy for CustomStrategy {
             if let (Some(status), Some(below)) =
                 (object.get("status"), schema.properties.get("status"))
             {
-                errors.extend(values::validate(
+                errors.extend(value_validation::validate(
                     below,
                     status,
                     whole.key("status"),
@@ -199,7 +200,7 @@ impl Strategy for CustomStrategy {
             errors.extend(self.list_errors(object, Some(old)));
             return errors;
         }
-        errors.extend(values::validate(
+        errors.extend(value_validation::validate(
             schema,
             &new_tree,
             Some(whole),

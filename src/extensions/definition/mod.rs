@@ -1,13 +1,18 @@
 //! A CustomResourceDefinition, read from its object.
 
+pub mod approval;
+mod go_format;
+pub mod naming;
+pub mod strategy;
+pub mod validation;
+pub mod version_order;
+
 use std::sync::Arc;
 
+use crate::extensions::schema::json_schema_props::Props;
+use crate::extensions::schema::prune_and_default;
+use crate::extensions::schema::structural;
 use crate::meta::Value;
-
-use super::coerce;
-use super::props::Props;
-use super::structural;
-use super::version;
 use crate::meta::{Object, Path, str_at};
 use crate::registry::scale::ScalePaths;
 use crate::registry::validation::Fields;
@@ -178,7 +183,7 @@ impl Version {
         };
         let structural = schema.as_ref().is_some_and(is_structural);
         if let (Some(schema), false) = (&mut schema, preserve) {
-            coerce::prune_defaults(schema);
+            prune_and_default::prune_defaults(schema);
         }
         let scale = tree
             .pointer("/subresources/scale")
@@ -227,13 +232,13 @@ fn warn_of_deprecated(versions: &mut [Version], trees: &[Value], group: &str, ki
         .zip(&deprecated)
         .filter(|(_, deprecated)| **deprecated)
     {
-        let newer = |name: &&String| version::compare(&version.name, name).is_lt();
+        let newer = |name: &&String| version_order::compare(&version.name, name).is_lt();
         let best = current
             .iter()
             .filter(|(_, is_current)| *is_current)
             .map(|(name, _)| name)
             .filter(newer)
-            .max_by(|a, b| version::compare(a, b));
+            .max_by(|a, b| version_order::compare(a, b));
         let mut text = format!("{group}/{} {kind} is deprecated", version.name);
         if let Some(best) = best {
             text.push_str(&format!("; use {group}/{best} {kind}"));

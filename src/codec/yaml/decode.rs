@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::json_subset;
 use super::parser::{Graph, Node};
-use super::plain;
 use super::resolve::{Scalar, resolve};
 use super::scanner::Scanner;
 use crate::codec::{DecodeError, MAX_ISSUES, MAX_TREE_DEPTH, base64, json};
@@ -28,7 +28,7 @@ pub(super) const MAX_REPEATED_BYTES: usize = 32 * 1024 * 1024;
 /// the caller that says what the text was to become (`error converting YAML to JSON: `).
 pub fn to_value(bytes: &[u8]) -> Result<(Value, Vec<String>), DecodeError> {
     let (text, broken) = readable(bytes);
-    match plain::to_value(text).filter(|_| broken.is_none()) {
+    match json_subset::to_value(text).filter(|_| broken.is_none()) {
         Some(value) => Ok((value, Vec::new())),
         None => read(text, broken),
     }

@@ -1,20 +1,21 @@
 //! A version of a custom kind: how its objects are read and stored, and the resource that serves
 //! it.
 
+mod merge_schema;
+mod strategy;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::meta::Map;
-
-use super::coerce::{self, Coercion};
-use super::definition::{Definition, Version};
-use super::props::Props;
-use super::published;
-use super::strategy::CustomStrategy;
-use super::topology;
+use self::strategy::CustomStrategy;
 use crate::codec::{self, DecodeError};
+use crate::extensions::definition::{Definition, Version};
+use crate::extensions::openapi;
+use crate::extensions::schema::json_schema_props::Props;
+use crate::extensions::schema::prune_and_default::{self, Coercion};
 use crate::merge::scale::ReplicasPaths;
 use crate::merge::{Ty, Versions};
+use crate::meta::Map;
 use crate::meta::{Gvk, Gvr, Object, Status, Value, status};
 use crate::registry::resource::{KindVersions, SchemaHandle};
 use crate::registry::scale::{self, ScalePaths};
@@ -110,7 +111,7 @@ impl Family {
                 .iter()
                 .map(|one| (one.name.clone(), one.schema.clone()))
                 .collect(),
-            types: Arc::new(topology::schema(types, definition.preserve)),
+            types: Arc::new(merge_schema::schema(types, definition.preserve)),
             replicas: definition
                 .versions
                 .iter()
@@ -156,7 +157,7 @@ impl Family {
     /// Fills in the defaults of the version that the object names.
     pub fn default(&self, object: &mut Object) {
         if let Some(Some(schema)) = self.schema_of(object) {
-            coerce::default_entries(object, schema);
+            prune_and_default::default_entries(object, schema);
         }
     }
 }
@@ -242,7 +243,7 @@ impl Custom for CustomKind {
     }
 
     fn published(&self, for_v2: bool) -> Option<Map> {
-        published::root(self.given.as_ref()?, self.family.preserve, for_v2)
+        openapi::root(self.given.as_ref()?, self.family.preserve, for_v2)
     }
 
     fn selectable(&self) -> &[String] {

@@ -5,6 +5,10 @@
 //! resource that is not known looks in storage first ([`Extensions::resolve`]), so that no server
 //! denies what another has established.
 
+mod hooks;
+
+pub use hooks::DefinitionHooks;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,18 +18,18 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::approval;
-use super::definition::{
-    CLEANUP, Condition, Definition, ESTABLISHED, NAMES_ACCEPTED, Names, TERMINATING, is_true,
-};
-use super::kind;
-use super::naming::{self, Taken};
-use super::structural;
-use super::validate_conversion::holds_certificates;
 use crate::auth::{MASTERS, User};
 use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
 use crate::base::supervise::catch_panic;
+use crate::extensions::definition::approval;
+use crate::extensions::definition::naming::{self, Taken};
+use crate::extensions::definition::validation::conversion::holds_certificates;
+use crate::extensions::definition::{
+    CLEANUP, Condition, Definition, ESTABLISHED, NAMES_ACCEPTED, Names, TERMINATING, is_true,
+};
+use crate::extensions::resource;
+use crate::extensions::schema::structural;
 use crate::meta::options::{DeleteOptions, ListOptions};
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Path, Status, time};
@@ -240,7 +244,7 @@ impl Extensions {
     /// Puts the resources of a definition into the registry, in the place of `old`.
     fn register(&self, object: &Object, old: &[Gvr]) -> Vec<Gvr> {
         let definition = Definition::read(object);
-        let stores: Vec<Arc<Store>> = kind::resources(&definition)
+        let stores: Vec<Arc<Store>> = resource::resources(&definition)
             .into_iter()
             .map(|resource| Arc::new(self.stores.open(resource)))
             .collect();
@@ -473,7 +477,7 @@ impl Extensions {
 
     /// Deletes every object of a definition and waits until there is none.
     async fn delete_instances(&self, object: &Object) -> Result<()> {
-        let Some(resource) = kind::storage_resource(&Definition::read(object)) else {
+        let Some(resource) = resource::storage_resource(&Definition::read(object)) else {
             return Ok(());
         };
         if self.registry.is_builtin(&resource.gvr) {

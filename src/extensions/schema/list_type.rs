@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use super::place::Place;
-use super::props::Props;
+use crate::extensions::schema::json_schema_props::Props;
+use crate::extensions::schema::lazy_path::Place;
 use crate::meta::{ErrorList, FieldError, Key, Map, Value};
 
 /// Every item of a set or map list that is there twice, reported at its second place.

@@ -6,11 +6,11 @@ use std::rc::Rc;
 
 use serde_json::Number;
 
-use super::correlation::Correlation;
-use super::formats;
-use super::numbers;
-use super::place::Place;
-use super::props::{Props, Values};
+use crate::extensions::schema::formats;
+use crate::extensions::schema::json_schema_props::{Props, Values};
+use crate::extensions::schema::lazy_path::Place;
+use crate::extensions::schema::numeric;
+use crate::extensions::schema::old_value::Correlation;
 use crate::meta::field::{go_quote, shown_bytes};
 use crate::meta::{ErrorList, FieldError, Key, Path, Value};
 
@@ -271,7 +271,7 @@ impl<'a> Check<'a, '_> {
         };
         let whole = found == "number"
             && has("integer")
-            && value.as_f64().is_some_and(numbers::is_json_integer);
+            && value.as_f64().is_some_and(numeric::is_json_integer);
         let widened = found == "integer" && has("number");
         let textual = matches!(value, Value::String(_) | Value::Array(_));
         let (formatted, numeric) = (!format.is_empty(), has("number") || has("integer"));
@@ -294,7 +294,7 @@ impl<'a> Check<'a, '_> {
         if allowed.is_empty()
             || allowed
                 .iter()
-                .any(|one| numbers::same_as_enumerated(value, one))
+                .any(|one| numeric::same_as_enumerated(value, one))
         {
             return Outcome::default();
         }
@@ -348,7 +348,7 @@ impl<'a> Check<'a, '_> {
 
     fn of_number(&self, number: &Number, format: &str) -> Outcome {
         let mut out = Outcome::default();
-        let limits = numbers::Limits {
+        let limits = numeric::Limits {
             values: &self.schema.values,
             types: &self.types(),
             format,
@@ -356,11 +356,11 @@ impl<'a> Check<'a, '_> {
         };
         for problem in limits.check(number) {
             out.add(match problem {
-                numbers::Problem::Range(text) => self.nowhere(text),
-                numbers::Problem::Limit(text) => {
+                numeric::Problem::Range(text) => self.nowhere(text),
+                numeric::Problem::Limit(text) => {
                     self.violation(Kind::Plain, Value::Number(number.clone()), text)
                 }
-                numbers::Problem::Factor(factor, text) => self.violation(Kind::Plain, factor, text),
+                numeric::Problem::Factor(factor, text) => self.violation(Kind::Plain, factor, text),
             });
         }
         out.matches += 1;

@@ -3,8 +3,8 @@
 
 use serde_json::Number;
 
-use super::place::Place;
-use super::props::Values;
+use crate::extensions::schema::json_schema_props::Values;
+use crate::extensions::schema::lazy_path::Place;
 use crate::meta::Value;
 
 /// The greatest integer that JSON numbers hold exactly.
@@ -273,7 +273,7 @@ fn plain(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::extensions::props::Props;
+    use crate::extensions::schema::json_schema_props::Props;
     use crate::meta::json;
 
     #[test]

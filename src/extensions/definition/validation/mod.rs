@@ -3,16 +3,20 @@
 //! Upstream looks at an internal form in which everything that all versions share stands at the
 //! top: the paths of errors are those of that form.
 
+pub mod conversion;
+mod defaults;
+mod schema;
+
 use std::collections::HashSet;
 
+use self::conversion::has_recognized_version;
+use self::schema::SchemaRules;
+use crate::extensions::definition::approval;
+use crate::extensions::definition::go_format;
+use crate::extensions::definition::{ESTABLISHED, is_true};
+use crate::extensions::schema::field_path;
+use crate::extensions::schema::json_schema_props::Props;
 use crate::meta::Value;
-
-use super::definition::{ESTABLISHED, is_true};
-use super::field_path;
-use super::props::Props;
-use super::validate_conversion::{self as conversion, has_recognized_version};
-use super::validate_schema::{self, SchemaRules};
-use super::{approval, shown};
 use crate::meta::names;
 use crate::meta::{ErrorList, FieldError, Object, Path};
 use crate::registry::validation::{Fields, immutable_text, same};
@@ -217,7 +221,7 @@ fn spec(object: &Object, old: Option<&Object>, options: &Options) -> ErrorList {
         deprecation(&mut errors, version, &place.child("deprecationWarning"));
         if !hoisted.schema {
             let has_status = status_of(version);
-            validate_schema::validation(
+            schema::validation(
                 &mut errors,
                 version.field("schema"),
                 schemas[index].as_ref(),
@@ -256,7 +260,7 @@ fn spec(object: &Object, old: Option<&Object>, options: &Options) -> ErrorList {
         let any_status = versions.iter().any(status_of);
         let schema = schemas.first().and_then(Option::as_ref);
         let tree = first.and_then(|one| one.field("schema"));
-        validate_schema::validation(
+        schema::validation(
             &mut errors,
             tree,
             schema,
@@ -397,7 +401,7 @@ fn deprecation(errors: &mut ErrorList, version: &Value, path: &Path) {
 fn version_list(errors: &mut ErrorList, spec: &Value, hoisted: &Hoisted, path: &Path) {
     let versions = spec.list("versions");
     let place = path.child("versions");
-    let shown = || shown::versions(spec.field("versions"), hoisted);
+    let shown = || go_format::versions(spec.field("versions"), hoisted);
     let names: std::collections::BTreeSet<&str> =
         versions.iter().map(|one| one.str("name")).collect();
     if names.len() != versions.len() {

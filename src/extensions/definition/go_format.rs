@@ -1,12 +1,15 @@
 //! Parts of a definition as errors show them: upstream prints its internal types with all their
 //! fields.
 
-use super::rule::Rule;
+use crate::extensions::schema::validation_rule::Rule;
 use crate::meta::{Map, Value, json};
 use crate::registry::validation::Fields;
 
 /// `spec.versions`, without what all versions share.
-pub fn versions(list: Option<&Value>, hoisted: &super::validate::Hoisted) -> Value {
+pub fn versions(
+    list: Option<&Value>,
+    hoisted: &crate::extensions::definition::validation::Hoisted,
+) -> Value {
     let Some(Value::Array(list)) = list else {
         return Value::Null;
     };

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::definition::{Condition, ESTABLISHED, NAMES_ACCEPTED, Names, condition};
+use crate::extensions::definition::{Condition, ESTABLISHED, NAMES_ACCEPTED, Names, condition};
 use crate::meta::Object;
 use crate::registry::validation::Fields;
 

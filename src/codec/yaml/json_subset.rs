@@ -47,7 +47,7 @@ fn settle(value: &mut Value, depth: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parse;
+    use super::super::decode;
     use super::*;
 
     #[test]
@@ -58,7 +58,7 @@ mod tests {
             r#"{"a":"<<","b":"- x","c":" padded ","d":"---","e":"~","f":"0x1"}"#,
         ] {
             let plain = to_value(text).expect("plain");
-            let (full, issues) = parse::read(text, None).expect("YAML");
+            let (full, issues) = decode::read(text, None).expect("YAML");
             assert_eq!(
                 (plain.to_string(), issues.len()),
                 (full.to_string(), 0),

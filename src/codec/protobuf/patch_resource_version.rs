@@ -16,7 +16,7 @@ const RAW: u32 = 2;
 /// A stored message whose metadata says a resourceVersion. Written, it is what decoding and
 /// encoding the tree would give.
 #[derive(Clone, Copy, Debug)]
-pub struct Revised<'a> {
+pub struct WithResourceVersion<'a> {
     /// ObjectMeta before and after its resourceVersion.
     head: &'a [u8],
     tail: &'a [u8],
@@ -47,7 +47,7 @@ impl Digits {
     }
 }
 
-impl<'a> Revised<'a> {
+impl<'a> WithResourceVersion<'a> {
     /// The message (without its envelope) at a revision; without one its resourceVersion stays
     /// empty.
     ///
@@ -97,7 +97,7 @@ impl<'a> Revised<'a> {
         out.extend_from_slice(self.rest);
     }
 
-    /// The length of what [`Revised::write_item`] appends.
+    /// The length of what [`WithResourceVersion::write_item`] appends.
     pub fn item_len(&self) -> usize {
         field_len(self.message_len())
     }
@@ -126,7 +126,7 @@ pub struct ListMeta<'a> {
 }
 
 /// Appends the beginning of a list: its envelope and metadata. `items_len` is the length of all
-/// items that follow, which [`Revised::item_len`] and [`item_len`] tell without writing them.
+/// items that follow, which [`WithResourceVersion::item_len`] and [`item_len`] tell without writing them.
 pub fn list_head(
     api_version: &str,
     kind: &str,

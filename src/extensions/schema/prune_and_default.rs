@@ -2,9 +2,9 @@
 //! ObjectMeta, unknown fields and nulls gone, defaults filled in (apiextensions
 //! `schema/{pruning,objectmeta,defaulting}`).
 
-use super::place::Place;
-use super::props::Props;
 use crate::codec::{self, DecodeError};
+use crate::extensions::schema::json_schema_props::Props;
+use crate::extensions::schema::lazy_path::Place;
 use crate::meta::field::shown_bytes;
 use crate::meta::{FieldError, Map, Object, Value};
 use crate::schema::{TypeRef, builtin};

@@ -3,9 +3,8 @@
 
 use std::collections::HashMap;
 
+use crate::extensions::schema::json_schema_props::Props;
 use crate::meta::Value;
-
-use super::props::Props;
 
 /// A new value with the old one in its place, and the schema by which list items are told apart.
 #[derive(Clone, Copy, Debug)]

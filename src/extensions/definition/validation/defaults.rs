@@ -1,10 +1,11 @@
 //! What the defaults of a schema must look like: pruned, and valid themselves (apiextensions
 //! `schema/defaulting/validation.go`).
 
-use super::coerce::{self, Lost, META_FIELDS};
-use super::place::Place;
-use super::props::Props;
-use super::{embedded, values};
+use crate::extensions::schema::embedded_resource;
+use crate::extensions::schema::json_schema_props::Props;
+use crate::extensions::schema::lazy_path::Place;
+use crate::extensions::schema::prune_and_default::{self, Lost, META_FIELDS};
+use crate::extensions::schema::value_validation;
 use crate::meta::{ErrorList, FieldError, Map, Path, Value};
 
 /// Checks every default of a structural schema.
@@ -28,7 +29,7 @@ pub fn validate(path: &Path, schema: &Props, pruned: bool) -> ErrorList {
 /// Whether no default has fields that the schema does not specify.
 pub fn are_pruned(schema: &Props) -> bool {
     let mut pruned = schema.clone();
-    coerce::prune_defaults(&mut pruned);
+    prune_and_default::prune_defaults(&mut pruned);
     same_defaults(schema, &pruned)
 }
 
@@ -151,7 +152,7 @@ fn check_in_meta(
             format!("must result in valid metadata: {why}"),
         ))
     };
-    if let Err(why) = coerce::coerce(
+    if let Err(why) = prune_and_default::coerce(
         &Place::NOWHERE,
         &mut object,
         Some(around.root),
@@ -161,10 +162,10 @@ fn check_in_meta(
         return refuse(why.to_string());
     }
     let found = object.as_object().map_or_else(ErrorList::new, |entries| {
-        embedded::validate(&Place::NOWHERE, entries, around.root)
+        embedded_resource::validate(&Place::NOWHERE, entries, around.root)
     });
     match &*found {
-        [] => errors.extend(values::validate(schema, default, None, place)),
+        [] => errors.extend(value_validation::validate(schema, default, None, place)),
         [one] => refuse(one.to_string()),
         many => refuse(format!(
             "[{}]",
@@ -185,7 +186,7 @@ fn check_value(
 ) {
     if pruned {
         let (mut copy, mut lost) = (default.clone(), Lost::default());
-        coerce::prune(&mut copy, Some(schema), &Place::NOWHERE, &mut lost);
+        prune_and_default::prune(&mut copy, Some(schema), &Place::NOWHERE, &mut lost);
         if copy != *default {
             errors.push(FieldError::invalid(
                 place,
@@ -196,15 +197,17 @@ fn check_value(
     }
     let mut copy = default.clone();
     let root = Place::Root(place.as_str());
-    if let Err(why) = coerce::coerce(&root, &mut copy, Some(schema), false, &mut Lost::default()) {
+    if let Err(why) =
+        prune_and_default::coerce(&root, &mut copy, Some(schema), false, &mut Lost::default())
+    {
         errors.push(why);
         return;
     }
     let found = copy.as_object().map_or_else(ErrorList::new, |entries| {
-        embedded::validate(&root, entries, schema)
+        embedded_resource::validate(&root, entries, schema)
     });
     if found.is_empty() {
-        errors.extend(values::validate(schema, &copy, None, place));
+        errors.extend(value_validation::validate(schema, &copy, None, place));
     } else {
         errors.extend(found);
     }

@@ -3,9 +3,10 @@
 
 use std::collections::HashSet;
 
-use super::definition::{CLEANUP, Condition, TERMINATING};
-use super::props::Props;
-use super::{formats, validate};
+use crate::extensions::definition::validation;
+use crate::extensions::definition::{CLEANUP, Condition, TERMINATING};
+use crate::extensions::schema::formats;
+use crate::extensions::schema::json_schema_props::Props;
 use crate::meta::names::Problems;
 use crate::meta::{ErrorList, Object, Value, json};
 use crate::registry::strategy::{Context, Strategy, Subresource};
@@ -86,7 +87,7 @@ impl Strategy for CustomResourceDefinitions {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        validate::create(object)
+        validation::create(object)
     }
 
     fn validate_update(
@@ -97,9 +98,9 @@ impl Strategy for CustomResourceDefinitions {
         old: &Object,
     ) -> ErrorList {
         if sub == Subresource::Main {
-            validate::update(object, old)
+            validation::update(object, old)
         } else {
-            validate::update_status(object)
+            validation::update_status(object)
         }
     }
 

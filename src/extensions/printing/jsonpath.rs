@@ -1,9 +1,8 @@
 //! JSON paths as printer columns have them (client-go `util/jsonpath`), and how their results are
 //! printed.
 
+use crate::extensions::schema::numeric::go_float;
 use crate::meta::Value;
-
-use super::numbers::go_float;
 
 /// How deep `..` looks.
 const MAX_DEPTH: usize = 64;

@@ -1,8 +1,10 @@
 //! The Tables of a custom kind: its additionalPrinterColumns, or its age.
 
+mod jsonpath;
+
 use std::borrow::Cow;
 
-use super::jsonpath::{self, JsonPath};
+use self::jsonpath::JsonPath;
 use crate::meta::{Object, Value, json, time};
 use crate::registry::cells::Cell;
 use crate::registry::table::{Column, TablePrinter};

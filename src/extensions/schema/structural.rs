@@ -1,9 +1,8 @@
 //! What makes a schema structural: every field specified outside of value validations, with a type
 //! (apiextensions `schema/{convert,validation,complete}.go`).
 
+use crate::extensions::schema::json_schema_props::{Props, Values};
 use crate::meta::Value;
-
-use super::props::{Props, Values};
 use crate::meta::{ErrorList, FieldError, Path};
 
 /// Where in a schema a node stands.

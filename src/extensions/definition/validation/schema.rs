@@ -1,10 +1,12 @@
 //! What the schemas of a definition must look like, node by node (apiextensions
 //! `ValidateCustomResourceDefinitionOpenAPISchema`).
 
+use crate::extensions::definition::go_format;
+use crate::extensions::definition::validation::defaults;
+use crate::extensions::schema::field_path;
+use crate::extensions::schema::json_schema_props::Props;
+use crate::extensions::schema::structural;
 use crate::meta::Value;
-
-use super::props::Props;
-use super::{defaults, field_path, shown, structural};
 use crate::meta::{ErrorList, FieldError, Path};
 use crate::registry::validation::Fields;
 
@@ -153,7 +155,7 @@ pub fn validation(
 
 /// Only what is not lost when the schema of the status is taken out may stand at the root.
 fn status_root(errors: &mut ErrorList, tree: &Value, schema: &Props, path: &Path) {
-    for field in shown::set_fields(tree) {
+    for field in go_format::set_fields(tree) {
         if field == "Type" {
             if schema.kind != "object" {
                 let why = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
@@ -171,7 +173,7 @@ fn status_root(errors: &mut ErrorList, tree: &Value, schema: &Props, path: &Path
             );
             errors.push(FieldError::invalid(
                 &path.child("openAPIV3Schema"),
-                shown::schema(tree),
+                go_format::schema(tree),
                 why,
             ));
             return;

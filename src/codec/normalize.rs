@@ -1,7 +1,7 @@
 //! Trees that are nearly in the form of their type, as patches and applies leave them: put right in
 //! place, without a copy.
 
-use super::{MAX_TREE_DEPTH, base64, json, shape};
+use super::{MAX_TREE_DEPTH, base64, json, omit_empty};
 use crate::meta::quantity::Quantity;
 use crate::meta::{Map, Value, time};
 use crate::schema::{Field, Kind, Presence, Schema, SchemaAlternative, TypeId, TypeRef};
@@ -20,9 +20,9 @@ pub enum Rules {
 /// what JSON does not show go, values are normalised, fields put in order.
 ///
 /// False where a value does not fit its type or a field is unknown: the object is then in between,
-/// and [`super::from_value`] or [`super::unstructured::misfit`] says what is wrong with the
+/// and [`super::from_value`] or [`super::unstructured::conversion_error`] says what is wrong with the
 /// original.
-pub fn conform(object: &mut Map, ty: TypeRef<'_>, rules: Rules) -> bool {
+pub fn normalize(object: &mut Map, ty: TypeRef<'_>, rules: Rules) -> bool {
     Walker {
         schema: ty.schema,
         rules,
@@ -96,9 +96,9 @@ impl Walker<'_> {
         }
         for (field, slot) in ty.fields.iter().zip(slots) {
             let value = match slot {
-                Some(value) => shape::shown(field, value, self.schema),
+                Some(value) => omit_empty::shown(field, value, self.schema),
                 None if matches!(field.kind, Kind::Inline(_)) => None,
-                None => shape::missing(field, self.schema),
+                None => omit_empty::missing(field, self.schema),
             };
             if let Some(value) = value {
                 out.append(field.json.clone(), value);
@@ -136,7 +136,7 @@ impl Walker<'_> {
     fn element(self, kind: &Kind, value: &mut Value, depth: usize) -> bool {
         match (&*value, kind) {
             (Value::Null, Kind::Bytes) => *value = Value::String(String::new()),
-            (Value::Null, kind) => *value = shape::zero(kind, self.schema),
+            (Value::Null, kind) => *value = omit_empty::zero(kind, self.schema),
             _ => return self.value(kind, value, depth),
         }
         true
@@ -251,7 +251,9 @@ fn stays(field: &Field, value: &Value) -> bool {
     match (field.presence, value) {
         (Presence::Nullable, Value::Null) => true,
         (_, Value::Null) => false,
-        (Presence::OmitEmpty, value) => !shape::is_zero(value) || field.json == "managedFields",
+        (Presence::OmitEmpty, value) => {
+            !omit_empty::is_zero(value) || field.json == "managedFields"
+        }
         _ => true,
     }
 }
@@ -290,7 +292,7 @@ mod tests {
                 panic!("an object")
             };
             assert!(
-                conform(&mut object, ty("apps/v1", "Deployment"), Rules::Json),
+                normalize(&mut object, ty("apps/v1", "Deployment"), Rules::Json),
                 "{value}"
             );
             assert_eq!(
@@ -338,7 +340,7 @@ mod tests {
                 panic!("an object")
             };
             assert!(
-                !conform(
+                !normalize(
                     &mut object.clone(),
                     ty("apps/v1", "Deployment"),
                     Rules::Unstructured
@@ -346,7 +348,7 @@ mod tests {
                 "{value}"
             );
             assert_eq!(
-                unstructured::misfit(&object, ty("apps/v1", "Deployment")).as_deref(),
+                unstructured::conversion_error(&object, ty("apps/v1", "Deployment")).as_deref(),
                 why,
                 "{value}"
             );
@@ -360,12 +362,12 @@ mod tests {
         else {
             panic!("an object")
         };
-        assert!(!conform(
+        assert!(!normalize(
             &mut object.clone(),
             ty("apps/v1", "Deployment"),
             Rules::Json
         ));
-        assert!(conform(
+        assert!(normalize(
             &mut object,
             ty("apps/v1", "Deployment"),
             Rules::Unstructured

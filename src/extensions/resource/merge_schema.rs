@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use super::coerce::object_meta;
-use super::props::Props;
+use crate::extensions::schema::json_schema_props::Props;
+use crate::extensions::schema::prune_and_default::object_meta;
 use crate::meta::Gvk;
 use crate::schema::{Field, Kind, ListType, MapType, Schema, Type, TypeId, builtin};
 

@@ -1,7 +1,7 @@
 //! Paths to fields of a schema, as rules and selectable fields name them (apiextensions
 //! `schema/cel.ValidFieldPath`).
 
-use super::props::Props;
+use crate::extensions::schema::json_schema_props::Props;
 use crate::meta::Path;
 
 /// The path as errors show it, its first step, and the schema that it leads to.

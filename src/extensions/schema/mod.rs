@@ -1,0 +1,15 @@
+//! The schemas of custom resources: their JSONSchemaProps, and what pruning, defaulting and
+//! validation make of an object with them (apiextensions `apiserver/schema`).
+
+pub mod embedded_resource;
+pub mod field_path;
+pub mod formats;
+pub mod json_schema_props;
+pub mod lazy_path;
+pub mod list_type;
+pub mod numeric;
+pub mod old_value;
+pub mod prune_and_default;
+pub mod structural;
+pub mod validation_rule;
+pub mod value_validation;
