@@ -19,9 +19,9 @@ pub enum Rules {
 /// Brings an object into the form of its type, as a round trip through the Go type would: nulls and
 /// what JSON does not show go, values are normalised, fields put in order.
 ///
-/// False where a value does not fit its type or a field is unknown: the object is then in between,
-/// and [`super::from_value`] or [`super::unstructured::conversion_error`] says what is wrong with the
-/// original.
+/// Returns false where a value does not fit its type or a field is unknown: the object is then
+/// partly normalized, and [`super::from_value`] or [`super::unstructured::conversion_error`] says
+/// what is wrong with the original.
 pub fn normalize(object: &mut Map, ty: TypeRef<'_>, rules: Rules) -> bool {
     Walker {
         schema: ty.schema,

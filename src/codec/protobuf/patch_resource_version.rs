@@ -126,7 +126,8 @@ pub struct ListMeta<'a> {
 }
 
 /// Appends the beginning of a list: its envelope and metadata. `items_len` is the length of all
-/// items that follow, which [`WithResourceVersion::item_len`] and [`item_len`] tell without writing them.
+/// items that follow, which [`WithResourceVersion::item_len`] and [`item_len`] compute without
+/// writing them.
 pub fn list_head(
     api_version: &str,
     kind: &str,
