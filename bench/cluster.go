@@ -48,11 +48,14 @@ type cluster struct {
 	podSpec     []byte // of a pod that is not scheduled, in protobuf
 	slices      []held
 	events      atomic.Int64
+	watches     atomic.Int64 // that began with all their initial events
 	recorder    recorder
 	mutex       sync.Mutex // for all below
-	watches     []*stream
+	closed      bool
 	broken      error
 	living      []churned
+	// ended counts the watches that the server ended, opening those of them that are not open again.
+	ended, opening int
 	// turns counts the steps of each lane, over all rounds.
 	turns map[string]int
 }
@@ -209,19 +212,51 @@ func (c *cluster) inform(connection *connection, accept string, paths ...string)
 	return nil
 }
 
-// watch opens a watch and waits for the bookmark after its initial events.
+// watch opens a watch and waits for the bookmark after its initial events. When the server ends it, it is opened again.
 func (c *cluster) watch(connection *connection, r request) error {
+	s, err := c.openWatch(connection, r)
+	if err != nil {
+		return err
+	}
+	c.watches.Add(1)
+	go func() {
+		for {
+			err := <-s.done
+			if err == nil {
+				c.count(1, 1)
+				s, err = c.openWatch(connection, r)
+				c.count(0, -1)
+			}
+			if err != nil {
+				c.fail(fmt.Errorf("the watch of %s ended: %w", r.path, err))
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+// count adds to the watches that ended and to those that are being opened again.
+func (c *cluster) count(ended, opening int) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.ended += ended
+	c.opening += opening
+}
+
+// openWatch opens a watch, again and again while the server refuses it for now.
+func (c *cluster) openWatch(connection *connection, r request) (*stream, error) {
 	for begin := time.Now(); ; time.Sleep(retryPause) {
-		err := c.tryWatch(connection, r)
+		s, err := c.tryWatch(connection, r)
 		var no *refused
 		if errors.As(err, &no) && (no.status == http.StatusForbidden || no.status == http.StatusTooManyRequests) && time.Since(begin) < retryTime {
 			continue
 		}
-		return err
+		return s, err
 	}
 }
 
-func (c *cluster) tryWatch(connection *connection, r request) error {
+func (c *cluster) tryWatch(connection *connection, r request) (*stream, error) {
 	counter := eventCounter{protobuf: r.accept != jsonType && r.accept != tableInformer}
 	synced, first := make(chan struct{}), true
 	var refusal []byte
@@ -239,55 +274,48 @@ func (c *cluster) tryWatch(connection *connection, r request) error {
 					first = false
 					close(synced)
 				}
-			default:
-				c.fail(fmt.Errorf("%s has an event whose kind begins with %q", r.path, kind))
+			default: // the server says why it ends the watch
 			}
 		})
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	select {
 	case <-synced:
-		c.mutex.Lock()
-		c.watches = append(c.watches, s)
-		c.mutex.Unlock()
-		return nil
+		return s, nil
 	case err := <-s.done:
 		if err == nil {
 			err = &refused{s.status, fmt.Sprintf("%d: %s", s.status, refusal)}
 		}
-		return err
+		return nil, err
 	case <-time.After(openTime):
-		return errors.New("its initial events take too long")
+		return nil, errors.New("its initial events take too long")
 	}
 }
 
-// fail keeps the first error of what runs beside the requests.
+// fail keeps the first error of what runs beside the requests, unless it is because everything ends.
 func (c *cluster) fail(err error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	if c.broken == nil {
+	if c.broken == nil && !c.closed {
 		c.broken = err
 	}
 }
 
-// check says whether all watches still go on.
-func (c *cluster) check() error {
+// check says how many watches the server ended since it was asked last, and whether all are open again.
+func (c *cluster) check() (ended int, err error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	for _, s := range c.watches {
-		select {
-		case err := <-s.done:
-			return fmt.Errorf("a watch ended: %v", err)
-		default:
-		}
-	}
-	return c.broken
+	ended, c.ended = c.ended, 0
+	return ended, c.broken
 }
 
 func (c *cluster) close() {
+	c.mutex.Lock()
+	c.closed = true
+	c.mutex.Unlock()
 	for _, k := range c.kubelets {
 		if k != nil {
 			k.connection.close()

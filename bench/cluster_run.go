@@ -51,6 +51,7 @@ type round struct {
 	took            map[string][]time.Duration
 	failed          int
 	first           error
+	ended           int // watches that the server ended
 }
 
 // clusterResult is what a server did in all rounds of a mix.
@@ -137,9 +138,7 @@ func (c *cluster) start() (clusterResult, error) {
 	if err != nil {
 		return clusterResult{}, err
 	}
-	c.mutex.Lock()
-	one.requests = len(c.watches)
-	c.mutex.Unlock()
+	one.requests = int(c.watches.Load())
 	result := clusterResult{rounds: []round{one}, peak: m.peak}
 	say("  %s: %s", c.b.binary.label, result.line())
 	return result, c.prepare()
@@ -159,6 +158,7 @@ func measureMix(o *options, m mix, clusters []*cluster) []clusterResult {
 			}
 			c.b.server.resume()
 			time.Sleep(awake)
+			c.settle()
 			if n == 1 {
 				result.err = c.b.server.forgetPeak()
 			}
@@ -204,6 +204,9 @@ func (c *cluster) measured(o *options, m mix, warm bool) (one round, err error) 
 // round measures what the work and its events take.
 func (c *cluster) round(work func(*round) error) (r round, err error) {
 	c.recorder.reset()
+	if _, err := c.check(); err != nil {
+		return r, err
+	}
 	events := c.events.Load()
 	begin := time.Now()
 	before, err := c.b.server.cpu()
@@ -227,7 +230,8 @@ func (c *cluster) round(work func(*round) error) (r round, err error) {
 	if float64(r.failed) > failuresTaken*float64(r.requests) {
 		return r, fmt.Errorf("%d requests failed beside %d: %w", r.failed, r.requests, r.first)
 	}
-	return r, c.check()
+	r.ended, err = c.check()
+	return r, err
 }
 
 // load runs all lanes of a mix for a time, and the loops of lists until the lanes have ended.
@@ -263,12 +267,15 @@ func (c *cluster) load(m mix, during time.Duration, r *round) error {
 	return nil
 }
 
-// settle waits until no more events arrive.
+// settle waits until no more events arrive and no watch is being opened again.
 func (c *cluster) settle() {
 	for begin := time.Now(); time.Since(begin) < quietTime; {
 		before := c.events.Load()
 		time.Sleep(quiet)
-		if c.events.Load() == before {
+		c.mutex.Lock()
+		opening := c.opening
+		c.mutex.Unlock()
+		if c.events.Load() == before && opening == 0 {
 			return
 		}
 	}
@@ -417,16 +424,32 @@ func (row clusterRow) render(out *strings.Builder) {
 		line(out, append([]string{workers, row.load, kind + ", p50 (p99)"}, cells...))
 	}
 	for i, result := range row.results {
-		said := ""
-		if result.err != nil {
-			said = strings.ReplaceAll(strings.Split(result.err.Error(), "\n")[0], "|", "/")
-		} else if late := result.late(); late > time.Second {
-			said = fmt.Sprintf("did not keep up: the last request began %.1f s late", late.Seconds())
-		}
-		if said != "" {
+		for _, said := range result.remarks() {
 			line(out, []string{workers, row.load, fmt.Sprintf("server %d", i+1), said})
 		}
 	}
+}
+
+// remarks are what the figures do not tell.
+func (result clusterResult) remarks() (all []string) {
+	if result.err != nil {
+		return []string{strings.ReplaceAll(strings.Split(result.err.Error(), "\n")[0], "|", "/")}
+	}
+	var late time.Duration
+	ended, failed := 0, 0
+	for _, r := range result.rounds {
+		late, ended, failed = max(late, r.late), ended+r.ended, failed+r.failed
+	}
+	if late > time.Second {
+		all = append(all, fmt.Sprintf("did not keep up: the last request began %.1f s late", late.Seconds()))
+	}
+	if ended > 0 {
+		all = append(all, fmt.Sprintf("ended %d watches, which were opened again", ended))
+	}
+	if failed > 0 {
+		all = append(all, fmt.Sprintf("failed %d requests", failed))
+	}
+	return all
 }
 
 // cells are a figure of all servers, each but the first with what it is of the first one's.
@@ -445,12 +468,4 @@ func (row clusterRow) cells(f clusterFigure) (cells []string) {
 		}
 	}
 	return cells
-}
-
-// late is how late the last request of a round began at most.
-func (result clusterResult) late() (worst time.Duration) {
-	for _, r := range result.rounds {
-		worst = max(worst, r.late)
-	}
-	return worst
 }

@@ -76,10 +76,10 @@ func TestTheTableComparesRoundByRound(t *testing.T) {
 	if out.String() != want {
 		t.Error(out.String())
 	}
-	row = clusterRow{workers: 2, load: "load", results: []clusterResult{{rounds: []round{{cpu: time.Second, lists: 10, late: 2 * time.Second}}}}}
+	row = clusterRow{workers: 2, load: "load", results: []clusterResult{{rounds: []round{{cpu: time.Second, lists: 10, late: 2 * time.Second, ended: 3, failed: 1}}}}}
 	out.Reset()
 	row.render(&out)
-	if want := "| 2 | load | CPU per list | 100 ms |\n| 2 | load | peak RSS | 0 MB |\n| 2 | load | server 1 | did not keep up: the last request began 2.0 s late |\n"; out.String() != want {
+	if want := "| 2 | load | CPU per list | 100 ms |\n| 2 | load | peak RSS | 0 MB |\n| 2 | load | server 1 | did not keep up: the last request began 2.0 s late |\n| 2 | load | server 1 | ended 3 watches, which were opened again |\n| 2 | load | server 1 | failed 1 requests |\n"; out.String() != want {
 		t.Error(out.String())
 	}
 }
