@@ -1,39 +1,38 @@
-//! Pauses between attempts: each longer than the one before, up to a limit, and never quite the
-//! same for two who wait.
+//! Exponential backoff with jitter.
 
 use std::time::Duration;
 
 use rand::RngExt;
 
-/// The pauses of one who tries again and again.
+/// The delays between the attempts of one operation.
 #[derive(Clone, Debug)]
 pub struct Backoff {
-    first: Duration,
-    longest: Duration,
+    initial: Duration,
+    max: Duration,
     next: Duration,
 }
 
 impl Backoff {
-    /// Pauses from about `first` on, each twice as long as the one before, up to about `longest`.
-    pub const fn new(first: Duration, longest: Duration) -> Self {
+    /// A backoff whose delays start at about `initial` and double up to about `max`.
+    pub const fn new(initial: Duration, max: Duration) -> Self {
         Self {
-            first,
-            longest,
-            next: first,
+            initial,
+            max,
+            next: initial,
         }
     }
 
-    /// The next pause: at least three quarters of what it would be without chance, and never
-    /// longer.
+    /// Returns the next delay: between three quarters of the nominal delay and all of it, at
+    /// random, so that clients that failed together do not retry together.
     pub fn next_delay(&mut self) -> Duration {
-        let pause = self.next.min(self.longest);
-        self.next = pause.saturating_mul(2).min(self.longest);
-        pause.mul_f64(rand::rng().random_range(0.75..=1.0))
+        let delay = self.next.min(self.max);
+        self.next = delay.saturating_mul(2).min(self.max);
+        delay.mul_f64(rand::rng().random_range(0.75..=1.0))
     }
 
-    /// Begins with the first pause again.
+    /// Starts over with the initial delay.
     pub fn reset(&mut self) {
-        self.next = self.first;
+        self.next = self.initial;
     }
 }
 
@@ -42,14 +41,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_the_limit_and_begin_again() {
+    fn delays_double_up_to_the_maximum_until_reset() {
         let seconds = Duration::from_secs;
         let mut backoff = Backoff::new(seconds(1), seconds(5));
         for whole in [1, 2, 4, 5, 5] {
-            let pause = backoff.next_delay();
+            let delay = backoff.next_delay();
             assert!(
-                pause <= seconds(whole) && pause >= seconds(whole).mul_f64(0.75),
-                "{pause:?} of {whole} s"
+                delay <= seconds(whole) && delay >= seconds(whole).mul_f64(0.75),
+                "{delay:?} of {whole} s"
             );
         }
         backoff.reset();

@@ -1,53 +1,53 @@
-//! Work that takes long and does not wait.
+//! CPU-bound work inside async tasks.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
-/// How many threads may do so at once, besides those that run tasks; more do it where they stand,
-/// and hold up other tasks. Each needs what it makes in memory.
-const MAX_RUNNING: usize = 16;
+/// The most threads that run blocking work at once, besides the runtime's workers. Each of them
+/// holds its result in memory. Work beyond that runs on the worker and delays its other tasks.
+const MAX_BLOCKING_THREADS: usize = 16;
 
-/// Those that do.
-static RUNNING: AtomicUsize = AtomicUsize::new(0);
+/// The size in bytes from which a request body or an object counts as large. Work on it may take
+/// milliseconds and goes through [`run_blocking`].
+pub const LARGE_BYTES: usize = 64 * 1024;
 
-/// One that does, until it is dropped.
-struct Place(&'static AtomicUsize);
+static BLOCKING_THREADS: AtomicUsize = AtomicUsize::new(0);
 
-impl Place {
-    fn take(all: &'static AtomicUsize) -> Option<Self> {
-        let taken = all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
-            (taken < MAX_RUNNING).then_some(taken + 1)
+/// A slot among the blocking threads, released on drop.
+struct Permit(&'static AtomicUsize);
+
+impl Permit {
+    /// Takes a slot; `None` if all are in use.
+    fn try_acquire(counter: &'static AtomicUsize) -> Option<Self> {
+        let acquired = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+            (count < MAX_BLOCKING_THREADS).then_some(count + 1)
         });
-        taken.ok().map(|_| Self(all))
+        acquired.ok().map(|_| Self(counter))
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Does something that takes long where it stands, while another thread takes over the other tasks
-/// of this one. It costs waking that thread. Where there are no threads to take over, as in most
-/// tests, or no tasks at all, it is just done.
+/// Runs CPU-bound work in place via `block_in_place`, so that another thread takes over the other
+/// tasks of this worker. On a current-thread runtime, or outside of one, it just runs the work.
 pub fn run_blocking<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => match Place::take(&RUNNING) {
-            Some(_place) => block_in_place(work),
+        Ok(RuntimeFlavor::MultiThread) => match Permit::try_acquire(&BLOCKING_THREADS) {
+            Some(_permit) => block_in_place(work),
             None => work(),
         },
         _ => work(),
     }
 }
 
-/// The size in bytes from which the bodies and objects of requests are large: what is done with
-/// them may take milliseconds, and is done [`run_blocking`].
-pub const LARGE_BYTES: usize = 64 * 1024;
-
-/// Does something [`run_blocking`] if what it works on is large, else right here.
+/// Runs work through [`run_blocking`] if `large`, else directly: handing over the worker's tasks
+/// costs the wake-up of a thread.
 pub fn run_blocking_if<T>(large: bool, work: impl FnOnce() -> T) -> T {
     if large { run_blocking(work) } else { work() }
 }
@@ -62,34 +62,34 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(30);
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn others_run_meanwhile() {
-        let (tell, told) = mpsc::channel();
+    async fn other_tasks_run_during_blocking_work() {
+        let (sender, receiver) = mpsc::channel();
         let waiting = tokio::spawn(async move {
-            let other = tokio::spawn(async move { tell.send(7) });
-            let heard = run_blocking(|| told.recv_timeout(LIMIT));
-            (heard, other.await.expect("it ends"))
+            let other = tokio::spawn(async move { sender.send(7) });
+            let received = run_blocking(|| receiver.recv_timeout(LIMIT));
+            (received, other.await.expect("it ends"))
         });
         assert_eq!(waiting.await.expect("it ends"), (Ok(7), Ok(())));
     }
 
     #[test]
-    fn places_are_bounded_and_given_back() {
-        static ALL: AtomicUsize = AtomicUsize::new(0);
-        let places: Vec<_> = (0..2 * MAX_RUNNING)
-            .map_while(|_| Place::take(&ALL))
+    fn permits_are_bounded_and_released() {
+        static COUNTER: AtomicUsize = AtomicUsize::new(0);
+        let permits: Vec<_> = (0..2 * MAX_BLOCKING_THREADS)
+            .map_while(|_| Permit::try_acquire(&COUNTER))
             .collect();
-        assert_eq!(places.len(), MAX_RUNNING);
-        drop(places);
-        assert!(Place::take(&ALL).is_some());
+        assert_eq!(permits.len(), MAX_BLOCKING_THREADS);
+        drop(permits);
+        assert!(Permit::try_acquire(&COUNTER).is_some());
     }
 
     #[tokio::test]
-    async fn one_thread_does_it_itself() {
+    async fn a_current_thread_runtime_runs_the_work_inline() {
         assert_eq!(run_blocking(|| 7), 7);
     }
 
     #[test]
-    fn it_needs_no_runtime() {
+    fn no_runtime_is_needed() {
         assert_eq!(run_blocking(|| 7), 7);
     }
 }

@@ -1,16 +1,16 @@
-//! The only source of wall-clock time, so that tests can hold it still.
+//! The only source of wall-clock time, so that tests can control it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use jiff::Timestamp;
 
-/// Reads the time. Cloning is cheap; clones of a manual clock share their time.
+/// A wall clock. Clones of a manual clock share its time.
 #[derive(Clone, Debug, Default)]
 pub struct Clock(Option<Arc<AtomicI64>>);
 
 impl Clock {
-    /// The machine's clock.
+    /// The system clock.
     pub fn system() -> Self {
         Self(None)
     }
@@ -20,7 +20,7 @@ impl Clock {
         Self(Some(Arc::new(AtomicI64::new(start.as_microsecond()))))
     }
 
-    /// The present, to the microsecond.
+    /// Returns the current time, to the microsecond.
     pub fn now(&self) -> Timestamp {
         match &self.0 {
             None => Timestamp::now(),
@@ -29,7 +29,7 @@ impl Clock {
         }
     }
 
-    /// Moves a manual clock on by `by`; the machine's clock does not listen.
+    /// Advances a manual clock; does nothing to the system clock.
     pub fn advance(&self, by: std::time::Duration) {
         if let Some(micros) = &self.0 {
             micros.fetch_add(by.as_micros() as i64, Ordering::Relaxed);
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manual_clock_moves_only_when_told() {
+    fn a_manual_clock_moves_only_when_advanced() {
         let clock = Clock::manual(Timestamp::UNIX_EPOCH);
         let twin = clock.clone();
         assert_eq!(clock.now(), Timestamp::UNIX_EPOCH);

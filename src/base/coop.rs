@@ -1,23 +1,22 @@
-//! How long one task may compute before others have their turn. One thread runs many tasks, and
-//! none of them is interrupted.
+//! Cooperative yielding for tasks that compute: the runtime does not preempt them.
 
 use std::time::{Duration, Instant};
 
-/// The longest that a task computes in one go, about.
+/// About how long a task may compute before it yields.
 const SLICE: Duration = Duration::from_millis(1);
-/// Steps between two looks at the clock: most steps take less than a microsecond.
+/// Steps between two clock reads. Most steps take less than a microsecond.
 const STEPS: u32 = 16;
 
-/// Counts what a task computes in one go. It costs nothing until there have been some steps.
+/// The CPU time that a task may still use before it yields. Free until [`STEPS`] steps were taken.
 #[derive(Debug, Default)]
 pub struct CoopBudget {
     steps: u32,
-    /// When the first look at the clock was.
+    /// When the clock was first read in this slice.
     since: Option<Instant>,
 }
 
 impl CoopBudget {
-    /// Counts a step. Whether it is time to let others run; then the next slice begins.
+    /// Counts a step and reports whether the task should yield now. If so, the next slice begins.
     pub fn is_spent(&mut self) -> bool {
         self.steps += 1;
         if !self.steps.is_multiple_of(STEPS) {
@@ -31,7 +30,7 @@ impl CoopBudget {
         spent
     }
 
-    /// Counts a step, and lets others run where it is time.
+    /// Counts a step and yields to the runtime if the slice is used up.
     pub async fn step(&mut self) {
         if self.is_spent() {
             tokio::task::yield_now().await;
@@ -44,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_spent_by_time_and_not_by_few_steps() {
+    fn a_budget_is_spent_by_time_and_not_by_few_steps() {
         let mut budget = CoopBudget::default();
         assert!((0..STEPS - 1).all(|_| !budget.is_spent()));
         let begun = Instant::now();

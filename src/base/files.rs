@@ -1,27 +1,27 @@
-//! Files and folders that only their owner may read: their modes, and how they are written whole.
+//! Files and directories that only their owner may read, and atomic writes.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Read and written by the owner alone.
+/// Mode of files that hold secrets.
 #[cfg(unix)]
 const PRIVATE_FILE: u32 = 0o600;
-/// Read by everybody, written by the owner alone.
+/// Mode of files that anyone may read.
 #[cfg(unix)]
 const PUBLIC_FILE: u32 = 0o644;
-/// Entered by the owner alone.
+/// Mode of private directories.
 #[cfg(unix)]
 const PRIVATE_FOLDER: u32 = 0o700;
-/// What the group and others may do.
+/// The permission bits of the group and of others.
 #[cfg(unix)]
-const OTHERS: u32 = 0o077;
+const GROUP_AND_OTHERS: u32 = 0o077;
 
-/// Makes a folder, and those above it that are missing, for its owner alone. One that exists keeps
-/// its mode.
+/// Creates a directory with its missing parents, accessible to its owner only. An existing one
+/// keeps its mode.
 ///
 /// # Errors
-/// The system's.
+/// Fails if the system cannot create it.
 pub fn create_private_dir(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -30,11 +30,11 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-/// Opens a file to read and write it, and makes it if it is missing. It is its owner's alone,
-/// whatever it was before; where it belongs to somebody else its mode stays.
+/// Opens a file for reading and writing, creating it if needed, and restricts its mode to the
+/// owner. The mode of a file that belongs to another user stays as it is.
 ///
 /// # Errors
-/// The system's.
+/// Fails if the system cannot open it.
 pub fn open_private(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
@@ -45,18 +45,18 @@ pub fn open_private(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Writes a file whole or not at all, and its folder if that is missing. A `secret` one can be read
-/// by its owner alone, at no moment by others.
+/// Replaces the content of a file atomically, creating its directory if needed. With `secret`, the
+/// file is readable by its owner only, at every moment.
 ///
 /// # Errors
-/// The system's.
+/// Fails if the system cannot write, sync or rename it. The old content is then still there.
 pub fn write_atomic(path: &Path, content: &[u8], secret: bool) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         create_private_dir(folder)?;
     }
-    let fresh = path.with_extension("new");
-    // What an interrupted write left has the mode of another file, perhaps.
-    match std::fs::remove_file(&fresh) {
+    let temporary = path.with_extension("new");
+    // A leftover of an interrupted write may have another mode.
+    match std::fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
@@ -69,15 +69,15 @@ pub fn write_atomic(path: &Path, content: &[u8], secret: bool) -> io::Result<()>
     );
     #[cfg(not(unix))]
     let _ = secret;
-    let mut file = options.open(&fresh)?;
+    let mut file = options.open(&temporary)?;
     file.write_all(content)?;
     file.sync_all()?;
-    std::fs::rename(&fresh, path)
+    std::fs::rename(&temporary, path)
 }
 
-/// Takes the rights of the group and of others away from a file or folder that exists. Links are
-/// left alone: what they lead to belongs to whoever made it. A failure is logged: a volume may
-/// belong to another user and still be fit for use.
+/// Removes the permissions of the group and of others from an existing file or directory. Symbolic
+/// links are not followed: their target belongs to whoever made it. A failure is only logged: a
+/// volume may belong to another user and still be usable.
 pub fn restrict_mode(path: &Path) {
     #[cfg(unix)]
     {
@@ -86,11 +86,11 @@ pub fn restrict_mode(path: &Path) {
             return;
         };
         let mode = found.permissions().mode();
-        if found.is_symlink() || mode & OTHERS == 0 {
+        if found.is_symlink() || mode & GROUP_AND_OTHERS == 0 {
             return;
         }
-        let narrowed = std::fs::Permissions::from_mode(mode & 0o7777 & !OTHERS);
-        match std::fs::set_permissions(path, narrowed) {
+        let restricted = std::fs::Permissions::from_mode(mode & 0o7777 & !GROUP_AND_OTHERS);
+        match std::fs::set_permissions(path, restricted) {
             Ok(()) => tracing::warn!(
                 "{} had mode {:04o}; its owner alone may use it now",
                 path.display(),
@@ -107,8 +107,8 @@ pub fn restrict_mode(path: &Path) {
     let _ = path;
 }
 
-/// [`restrict_mode`] for a folder that is the program's own: one that is empty, or has one of
-/// the entries `known` in it. Somebody else's folder, such as `/tmp`, keeps its mode.
+/// [`restrict_mode`] for a directory of the program's own: one that is empty or contains one of
+/// the entries `known`. A shared directory such as `/tmp` keeps its mode.
 pub fn restrict_own_dir(folder: &Path, known: &[&str]) {
     let Ok(mut entries) = std::fs::read_dir(folder) else {
         return;
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_never_wider_than_their_owner_also_where_a_write_was_interrupted() {
+    fn secrets_are_private_even_after_an_interrupted_write() {
         let folder = tempfile::tempdir().expect("a folder");
         let (key, cert) = (
             folder.path().join("pki/a.key"),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_is_narrowed_and_links_are_not_followed() {
+    fn existing_files_are_restricted_and_links_are_not_followed() {
         let folder = tempfile::tempdir().expect("a folder");
         let wide = folder.path().join("wide");
         std::fs::write(&wide, "").expect("written");
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_own_folder_is_narrowed() {
+    fn only_an_own_directory_is_restricted() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = with_mode(folder.path().to_owned(), 0o1777);
         std::fs::write(path.join("theirs"), "").expect("written");

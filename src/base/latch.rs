@@ -1,46 +1,44 @@
-//! Something that comes once, such as the end of a server.
+//! A one-way latch that many tasks can wait for, such as the start of a shutdown.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-/// A moment that everyone can wait for. Clones share it. Whether it has come is cheap to ask, even
-/// for thousands at once: the token would take a lock to tell.
+/// A latch that is triggered once and stays so. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Latch {
-    is_triggered: Arc<AtomicBool>,
-    /// Milliseconds over which what it starts is spread.
-    spread: Arc<AtomicU64>,
     token: CancellationToken,
+    /// Milliseconds over which the waiters should spread their reactions.
+    spread: Arc<AtomicU64>,
 }
 
 impl Latch {
-    /// It is here, and what it starts is to begin within so much time.
+    /// Triggers the latch.
+    pub fn trigger(&self) {
+        self.token.cancel();
+    }
+
+    /// Triggers the latch and has the waiters spread their reactions over `spread`.
     pub fn trigger_within(&self, spread: Duration) {
-        self.spread.store(
-            u64::try_from(spread.as_millis()).unwrap_or(u64::MAX),
-            Ordering::Release,
-        );
+        let millis = u64::try_from(spread.as_millis()).unwrap_or(u64::MAX);
+        self.spread.store(millis, Ordering::Release);
         self.trigger();
     }
 
-    /// Over how much time to spread what it starts; nothing before it has come.
+    /// Returns the time over which waiters should spread their reactions; zero until the latch is
+    /// triggered.
     pub fn spread(&self) -> Duration {
         Duration::from_millis(self.spread.load(Ordering::Acquire))
     }
 
-    /// It is here; it never goes.
-    pub fn trigger(&self) {
-        self.is_triggered.store(true, Ordering::Release);
-        self.token.cancel();
-    }
-
+    /// Reports whether the latch has been triggered.
     pub fn is_triggered(&self) -> bool {
-        self.is_triggered.load(Ordering::Acquire)
+        self.token.is_cancelled()
     }
 
+    /// Waits until the latch is triggered.
     pub async fn wait(&self) {
         self.token.cancelled().await;
     }

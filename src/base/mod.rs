@@ -1,5 +1,5 @@
-//! Ground that knows nothing of Kubernetes: the clock, random names, private files, regular
-//! expressions, what tasks wait for, what takes them long, and what becomes of them when they fail.
+//! Utilities that know nothing of Kubernetes: clock, random names, private files, and what async
+//! tasks need: cooperative yielding, blocking work, backoff, latches and panic supervision.
 
 pub mod blocking;
 pub mod backoff;

@@ -2,11 +2,11 @@
 
 use rand::RngExt;
 
-/// The letters of generated names: no vowels and no look-alikes, so that no word appears
+/// The alphabet of generated names. It has no vowels and no look-alikes, so that no words appear
 /// (apimachinery `util/rand`).
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// A string of `len` letters that are safe in a DNS label.
+/// Returns `len` random characters that are safe in a DNS label.
 pub fn suffix(len: usize) -> String {
     let mut rng = rand::rng();
     (0..len)
@@ -14,9 +14,9 @@ pub fn suffix(len: usize) -> String {
         .collect()
 }
 
-/// A random (version 4) UUID in its canonical form.
+/// Returns a random (version 4) UUID in canonical form.
 pub fn uuid() -> String {
-    // Of the thread's generator: asking the system would cost every request a call.
+    // From the thread's generator: the system's would cost every request a system call.
     uuid::Builder::from_random_bytes(rand::random())
         .into_uuid()
         .to_string()

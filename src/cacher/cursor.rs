@@ -1,5 +1,5 @@
-//! A place in the changes of one resource, for one who follows them. It holds nothing but its
-//! position.
+//! A cursor into the recent changes of one resource (upstream's `cacheWatcher`, without a buffer of
+//! its own).
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -15,43 +15,47 @@ use super::watchers::WatcherWaker;
 /// Why a cursor ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CursorError {
-    /// What it should tell next is forgotten: it began too far back or was too slow. It wanted what
-    /// came after `wanted`; `oldest` is the revision from which one can still begin.
+    /// The changes after `requested` have been evicted from the history: the cursor began too far
+    /// back or was too slow. `oldest` is the revision from which a new one can still begin.
     TooOld {
         requested: Revision,
         oldest: Revision,
     },
-    /// The store was restored to an earlier state: what was told up to `wanted` may never have
-    /// happened now.
+    /// The store was restored to an earlier state: the changes delivered up to `requested` may
+    /// never have happened.
     Restored { requested: Revision },
-    /// The cache had to begin anew. A client may go on from where it is, with another cursor.
+    /// The cache had to be filled again. A client can resume from its last revision.
     Restarted,
 }
 
-/// Which changes a cursor is woken for. It is told others, too, when it is awake.
+/// The changes that wake a cursor. While it is awake it also sees others: whoever consumes them
+/// still has to filter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Interest {
     Everything,
-    /// Those of the object with this key.
+    /// Changes of the object with this key.
     Key(Arc<str>),
-    /// Those of objects with this term, before or after the change.
+    /// Changes of objects that have this index key before or after the change.
     Indexed(IndexKey),
 }
 
-/// Follows the changes of a resource.
+/// A reader of the changes of one resource. It owns nothing but a position in the shared history,
+/// so a slow one costs no memory. Once the history no longer contains its position it ends with
+/// [`CursorError::TooOld`]. Changes that do not match its interest never make it too old.
 pub struct Cursor {
     pub(super) cacher: Arc<Cacher>,
-    /// The number of the next change in the ring.
+    /// The position of the next change in the history.
     pub(super) position: u64,
-    /// Nothing at or before this revision is told.
+    /// Changes at or before this revision are skipped.
     pub(super) after: Revision,
-    /// The revision of the last change told.
+    /// The revision of the last change delivered.
     pub(super) last_delivered: Revision,
+    /// The epoch of the cache in which it was created.
     pub(super) epoch: u64,
     pub(super) interest: Interest,
-    /// What wakes it, and where that hangs.
     pub(super) waker: Arc<WatcherWaker>,
-    pub(super) place: usize,
+    /// Its slot in the registry.
+    pub(super) slot: usize,
 }
 
 impl std::fmt::Debug for Cursor {
@@ -61,46 +65,51 @@ impl std::fmt::Debug for Cursor {
 }
 
 impl Cursor {
-    /// Waits for the next change. Dropping the future loses nothing.
+    /// Waits for the next change. Cancel safe.
+    ///
+    /// # Errors
+    /// Fails when the cursor can deliver no more changes.
     pub async fn next(&mut self) -> Result<Arc<Change>, CursorError> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// The next change, when there is one.
+    /// Polls for the next change.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Arc<Change>, CursorError>> {
-        if let Some(outcome) = self.take().transpose() {
+        if let Some(outcome) = self.try_next().transpose() {
             return Poll::Ready(outcome);
         }
-        self.waker.register(cx.waker());
-        // It may have wakes in between.
-        self.take().transpose().map_or(Poll::Pending, Poll::Ready)
+        self.waker.set_waker(cx.waker());
+        // A change may have arrived before the waker was set.
+        self.try_next()
+            .transpose()
+            .map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// The revision up to which nothing of interest is left to be told, if that is all there is.
+    /// Returns the revision up to which every matching change has been delivered; `None` while
+    /// some are pending.
     pub fn progress(&mut self) -> Option<Revision> {
-        // Read first: what is reached has been put into the ring before.
-        let reached = self.cacher.reached();
+        // Read before the pending changes: every change up to this revision is in the history.
+        let synced = self.cacher.synced_revision();
         let state = self.cacher.state.read();
-        (state.epoch == self.epoch && self.waker.pending().is_none()).then_some(reached)
+        (state.epoch == self.epoch && self.waker.pending().is_none()).then_some(synced)
     }
 
-    /// The next change that is there; none while there is none of interest.
-    fn take(&mut self) -> Result<Option<Arc<Change>>, CursorError> {
+    /// Returns the next change if there is one.
+    fn try_next(&mut self) -> Result<Option<Arc<Change>>, CursorError> {
         let Some(pending) = self.waker.pending() else {
             return Ok(None);
         };
-        // WatcherRegistry are wakes under the lock.
+        // The writer marks changes as pending under this lock.
         let state = self.cacher.state.read();
         if state.epoch != self.epoch {
-            return Err(if state.restored > self.epoch {
-                CursorError::Restored {
-                    requested: self.last_delivered,
-                }
+            let requested = self.last_delivered;
+            return Err(if state.restored_epoch > self.epoch {
+                CursorError::Restored { requested }
             } else {
                 CursorError::Restarted
             });
         }
-        // What comes before does not concern it.
+        // No change before the pending one matches.
         self.position = self.position.max(pending);
         if self.position < state.ring.first() {
             return Err(CursorError::TooOld {
@@ -127,7 +136,7 @@ impl Drop for Cursor {
     fn drop(&mut self) {
         let mut state = self.cacher.state.write();
         if state.epoch == self.epoch {
-            state.watchers.deregister(&self.interest, self.place);
+            state.watchers.deregister(&self.interest, self.slot);
         }
     }
 }

@@ -1,13 +1,14 @@
-//! The watch cache: the present state of each resource and its latest changes, in memory. Knows
-//! [`Storage`], not which one, and keys and bytes, not objects.
+//! The watch cache: the current state and the recent changes of each resource, in memory. It knows
+//! the [`Storage`](crate::storage::Storage) contract, keys and bytes, but no API objects.
 //!
-//! - [`Reflector`]: one watch of a store, which keeps all of its [`Cacher`]s up to date and tells
-//!   how far they have come.
-//! - [`Cacher`]: one resource: a [`Snapshot`] that is cloned in no time, and a [`ring`] of changes.
-//! - [`Cursor`]: one who follows the changes. It costs its position in the ring and nothing else.
+//! - [`Reflector`]: one watch of a whole store, which keeps all [`Cacher`]s up to date and tracks
+//!   the progress of the watch.
+//! - [`Cacher`]: the cache of one resource: an immutable [`Snapshot`], cloned in constant time, and
+//!   a [`ring`] of recent changes.
+//! - [`Cursor`]: the position of one watch in that ring.
 //!
-//! What a snapshot cannot answer (a revision before the ring, a cache that is not filled) is for
-//! the store to answer.
+//! Requests that the cache cannot answer (a revision older than the ring, a cache that is not
+//! filled) go to the store.
 
 mod watchers;
 mod cursor;
@@ -36,58 +37,57 @@ use reflector::ProgressTracker;
 use ring::Ring;
 use watchers::{PendingWakes, WatcherRegistry};
 
-/// Snapshots that are kept for the next page of a list, at most.
-const PAGED_SNAPSHOTS: usize = 16;
-/// Changes, and bytes of their values, that wait at most for a cache to be filled. Beyond that it
-/// has to be read again.
-const FILLING_CHANGES: usize = 100_000;
-const FILLING_BYTES: usize = 64 << 20;
+/// The most snapshots that are retained for the following pages of lists.
+const MAX_PAGED_SNAPSHOTS: usize = 16;
+/// The most events, and bytes of their values, that are buffered while a cache is being filled.
+/// Beyond that the list has to be repeated.
+const MAX_PENDING_EVENTS: usize = 100_000;
+const MAX_PENDING_BYTES: usize = 64 << 20;
 
-/// The cache of one resource: the keys below one prefix.
+/// The cache of one resource: the keys below one prefix (upstream's `watchCache`).
 pub struct Cacher {
     prefix: String,
     state: RwLock<State>,
-    /// The latest snapshots of which a page was served: the next page needs the same.
+    /// Recent snapshots that a page was served from: the next page has to come from the same one.
     paged: Mutex<VecDeque<Snapshot>>,
-    reached: Arc<ProgressTracker>,
-    /// The latest revision that this server wrote here.
+    progress: Arc<ProgressTracker>,
+    /// The latest revision that this server wrote below the prefix.
     written: AtomicI64,
 }
 
 struct State {
     phase: Phase,
-    /// What stands now. Its revision is that of the last change (or of the list that it began
-    /// with).
+    /// The current state. Its revision is that of the last change, or of the initial list.
     snapshot: Snapshot,
     ring: Ring,
-    /// What happened up to this revision was in the list that the cache began with.
+    /// The revision of the list that the cache was filled from. Events up to it are duplicates.
     list_revision: Revision,
-    /// Counts how often the cache began anew.
+    /// Counts the restarts of the cache.
     epoch: u64,
-    /// Which of these times was the last that the store was restored to an earlier state.
-    restored: u64,
+    /// The first epoch after the store was last restored to an earlier state.
+    restored_epoch: u64,
     watchers: WatcherRegistry,
 }
 
 enum Phase {
-    /// Not filled yet; changes wait until it is. Why it takes so long, if something is wrong.
+    /// The list is being read; events are buffered meanwhile.
     Filling {
-        waiting: Waiting,
-        trouble: Option<String>,
+        pending: PendingEvents,
+        last_error: Option<String>,
     },
     Ready,
 }
 
-/// The changes since a list was asked for.
+/// The events received since the list was requested.
 #[derive(Default)]
-struct Waiting {
-    changes: Vec<WatchEvent>,
+struct PendingEvents {
+    events: Vec<WatchEvent>,
     bytes: usize,
-    /// There were more than are kept.
-    overflown: bool,
+    /// Events were dropped because there were too many.
+    overflowed: bool,
 }
 
-impl Waiting {
+impl PendingEvents {
     fn extend(&mut self, events: Vec<WatchEvent>) {
         let size = |event: &WatchEvent| match event {
             WatchEvent::Put { current, .. } => current.key.len() + current.value.len(),
@@ -95,12 +95,12 @@ impl Waiting {
             WatchEvent::Progress(_) => 0,
         };
         self.bytes += events.iter().map(size).sum::<usize>();
-        self.overflown |=
-            self.bytes > FILLING_BYTES || self.changes.len() + events.len() > FILLING_CHANGES;
-        if self.overflown {
-            (self.changes, self.bytes) = (Vec::new(), 0);
+        self.overflowed |=
+            self.bytes > MAX_PENDING_BYTES || self.events.len() + events.len() > MAX_PENDING_EVENTS;
+        if self.overflowed {
+            (self.events, self.bytes) = (Vec::new(), 0);
         } else {
-            self.changes.extend(events);
+            self.events.extend(events);
         }
     }
 }
@@ -116,85 +116,93 @@ impl Cacher {
         prefix: &str,
         index: Option<IndexFn>,
         limits: HistoryLimits,
-        reached: Arc<ProgressTracker>,
+        progress: Arc<ProgressTracker>,
     ) -> Self {
         let state = State {
             phase: Phase::Filling {
-                waiting: Waiting::default(),
-                trouble: None,
+                pending: PendingEvents::default(),
+                last_error: None,
             },
             snapshot: Snapshot::new(index),
             ring: Ring::new(limits),
             list_revision: 0,
             epoch: 0,
-            restored: 0,
+            restored_epoch: 0,
             watchers: WatcherRegistry::default(),
         };
         Self {
             prefix: prefix.to_owned(),
             state: RwLock::new(state),
             paged: Mutex::default(),
-            reached,
+            progress,
             written: AtomicI64::new(0),
         }
     }
 
-    /// The keys it holds begin with this.
+    /// Returns the prefix of its keys.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Whether it can answer; the error says why not.
+    /// Checks that the cache is filled.
+    ///
+    /// # Errors
+    /// Returns the reason why it is not.
     pub fn ready(&self) -> Result<(), String> {
         match &self.state.read().phase {
             Phase::Ready => Ok(()),
-            Phase::Filling { trouble: None, .. } => Err("not initialized yet".to_owned()),
             Phase::Filling {
-                trouble: Some(why), ..
+                last_error: None, ..
+            } => Err("not initialized yet".to_owned()),
+            Phase::Filling {
+                last_error: Some(why),
+                ..
             } => Err(why.clone()),
         }
     }
 
-    /// What is known now, however old that is. `None` until the cache is filled.
+    /// Returns the state that the cache has now, however old that is (a serializable read). `None`
+    /// until the cache is filled.
     pub fn snapshot(&self) -> Option<Snapshot> {
-        // Holds.
-        let reached = self.reached.revision();
+        // Read first: the caches are updated before the progress is.
+        let synced = self.progress.revision();
         let state = self.state.read();
         let mut snapshot = matches!(state.phase, Phase::Ready).then(|| state.snapshot.clone())?;
-        snapshot.revision = snapshot.revision.max(reached);
+        snapshot.revision = snapshot.revision.max(synced);
         Some(snapshot)
     }
 
-    /// Everything as it is now: every write that was acknowledged before the call is in it. `None`
-    /// where the cache cannot tell: it is not filled, or the store does not say in time (or not
-    /// reliably) how far it is.
+    /// Returns a state with every write acknowledged before the call (a linearizable read).
+    /// `None` if the cache is not filled, or if the store does not report its progress reliably or
+    /// in time.
     pub async fn linearizable_snapshot(&self) -> Option<Snapshot> {
-        self.ready().ok().filter(|()| self.reached.is_reliable())?;
-        let revision = self.reached.latest().await.ok()?;
-        self.reached
-            .wait_for(revision)
+        self.ready().ok().filter(|()| self.progress.is_reliable())?;
+        let revision = self.progress.read_revision().await.ok()?;
+        self.progress
+            .wait_until_fresh(revision)
             .await
             .then(|| self.snapshot())?
     }
 
-    /// Everything that this server knows: what it has seen, and every write that it made itself
-    /// ([`Cacher::record_write`]). `None` where that cannot be had.
+    /// Returns a state that contains every write of this server ([`Cacher::record_write`]) and all
+    /// events that it has seen. `None` if the cache is not filled or does not catch up in time.
     pub async fn read_your_writes(&self) -> Option<Snapshot> {
         self.ready().ok()?;
-        self.reached
-            .wait_for(self.written.load(Ordering::Acquire))
+        self.progress
+            .wait_until_fresh(self.written.load(Ordering::Acquire))
             .await
             .then(|| self.snapshot())?
     }
 
-    /// A write of this server below the prefix was done at `revision`.
+    /// Records that this server committed a write below the prefix at `revision`.
     pub fn record_write(&self, revision: Revision) {
         self.written.fetch_max(revision, Ordering::AcqRel);
     }
 
-    /// A state that is no older than `revision`, as soon as there is one. The error is the newest
-    /// revision that can be had, where it does not come in time; `None` inside where the cache is
-    /// not filled.
+    /// Waits for a state that is not older than `revision`. `None` if the cache is not filled.
+    ///
+    /// # Errors
+    /// Returns the revision that the cache has if it does not catch up in time.
     pub async fn snapshot_not_older_than(
         &self,
         revision: Revision,
@@ -202,17 +210,17 @@ impl Cacher {
         if self.ready().is_err() {
             return Ok(None);
         }
-        match self.reached.wait_for(revision).await {
+        match self.progress.wait_until_fresh(revision).await {
             true => Ok(self.snapshot()),
-            false => Err(self.reached.revision()),
+            false => Err(self.progress.revision()),
         }
     }
 
-    /// The state at exactly `revision`. `None` where that is before what the cache remembers, or
-    /// has not come yet. It takes as long as there are objects that have changed since, and others
-    /// run meanwhile.
+    /// Returns the state at exactly `revision`: the current snapshot with the later changes
+    /// reverted, which costs time in proportion to their number. `None` if the revision is older
+    /// than the history, or in the future.
     pub async fn snapshot_at(&self, revision: Revision) -> Option<Snapshot> {
-        if revision < self.reached.oldest() {
+        if revision < self.progress.compact_revision() {
             return None;
         }
         if let Some(snapshot) = self
@@ -223,11 +231,11 @@ impl Cacher {
         {
             return Some(snapshot.clone());
         }
-        let reached = self.reached.revision();
+        let synced = self.progress.revision();
         let (mut snapshot, changes) = {
             let state = self.state.read();
             if !matches!(state.phase, Phase::Ready)
-                || revision > state.snapshot.revision.max(reached)
+                || revision > state.snapshot.revision.max(synced)
             {
                 return None;
             }
@@ -238,7 +246,7 @@ impl Cacher {
                 .collect();
             (state.snapshot.clone(), changes)
         };
-        // What the first change of an object found is what stood then.
+        // The first change of an object after the revision knows the state at the revision.
         let (mut seen, mut budget) = (HashSet::new(), CoopBudget::default());
         for change in &changes {
             if seen.insert(change.key()) {
@@ -250,18 +258,22 @@ impl Cacher {
         Some(snapshot)
     }
 
-    /// Keeps a snapshot of which a page was served, for the pages that follow.
+    /// Retains a snapshot that a page was served from, for the pages that follow.
     pub fn retain_snapshot(&self, snapshot: &Snapshot) {
         let oldest = self.state.read().ring.complete_after();
         let mut paged = self.paged.lock();
         paged.retain(|kept| kept.revision >= oldest && kept.revision != snapshot.revision);
-        if paged.len() == PAGED_SNAPSHOTS {
+        if paged.len() == MAX_PAGED_SNAPSHOTS {
             paged.pop_front();
         }
         paged.push_back(snapshot.clone());
     }
 
-    /// Follows the changes after the revision `after`, which may be in the future.
+    /// Opens a cursor on the changes after the revision `after`, which may be in the future.
+    ///
+    /// # Errors
+    /// [`CursorError::TooOld`] if the history does not go back that far, [`CursorError::Restarted`]
+    /// if the cache is not filled.
     pub fn watch(
         self: &Arc<Self>,
         after: Revision,
@@ -277,9 +289,9 @@ impl Cacher {
                 oldest: state.ring.complete_after(),
             });
         };
-        // What happened since may concern it.
+        // Any of the changes since may match.
         let pending = (position < state.ring.end()).then_some(position);
-        let (waker, place) = state.watchers.register(&interest, pending);
+        let (waker, slot) = state.watchers.register(&interest, pending);
         let epoch = state.epoch;
         drop(state);
         Ok(Cursor {
@@ -290,21 +302,21 @@ impl Cacher {
             epoch,
             interest,
             waker,
-            place,
+            slot,
         })
     }
 
-    /// How far the reflector has come: everything up to this revision has been delivered.
-    pub fn reached(&self) -> Revision {
-        self.reached.revision()
+    /// Returns the revision up to which every event has been applied.
+    pub fn synced_revision(&self) -> Revision {
+        self.progress.revision()
     }
 
-    /// Takes changes in. Those who follow are woken.
+    /// Applies events of the store and wakes the cursors that they concern.
     fn apply(&self, events: Vec<WatchEvent>) {
         let mut wakes = PendingWakes::default();
         let mut state = self.state.write();
         match &mut state.phase {
-            Phase::Filling { waiting, .. } => waiting.extend(events),
+            Phase::Filling { pending, .. } => pending.extend(events),
             Phase::Ready => {
                 let first = state.ring.end();
                 events
@@ -313,68 +325,68 @@ impl Cacher {
                 if state.ring.end() > first {
                     state
                         .watchers
-                        .remember(&Interest::Everything, first, &mut wakes);
+                        .mark(&Interest::Everything, first, &mut wakes);
                 }
             }
         }
         drop(state);
-        wakes.ring();
+        wakes.wake_all();
     }
 
-    /// A list is about to be asked for: it will have everything that was told before.
+    /// Prepares for a list that is about to be requested: it will contain all earlier events.
     fn begin_filling(&self) {
-        if let Phase::Filling { waiting, .. } = &mut self.state.write().phase {
-            *waiting = Waiting::default();
+        if let Phase::Filling { pending, .. } = &mut self.state.write().phase {
+            *pending = PendingEvents::default();
         }
     }
 
-    /// Begins with the objects of a list. Not where changes since are missing: then it has to be
-    /// read again.
-    fn fill(&self, filled: Snapshot) -> bool {
+    /// Fills the cache with the objects of a list and the events since. Reports whether it could:
+    /// if events were dropped meanwhile, the list has to be repeated.
+    fn fill(&self, list: Snapshot) -> bool {
         let mut state = self.state.write();
         let state = &mut *state;
-        let waiting = match &mut state.phase {
-            Phase::Filling { waiting, .. } if waiting.overflown => return false,
-            Phase::Filling { waiting, .. } => std::mem::take(&mut waiting.changes),
+        let pending = match &mut state.phase {
+            Phase::Filling { pending, .. } if pending.overflowed => return false,
+            Phase::Filling { pending, .. } => std::mem::take(&mut pending.events),
             Phase::Ready => Vec::new(),
         };
         state.phase = Phase::Ready;
-        state.ring.restart(filled.revision);
-        state.list_revision = filled.revision;
-        state.snapshot = filled;
-        // Nobody follows what is not filled.
-        waiting
+        state.ring.restart(list.revision);
+        state.list_revision = list.revision;
+        state.snapshot = list;
+        // There are no cursors yet.
+        pending
             .into_iter()
             .for_each(|event| state.apply(event, &mut PendingWakes::default()));
         true
     }
 
-    /// An empty state that is indexed as this one is.
-    fn empty(&self) -> Snapshot {
+    /// Returns an empty snapshot with the index of this cache.
+    fn empty_snapshot(&self) -> Snapshot {
         self.state.read().snapshot.emptied()
     }
 
-    /// Says why it is not filled yet. Whether that is news.
-    fn troubled(&self, why: &str) -> bool {
+    /// Records why filling failed. Reports whether the reason is a new one.
+    fn record_fill_error(&self, why: &str) -> bool {
         let mut state = self.state.write();
-        let Phase::Filling { trouble, .. } = &mut state.phase else {
+        let Phase::Filling { last_error, .. } = &mut state.phase else {
             return false;
         };
-        let news = trouble.as_deref() != Some(why);
-        *trouble = Some(why.to_owned());
-        news
+        let is_new = last_error.as_deref() != Some(why);
+        *last_error = Some(why.to_owned());
+        is_new
     }
 
-    /// Forgets everything and ends all who follow. `restored`: the store was restored to an
-    /// earlier state.
+    /// Clears the cache and ends all cursors; `restored` if the reason is that the store was
+    /// restored to an earlier state.
     fn restart(&self, why: Option<&str>, restored: bool) {
         let mut state = self.state.write();
         state.phase = Phase::Filling {
-            waiting: Waiting::default(),
-            trouble: why.map(str::to_owned),
+            pending: PendingEvents::default(),
+            last_error: why.map(str::to_owned),
         };
         if restored {
-            state.restored = state.epoch + 1;
+            state.restored_epoch = state.epoch + 1;
             self.written.store(0, Ordering::Release);
         }
         state.snapshot = state.snapshot.emptied();
@@ -383,7 +395,7 @@ impl Cacher {
         let wakes = state.watchers.deregister_all();
         self.paged.lock().clear();
         drop(state);
-        wakes.ring();
+        wakes.wake_all();
     }
 }
 
@@ -409,23 +421,23 @@ impl State {
             previous,
         });
         self.ring.push(change.clone());
-        self.remember(change.key(), terms, wakes);
+        self.mark_filtered(change.key(), terms, wakes);
         self.snapshot.revision = revision;
     }
 
-    /// Remembers the last change of the ring, one of `key` with `terms` before or after it, for
-    /// those who follow changes like this one, but not for those who follow all.
-    fn remember(&self, key: &str, terms: Vec<IndexKey>, wakes: &mut PendingWakes) {
+    /// Marks the last change of the ring, one of the object `key` with the index keys `terms`
+    /// before or after it, for the watchers with a matching filter.
+    fn mark_filtered(&self, key: &str, terms: Vec<IndexKey>, wakes: &mut PendingWakes) {
         if !self.watchers.has_filtered_watchers() {
             return;
         }
-        let number = self.ring.end() - 1;
+        let position = self.ring.end() - 1;
         self.watchers
-            .remember(&Interest::Key(key.into()), number, wakes);
-        terms.into_iter().for_each(|term| {
+            .mark(&Interest::Key(key.into()), position, wakes);
+        for term in terms {
             self.watchers
-                .remember(&Interest::Indexed(term), number, wakes)
-        });
+                .mark(&Interest::Indexed(term), position, wakes);
+        }
     }
 }
 
@@ -452,7 +464,7 @@ mod tests {
         }
     }
 
-    /// A cache over a store that nobody uses, and the folder of that.
+    /// Reruns a cache over an unused store, and the directory of the store.
     fn cacher(index: Option<IndexFn>) -> (Arc<Cacher>, tempfile::TempDir) {
         let folder = tempfile::tempdir().expect("a folder");
         let storage = Arc::new(Embedded::open(folder.path()).expect("a store"));
@@ -469,46 +481,49 @@ mod tests {
 
     fn filled(index: Option<IndexFn>) -> (Arc<Cacher>, tempfile::TempDir) {
         let (cacher, folder) = cacher(index);
-        let mut empty = cacher.empty();
+        let mut empty = cacher.empty_snapshot();
         empty.revision = 1;
         assert!(cacher.fill(empty) && cacher.ready().is_ok());
         (cacher, folder)
     }
 
     #[tokio::test]
-    async fn what_waits_for_a_fill_is_bounded_and_not_kept_for_the_next() {
+    async fn events_pending_during_a_fill_are_bounded() {
         let (cacher, _folder) = cacher(None);
         let value = Bytes::from(vec![0; 1 << 20]);
         cacher.apply((0..10).map(|n| put(n, n as Revision + 2, &value)).collect());
-        // The list failed: the next one will have all of this.
+        // The list failed: the next one will contain all of this.
         cacher.begin_filling();
         assert!(
-            matches!(&cacher.state.read().phase, Phase::Filling { waiting, .. } if waiting.changes.is_empty() && waiting.bytes == 0)
+            matches!(&cacher.state.read().phase, Phase::Filling { pending, .. } if pending.events.is_empty() && pending.bytes == 0)
         );
-        for n in 0..2 * FILLING_BYTES / value.len() {
+        for n in 0..2 * MAX_PENDING_BYTES / value.len() {
             cacher.apply(vec![put(n, n as Revision + 2, &value)]);
             let state = cacher.state.read();
-            let Phase::Filling { waiting, .. } = &state.phase else {
-                panic!("filled by nobody")
+            let Phase::Filling { pending, .. } = &state.phase else {
+                panic!("nothing filled the cache")
             };
-            assert!(waiting.changes.len() * value.len() <= FILLING_BYTES);
+            assert!(pending.events.len() * value.len() <= MAX_PENDING_BYTES);
         }
         assert!(
-            !cacher.fill(cacher.empty()),
-            "changes behind the list are missing"
+            !cacher.fill(cacher.empty_snapshot()),
+            "events after the list are missing"
         );
         cacher.apply(
-            (0..=FILLING_CHANGES)
+            (0..=MAX_PENDING_EVENTS)
                 .map(|n| put(n, 200, &Bytes::new()))
                 .collect(),
         );
-        assert!(!cacher.fill(cacher.empty()), "too many are missing as well");
+        assert!(
+            !cacher.fill(cacher.empty_snapshot()),
+            "too many events are missing as well"
+        );
         cacher.begin_filling();
-        assert!(cacher.fill(cacher.empty()) && cacher.ready().is_ok());
+        assert!(cacher.fill(cacher.empty_snapshot()) && cacher.ready().is_ok());
     }
 
     #[tokio::test]
-    async fn who_follows_a_store_that_was_restored_is_told_so() {
+    async fn cursors_report_that_the_store_was_restored() {
         for (restored, ended) in [
             (true, CursorError::Restored { requested: 1 }),
             (false, CursorError::Restarted),
@@ -525,10 +540,9 @@ mod tests {
         }
     }
 
-    /// The rebuilding of an old state takes as long as there are changes to take back; other tasks
-    /// do not wait for its end.
+    /// Rebuilding an old state takes time in proportion to the changes to revert.
     #[tokio::test]
-    async fn others_run_while_an_old_state_is_made() {
+    async fn other_tasks_run_while_an_old_snapshot_is_rebuilt() {
         const CHANGES: usize = 2000;
         let slow: IndexFn = Arc::new(|_, _| {
             let end = Instant::now() + Duration::from_micros(20);
@@ -541,8 +555,8 @@ mod tests {
                 .map(|n| put(n, n as Revision + 2, &Bytes::new()))
                 .collect(),
         );
-        let turns = Arc::new(AtomicI64::new(0));
-        let counted = turns.clone();
+        let runs = Arc::new(AtomicI64::new(0));
+        let counted = runs.clone();
         let other = tokio::spawn(async move {
             loop {
                 counted.fetch_add(1, Ordering::Relaxed);
@@ -552,11 +566,11 @@ mod tests {
         let old = cacher
             .snapshot_at(1)
             .await
-            .expect("the cache remembers all");
+            .expect("the history is complete");
         assert!(old.is_empty() && old.revision == 1);
         assert!(
-            turns.load(Ordering::Relaxed) > 3,
-            "nobody else ran: {turns:?}"
+            runs.load(Ordering::Relaxed) > 3,
+            "no other task ran: {runs:?}"
         );
         other.abort();
     }

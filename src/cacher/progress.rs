@@ -1,4 +1,5 @@
-//! How far a store's history is known here, and whether that is far enough.
+//! How far the watch of a store has progressed, and waiting until it is far enough (apiserver
+//! `storage/cacher/progress`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -12,29 +13,30 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::storage::{Result, Revision, Storage, StorageError};
 
-/// How long a reader waits for a revision to come (apiserver `storage/cacher`: `blockTimeout`).
+/// How long a read waits for the cache to become fresh enough (apiserver `storage/cacher`:
+/// `blockTimeout`).
 const BLOCK_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long it waits by itself before the store is asked to tell how far it is: most often the
-/// change is on its way.
-const BEFORE_ASKING: Duration = Duration::from_millis(1);
-/// How often the store is asked again.
-const ASK_AGAIN: Duration = Duration::from_millis(100);
+/// How long a read waits before it requests progress from the store: most often the change is
+/// already on its way.
+const PROGRESS_REQUEST_DELAY: Duration = Duration::from_millis(1);
+/// How often progress is requested after that (apiserver: `progressRequestPeriod`).
+const PROGRESS_REQUEST_PERIOD: Duration = Duration::from_millis(100);
 
-/// A round trip to the store that readers share.
+/// A read of the store's revision that concurrent callers share.
 type InFlightRead = Arc<OnceCell<Revision>>;
 
-/// The revision up to which everything has been told, and how to get further.
+/// Tracks the revision up to which the watch of a store has delivered every event.
 pub struct ProgressTracker {
     storage: Arc<dyn Storage>,
     revision: watch::Sender<Revision>,
-    /// The oldest revision that the store remembers, as far as this server knows.
-    oldest: AtomicI64,
-    /// The round that has not been sent yet: who comes now may share it.
-    next: Mutex<InFlightRead>,
-    /// Held by the round that is under way.
-    running: tokio::sync::Mutex<()>,
-    /// PendingWakes when the store has said that it is not as far as it was.
-    back: Notify,
+    /// The revision that the store was last compacted at, as far as this server knows.
+    compact_revision: AtomicI64,
+    /// The read that has not been sent yet; callers may still join it.
+    next_read: Mutex<InFlightRead>,
+    /// Held while a read is under way.
+    reading: tokio::sync::Mutex<()>,
+    /// Notified when a read found the store at an earlier revision than before.
+    restored: Notify,
 }
 
 impl ProgressTracker {
@@ -42,108 +44,109 @@ impl ProgressTracker {
         Self {
             storage,
             revision: watch::Sender::new(0),
-            oldest: AtomicI64::new(0),
-            next: Mutex::default(),
-            running: tokio::sync::Mutex::default(),
-            back: Notify::new(),
+            compact_revision: AtomicI64::new(0),
+            next_read: Mutex::default(),
+            reading: tokio::sync::Mutex::default(),
+            restored: Notify::new(),
         }
     }
 
+    /// Returns the revision up to which every event has been delivered.
     pub fn revision(&self) -> Revision {
         *self.revision.borrow()
     }
 
-    /// The oldest revision that the store remembers, as far as this server knows.
-    pub fn oldest(&self) -> Revision {
-        self.oldest.load(Ordering::Acquire)
+    /// Returns the revision that the store was last compacted at, as far as this server knows.
+    pub fn compact_revision(&self) -> Revision {
+        self.compact_revision.load(Ordering::Acquire)
     }
 
+    /// Records that the store was compacted at `revision`.
     pub fn record_compaction(&self, revision: Revision) {
-        self.oldest.fetch_max(revision, Ordering::AcqRel);
+        self.compact_revision.fetch_max(revision, Ordering::AcqRel);
     }
 
-    /// Begins anew at a revision before those that were told: the store was restored.
-    pub fn go_back(&self, revision: Revision) {
-        self.oldest.store(0, Ordering::Release);
+    /// Starts over at an earlier revision, because the store was restored from a backup.
+    pub fn reset(&self, revision: Revision) {
+        self.compact_revision.store(0, Ordering::Release);
         self.revision.send_replace(revision);
-        // What a reader heard before is settled with this.
-        let _ = self.back.notified().now_or_never();
+        // A pending notification is about this restore.
+        let _ = self.restored.notified().now_or_never();
     }
 
-    /// Waits until a reader has heard that the store is not as far as it was.
+    /// Waits until a read has found that the store was restored; returns the error to report.
     pub async fn restored(&self) -> StorageError {
-        self.back.notified().await;
+        self.restored.notified().await;
         StorageError::Restored {
             was: self.revision(),
         }
     }
 
-    /// Whether a cache that is as far as the store says is true: the store tells reliably how far
-    /// its watches are.
+    /// Reports whether the store's progress notifications can be relied on, so that a cache at the
+    /// store's revision is complete.
     pub fn is_reliable(&self) -> bool {
         self.storage.has_reliable_progress()
     }
 
-    /// Everything up to here has been told. Goes back with [`ProgressTracker::go_back`] only.
+    /// Records that every event up to `revision` has been delivered. Only
+    /// [`ProgressTracker::reset`] moves back.
     pub fn advance(&self, revision: Revision) {
-        self.revision.send_if_modified(|reached| {
-            let further = revision > *reached;
-            *reached = revision.max(*reached);
-            further
+        self.revision.send_if_modified(|known| {
+            let advanced = revision > *known;
+            *known = revision.max(*known);
+            advanced
         });
     }
 
-    /// The store's revision, asked after the call began. All who come while one round trip is under
-    /// way share the next.
+    /// Reads the store's current revision. The read starts after the call; all callers that arrive
+    /// while another read is under way share the next one.
     ///
     /// # Errors
-    /// The store's; [`StorageError::Restored`] where it is not as far as it was.
-    pub async fn latest(&self) -> Result<Revision> {
-        let round = self.next.lock().clone();
-        let asked = round.get_or_try_init(|| async {
-            let _turn = self.running.lock().await;
-            // Who is ready to ask goes first, to share it.
+    /// Those of the store, and [`StorageError::Restored`] if its revision is lower than before.
+    pub async fn read_revision(&self) -> Result<Revision> {
+        let read = self.next_read.lock().clone();
+        let revision = read.get_or_try_init(|| async {
+            let _reading = self.reading.lock().await;
+            // Tasks that are about to call may still join.
             yield_now().await;
-            // Who comes from here on is too late for this one.
             {
-                let mut next = self.next.lock();
-                if Arc::ptr_eq(&next, &round) {
+                let mut next = self.next_read.lock();
+                if Arc::ptr_eq(&next, &read) {
                     *next = InFlightRead::default();
                 }
             }
             let was = self.revision();
             let now = self.storage.current_revision().await?;
             if now < was && was <= self.revision() {
-                self.back.notify_one();
+                self.restored.notify_one();
                 return Err(StorageError::Restored { was });
             }
             Ok(now)
         });
-        asked.await.copied()
+        revision.await.copied()
     }
 
-    /// Waits until everything up to `revision` has been told; whether that came in time.
-    pub async fn wait_for(&self, revision: Revision) -> bool {
+    /// Waits until every event up to `revision` has been delivered, for at most
+    /// [`BLOCK_TIMEOUT`]. Reports whether that was achieved.
+    pub async fn wait_until_fresh(&self, revision: Revision) -> bool {
         if self.revision() >= revision {
             return true;
         }
-        let mut reached = self.revision.subscribe();
-        let end = Instant::now() + BLOCK_TIMEOUT;
-        let mut ask = Instant::now() + BEFORE_ASKING;
+        let mut progress = self.revision.subscribe();
+        let deadline = Instant::now() + BLOCK_TIMEOUT;
+        let mut next_request = Instant::now() + PROGRESS_REQUEST_DELAY;
         loop {
-            let came = timeout_at(
-                ask.min(end),
-                reached.wait_for(|reached| *reached >= revision),
-            )
-            .await
-            .map(|outcome| outcome.is_ok());
-            match came {
-                Ok(came) => return came,
-                Err(_) if Instant::now() >= end => return false,
+            let fresh = timeout_at(
+                next_request.min(deadline),
+                progress.wait_for(|known| *known >= revision),
+            );
+            match fresh.await.map(|outcome| outcome.is_ok()) {
+                Ok(fresh) => return fresh,
+                Err(_) if Instant::now() >= deadline => return false,
                 Err(_) => {
-                    // If it cannot be asked, waiting is all that is left.
+                    // If the request fails, the event may still arrive.
                     let _ = self.storage.request_progress().await;
-                    ask = Instant::now() + ASK_AGAIN;
+                    next_request = Instant::now() + PROGRESS_REQUEST_PERIOD;
                 }
             }
         }

@@ -1,8 +1,7 @@
-//! One watch of a whole store, from which all of its caches are fed.
+//! One watch of a whole store that keeps all of its caches up to date.
 //!
-//! One watch for all resources means one order of all changes: as soon as any of them is told,
-//! every cache is known to be that far, and a read that must see the latest state seldom has to ask
-//! the store twice.
+//! A single watch orders the events of all resources: as soon as one of them arrives, every cache
+//! is known to be that fresh, so that a consistent read rarely has to request progress.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -30,75 +29,73 @@ pub use super::progress::ProgressTracker;
 use super::ring::HistoryLimits;
 use super::snapshot::Snapshot;
 
-/// Changes taken in at once, about (those of one revision stay together).
-const BATCH: usize = 512;
-/// Caches that are filled at the same time, at most.
-const FILLS_AT_ONCE: usize = 8;
-/// Objects read at once while a cache is filled.
-const FILL_PAGE: usize = 1000;
-/// The pause before a broken watch or a failed fill is tried again; doubles with each attempt that
-/// fails.
-const RETRY: Duration = Duration::from_millis(500);
-/// The longest pause before that.
+/// About how many events are applied at once. Events of one revision are never split.
+const BATCH_EVENTS: usize = 512;
+/// The most caches that are filled at the same time.
+const MAX_CONCURRENT_FILLS: usize = 8;
+/// The page size of the lists that fill caches.
+const FILL_PAGE_SIZE: usize = 1000;
+/// The initial delay before a broken watch or a failed fill is retried.
+const RETRY_INITIAL: Duration = Duration::from_millis(500);
+/// The longest delay before a retry.
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// Keeps the caches of one store up to date until it is dropped.
+/// Watches a store and reflects its events in the caches of its resources, until it is dropped.
 pub struct Reflector {
-    reached: Arc<ProgressTracker>,
-    wanted: Arc<Wanted>,
+    progress: Arc<ProgressTracker>,
+    registrations: Arc<Registrations>,
     limits: HistoryLimits,
     task: AbortHandle,
 }
 
-/// The caches that are to be kept up to date, by their prefixes.
+/// The caches to keep up to date, by their prefixes.
 #[derive(Default)]
-struct Wanted {
+struct Registrations {
     cachers: Mutex<BTreeMap<String, Arc<Cacher>>>,
     changed: Notify,
 }
 
 impl std::fmt::Debug for Reflector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Reflector({} cachers)", self.wanted.cachers.lock().len())
+        let count = self.registrations.cachers.lock().len();
+        write!(f, "Reflector({count} cachers)")
     }
 }
 
 impl Reflector {
-    /// Follows everything below `root` in `storage`. Needs a runtime.
+    /// Starts to watch everything below `root` in `storage`. Must be called in a runtime.
     pub fn start(storage: Arc<dyn Storage>, root: &str) -> Self {
         Self::with_limits(storage, root, HistoryLimits::default())
     }
 
-    /// [`Reflector::start`] with caches that keep so many changes.
+    /// [`Reflector::start`] with other limits on the history of each cache.
     pub fn with_limits(storage: Arc<dyn Storage>, root: &str, limits: HistoryLimits) -> Self {
-        let (reached, wanted) = (
-            Arc::new(ProgressTracker::new(storage.clone())),
-            Arc::<Wanted>::default(),
-        );
-        let follower = ReflectorTask {
+        let progress = Arc::new(ProgressTracker::new(storage.clone()));
+        let registrations = Arc::<Registrations>::default();
+        let task = ReflectorTask {
             storage,
             root: root.to_owned(),
-            reached: reached.clone(),
-            wanted: wanted.clone(),
+            progress: progress.clone(),
+            registrations: registrations.clone(),
             cachers: BTreeMap::new(),
             fills: FuturesUnordered::new(),
-            places: Arc::new(Semaphore::new(FILLS_AT_ONCE)),
-            held: None,
-            following: FailureTracker::new("following the store for the watch cache"),
+            fill_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_FILLS)),
+            lookahead: None,
+            watching: FailureTracker::new("following the store for the watch cache"),
         };
-        let task = tokio::spawn(follower.run()).abort_handle();
+        let task = tokio::spawn(task.run()).abort_handle();
         Self {
-            reached,
-            wanted,
+            progress,
+            registrations,
             limits,
             task,
         }
     }
 
-    /// The cache of the keys below `prefix`, which begins to fill if it is new. `index`: what its
-    /// objects are found by; it counts where the cache is made.
+    /// Returns the cache of the keys below `prefix`, which starts to fill if it is new. A new one
+    /// indexes its objects with `index`.
     pub fn cacher(&self, prefix: &str, index: Option<IndexFn>) -> Arc<Cacher> {
-        let mut cachers = self.wanted.cachers.lock();
+        let mut cachers = self.registrations.cachers.lock();
         if let Some(cacher) = cachers.get(prefix) {
             return cacher.clone();
         }
@@ -106,40 +103,43 @@ impl Reflector {
             prefix,
             index,
             self.limits,
-            self.reached.clone(),
+            self.progress.clone(),
         ));
         cachers.insert(prefix.to_owned(), cacher.clone());
-        self.wanted.changed.notify_one();
+        self.registrations.changed.notify_one();
         cacher
     }
 
-    /// Lets go of the cache of the keys below `prefix`: nobody follows it any more.
+    /// Drops the cache of the keys below `prefix`.
     pub fn remove(&self, prefix: &str) {
-        if self.wanted.cachers.lock().remove(prefix).is_some() {
-            self.wanted.changed.notify_one();
+        if self.registrations.cachers.lock().remove(prefix).is_some() {
+            self.registrations.changed.notify_one();
         }
     }
 
-    /// The store has forgotten what was before `revision`: the caches answer no exact reads from
-    /// before it either, as another server could not.
+    /// Records that the store was compacted at `revision`: from then on the caches answer no exact
+    /// reads of older revisions either, as other servers on the same store cannot.
     pub fn record_compaction(&self, revision: Revision) {
-        self.reached.record_compaction(revision);
+        self.progress.record_compaction(revision);
     }
 
-    /// Whether every cache can answer and is kept up to date; the error says which is not and why.
+    /// Checks that every cache is filled and kept up to date.
+    ///
+    /// # Errors
+    /// Names the caches that are not, with the reasons.
     pub fn ready(&self) -> std::result::Result<(), String> {
         if self.task.is_finished() {
             return Err("nobody follows the store any more".to_owned());
         }
-        let cachers = self.wanted.cachers.lock();
-        let troubles: Vec<String> = cachers
+        let cachers = self.registrations.cachers.lock();
+        let errors: Vec<String> = cachers
             .values()
             .filter_map(|cacher| Some(format!("{}: {}", cacher.prefix(), cacher.ready().err()?)))
             .collect();
-        if troubles.is_empty() {
+        if errors.is_empty() {
             Ok(())
         } else {
-            Err(troubles.join("; "))
+            Err(errors.join("; "))
         }
     }
 }
@@ -150,36 +150,36 @@ impl Drop for Reflector {
     }
 }
 
-/// A cache with what a list found for it, and the pauses between attempts to fill it.
-type Filled = (Arc<Cacher>, Result<Snapshot>, Backoff);
+/// The outcome of an attempt to fill a cache, and the backoff for the next one.
+type FillOutcome = (Arc<Cacher>, Result<Snapshot>, Backoff);
 
 /// The task behind a [`Reflector`].
 struct ReflectorTask {
     storage: Arc<dyn Storage>,
     root: String,
-    reached: Arc<ProgressTracker>,
-    wanted: Arc<Wanted>,
-    /// Those of the wanted that are being filled or fed.
+    progress: Arc<ProgressTracker>,
+    registrations: Arc<Registrations>,
+    /// The registered caches that are filled or being filled.
     cachers: BTreeMap<String, Arc<Cacher>>,
-    fills: FuturesUnordered<BoxFuture<'static, Filled>>,
-    places: Arc<Semaphore>,
-    /// What the watch has told behind the last batch.
-    held: Option<Result<WatchEvent>>,
-    following: FailureTracker,
+    fills: FuturesUnordered<BoxFuture<'static, FillOutcome>>,
+    fill_permits: Arc<Semaphore>,
+    /// The item of the watch after the last batch.
+    lookahead: Option<Result<WatchEvent>>,
+    watching: FailureTracker,
 }
 
 impl ReflectorTask {
     async fn run(mut self) {
-        let mut backoff = Backoff::new(RETRY, RETRY_MAX);
+        let mut backoff = Backoff::new(RETRY_INITIAL, RETRY_MAX);
         loop {
-            // A panic may have left a cache half changed; all of them begin anew.
-            let error = catch_panic("watch-cache", self.serve(&mut backoff))
+            // A panic may have left a cache half changed, so all of them are restarted.
+            let error = catch_panic("watch-cache", self.list_and_watch(&mut backoff))
                 .await
                 .unwrap_or_else(StorageError::Internal);
             let why = error.to_string();
-            self.following.record_failure(&why);
+            self.watching.record_failure(&why);
             self.fills.clear();
-            self.held = None;
+            self.lookahead = None;
             let restored = matches!(error, StorageError::Restored { .. });
             self.cachers
                 .values()
@@ -188,130 +188,134 @@ impl ReflectorTask {
         }
     }
 
-    /// Feeds the caches for as long as nothing fails.
-    async fn serve(&mut self, backoff: &mut Backoff) -> StorageError {
-        match self.begin().await {
+    /// Keeps the caches up to date until something fails.
+    async fn list_and_watch(&mut self, backoff: &mut Backoff) -> StorageError {
+        match self.open_watch().await {
             Ok(changes) => {
-                self.following.record_success();
+                self.watching.record_success();
                 backoff.reset();
-                self.follow(changes).await
+                self.watch(changes).await
             }
             Err(error) => error,
         }
     }
 
-    /// Opens the watch, then has every cache filled: what changes meanwhile is told by the watch.
-    async fn begin(&mut self) -> Result<WatchStream> {
+    /// Opens the watch, then starts to fill every cache. Changes during a fill arrive by the watch.
+    async fn open_watch(&mut self) -> Result<WatchStream> {
         let now = self.storage.current_revision().await?;
-        if now < self.reached.revision() {
+        if now < self.progress.revision() {
             tracing::warn!(
-                was = self.reached.revision(),
+                was = self.progress.revision(),
                 now,
-                "the store has gone back: it was restored, and the watch caches begin anew"
+                "the store was restored to an earlier revision; the watch caches are filled again"
             );
             self.cachers
                 .values()
                 .for_each(|cacher| cacher.restart(None, true));
-            self.reached.go_back(now);
+            self.progress.reset(now);
         }
         let changes = self.storage.watch_without_previous(&self.root, now).await?;
-        self.reached.advance(now);
+        self.progress.advance(now);
         self.cachers.clear();
-        self.adopt();
+        self.sync_registrations();
         Ok(changes)
     }
 
-    /// Feeds the caches until the watch breaks.
-    async fn follow(&mut self, mut changes: WatchStream) -> StorageError {
-        let (wanted, reached) = (self.wanted.clone(), self.reached.clone());
+    /// Applies events to the caches until the watch breaks.
+    async fn watch(&mut self, mut changes: WatchStream) -> StorageError {
+        let (registrations, progress) = (self.registrations.clone(), self.progress.clone());
         loop {
             tokio::select! {
-                batch = next_batch(&mut changes, &mut self.held) => match batch {
-                    Ok(batch) => self.tell(batch),
+                batch = next_batch(&mut changes, &mut self.lookahead) => match batch {
+                    Ok(batch) => self.dispatch(batch),
                     Err(error) => return error,
                 },
-                () = wanted.changed.notified() => self.adopt(),
-                Some((cacher, outcome, backoff)) = self.fills.next(), if !self.fills.is_empty() => self.filled(cacher, outcome, backoff),
-                error = reached.restored() => return error,
+                () = registrations.changed.notified() => self.sync_registrations(),
+                Some(outcome) = self.fills.next(), if !self.fills.is_empty() => self.finish_fill(outcome),
+                error = progress.restored() => return error,
             }
         }
     }
 
-    /// Lets go of the caches that nobody wants any more, and has the new ones filled.
-    fn adopt(&mut self) {
-        let wanted = self.wanted.cachers.lock().clone();
+    /// Drops the caches that were removed and starts to fill the new ones.
+    fn sync_registrations(&mut self) {
+        let registered = self.registrations.cachers.lock().clone();
         self.cachers.retain(|prefix, cacher| {
-            let kept = wanted
+            let keep = registered
                 .get(prefix)
-                .is_some_and(|wanted| Arc::ptr_eq(wanted, cacher));
-            if !kept {
+                .is_some_and(|registered| Arc::ptr_eq(registered, cacher));
+            if !keep {
                 cacher.restart(None, false);
             }
-            kept
+            keep
         });
-        for (prefix, cacher) in wanted {
+        for (prefix, cacher) in registered {
             if !self.cachers.contains_key(&prefix) {
-                self.fills.push(fill(
-                    self.storage.clone(),
+                self.start_fill(
                     cacher.clone(),
-                    self.places.clone(),
-                    Backoff::new(RETRY, RETRY_MAX),
+                    Backoff::new(RETRY_INITIAL, RETRY_MAX),
                     false,
-                ));
+                );
                 self.cachers.insert(prefix, cacher);
             }
         }
     }
 
-    fn filled(&mut self, cacher: Arc<Cacher>, outcome: Result<Snapshot>, backoff: Backoff) {
+    /// Starts to fill a cache, after a delay if an attempt has failed before.
+    fn start_fill(&self, cacher: Arc<Cacher>, backoff: Backoff, failed_before: bool) {
+        self.fills.push(fill(
+            self.storage.clone(),
+            cacher,
+            self.fill_permits.clone(),
+            backoff,
+            failed_before,
+        ));
+    }
+
+    /// Takes the outcome of a fill and starts another one if it failed.
+    fn finish_fill(&mut self, (cacher, outcome, backoff): FillOutcome) {
         if !self
             .cachers
             .get(cacher.prefix())
-            .is_some_and(|known| Arc::ptr_eq(known, &cacher))
+            .is_some_and(|registered| Arc::ptr_eq(registered, &cacher))
         {
             return;
         }
         let why = match outcome.map(|snapshot| cacher.fill(snapshot)) {
             Ok(true) => return,
-            Ok(false) => "more has changed meanwhile than is kept".to_owned(),
+            Ok(false) => "too many changes while it was filled".to_owned(),
             Err(error) => error.to_string(),
         };
-        if cacher.troubled(&why) {
+        if cacher.record_fill_error(&why) {
             tracing::warn!(
                 prefix = cacher.prefix(),
                 "a watch cache cannot be filled yet: {why}"
             );
         }
-        self.fills.push(fill(
-            self.storage.clone(),
-            cacher,
-            self.places.clone(),
-            backoff,
-            true,
-        ));
+        self.start_fill(cacher, backoff, true);
     }
 
-    /// Hands each cache its changes, then tells how far that is.
-    fn tell(&self, batch: Vec<WatchEvent>) {
-        let mut reached = 0;
-        let mut shares: HashMap<&str, (&Arc<Cacher>, Vec<WatchEvent>)> = HashMap::new();
+    /// Hands each cache its events, then advances the progress.
+    fn dispatch(&self, batch: Vec<WatchEvent>) {
+        let mut revision = 0;
+        let mut by_cacher: HashMap<&str, (&Arc<Cacher>, Vec<WatchEvent>)> = HashMap::new();
         for event in batch {
-            reached = event.revision().max(reached);
+            revision = event.revision().max(revision);
             if let Some(cacher) = event.key().and_then(|key| self.cacher_of(key)) {
-                shares
+                by_cacher
                     .entry(cacher.prefix())
                     .or_insert_with(|| (cacher, Vec::new()))
                     .1
                     .push(event);
             }
         }
-        shares
-            .into_values()
-            .for_each(|(cacher, events)| cacher.apply(events));
-        self.reached.advance(reached);
+        for (cacher, events) in by_cacher.into_values() {
+            cacher.apply(events);
+        }
+        self.progress.advance(revision);
     }
 
-    /// The cache that a key belongs to: no prefix is the beginning of another.
+    /// Returns the cache that a key belongs to: no prefix is a prefix of another.
     fn cacher_of(&self, key: &str) -> Option<&Arc<Cacher>> {
         let below: (Bound<&str>, Bound<&str>) = (Bound::Unbounded, Bound::Included(key));
         let (prefix, cacher) = self.cachers.range::<str, _>(below).next_back()?;
@@ -319,32 +323,32 @@ impl ReflectorTask {
     }
 }
 
-/// Waits for the next change and takes what else is there, up to the end of a revision. What has
-/// been told behind that, an event or an error, is `held` for the next call. Dropping the future
-/// loses nothing.
+/// Waits for the next event and takes those that are ready after it, up to the end of a revision.
+/// The item after that, an event or an error, is left in `lookahead` for the next call. Cancel
+/// safe.
 async fn next_batch(
     changes: &mut WatchStream,
-    held: &mut Option<Result<WatchEvent>>,
+    lookahead: &mut Option<Result<WatchEvent>>,
 ) -> Result<Vec<WatchEvent>> {
-    let over = || StorageError::Unavailable("the watch of the store ended".into());
-    let first = match held.take() {
-        Some(held) => held,
-        None => changes.next().await.ok_or_else(over)?,
+    let ended = || StorageError::Unavailable("the watch of the store ended".into());
+    let first = match lookahead.take() {
+        Some(item) => item,
+        None => changes.next().await.ok_or_else(ended)?,
     };
     let mut batch = vec![first?];
-    // All events of one revision come together: where none is there, none is missing.
+    // Events of one revision become ready together, so none of them is missing.
     while let Some(next) = changes.next().now_or_never() {
-        match next.unwrap_or_else(|| Err(over())) {
+        match next.unwrap_or_else(|| Err(ended())) {
             Ok(event)
-                if batch.len() < BATCH
+                if batch.len() < BATCH_EVENTS
                     || batch
                         .last()
                         .is_some_and(|last| last.revision() == event.revision()) =>
             {
                 batch.push(event)
             }
-            behind => {
-                *held = Some(behind);
+            item => {
+                *lookahead = Some(item);
                 break;
             }
         }
@@ -352,34 +356,33 @@ async fn next_batch(
     Ok(batch)
 }
 
-/// Reads what is below a prefix, a page at a time, all of it as of one revision. After a failure,
-/// not at once.
+/// Lists the objects of a cache, once a permit is free; after a delay if an attempt failed before.
 fn fill(
     storage: Arc<dyn Storage>,
     cacher: Arc<Cacher>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     mut backoff: Backoff,
-    failed: bool,
-) -> BoxFuture<'static, Filled> {
+    failed_before: bool,
+) -> BoxFuture<'static, FillOutcome> {
     async move {
-        if failed {
+        if failed_before {
             sleep(backoff.next_delay()).await;
         }
-        // Nobody closes it.
-        let _place = places.acquire().await;
-        // What was told before is in what is read from here on.
+        // The semaphore is never closed.
+        let _permit = permits.acquire().await;
         cacher.begin_filling();
-        let outcome = read(storage.as_ref(), &cacher).await;
+        let outcome = list(storage.as_ref(), &cacher).await;
         (cacher, outcome, backoff)
     }
     .boxed()
 }
 
-async fn read(storage: &dyn Storage, cacher: &Cacher) -> Result<Snapshot> {
-    let (mut snapshot, mut budget) = (cacher.empty(), CoopBudget::default());
+/// Reads the objects of a cache, page by page, all at one revision.
+async fn list(storage: &dyn Storage, cacher: &Cacher) -> Result<Snapshot> {
+    let (mut snapshot, mut budget) = (cacher.empty_snapshot(), CoopBudget::default());
     let mut request = ListRequest {
         prefix: cacher.prefix().to_owned(),
-        limit: FILL_PAGE,
+        limit: FILL_PAGE_SIZE,
         ..ListRequest::default()
     };
     loop {
@@ -424,16 +427,17 @@ mod tests {
         StorageError::Unavailable("gone".into())
     }
 
-    /// The lengths and last revisions of the batches that a watch comes in, and the error behind
-    /// them.
+    /// Returns the lengths and last revisions of the batches that events come in, and the error
+    /// after them.
     async fn batches(events: Vec<Result<WatchEvent>>) -> (Vec<(usize, Revision)>, StorageError) {
-        let (mut changes, mut held, mut batches) = (stream::iter(events).boxed(), None, Vec::new());
+        let (mut changes, mut lookahead, mut batches) =
+            (stream::iter(events).boxed(), None, Vec::new());
         loop {
-            match next_batch(&mut changes, &mut held).await {
+            match next_batch(&mut changes, &mut lookahead).await {
                 Ok(batch) => {
                     let last = batch.last().expect("no batch is empty").revision();
-                    assert!(held.as_ref().is_none_or(|held| {
-                        held.as_ref().is_ok_and(|held| held.revision() > last) || held.is_err()
+                    assert!(lookahead.as_ref().is_none_or(|item| {
+                        item.as_ref().is_ok_and(|item| item.revision() > last) || item.is_err()
                     }));
                     batches.push((batch.len(), last));
                 }
@@ -443,52 +447,51 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_batch_ends_with_a_revision_and_never_within_one() {
+    async fn batches_never_split_a_revision() {
         // Many keys of one lease expire at one revision.
         let expired = |revision, count| (0..count).map(move |key| put(key, revision));
-        let events = expired(7, BATCH + 100)
+        let events = expired(7, BATCH_EVENTS + 100)
             .chain(expired(8, 1000))
             .chain(expired(9, 3))
             .chain([Err(gone())])
             .collect();
         assert_eq!(
             batches(events).await,
-            (vec![(BATCH + 100, 7), (1000, 8), (3, 9)], gone())
+            (vec![(BATCH_EVENTS + 100, 7), (1000, 8), (3, 9)], gone())
         );
         let events = expired(7, 300)
             .chain(expired(8, 300))
             .chain(expired(9, 300))
             .collect();
-        let over = StorageError::Unavailable("the watch of the store ended".into());
+        let ended = StorageError::Unavailable("the watch of the store ended".into());
         assert_eq!(
             batches(events).await,
-            (vec![(600, 8), (300, 9)], over),
+            (vec![(600, 8), (300, 9)], ended),
             "a full batch ends with its revision"
         );
     }
 
     #[tokio::test]
-    async fn an_error_behind_events_is_told_after_them() {
+    async fn an_error_after_events_is_returned_after_them() {
         assert_eq!(
             batches(vec![put(1, 5), put(2, 6), Err(gone())]).await,
             (vec![(2, 6)], gone())
         );
     }
 
-    /// A panic while changes are taken in ends nothing for good, and nobody is told what is only
-    /// half true.
+    /// A panic while events are applied restarts the caches and never exposes a half-applied state.
     #[tokio::test]
-    async fn caches_begin_anew_after_a_panic() {
+    async fn caches_are_filled_again_after_a_panic() {
         let folder = tempfile::tempdir().expect("a folder");
         let storage: Arc<dyn Storage> =
             Arc::new(crate::storage::embedded::Embedded::open(folder.path()).expect("a store"));
         let reflector = Reflector::start(storage.clone(), "/");
         let (fatal, panicked) = (Arc::new(AtomicBool::new(true)), Arc::new(Notify::new()));
-        let (is_fatal, tell) = (fatal.clone(), panicked.clone());
+        let (is_fatal, notify) = (fatal.clone(), panicked.clone());
         let index: IndexFn = Arc::new(move |stored, _| {
             if stored.key.ends_with("/fatal") && is_fatal.load(Ordering::Acquire) {
-                tell.notify_one();
-                panic!("an object that nobody expected");
+                notify.notify_one();
+                panic!("an unexpected object");
             }
             true
         });
@@ -502,13 +505,13 @@ mod tests {
             .await
             .expect("written");
         panicked.notified().await;
-        // While it goes wrong again and again, it says so.
+        // It panics again on each restart, and readiness says why.
         panicked.notified().await;
         assert!(
             reflector
                 .ready()
                 .expect_err("it is not")
-                .contains("an object that nobody expected")
+                .contains("an unexpected object")
         );
         assert!(cacher.linearizable_snapshot().await.is_none());
         fatal.store(false, Ordering::Release);

@@ -1,4 +1,4 @@
-//! What wakes those who follow: each has a bell, which remembers what it is first to be rung for.
+//! The watchers of one resource: which of them a change concerns, and how they are woken.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,121 +10,125 @@ use slab::Slab;
 
 use super::cursor::Interest;
 
-/// No change is pending.
+/// The value of [`WatcherWaker::pending`] when no change is pending.
 const NONE: u64 = u64::MAX;
 
-/// The bell of one cursor.
+/// The waker of one cursor. It records the first undelivered change that matches the cursor's
+/// interest.
 #[derive(Debug)]
 pub struct WatcherWaker {
-    /// Whom it wakes, each time: the same task follows from first to last.
     waker: Mutex<Option<Waker>>,
-    /// The number of the first change of interest that was not taken yet.
+    /// The position of the first matching change that the cursor has not consumed.
     pending: AtomicU64,
 }
 
 impl WatcherWaker {
-    /// The number of the first change of interest that was not taken.
+    /// Returns the position of the first matching change that has not been consumed.
     pub fn pending(&self) -> Option<u64> {
-        Some(self.pending.load(Ordering::Acquire)).filter(|&number| number != NONE)
+        Some(self.pending.load(Ordering::Acquire)).filter(|&position| position != NONE)
     }
 
-    /// Says where to go on, under the lock of those who ring.
-    pub fn set_pending(&self, number: Option<u64>) {
+    /// Sets the position to resume at. The caller holds the lock that [`WatcherRegistry::mark`] is
+    /// called under.
+    pub fn set_pending(&self, position: Option<u64>) {
         self.pending
-            .store(number.unwrap_or(NONE), Ordering::Release);
+            .store(position.unwrap_or(NONE), Ordering::Release);
     }
 
-    /// Wakes this task from now on, and no other.
-    pub fn register(&self, waker: &Waker) {
+    /// Sets the task to wake.
+    pub fn set_waker(&self, waker: &Waker) {
         let mut known = self.waker.lock();
         if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
             *known = Some(waker.clone());
         }
     }
 
-    fn ring(&self) {
+    fn wake(&self) {
         if let Some(waker) = &*self.waker.lock() {
             waker.wake_by_ref();
         }
     }
 
-    /// Remembers a change. Whether somebody waits for one.
-    fn remember(&self, number: u64) -> bool {
-        // Until it is taken, the first change counts.
-        self.pending.fetch_min(number, Ordering::AcqRel) == NONE
+    /// Records a matching change. Reports whether it is the first since the cursor caught up, so
+    /// that the cursor's task has to be woken.
+    fn mark(&self, position: u64) -> bool {
+        self.pending.fetch_min(position, Ordering::AcqRel) == NONE
     }
 }
 
-/// Wakers to be called once the lock that the woken tasks will want has been released.
+/// Watchers to wake once the lock that their tasks will take has been released.
 #[derive(Debug, Default)]
 pub struct PendingWakes(Vec<Arc<WatcherWaker>>);
 
 impl PendingWakes {
-    pub fn ring(self) {
-        self.0.iter().for_each(|bell| bell.ring());
+    /// Wakes all of them.
+    pub fn wake_all(self) {
+        self.0.iter().for_each(|watcher| watcher.wake());
     }
 }
 
-/// The watchers of all who follow a resource, by what they want to hear of.
+/// The watchers of a resource by their interest, so that a change costs nothing for the watchers
+/// that it does not concern.
 #[derive(Debug, Default)]
 pub struct WatcherRegistry(HashMap<Interest, Slab<Arc<WatcherWaker>>>);
 
 impl WatcherRegistry {
-    /// Hangs a bell up, for which the change `pending` waits already. Returns it and where it
-    /// hangs.
+    /// Adds a watcher, for which the change at `pending` already waits. Returns its waker and the
+    /// slot to deregister it with.
     pub fn register(
         &mut self,
         interest: &Interest,
         pending: Option<u64>,
     ) -> (Arc<WatcherWaker>, usize) {
-        let bell = Arc::new(WatcherWaker {
+        let watcher = Arc::new(WatcherWaker {
             waker: Mutex::default(),
             pending: AtomicU64::new(pending.unwrap_or(NONE)),
         });
-        let place = self
+        let slot = self
             .0
             .entry(interest.clone())
             .or_default()
-            .insert(bell.clone());
-        (bell, place)
+            .insert(watcher.clone());
+        (watcher, slot)
     }
 
-    /// Takes down what hangs there.
-    pub fn deregister(&mut self, interest: &Interest, place: usize) {
+    /// Removes the watcher in a slot.
+    pub fn deregister(&mut self, interest: &Interest, slot: usize) {
         let Some(watchers) = self.0.get_mut(interest) else {
             return;
         };
-        watchers.try_remove(place);
+        watchers.try_remove(slot);
         if watchers.is_empty() {
             self.0.remove(interest);
         }
     }
 
-    /// Whether anybody wants to hear of has_filtered_watchers changes only.
+    /// Reports whether any watcher is interested in some changes only.
     pub fn has_filtered_watchers(&self) -> bool {
         self.0.len() > usize::from(self.0.contains_key(&Interest::Everything))
     }
 
-    /// Remembers a change of this number for those with just this interest. They are to be rung.
-    pub fn remember(&self, interest: &Interest, number: u64, wakes: &mut PendingWakes) {
-        let waiting = self
+    /// Records the change at `position` for the watchers with exactly this interest, and adds
+    /// those that have to be woken to `wakes`.
+    pub fn mark(&self, interest: &Interest, position: u64, wakes: &mut PendingWakes) {
+        let idle = self
             .0
             .get(interest)
             .into_iter()
             .flatten()
-            .map(|(_, bell)| bell)
-            .filter(|bell| bell.remember(number));
-        wakes.0.extend(waiting.cloned());
+            .map(|(_, watcher)| watcher)
+            .filter(|watcher| watcher.mark(position));
+        wakes.0.extend(idle.cloned());
     }
 
-    /// Takes all watchers down, to be rung for the last time.
+    /// Removes all watchers and returns those that have to be woken to notice.
     pub fn deregister_all(&mut self) -> PendingWakes {
         PendingWakes(
             std::mem::take(&mut self.0)
                 .into_values()
                 .flatten()
-                .map(|(_, bell)| bell)
-                .filter(|bell| bell.remember(0))
+                .map(|(_, watcher)| watcher)
+                .filter(|watcher| watcher.mark(0))
                 .collect(),
         )
     }
