@@ -214,17 +214,17 @@ func (c *cluster) inform(connection *connection, accept string, paths ...string)
 
 // watch opens a watch and waits for the bookmark after its initial events. When the server ends it, it is opened again.
 func (c *cluster) watch(connection *connection, r request) error {
-	s, err := c.openWatch(connection, r)
+	ended, err := c.openWatch(connection, r)
 	if err != nil {
 		return err
 	}
 	c.watches.Add(1)
 	go func() {
 		for {
-			err := <-s.done
+			err := <-ended
 			if err == nil {
 				c.count(1, 1)
-				s, err = c.openWatch(connection, r)
+				ended, err = c.openWatch(connection, r)
 				c.count(0, -1)
 			}
 			if err != nil {
@@ -244,50 +244,56 @@ func (c *cluster) count(ended, opening int) {
 	c.opening += opening
 }
 
-// openWatch opens a watch, again and again while the server refuses it for now.
-func (c *cluster) openWatch(connection *connection, r request) (*stream, error) {
+// openWatch opens a watch, again and again while the server refuses it for now. The channel gets a value when the watch ends.
+func (c *cluster) openWatch(connection *connection, r request) (ended chan error, err error) {
 	for begin := time.Now(); ; time.Sleep(retryPause) {
-		s, err := c.tryWatch(connection, r)
+		ended, err := c.tryWatch(connection, r)
 		var no *refused
 		if errors.As(err, &no) && (no.status == http.StatusForbidden || no.status == http.StatusTooManyRequests) && time.Since(begin) < retryTime {
 			continue
 		}
-		return s, err
+		return ended, err
 	}
 }
 
-func (c *cluster) tryWatch(connection *connection, r request) (*stream, error) {
+func (c *cluster) tryWatch(connection *connection, r request) (chan error, error) {
 	counter := eventCounter{protobuf: r.accept != jsonType && r.accept != tableInformer}
-	synced, first := make(chan struct{}), true
+	synced, ended := make(chan struct{}), make(chan error, 1)
+	first, status := true, 0
 	var refusal []byte
-	s, err := connection.open(r, func(s *stream, part []byte) error {
-		if s.status != http.StatusOK {
-			refusal = append(refusal, part[:min(len(part), bodyShown)]...)
-			return nil
-		}
-		counter.write(part, func(kind byte) {
-			switch kind {
-			case 'A', 'M', 'D':
-				c.events.Add(1)
-			case 'B':
-				if first {
-					first = false
-					close(synced)
-				}
-			default: // the server says why it ends the watch
+	seen := func(kind byte) {
+		switch kind {
+		case 'A', 'M', 'D':
+			c.events.Add(1)
+		case 'B':
+			if first {
+				first = false
+				close(synced)
 			}
-		})
-		return nil
+		default: // the server says why it ends the watch
+		}
+	}
+	_, err := connection.open(r, handler{
+		began: func(answered int) { status = answered },
+		body: func(part []byte) error {
+			if status == http.StatusOK {
+				counter.write(part, seen)
+			} else {
+				refusal = append(refusal, part[:min(len(part), bodyShown)]...)
+			}
+			return nil
+		},
+		ended: func(err error) { ended <- err },
 	})
 	if err != nil {
 		return nil, err
 	}
 	select {
 	case <-synced:
-		return s, nil
-	case err := <-s.done:
+		return ended, nil
+	case err := <-ended:
 		if err == nil {
-			err = &refused{s.status, fmt.Sprintf("%d: %s", s.status, refusal)}
+			err = &refused{status, fmt.Sprintf("%d: %s", status, refusal)}
 		}
 		return nil, err
 	case <-time.After(openTime):

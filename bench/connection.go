@@ -37,11 +37,19 @@ type connection struct {
 
 // stream is one request and its answer.
 type stream struct {
-	id      uint32
-	status  int
-	receive func(*stream, []byte) error // called with the body's parts, which it must not keep
-	done    chan error                  // gets one value when the answer has ended
-	unread  int
+	handler
+	id     uint32
+	unread int
+}
+
+// handler is told what comes of a request, by the goroutine that reads the connection. It must not wait, nor use the connection.
+type handler struct {
+	// began is called with the status.
+	began func(status int)
+	// body is called with the parts of the body, which it must not keep.
+	body func(part []byte) error
+	// ended is called once, with what went wrong, if anything, before the end of the answer.
+	ended func(err error)
 }
 
 // request is what is sent on a connection.
@@ -54,6 +62,9 @@ type request struct {
 }
 
 const (
+	// streamWindow and connectionWindow are what the server may send ahead, as Go's HTTP/2 client says.
+	streamWindow     = 4 << 20
+	connectionWindow = 1 << 30
 	// ownWindow is what a server takes before it says how much it takes (RFC 9113, 6.9.2).
 	ownWindow = 65535
 	// largestFrame is the size of a frame that every server takes.
@@ -93,14 +104,14 @@ func (c *connection) end(err error) {
 	c.failed = err
 	c.opens.Broadcast()
 	for _, s := range c.streams {
-		s.done <- err
+		s.ended(err)
 	}
 	clear(c.streams)
 	c.socket.Close()
 }
 
-// open sends a request. The answer's body goes to receive, part by part.
-func (c *connection) open(r request, receive func(*stream, []byte) error) (*stream, error) {
+// open sends a request. The handler gets the answer.
+func (c *connection) open(r request, h handler) (*stream, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	for c.window < int64(len(r.body)) && c.failed == nil {
@@ -109,7 +120,7 @@ func (c *connection) open(r request, receive func(*stream, []byte) error) (*stre
 	if c.failed != nil {
 		return nil, c.failed
 	}
-	s := &stream{id: c.next, receive: receive, done: make(chan error, 1)}
+	s := &stream{handler: h, id: c.next}
 	c.next += 2
 	c.streams[s.id] = s
 	c.window -= int64(len(r.body))
@@ -169,23 +180,28 @@ func (c *connection) call(ctx context.Context, r request, keep bool) ([]byte, er
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	var body []byte
-	s, err := c.open(r, func(s *stream, part []byte) error {
-		if keep || s.status/100 != 2 && len(body) < bodyShown {
-			body = append(body, part...)
-		}
-		return nil
+	status, done := 0, make(chan error, 1)
+	s, err := c.open(r, handler{
+		began: func(answered int) { status = answered },
+		body: func(part []byte) error {
+			if keep || status/100 != 2 && len(body) < bodyShown {
+				body = append(body, part...)
+			}
+			return nil
+		},
+		ended: func(err error) { done <- err },
 	})
 	if err != nil {
 		return nil, err
 	}
 	select {
-	case err = <-s.done:
+	case err = <-done:
 	case <-ctx.Done():
 		c.cancel(s)
-		err = fmt.Errorf("%s %s: %w", r.method, r.path, ctx.Err())
+		return nil, fmt.Errorf("%s %s: %w", r.method, r.path, ctx.Err())
 	}
-	if err == nil && s.status/100 != 2 {
-		err = &refused{s.status, fmt.Sprintf("%s %s: %d: %s", r.method, r.path, s.status, body)}
+	if err == nil && status/100 != 2 {
+		err = &refused{status, fmt.Sprintf("%s %s: %d: %s", r.method, r.path, status, body)}
 	}
 	return body, err
 }
@@ -205,8 +221,12 @@ func (c *connection) read() error {
 		case *http2.DataFrame:
 			err, ended = c.data(s, frame), frame.StreamEnded()
 		case *http2.MetaHeadersFrame:
-			if s != nil && s.status == 0 {
-				s.status, err = strconv.Atoi(frame.PseudoValue("status"))
+			// Trailers have none.
+			if status := frame.PseudoValue("status"); s != nil && status != "" {
+				var number int
+				if number, err = strconv.Atoi(status); err == nil {
+					s.began(number)
+				}
 			}
 			ended = frame.StreamEnded()
 		case *http2.SettingsFrame:
@@ -255,7 +275,7 @@ func (c *connection) finish(s *stream, err error) {
 	delete(c.streams, s.id)
 	c.mutex.Unlock()
 	if open {
-		s.done <- err
+		s.ended(err)
 	}
 }
 
@@ -279,5 +299,5 @@ func (c *connection) data(s *stream, frame *http2.DataFrame) error {
 		}
 		s.unread = 0
 	}
-	return s.receive(s, frame.Data())
+	return s.body(frame.Data())
 }

@@ -1,24 +1,16 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 )
 
 const (
-	// streamWindow and connectionWindow are what the server may send ahead, as Go's HTTP/2 client says.
-	streamWindow     = 4 << 20
-	connectionWindow = 1 << 30
 	// eventTime is how long an event may take to reach everybody.
 	eventTime = time.Minute
 	// openTime is how long all watches may take to begin.
@@ -27,11 +19,10 @@ const (
 	eventsPerTurn = 20
 )
 
-// watchers are many watches of the same, on few connections. One goroutine reads a connection and takes frames apart, without
-// one for each watch: thousands of those would take longer to wake than what they measure.
+// watchers are many watches of the same, on few connections.
 type watchers struct {
 	count       int
-	connections []*watchConnection
+	connections []*connection
 	// opened counts the watches that began, due the watches that have not got the current event.
 	opened, due atomic.Int64
 	changed     chan struct{}
@@ -43,27 +34,22 @@ type watchers struct {
 	latency atomic.Int64
 }
 
-type watchConnection struct {
-	all     *watchers
-	tls     *tls.Conn
-	framer  *http2.Framer
-	streams map[uint32]*watched
-	read    int
-}
-
-// watched is what has come of one watch.
-type watched struct{ events, unacknowledged int }
-
 // watch opens so many watches of a path.
 func (b *bench) watch(count int, path string, events int) (*watchers, error) {
 	w := &watchers{count: count, changed: make(chan struct{}, 1), failed: make(chan error, 1), base: time.Now(), sent: make([]atomic.Int64, events)}
 	for left := count; left > 0; left -= b.options.streams {
-		connection, err := b.watchConnection(w, path, min(left, b.options.streams))
+		connection, err := connect(b.url, b.keys.config())
 		if err != nil {
 			w.close()
 			return nil, err
 		}
 		w.connections = append(w.connections, connection)
+		for range min(left, b.options.streams) {
+			if _, err := connection.open(request{method: http.MethodGet, path: path, accept: jsonType}, w.handler()); err != nil {
+				w.close()
+				return nil, err
+			}
+		}
 	}
 	if err := w.wait(openTime, func() bool { return w.opened.Load() == int64(count) }); err != nil {
 		w.close()
@@ -74,7 +60,7 @@ func (b *bench) watch(count int, path string, events int) (*watchers, error) {
 
 func (w *watchers) close() {
 	for _, connection := range w.connections {
-		connection.tls.Close()
+		connection.close()
 	}
 }
 
@@ -113,120 +99,41 @@ func (w *watchers) event(n int, cause func() error) error {
 	return nil
 }
 
-func (b *bench) watchConnection(w *watchers, path string, streams int) (*watchConnection, error) {
-	host := strings.TrimPrefix(b.url, "https://")
-	socket, err := tls.Dial("tcp", host, b.keys.config())
-	if err != nil {
-		return nil, err
-	}
-	buffered := bufio.NewReaderSize(socket, 64<<10)
-	out := bufio.NewWriter(socket)
-	c := &watchConnection{all: w, tls: socket, framer: http2.NewFramer(out, buffered), streams: map[uint32]*watched{}}
-	c.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	c.framer.SetReuseFrames()
-	_, _ = out.WriteString(http2.ClientPreface)
-	_ = c.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: streamWindow}, http2.Setting{ID: http2.SettingEnablePush, Val: 0})
-	_ = c.framer.WriteWindowUpdate(0, connectionWindow)
-	var block bytes.Buffer
-	encoder := hpack.NewEncoder(&block)
-	for i := range streams {
-		id := uint32(2*i + 1)
-		c.streams[id] = &watched{}
-		block.Reset()
-		for _, field := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", host}, {":path", path},
-			{"accept", jsonType}, {"user-agent", "keelson-bench"}} {
-			_ = encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
-		}
-		_ = c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true})
-	}
-	if err := out.Flush(); err != nil {
-		socket.Close()
-		return nil, err
-	}
-	go func() {
-		if err := c.run(out); err != nil {
-			select {
-			case w.failed <- err:
-			default:
+// handler counts the events of one watch: each ends with a line.
+func (w *watchers) handler() handler {
+	events := 0
+	return handler{
+		began: func(status int) {
+			if status != http.StatusOK {
+				w.fail(fmt.Errorf("a watch was answered with %d", status))
 			}
-		}
-	}()
-	return c, nil
-}
-
-// run reads frames until the connection ends.
-func (c *watchConnection) run(out *bufio.Writer) error {
-	for {
-		frame, err := c.framer.ReadFrame()
-		if err != nil {
-			return err
-		}
-		stream := c.streams[frame.Header().StreamID]
-		switch frame := frame.(type) {
-		case *http2.DataFrame:
-			if stream != nil {
-				err = c.data(stream, frame)
+			if w.opened.Add(1) == int64(w.count) {
+				w.signal()
 			}
-		case *http2.MetaHeadersFrame:
-			if status := frame.PseudoValue("status"); status != "200" {
-				return fmt.Errorf("a watch was answered with %s", status)
+		},
+		body: func(part []byte) error {
+			for range bytes.Count(part, []byte{'\n'}) {
+				if events == len(w.sent) {
+					return errors.New("an event came that nobody caused")
+				}
+				w.latency.Add(int64(time.Since(w.base)) - w.sent[events].Load())
+				events++
+				if w.due.Add(-1) == 0 {
+					w.signal()
+				}
 			}
-			if c.all.opened.Add(1) == int64(c.all.count) {
-				c.all.signal()
-			}
-		case *http2.SettingsFrame:
-			if !frame.IsAck() {
-				err = c.framer.WriteSettingsAck()
-			}
-		case *http2.PingFrame:
-			if !frame.IsAck() {
-				err = c.framer.WritePing(true, frame.Data)
-			}
-		case *http2.RSTStreamFrame:
-			return fmt.Errorf("a watch was reset: %v", frame.ErrCode)
-		case *http2.GoAwayFrame:
-			return fmt.Errorf("the server says good-bye: %v", frame.ErrCode)
-		}
-		if err == nil {
-			err = out.Flush()
-		}
-		if err != nil {
-			return err
-		}
+			return nil
+		},
+		ended: func(err error) { w.fail(fmt.Errorf("a watch ended: %v", err)) },
 	}
 }
 
-// data counts the events that end in a frame: each ends with a line.
-func (c *watchConnection) data(stream *watched, frame *http2.DataFrame) error {
-	for range bytes.Count(frame.Data(), []byte{'\n'}) {
-		if stream.events == len(c.all.sent) {
-			return errors.New("an event came that nobody caused")
-		}
-		c.all.latency.Add(int64(time.Since(c.all.base)) - c.all.sent[stream.events].Load())
-		stream.events++
-		if c.all.due.Add(-1) == 0 {
-			c.all.signal()
-		}
+// fail has what is waited for end with the first error.
+func (w *watchers) fail(err error) {
+	select {
+	case w.failed <- err:
+	default:
 	}
-	if frame.StreamEnded() {
-		return errors.New("a watch ended")
-	}
-	size := int(frame.Length)
-	stream.unacknowledged += size
-	c.read += size
-	if stream.unacknowledged > streamWindow/2 {
-		if err := c.framer.WriteWindowUpdate(frame.StreamID, uint32(stream.unacknowledged)); err != nil {
-			return err
-		}
-		stream.unacknowledged = 0
-	}
-	if c.read > connectionWindow/2 {
-		if err := c.framer.WriteWindowUpdate(0, uint32(c.read)); err != nil {
-			return err
-		}
-		c.read = 0
-	}
-	return nil
 }
 
 // watchPath watches a resource from now on: it finds the revision of a list near its start.
