@@ -12,7 +12,7 @@ use crate::auth::authn::certificate_request::{self, Subject};
 use crate::auth::authz::{self, Authorizer, Decision};
 use crate::auth::{MASTERS, User};
 use crate::meta::Object;
-use crate::meta::field::go_quote;
+use crate::meta::go;
 use crate::meta::status::Result;
 
 const GROUP: &str = "certificates.k8s.io";
@@ -48,7 +48,7 @@ async fn check(authorizer: &dyn Authorizer, attributes: &Attributes<'_>, verb: &
         true => Ok(()),
         false => Err(attributes.forbidden(&format!(
             "user not permitted to {verb} requests with signerName {}",
-            go_quote(signer)
+            go::quote(signer)
         ))),
     }
 }

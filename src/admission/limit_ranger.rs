@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use super::resource_list::{self, ResourceList};
 use super::{Attributes, Objects, Operation, Plugin};
 use crate::auth::authz::aggregate;
-use crate::meta::quantity::Quantity;
+use crate::meta::go::quantity::Quantity;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Map, Object, Value, str_at};
 

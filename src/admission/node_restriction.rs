@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use super::{Attributes, Objects, Operation, Plugin, certificates};
 use crate::auth::authz::node::node_of;
 use crate::auth::authz::{self, Authorizer, Decision, pod_references};
-use crate::meta::field::go_quote;
+use crate::meta::go;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Key, Map, Object, Status, Value, array_at, bool_at, str_at};
 
@@ -62,7 +62,7 @@ impl Plugin for NodeRestriction {
         if node.is_empty() {
             return Err(attributes.forbidden(&format!(
                 "could not determine node from user {}",
-                go_quote(&attributes.user.name)
+                go::quote(&attributes.user.name)
             )));
         }
         let refusal = match (
@@ -97,7 +97,7 @@ impl NodeRestriction {
     }
 
     async fn pod(&self, node: &str, attributes: &Attributes<'_>) -> Result<()> {
-        let quoted = go_quote(node);
+        let quoted = go::quote(node);
         let refuse = |why: String| Err(attributes.forbidden(&why));
         let stored = || self.get("pods", attributes.namespace, attributes.name);
         match (attributes.subresource, attributes.operation) {
@@ -107,7 +107,7 @@ impl NodeRestriction {
             ),
             ("", Operation::Delete) => Ok(()),
             ("", operation) => {
-                let operation = go_quote(operation.as_str());
+                let operation = go::quote(operation.as_str());
                 refuse(format!(
                     "unexpected operation {operation}, node {quoted} can only create and delete mirror pods"
                 ))
@@ -123,14 +123,14 @@ impl NodeRestriction {
             ("eviction", Operation::Create) => Ok(()),
             ("status", operation) => refuse(format!(
                 "unexpected operation {}",
-                go_quote(operation.as_str())
+                go::quote(operation.as_str())
             )),
             ("eviction", operation) => {
                 refuse(format!("unexpected operation {}", operation.as_str()))
             }
             (other, _) => refuse(format!(
                 "unexpected pod subresource {}, only 'status' and 'eviction' are allowed",
-                go_quote(other)
+                go::quote(other)
             )),
         }
     }
@@ -141,7 +141,7 @@ impl NodeRestriction {
         let Some(pod) = attributes.object() else {
             return Ok(());
         };
-        let quoted = go_quote(node);
+        let quoted = go::quote(node);
         let refuse = |why: String| Err(attributes.forbidden(&why));
         if pod
             .annotations()
@@ -149,7 +149,7 @@ impl NodeRestriction {
         {
             return refuse(format!(
                 "pod does not have {} annotation, node {quoted} can only create mirror pods",
-                go_quote(MIRROR)
+                go::quote(MIRROR)
             ));
         }
         if pod.str_at("/spec/nodeName") != node {
@@ -251,7 +251,7 @@ impl NodeRestriction {
             return Ok(());
         }
         let user = &attributes.user.name;
-        let audience = go_quote(audience);
+        let audience = go::quote(audience);
         let why = format!(
             "audience {audience} not found in pod spec volume, {user} is not authorized to request tokens for this audience"
         );
@@ -386,7 +386,7 @@ fn referenced(pod: &Object) -> Option<&'static str> {
 
 fn status_refusal(node: &str, attributes: &Attributes<'_>) -> Option<String> {
     let (new, old) = (attributes.object()?, attributes.old?);
-    let quoted = go_quote(node);
+    let quoted = go::quote(node);
     if old.str_at("/spec/nodeName") != node {
         return Some(format!(
             "node {quoted} can only update pod status for pods with spec.nodeName set to itself"
@@ -428,11 +428,11 @@ fn filled(map: Option<&Map>) -> Option<&Map> {
 }
 
 fn node_refusal(node: &str, attributes: &Attributes<'_>) -> Option<String> {
-    let (quoted, name) = (go_quote(node), name_of(attributes));
+    let (quoted, name) = (go::quote(node), name_of(attributes));
     if name != node {
         return Some(format!(
             "node {quoted} is not allowed to modify node {}",
-            go_quote(name)
+            go::quote(name)
         ));
     }
     let new = attributes.object()?;
@@ -514,7 +514,7 @@ fn claim_refusal(node: &str, attributes: &Attributes<'_>) -> Option<String> {
     if attributes.operation != Operation::Update {
         return Some(format!(
             "unexpected operation {}",
-            go_quote(attributes.operation.as_str())
+            go::quote(attributes.operation.as_str())
         ));
     }
     let rest = |claim: &Object| {
@@ -533,14 +533,14 @@ fn claim_refusal(node: &str, attributes: &Attributes<'_>) -> Option<String> {
         claim
     };
     let changed = rest(attributes.object()?) != rest(attributes.old?);
-    changed.then(|| format!("node {} is not allowed to update fields other than status.quantity and status.conditions", go_quote(node)))
+    changed.then(|| format!("node {} is not allowed to update fields other than status.quantity and status.conditions", go::quote(node)))
 }
 
 fn lease_refusal(node: &str, attributes: &Attributes<'_>) -> Option<String> {
     if attributes.namespace != LEASES {
         return Some(format!(
             "can only access leases in the {} system namespace",
-            go_quote(LEASES)
+            go::quote(LEASES)
         ));
     }
     (name_of(attributes) != node)

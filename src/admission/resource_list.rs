@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::meta::Value;
 
-use crate::meta::quantity::Quantity;
+use crate::meta::go::quantity::Quantity;
 use crate::meta::{Object, map_at, str_at};
 
 /// Amounts by resource name.

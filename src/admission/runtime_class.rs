@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use super::taints::list_mut;
 use super::{Attributes, Objects, Operation, Plugin};
-use crate::meta::field::go_quote;
+use crate::meta::go;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, str_at};
 
@@ -30,7 +30,7 @@ impl RuntimeClass {
         {
             None => Err(attributes.forbidden(&format!(
                 "pod rejected: RuntimeClass {} not found",
-                go_quote(name)
+                go::quote(name)
             ))),
             found => Ok(found),
         }

@@ -11,7 +11,7 @@ use super::taints::list_mut;
 use super::{Attributes, Objects, Operation, Plugin};
 use crate::auth::authz::pod_references;
 use crate::base::random;
-use crate::meta::field::go_quote;
+use crate::meta::go;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Value, array_at, json, str_at};
 
@@ -45,7 +45,7 @@ impl ServiceAccount {
         let place = format!("{}/{name}", attributes.namespace);
         Err(attributes.forbidden(&format!(
             "error looking up service account {place}: serviceaccount {} not found",
-            go_quote(name)
+            go::quote(name)
         )))
     }
 }

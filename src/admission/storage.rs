@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use super::ingress_class::newest_default;
 use super::taints::list_mut;
 use super::{Attributes, Objects, Operation, Plugin};
-use crate::meta::quantity::Quantity;
+use crate::meta::go::quantity::Quantity;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object};
 

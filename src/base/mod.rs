@@ -9,5 +9,4 @@ pub mod echo;
 pub mod files;
 pub mod latch;
 pub mod random;
-pub mod regexp;
 pub mod supervise;

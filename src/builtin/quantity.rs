@@ -1,6 +1,6 @@
 //! Quantities inside objects: reading one, and rounding lists of them.
 
-use crate::meta::quantity::{MILLI, Quantity};
+use crate::meta::go::quantity::{MILLI, Quantity};
 use crate::meta::{Map, Value};
 
 /// The quantity in a JSON value; zero where there is none.

@@ -1,8 +1,9 @@
 //! Trees that are nearly in the form of their type, as patches and applies leave them: put right in
 //! place, without a copy.
 
-use super::{MAX_TREE_DEPTH, base64, json, omit_empty};
-use crate::meta::quantity::Quantity;
+use super::{MAX_TREE_DEPTH, json, omit_empty};
+use crate::meta::go::base64;
+use crate::meta::go::quantity::Quantity;
 use crate::meta::{Map, Value, time};
 use crate::schema::{Field, Kind, Presence, Schema, SchemaAlternative, TypeId, TypeRef};
 

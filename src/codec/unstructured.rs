@@ -1,8 +1,9 @@
 //! Why a tree does not fit its Go type, in the words of apimachinery's converter from unstructured
 //! objects, which reads what an apply or a strategic merge patch came to.
 
-use super::{MAX_ISSUE_BYTES, MAX_TREE_DEPTH, base64, json};
-use crate::meta::quantity::Quantity;
+use super::{MAX_ISSUE_BYTES, MAX_TREE_DEPTH, json};
+use crate::meta::go::base64;
+use crate::meta::go::quantity::Quantity;
 use crate::meta::{Map, Value, time};
 use crate::schema::{Kind, Schema, TypeId, TypeRef};
 

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::combine::combine;
-use super::go;
 use super::managers::{
     Conflicts, Entry, Managed, ManagerId, NEVER_OWNED, Operation, ResetFields, Writer,
     blank_object, equal_but, reconcile_all, take_from_others, updated,
@@ -15,7 +14,7 @@ use super::set::Set;
 use super::topology::Ty;
 use super::typed::{compare_maps, field_set_of_map, remove_entries};
 use super::validate::{validate_map, validate_with_duplicates};
-use crate::meta::field::go_quote;
+use crate::meta::go;
 use crate::meta::status::Cause;
 use crate::meta::{Gvk, Key, Map, Object, Status, Value};
 
@@ -372,9 +371,9 @@ fn refuse(mut conflicts: Conflicts<'_>, live: &Map, writer: &Writer) -> Result<(
 }
 
 fn manager_text(id: &ManagerId) -> String {
-    let mut text = go_quote(&id.name);
+    let mut text = go::quote(&id.name);
     if !id.subresource.is_empty() {
-        text.push_str(&format!(" with subresource {}", go_quote(&id.subresource)));
+        text.push_str(&format!(" with subresource {}", go::quote(&id.subresource)));
     }
     if id.operation == Operation::Update {
         text.push_str(&format!(" using {}", id.api_version));

@@ -8,13 +8,13 @@ use std::sync::LazyLock;
 
 use jiff::Timestamp;
 
-use super::go;
 use super::path::{PathElement, equal_values};
 use super::reconcile::reconcile;
 use super::set::Set;
 use super::topology::Ty;
 use super::typed::{self, Comparison, TypeErrors};
 use super::validate::validate_map;
+use crate::meta::go;
 use crate::meta::{Map, Object, Value};
 use crate::schema::{Kind, Presence, TypeRef};
 

@@ -3,7 +3,6 @@
 
 pub mod apply;
 mod combine;
-pub mod go;
 pub mod managers;
 pub mod patch;
 pub mod path;

@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Number;
 
-use super::go;
-use crate::meta::field::go_quote;
+use crate::meta::go;
 use crate::meta::{Key, Map, Value};
 
 /// One step from a value to a part of it. Names are borrowed from where they were read: the object,
@@ -298,8 +297,8 @@ fn readable(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(flag) => flag.to_string(),
-        Value::Number(number) => go::plain_number(number),
-        Value::String(text) => go_quote(text),
+        Value::Number(number) => go::sprint_number(number),
+        Value::String(text) => go::quote(text),
         Value::Array(items) => format!(
             "[{}]",
             items.iter().map(readable).collect::<Vec<_>>().join(",")

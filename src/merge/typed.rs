@@ -6,10 +6,10 @@ use std::fmt;
 
 use crate::meta::{Key, Value};
 
-use super::go;
 use super::path::{PathElement, equal_values};
 use super::set::{Node, Set};
 use super::topology::{List, Map, Scalar, Shape, Ty};
+use crate::meta::go;
 use crate::schema::ListType;
 
 /// A value that does not fit its type.
@@ -118,10 +118,7 @@ fn keyed_element<'a>(
         }
     }
     if fields.is_empty() && !keys.is_empty() {
-        let quoted: Vec<String> = keys
-            .iter()
-            .map(|key| crate::meta::field::go_quote(key))
-            .collect();
+        let quoted: Vec<String> = keys.iter().map(|key| crate::meta::go::quote(key)).collect();
         return Err(format!(
             "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
             quoted.join(" ")
@@ -146,11 +143,11 @@ pub(super) fn check_scalar(scalar: Scalar, value: Option<&Value>, prefix: &str) 
             go::syntax(value)
         )),
         Scalar::Boolean if !value.is_boolean() => {
-            error(format!("expected boolean, got &{{{}}}", go::plain(value)))
+            error(format!("expected boolean, got &{{{}}}", go::sprint(value)))
         }
         Scalar::Untyped if value.is_array() || value.is_object() => error(format!(
             "expected any scalar, got &{{{}}}",
-            go::plain(value)
+            go::sprint(value)
         )),
         _ => Ok(()),
     }

@@ -3,10 +3,10 @@
 
 use crate::meta::Value;
 
-use super::go;
 use super::path::PathElement;
 use super::topology::{List, Map, Shape, Ty};
 use super::typed::{TypeError, TypeErrors, check_scalar, list_element, unknown_field};
+use crate::meta::go;
 
 /// Checks that an object has the right types, declared fields only, and no item of an associative
 /// list twice.
@@ -49,7 +49,7 @@ impl Checker {
         let wrong = |expected: &str| {
             TypeErrors::one(format!(
                 "expected {expected}, got &{{{}}}",
-                go::plain(value)
+                go::sprint(value)
             ))
         };
         let Some(shape) = ty.and_then(|ty| ty.atom().deduce(Some(value)).shape()) else {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::meta::{Value, names};
+use crate::meta::{Value, go, names};
 
 /// A path to a field, such as `spec.ports[0].name`. Cheap to extend; rendered only for errors.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -360,7 +360,7 @@ impl FieldError {
         let mut text = self.kind.text().to_owned();
         if let (true, Some(value)) = (self.kind.shows_value(), &self.value) {
             let shown = match value {
-                Value::String(string) => go_quote(string),
+                Value::String(string) => go::quote(string),
                 other => other.to_string(),
             };
             text = format!("{text}: {shown}");
@@ -377,32 +377,6 @@ impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.body())
     }
-}
-
-/// A string as Go's `%q` prints it.
-pub fn go_quote(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{b}' => out.push_str("\\v"),
-            '\u{c}' => out.push_str("\\f"),
-            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
-                out.push_str(&format!("\\x{:02x}", c as u32))
-            }
-            c if c.is_control() => out.push_str(&format!("\\u{:04x}", c as u32)),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }
 
 /// The form of the path after the domain in [`domain_prefixed_path`].

@@ -2,8 +2,9 @@
 //! (apimachinery `apis/meta/v1`, `apis/meta/internalversion/validation`).
 
 use crate::meta::Value;
+use crate::meta::go;
 
-use super::field::{ErrorList, FieldError, Path, go_quote};
+use super::field::{ErrorList, FieldError, Path};
 use super::gvk::Gvk;
 use super::object::Object;
 use super::selector::fields::FieldSelector;
@@ -66,7 +67,7 @@ fn parse_int(text: &str) -> Result<i64> {
         };
         Status::bad_request(format!(
             "strconv.ParseInt: parsing {}: {what}",
-            go_quote(text)
+            go::quote(text)
         ))
     })
 }
@@ -93,7 +94,7 @@ pub fn parse_uint(text: &str) -> std::result::Result<u64, String> {
     };
     Err(format!(
         "strconv.ParseUint: parsing {}: {what}",
-        go_quote(text)
+        go::quote(text)
     ))
 }
 

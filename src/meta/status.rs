@@ -1,9 +1,10 @@
 //! Status, the answer of every request that has no object to answer with (apimachinery
 //! `api/errors`).
 
+use crate::meta::go;
 use std::collections::BTreeSet;
 
-use super::field::{ErrorList, go_quote};
+use super::field::ErrorList;
 use super::gvk::{Gvk, Gvr};
 use crate::meta::{Map, Value};
 
@@ -99,7 +100,7 @@ impl Status {
             "NotFound",
             gvr,
             name,
-            format!("{} {} not found", gvr.group_resource(), go_quote(name)),
+            format!("{} {} not found", gvr.group_resource(), go::quote(name)),
         )
     }
 
@@ -109,7 +110,11 @@ impl Status {
             "AlreadyExists",
             gvr,
             name,
-            format!("{} {} already exists", gvr.group_resource(), go_quote(name)),
+            format!(
+                "{} {} already exists",
+                gvr.group_resource(),
+                go::quote(name)
+            ),
         )
     }
 
@@ -118,7 +123,7 @@ impl Status {
         let message = format!(
             "{} {} already exists, the server was not able to generate a unique name for the object",
             gvr.group_resource(),
-            go_quote(name)
+            go::quote(name)
         );
         let mut status = Self::about(409, "AlreadyExists", gvr, name, message);
         status.details_mut().retry_after_seconds = 1;
@@ -129,7 +134,7 @@ impl Status {
         let message = format!(
             "Operation cannot be fulfilled on {} {}: {why}",
             gvr.group_resource(),
-            go_quote(name)
+            go::quote(name)
         );
         Self::about(409, "Conflict", gvr, name, message)
     }
@@ -152,7 +157,7 @@ impl Status {
         let message = match (resource.is_empty(), name.is_empty()) {
             (true, _) => format!("forbidden: {why}"),
             (false, true) => format!("{resource} is forbidden: {why}"),
-            (false, false) => format!("{resource} {} is forbidden: {why}", go_quote(name)),
+            (false, false) => format!("{resource} {} is forbidden: {why}", go::quote(name)),
         };
         Self::about(403, "Forbidden", gvr, name, message)
     }
@@ -171,7 +176,7 @@ impl Status {
             .map(String::as_str)
             .filter(|line| seen.insert(*line))
             .collect();
-        let mut message = format!("{kind} {} is invalid", go_quote(name));
+        let mut message = format!("{kind} {} is invalid", go::quote(name));
         match lines.as_slice() {
             [] => {}
             [one] => message = format!("{message}: {one}"),
@@ -208,7 +213,7 @@ impl Status {
     pub fn method_not_supported(gvr: &Gvr, action: &str) -> Self {
         let message = format!(
             "{action} is not supported on resources of kind {}",
-            go_quote(&gvr.group_resource())
+            go::quote(&gvr.group_resource())
         );
         Self::about(405, "MethodNotAllowed", gvr, "", message)
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::flags::{FlagError, parse_bool};
 use crate::meta::Gvr;
-use crate::meta::field::go_quote;
+use crate::meta::go;
 use crate::schema::{ResourceDecl, builtin};
 
 /// The versions that kube-apiserver v1.36 serves where it is told to, and that this server does not
@@ -243,7 +243,7 @@ fn enabled(key: &str, value: &str) -> Result<bool, FlagError> {
     let on = on.ok_or_else(|| {
         FlagError::new(format!(
             "invalid value of {key}: {value}, err: strconv.ParseBool: parsing {}: invalid syntax",
-            go_quote(value)
+            go::quote(value)
         ))
     })?;
     if let Some(resource) = parts
@@ -252,7 +252,7 @@ fn enabled(key: &str, value: &str) -> Result<bool, FlagError> {
     {
         let why = format!(
             "invalid key {key}: group/version/resource and resource is always lowercase plural, not {}",
-            go_quote(resource)
+            go::quote(resource)
         );
         return Err(FlagError::new(why));
     }

@@ -361,10 +361,7 @@ impl Serving {
                 )));
             }
             other => {
-                let why = format!(
-                    "unknown tls version {}",
-                    crate::meta::field::go_quote(other)
-                );
+                let why = format!("unknown tls version {}", crate::meta::go::quote(other));
                 return Err(FlagError::new(why));
             }
         };
@@ -610,7 +607,7 @@ fn address(flags: &Flags, name: &str) -> Result<Option<IpAddr>, FlagError> {
         FlagError::invalid(
             name,
             text,
-            &format!("failed to parse IP: {}", crate::meta::field::go_quote(text)),
+            &format!("failed to parse IP: {}", crate::meta::go::quote(text)),
         )
     };
     text.parse().map(Some).map_err(wrong)

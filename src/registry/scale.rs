@@ -1,7 +1,7 @@
 //! Where a kind keeps what its Scale shows, and what stands there (apiextensions
 //! `registry/customresource`, ScaleREST).
 
-use crate::merge::go;
+use crate::meta::go;
 use crate::meta::{Object, Value};
 
 /// The places of what a Scale shows, in one version of a custom kind: simple paths with leading
@@ -106,7 +106,7 @@ fn wrong_type(value: &Value, names: &[&str], wanted: &str) -> String {
     format!(
         ".{} accessor error: {} is of the type {}, expected {wanted}",
         names.join("."),
-        go::plain(value),
+        go::sprint(value),
         go::type_name(value)
     )
 }

@@ -4,7 +4,7 @@ use crate::meta::Value;
 
 use crate::admission::resource_list::{self, ResourceList};
 use crate::admission::{Attributes, Operation};
-use crate::meta::quantity::{Format, Quantity};
+use crate::meta::go::quantity::{Format, Quantity};
 use crate::meta::{Gvr, Object, array_at, str_at};
 
 /// Compute resources that a quota may name besides those with a prefix.

@@ -301,7 +301,7 @@ fn is_deleted(object: &Object, now: Timestamp) -> bool {
 fn quoted(items: &[String]) -> String {
     let items: Vec<String> = items
         .iter()
-        .map(|item| crate::meta::field::go_quote(item))
+        .map(|item| crate::meta::go::quote(item))
         .collect();
     format!("[{}]", items.join(" "))
 }

@@ -5,7 +5,7 @@ use super::rule::{self, Rule, quoted};
 use super::{Attributes, Authorizer, Decision, RbacStore, aggregate};
 use crate::auth::{MASTERS, User};
 use crate::base::blocking::run_blocking;
-use crate::meta::field::go_quote;
+use crate::meta::go;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Map, Object, Status};
 
@@ -94,7 +94,7 @@ async fn check_binding(
         _ => {
             return Err(Status::internal(format!(
                 "unsupported role reference kind: {}",
-                go_quote(kind)
+                go::quote(kind)
             )));
         }
     };
@@ -143,7 +143,7 @@ fn missing_rights(write: &Write<'_>, store: &RbacStore, wanted: &[Rule]) -> Opti
     }
     let mut why = format!(
         "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
-        go_quote(&write.user.name),
+        go::quote(&write.user.name),
         quoted(&write.user.groups),
         rule::describe(missing)
     );

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{MASTERS, User};
-use crate::meta::field::go_quote;
+use crate::meta::go;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Status};
 
@@ -145,22 +145,22 @@ impl Authorizer for AlwaysDeny {
 
 /// What the user may not do, in the words of a Forbidden answer.
 pub fn forbidden_message(attributes: &Attributes) -> String {
-    let user = go_quote(&attributes.user.name);
+    let user = go::quote(&attributes.user.name);
     let verb = &attributes.verb;
     if !attributes.resource_request {
         return format!(
             "User {user} cannot {verb} path {}",
-            go_quote(&attributes.path)
+            go::quote(&attributes.path)
         );
     }
     let resource = match attributes.subresource.as_str() {
-        "" => go_quote(&attributes.resource),
-        subresource => go_quote(&format!("{}/{subresource}", attributes.resource)),
+        "" => go::quote(&attributes.resource),
+        subresource => go::quote(&format!("{}/{subresource}", attributes.resource)),
     };
-    let group = go_quote(&attributes.group);
+    let group = go::quote(&attributes.group);
     let scope = match attributes.namespace.as_str() {
         "" => "at the cluster scope".to_owned(),
-        namespace => format!("in the namespace {}", go_quote(namespace)),
+        namespace => format!("in the namespace {}", go::quote(namespace)),
     };
     format!("User {user} cannot {verb} resource {resource} in API group {group} {scope}")
 }

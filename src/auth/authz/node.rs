@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 
 use super::{Attributes, Authorizer, Decision, Rule, UserRules, pod_references};
 use crate::auth::User;
-use crate::meta::field::go_quote;
+use crate::meta::go;
 use crate::meta::selector::FieldReader;
 use crate::meta::{Object, str_at};
 
@@ -553,7 +553,7 @@ fn own_lease(node: &str, asked: &Attributes) -> Verdict {
     if asked.namespace != LEASES {
         return Err(format!(
             "can only access leases in the {} system namespace",
-            go_quote(LEASES)
+            go::quote(LEASES)
         ));
     }
     // The name of what a create makes is not known here.
@@ -599,7 +599,7 @@ impl Authorizer for NodeAuthorizer {
             None => Decision::NoOpinion(String::new()),
             Some("") => Decision::NoOpinion(format!(
                 "unknown node for user {}",
-                go_quote(&attributes.user.name)
+                go::quote(&attributes.user.name)
             )),
             Some(node) => match self.check(node, attributes) {
                 Ok(()) => Decision::Allow(String::new()),

@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 
 use super::{Attributes, Authorizer, Decision, Rule, UserRules, aggregate};
 use crate::auth::User;
-use crate::meta::field::go_quote;
+use crate::meta::go;
 use crate::meta::{Object, str_at};
 
 /// The roles and bindings of a cluster, indexed by subject. An update costs what the object is
@@ -102,10 +102,10 @@ impl Binding {
     /// The binding as a reason names it: `RoleBinding "b/ns" of Role "r" to User "u"`.
     fn describe(&self, subject: usize) -> String {
         let (kind, name) = match self.namespace.as_str() {
-            "" => ("ClusterRoleBinding", go_quote(&self.name)),
+            "" => ("ClusterRoleBinding", go::quote(&self.name)),
             namespace => (
                 "RoleBinding",
-                go_quote(&format!("{}/{namespace}", self.name)),
+                go::quote(&format!("{}/{namespace}", self.name)),
             ),
         };
         let to = self
@@ -121,15 +121,15 @@ impl Binding {
                     "ServiceAccount" => format!(
                         "{} {}",
                         subject.kind,
-                        go_quote(&format!("{}/{namespace}", subject.name))
+                        go::quote(&format!("{}/{namespace}", subject.name))
                     ),
-                    kind => format!("{kind} {}", go_quote(&subject.name)),
+                    kind => format!("{kind} {}", go::quote(&subject.name)),
                 }
             });
         format!(
             "{kind} {name} of {} {} to {to}",
             self.role_kind,
-            go_quote(&self.role_name)
+            go::quote(&self.role_name)
         )
     }
 
@@ -138,11 +138,11 @@ impl Binding {
         match role.as_str() {
             "role" | "clusterrole" => format!(
                 "{role}.rbac.authorization.k8s.io {} not found",
-                go_quote(&self.role_name)
+                go::quote(&self.role_name)
             ),
             _ => format!(
                 "unsupported role reference kind: {}",
-                go_quote(&self.role_kind)
+                go::quote(&self.role_kind)
             ),
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::Attributes;
-use crate::meta::field::go_quote;
+use crate::meta::go;
 use crate::meta::{Map, Value, array_at};
 
 /// A `PolicyRule`.
@@ -255,7 +255,7 @@ fn resource_matches(rule: &str, asked: &Attributes) -> bool {
 
 /// Strings as Go's `%q` prints a slice of them.
 pub(super) fn quoted(values: &[String]) -> String {
-    let values: Vec<String> = values.iter().map(|value| go_quote(value)).collect();
+    let values: Vec<String> = values.iter().map(|value| go::quote(value)).collect();
     format!("[{}]", values.join(" "))
 }
 

@@ -6,6 +6,7 @@
 //! do as that. The legacy one needs `impersonate`, and then everything goes that the other user
 //! may.
 
+use crate::meta::go;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
@@ -16,7 +17,7 @@ use crate::auth::authn::service_account;
 use crate::auth::authz::{self, Attributes, Authorizer, node};
 use crate::auth::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED, User};
 use crate::meta::Status;
-use crate::meta::field::{ErrorList, Path, domain_prefixed_path, go_quote};
+use crate::meta::field::{ErrorList, Path, domain_prefixed_path};
 use crate::meta::names::dns1123_subdomain;
 use crate::meta::status::Result;
 
@@ -306,7 +307,7 @@ fn check_extra(wanted: &User) -> std::result::Result<(), String> {
         if key.chars().any(char::is_uppercase) {
             return Err(format!(
                 "impersonating a non-lowercase key in extra is not allowed: {}",
-                go_quote(key)
+                go::quote(key)
             ));
         }
         if values.iter().any(String::is_empty) {
@@ -396,7 +397,7 @@ fn in_go(user: &User) -> String {
     let list = |values: &[String]| {
         values
             .iter()
-            .map(|value| go_quote(value))
+            .map(|value| go::quote(value))
             .collect::<Vec<_>>()
             .join(", ")
     };
@@ -408,14 +409,14 @@ fn in_go(user: &User) -> String {
     let extra = user
         .extra
         .iter()
-        .map(|(key, values)| format!("{}:[]string{{{}}}", go_quote(key), list(values)));
+        .map(|(key, values)| format!("{}:[]string{{{}}}", go::quote(key), list(values)));
     let extra = extra.collect::<Vec<_>>().join(", ");
     let extra = if extra.is_empty() {
         "map[string][]string(nil)".to_owned()
     } else {
         format!("map[string][]string{{{extra}}}")
     };
-    let (name, uid) = (go_quote(&user.name), go_quote(&user.uid));
+    let (name, uid) = (go::quote(&user.name), go::quote(&user.uid));
     format!("&user.DefaultInfo{{Name:{name}, UID:{uid}, Groups:{groups}, Extra:{extra}}}")
 }
 

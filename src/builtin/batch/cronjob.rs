@@ -1,11 +1,11 @@
 //! CronJobs: jobs on a schedule (`pkg/registry/batch/cronjob`).
 
-use super::cron::{is_time_zone, schedule_problem};
 use super::job::default_pods;
 use super::job_spec::{check_job_spec, spec_warnings};
 use crate::builtin::apps::pod_name_warning;
 use crate::builtin::core::pod::PodOptions;
 use crate::builtin::defaults::{fill, fill_text, part_or_new};
+use crate::meta::go::cron::{is_time_zone, schedule_problem};
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value};
 use crate::registry::validation::{Fields, not_negative, required_one_of};
 use crate::registry::{Context, Strategy, Subresource};

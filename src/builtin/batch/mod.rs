@@ -1,6 +1,5 @@
 //! The batch group: what its kinds do beyond their facts.
 
-mod cron;
 mod cronjob;
 mod indexes;
 mod job;

@@ -4,8 +4,8 @@
 use std::collections::{BTreeSet, HashSet};
 
 use crate::builtin::quantity::quantity;
+use crate::meta::go::quantity::Quantity;
 use crate::meta::names::{self, Problems};
-use crate::meta::quantity::Quantity;
 use crate::meta::{ErrorList, FieldError, Map, Path, Value};
 use crate::registry::validation::{Fields, NOT_NEGATIVE, invalid_each};
 

@@ -1,15 +1,16 @@
 //! JSON to an object of a type, as `sigs.k8s.io/json` decodes into a Go struct: same values, same
 //! issues, same errors.
 
+use crate::meta::go::base64;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::lexer::{self, Lexer};
 use super::{DecodeError, Decoded, Document, tree};
 use crate::codec::{
-    MAX_FIELDS, MAX_ISSUE_BYTES, MAX_ISSUES, MAX_TREE_DEPTH, base64, omit_empty, too_many_fields,
+    MAX_FIELDS, MAX_ISSUE_BYTES, MAX_ISSUES, MAX_TREE_DEPTH, omit_empty, too_many_fields,
 };
-use crate::meta::quantity::Quantity;
+use crate::meta::go::quantity::Quantity;
 use crate::meta::{Key, Map, Object, Value, time};
 use crate::schema::{Field, Kind, Schema, SchemaAlternative, TypeId, TypeRef};
 

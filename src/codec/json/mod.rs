@@ -20,7 +20,7 @@ pub use tree::parse;
 
 use super::{DecodeError, Decoded, text};
 use crate::meta::Map;
-use crate::meta::field::go_quote;
+use crate::meta::go;
 use crate::schema::TypeRef;
 pub use lexer::Lexer;
 
@@ -184,7 +184,7 @@ fn quote_byte(byte: u8) -> String {
         b'"' => r#"'"'"#.to_owned(),
         byte => format!(
             "'{}'",
-            go_quote(&(byte as char).to_string()).trim_matches('"')
+            go::quote(&(byte as char).to_string()).trim_matches('"')
         ),
     }
 }

@@ -1,14 +1,15 @@
 //! Protobuf to objects.
 
+use crate::meta::go::base64;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::projection::{Choice, Projection};
 use super::wire::{Reader, Wire};
 use crate::codec::{
-    self, DecodeError, MAX_FIELDS, MAX_TREE_DEPTH, base64, json, omit_empty, too_many_fields,
+    self, DecodeError, MAX_FIELDS, MAX_TREE_DEPTH, json, omit_empty, too_many_fields,
 };
-use crate::meta::quantity::Quantity;
+use crate::meta::go::quantity::Quantity;
 use crate::meta::time::{self, Timestamp};
 use crate::meta::{Map, Object, Value};
 use crate::schema::{Kind, Schema, SchemaAlternative, Type, TypeId, TypeRef};

@@ -2,7 +2,8 @@
 //! values that are no pointers always, maps sorted by key.
 
 use super::wire::{put_bytes, put_double, put_integer, put_message};
-use crate::codec::{base64, json};
+use crate::codec::json;
+use crate::meta::go::base64;
 use crate::meta::{Map, Object, Value, time};
 use crate::schema::{Field, Kind, Presence, Schema, SchemaAlternative, TypeId, TypeRef};
 

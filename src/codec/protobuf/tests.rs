@@ -29,7 +29,7 @@ fn recorded() -> Vec<Stored> {
 }
 
 fn open(stored: &Stored) -> (Vec<u8>, TypeRef<'static>) {
-    let bytes = crate::codec::base64::decode(&stored.value);
+    let bytes = crate::meta::go::base64::decode(&stored.value);
     let envelope = unwrap(&bytes).expect("an envelope");
     let gvk = Gvk::from_api_version(envelope.api_version, envelope.kind);
     let ty = builtin()

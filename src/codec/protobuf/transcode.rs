@@ -5,13 +5,14 @@
 //! number, and once to write them in the order of the schema. What a field shows besides its value
 //! is prepared ([`WireField`]).
 
+use crate::meta::go::base64;
 use std::borrow::Cow;
 use std::ops::Range;
 
 use super::decode::{IntOrString, int_or_string, quantity, timestamp};
 use super::field_offsets::{MAX_LENGTH, NOWHERE, Part, Span, Value, next_value};
 use super::wire::{Raw, Reader};
-use crate::codec::{DecodeError, MAX_TREE_DEPTH, base64, json, text};
+use crate::codec::{DecodeError, MAX_TREE_DEPTH, json, text};
 use crate::meta::time;
 use crate::schema::{
     Arity, Schema, SchemaAlternative, Shape, TypeId, TypeRef, WireField, WireType,

@@ -1,13 +1,14 @@
 //! YAML to trees. The first document counts; aliases are expanded within bounds.
 
+use crate::meta::go::base64;
 use std::collections::{HashMap, HashSet};
 
 use super::json_subset;
 use super::parser::{Graph, Node};
 use super::resolve::{Scalar, resolve};
 use super::scanner::Scanner;
-use crate::codec::{DecodeError, MAX_ISSUES, MAX_TREE_DEPTH, base64, json};
-use crate::meta::field::go_quote;
+use crate::codec::{DecodeError, MAX_ISSUES, MAX_TREE_DEPTH, json};
+use crate::meta::go;
 use crate::meta::{Map, Value};
 
 /// How many bytes upstream's reader takes at a time. What is wrong in one of these pieces is found
@@ -275,7 +276,7 @@ impl Builder<'_> {
             let again = self.duplicates.len() < MAX_ISSUES && out.contains_key(&key);
             let shown = again.then(|| {
                 if key.is_string {
-                    go_quote(&key.text)
+                    go::quote(&key.text)
                 } else {
                     key.text.clone()
                 }
@@ -414,7 +415,7 @@ fn go_value(value: &Value) -> String {
 fn write_go_value(value: &Value, out: &mut String) {
     match value {
         Value::Null => out.push_str("interface {}(nil)"),
-        Value::String(text) => out.push_str(&go_quote(text)),
+        Value::String(text) => out.push_str(&go::quote(text)),
         Value::Array(items) => {
             out.push_str("[]interface {}{");
             for (index, item) in items.iter().enumerate() {
@@ -427,7 +428,7 @@ fn write_go_value(value: &Value, out: &mut String) {
             out.push_str("map[interface {}]interface {}{");
             for (index, (key, value)) in map.iter().enumerate() {
                 out.push_str(if index > 0 { ", " } else { "" });
-                out.push_str(&go_quote(key));
+                out.push_str(&go::quote(key));
                 out.push(':');
                 write_go_value(value, out);
             }

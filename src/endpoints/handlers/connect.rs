@@ -2,6 +2,7 @@
 //! through this server yet; what is answered is what needs nobody else: whether the request makes
 //! sense, and whether there is anything to reach.
 
+use crate::meta::go;
 use std::net::IpAddr;
 
 use http::{Response, StatusCode};
@@ -9,7 +10,7 @@ use http::{Response, StatusCode};
 use super::Exchange;
 use crate::auth::authz::{Attributes, Decision};
 use crate::endpoints::body::{self, Body};
-use crate::meta::field::{FieldError, go_quote};
+use crate::meta::field::FieldError;
 use crate::meta::options::Query;
 use crate::meta::status::Result;
 use crate::meta::{ErrorList, Gvk, Gvr, Object, Path, Status, Value};
@@ -114,7 +115,7 @@ impl<'a> Address<'a> {
         if name.is_empty() || !SCHEMES.contains(&scheme) {
             return Err(Status::bad_request(format!(
                 "invalid {what} request {}",
-                go_quote(text)
+                go::quote(text)
             )));
         }
         Ok(Self { name, port })
@@ -157,7 +158,7 @@ async fn service_address(x: &Exchange<'_>) -> Result<()> {
         let none = || {
             Status::unavailable(format!(
                 "no service port {number} found for service {}",
-                go_quote(name)
+                go::quote(name)
             ))
         };
         port = found
@@ -178,7 +179,7 @@ async fn service_address(x: &Exchange<'_>) -> Result<()> {
     let none = |of: &str| {
         Status::unavailable(format!(
             "no endpoints available for service {}",
-            go_quote(of)
+            go::quote(of)
         ))
     };
     if subsets.is_empty() {
@@ -239,7 +240,7 @@ fn check_log_options(query: &Query, name: &str) -> Result<()> {
             let why = || {
                 Status::bad_request(format!(
                     "strconv.ParseInt: parsing {}: invalid syntax",
-                    go_quote(text)
+                    go::quote(text)
                 ))
             };
             text.parse::<i64>().map_err(|_| why())
@@ -327,7 +328,7 @@ mod tests {
         for text in ["", ":80", "ftp:a:21", "a:b:c:d"] {
             assert_eq!(
                 parse(text),
-                Err(format!("invalid service request {}", go_quote(text)))
+                Err(format!("invalid service request {}", go::quote(text)))
             );
         }
     }

@@ -10,8 +10,9 @@ use crate::codec::normalize::{Rules, normalize};
 use crate::codec::{self, MAX_ISSUES, unstructured};
 use crate::merge::apply::{not_convertible, not_decodable};
 use crate::merge::patch::{json, merge as merge_patch, strategic};
-use crate::merge::{self, Writer, go};
+use crate::merge::{self, Writer};
 use crate::meta::field::{FieldError, Path};
+use crate::meta::go;
 use crate::meta::options::{FieldValidation, Write, WriteOptions};
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Map, Object, Status, Value};
@@ -407,7 +408,7 @@ impl PatchBody<'_> {
         let shown = match self.kind {
             PatchType::Strategic => self
                 .parse_map()
-                .map(|(patch, _)| go::plain(&Value::Object(patch)))
+                .map(|(patch, _)| go::sprint(&Value::Object(patch)))
                 .unwrap_or_default(),
             _ => codec::json::text_of(&value),
         };

@@ -1,7 +1,8 @@
 //! Whether a definition in a group of Kubernetes' own was approved (apiextensions `apihelpers`).
 
 use crate::extensions::definition::Condition;
-use crate::meta::{ErrorList, FieldError, Object, Path, url};
+use crate::meta::go::url;
+use crate::meta::{ErrorList, FieldError, Object, Path};
 
 /// The annotation that says so.
 const ANNOTATION: &str = "api-approved.kubernetes.io";

@@ -5,8 +5,9 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::base::regexp;
-use crate::meta::{names, url};
+use crate::meta::go::regexp;
+use crate::meta::go::url;
+use crate::meta::names;
 
 type Check = fn(&str) -> bool;
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use regex::Regex;
 
-use crate::base::regexp;
 use crate::extensions::schema::validation_rule::Rule;
+use crate::meta::go::regexp;
 use crate::meta::{Map, Value};
 use crate::registry::validation::Fields;
 

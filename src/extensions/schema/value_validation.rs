@@ -1,6 +1,7 @@
 //! Whether a value satisfies a schema, in the words of kube-openapi's validator
 //! (`validation/validate`).
 
+use crate::meta::go;
 use std::collections::HashSet;
 use std::rc::Rc;
 
@@ -11,7 +12,7 @@ use crate::extensions::schema::json_schema_props::{Props, Values};
 use crate::extensions::schema::lazy_path::Place;
 use crate::extensions::schema::numeric;
 use crate::extensions::schema::old_value::Correlation;
-use crate::meta::field::{go_quote, shown_bytes};
+use crate::meta::field::shown_bytes;
 use crate::meta::{ErrorList, FieldError, Key, Path, Value};
 
 /// Checks `value` against `schema`. Where there was an old value, what did not change is not held
@@ -248,7 +249,7 @@ impl<'a> Check<'a, '_> {
     fn wrong_type(&self, wanted: &str, found: &str) -> Outcome {
         let text = self.says(format_args!(
             "must be of type {wanted}: {}",
-            go_quote(found)
+            go::quote(found)
         ));
         Outcome::one(self.violation(Kind::Type, found.into(), text))
     }
@@ -342,7 +343,10 @@ impl<'a> Check<'a, '_> {
         if formats::matches(format, text) {
             return Outcome::default();
         }
-        let what = self.says(format_args!("must be of type {format}: {}", go_quote(text)));
+        let what = self.says(format_args!(
+            "must be of type {format}: {}",
+            go::quote(text)
+        ));
         Outcome::one(self.violation(Kind::Type, text.into(), what))
     }
 
@@ -521,7 +525,7 @@ impl<'a> Check<'a, '_> {
 
     fn of_alternatives(&self, value: &Value) -> Outcome {
         let mut out = Outcome::default();
-        let quoted = || go_quote(&self.path.to_string());
+        let quoted = || go::quote(&self.path.to_string());
         if !self.schema.any_of.is_empty() {
             let (found, best) = self.at_least_one(&self.schema.any_of, value);
             if !found {

@@ -320,7 +320,7 @@ fn unshare(value: &mut Value) {
 /// The bytes of `value` as JSON.
 fn json_size(value: &Value) -> usize {
     let mut text = String::new();
-    crate::merge::go::json(value, &mut text);
+    crate::meta::go::json(value, &mut text);
     text.len()
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use super::PatchError;
-use crate::merge::go;
+use crate::meta::go;
 use crate::meta::{Key, Map, Value};
 use crate::schema::{Field, Kind, PatchStrategy, Schema, TypeRef};
 
@@ -109,7 +109,7 @@ impl<'s> Meta<'s> {
                 let short = ty.get().name.rsplit('.').next().unwrap_or_default();
                 other(format!(
                     "unable to find api field in struct {short} for the json field {}",
-                    crate::meta::field::go_quote(name)
+                    crate::meta::go::quote(name)
                 ))
             }
         }
@@ -188,8 +188,8 @@ fn bad_directive<T>(directive: &Value, patch: &Map) -> Result<T> {
     let shown = match directive {
         Value::String(text) => text.clone(),
         Value::Null => "%!s(<nil>)".to_owned(),
-        Value::Array(_) | Value::Object(_) => go::plain(directive),
-        scalar => format!("%!s({}={})", go::type_name(scalar), go::plain(scalar)),
+        Value::Array(_) | Value::Object(_) => go::sprint(directive),
+        scalar => format!("%!s({}={})", go::type_name(scalar), go::sprint(scalar)),
     };
     other(format!(
         "unknown patch type: {shown} in map: {}",
@@ -198,7 +198,7 @@ fn bad_directive<T>(directive: &Value, patch: &Map) -> Result<T> {
 }
 
 fn plain_map(map: &Map) -> String {
-    go::plain(&Value::Object(map.clone()))
+    go::sprint(&Value::Object(map.clone()))
 }
 
 /// `expected a X, but received a Y`.
@@ -332,8 +332,8 @@ fn check_order(patched: &[Value], order: &[Value], merge_key: &str) -> Result<()
     }
     if at < kept.len() && in_order >= order.len() {
         let (patched, order) = (
-            go::plain(&Value::Array(patched.to_vec())),
-            go::plain(&Value::Array(order.to_vec())),
+            go::sprint(&Value::Array(patched.to_vec())),
+            go::sprint(&Value::Array(order.to_vec())),
         );
         return other(format!(
             "The order in patch list:\n{patched}\n doesn't match {SET_ELEMENT_ORDER} list:\n{order}\n"
@@ -493,7 +493,7 @@ fn element_type(lists: &[&[Value]]) -> Result<bool> {
                     .collect();
                 return other(format!(
                     "list element types are not identical: {}",
-                    go::plain(&Value::Array(lists))
+                    go::sprint(&Value::Array(lists))
                 ));
             }
             Some(_) => {}

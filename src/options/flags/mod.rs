@@ -73,7 +73,7 @@ impl FlagError {
     pub fn invalid(flag: &str, value: &str, why: &str) -> Self {
         Self(format!(
             "invalid argument {} for \"--{flag}\" flag: {why}",
-            crate::meta::field::go_quote(value)
+            crate::meta::go::quote(value)
         ))
     }
 }
@@ -213,7 +213,7 @@ fn is_served_version(flag: &str, value: &str) -> bool {
 
 /// Checks that a value is of the flag's type.
 fn check(flag: &Flag, value: &str) -> Result<(), FlagError> {
-    let quoted = crate::meta::field::go_quote(value);
+    let quoted = crate::meta::go::quote(value);
     let problem = match flag.kind {
         Kind::Switch if parse_bool(value).is_none() => {
             format!("strconv.ParseBool: parsing {quoted}: invalid syntax")

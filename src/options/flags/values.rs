@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::meta::field::go_quote;
+use crate::meta::go;
 
 /// A boolean as Go's `strconv.ParseBool` reads it.
 pub fn parse_bool(text: &str) -> Option<bool> {
@@ -19,7 +19,7 @@ pub fn parse_bool(text: &str) -> Option<bool> {
 /// # Errors
 /// Go's message for a text that is none.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let invalid = || format!("time: invalid duration {}", go_quote(text));
+    let invalid = || format!("time: invalid duration {}", go::quote(text));
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -49,12 +49,17 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
                 "ms" => 1e-3,
                 "us" | "µs" | "μs" => 1e-6,
                 "ns" => 1e-9,
-                "" => return Err(format!("time: missing unit in duration {}", go_quote(text))),
+                "" => {
+                    return Err(format!(
+                        "time: missing unit in duration {}",
+                        go::quote(text)
+                    ));
+                }
                 unknown => {
                     return Err(format!(
                         "time: unknown unit {} in duration {}",
-                        go_quote(unknown),
-                        go_quote(text)
+                        go::quote(unknown),
+                        go::quote(text)
                     ));
                 }
             };

@@ -53,7 +53,8 @@ pub fn encode(next: &Next, prefix: &str) -> String {
 /// What a token says.
 pub fn decode(text: &str, prefix: &str) -> Result<Next, Status> {
     let invalid = |why: &str| Status::bad_request(format!("continue key is not valid{why}"));
-    let bytes = codec::base64::decode_url(text).map_err(|why| invalid(&format!(": {why}")))?;
+    let bytes =
+        crate::meta::go::base64::decode_url(text).map_err(|why| invalid(&format!(": {why}")))?;
     let token = parse(&bytes).map_err(|why| invalid(&format!(": {why}")))?;
     if token.version != VERSION {
         return Err(invalid(&format!(

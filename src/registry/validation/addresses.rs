@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::meta::field::go_quote;
+use crate::meta::go;
 use crate::meta::{Path, names};
 
 /// The warning about an address that is valid in an old field, if it deserves one (apimachinery
@@ -14,7 +14,7 @@ pub fn ip_warning(path: impl FnOnce() -> Path, value: &str) -> Option<String> {
         return None;
     }
     let path = path();
-    let (shown, canonical) = (go_quote(value), go_quote(&canonical));
+    let (shown, canonical) = (go::quote(value), go::quote(&canonical));
     Some(if address.is_ipv4() || address.to_canonical().is_ipv4() {
         format!("{path}: non-standard IP address {shown} is invalid: use {canonical}")
     } else {
@@ -35,12 +35,12 @@ pub fn cidr_warnings(path: &Path, value: &str) -> Vec<String> {
     };
     let address = address.to_canonical();
     let network = names::network_address(address, length);
-    let shown = go_quote(value);
-    let canonical = go_quote(&format!("{}/{length}", names::canonical_ip(network)));
+    let shown = go::quote(value);
+    let canonical = go::quote(&format!("{}/{length}", names::canonical_ip(network)));
     let mut warnings = Vec::new();
     if network != address {
         let bits = if address.is_ipv4() { 32 } else { 128 };
-        let single = go_quote(&format!("{}/{bits}", names::canonical_ip(address)));
+        let single = go::quote(&format!("{}/{bits}", names::canonical_ip(address)));
         warnings.push(format!("{path}: CIDR value {shown} is ambiguous in this context (should be {canonical} or {single}?)"));
     }
     let strict = value.split_once('/').is_some_and(|(ip, bits)| {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::builtin::core::resources::is_huge_page;
 use crate::builtin::defaults::{part, part_or_new};
 use crate::builtin::quantity::quantity;
-use crate::meta::quantity::Quantity;
+use crate::meta::go::quantity::Quantity;
 use crate::meta::{Key, Map, Value};
 use crate::registry::validation::Fields;
 

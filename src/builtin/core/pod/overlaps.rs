@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::warnings::is_full;
 use crate::meta::Value;
-use crate::meta::field::go_quote;
+use crate::meta::go;
 use crate::registry::validation::Fields;
 
 /// A file of a volume, and where its content comes from (empty where the volume has one source).
@@ -18,7 +18,7 @@ const MAX_FILES: usize = 2_000;
 
 impl File<'_> {
     fn shown(&self) -> String {
-        let path = go_quote(self.path);
+        let path = go::quote(self.path);
         if self.source.is_empty() {
             path
         } else {
@@ -40,7 +40,7 @@ impl File<'_> {
 /// Warns of files of one volume with the same path, and of files where others need a folder.
 pub fn overlapping_paths(warnings: &mut Vec<String>, volumes: &[Value]) {
     for volume in volumes {
-        let name = go_quote(volume.str("name"));
+        let name = go::quote(volume.str("name"));
         let sources = [
             ("configMap", "ConfigMap", "name"),
             ("secret", "Secret", "secretName"),
@@ -53,7 +53,7 @@ pub fn overlapping_paths(warnings: &mut Vec<String>, volumes: &[Value]) {
             let title = if member.is_empty() {
                 title.to_owned()
             } else {
-                format!("{title} {}", go_quote(source.str(member)))
+                format!("{title} {}", go::quote(source.str(member)))
             };
             let mut files = Vec::new();
             for item in source.list("items") {
@@ -117,7 +117,7 @@ fn projected_files(source: &Value) -> Vec<File<'_>> {
     let named = [("configMap", "ConfigMap"), ("secret", "Secret")];
     for (key, title) in named {
         if let Some(part) = source.map(key).filter(|part| part.field("items").is_some()) {
-            let title: Rc<str> = format!("{title} {}", go_quote(part.str("name"))).into();
+            let title: Rc<str> = format!("{title} {}", go::quote(part.str("name"))).into();
             return part
                 .list("items")
                 .iter()
@@ -153,7 +153,7 @@ fn projected_files(source: &Value) -> Vec<File<'_>> {
             .unwrap_or_else(|| part.str("signerName"));
         return vec![File {
             path: part.str("path"),
-            source: format!("ClusterTrustBundle {}", go_quote(name)).into(),
+            source: format!("ClusterTrustBundle {}", go::quote(name)).into(),
         }];
     }
     let Some(part) = source.map("podCertificate") else {

@@ -8,8 +8,8 @@ use super::overlaps::overlapping_paths;
 use super::windows::each_container;
 use crate::builtin::core::claim::claim_warnings;
 use crate::builtin::core::node_labels::{deprecation, selector_warnings, term_warnings};
-use crate::meta::field::go_quote;
-use crate::meta::quantity::{MILLI, Quantity};
+use crate::meta::go;
+use crate::meta::go::quantity::{MILLI, Quantity};
 use crate::meta::{Map, Path, Value};
 use crate::registry::validation::{Fields, ip_warning};
 
@@ -138,7 +138,7 @@ pub fn fraction(amount: &Value) -> Option<String> {
 pub fn fraction_warning(path: &Path, amount: &str) -> String {
     format!(
         "{path}: fractional byte value {} is invalid, must be an integer",
-        go_quote(amount)
+        go::quote(amount)
     )
 }
 
@@ -281,7 +281,7 @@ impl Subject<'_> {
                 let value = item.str(member);
                 if !seen.insert(value) {
                     let path = self.spec_path.child(key).index(index).child(member);
-                    warnings.push(format!("{path}: duplicate {member} {}", go_quote(value)));
+                    warnings.push(format!("{path}: duplicate {member} {}", go::quote(value)));
                 }
             }
         }
@@ -405,7 +405,7 @@ impl Subject<'_> {
                 Some(_) if is_full(warnings) => return,
                 Some(other) => warnings.push(format!(
                     "{path}: duplicate port name {} with {other}, services and probes that select ports by name will use {other}",
-                    go_quote(name)
+                    go::quote(name)
                 )),
                 None => {
                     named.insert(name, path);
@@ -533,7 +533,7 @@ fn hidden_variables(warnings: &mut Vec<String>, path: &Path, container: &Map) {
             || value == reference
             || !value.contains(&reference)
         {
-            let name = go_quote(name);
+            let name = go::quote(name);
             let path = path.child("env").index(index);
             warnings.push(format!(
                 "{path}: hides previous definition of {name}, which may be dropped when using apply"

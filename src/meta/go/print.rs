@@ -3,11 +3,10 @@
 
 use serde_json::Number;
 
-use crate::meta::field::go_quote;
 use crate::meta::{Key, Value};
 
 /// A number as `encoding/json` writes it.
-pub fn json_number(number: &Number, out: &mut String) {
+fn json_number(number: &Number, out: &mut String) {
     match (number.as_i64(), number.as_f64()) {
         (Some(int), _) => out.push_str(itoa(int).as_str()),
         (None, Some(float)) => json_float(float, out),
@@ -117,20 +116,20 @@ fn sorted(map: &crate::meta::Map) -> Vec<(&Key, &Value)> {
 }
 
 /// `%v`.
-pub fn plain(value: &Value) -> String {
+pub fn sprint(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::Bool(flag) => flag.to_string(),
-        Value::Number(number) => plain_number(number),
+        Value::Number(number) => sprint_number(number),
         Value::String(text) => text.clone(),
         Value::Array(items) => format!(
             "[{}]",
-            items.iter().map(plain).collect::<Vec<_>>().join(" ")
+            items.iter().map(sprint).collect::<Vec<_>>().join(" ")
         ),
         Value::Object(map) => {
             let entries: Vec<String> = sorted(map)
                 .into_iter()
-                .map(|(key, value)| format!("{key}:{}", plain(value)))
+                .map(|(key, value)| format!("{key}:{}", sprint(value)))
                 .collect();
             format!("map[{}]", entries.join(" "))
         }
@@ -138,7 +137,7 @@ pub fn plain(value: &Value) -> String {
 }
 
 /// A number as `%v` prints it.
-pub fn plain_number(number: &Number) -> String {
+pub fn sprint_number(number: &Number) -> String {
     match (number.as_i64(), number.as_f64()) {
         (Some(int), _) => itoa(int),
         (None, Some(float)) => plain_float(float),
@@ -151,8 +150,8 @@ pub fn syntax(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),
         Value::Bool(flag) => flag.to_string(),
-        Value::Number(number) => plain_number(number),
-        Value::String(text) => go_quote(text),
+        Value::Number(number) => sprint_number(number),
+        Value::String(text) => quote(text),
         Value::Array(items) => format!(
             "[]interface {{}}{{{}}}",
             items.iter().map(syntax).collect::<Vec<_>>().join(", ")
@@ -160,7 +159,7 @@ pub fn syntax(value: &Value) -> String {
         Value::Object(map) => {
             let entries: Vec<String> = sorted(map)
                 .into_iter()
-                .map(|(key, value)| format!("{}:{}", go_quote(key), syntax(value)))
+                .map(|(key, value)| format!("{}:{}", quote(key), syntax(value)))
                 .collect();
             format!("map[string]interface {{}}{{{}}}", entries.join(", "))
         }
@@ -178,6 +177,32 @@ pub fn type_name(value: &Value) -> &'static str {
         Value::Array(_) => "[]interface {}",
         Value::Object(_) => "map[string]interface {}",
     }
+}
+
+/// A string as Go's `%q` prints it.
+pub fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
+                out.push_str(&format!("\\x{:02x}", c as u32))
+            }
+            c if c.is_control() => out.push_str(&format!("\\u{:04x}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
 }
 
 #[cfg(test)]
@@ -198,14 +223,14 @@ mod tests {
         ] {
             let mut text = String::new();
             super::json(&value, &mut text);
-            assert_eq!((text.as_str(), plain(&value).as_str()), (in_json, in_text));
+            assert_eq!((text.as_str(), sprint(&value).as_str()), (in_json, in_text));
         }
     }
 
     #[test]
     fn trees_read_as_go_prints_them() {
         let value = json!({"b": [1, "x", null], "a": {"t": true}});
-        assert_eq!(plain(&value), "map[a:map[t:true] b:[1 x <nil>]]");
+        assert_eq!(sprint(&value), "map[a:map[t:true] b:[1 x <nil>]]");
         assert_eq!(
             syntax(&value),
             r#"map[string]interface {}{"a":map[string]interface {}{"t":true}, "b":[]interface {}{1, "x", interface {}(nil)}}"#

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 
 /// The canonical form of base64 text.
-pub(super) fn normalise(text: &str) -> Result<Cow<'_, str>, String> {
+pub fn normalise(text: &str) -> Result<Cow<'_, str>, String> {
     // What decodes strictly is canonical already.
     match STANDARD.decode(text) {
         Ok(_) => Ok(Cow::Borrowed(text)),
@@ -18,7 +18,7 @@ pub(super) fn normalise(text: &str) -> Result<Cow<'_, str>, String> {
 }
 
 /// Appends the base64 of `bytes`.
-pub(super) fn encode_into(bytes: &[u8], out: &mut Vec<u8>) {
+pub fn encode_into(bytes: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + bytes.len().div_ceil(3) * 4, 0);
     if let Err(error) = STANDARD.encode_slice(bytes, &mut out[start..]) {
@@ -26,12 +26,12 @@ pub(super) fn encode_into(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-pub(super) fn encode(bytes: &[u8]) -> String {
+pub fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
 /// The bytes of text that was normalised; nothing for other text.
-pub(super) fn decode(text: &str) -> Vec<u8> {
+pub fn decode(text: &str) -> Vec<u8> {
     STANDARD.decode(text).unwrap_or_default()
 }
 

@@ -1,6 +1,6 @@
 //! URLs as Go's `net/url` reads them.
 
-use super::field::go_quote as quote;
+use super::quote;
 
 /// The parts of a URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

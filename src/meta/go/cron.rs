@@ -52,7 +52,7 @@ const DESCRIPTORS: &[&str] = &[
 const UNITS: &[&str] = &["ns", "us", "µs", "μs", "ms", "s", "m", "h"];
 
 /// What is wrong with a schedule.
-pub(super) fn schedule_problem(schedule: &str) -> Option<String> {
+pub fn schedule_problem(schedule: &str) -> Option<String> {
     let mut rest = schedule;
     if let Some((prefix, after)) = rest
         .split_once('=')
@@ -91,7 +91,7 @@ pub(super) fn schedule_problem(schedule: &str) -> Option<String> {
 }
 
 /// Whether a time zone of that name exists.
-pub(super) fn is_time_zone(name: &str) -> bool {
+pub fn is_time_zone(name: &str) -> bool {
     name == "UTC" || jiff::tz::TimeZone::get(name).is_ok_and(|zone| zone.iana_name() == Some(name))
 }
 
