@@ -9,7 +9,7 @@ use keelson::internals::codec::{json, protobuf};
 use keelson::internals::merge::patch::strategic;
 use keelson::internals::meta::FieldReader;
 use keelson::internals::meta::{Gvk, json};
-use keelson::internals::registry::{Format, IncludeObject, Rows, write_partial_of};
+use keelson::internals::registry::{Format, IncludeObject, projection, write_partial_of};
 use keelson::internals::schema::{TypeRef, builtin};
 
 const POD: &str = include_str!("pod.json");
@@ -92,7 +92,7 @@ fn rows(c: &mut Criterion) {
         include: IncludeObject::Metadata,
         now,
     };
-    let rows = Rows::new(format, printed_paths("", "pods"), ty);
+    let part = projection(printed_paths("", "pods"), ty);
     let mut out = Vec::new();
     c.bench_function("table row", |b| {
         b.iter(|| {
@@ -101,8 +101,8 @@ fn rows(c: &mut Criterion) {
                 bytes: black_box(&stored),
                 ty,
             };
-            let cells = rows.cells(message)?;
-            format.row_with(&cells, &mut out, |out| {
+            let cells = format.cells(&protobuf::decode_part(&stored, ty, &part)?);
+            format.row_with(cells.as_ref(), &mut out, |out| {
                 write_partial_of(out, message, Some(7), format.api_version)
             })
         })

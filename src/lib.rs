@@ -43,8 +43,8 @@ pub mod internals {
     }
     pub mod cacher {
         pub use crate::cacher::{
-            Cacher, Change, Cursor, CursorError, HistoryLimits, IndexKey, Interest, Reflector,
-            Snapshot,
+            CachedObject, Cacher, Change, Cursor, CursorError, HistoryLimits, IndexKey, Interest,
+            Reflector, Snapshot,
         };
     }
     pub mod codec {
@@ -54,8 +54,8 @@ pub mod internals {
         }
         pub mod protobuf {
             pub use crate::codec::protobuf::{
-                Message, WithResourceVersion, decode, encode, metadata_to_json, to_json, unwrap,
-                wrap,
+                Message, WithResourceVersion, decode, decode_part, encode, metadata_to_json,
+                to_json, unwrap, wrap,
             };
         }
         pub mod yaml {
@@ -81,7 +81,7 @@ pub mod internals {
     }
     pub mod registry {
         pub use crate::registry::strategy::{Context, Strategy};
-        pub use crate::registry::table::{Format, IncludeObject, Rows, write_partial_of};
+        pub use crate::registry::table::{Format, IncludeObject, projection, write_partial_of};
     }
     pub mod schema {
         pub use crate::schema::{TypeRef, builtin};

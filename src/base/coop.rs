@@ -8,7 +8,7 @@ const SLICE: Duration = Duration::from_millis(1);
 const STEPS: u32 = 16;
 
 /// The CPU time that a task may still use before it yields. Free until [`STEPS`] steps were taken.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct CoopBudget {
     steps: u32,
     /// When the clock was first read in this slice.

@@ -9,6 +9,7 @@ use imbl::OrdSet;
 
 use crate::storage::Stored;
 
+use super::cached_object::CachedObject;
 use super::snapshot::prefix_end;
 
 /// Something that an object carries, as a hash: of the objects found by it, each has to be looked
@@ -33,7 +34,7 @@ pub type IndexFn = Arc<dyn Fn(&Stored, &mut Vec<IndexKey>) -> bool + Send + Sync
 #[derive(Clone)]
 struct Entry {
     term: IndexKey,
-    stored: Arc<Stored>,
+    stored: Arc<CachedObject>,
 }
 
 impl Entry {
@@ -47,7 +48,7 @@ impl Entry {
         };
         Self {
             term,
-            stored: Arc::new(stored),
+            stored: stored.into(),
         }
     }
 }
@@ -119,8 +120,8 @@ impl Index {
     /// of either.
     pub fn replace(
         &mut self,
-        previous: Option<&Arc<Stored>>,
-        current: Option<&Arc<Stored>>,
+        previous: Option<&Arc<CachedObject>>,
+        current: Option<&Arc<CachedObject>>,
     ) -> Vec<IndexKey> {
         let (mut terms, readable) =
             current.map_or_else(|| (Vec::new(), true), |current| self.terms(current));
@@ -158,7 +159,7 @@ impl Index {
         term: IndexKey,
         prefix: &str,
         start: &str,
-    ) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
+    ) -> impl Iterator<Item = &'a Arc<CachedObject>> + use<'a> {
         let from = Entry::place(term, start.max(prefix));
         let end = match (prefix_end(prefix), term.0.checked_add(1)) {
             (Some(end), _) => Bound::Excluded(Entry::place(term, &end)),
@@ -194,8 +195,8 @@ impl Index {
 mod tests {
     use super::*;
 
-    fn stored(key: &str, revision: i64) -> Arc<Stored> {
-        Arc::new(Stored {
+    fn stored(key: &str, revision: i64) -> Arc<CachedObject> {
+        CachedObject::shared(Stored {
             key: key.to_owned(),
             value: bytes::Bytes::new(),
             create_revision: 1,

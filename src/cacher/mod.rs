@@ -5,13 +5,17 @@
 //!   the progress of the watch.
 //! - [`Cacher`]: the cache of one resource: an immutable [`Snapshot`], cloned in constant time, and
 //!   a [`ring`] of recent changes.
+//! - [`CachedObject`]: a stored object in either, with the encodings that its readers share.
 //! - [`Cursor`]: the position of one watch in that ring.
 //!
 //! Requests that the cache cannot answer (a revision older than the ring, a cache that is not
 //! filled) go to the store.
 
 mod watchers;
+mod cached_object;
 mod cursor;
+mod encoding_cache;
+mod encodings;
 mod reflector;
 mod progress;
 mod index;
@@ -27,7 +31,10 @@ use parking_lot::{Mutex, RwLock};
 use crate::base::coop::CoopBudget;
 use crate::storage::{Revision, WatchEvent};
 
+pub use cached_object::CachedObject;
 pub use cursor::{Cursor, CursorError, Interest};
+pub use encoding_cache::EncodingCache;
+pub use encodings::{Encoding, EncodingId, Representation, Retention, ServedId, SharedEncoding};
 pub use index::{IndexFn, IndexKey};
 pub use reflector::Reflector;
 pub use ring::{Change, HistoryLimits};
@@ -406,7 +413,7 @@ impl State {
             WatchEvent::Put { current, .. } if current.mod_revision <= self.list_revision => return,
             WatchEvent::Delete { revision, .. } if revision <= self.list_revision => return,
             WatchEvent::Put { current, .. } => {
-                let current = Arc::new(current);
+                let current = CachedObject::shared(current);
                 let replaced = self.snapshot.put(current.clone());
                 (current.mod_revision, Some(current), replaced)
             }
@@ -415,11 +422,7 @@ impl State {
                 None => return,
             },
         };
-        let change = Arc::new(Change {
-            revision,
-            current,
-            previous,
-        });
+        let change = Arc::new(Change::new(revision, current, previous));
         self.ring.push(change.clone());
         self.mark_filtered(change.key(), terms, wakes);
         self.snapshot.revision = revision;

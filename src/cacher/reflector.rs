@@ -23,11 +23,11 @@ use crate::storage::{
     ListRequest, Result, Revision, Storage, StorageError, WatchEvent, WatchStream, next_key,
 };
 
-use super::Cacher;
 use super::index::IndexFn;
 pub use super::progress::ProgressTracker;
 use super::ring::HistoryLimits;
 use super::snapshot::Snapshot;
+use super::{CachedObject, Cacher};
 
 /// About how many events are applied at once. Events of one revision are never split.
 const BATCH_EVENTS: usize = 512;
@@ -391,7 +391,7 @@ async fn list(storage: &dyn Storage, cacher: &Cacher) -> Result<Snapshot> {
         request.revision = Some(page.revision);
         let last = page.items.last().map(|stored| next_key(&stored.key));
         for stored in page.items {
-            snapshot.put(Arc::new(stored));
+            snapshot.put(CachedObject::shared(stored));
             budget.step().await;
         }
         match last.filter(|_| page.more) {

@@ -1,9 +1,11 @@
 //! The latest changes of one resource, in memory that all who follow it share.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use crate::storage::{Revision, Stored};
+use crate::storage::Revision;
+
+use super::cached_object::CachedObject;
 
 /// What a ring keeps at most.
 #[derive(Clone, Copy, Debug)]
@@ -30,12 +32,37 @@ const MIN_CHANGES: usize = 64;
 pub struct Change {
     pub revision: Revision,
     /// What stands now; `None` if the object went.
-    pub current: Option<Arc<Stored>>,
+    pub current: Option<Arc<CachedObject>>,
     /// What stood before; `None` if the object is new.
-    pub previous: Option<Arc<Stored>>,
+    pub previous: Option<Arc<CachedObject>>,
+    /// What stood before, as those are told who see it deleted.
+    deleted: OnceLock<Arc<CachedObject>>,
 }
 
 impl Change {
+    /// The change at a revision from one state of an object to another.
+    pub fn new(
+        revision: Revision,
+        current: Option<Arc<CachedObject>>,
+        previous: Option<Arc<CachedObject>>,
+    ) -> Self {
+        Self {
+            revision,
+            current,
+            previous,
+            deleted: OnceLock::new(),
+        }
+    }
+
+    /// What stood before, at the revision of the change: the same for all who see it deleted.
+    pub fn deleted(&self) -> Option<&Arc<CachedObject>> {
+        let previous = self.previous.as_ref()?;
+        Some(
+            self.deleted
+                .get_or_init(|| previous.deleted_at(self.revision)),
+        )
+    }
+
     /// The key of the object.
     pub fn key(&self) -> &str {
         self.current
@@ -139,21 +166,22 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::Stored;
 
     fn change(revision: Revision, previous: usize) -> Arc<Change> {
         let stored = |len| {
-            Arc::new(Stored {
+            Arc::from(Stored {
                 key: "/a".into(),
                 value: vec![0; len].into(),
                 create_revision: 1,
                 mod_revision: revision,
             })
         };
-        Arc::new(Change {
+        Arc::new(Change::new(
             revision,
-            current: Some(stored(1)),
-            previous: (previous > 0).then(|| stored(previous)),
-        })
+            Some(stored(1)),
+            (previous > 0).then(|| stored(previous)),
+        ))
     }
 
     #[test]

@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use imbl::OrdSet;
 
-use crate::storage::{Revision, Stored};
+use crate::storage::Revision;
 
+use super::cached_object::CachedObject;
 use super::index::{Index, IndexFn, IndexKey};
 use super::ring::Change;
 
 /// An object, in order of its key.
 #[derive(Clone, Debug)]
-struct Item(Arc<Stored>);
+struct Item(Arc<CachedObject>);
 
 impl Borrow<str> for Item {
     fn borrow(&self) -> &str {
@@ -82,7 +83,7 @@ impl Snapshot {
         self.items.is_empty()
     }
 
-    pub fn get(&self, key: &str) -> Option<&Arc<Stored>> {
+    pub fn get(&self, key: &str) -> Option<&Arc<CachedObject>> {
         self.items.get(key).map(|item| &item.0)
     }
 
@@ -92,7 +93,7 @@ impl Snapshot {
         &'a self,
         prefix: &str,
         start: &str,
-    ) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
+    ) -> impl Iterator<Item = &'a Arc<CachedObject>> + use<'a> {
         below(&self.items, prefix, start)
     }
 
@@ -102,7 +103,7 @@ impl Snapshot {
         term: IndexKey,
         prefix: &str,
         start: &str,
-    ) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
+    ) -> impl Iterator<Item = &'a Arc<CachedObject>> + use<'a> {
         self.index.range(term, prefix, start)
     }
 
@@ -118,14 +119,17 @@ impl Snapshot {
 
     /// Adds or replaces an object; the one that was there before comes back, with the terms of
     /// either.
-    pub(super) fn put(&mut self, stored: Arc<Stored>) -> (Option<Arc<Stored>>, Vec<IndexKey>) {
+    pub(super) fn put(
+        &mut self,
+        stored: Arc<CachedObject>,
+    ) -> (Option<Arc<CachedObject>>, Vec<IndexKey>) {
         let previous = self.items.insert(Item(stored.clone())).map(|item| item.0);
         let terms = self.index.replace(previous.as_ref(), Some(&stored));
         (previous, terms)
     }
 
     /// Takes an object out; it comes back with its terms.
-    pub(super) fn remove(&mut self, key: &str) -> Option<(Arc<Stored>, Vec<IndexKey>)> {
+    pub(super) fn remove(&mut self, key: &str) -> Option<(Arc<CachedObject>, Vec<IndexKey>)> {
         let removed = self.items.remove(key).map(|item| item.0)?;
         let terms = self.index.replace(Some(&removed), None);
         Some((removed, terms))
@@ -146,7 +150,7 @@ fn below<'a>(
     items: &'a OrdSet<Item>,
     prefix: &str,
     start: &str,
-) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
+) -> impl Iterator<Item = &'a Arc<CachedObject>> + use<'a> {
     let end = prefix_end(prefix);
     let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
     let from = start.max(prefix);
@@ -189,13 +193,14 @@ mod tests {
             "/\u{10ffff}x",
             "/\u{d7ff}1",
         ] {
-            let stored = Stored {
+            let stored = crate::storage::Stored {
                 key: key.to_owned(),
                 value: bytes::Bytes::new(),
                 create_revision: 1,
                 mod_revision: 1,
             };
-            assert_eq!(snapshot.put(Arc::new(stored)), (None, Vec::new()));
+            let (previous, terms) = snapshot.put(stored.into());
+            assert!(previous.is_none() && terms.is_empty());
         }
         let range = |prefix: &str, start: &str| {
             snapshot

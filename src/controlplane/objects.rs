@@ -7,11 +7,11 @@ use async_trait::async_trait;
 
 use crate::admission::Objects;
 use crate::auth::{ObjectSource, User};
+use crate::cacher::CachedObject;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status};
 use crate::registry::store::{OpenGate, Target, Updater, Warnings, WriteContext};
 use crate::registry::{Registry, Store, Subresource};
-use crate::storage::Stored;
 
 /// The field manager of what the server writes itself.
 const MANAGER: &str = "kube-apiserver";
@@ -43,7 +43,7 @@ impl Objects for RegistryObjects {
     async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Arc<Object>>> {
         let store = self.store(gvr)?;
         let known = store.known_stored(namespace).await?;
-        let tree = |stored: &Arc<Stored>| {
+        let tree = |stored: &Arc<CachedObject>| {
             store
                 .kept_tree(stored)
                 .map_err(|why| store.skip(stored, &why))

@@ -2,13 +2,9 @@
 
 pub mod body;
 mod compress;
-pub mod frames;
+pub mod encode;
 pub mod handlers;
-mod list_body;
-mod lists;
 pub mod negotiate;
-mod protobuf;
-pub mod rendered;
 pub mod request_info;
 pub mod respond;
 mod websocket;
@@ -28,6 +24,7 @@ use crate::auth::authz::{self, Authorizer};
 use crate::base::clock::Clock;
 use crate::base::latch::Latch;
 use crate::builtin::authentication::TokenReviewer;
+use crate::cacher::EncodingCache;
 use crate::extensions::Extensions;
 use crate::meta::options::Query;
 use crate::meta::selector::fields::FieldSelector;
@@ -46,9 +43,8 @@ pub struct Api {
     pub rbac: Option<Arc<RbacStore>>,
     pub token_reviewer: Arc<dyn TokenReviewer>,
     pub clock: Clock,
-    /// Frames of watch events that others may want, too.
-    pub frames: Arc<frames::FrameCache>,
-    pub rendered: Arc<rendered::RenderedCache>,
+    /// The budget of the encodings that objects in the watch cache carry.
+    pub encodings: Arc<EncodingCache>,
     /// Whether large answers are compressed (feature gate APIResponseCompression).
     pub compresses: bool,
     /// When the server is about to end: watches end then.

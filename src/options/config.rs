@@ -107,6 +107,8 @@ pub struct StorageConfig {
     pub(crate) watch_cache: bool,
     /// The resources (`deployments.apps`) for which they are not.
     pub(crate) uncached: Vec<String>,
+    /// The bytes that encoded objects take at most.
+    pub(crate) encoding_cache_bytes: usize,
     pub(crate) health_timeout: Duration,
     pub(crate) ready_timeout: Duration,
     pub(crate) start_timeout: Duration,
@@ -409,6 +411,7 @@ impl StorageConfig {
                 .filter(|interval| !interval.is_zero()),
             watch_cache: flags.switch("watch-cache"),
             uncached: uncached(&flags.list("watch-cache-sizes"))?,
+            encoding_cache_bytes: number(flags, "encoded-object-cache-bytes")?,
             health_timeout: flags.duration("etcd-healthcheck-timeout"),
             ready_timeout: flags.duration("etcd-readycheck-timeout"),
             start_timeout: flags.duration("storage-initialization-timeout"),

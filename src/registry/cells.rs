@@ -1,7 +1,5 @@
 //! The cells of a Table's row: values, and ages, which are filled in when the row is shown.
 
-use std::ops::Range;
-
 use jiff::Timestamp;
 
 use super::duration;
@@ -60,13 +58,20 @@ impl Cell {
 /// The cells of a row, and its condition, as JSON, with gaps for the ages.
 #[derive(Clone, Debug, Default)]
 pub struct Cells {
-    text: Vec<u8>,
-    /// Where ages go, and since when they count.
-    ages: Vec<(usize, Timestamp)>,
+    pub text: Vec<u8>,
+    /// Offsets into the text where ages go, and since when they count.
+    pub ages: Vec<(u32, Timestamp)>,
+}
+
+/// [`Cells`] that lie elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub struct CellsRef<'a> {
+    pub text: &'a [u8],
+    pub ages: &'a [(u32, Timestamp)],
 }
 
 impl Cells {
-    /// Cells with what is to be said of the row as a whole.
+    /// The cells of a row with the condition of the row as a whole.
     pub fn new(cells: &[Cell], condition: Option<&RowCondition>) -> Self {
         let mut out = Self {
             text: b"\"cells\":[".to_vec(),
@@ -76,21 +81,7 @@ impl Cells {
             if index > 0 {
                 out.text.push(b',');
             }
-            match cell {
-                Cell::Value(value) => json::encode_value(value, &mut out.text),
-                Cell::Since {
-                    before,
-                    since,
-                    after,
-                } => {
-                    json::write_string(before, &mut out.text);
-                    out.text.pop();
-                    out.ages.push((out.text.len(), *since));
-                    let open = out.text.len();
-                    json::write_string(after, &mut out.text);
-                    out.text.remove(open);
-                }
-            }
+            out.push(cell);
         }
         out.text.push(b']');
         if let Some(RowCondition {
@@ -109,22 +100,47 @@ impl Cells {
         out
     }
 
-    /// Appends the members of the row that they are, as of `now`.
-    pub fn write(&self, now: Timestamp, out: &mut Vec<u8>) {
+    fn push(&mut self, cell: &Cell) {
+        match cell {
+            Cell::Value(value) => json::encode_value(value, &mut self.text),
+            Cell::Since {
+                before,
+                since,
+                after,
+            } => {
+                json::write_string(before, &mut self.text);
+                self.text.pop();
+                let gap = self.text.len();
+                self.ages
+                    .push((u32::try_from(gap).unwrap_or(u32::MAX), *since));
+                json::write_string(after, &mut self.text);
+                self.text.remove(gap);
+            }
+        }
+    }
+
+    pub fn as_ref(&self) -> CellsRef<'_> {
+        CellsRef {
+            text: &self.text,
+            ages: &self.ages,
+        }
+    }
+}
+
+impl CellsRef<'_> {
+    /// Appends the members of the row that the cells are, as of `now`.
+    pub fn write(self, now: Timestamp, out: &mut Vec<u8>) {
         let mut done = 0;
-        for (place, since) in &self.ages {
-            self.copy(done..*place, out);
+        for (gap, since) in self.ages {
+            let gap = *gap as usize;
+            out.extend_from_slice(self.text.get(done..gap).unwrap_or_default());
             let open = out.len();
             json::write_string(&duration::human(now.duration_since(*since)), out);
             out.pop();
             out.remove(open);
-            done = *place;
+            done = gap;
         }
-        self.copy(done..self.text.len(), out);
-    }
-
-    fn copy(&self, part: Range<usize>, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.text.get(part).unwrap_or_default());
+        out.extend_from_slice(self.text.get(done..).unwrap_or_default());
     }
 }
 
@@ -159,7 +175,7 @@ mod tests {
         let row = Cells::new(&cells, Some(&condition));
         let now: Timestamp = "2026-01-01T00:10:00Z".parse().expect("a time");
         let mut out = b"{".to_vec();
-        row.write(now, &mut out);
+        row.as_ref().write(now, &mut out);
         out.push(b'}');
         let shown: Value = serde_json::from_slice(&out).expect("JSON");
         let want = json!(["a\"b", "3 \"(10m ago)", 7, "1s", "<invalid>", "<unknown>"]);

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use jiff::Timestamp;
 
-use super::cells::{Cell, Cells};
+use super::cells::{Cell, Cells, CellsRef};
 use crate::codec::protobuf::{self, Message, Projection};
 use crate::codec::{DecodeError, json};
 use crate::meta::status::Result;
@@ -113,7 +113,7 @@ pub struct Format<'a> {
 
 /// The annotation of the bookmark that ends the initial events of a watch: its object is shown
 /// whatever was asked.
-const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 impl Format<'_> {
     /// Appends the beginning of a Table, up to its rows, which are separated by commas. Later
@@ -159,7 +159,7 @@ impl Format<'_> {
     /// Appends a row. `object` is of the storage version, which the printers know; `served` is what
     /// the client would get without a Table, where it differs.
     pub fn row(&self, object: &Object, served: Option<&Object>, out: &mut Vec<u8>) {
-        self.row_with(&self.cells(object), out, |out| match self.include {
+        self.row_with(self.cells(object).as_ref(), out, |out| match self.include {
             IncludeObject::None if !ends_initial_events(object) => out.extend_from_slice(b"null"),
             IncludeObject::None | IncludeObject::Metadata => {
                 write_partial(out, object, self.api_version)
@@ -176,7 +176,7 @@ impl Format<'_> {
     /// Appends a row of these cells, whose object `show` appends.
     pub fn row_with<T>(
         &self,
-        cells: &Cells,
+        cells: CellsRef,
         out: &mut Vec<u8>,
         show: impl FnOnce(&mut Vec<u8>) -> T,
     ) -> T {
@@ -189,41 +189,11 @@ impl Format<'_> {
     }
 }
 
-/// Makes the cells of a Table out of stored messages, of which it decodes what the printer reads.
-///
-/// Rows come in the order of the list. A printer with an [`TablePrinter::order`] of its own (flow
-/// schemas, of which there are few) wants trees, sorted, and [`Format::row`].
-#[derive(Clone)]
-pub struct Rows<'a> {
-    format: Format<'a>,
-    part: Projection,
-}
-
-impl<'a> Rows<'a> {
-    /// Rows of a built-in resource whose stored messages are of type `ty`. Its printer reads the
-    /// fields at `paths`, which have spaces in between, and those of [`PRINTED_METADATA`].
-    pub fn new(format: Format<'a>, paths: &str, ty: TypeRef) -> Self {
-        let paths = [PRINTED_METADATA, paths];
-        let part = Projection::new(ty, paths.iter().flat_map(|paths| paths.split_whitespace()));
-        Self { format, part }
-    }
-
-    /// What the rows stand in.
-    pub fn format(&self) -> Format<'a> {
-        self.format
-    }
-
-    /// The cells of a message.
-    ///
-    /// # Errors
-    /// As [`protobuf::decode`].
-    pub fn cells(&self, message: Message) -> std::result::Result<Cells, DecodeError> {
-        Ok(self.format.cells(&protobuf::decode_part(
-            message.bytes,
-            message.ty,
-            &self.part,
-        )?))
-    }
+/// The fields of the stored messages of a built-in resource that the cells of its rows are made of:
+/// those at `paths`, which have spaces in between, and those of [`PRINTED_METADATA`].
+pub fn projection(paths: &str, ty: TypeRef) -> Projection {
+    let paths = [PRINTED_METADATA, paths];
+    Projection::new(ty, paths.iter().flat_map(|paths| paths.split_whitespace()))
 }
 
 /// Writes a Table as JSON, one row at a time.
@@ -278,13 +248,6 @@ pub fn table(format: Format, meta: ListMeta, headers: bool, objects: &[&Object])
 pub fn write_partial(out: &mut Vec<u8>, object: &Object, api_version: &str) {
     open_partial(out, api_version);
     json::encode_value(&bare_metadata(object), out);
-    out.push(b'}');
-}
-
-/// Like [`write_partial`], with the JSON of the metadata.
-pub fn write_partial_with(out: &mut Vec<u8>, metadata: &[u8], api_version: &str) {
-    open_partial(out, api_version);
-    out.extend_from_slice(metadata);
     out.push(b'}');
 }
 
@@ -363,7 +326,8 @@ pub fn write_metadata_of(
     Ok(())
 }
 
-fn open_partial(out: &mut Vec<u8>, api_version: &str) {
+/// Appends the beginning of a PartialObjectMetadata, up to its metadata; `}` ends it.
+pub fn open_partial(out: &mut Vec<u8>, api_version: &str) {
     out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":");
     write_text(out, api_version);
     out.extend_from_slice(b",\"metadata\":");
@@ -532,10 +496,10 @@ mod tests {
                 now,
             };
             let (mut direct, mut by_tree) = (Vec::new(), Vec::new());
-            let (rows, message) = (Rows::new(format, paths, ty), Message { bytes: &bytes, ty });
-            let cells = rows.cells(message).expect("valid");
+            let message = Message { bytes: &bytes, ty };
+            let part = protobuf::decode_part(&bytes, ty, &projection(paths, ty)).expect("valid");
             format
-                .row_with(&cells, &mut direct, |out| {
+                .row_with(format.cells(&part).as_ref(), &mut direct, |out| {
                     write_partial_of(out, message, Some(7), "meta.k8s.io/v1")
                 })
                 .expect("valid");

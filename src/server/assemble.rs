@@ -22,6 +22,7 @@ use crate::builtin::autoscaling::{self, AutoscalerConversion};
 use crate::builtin::core::service::allocation::{self, ServiceAllocator};
 use crate::builtin::core::service::node_ports::NodePorts;
 use crate::builtin::events::EventConversion;
+use crate::cacher::EncodingCache;
 use crate::controlplane::bootstrap::{self, FrontProxy, Params};
 use crate::controlplane::endpoint_reconciler::Keeper;
 use crate::controlplane::informer::{Follower, Informers};
@@ -146,8 +147,7 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper, Authentication), 
                 .then_some(rbac),
             token_reviewer: authentication.chain.clone(),
             clock,
-            frames: Arc::default(),
-            rendered: Arc::default(),
+            encodings: EncodingCache::with_metrics(config.storage.encoding_cache_bytes),
             compresses: config.feature_gates.enabled("APIResponseCompression"),
             draining: parts.shutdown.draining(),
             tasks: parts.shutdown.tasks(),

@@ -21,12 +21,11 @@ use super::storage_overrides::{Apart, Place};
 use super::tls::{self, TlsError};
 use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
-use crate::base::supervise::{FailureTracker, catch_panic, catch_panic_sync};
+use crate::base::supervise::{FailureTracker, catch_panic};
 use crate::builtin;
 use crate::cacher::Reflector;
 use crate::controlplane::endpoint_reconciler::Keeper;
 use crate::discovery::version;
-use crate::endpoints::rendered::RenderedCache;
 use crate::meta::tree::STACK_BYTES;
 use crate::options::certificates::{self, Admin, CertError, Identity};
 use crate::options::config::{Config, MIN_WORKER_THREADS, StorageConfig};
@@ -39,9 +38,6 @@ use crate::storage::etcd3::{self, Etcd3};
 use crate::storage::{Storage, StorageError};
 use crate::telemetry::health::Health;
 use crate::telemetry::{panics, requests};
-
-/// How often it is looked for rendered objects that nobody asks for.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long blocking work may go on when everything else has ended.
 const LAST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -246,7 +242,6 @@ pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepa
     );
     reloader.add(reload::etcd_source(&etcd_files, etcds));
     tokio::spawn(reloader.run(hangup, shutdown.clone()));
-    tokio::spawn(sweep(chain.api.rendered.clone(), shutdown.clone()));
     if let Some(interval) = config.storage.compaction_interval {
         for place in std::iter::once(&place).chain(parts.apart.places()) {
             tokio::spawn(compact(place.clone(), interval, shutdown.clone()));
@@ -263,17 +258,6 @@ pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepa
         chain,
         keeper,
     })
-}
-
-/// Gives memory back that lists took, when nobody lists any more.
-async fn sweep(rendered: Arc<RenderedCache>, shutdown: Shutdown) {
-    loop {
-        tokio::select! {
-            // A panic has been logged, and the next turn is as good as this one.
-            () = tokio::time::sleep(SWEEP_INTERVAL) => drop(catch_panic_sync("sweep", || rendered.sweep())),
-            () = shutdown.stopped() => return,
-        }
-    }
 }
 
 /// The embedded store, or etcd as soon as it answers.

@@ -5,6 +5,7 @@
 
 mod bodies;
 mod connections;
+mod encodings;
 mod files;
 mod flags;
 mod honesty;

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use keelson::internals::cacher::{
-    Cacher, Change, Cursor, CursorError, Interest, Reflector, Snapshot,
+    CachedObject, Cacher, Change, Cursor, CursorError, Interest, Reflector, Snapshot,
 };
 use keelson::internals::storage::{
     ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, WatchEvent,
@@ -51,7 +51,7 @@ impl Cached {
     }
 }
 
-fn unwrap(stored: Option<&Arc<Stored>>) -> Option<Stored> {
+fn unwrap(stored: Option<&Arc<CachedObject>>) -> Option<Stored> {
     stored.map(|stored| Stored::clone(stored))
 }
 
@@ -180,7 +180,10 @@ fn events(
 }
 
 fn event(change: &Change) -> WatchEvent {
-    let previous = change.previous.as_deref().cloned();
+    let previous = change
+        .previous
+        .as_deref()
+        .map(|previous| Stored::clone(previous));
     match &change.current {
         Some(current) => WatchEvent::Put {
             current: Stored::clone(current),

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::join_all;
 use keelson::internals::cacher::{
-    Cacher, Change, Cursor, CursorError, HistoryLimits, IndexKey, Interest, Reflector,
+    CachedObject, Cacher, Change, Cursor, CursorError, HistoryLimits, IndexKey, Interest, Reflector,
 };
 use keelson::internals::storage::{
     ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, WatchStream,
@@ -207,7 +207,7 @@ impl Knowledge {
             self.at
         );
         self.at = change.revision;
-        let concerns = |stored: &Option<Arc<Stored>>| {
+        let concerns = |stored: &Option<Arc<CachedObject>>| {
             stored
                 .as_ref()
                 .is_some_and(|stored| concerns(interest, stored))

@@ -12,7 +12,7 @@ mod wire;
 
 pub use decode::{decode, decode_part};
 pub use encode::encode;
-pub use patch_resource_version::{ListMeta, WithResourceVersion, list_head, list_tail};
+pub use patch_resource_version::{ListMeta, WithResourceVersion, list_head, list_tail, write_item};
 pub use projection::Projection;
 pub use reader::Message;
 pub use transcode::{metadata_to_json, to_json};

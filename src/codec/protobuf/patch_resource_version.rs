@@ -117,6 +117,11 @@ impl<'a> WithResourceVersion<'a> {
     }
 }
 
+/// Appends a whole message as an item of a list.
+pub fn write_item(message: &[u8], out: &mut Vec<u8>) {
+    put_bytes(ITEMS, message, out);
+}
+
 /// The metadata of a list, as `meta/v1 ListMeta` has it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ListMeta<'a> {

@@ -15,8 +15,8 @@ use crate::registry::strategy::Subresource;
 
 use super::{Exchange, RequestGate};
 use crate::endpoints::body::Body;
+use crate::endpoints::encode::Source;
 use crate::endpoints::negotiate;
-use crate::endpoints::respond::Shown;
 
 /// Metadata that only the server sets.
 const SYSTEM_FIELDS: [&str; 5] = [
@@ -57,7 +57,7 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
         .store
         .create(&x.write_context(options.dry_run), object, &gate)
         .await?;
-    x.answer(201, Shown::Stored(live.stored.into()))
+    x.answer(201, Source::Stored(live.stored.into()))
 }
 
 /// The text that values have in common if and only if they are equal.

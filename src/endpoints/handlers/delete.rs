@@ -10,8 +10,9 @@ use crate::meta::{Gvk, Object, Status};
 
 use super::{Exchange, RequestGate};
 use crate::endpoints::body::Body;
+use crate::endpoints::encode::Source;
 use crate::endpoints::negotiate::{self, MediaType};
-use crate::endpoints::respond::{self, Shown};
+use crate::endpoints::respond;
 
 /// Deletes the object.
 pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
@@ -39,9 +40,9 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
         200
     };
     let shown = if deleted.gone {
-        Shown::Tree(object)
+        Source::Tree(object)
     } else {
-        Shown::Stored(deleted.live.stored.into())
+        Source::Stored(deleted.live.stored.into())
     };
     x.answer(code, shown)
 }
@@ -58,7 +59,11 @@ pub async fn handle_collection(x: &Exchange<'_>, body: Bytes) -> Result<Response
         .store
         .delete_collection(&x.write_context(options.dry_run), &list, &options, &gate)
         .await?;
-    Ok(respond::response(200, x.output, x.view()?.list(page)?))
+    Ok(respond::response(
+        200,
+        x.output,
+        x.encoder()?.list(page).await?,
+    ))
 }
 
 /// The options in the body, or in the query where there is none.

@@ -7,6 +7,7 @@ use crate::meta::status::Result;
 
 use super::Exchange;
 use crate::endpoints::body::Body;
+use crate::endpoints::encode::Source;
 use crate::endpoints::respond;
 
 /// Answers with the object, in any representation.
@@ -25,9 +26,6 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
             query.get("resourceVersion").unwrap_or(""),
         )
         .await?;
-    Ok(respond::bytes(
-        200,
-        x.output,
-        x.view()?.stored_bytes(&stored)?,
-    ))
+    let body = x.encoder()?.object(Source::Stored(stored))?;
+    Ok(respond::bytes(200, x.output, body))
 }

@@ -13,5 +13,9 @@ use crate::endpoints::respond;
 pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
     let options = ListOptions::from_query(&x.request.query, false)?;
     let page = x.store.list(x.namespace(), &options).await?;
-    Ok(respond::response(200, x.output, x.view()?.list(page)?))
+    Ok(respond::response(
+        200,
+        x.output,
+        x.encoder()?.list(page).await?,
+    ))
 }

@@ -41,9 +41,10 @@ use crate::schema::TypeRef;
 
 use super::body::Body;
 use super::compress;
+use super::encode::{Encoder, Source};
 use super::negotiate::{self, MediaType, Output, Purpose};
 use super::request_info::RequestInfo;
-use super::respond::{self, Shown, View};
+use super::respond;
 use super::{Api, Request};
 
 /// The largest body of a request, in bytes.
@@ -315,30 +316,32 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    pub fn view(&self) -> Result<View<'_>> {
+    /// The encoder of the answer.
+    ///
+    /// # Errors
+    /// 400 for an `includeObject` that does not exist.
+    pub fn encoder(&self) -> Result<Encoder> {
         let include = match self.output.form {
             negotiate::Form::Table(_) => {
                 IncludeObject::parse(self.request.query.get("includeObject").unwrap_or(""))?
             }
             _ => IncludeObject::default(),
         };
-        Ok(View {
-            store: &self.store,
-            rendered: &self.api.rendered,
-            output: self.output,
+        Ok(Encoder::new(
+            self.store.clone(),
+            self.api.encodings.clone(),
+            self.output,
             include,
-            now: self.api.clock.now(),
-        })
+            self.api.clock.now(),
+        ))
     }
 
-    pub fn answer(&self, code: u16, shown: Shown) -> Result<Response<Body>> {
-        let view = self.view()?;
-        let large = matches!(&shown, Shown::Stored(stored) if stored.value.len() > LARGE_BYTES);
-        Ok(respond::bytes(
-            code,
-            self.output,
-            run_blocking_if(large, || view.object_bytes(shown))?,
-        ))
+    pub fn answer(&self, code: u16, source: Source) -> Result<Response<Body>> {
+        let encoder = self.encoder()?;
+        let is_large =
+            matches!(&source, Source::Stored(stored) if stored.value.len() > LARGE_BYTES);
+        let body = run_blocking_if(is_large, || encoder.object(source))?;
+        Ok(respond::bytes(code, self.output, body))
     }
 
     /// A Status as the answer of something that worked.

@@ -24,8 +24,8 @@ use super::create::dedup_owner_references;
 use super::decode::{named, settle_kind, warn};
 use super::{Exchange, RequestGate, read};
 use crate::endpoints::body::Body;
+use crate::endpoints::encode::Source;
 use crate::endpoints::negotiate;
-use crate::endpoints::respond::Shown;
 
 /// How a patch says what is to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ where
         .await?;
     x.answer(
         if updated.created { 201 } else { 200 },
-        Shown::Stored(updated.live.stored.into()),
+        Source::Stored(updated.live.stored.into()),
     )
 }
 

@@ -12,7 +12,8 @@ use crate::registry::store::Page;
 
 use super::Exchange;
 use crate::endpoints::body::Body;
-use crate::endpoints::respond::{self, Shown};
+use crate::endpoints::encode::Source;
+use crate::endpoints::respond;
 
 /// Answers a request to a resource without storage.
 pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
@@ -23,10 +24,12 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
             Ok(respond::response(
                 200,
                 x.output,
-                x.view()?.list(Page {
-                    revision,
-                    ..Page::default()
-                })?,
+                x.encoder()?
+                    .list(Page {
+                        revision,
+                        ..Page::default()
+                    })
+                    .await?,
             ))
         }
         ("componentstatuses", _) => Err(Status::not_found(
@@ -65,7 +68,7 @@ async fn review(x: &Exchange<'_>, body: &Bytes) -> Result<Response<Body>> {
         }
         _ => return Err(super::method_not_allowed()),
     };
-    x.answer(201, Shown::Fixed(tracked(x, answer, &options)))
+    x.answer(201, Source::Fixed(tracked(x, answer, &options)))
 }
 
 /// Upstream tracks the fields of a review as of any other create.

@@ -20,7 +20,7 @@ use crate::schema::TypeRef;
 use super::patch::{ApplyBody, PatchBody, PatchType, patch_type, without_managers};
 use super::{Exchange, RequestGate};
 use crate::endpoints::body::Body;
-use crate::endpoints::respond::Shown;
+use crate::endpoints::encode::Source;
 
 const SCALE_VERSION: &str = "autoscaling/v1";
 /// The replicas of a Scale of a custom object that does not say how many it has.
@@ -51,7 +51,7 @@ pub async fn get(x: &Exchange<'_>) -> Result<Response<Body>> {
             paths.spec_replicas
         )));
     }
-    x.answer(200, Shown::Fixed(scaled.shown(&object)))
+    x.answer(200, Source::Fixed(scaled.shown(&object)))
 }
 
 /// Replaces the scale with the one in the body.
@@ -94,7 +94,7 @@ async fn write(x: &Exchange<'_>, change: Change, options: WriteOptions) -> Resul
         .await?;
     let object = &updated.live.object;
     let scaled = Scaled::of(x, object).map_err(Status::bad_request)?;
-    x.answer(200, Shown::Fixed(scaled.shown(object)))
+    x.answer(200, Source::Fixed(scaled.shown(object)))
 }
 
 enum Change {

@@ -11,7 +11,7 @@ use crate::meta::{Gvk, Object, Status};
 
 use super::Exchange;
 use crate::endpoints::body::Body;
-use crate::endpoints::respond::Shown;
+use crate::endpoints::encode::Source;
 
 /// How long a token lives whose request does not say (`SetDefaults_TokenRequest`).
 pub const DEFAULT_SECONDS: i64 = 3600;
@@ -61,5 +61,5 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     x.validate_subresource(&gvk, &mut request, options.dry_run)
         .await?;
     let answer = issuer.issue(&account, request).await?;
-    x.answer(201, Shown::Fixed(answer))
+    x.answer(201, Source::Fixed(answer))
 }

@@ -13,7 +13,7 @@ use crate::registry::strategy::Subresource;
 use super::create::dedup_owner_references;
 use super::{Exchange, RequestGate};
 use crate::endpoints::body::Body;
-use crate::endpoints::respond::Shown;
+use crate::endpoints::encode::Source;
 
 /// Replaces the object with the one in the body.
 pub async fn handle(x: &Exchange<'_>, sub: Subresource<'_>, body: Bytes) -> Result<Response<Body>> {
@@ -44,7 +44,7 @@ pub async fn handle(x: &Exchange<'_>, sub: Subresource<'_>, body: Bytes) -> Resu
         .await?;
     x.answer(
         if updated.created { 201 } else { 200 },
-        Shown::Stored(updated.live.stored.into()),
+        Source::Stored(updated.live.stored.into()),
     )
 }
 

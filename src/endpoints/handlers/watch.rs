@@ -15,25 +15,19 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tokio::time::{Instant, sleep_until};
 
-use crate::codec;
-use crate::meta::options::ListOptions;
-use crate::meta::selector::fields::FieldSelector;
-use crate::meta::status::Result;
-use crate::meta::{Object, Status, json};
-use crate::registry::store::{Event, EventKind, Events, Store, reshape};
-use crate::registry::table::{IncludeObject, ListMeta};
-use crate::storage::{Revision, Stored};
-
-use super::Exchange;
-use crate::base::clock::Clock;
 use crate::base::echo;
 use crate::base::latch::Latch;
 use crate::endpoints::body::Body;
-use crate::endpoints::frames::{FrameCache, FrameKey, Looks};
-use crate::endpoints::negotiate::{self, Form, MediaType, Output};
-use crate::endpoints::rendered::RenderedCache;
-use crate::endpoints::respond::{self, Shown, View};
+use crate::endpoints::encode::{EventEncoder, LENGTH_BYTES};
+use crate::endpoints::negotiate::{self, Form, MediaType};
 use crate::endpoints::websocket;
+use crate::meta::Status;
+use crate::meta::options::ListOptions;
+use crate::meta::selector::fields::FieldSelector;
+use crate::meta::status::Result;
+use crate::registry::store::Events;
+
+use super::Exchange;
 
 /// How often a watch that allows bookmarks gets one.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
@@ -41,10 +35,6 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// The longest time that a client can ask for, in seconds.
 const TIMEOUT_MAX: u64 = (i64::MAX / 1_000_000_000) as u64;
-/// What comes before a protobuf frame: its length.
-const LENGTH_BYTES: usize = 4;
-/// The annotation of the bookmark that ends the initial events.
-const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// Streams the changes until the client, the timeout or an error ends it.
 pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
@@ -59,20 +49,9 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
             ));
         }
     }
-    let include = x.view()?.include;
+    let encoder = EventEncoder::new(x.encoder()?, x.api.clock.clone());
     let events = x.store.watch(x.namespace(), &options).await?;
     negotiate::streamed(x.output)?;
-    let renderer = Renderer {
-        store: x.store.clone(),
-        output: Output {
-            pretty: false,
-            ..x.output
-        },
-        include,
-        clock: x.api.clock.clone(),
-        rendered: x.api.rendered.clone(),
-        with_columns: true,
-    };
     let lasts = timeout(&options, x.api.min_request_timeout);
     let frames = Frames {
         events,
@@ -80,9 +59,7 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
         bookmarks: options.allow_watch_bookmarks,
         mute: matches!(x.output.form, Form::Misfit(_)),
         over: lasts.is_zero(),
-        cache: x.api.frames.clone(),
-        looks: renderer.looks(),
-        renderer: Box::new(renderer),
+        encoder: Box::new(encoder),
     };
     if websocket::wanted(x.request) {
         // Messages say themselves where they end.
@@ -245,8 +222,8 @@ impl Schedule {
     }
 }
 
-/// One watch: its events, rendered. There are many, and each looks at all of this for every event:
-/// what renders those that nobody has rendered yet is kept elsewhere.
+/// One watch: its events, encoded. There are many, and each looks at all of this for every event:
+/// what is seldom needed is kept elsewhere.
 struct Frames {
     events: Events,
     schedule: Schedule,
@@ -254,10 +231,7 @@ struct Frames {
     /// Its form cannot show an event: the first ends it.
     mute: bool,
     over: bool,
-    cache: Arc<FrameCache>,
-    /// What its frames look like; `None` where they are not for others.
-    looks: Option<Looks>,
-    renderer: Box<Renderer>,
+    encoder: Box<EventEncoder>,
 }
 
 impl Stream for Frames {
@@ -280,7 +254,7 @@ impl Stream for Frames {
                 Due::Bookmark if self.bookmarks => {
                     let told = self.events.progress();
                     if told > 0 {
-                        return Poll::Ready(Some(self.renderer.bookmark(told, false)));
+                        return Poll::Ready(Some(self.encoder.bookmark(told, false)));
                     }
                 }
                 Due::Bookmark => {}
@@ -293,167 +267,14 @@ impl Stream for Frames {
         }
         Poll::Ready(event.map(|event| {
             event
-                .and_then(|event| self.frame(event))
+                .and_then(|event| self.encoder.event(&event))
                 .unwrap_or_else(|status| {
                     // Nothing comes after an error.
                     self.over = true;
-                    self.renderer.error(&status)
+                    self.encoder.error(&status)
                 })
         }))
     }
-}
-
-impl Frames {
-    /// The frame of an event: one that others have had already, where it looks the same to all.
-    fn frame(&mut self, event: Event) -> Result<Bytes> {
-        let Event {
-            kind,
-            stored: Some(stored),
-            revision,
-        } = event
-        else {
-            return Ok(self.renderer.bookmark(event.revision, true));
-        };
-        let Some(looks) = self.looks else {
-            return self.renderer.event(kind, stored);
-        };
-        let key = FrameKey {
-            revision,
-            kind,
-            looks,
-            object: &stored.key,
-        };
-        if let Some(frame) = self.cache.get(key) {
-            return Ok(frame);
-        }
-        let frame = self.renderer.event(kind, stored.clone())?;
-        self.cache.insert(key, frame.clone());
-        Ok(frame)
-    }
-}
-
-/// Makes the frames of one watch.
-struct Renderer {
-    store: Arc<Store>,
-    output: Output,
-    include: IncludeObject,
-    clock: Clock,
-    rendered: Arc<RenderedCache>,
-    /// The next Table is the first: it carries the columns.
-    with_columns: bool,
-}
-
-impl Renderer {
-    /// What the frames look like. Those of Tables look different: the first of a watch is not like
-    /// the others, and ages pass.
-    fn looks(&self) -> Option<Looks> {
-        match self.output.form {
-            Form::Table(_) => None,
-            _ => Some(Looks::new(&self.store.resource.gvr, self.output)),
-        }
-    }
-
-    fn view(&self) -> View<'_> {
-        View {
-            store: &self.store,
-            rendered: &self.rendered,
-            output: self.output,
-            include: self.include,
-            now: self.clock.now(),
-        }
-    }
-
-    /// The frame of an event of an object.
-    fn event(&mut self, kind: EventKind, stored: Arc<Stored>) -> Result<Bytes> {
-        let shown = Shown::Stored(stored);
-        let object = match self.output.form {
-            Form::Table(version) => {
-                let with_columns = std::mem::take(&mut self.with_columns);
-                self.view().table_of(shown, version, with_columns)?
-            }
-            _ => self.view().object_bytes(shown)?,
-        };
-        Ok(self.frame(kind.name(), &object))
-    }
-
-    /// A BOOKMARK: an object of the kind with nothing but a resourceVersion.
-    fn bookmark(&self, told: Revision, ends_initial_events: bool) -> Bytes {
-        let gvk = &self.store.resource.gvk;
-        let mut metadata = json!({ "resourceVersion": told.to_string() });
-        if ends_initial_events {
-            metadata["annotations"] = json!({ INITIAL_EVENTS_END: "true" });
-        }
-        let blank =
-            json!({ "kind": gvk.kind, "apiVersion": gvk.api_version(), "metadata": metadata });
-        let mut object = Object::from_value(blank).unwrap_or_default();
-        if self.store.resource.custom.is_none() {
-            reshape(&mut object, self.store.resource.ty());
-        }
-        let bytes = match self.output.form {
-            Form::Table(version) => {
-                let revision = told.to_string();
-                let meta = ListMeta {
-                    resource_version: &revision,
-                    ..ListMeta::default()
-                };
-                self.view()
-                    .table_bytes(std::slice::from_ref(&object), meta, version, false)
-                    .unwrap_or_default()
-            }
-            _ => self
-                .view()
-                .object_bytes(Shown::Tree(object))
-                .unwrap_or_default(),
-        };
-        self.frame(EventKind::InitialEventsEnd.name(), &bytes)
-    }
-
-    /// The last frame of a watch that failed.
-    fn error(&self, status: &Status) -> Bytes {
-        let object = Object::from_value(status.to_value()).unwrap_or_default();
-        let bytes = match self.output.media {
-            MediaType::Protobuf => respond::protobuf_status(&object),
-            _ => codec::json::encode(&object),
-        };
-        self.frame("ERROR", &bytes)
-    }
-
-    /// JSON: one line. Protobuf: a length and a WatchEvent.
-    fn frame(&self, kind: &str, object: &[u8]) -> Bytes {
-        match self.output.media {
-            MediaType::Protobuf => protobuf_frame(kind, object).into(),
-            _ => {
-                let mut out = Vec::with_capacity(object.len() + 32);
-                out.extend_from_slice(b"{\"type\":\"");
-                out.extend_from_slice(kind.as_bytes());
-                out.extend_from_slice(b"\",\"object\":");
-                out.extend_from_slice(object);
-                out.extend_from_slice(b"}\n");
-                out.into()
-            }
-        }
-    }
-}
-
-/// A length of four bytes, then a `meta/v1` WatchEvent: the type is field 1, the object a
-/// RawExtension in field 2 (apimachinery `runtime/serializer/protobuf`).
-fn protobuf_frame(kind: &str, object: &[u8]) -> Vec<u8> {
-    let mut raw = Vec::with_capacity(object.len() + 8);
-    put_bytes(&mut raw, 1, object);
-    let mut event = Vec::with_capacity(raw.len() + 24);
-    put_bytes(&mut event, 1, kind.as_bytes());
-    put_bytes(&mut event, 2, &raw);
-    let mut out = Vec::with_capacity(event.len() + LENGTH_BYTES);
-    out.extend_from_slice(&u32::try_from(event.len()).unwrap_or(u32::MAX).to_be_bytes());
-    out.extend(event);
-    out
-}
-
-/// A length-delimited protobuf field.
-fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
-    prost::encoding::encode_key(number, prost::encoding::WireType::LengthDelimited, out);
-    prost::encoding::encode_varint(bytes.len() as u64, out);
-    out.extend_from_slice(bytes);
 }
 
 /// Every minute, and shortly before the end.

@@ -41,6 +41,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("disable-http2-serving", WIRE, "tls_is_as_the_flags_say"),
     ("enable-admission-plugins", HONESTY, "a_plugin_that_is_asked_for_runs"),
     ("enable-bootstrap-token-auth", WIRE, "who_comes_in_and_who_may"),
+    ("encoded-object-cache-bytes", HERE, TYPED),
     ("endpoint-reconciler-type", PEERS, "servers_are_endpoints_while_they_live"),
     ("etcd-cafile", MANIFEST, STARTS),
     ("etcd-certfile", MANIFEST, STARTS),
@@ -159,6 +160,7 @@ fn config(args: &[&str]) -> Result<Config, FlagError> {
 #[test]
 fn values_that_only_take_time_to_see_are_in_the_configuration() {
     let given = config(&[
+        "--encoded-object-cache-bytes=1048576",
         "--etcd-healthcheck-timeout=3s",
         "--etcd-readycheck-timeout=4s",
         "--lease-reuse-duration-seconds=5",
@@ -181,6 +183,7 @@ fn values_that_only_take_time_to_see_are_in_the_configuration() {
     );
     assert_eq!(given.authentication.request_header.uid_headers, ["X-Uid"]);
     assert!(!given.service_accounts.lookup);
+    assert_eq!(given.storage.encoding_cache_bytes, 1 << 20);
     assert_eq!(given.storage.uncached, ["pods", "deployments.apps"]);
     assert_eq!(given.worker_threads, Some(2));
 }

@@ -291,6 +291,12 @@ const ETCD: &[Flag] = &[
         "objects are stored as protobuf",
     ),
     used(
+        Int,
+        "encoded-object-cache-bytes",
+        "201326592",
+        "memory for objects of the watch cache as clients get them, encoded once for all; 0 for none",
+    ),
+    used(
         Switch,
         "watch-cache",
         "true",

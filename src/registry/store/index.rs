@@ -23,14 +23,14 @@ pub(super) fn reader(store: &Store) -> IndexFn {
         ..store.clone()
     };
     Arc::new(
-        move |stored: &Stored, terms: &mut Vec<IndexKey>| match bare.message(stored) {
+        move |stored: &Stored, keys: &mut Vec<IndexKey>| match bare.message(stored) {
             Ok(Some(message)) => {
-                read(&bare, &message, message.labels(), terms);
+                read(&bare, &message, message.labels(), keys);
                 true
             }
             Ok(None) if looks_like_json(&stored.value) => {
                 let document = codec::json::Reader::new(&stored.value);
-                read(&bare, &document, document.labels(), terms);
+                read(&bare, &document, document.labels(), keys);
                 true
             }
             _ => false,
@@ -55,11 +55,11 @@ fn read<'a>(
     store: &Store,
     object: &dyn FieldReader,
     labels: impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)>,
-    terms: &mut Vec<IndexKey>,
+    keys: &mut Vec<IndexKey>,
 ) {
-    terms.extend(labels.map(|(key, value)| IndexKey::new(LABEL, &key, &value)));
+    keys.extend(labels.map(|(key, value)| IndexKey::new(LABEL, &key, &value)));
     let strategy = &*store.resource.strategy;
-    terms.extend(
+    keys.extend(
         strategy
             .indexed_field()
             .map(|field| IndexKey::new(FIELD, field, &strategy.selectable_value(object, field))),
@@ -67,7 +67,7 @@ fn read<'a>(
 }
 
 /// The terms that every object has which the selection takes, those of fields first.
-pub(super) fn terms(selection: &Selection, strategy: &dyn Strategy) -> Vec<IndexKey> {
+pub(super) fn keys(selection: &Selection, strategy: &dyn Strategy) -> Vec<IndexKey> {
     let field = strategy.indexed_field().and_then(|field| {
         Some(IndexKey::new(
             FIELD,

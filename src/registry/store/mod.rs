@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 
 use crate::auth::User;
 use crate::base::clock::Clock;
-use crate::cacher::{Cacher, Reflector};
+use crate::cacher::{Cacher, Reflector, ServedId};
 use crate::codec;
 use crate::merge::managers;
 use crate::meta::status::Result;
@@ -39,6 +39,7 @@ use reservation::Failure;
 use unreadable::Logged;
 
 pub use complete::{Completing, Incomplete};
+pub use items::Items;
 pub use read::{Page, Selection};
 pub use trees::{KnownKeys, Trees};
 pub use unreadable::unreadable;
@@ -166,6 +167,7 @@ pub struct Store {
     /// The type of the stored kind.
     stored: TypeId,
     allow_privileged: bool,
+    served_id: ServedId,
 }
 
 impl std::fmt::Debug for Store {
@@ -218,7 +220,13 @@ impl Store {
             api_version,
             stored,
             allow_privileged: false,
+            served_id: ServedId::unique(),
         }
+    }
+
+    /// The id of the resource as this store and its clones serve it.
+    pub fn served_id(&self) -> ServedId {
+        self.served_id
     }
 
     /// The same store with the reflector's cache of its keys, if there is a reflector.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::coop::CoopBudget;
-use crate::cacher::Snapshot;
+use crate::cacher::{CachedObject, Snapshot};
 use crate::codec;
 use crate::meta::options::{ListOptions, parse_resource_version};
 use crate::meta::selector::FieldReader;
@@ -102,7 +102,7 @@ impl Store {
         namespace: &str,
         name: &str,
         resource_version: &str,
-    ) -> Result<Arc<Stored>> {
+    ) -> Result<Arc<CachedObject>> {
         let key = self.key(namespace, name)?;
         let version = parse_resource_version(resource_version)
             .map_err(|why| Status::failure(500, "", why))?;
@@ -115,7 +115,7 @@ impl Store {
                     .await
                     .map_err(|error| self.fault(error, "get"))?;
                 check_reached(version, revision)?;
-                stored.map(Arc::new)
+                stored.map(Arc::from)
             }
         };
         stored.ok_or_else(|| Status::not_found(&self.resource.gvr, name))
@@ -150,7 +150,7 @@ impl Store {
                 items: Items::all(Source {
                     snapshot,
                     prefix,
-                    term: None,
+                    index_key: None,
                 }),
                 ..Page::default()
             }),
@@ -215,21 +215,20 @@ impl Store {
     pub async fn list(&self, namespace: &str, options: &ListOptions) -> Result<Page> {
         let page = self.list_stored(namespace, options).await?;
         match &self.resource.custom {
-            Some(custom) if custom.is_unconverted() => self.checked(page),
+            Some(custom) if custom.is_unconverted() => self.checked(page).await,
             _ => Ok(page),
         }
     }
 
     /// A page whose objects can all be shown: an answer that has begun cannot become an error.
-    fn checked(&self, page: Page) -> Result<Page> {
-        let items: Vec<Arc<Stored>> = page.items.collect::<Result<_>>()?;
-        for stored in &items {
-            self.decode(stored)?;
+    async fn checked(&self, mut page: Page) -> Result<Page> {
+        page.items.select_all().await?;
+        let (mut items, mut budget) = (page.items.clone(), CoopBudget::default());
+        while let Some(stored) = items.next_item().await {
+            self.decode(&*stored?)?;
+            budget.step().await;
         }
-        Ok(Page {
-            items: items.into(),
-            ..page
-        })
+        Ok(page)
     }
 
     async fn list_stored(&self, namespace: &str, options: &ListOptions) -> Result<Page> {
@@ -317,7 +316,7 @@ impl Store {
                     .get_with_revision(&key)
                     .await
                     .map_err(|error| self.fault(error, "list"))?;
-                (stored.map(Arc::new), revision)
+                (stored.map(Arc::from), revision)
             }
         };
         check_reached(version, revision).map_err(at_once)?;
@@ -334,21 +333,6 @@ impl Store {
         })
     }
 
-    /// All objects of a stretch that the selection takes. Others run while it is looked through.
-    pub(super) async fn selected(&self, source: Source, selection: &Selection) -> Result<Items> {
-        if selection.is_empty() {
-            return Ok(Items::all(source));
-        }
-        let (mut items, mut budget) = (Vec::new(), CoopBudget::default());
-        for stored in source.range("") {
-            if self.selects(selection, stored)? {
-                items.push(stored.clone());
-            }
-            budget.step().await;
-        }
-        Ok(items.into())
-    }
-
     /// Refuses a list of what is below `prefix` where it has an object in it that cannot be read,
     /// whatever is selected: upstream decodes all of them (`storage/etcd3.store.GetList`).
     pub(super) fn check_readable(&self, snapshot: &Snapshot, prefix: &str) -> Result<()> {
@@ -357,7 +341,7 @@ impl Store {
             .map_or(Ok(()), |key| Err(unreadable_key(key)))
     }
 
-    /// A page of a cached state. Without a limit and a selection its objects are read as they are
+    /// A page of a cached state. Without a limit its objects are read and selected as they are
     /// asked for.
     async fn page_of(
         &self,
@@ -378,10 +362,11 @@ impl Store {
         };
         let source = self.source(snapshot, prefix, selection);
         if limit == 0 && start.key.is_empty() {
-            page.items = self.selected(source, selection).await?;
+            page.items = Items::selected(self, source, selection);
             return Ok(page);
         }
-        let (mut items, mut budget): (Vec<Arc<Stored>>, _) = (Vec::new(), CoopBudget::default());
+        let (mut items, mut budget): (Vec<Arc<CachedObject>>, _) =
+            (Vec::new(), CoopBudget::default());
         for stored in source.range(&start.key) {
             budget.step().await;
             if self.selects(selection, stored)? {
@@ -431,12 +416,11 @@ impl Store {
         prefix: String,
         selection: &Selection,
     ) -> Source {
-        let term =
-            snapshot.most_selective(&index::terms(selection, &*self.resource.strategy), &prefix);
+        let keys = index::keys(selection, &*self.resource.strategy);
         Source {
+            index_key: snapshot.most_selective(&keys, &prefix),
             snapshot,
             prefix,
-            term,
         }
     }
 
@@ -496,7 +480,8 @@ impl Store {
             limit,
         };
         let mut page = Page::default();
-        let (mut items, mut budget): (Vec<Arc<Stored>>, _) = (Vec::new(), CoopBudget::default());
+        let (mut items, mut budget): (Vec<Arc<CachedObject>>, _) =
+            (Vec::new(), CoopBudget::default());
         if !selection.is_empty() && limit > 0 {
             request.limit = limit.max(SCAN_CHUNK);
         }
@@ -523,7 +508,7 @@ impl Store {
                     return Ok(page);
                 }
                 if self.selects(selection, &stored)? {
-                    items.push(Arc::new(stored));
+                    items.push(stored.into());
                 }
             }
             let Some(last) = last.filter(|_| more) else {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use moka::sync::Cache;
 
-use crate::cacher::Snapshot;
+use crate::cacher::{CachedObject, Snapshot};
 use crate::codec::protobuf::{self, Projection};
 use crate::meta::status::Result;
 use crate::meta::{Key, Map, Object, Value};
@@ -181,7 +181,11 @@ impl Store {
 
     /// One object as far as this server knows: every write of its own is seen, those of other
     /// servers soon. `None` where there is no such object.
-    pub async fn find_stored(&self, namespace: &str, name: &str) -> Result<Option<Arc<Stored>>> {
+    pub async fn find_stored(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Arc<CachedObject>>> {
         let key = self.key(namespace, name)?;
         if let Some(cacher) = &self.cacher
             && let Some(snapshot) = cacher.read_your_writes().await
@@ -195,19 +199,19 @@ impl Store {
             .get(&key)
             .await
             .map_err(|error| self.fault(error, "get"))?;
-        Ok(stored.map(Arc::new))
+        Ok(stored.map(Arc::from))
     }
 
     /// One object as the cache knows it, like [`Store::find_stored`], but without a look into
     /// storage where it does not. `None` also where there is no cache, or none that is filled.
-    pub async fn cached_stored(&self, namespace: &str, name: &str) -> Option<Arc<Stored>> {
+    pub async fn cached_stored(&self, namespace: &str, name: &str) -> Option<Arc<CachedObject>> {
         let snapshot = self.cacher.as_ref()?.read_your_writes().await?;
         snapshot.get(&self.key(namespace, name).ok()?).cloned()
     }
 
     /// The objects of a namespace (of all where it is empty) as far as this server knows, like
     /// [`Store::find_stored`].
-    pub async fn known_stored(&self, namespace: &str) -> Result<Vec<Arc<Stored>>> {
+    pub async fn known_stored(&self, namespace: &str) -> Result<Vec<Arc<CachedObject>>> {
         let known = match &self.cacher {
             Some(cacher) => cacher.read_your_writes().await,
             None => None,

@@ -7,6 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use parking_lot::Mutex;
 
+use crate::cacher::CachedObject;
 use crate::codec;
 use crate::codec::protobuf::{self, Envelope};
 use crate::meta::status::Result;
@@ -93,7 +94,7 @@ impl Store {
         decoded: impl Iterator<Item = (T, Result<Object>)>,
     ) -> Vec<Object>
     where
-        T: std::ops::Deref<Target = Stored>,
+        T: std::ops::Deref<Target = CachedObject>,
     {
         decoded
             .filter_map(|(stored, decoded)| decoded.map_err(|why| self.skip(&stored, &why)).ok())

@@ -7,11 +7,11 @@ use std::task::{Context, Poll, ready};
 use futures::StreamExt;
 
 use crate::base::coop::CoopBudget;
-use crate::cacher::{Cacher, Change, Cursor, CursorError, Interest};
+use crate::cacher::{CachedObject, Cacher, Change, Cursor, CursorError, Interest};
 use crate::meta::Status;
 use crate::meta::options::{ListOptions, parse_resource_version};
 use crate::meta::status::Result;
-use crate::storage::{Revision, StorageError, Stored, WatchEvent, WatchStream};
+use crate::storage::{Revision, StorageError, WatchEvent, WatchStream};
 
 use super::items::Items;
 use super::{Selection, Store, index, revision_of, too_large_resource_version};
@@ -43,8 +43,10 @@ impl EventKind {
 pub struct Event {
     pub kind: EventKind,
     /// `None` for bookmarks.
-    pub stored: Option<Arc<Stored>>,
+    pub stored: Option<Arc<CachedObject>>,
     pub revision: Revision,
+    /// It tells what existed when the watch began.
+    pub initial: bool,
 }
 
 /// The events of one watch, in order of their revisions.
@@ -144,7 +146,7 @@ impl Store {
             after = snapshot.revision;
             if whole {
                 let source = self.source(snapshot, self.namespace_prefix(namespace), selection);
-                let items = self.selected(source, selection).await?;
+                let items = Items::selected(self, source, selection);
                 events.begin(items, after, options);
             }
         }
@@ -182,7 +184,7 @@ impl Store {
         {
             return Interest::Key(format!("{}{name}", self.namespace_prefix(namespace)).into());
         }
-        index::terms(selection, &*self.resource.strategy)
+        index::keys(selection, &*self.resource.strategy)
             .first()
             .map_or(Interest::Everything, |&term| Interest::Indexed(term))
     }
@@ -267,7 +269,7 @@ impl Events {
     /// The next event, when there is one.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Event>>> {
         if let Some(initial) = &mut self.initial {
-            if let Some(event) = initial.next() {
+            if let Some(event) = ready!(initial.poll_next(cx)) {
                 return Poll::Ready(Some(event));
             }
             self.initial = None;
@@ -344,19 +346,20 @@ impl Events {
                 }
                 Some(Ok(WatchEvent::Put { current, previous })) => {
                     let revision = current.mod_revision;
-                    Some(Ok(Arc::new(Change {
+                    let previous = previous.map(Arc::from);
+                    Some(Ok(Arc::new(Change::new(
                         revision,
-                        current: Some(current.into()),
-                        previous: previous.map(Arc::new),
-                    })))
+                        Some(current.into()),
+                        previous,
+                    ))))
                 }
                 Some(Ok(WatchEvent::Delete {
                     revision, previous, ..
-                })) => Some(Ok(Arc::new(Change {
+                })) => Some(Ok(Arc::new(Change::new(
                     revision,
-                    current: None,
-                    previous: previous.map(Arc::new),
-                }))),
+                    None,
+                    previous.map(Arc::from),
+                )))),
                 Some(Err(error)) => Some(Err(watch_status(&self.store, error))),
             };
             match change {
@@ -373,7 +376,7 @@ impl Events {
         if scope.is_some_and(|scope| !change.key().starts_with(&scope.prefix)) {
             return Ok(None);
         }
-        let selects = |stored: &Option<Arc<Stored>>| match (stored, scope) {
+        let selects = |stored: &Option<Arc<CachedObject>>| match (stored, scope) {
             (None, _) => Ok(false),
             (Some(_), None) => Ok(true),
             (Some(stored), Some(scope)) => self.store.selects(&scope.selection, stored),
@@ -386,42 +389,36 @@ impl Events {
             (true, false) => EventKind::Deleted,
         };
         let stored = match kind {
-            EventKind::Deleted => change.previous.as_ref().map(|last| {
-                Arc::new(Stored {
-                    mod_revision: revision,
-                    ..Stored::clone(last)
-                })
-            }),
+            EventKind::Deleted => change.deleted().cloned(),
             _ => change.current.clone(),
         };
         Ok(Some(Event {
             kind,
             stored,
             revision,
+            initial: false,
         }))
     }
 }
 
-impl Iterator for Initial {
-    type Item = Result<Event>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let added = |stored: Arc<Stored>| Event {
-            kind: EventKind::Added,
-            revision: stored.mod_revision,
-            stored: Some(stored),
+impl Initial {
+    /// The next of the initial events; others have their turn while it is looked for.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Event>>> {
+        let event = |kind, stored, revision| Event {
+            kind,
+            stored,
+            revision,
+            initial: true,
         };
-        let end = |revision| {
-            Ok(Event {
-                kind: EventKind::InitialEventsEnd,
-                stored: None,
-                revision,
-            })
+        let added = |stored: Arc<CachedObject>| {
+            let revision = stored.mod_revision;
+            event(EventKind::Added, Some(stored), revision)
         };
-        self.items
-            .next()
-            .map(|stored| stored.map(added))
-            .or_else(|| self.end.take().map(end))
+        let next = ready!(self.items.poll_next(cx)).map(|stored| stored.map(added));
+        Poll::Ready(next.or_else(|| {
+            let end = self.end.take()?;
+            Some(Ok(event(EventKind::InitialEventsEnd, None, end)))
+        }))
     }
 }
 
@@ -546,10 +543,12 @@ mod tests {
             resource_version: "0".to_owned(),
             ..options.clone()
         };
-        assert_eq!(
-            store.list("", &known).await.expect("listed").items.count(),
-            1
-        );
+        let mut items = store.list("", &known).await.expect("listed").items;
+        let mut found = 0;
+        while items.next_item().await.is_some() {
+            found += 1;
+        }
+        assert_eq!(found, 1);
         assert!(
             turns.swap(0, Ordering::Relaxed) > 1,
             "nobody else ran while it was listed"
