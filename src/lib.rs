@@ -7,6 +7,7 @@
 mod base;
 mod telemetry;
 mod meta;
+mod cel;
 mod schema;
 mod codec;
 mod merge;
@@ -45,6 +46,11 @@ pub mod internals {
         pub use crate::cacher::{
             CachedObject, Cacher, Change, Cursor, CursorError, HistoryLimits, IndexKey, Interest,
             Reflector, Snapshot,
+        };
+    }
+    pub mod cel {
+        pub use crate::cel::{
+            Environment, PER_CALL_LIMIT, Program, Schema, Type, Value, compile, estimate, plan,
         };
     }
     pub mod codec {

@@ -281,6 +281,16 @@ impl FieldError {
         Self::new(ErrorType::Invalid, path, Some(value.into()), detail)
     }
 
+    /// A malformed value that is not shown.
+    pub fn invalid_without_value(path: &Path, detail: impl Into<String>) -> Self {
+        Self::new(ErrorType::Invalid, path, None, detail)
+    }
+
+    /// A value that must be unique, is not, and is not shown.
+    pub fn duplicate_without_value(path: &Path) -> Self {
+        Self::new(ErrorType::Duplicate, path, None, "")
+    }
+
     /// A value of the wrong type.
     pub fn type_invalid(path: &Path, value: impl Into<Value>, detail: impl Into<String>) -> Self {
         Self::new(ErrorType::TypeInvalid, path, Some(value.into()), detail)

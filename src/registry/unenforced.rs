@@ -118,44 +118,10 @@ fn pod_security(object: &Object) -> Option<&'static str> {
 }
 
 fn definition(object: &Object) -> Option<&'static str> {
-    let rules = object
-        .array_at("/spec/versions")
-        .iter()
-        .filter_map(|version| version.pointer("/schema/openAPIV3Schema"))
-        .any(has_rules);
     let converts = object.str_at("/spec/conversion/strategy") == "Webhook";
-    match (rules, converts) {
-        (true, true) => Some(
-            "x-kubernetes-validations are not evaluated, and conversion webhooks are not called",
-        ),
-        (true, false) => Some("x-kubernetes-validations are not evaluated"),
-        (false, true) => Some(
-            "conversion webhooks are not called, so that objects can be used in the version only that they are stored in",
-        ),
-        (false, false) => None,
-    }
-}
-
-/// Whether a schema has rules anywhere.
-fn has_rules(schema: &Value) -> bool {
-    let mut left = vec![schema];
-    while let Some(value) = left.pop() {
-        match value {
-            Value::Object(map) => {
-                if map
-                    .get("x-kubernetes-validations")
-                    .and_then(Value::as_array)
-                    .is_some_and(|rules| !rules.is_empty())
-                {
-                    return true;
-                }
-                left.extend(map.iter().map(|(_, value)| value));
-            }
-            Value::Array(list) => left.extend(list.iter()),
-            _ => {}
-        }
-    }
-    false
+    converts.then_some(
+        "conversion webhooks are not called, so that objects can be used in the version only that they are stored in",
+    )
 }
 
 impl Unenforced {
@@ -261,21 +227,14 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_found_at_any_depth() {
-        let definition = |schema: Value| json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}});
-        let rules = json!([{"rule": "self > 0"}]);
-        let deep = json!({"properties": {"a": {"items": {"x-kubernetes-validations": rules}}}});
-        assert!(missing("customresourcedefinitions", definition(deep)).is_some());
+    fn definitions_warn_of_conversion_webhooks_alone() {
+        let definition = |strategy: &str| json!({"spec": {"conversion": {"strategy": strategy}}});
         assert_eq!(
-            missing(
-                "customresourcedefinitions",
-                definition(json!({"x-kubernetes-validations": []}))
-            ),
+            missing("customresourcedefinitions", definition("None")),
             None
         );
-        let converted = json!({"spec": {"conversion": {"strategy": "Webhook"}, "versions": []}});
         assert!(
-            missing("customresourcedefinitions", converted)
+            missing("customresourcedefinitions", definition("Webhook"))
                 .is_some_and(|why| why.starts_with("conversion webhooks"))
         );
     }

@@ -1,11 +1,12 @@
 //! The strategy of a custom kind (apiextensions `registry/customresource`).
 
 use std::collections::{BTreeSet, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::extensions::definition::Version;
 use crate::extensions::printing::CustomPrinter;
 use crate::extensions::resource::Family;
+use crate::extensions::schema::cel_rules::RuleValidator;
 use crate::extensions::schema::embedded_resource;
 use crate::extensions::schema::json_schema_props::Props;
 use crate::extensions::schema::lazy_path::Place;
@@ -13,6 +14,7 @@ use crate::extensions::schema::list_type;
 use crate::extensions::schema::old_value::Correlation;
 use crate::extensions::schema::value_validation;
 use crate::meta::Value;
+use crate::meta::field::ErrorType;
 use crate::meta::names;
 use crate::meta::{ErrorList, FieldError, Gvk, Object, Path};
 use crate::registry::scale::{ScalePaths, number_at, text_at};
@@ -27,6 +29,8 @@ pub struct CustomStrategy {
     family: Arc<Family>,
     gvk: Gvk,
     schema: Option<Arc<Props>>,
+    /// The rules of the schema, compiled when the first object is checked.
+    rules: OnceLock<Option<RuleValidator>>,
     /// Whether status is a subresource.
     status: bool,
     scale: Option<ScalePaths>,
@@ -40,6 +44,7 @@ impl CustomStrategy {
             family,
             gvk,
             schema: version.schema.clone(),
+            rules: OnceLock::new(),
             status: version.status,
             scale: version.scale.clone(),
             selectable: version.selectable.clone(),
@@ -96,6 +101,27 @@ impl CustomStrategy {
         errors
     }
 
+    /// What the rules of the schema say, unless errors that were found already keep them from being
+    /// evaluated. What was wrong before comes as warnings.
+    fn rule_errors(
+        &self,
+        object: &Value,
+        old: Option<Correlation<'_>>,
+        found: &ErrorList,
+    ) -> (ErrorList, Vec<String>) {
+        let compile = || self.schema.as_deref().and_then(RuleValidator::new);
+        let (Some(rules), Some(schema)) = (self.rules.get_or_init(compile), &self.schema) else {
+            return Default::default();
+        };
+        if found.iter().any(|error| keeps_rules_from(error.kind)) {
+            let why = "some validation rules were not checked because the object was invalid; \
+                       correct the existing errors to complete validation";
+            let error = FieldError::invalid(&Path::default(), Value::Null, why);
+            return (ErrorList::from_iter([error]), Vec::new());
+        }
+        rules.validate(schema, object, old)
+    }
+
     /// Repetitions, unless there were some before.
     fn list_errors(&self, object: &Object, old: Option<&Object>) -> ErrorList {
         let Some(schema) = self.schema.as_deref() else {
@@ -149,16 +175,15 @@ impl Strategy for CustomStrategy {
         if !errors.is_empty() {
             return errors;
         }
+        let tree = Value::Object(object.0.clone());
         if let Some(schema) = &self.schema {
-            errors.extend(value_validation::validate(
-                schema,
-                &Value::Object(object.0.clone()),
-                None,
-                &Path::default(),
-            ));
+            let root = Path::default();
+            errors.extend(value_validation::validate(schema, &tree, None, &root));
         }
         errors.extend(self.scale_errors(object, true));
         errors.extend(self.structure_errors(object, None));
+        let (broken, _) = self.rule_errors(&tree, None, &errors);
+        errors.extend(broken);
         errors
     }
 
@@ -198,6 +223,8 @@ impl Strategy for CustomStrategy {
             }
             errors.extend(self.scale_errors(object, false));
             errors.extend(self.list_errors(object, Some(old)));
+            let (broken, _) = self.rule_errors(&new_tree, Some(whole), &errors);
+            errors.extend(broken);
             return errors;
         }
         errors.extend(value_validation::validate(
@@ -208,6 +235,8 @@ impl Strategy for CustomStrategy {
         ));
         errors.extend(self.scale_errors(object, true));
         errors.extend(self.structure_errors(object, Some(old)));
+        let (broken, _) = self.rule_errors(&new_tree, Some(whole), &errors);
+        errors.extend(broken);
         errors
     }
 
@@ -223,7 +252,21 @@ impl Strategy for CustomStrategy {
             .filter_map(Value::as_str)
             .filter(|one| !before.contains(one))
             .collect();
-        added.into_iter().flat_map(finalizer_warnings).collect()
+        let mut warnings: Vec<String> = added.into_iter().flat_map(finalizer_warnings).collect();
+        if let (Some(old), Some(schema)) = (old, self.schema.as_deref()) {
+            let (new, old) = (
+                Value::Object(object.0.clone()),
+                Value::Object(old.0.clone()),
+            );
+            let whole = Correlation {
+                new: &new,
+                old: &old,
+                schema,
+            };
+            let (_, forgiven) = self.rule_errors(&new, Some(whole), &ErrorList::new());
+            warnings.extend(forgiven);
+        }
+        warnings
     }
 
     fn allow_unconditional_update(&self) -> bool {
@@ -245,6 +288,19 @@ impl Strategy for CustomStrategy {
     fn printer(&self) -> Option<&dyn TablePrinter> {
         Some(&self.printer)
     }
+}
+
+/// Reports whether an error of a kind means that values may not be of the types that rules take
+/// them for.
+fn keeps_rules_from(kind: ErrorType) -> bool {
+    matches!(
+        kind,
+        ErrorType::NotSupported
+            | ErrorType::Required
+            | ErrorType::TooLong
+            | ErrorType::TooMany
+            | ErrorType::TypeInvalid
+    )
 }
 
 fn finalizer_warnings(finalizer: &str) -> Vec<String> {

@@ -149,6 +149,24 @@ impl Props {
         }
     }
 
+    /// The schema of a text.
+    pub fn text() -> Self {
+        Self {
+            kind: "string".to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// The schema of an object with some fields.
+    pub fn object<const N: usize>(fields: [(&str, Self); N]) -> Self {
+        let fields = fields.into_iter();
+        Self {
+            kind: "object".to_owned(),
+            properties: fields.map(|(name, one)| (name.to_owned(), one)).collect(),
+            ..Self::default()
+        }
+    }
+
     /// Whether fields that are not specified stay.
     pub fn preserves(&self) -> bool {
         self.preserve_unknown == Some(true)

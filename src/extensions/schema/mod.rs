@@ -1,6 +1,8 @@
 //! The schemas of custom resources: their JSONSchemaProps, and what pruning, defaulting and
 //! validation make of an object with them (apiextensions `apiserver/schema`).
 
+pub mod cel_rules;
+pub mod cel_schema;
 pub mod embedded_resource;
 pub mod field_path;
 pub mod formats;

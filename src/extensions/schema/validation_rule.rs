@@ -26,6 +26,14 @@ impl Rule {
         }
     }
 
+    /// The rule in messages: what it says of itself, or its expression.
+    pub fn shown_in_errors(&self) -> &str {
+        match self.message.trim() {
+            "" => self.rule.trim(),
+            message => message,
+        }
+    }
+
     /// The rule as errors show it: upstream prints its internal type.
     pub fn shown(&self) -> Value {
         json!({

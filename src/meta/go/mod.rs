@@ -1,5 +1,5 @@
-//! Go's peculiarities that clients see: how its standard library and the libraries of upstream parse
-//! and print. Each file imitates one of their packages, messages included.
+//! Go's peculiarities that clients see: how its standard library and the libraries of upstream
+//! parse and print. Each file imitates one of their packages, messages included.
 
 pub mod base64;
 pub mod cron;

@@ -108,6 +108,12 @@ impl Quantity {
         if exact { value.try_into().ok() } else { None }
     }
 
+    /// The nearest double, by way of the decimal form.
+    pub fn approximate(&self) -> f64 {
+        let text = format!("{}e{}", self.mantissa, self.scale);
+        text.parse().unwrap_or(f64::NAN)
+    }
+
     /// Whether it is kept in units smaller than `10^scale`, even if it is a whole number of larger
     /// ones.
     pub fn is_finer_than(&self, scale: i32) -> bool {

@@ -3,6 +3,7 @@
 //! Upstream looks at an internal form in which everything that all versions share stands at the
 //! top: the paths of errors are those of that form.
 
+mod cel_rules;
 pub mod conversion;
 mod defaults;
 mod schema;

@@ -2,6 +2,7 @@
 //! `ValidateCustomResourceDefinitionOpenAPISchema`).
 
 use crate::extensions::definition::go_format;
+use crate::extensions::definition::validation::cel_rules;
 use crate::extensions::definition::validation::defaults;
 use crate::extensions::schema::field_path;
 use crate::extensions::schema::json_schema_props::Props;
@@ -149,6 +150,9 @@ pub fn validation(
     };
     walk.schema(errors, schema, &root, true);
     if errors.len() == before {
+        if rules.structural && late.is_none() {
+            cel_rules::validate(errors, schema, &root);
+        }
         errors.extend(late);
     }
 }

@@ -1,0 +1,107 @@
+//! The functions that expressions may call, each with its signatures and what it does.
+
+mod conversions;
+mod lists;
+mod named_formats;
+mod networks;
+mod operators;
+mod optionals;
+mod quantities;
+mod strings;
+pub mod text_format;
+mod timestamps;
+mod urls;
+mod versions;
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use super::signature::Overload;
+use super::value::{Result, Value};
+
+pub use conversions::shown;
+pub use operators::{Pattern, item};
+
+/// The code of a function: takes its target and arguments; `None` where it takes no such ones.
+pub type Implementation = for<'a> fn(&[Value<'a>]) -> Option<Result<Value<'a>>>;
+
+/// A function as a library declares it: its overloads by their names, with signatures as
+/// [`Overload::parse`] reads them.
+#[derive(Debug)]
+pub struct Declaration {
+    pub name: &'static str,
+    pub overloads: &'static [(&'static str, &'static str)],
+    pub call: Implementation,
+}
+
+/// A function of all libraries that declare one of its name.
+#[derive(Debug, Default)]
+pub struct Function {
+    pub overloads: Vec<Overload>,
+    pub implementations: Vec<Implementation>,
+}
+
+impl Function {
+    /// Calls the function with its target, if it has one, and its arguments.
+    pub fn call<'a>(&self, args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
+        self.implementations
+            .iter()
+            .find_map(|implementation| implementation(args))
+    }
+}
+
+/// The libraries, in the order in which cel-go and Kubernetes declare them: the first of several
+/// overloads that fit is the one that counts.
+const LIBRARIES: &[&[Declaration]] = &[
+    operators::DECLARATIONS,
+    conversions::DECLARATIONS,
+    strings::DECLARATIONS,
+    timestamps::DECLARATIONS,
+    lists::DECLARATIONS,
+    optionals::DECLARATIONS,
+    text_format::DECLARATIONS,
+    quantities::DECLARATIONS,
+    networks::DECLARATIONS,
+    urls::DECLARATIONS,
+    versions::DECLARATIONS,
+    named_formats::DECLARATIONS,
+];
+
+static FUNCTIONS: LazyLock<HashMap<&'static str, Function>> = LazyLock::new(|| {
+    let mut functions: HashMap<_, Function> = HashMap::new();
+    for declaration in LIBRARIES.iter().flat_map(|library| library.iter()) {
+        let function = functions.entry(declaration.name).or_default();
+        let overloads = declaration.overloads.iter();
+        function
+            .overloads
+            .extend(overloads.map(|(id, signature)| Overload::parse(id, signature)));
+        function.implementations.push(declaration.call);
+    }
+    functions
+});
+
+/// Reports whether a function converts a value to a type, which of a constant is a constant.
+pub fn is_conversion(name: &str) -> bool {
+    conversions::NAMES.contains(&name)
+}
+
+/// The function of a name.
+pub fn function(name: &str) -> Option<&'static Function> {
+    FUNCTIONS.get(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cel::types::Type;
+
+    #[test]
+    fn every_signature_can_be_read() {
+        for declaration in LIBRARIES.iter().flat_map(|library| library.iter()) {
+            for (id, signature) in declaration.overloads {
+                let overload = Overload::parse(id, signature);
+                assert!(overload.result != Type::Error, "{id}: {signature}");
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Parts of times and durations (cel-go `common/types/timestamp.go`, `duration.go`).
+
+use jiff::SignedDuration;
+use jiff::civil::DateTime;
+use jiff::tz::{Offset, TimeZone};
+
+use super::super::value::{Error, Result, Value};
+use super::Declaration;
+use super::operators::declare;
+
+pub const DECLARATIONS: &[Declaration] = &[
+    declare!("getFullYear", |args| part(args, |at| i64::from(at.year())),
+        "timestamp_to_year": "timestamp() -> int",
+        "timestamp_to_year_with_tz": "timestamp(string) -> int",
+    ),
+    declare!("getMonth", |args| part(args, |at| i64::from(at.month()) - 1),
+        "timestamp_to_month": "timestamp() -> int",
+        "timestamp_to_month_with_tz": "timestamp(string) -> int",
+    ),
+    declare!("getDayOfYear", |args| part(args, |at| i64::from(at.date().day_of_year()) - 1),
+        "timestamp_to_day_of_year": "timestamp() -> int",
+        "timestamp_to_day_of_year_with_tz": "timestamp(string) -> int",
+    ),
+    declare!("getDayOfMonth", |args| part(args, |at| i64::from(at.day()) - 1),
+        "timestamp_to_day_of_month": "timestamp() -> int",
+        "timestamp_to_day_of_month_with_tz": "timestamp(string) -> int",
+    ),
+    declare!("getDate", |args| part(args, |at| i64::from(at.day())),
+        "timestamp_to_day_of_month_1_based": "timestamp() -> int",
+        "timestamp_to_day_of_month_1_based_with_tz": "timestamp(string) -> int",
+    ),
+    declare!("getDayOfWeek",
+        |args| part(args, |at| i64::from(at.weekday().to_sunday_zero_offset())),
+        "timestamp_to_day_of_week": "timestamp() -> int",
+        "timestamp_to_day_of_week_with_tz": "timestamp(string) -> int",
+    ),
+    declare!("getHours",
+        |args| either(args, |at| i64::from(at.hour()), |by| by.as_hours()),
+        "timestamp_to_hours": "timestamp() -> int",
+        "timestamp_to_hours_with_tz": "timestamp(string) -> int",
+        "duration_to_hours": "duration() -> int",
+    ),
+    declare!("getMinutes",
+        |args| either(args, |at| i64::from(at.minute()), |by| by.as_mins()),
+        "timestamp_to_minutes": "timestamp() -> int",
+        "timestamp_to_minutes_with_tz": "timestamp(string) -> int",
+        "duration_to_minutes": "duration() -> int",
+    ),
+    declare!("getSeconds",
+        |args| either(args, |at| i64::from(at.second()), |by| by.as_secs()),
+        "timestamp_to_seconds": "timestamp() -> int",
+        "timestamp_to_seconds_tz": "timestamp(string) -> int",
+        "duration_to_seconds": "duration() -> int",
+    ),
+    declare!("getMilliseconds",
+        |args| either(args, |at| i64::from(at.millisecond()), |by| {
+            i64::try_from(by.as_millis()).unwrap_or(i64::MAX)
+        }),
+        "timestamp_to_milliseconds": "timestamp() -> int",
+        "timestamp_to_milliseconds_with_tz": "timestamp(string) -> int",
+        "duration_to_milliseconds": "duration() -> int",
+    ),
+];
+
+/// The time zone of a name, or of an offset such as `-08:00`.
+fn zone(name: &str) -> Result<TimeZone> {
+    let unknown = || Error::new(format!("unknown time zone {name}"));
+    let Some((hours, minutes)) = name.split_once(':') else {
+        if name.is_empty() || name == "UTC" {
+            return Ok(TimeZone::UTC);
+        }
+        return TimeZone::get(name).map_err(|_| unknown());
+    };
+    let negative = hours.starts_with('-');
+    let hours: i32 = hours.parse().map_err(|_| unknown())?;
+    let minutes: i32 = minutes.parse().map_err(|_| unknown())?;
+    let minutes = if negative { -minutes } else { minutes };
+    let seconds = hours
+        .checked_mul(3600)
+        .and_then(|seconds| seconds.checked_add(minutes.checked_mul(60)?));
+    let offset = seconds.and_then(|seconds| Offset::from_seconds(seconds).ok());
+    Ok(offset.ok_or_else(unknown)?.to_time_zone())
+}
+
+/// A time of UTC as clocks of a time zone show it.
+fn local(at: DateTime, name: &str) -> Result<DateTime> {
+    let zone = zone(name)?;
+    let zoned = at.to_zoned(TimeZone::UTC);
+    // The last day that there is has no instant everywhere.
+    Ok(zoned.map_or(at, |zoned| zoned.with_time_zone(zone).datetime()))
+}
+
+fn part<'a>(args: &[Value<'a>], of: fn(DateTime) -> i64) -> Option<Result<Value<'a>>> {
+    let at = match args {
+        [Value::Timestamp(at)] => Ok(*at),
+        [Value::Timestamp(at), Value::String(name)] => local(*at, name.as_str()),
+        _ => return None,
+    };
+    Some(at.map(|at| Value::Int(of(at))))
+}
+
+fn either<'a>(
+    args: &[Value<'a>],
+    of: fn(DateTime) -> i64,
+    whole: fn(&SignedDuration) -> i64,
+) -> Option<Result<Value<'a>>> {
+    match args {
+        [Value::Duration(by)] => Some(Ok(Value::Int(whole(by)))),
+        args => part(args, of),
+    }
+}

@@ -1,0 +1,71 @@
+//! Lists that are sets or maps by what their schemas say: their order is none, and what is added
+//! takes the place of what is there (apiserver `cel/common/maplist.go`).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::schema::{ListType, Schema};
+use super::value::{Key, List, Result, Value};
+
+/// The identity of an item: its value, or those of its keys.
+fn keys(item: &Value<'_>, kind: &ListType) -> Vec<Option<Key>> {
+    match (kind, item) {
+        (ListType::Map(fields), Value::Map(map)) => fields
+            .iter()
+            .map(|field| Key::of(&map.field(field)?.ok()?))
+            .collect(),
+        (_, item) => vec![Key::of(item)],
+    }
+}
+
+/// Reports whether two lists have equal items, in any order.
+pub fn equal(list: &List<'_>, other: &List<'_>) -> bool {
+    let Some(kind) = list.schema().map(Schema::list_type) else {
+        return false;
+    };
+    let mut known = HashMap::new();
+    for item in list.iter() {
+        let Ok(item) = item else { return false };
+        known.insert(keys(&item, kind), item);
+    }
+    other.iter().all(|item| {
+        item.is_ok_and(|item| {
+            known
+                .get(&keys(&item, kind))
+                .is_some_and(|known| known.equals(&item))
+        })
+    })
+}
+
+/// A list with the items of another: those that it has stay where they are, and in maps get the new
+/// value.
+///
+/// # Errors
+/// An item does not fit its schema.
+pub fn merged<'a>(list: &List<'a>, other: &List<'a>, schema: &'a Schema) -> Result<List<'a>> {
+    let kind = schema.list_type();
+    let mut items: Vec<Value<'a>> = list.iter().collect::<Result<_>>()?;
+    if matches!(kind, ListType::Set) {
+        let mut known: HashSet<_> = items.iter().map(|item| keys(item, kind)).collect();
+        for item in other.iter() {
+            let item = item?;
+            if known.insert(keys(&item, kind)) {
+                items.push(item);
+            }
+        }
+        return Ok(List::Typed(Arc::new(items), schema));
+    }
+    let mut places: HashMap<_, usize> = HashMap::new();
+    for (place, item) in items.iter().enumerate() {
+        places.insert(keys(item, kind), place);
+    }
+    let there = items.len();
+    for item in other.iter() {
+        let item = item?;
+        match places.get(&keys(&item, kind)) {
+            Some(place) if *place < there => items[*place] = item,
+            _ => items.push(item),
+        }
+    }
+    Ok(List::Typed(Arc::new(items), schema))
+}

@@ -1,0 +1,588 @@
+//! Expressions that are ready to be evaluated: names resolved, constants folded, patterns compiled
+//! (cel-go `interpreter/planner.go`).
+
+mod plan;
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::charge::Charge;
+use super::library::{self, Function};
+use super::value::{Entries, Error, Key, List, Map, Result, Value};
+
+pub use plan::plan;
+
+/// The most that an evaluation may cost, in units of cel-go.
+pub const PER_CALL_LIMIT: u64 = 1_000_000;
+
+/// A program.
+#[derive(Debug)]
+pub struct Program {
+    root: Node,
+}
+
+/// A step of a program.
+#[derive(Debug)]
+enum Node {
+    Constant(Value<'static>),
+    /// A variable, by the position of its value.
+    Variable(usize),
+    /// A variable of a comprehension, by its position among those around it.
+    Local(usize),
+    Select(Box<Select>),
+    Index(Box<Index>),
+    /// Reports whether a field is there.
+    Has(Box<Node>, Arc<str>, bool),
+    And(Box<(Node, Node)>),
+    Or(Box<(Node, Node)>),
+    Not(Box<Node>),
+    NotStrictlyFalse(Box<Node>),
+    Conditional(Box<(Node, Node, Node)>),
+    /// Reports whether two values are equal, or are not.
+    Equal(Box<[Node; 2]>, bool),
+    /// Reports whether a value is one of some constants.
+    Member(Box<Node>, HashSet<Key>),
+    Call(Box<Call>),
+    List(Vec<(Node, bool)>),
+    Map(Vec<(Node, Node, bool)>),
+    Fold(Box<Fold>),
+    /// The accumulator with one more item.
+    Append(usize, Box<Node>),
+    /// The accumulator with one more entry.
+    Insert(usize, Box<(Node, Node)>),
+    /// The value of an optional, or another value or optional where it has none.
+    OrElse(Box<(Node, Node)>, bool),
+}
+
+#[derive(Debug)]
+struct Select {
+    operand: Node,
+    field: Arc<str>,
+    optional: bool,
+    /// Reports whether the operand is a name or a selection, which this continues.
+    chained: bool,
+}
+
+#[derive(Debug)]
+struct Index {
+    operand: Node,
+    key: Node,
+    optional: bool,
+    chained: bool,
+    /// Reports whether the key is a name or a selection.
+    keyed_by_name: bool,
+}
+
+#[derive(Debug)]
+struct Call {
+    name: Arc<str>,
+    function: &'static Function,
+    args: Vec<Node>,
+    charge: Charge,
+}
+
+#[derive(Debug)]
+struct Fold {
+    range: Node,
+    /// The position of the accumulator; the variables follow it.
+    slot: usize,
+    two: bool,
+    init: Node,
+    condition: Node,
+    step: Node,
+    result: Node,
+}
+
+/// Reports whether a step is a name or a selection, which another selection continues at no cost of
+/// its own.
+fn is_attribute(node: &Node) -> bool {
+    matches!(
+        node,
+        Node::Variable(_)
+            | Node::Local(_)
+            | Node::Select(_)
+            | Node::Index(_)
+            | Node::Conditional(_)
+    )
+}
+
+/// The result of an evaluation, and its cost.
+#[derive(Debug)]
+pub struct Outcome<'a> {
+    pub value: Result<Value<'a>>,
+    pub cost: u64,
+}
+
+impl Program {
+    /// Evaluates the program with the values of the environment's variables, up to a cost.
+    pub fn evaluate<'a>(&self, variables: &[Value<'a>], limit: u64) -> Outcome<'a> {
+        let mut state = State {
+            variables,
+            locals: Vec::new(),
+            cost: 0,
+            limit,
+        };
+        let value = state.eval(&self.root);
+        let cost = state.cost;
+        Outcome { value, cost }
+    }
+}
+
+/// The error that a function does not take such arguments. What is told of it depends on how
+/// cel-go binds the function.
+fn no_such_overload(name: &str, args: &[Value<'_>]) -> Error {
+    match name {
+        "size" | "sort" | "@sortByAssociatedKeys" => {
+            Error::new(format!("no such overload: {name}"))
+        }
+        "startsWith" | "endsWith" | "contains" | "matches" | "find" | "findAll" => {
+            Error::no_such_overload()
+        }
+        operator if operator.contains('_') || operator.starts_with('@') => {
+            Error::no_such_overload()
+        }
+        name => {
+            let types: Vec<&str> = args.iter().map(Value::type_name).collect();
+            let types = types.join(", ");
+            Error::new(format!("no such overload: {name}({types})"))
+        }
+    }
+}
+
+/// The name of a value's type in Go, which some errors tell.
+fn go_type(value: &Value<'_>) -> &'static str {
+    match value {
+        Value::Null => "types.Null",
+        Value::Bool(_) => "types.Bool",
+        Value::Int(_) => "types.Int",
+        Value::Uint(_) => "types.Uint",
+        Value::Double(_) => "types.Double",
+        Value::String(_) => "types.String",
+        Value::Bytes(_) => "types.Bytes",
+        Value::Timestamp(_) => "types.Timestamp",
+        Value::Duration(_) => "types.Duration",
+        Value::List(_) => "*types.baseList",
+        Value::Map(_) => "*types.baseMap",
+        Value::Type(_) => "*types.Type",
+        Value::Optional(_) => "*types.Optional",
+        Value::Extension(_) => "*types.Object",
+    }
+}
+
+/// The error that a field of a list was asked for.
+fn no_field_of_list() -> Error {
+    Error::new("unsupported index type 'string' in list")
+}
+
+struct State<'s, 'a> {
+    variables: &'s [Value<'a>],
+    locals: Vec<Result<Value<'a>>>,
+    cost: u64,
+    limit: u64,
+}
+
+/// Reports whether an error may be absorbed: the end of what may be spent may not.
+fn absorbed<'a>(result: Result<Value<'a>>) -> Result<Result<Value<'a>>> {
+    match result {
+        Err(Error::CostLimit) => Err(Error::CostLimit),
+        other => Ok(other),
+    }
+}
+
+impl<'a> State<'_, 'a> {
+    fn spend(&mut self, cost: u64) -> Result<()> {
+        self.cost = self.cost.saturating_add(cost);
+        if self.cost > self.limit {
+            return Err(Error::CostLimit);
+        }
+        Ok(())
+    }
+
+    fn eval(&mut self, node: &Node) -> Result<Value<'a>> {
+        match node {
+            Node::Constant(value) => Ok(value.clone()),
+            Node::Variable(position) => {
+                self.spend(1)?;
+                let value = self.variables.get(*position).cloned();
+                value.ok_or_else(|| Error::new("no such attribute"))
+            }
+            Node::Local(slot) => {
+                let value = self.locals.get(*slot).cloned();
+                let value = value.unwrap_or_else(|| Err(Error::new("no such attribute")));
+                self.spend(1)?;
+                value
+            }
+            Node::Select(select) => self.select(select),
+            Node::Index(index) => self.index(index),
+            Node::Has(operand, field, chained) => self.has(operand, field, *chained),
+            Node::And(operands) => self.logical(&operands.0, &operands.1, false),
+            Node::Or(operands) => self.logical(&operands.0, &operands.1, true),
+            Node::Not(operand) => {
+                let value = absorbed(self.eval(operand))?;
+                self.spend(1)?;
+                match value? {
+                    Value::Bool(value) => Ok(Value::Bool(!value)),
+                    _ => Err(Error::no_such_overload()),
+                }
+            }
+            Node::NotStrictlyFalse(operand) => {
+                let value = self.eval(operand);
+                let value = absorbed(value)?;
+                self.spend(1)?;
+                Ok(Value::Bool(!matches!(value, Ok(Value::Bool(false)))))
+            }
+            Node::Conditional(parts) => match self.eval(&parts.0)? {
+                Value::Bool(true) => self.branch(&parts.1),
+                Value::Bool(false) => self.branch(&parts.2),
+                _ => Err(Error::no_such_overload()),
+            },
+            Node::Equal(operands, wanted) => {
+                let args = self.arguments(operands.as_slice(), Charge::Equality)?;
+                self.spend(Charge::Equality.of(&args, None))?;
+                let equal = matches!(args.as_slice(), [a, b] if a.equals(b));
+                Ok(Value::Bool(equal == *wanted))
+            }
+            Node::Member(item, known) => {
+                let item = self.eval(item)?;
+                Ok(Value::Bool(
+                    Key::of(&item).is_some_and(|key| known.contains(&key)),
+                ))
+            }
+            Node::Call(call) => self.call(call),
+            Node::List(items) => self.list(items),
+            Node::Map(entries) => self.map(entries),
+            Node::Fold(fold) => self.fold(fold),
+            Node::Append(slot, item) => self.append(*slot, item),
+            Node::Insert(slot, entry) => self.insert(*slot, entry),
+            Node::OrElse(parts, unwraps) => match self.eval(&parts.0)? {
+                Value::Optional(Some(value)) if *unwraps => Ok((*value).clone()),
+                value @ Value::Optional(Some(_)) => Ok(value),
+                Value::Optional(None) => self.eval(&parts.1),
+                other if *unwraps => Ok(other),
+                _ => Err(Error::no_such_overload()),
+            },
+        }
+    }
+
+    /// `&&` or `||`: the value `decides` of either operand decides, whatever the other is.
+    fn logical(&mut self, left: &Node, right: &Node, decides: bool) -> Result<Value<'a>> {
+        let left = absorbed(self.eval(left))?;
+        if matches!(left, Ok(Value::Bool(value)) if value == decides) {
+            return left;
+        }
+        let right = absorbed(self.eval(right))?;
+        match (left, right) {
+            (_, Ok(Value::Bool(value))) if value == decides => Ok(Value::Bool(decides)),
+            (Ok(Value::Bool(_)), Ok(Value::Bool(_))) => Ok(Value::Bool(!decides)),
+            (Err(error), _) | (Ok(Value::Bool(_)), Err(error)) => Err(error),
+            _ => Err(Error::no_such_overload()),
+        }
+    }
+
+    /// Evaluates one side of a conditional. A name that it is or begins with costs nothing there.
+    fn branch(&mut self, node: &Node) -> Result<Value<'a>> {
+        if !is_attribute(node) || matches!(node, Node::Conditional(_)) {
+            return self.eval(node);
+        }
+        // What is given here is taken by the name.
+        let (cost, limit) = (self.cost, self.limit);
+        self.limit = limit.saturating_add(1);
+        let value = self.eval(node);
+        self.limit = limit;
+        self.cost = self.cost.saturating_sub(1).max(cost);
+        if self.cost > limit {
+            return Err(Error::CostLimit);
+        }
+        value
+    }
+
+    /// Evaluates an operand. What is no name or selection costs one more to be selected from.
+    fn operand(&mut self, operand: &Node, chained: bool) -> Result<Value<'a>> {
+        let value = self.eval(operand)?;
+        if !chained {
+            self.spend(1)?;
+        }
+        Ok(value)
+    }
+
+    fn select(&mut self, select: &Select) -> Result<Value<'a>> {
+        let operand = self.operand(&select.operand, select.chained)?;
+        let name = &select.field;
+        let (operand, optional) = match operand {
+            Value::Optional(None) => return Ok(Value::none()),
+            Value::Optional(Some(inner)) => ((*inner).clone(), true),
+            other => (other, select.optional),
+        };
+        let found = match &operand {
+            Value::Map(map) => map.field(name).transpose()?,
+            Value::List(_) => return Err(no_field_of_list()),
+            _ => None,
+        };
+        match found {
+            Some(value) => {
+                self.spend(1)?;
+                Ok(if optional { Value::some(value) } else { value })
+            }
+            None if optional => Ok(Value::none()),
+            None => {
+                self.spend(1)?;
+                Err(Error::new(format!("no such key: {name}")))
+            }
+        }
+    }
+
+    fn index(&mut self, index: &Index) -> Result<Value<'a>> {
+        let operand = self.operand(&index.operand, index.chained)?;
+        let key = if index.keyed_by_name {
+            // A name within brackets costs what the brackets do.
+            let before = self.cost;
+            let key = self.eval(&index.key)?;
+            self.cost = self.cost.saturating_sub(1).max(before);
+            key
+        } else {
+            self.eval(&index.key)?
+        };
+        let (operand, optional) = match operand {
+            Value::Optional(None) => return Ok(Value::none()),
+            Value::Optional(Some(inner)) => ((*inner).clone(), true),
+            other => (other, index.optional),
+        };
+        let found = match &operand {
+            Value::List(list) => library::item(list, &key)?,
+            Value::Map(map) => map.get(&key).transpose()?,
+            _ => None,
+        };
+        match found {
+            Some(value) => {
+                self.spend(1)?;
+                Ok(if optional { Value::some(value) } else { value })
+            }
+            None if optional => Ok(Value::none()),
+            None => {
+                self.spend(1)?;
+                let shown = library::shown(&key);
+                Err(Error::new(match operand {
+                    Value::List(_) => format!("index out of bounds: {shown}"),
+                    _ => format!("no such key: {shown}"),
+                }))
+            }
+        }
+    }
+
+    fn has(&mut self, operand: &Node, field: &str, chained: bool) -> Result<Value<'a>> {
+        let operand = match self.operand(operand, chained)? {
+            Value::Optional(None) => return Ok(Value::Bool(false)),
+            Value::Optional(Some(inner)) => (*inner).clone(),
+            other => other,
+        };
+        match operand {
+            Value::Map(map) => Ok(Value::Bool(map.field(field).is_some())),
+            Value::List(_) => Err(no_field_of_list()),
+            _ => Ok(Value::Bool(false)),
+        }
+    }
+
+    /// Evaluates the arguments of a call. Of up to two, all are; of more, those up to the first
+    /// that is an error, and then the call costs nothing.
+    fn arguments(&mut self, nodes: &[Node], charge: Charge) -> Result<Vec<Value<'a>>> {
+        let mut args = Vec::with_capacity(nodes.len());
+        let mut failure = None;
+        for node in nodes {
+            match absorbed(self.eval(node))? {
+                Ok(value) => args.push(value),
+                Err(error) if nodes.len() > 2 => return Err(error),
+                Err(error) => {
+                    args.push(Value::Null);
+                    failure.get_or_insert(error);
+                }
+            }
+        }
+        match failure {
+            Some(error) => {
+                self.spend(charge.of(&args, None))?;
+                Err(error)
+            }
+            None => Ok(args),
+        }
+    }
+
+    fn call(&mut self, call: &Call) -> Result<Value<'a>> {
+        let args = self.arguments(&call.args, call.charge)?;
+        let before = call.charge.is_before().then(|| call.charge.of(&args, None));
+        if let Some(cost) = before {
+            self.spend(cost)?;
+        }
+        let value = call
+            .function
+            .call(&args)
+            .unwrap_or_else(|| Err(no_such_overload(&call.name, &args)));
+        if before.is_none() {
+            let cost = call.charge.of(&args, value.as_ref().ok());
+            self.spend(cost)?;
+        }
+        value
+    }
+
+    fn list(&mut self, items: &[(Node, bool)]) -> Result<Value<'a>> {
+        let mut out = Vec::with_capacity(items.len());
+        for (item, optional) in items {
+            match (self.eval(item)?, optional) {
+                (Value::Optional(Some(value)), true) => out.push((*value).clone()),
+                (Value::Optional(None), true) => {}
+                (other, true) => {
+                    let shown = library::shown(&other);
+                    return Err(Error::new(format!(
+                        "cannot initialize optional list element from non-optional value {shown}"
+                    )));
+                }
+                (value, false) => out.push(value),
+            }
+        }
+        self.spend(10)?;
+        Ok(Value::list(out))
+    }
+
+    fn map(&mut self, entries: &[(Node, Node, bool)]) -> Result<Value<'a>> {
+        let mut out = Entries::with_capacity(entries.len());
+        for (key, value, optional) in entries {
+            let key = self.eval(key)?;
+            let value = match (self.eval(value)?, optional) {
+                (Value::Optional(Some(value)), true) => (*value).clone(),
+                (Value::Optional(None), true) => continue,
+                (other, true) => {
+                    let (key, shown) = (library::shown(&key), library::shown(&other));
+                    return Err(Error::new(format!(
+                        "cannot initialize optional entry '{key}' from non-optional value {shown}"
+                    )));
+                }
+                (value, false) => value,
+            };
+            let index = Key::of(&key)
+                .ok_or_else(|| Error::new(format!("unsupported key type: {}", key.type_name())))?;
+            out.insert(index, (key, value));
+        }
+        self.spend(30)?;
+        Ok(Value::map(out))
+    }
+
+    fn fold(&mut self, fold: &Fold) -> Result<Value<'a>> {
+        let range = self.eval(&fold.range)?;
+        let init = absorbed(self.eval(&fold.init))?;
+        self.locals.truncate(fold.slot);
+        self.locals.push(init);
+        let done = match &range {
+            Value::List(list) => self.fold_list(fold, list),
+            Value::Map(map) => self.fold_map(fold, map),
+            other if fold.two => Err(Error::new(format!(
+                "unsupported comprehension range type: {}",
+                go_type(other)
+            ))),
+            other => Err(Error::new(format!(
+                "got '{}', expected iterable type",
+                go_type(other)
+            ))),
+        };
+        self.locals.truncate(fold.slot + 1);
+        let result = done.and_then(|()| self.eval(&fold.result));
+        self.locals.truncate(fold.slot);
+        result
+    }
+
+    fn fold_list(&mut self, fold: &Fold, list: &List<'a>) -> Result<()> {
+        for (position, item) in list.iter().enumerate() {
+            let second = fold.two.then(|| item.clone());
+            let first = match fold.two {
+                true => Ok(Value::Int(i64::try_from(position).unwrap_or(i64::MAX))),
+                false => item,
+            };
+            if self.fold_step(fold, first, second)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn fold_map(&mut self, fold: &Fold, map: &Map<'a>) -> Result<()> {
+        for key in map.keys() {
+            let second = fold.two.then(|| {
+                map.get(&key)
+                    .unwrap_or_else(|| Err(Error::new("no such key")))
+            });
+            if self.fold_step(fold, Ok(key), second)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn fold_step(
+        &mut self,
+        fold: &Fold,
+        first: Result<Value<'a>>,
+        second: Option<Result<Value<'a>>>,
+    ) -> Result<ControlFlow<()>> {
+        self.locals.truncate(fold.slot + 1);
+        self.locals.push(first);
+        self.locals.extend(second);
+        let goes_on = absorbed(self.eval(&fold.condition))?;
+        if matches!(goes_on, Ok(Value::Bool(false))) {
+            return Ok(ControlFlow::Break(()));
+        }
+        let step = absorbed(self.eval(&fold.step))?;
+        if let Some(accumulator) = self.locals.get_mut(fold.slot) {
+            *accumulator = step;
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Takes the accumulator out of its place, so that it is nobody else's.
+    fn take(&mut self, slot: usize) -> Result<Value<'a>> {
+        match self.locals.get_mut(slot) {
+            Some(accumulator) => std::mem::replace(accumulator, Ok(Value::Null)),
+            None => Err(Error::new("no such attribute")),
+        }
+    }
+
+    /// Adds an item to the accumulator where it is. It costs what reading it, making a list of the
+    /// item and adding the two costs.
+    fn append(&mut self, slot: usize, item: &Node) -> Result<Value<'a>> {
+        self.spend(1)?;
+        let item = match self.eval(item) {
+            Ok(item) => item,
+            Err(error) => {
+                // An accumulator that is an error stays that one.
+                return self.take(slot).and(Err(error));
+            }
+        };
+        self.spend(11)?;
+        match self.take(slot)? {
+            Value::List(List::Made(mut items)) => {
+                Arc::make_mut(&mut items).push(item);
+                Ok(Value::List(List::Made(items)))
+            }
+            _ => Err(Error::no_such_overload()),
+        }
+    }
+
+    /// Adds an entry to the accumulator where it is.
+    fn insert(&mut self, slot: usize, entry: &(Node, Node)) -> Result<Value<'a>> {
+        self.spend(1)?;
+        let (key, value) = (self.eval(&entry.0)?, self.eval(&entry.1)?);
+        self.spend(1)?;
+        match self.take(slot)? {
+            Value::Map(Map::Made(mut entries)) => {
+                let index = Key::of(&key).ok_or_else(Error::no_such_overload)?;
+                if entries.contains_key(&index) {
+                    let shown = library::shown(&key);
+                    return Err(Error::new(format!(
+                        "insert failed: key {shown} already exists"
+                    )));
+                }
+                Arc::make_mut(&mut entries).insert(index, (key, value));
+                Ok(Value::Map(Map::Made(entries)))
+            }
+            _ => Err(Error::no_such_overload()),
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Schemas of objects, as expressions see them: the types of fields, how values are read, and how
+//! large they can become (apiserver `cel/common/schemas.go`, `cel/types.go`).
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use indexmap::IndexMap;
+use jiff::civil::{Date, Time};
+
+use super::types::Type;
+use super::value::{Error, List, Map, Result, Text, Value};
+use crate::meta;
+
+/// The largest request in bytes, which bounds what has no bound of its own.
+pub const MAX_REQUEST_BYTES: u64 = 3 << 20;
+
+/// The kind of a list.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum ListType {
+    Atomic,
+    /// Items that are there once; their order is none.
+    Set,
+    /// Objects that are known by some of their fields.
+    Map(Vec<String>),
+}
+
+/// A schema.
+#[derive(Debug)]
+pub struct Schema {
+    pub shape: Shape,
+    pub nullable: bool,
+    /// The most elements of a list or map, or the longest text.
+    pub max_elements: u64,
+    /// The least bytes that a value takes as JSON.
+    pub min_bytes: u64,
+}
+
+/// The form of values.
+#[derive(Debug)]
+pub enum Shape {
+    /// Anything, read as the JSON that it is.
+    Unknown,
+    /// Anything, not seen by expressions; lists and objects that hold it are compared by it.
+    Hidden,
+    IntOrString,
+    Bool,
+    Int,
+    Double,
+    String,
+    Bytes,
+    Date,
+    DateTime,
+    Duration,
+    List(Arc<Schema>, ListType),
+    Map(Arc<Schema>),
+    Object(Object),
+}
+
+/// The fields of an object.
+#[derive(Debug, Default)]
+pub struct Object {
+    /// The name of its type, which no other has.
+    pub name: Arc<str>,
+    /// The fields by the names that expressions use.
+    pub fields: IndexMap<Box<str>, Field>,
+    /// The names of expressions that are not the fields' own, by these.
+    pub escaped: IndexMap<Box<str>, Box<str>>,
+}
+
+/// A field.
+#[derive(Debug)]
+pub struct Field {
+    pub name: Box<str>,
+    pub schema: Arc<Schema>,
+}
+
+impl Object {
+    /// Adds a field by the name that expressions use.
+    pub fn add(&mut self, field: Field, escaped: &str) {
+        if *field.name != *escaped {
+            self.escaped.insert(field.name.clone(), escaped.into());
+        }
+        self.fields.insert(escaped.into(), field);
+    }
+}
+
+static UNKNOWN: Schema = Schema::of(Shape::Unknown, 1);
+
+impl Schema {
+    /// A schema of values that take at least so many bytes.
+    pub const fn of(shape: Shape, min_bytes: u64) -> Self {
+        Self {
+            shape,
+            nullable: false,
+            max_elements: MAX_REQUEST_BYTES,
+            min_bytes,
+        }
+    }
+
+    /// The schema of what no schema describes.
+    pub fn unknown() -> &'static Self {
+        &UNKNOWN
+    }
+
+    /// The type that expressions see; `None` where they do not see it.
+    pub fn ty(&self) -> Option<Type> {
+        Some(match &self.shape {
+            Shape::Hidden => return None,
+            Shape::Unknown | Shape::IntOrString => Type::Dyn,
+            Shape::Bool => Type::Bool,
+            Shape::Int => Type::Int,
+            Shape::Double => Type::Double,
+            Shape::String => Type::String,
+            Shape::Bytes => Type::Bytes,
+            Shape::Date | Shape::DateTime => Type::Timestamp,
+            Shape::Duration => Type::Duration,
+            Shape::List(item, _) => Type::list(item.ty()?),
+            Shape::Map(value) => Type::map(Type::String, value.ty()?),
+            Shape::Object(object) => Type::Struct(object.name.clone()),
+        })
+    }
+
+    /// The name of an object's type.
+    pub fn object_name(&self) -> Option<&str> {
+        match &self.shape {
+            Shape::Object(object) => Some(&object.name),
+            _ => None,
+        }
+    }
+
+    /// The schema of the items of a list.
+    pub fn item(&self) -> &Self {
+        match &self.shape {
+            Shape::List(item, _) => item,
+            _ => Self::unknown(),
+        }
+    }
+
+    pub fn list_type(&self) -> &ListType {
+        match &self.shape {
+            Shape::List(_, kind) => kind,
+            _ => &ListType::Atomic,
+        }
+    }
+
+    /// The schema of a field by the name that expressions use, and the field's own name where it is
+    /// another.
+    pub fn field(&self, name: &str) -> Option<(Option<&str>, &Self)> {
+        match &self.shape {
+            Shape::Object(object) => {
+                let field = object.fields.get(name)?;
+                Some((Some(&*field.name), &*field.schema))
+            }
+            Shape::Map(value) => Some((None, value)),
+            _ => Some((None, Self::unknown())),
+        }
+    }
+
+    /// The schema of a field that expressions see.
+    pub fn declared_field(&self, name: &str) -> Option<&Self> {
+        match &self.shape {
+            Shape::Object(object) => {
+                let schema = &object.fields.get(name)?.schema;
+                schema.ty().map(|_| &**schema)
+            }
+            _ => None,
+        }
+    }
+
+    /// The schema of the items of a list or the values of a map.
+    pub fn element(&self) -> Option<&Self> {
+        match &self.shape {
+            Shape::List(element, _) | Shape::Map(element) => Some(element),
+            _ => None,
+        }
+    }
+
+    /// The schema of the keys of a map, of whose sizes nothing is known.
+    pub fn key(&self) -> Option<&'static Self> {
+        static KEY: Schema = Schema {
+            shape: Shape::String,
+            nullable: false,
+            max_elements: 0,
+            min_bytes: 2,
+        };
+        matches!(self.shape, Shape::Map(_)).then_some(&KEY)
+    }
+
+    /// Reports whether a key of an object is seen.
+    pub fn shows(&self, name: &str) -> bool {
+        match &self.shape {
+            Shape::Object(object) => {
+                object.fields.contains_key(name) || object.escaped.contains_key(name)
+            }
+            _ => true,
+        }
+    }
+
+    /// The name that expressions use for a field, where it is not the field's own.
+    pub fn escaped(&self, name: &str) -> Option<&str> {
+        match &self.shape {
+            Shape::Object(object) => object.escaped.get(name).map(|escaped| &**escaped),
+            _ => None,
+        }
+    }
+
+    /// A value of a tree as the schema shows it.
+    ///
+    /// # Errors
+    /// It does not fit.
+    pub fn value<'a>(&'a self, value: &'a meta::Value) -> Result<Value<'a>> {
+        use meta::Value as Json;
+        let invalid = |wanted: &str| {
+            let message = format!("invalid data, expected {wanted}, got {}", go_type(value));
+            Err(Error::new(message))
+        };
+        Ok(match (&self.shape, value) {
+            (Shape::Unknown | Shape::Hidden, value) => Value::from_unknown(value),
+            (_, Json::Null) if self.nullable => Value::Null,
+            (_, Json::Null) => {
+                let message = "invalid data, got null for schema with nullable=false";
+                return Err(Error::new(message));
+            }
+            (Shape::IntOrString | Shape::String, Json::String(text)) => {
+                Value::String(Text::Borrowed(text))
+            }
+            (Shape::IntOrString | Shape::Int, Json::Number(number)) if number.is_i64() => {
+                Value::Int(number.as_i64().unwrap_or_default())
+            }
+            (Shape::IntOrString, _) => {
+                let message = "invalid data, expected XIntOrString value to be either a string \
+                               or integer";
+                return Err(Error::new(message));
+            }
+            (Shape::Bool, Json::Bool(value)) => Value::Bool(*value),
+            (Shape::Double, Json::Number(number)) => {
+                Value::Double(number.as_f64().unwrap_or(f64::NAN))
+            }
+            (Shape::List(..), Json::Array(items)) => Value::List(List::Tree(items, self)),
+            (Shape::Map(_) | Shape::Object(_), Json::Object(map)) => {
+                Value::Map(Map::Tree(map, self))
+            }
+            (
+                Shape::Bytes | Shape::Date | Shape::DateTime | Shape::Duration,
+                Json::String(text),
+            ) => {
+                return self.formatted(text);
+            }
+            (Shape::Bool, _) => return invalid("bool"),
+            (Shape::Int, _) => return invalid("int"),
+            (Shape::Double, _) => return invalid("float"),
+            (Shape::List(..), _) => {
+                let message = "invalid data, expected an array for the provided schema with \
+                               type=array";
+                return Err(Error::new(message));
+            }
+            (Shape::Map(_) | Shape::Object(_), _) => {
+                let message = "invalid data, expected a map for the provided schema with \
+                               type=object";
+                return Err(Error::new(message));
+            }
+            _ => return invalid("string"),
+        })
+    }
+
+    /// The value that a text of a format stands for.
+    fn formatted<'a>(&self, text: &str) -> Result<Value<'a>> {
+        let invalid =
+            |what: &str, why: String| Err(Error::new(format!("Invalid {what} {text}: {why}")));
+        match &self.shape {
+            Shape::Bytes => match STANDARD.decode(text) {
+                Ok(bytes) => Ok(Value::Bytes(bytes.into())),
+                Err(why) => invalid("byte formatted string", why.to_string()),
+            },
+            Shape::Date => match text.parse::<Date>() {
+                Ok(date) => Ok(Value::Timestamp(date.to_datetime(Time::midnight()))),
+                Err(why) => invalid("date formatted string", why.to_string()),
+            },
+            Shape::DateTime => match super::time::parse_timestamp(text) {
+                Some(at) => Ok(Value::Timestamp(at)),
+                None => invalid("date-time formatted string", "no date-time".to_owned()),
+            },
+            _ => match super::time::parse_duration(text) {
+                Some(duration) => Ok(Value::Duration(duration)),
+                None => invalid("duration", format!("time: invalid duration {text:?}")),
+            },
+        }
+    }
+}
+
+/// The Go type that JSON of a kind is decoded to.
+fn go_type(value: &meta::Value) -> &'static str {
+    match value {
+        meta::Value::Null => "<nil>",
+        meta::Value::Bool(_) => "bool",
+        meta::Value::Number(number) if number.is_i64() => "int64",
+        meta::Value::Number(_) => "float64",
+        meta::Value::String(_) => "string",
+        meta::Value::Array(_) => "[]interface {}",
+        meta::Value::Object(_) => "map[string]interface {}",
+    }
+}

@@ -1,0 +1,231 @@
+//! Schemas of custom objects as expressions see them (apiserver `cel/common/schemas.go`,
+//! `cel/escaping.go`).
+
+use std::sync::Arc;
+
+use crate::cel::{Field, ListType, MAX_REQUEST_BYTES, Object, Schema, Shape};
+use crate::extensions::schema::json_schema_props::Props;
+
+/// The longest durations and times, in characters with quotes.
+const MAX_TIME_CHARS: u64 = 32;
+/// The bytes of a date with its quotes, and the least of a time.
+const DATE_BYTES: u64 = 12;
+const MIN_TIME_BYTES: u64 = 21;
+const MIN_DURATION_BYTES: u64 = 3;
+
+/// The words that cannot be names of fields in expressions.
+const RESERVED: [&str; 21] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+/// Returns the name that expressions use for a field; `None` where they cannot name it.
+pub fn escape(name: &str) -> Option<String> {
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    if RESERVED.contains(&name) {
+        return Some(format!("__{name}__"));
+    }
+    let mut out = String::with_capacity(name.len());
+    let mut chars = name.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '_' if chars.peek() == Some(&'_') => {
+                chars.next();
+                out.push_str("__underscores__");
+            }
+            '.' => out.push_str("__dot__"),
+            '-' => out.push_str("__dash__"),
+            '/' => out.push_str("__slash__"),
+            c if c == '_' || c.is_ascii_alphanumeric() => out.push(c),
+            _ => return None,
+        }
+    }
+    Some(out)
+}
+
+/// Returns the schema of a node as expressions see it. `is_root` says that it is an object with
+/// type and metadata, which are seen whatever the node says.
+pub fn schema(props: &Props, is_root: bool) -> Arc<Schema> {
+    node(props, is_root, "self")
+}
+
+/// The schema of a node whose type, if it is an object, has a name.
+fn node(props: &Props, is_root: bool, name: &str) -> Arc<Schema> {
+    let (shape, min_bytes, max_elements) = shape(props, is_root, name);
+    Arc::new(Schema {
+        shape,
+        nullable: props.nullable,
+        max_elements,
+        min_bytes,
+    })
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+/// The shape of a node, the least bytes and the most elements of its values.
+fn shape(props: &Props, is_root: bool, name: &str) -> (Shape, u64, u64) {
+    let longest = || match props.values.max_length {
+        Some(length) => unsigned(length).saturating_mul(4),
+        None => MAX_REQUEST_BYTES - 2,
+    };
+    if props.int_or_string {
+        return (Shape::IntOrString, 1, longest());
+    }
+    match if is_root {
+        "object"
+    } else {
+        props.kind.as_str()
+    } {
+        "array" => list(props, name),
+        "object" => object(props, is_root, name),
+        "string" => text(props, longest()),
+        "boolean" => (Shape::Bool, 4, 0),
+        "number" => (Shape::Double, 1, 0),
+        "integer" => (Shape::Int, 1, 0),
+        _ => (Shape::Hidden, 1, 0),
+    }
+}
+
+fn list(props: &Props, name: &str) -> (Shape, u64, u64) {
+    let Some(items) = &props.items else {
+        return (Shape::Hidden, 1, 0);
+    };
+    let item = node(items, items.embedded, &format!("{name}.@idx"));
+    let max = match props.values.max_items {
+        Some(max) => unsigned(max),
+        None => (MAX_REQUEST_BYTES - 2) / (item.min_bytes + 1),
+    };
+    let kind = match props.list_type.as_deref() {
+        Some("set") => ListType::Set,
+        Some("map") => {
+            let keys = props.list_map_keys.iter();
+            ListType::Map(keys.map(|key| escape(key).unwrap_or(key.clone())).collect())
+        }
+        _ => ListType::Atomic,
+    };
+    if item.ty().is_none() {
+        return (Shape::Hidden, 1, 0);
+    }
+    (Shape::List(item, kind), 2, max)
+}
+
+fn object(props: &Props, is_root: bool, name: &str) -> (Shape, u64, u64) {
+    if let Some(values) = props.additional_schema().filter(|_| !is_root) {
+        let value = node(values, values.embedded, &format!("{name}.@elem"));
+        if value.ty().is_none() {
+            return (Shape::Hidden, 1, 0);
+        }
+        let max = match props.values.max_properties {
+            Some(max) => unsigned(max),
+            None => (MAX_REQUEST_BYTES - 2) / (value.min_bytes + 6),
+        };
+        return (Shape::Map(value), 2, max);
+    }
+    let mut fields: Vec<(String, Arc<Schema>)> = props
+        .properties
+        .iter()
+        .map(|(field, below)| {
+            let name = format!("{name}.{field}");
+            (field.clone(), node(below, below.embedded, &name))
+        })
+        .collect();
+    if is_root && !has_type_and_metadata(props) {
+        let meta = Props::object([("name", Props::text()), ("generateName", Props::text())]);
+        fields.retain(|(field, _)| !matches!(field.as_str(), "kind" | "apiVersion" | "metadata"));
+        for field in ["apiVersion", "kind"] {
+            fields.push((field.to_owned(), node(&Props::text(), false, "")));
+        }
+        let metadata = node(&meta, false, &format!("{name}.metadata"));
+        fields.push(("metadata".to_owned(), metadata));
+    }
+    let mut min_bytes = 2;
+    let mut out = Object {
+        name: name.into(),
+        ..Object::default()
+    };
+    for (field, schema) in fields {
+        let is_set = props.values.required.contains(&field)
+            && props
+                .properties
+                .get(&field)
+                .is_some_and(|below| below.default.is_none());
+        if is_set && schema.ty().is_some() {
+            min_bytes += u64::try_from(field.len()).unwrap_or(0) + schema.min_bytes + 4;
+        }
+        if let Some(escaped) = escape(&field) {
+            out.add(
+                Field {
+                    name: field.into(),
+                    schema,
+                },
+                &escaped,
+            );
+        }
+    }
+    (Shape::Object(out), min_bytes, 0)
+}
+
+fn has_type_and_metadata(props: &Props) -> bool {
+    let is = |props: &Props, field: &str, kind: &str| {
+        props
+            .properties
+            .get(field)
+            .is_some_and(|below| below.kind == kind)
+    };
+    is(props, "kind", "string")
+        && is(props, "apiVersion", "string")
+        && is(props, "metadata", "object")
+        && props.properties.get("metadata").is_some_and(|metadata| {
+            is(metadata, "name", "string") && is(metadata, "generateName", "string")
+        })
+}
+
+fn text(props: &Props, longest: u64) -> (Shape, u64, u64) {
+    match props.format.as_str() {
+        "byte" => {
+            let max = props
+                .values
+                .max_length
+                .map_or(MAX_REQUEST_BYTES - 2, unsigned);
+            (Shape::Bytes, 2, max)
+        }
+        "duration" => (Shape::Duration, MIN_DURATION_BYTES, MAX_TIME_CHARS),
+        "date" => (Shape::Date, DATE_BYTES, DATE_BYTES),
+        "date-time" => (Shape::DateTime, MIN_TIME_BYTES, MAX_TIME_CHARS),
+        _ => {
+            let values = props.values.enumeration.iter();
+            let listed = values
+                .filter_map(|value| value.as_str())
+                .map(str::len)
+                .max();
+            let max = match (props.values.max_length, listed) {
+                (None, Some(listed)) => u64::try_from(listed).unwrap_or(u64::MAX),
+                _ => longest,
+            };
+            (Shape::String, 2, max)
+        }
+    }
+}
