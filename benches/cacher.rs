@@ -1,5 +1,4 @@
-//! What the watch cache costs: taking changes into its snapshot, telling them to those who follow,
-//! and selecting objects.
+//! The cost of the watch cache: changes of its snapshot, their delivery to watchers, and selectors.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -26,23 +25,23 @@ use tokio::sync::mpsc;
 
 const PREFIX: &str = "/registry/pods/";
 const POD: &str = include_str!("pod.json");
-/// Objects that stand.
+/// The number of objects in the cache.
 const OBJECTS: i64 = 10_000;
-/// Those who follow.
-const FOLLOWERS: usize = 1000;
+/// The number of watchers.
+const WATCHERS: usize = 1000;
 
-/// A store that holds [`OBJECTS`] objects and tells the changes that it is told.
-struct Script {
+/// A storage with [`OBJECTS`] objects that passes on the events that it is given.
+struct ScriptedStorage {
     value: Bytes,
     revision: AtomicI64,
     changes: Mutex<Option<mpsc::UnboundedReceiver<Result<WatchEvent>>>>,
 }
 
-fn scripted<T>() -> Result<T> {
-    Err(StorageError::Internal("not in the script".into()))
+fn unsupported<T>() -> Result<T> {
+    Err(StorageError::Internal("not scripted".into()))
 }
 
-impl Script {
+impl ScriptedStorage {
     fn stored(&self, number: i64, revision: Revision) -> Stored {
         Stored {
             key: format!("{PREFIX}ns/pod-{number:06}"),
@@ -54,13 +53,13 @@ impl Script {
 }
 
 #[async_trait]
-impl Storage for Script {
+impl Storage for ScriptedStorage {
     async fn get(&self, _: &str) -> Result<Option<Stored>> {
-        scripted()
+        unsupported()
     }
 
     async fn get_with_revision(&self, _: &str) -> Result<(Option<Stored>, Revision)> {
-        scripted()
+        unsupported()
     }
 
     async fn list(&self, _: ListRequest) -> Result<ListPage> {
@@ -74,7 +73,7 @@ impl Storage for Script {
     }
 
     async fn create(&self, _: &str, _: Bytes, _: Option<Duration>) -> Result<WriteOutcome> {
-        scripted()
+        unsupported()
     }
 
     async fn update(
@@ -84,16 +83,16 @@ impl Storage for Script {
         _: Revision,
         _: Option<Duration>,
     ) -> Result<WriteOutcome> {
-        scripted()
+        unsupported()
     }
 
     async fn delete(&self, _: &str, _: Revision) -> Result<WriteOutcome> {
-        scripted()
+        unsupported()
     }
 
     async fn watch(&self, _: &str, _: Revision) -> Result<WatchStream> {
         let Some(mut changes) = self.changes.lock().take() else {
-            return scripted();
+            return unsupported();
         };
         Ok(futures::stream::poll_fn(move |context| changes.poll_recv(context)).boxed())
     }
@@ -115,76 +114,76 @@ impl Storage for Script {
     }
 }
 
-/// A filled cache, and the way to tell it changes.
-struct Stage {
-    script: Arc<Script>,
-    tell: mpsc::UnboundedSender<Result<WatchEvent>>,
+/// A filled cache, and the sender of its storage's events.
+struct Fixture {
+    storage: Arc<ScriptedStorage>,
+    events: mpsc::UnboundedSender<Result<WatchEvent>>,
     cacher: Arc<Cacher>,
     /// Keeps the cache fed.
     _reflector: Reflector,
 }
 
-impl Stage {
-    async fn set() -> Self {
-        let (tell, changes) = mpsc::unbounded_channel();
+impl Fixture {
+    async fn new() -> Self {
+        let (events, changes) = mpsc::unbounded_channel();
         let value = Bytes::from_static(&[0; 2048]);
-        let script = Arc::new(Script {
+        let storage = Arc::new(ScriptedStorage {
             value,
             revision: AtomicI64::new(1),
             changes: Mutex::new(Some(changes)),
         });
-        let reflector = Reflector::start(script.clone(), "/registry");
+        let reflector = Reflector::start(storage.clone(), "/registry");
         let cacher = reflector.cacher(PREFIX, None);
         while cacher.snapshot().is_none() {
             tokio::task::yield_now().await;
         }
         Self {
-            script,
-            tell,
+            storage,
+            events,
             cacher,
             _reflector: reflector,
         }
     }
 
-    /// Tells the next change; answers its revision.
+    /// Sends the next change and returns its revision.
     fn change(&self) -> Revision {
-        let revision = self.script.revision.fetch_add(1, Ordering::Relaxed) + 1;
+        let revision = self.storage.revision.fetch_add(1, Ordering::Relaxed) + 1;
         let number = revision.wrapping_mul(7919) % OBJECTS;
         let (current, previous) = (
-            self.script.stored(number, revision),
-            Some(self.script.stored(number, 1)),
+            self.storage.stored(number, revision),
+            Some(self.storage.stored(number, 1)),
         );
         // The reflector lives as long as this.
-        let _ = self.tell.send(Ok(WatchEvent::Put { current, previous }));
+        let _ = self.events.send(Ok(WatchEvent::Put { current, previous }));
         revision
     }
 }
 
-/// Waits until a cursor has told a revision.
-async fn told(cursor: &mut Cursor, revision: Revision) {
+/// Waits until a cursor has returned a revision.
+async fn wait_for(cursor: &mut Cursor, revision: Revision) {
     while cursor.next().await.expect("changes").revision < revision {}
 }
 
 fn changes(c: &mut Criterion) {
     const BATCH: usize = 512;
     let runtime = Runtime::new().expect("a runtime");
-    let stage = runtime.block_on(Stage::set());
-    let now = stage.script.revision.load(Ordering::Relaxed);
-    let mut one = stage
+    let fixture = runtime.block_on(Fixture::new());
+    let now = fixture.storage.revision.load(Ordering::Relaxed);
+    let mut one = fixture
         .cacher
         .watch(now, Interest::Everything)
         .expect("a filled cache");
     c.bench_function("snapshot: 512 changes among 10 000 objects", |b| {
         b.iter(|| {
-            let last = (0..BATCH).fold(0, |_, _| stage.change());
-            runtime.block_on(told(&mut one, last));
+            let last = (0..BATCH).fold(0, |_, _| fixture.change());
+            runtime.block_on(wait_for(&mut one, last));
         });
     });
     drop(one);
-    let now = stage.script.revision.load(Ordering::Relaxed);
-    let mut many: Vec<Cursor> = (0..FOLLOWERS)
+    let now = fixture.storage.revision.load(Ordering::Relaxed);
+    let mut many: Vec<Cursor> = (0..WATCHERS)
         .map(|_| {
-            stage
+            fixture
                 .cacher
                 .watch(now, Interest::Everything)
                 .expect("a filled cache")
@@ -192,9 +191,9 @@ fn changes(c: &mut Criterion) {
         .collect();
     c.bench_function("ring: one change to 1000 cursors", |b| {
         b.iter(|| {
-            let revision = stage.change();
+            let revision = fixture.change();
             runtime.block_on(join_all(
-                many.iter_mut().map(|cursor| told(cursor, revision)),
+                many.iter_mut().map(|cursor| wait_for(cursor, revision)),
             ));
         });
     });

@@ -1,5 +1,4 @@
-//! What field management and patches cost, in microseconds: the part of a write that is neither
-//! codec nor storage.
+//! The cost of field management and patches: the part of a write that is neither codec nor storage.
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use jiff::Timestamp;
@@ -177,7 +176,7 @@ fn patches(criterion: &mut Criterion) {
     });
 }
 
-/// What is recorded of every manager, as it is stored.
+/// The fields of a manager, in the form in which they are stored.
 fn field_sets(criterion: &mut Criterion) {
     let live = shared_deployment(&Gvk::new("apps", "v1", "Deployment"));
     let fields = live

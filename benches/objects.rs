@@ -1,5 +1,5 @@
-//! What one object costs on its way: decode, encode, transcode, patch, and the record of who set
-//! what. The object is a pod.
+//! The cost of one object, a pod, on its way through the server: decoding, encoding, transcoding
+//! and patching it, its row of a Table, and what selectors read of it.
 
 use std::hint::black_box;
 
@@ -45,7 +45,7 @@ fn codec(c: &mut Criterion) {
     });
 }
 
-/// Stored bytes as they go out: no tree in between.
+/// Answers from the stored bytes, with and without a tree in between.
 fn rendering(c: &mut Criterion) {
     let ty = pod();
     let object = json::decode(POD.as_bytes(), ty).expect("a pod").object;
@@ -117,7 +117,7 @@ fn rows(c: &mut Criterion) {
     });
 }
 
-/// What selectors look at: of the stored bytes, and of the same object as JSON.
+/// Fields that selectors read, from the stored bytes and from the same object as JSON.
 fn scalars(c: &mut Criterion) {
     let ty = pod();
     let object = json::decode(POD.as_bytes(), ty).expect("a pod").object;

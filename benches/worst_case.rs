@@ -1,11 +1,13 @@
-//! What the worst bodies cost that a client may send, at the limit of 3 MB: the bounds of
-//! ARCHITECTURE.md, in figures. None may take long: while one is worked on, its processor does
-//! nothing else.
+//! The cost of the worst bodies that a client may send, at the limit of 3 MB: one benchmark or
+//! more for each row of ARCHITECTURE.md's table of what a body may cost, except the size of a body
+//! itself and the lists and watches that select little, which need a server. None may take long:
+//! while one is worked on, its processor does nothing else.
 
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use jiff::Timestamp;
+use keelson::internals::admission::{MAX_COMPARED, merge_tolerations};
 use keelson::internals::auth::User;
 use keelson::internals::auth::{Rule, uncovered};
 use keelson::internals::builtin::strategy;
@@ -13,16 +15,19 @@ use keelson::internals::codec::{json, protobuf, yaml};
 use keelson::internals::extensions::Definition;
 use keelson::internals::extensions::resources;
 use keelson::internals::merge::patch::{json as json_patch, merge, strategic};
+use keelson::internals::merge::{OneVersion, Ty, Writer, update};
 use keelson::internals::meta::FieldSelector;
 use keelson::internals::meta::LabelSelector;
 use keelson::internals::meta::{Gvk, Map, Object, Status, Value, json as tree};
-use keelson::internals::registry::{Context, Strategy};
+use keelson::internals::registry::{
+    Context, NameRule, Strategy, Subresource, validate_object_meta,
+};
 use keelson::internals::schema::{self, TypeRef};
 
 /// The largest body that a server takes.
 const BODY_BYTES: usize = 3 * 1024 * 1024;
 
-/// As many items as fit into a body, separated by commas.
+/// Returns as many items as fit into a body, separated by commas. `item` gets their numbers.
 fn fill(item: impl Fn(usize) -> String) -> String {
     let mut text = String::with_capacity(BODY_BYTES);
     let mut number = 0;
@@ -79,6 +84,13 @@ fn bodies(c: &mut Criterion) {
     c.bench_function("yaml: aliases of a list", |b| {
         b.iter(|| yaml::to_value(nodes.as_bytes()).map(drop))
     });
+    let tags = format!(
+        "%TAG !a! {long}\n---\n[{}]",
+        "!a!b c,".repeat(BODY_BYTES / 2 / 7)
+    );
+    c.bench_function("yaml: tags with a long prefix", |b| {
+        b.iter(|| yaml::to_value(tags.as_bytes()).map(drop))
+    });
     let flow = format!("[{}]", fill(|_| "a".to_owned()));
     c.bench_function("yaml: short items", |b| {
         b.iter(|| yaml::to_value(flow.as_bytes()).map(drop))
@@ -101,6 +113,13 @@ fn bodies(c: &mut Criterion) {
     );
     c.bench_function("json: unknown fields", |b| {
         b.iter(|| json::decode(unknown.as_bytes(), pod).map(drop))
+    });
+    let repeated = format!(
+        "{{\"spec\":{{{}}}}}",
+        fill(|_| "\"nodeName\":\"n\"".to_owned())
+    );
+    c.bench_function("json: duplicate fields", |b| {
+        b.iter(|| json::decode(repeated.as_bytes(), pod).map(drop))
     });
     let spec = [0x12, 0x00].repeat(BODY_BYTES / 2 - 16);
     let mut raw = vec![0x12];
@@ -162,7 +181,50 @@ fn patches(c: &mut Criterion) {
     });
 }
 
-/// Defaults and validates an object, makes the answer to what is wrong, and gathers warnings.
+fn managed_fields(c: &mut Criterion) {
+    let writer = Writer {
+        manager: "bench",
+        api_version: "v1",
+        subresource: "",
+        now: Timestamp::UNIX_EPOCH,
+        reset_fields: &[],
+        ty: Ty::from(ty("v1", "ConfigMap")),
+        versions: &OneVersion,
+    };
+    let config = |meta: &str, data: &str| {
+        Object(map(&format!(
+            "{{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{{\"name\":\"c\"{meta}}},\"data\":{{{data}}}}}"
+        )))
+    };
+    let entries = fill(|at| {
+        format!(
+            "{{\"manager\":\"m{at}\",\"operation\":\"Update\",\"apiVersion\":\"v1\",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":{{\"f:data\":{{\"f:a\":{{}}}}}}}}"
+        )
+    });
+    let crowded = config(&format!(",\"managedFields\":[{entries}]"), "\"a\":\"1\"");
+    let mut wide = config("", &fill(|at| format!("\"k{at}\":\"\"")));
+    update(None, &mut wide, &writer);
+    let cases = [
+        ("many managers", crowded, "\"a\":\"2\"".to_owned()),
+        (
+            "many fields of one manager",
+            wide,
+            fill(|at| format!("\"k{at}\":\"x\"")),
+        ),
+    ];
+    for (name, live, data) in &cases {
+        let new = config("", data);
+        c.bench_function(&format!("managed fields: {name}"), |b| {
+            b.iter_batched(
+                || new.clone(),
+                |mut new| update(Some(live), &mut new, &writer),
+                BatchSize::PerIteration,
+            );
+        });
+    }
+}
+
+/// Defaults and validates an object, makes the Status of its errors, and gathers warnings.
 fn check(strategy: &dyn Strategy, object: &Object) -> (Status, usize) {
     let mut object = object.clone();
     strategy.default(&mut object);
@@ -224,6 +286,13 @@ fn validation(c: &mut Criterion) {
             )),
         ),
         (
+            "files of a volume",
+            pod(&format!(
+                "{{\"volumes\":[{{\"name\":\"v\",\"configMap\":{{\"name\":\"c\",\"items\":[{}]}}}}]}}",
+                fill(|at| format!("{{\"key\":\"k\",\"path\":\"p{at}\"}}"))
+            )),
+        ),
+        (
             "tolerations",
             pod(&format!(
                 "{{\"tolerations\":[{}]}}",
@@ -234,12 +303,86 @@ fn validation(c: &mut Criterion) {
     for (name, pod) in &cases {
         c.bench_function(&format!("pod: {name}"), |b| b.iter(|| check(pods, pod)));
     }
+    let tolerations = vec![tree!({"key": "a", "operator": "Equal", "value": "v"}); MAX_COMPARED];
+    c.bench_function("pod: tolerations beside those of a RuntimeClass", |b| {
+        b.iter_batched(
+            || tolerations.clone(),
+            |pods| merge_tolerations(pods, &[]),
+            BatchSize::PerIteration,
+        );
+    });
+}
+
+fn metadata(c: &mut Criterion) {
+    let object = |rest: &str| {
+        Object(map(&format!(
+            "{{\"metadata\":{{\"name\":\"p\",\"namespace\":\"n\",{rest}}}}}"
+        )))
+    };
+    let owner = |at| {
+        format!(
+            "{{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"name\":\"o\",\"uid\":\"{at}\",\"controller\":true}}"
+        )
+    };
+    let cases = [
+        (
+            "owners",
+            object(&format!("\"ownerReferences\":[{}]", fill(owner))),
+        ),
+        (
+            "finalizers",
+            object(&format!(
+                "\"finalizers\":[{}]",
+                fill(|at| format!("\"f{at}\""))
+            )),
+        ),
+    ];
+    for (name, object) in &cases {
+        c.bench_function(&format!("metadata: {name}"), |b| {
+            b.iter(|| validate_object_meta(object, true, NameRule::DnsSubdomain).len())
+        });
+    }
+}
+
+/// Updates of the status, with conditions that no earlier one is like.
+fn conditions(c: &mut Criterion) {
+    let requests = strategy("certificates.k8s.io", "certificatesigningrequests");
+    let request = |conditions: &str| {
+        Object(map(&format!(
+            "{{\"metadata\":{{\"name\":\"r\"}},\"spec\":{{}},\"status\":{{\"conditions\":[{conditions}]}}}}"
+        )))
+    };
+    let old = request(&fill(|at| {
+        format!(
+            "{{\"type\":\"a{at}\",\"status\":\"True\",\"lastTransitionTime\":\"2026-01-01T00:00:00Z\"}}"
+        )
+    }));
+    let new = request(&fill(|at| {
+        format!("{{\"type\":\"b{at}\",\"status\":\"True\"}}")
+    }));
+    c.bench_function("certificate signing request: conditions", |b| {
+        b.iter_batched(
+            || new.clone(),
+            |mut new| {
+                with_context(|context| {
+                    requests.prepare_for_update(context, Subresource::Status, &mut new, &old);
+                    requests
+                        .validate_update(context, Subresource::Status, &new, &old)
+                        .len()
+                })
+            },
+            BatchSize::PerIteration,
+        );
+    });
 }
 
 fn custom(c: &mut Criterion) {
     let spec = tree!({"type": "object", "properties": {
         "numbers": {"type": "array", "items": {"type": "integer"}},
         "filled": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "string", "default": "y".repeat(10_000)}}}},
+        "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+        "keyed": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+            "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}, "v": {"type": "string", "maxLength": 1}}}},
         "maps": {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "integer"}}}}},
     }});
     let mut version = tree!({"name": "v1", "served": true, "storage": true});
@@ -290,6 +433,33 @@ fn custom(c: &mut Criterion) {
                 let mut object = object.clone();
                 let lost = kind.read(&mut object).expect("in form").len();
                 (lost, check(&*resource.strategy, &object))
+            });
+        });
+    }
+    let keyed = |value: &str| {
+        widget(format!(
+            "{{\"keyed\":[{}]}}",
+            fill(|at| format!("{{\"k\":\"{at}\",\"v\":\"{value}\"}}"))
+        ))
+    };
+    let set = |letter: char| {
+        widget(format!(
+            "{{\"set\":[{}]}}",
+            fill(|at| format!("\"{letter}{at}\""))
+        ))
+    };
+    for (name, old, new) in [
+        ("list map", keyed("xx"), keyed("xxx")),
+        ("set", set('a'), set('b')),
+    ] {
+        c.bench_function(&format!("custom object: update of a {name}"), |b| {
+            b.iter(|| {
+                with_context(|context| {
+                    let strategy = &resource.strategy;
+                    strategy
+                        .validate_update(context, Subresource::Main, &new, &old)
+                        .len()
+                })
             });
         });
     }
@@ -348,6 +518,6 @@ fn queries(c: &mut Criterion) {
 criterion_group! {
     name = benches;
     config = Criterion::default().sample_size(10).warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(5));
-    targets = bodies, patches, validation, custom, queries
+    targets = bodies, patches, managed_fields, validation, metadata, conditions, custom, queries
 }
 criterion_main!(benches);

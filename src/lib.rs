@@ -30,6 +30,9 @@ pub use server::main;
 /// any version may change them.
 #[doc(hidden)]
 pub mod internals {
+    pub mod admission {
+        pub use crate::admission::runtime_class::{MAX_COMPARED, merge_tolerations};
+    }
     pub mod auth {
         pub use crate::auth::User;
         pub use crate::auth::authz::rule::{Rule, uncovered};
@@ -86,8 +89,9 @@ pub mod internals {
         pub use crate::options::{Checked, check};
     }
     pub mod registry {
-        pub use crate::registry::strategy::{Context, Strategy};
+        pub use crate::registry::strategy::{Context, NameRule, Strategy, Subresource};
         pub use crate::registry::table::{Format, IncludeObject, projection, write_partial_of};
+        pub use crate::registry::validation::validate_object_meta;
     }
     pub mod schema {
         pub use crate::schema::{TypeRef, builtin};

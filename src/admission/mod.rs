@@ -13,7 +13,7 @@ mod pods;
 mod priority;
 pub mod quota;
 mod resource_list;
-mod runtime_class;
+pub mod runtime_class;
 mod service_account;
 mod storage;
 mod taints;

@@ -120,10 +120,10 @@ fn tolerates_all(one: &Value, other: &Value) -> bool {
 }
 
 /// The most tolerations that are compared with each other.
-const MAX_COMPARED: usize = 2_000;
+pub const MAX_COMPARED: usize = 2_000;
 
 /// All tolerations of both lists but those that another one of them makes redundant.
-fn merge_tolerations(mut all: Vec<Value>, more: &[Value]) -> Vec<Value> {
+pub fn merge_tolerations(mut all: Vec<Value>, more: &[Value]) -> Vec<Value> {
     all.extend_from_slice(more);
     if all.len() > MAX_COMPARED {
         // What is redundant does no harm, and nobody has so many.
