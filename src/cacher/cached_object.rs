@@ -22,13 +22,13 @@ pub struct CachedObject {
     stored: Stored,
     /// The last state of an object that is gone, at the revision of its deletion.
     deleted: bool,
-    /// In the watch cache: others may want what one encodes.
+    /// Set in the watch cache, where readers share the object.
     shared: bool,
-    /// It was asked for before.
+    /// Set by the first request for it.
     requested: AtomicBool,
-    /// One of its encodings was used since the clock hand passed.
+    /// Set by each use of an encoding, cleared by the clock hand.
     pub(super) used: AtomicBool,
-    /// It is in the queue of the clock.
+    /// Set while it is in the queue of the clock.
     pub(super) queued: AtomicBool,
     encodings: ArcSwapOption<SharedEncoding>,
 }
@@ -58,7 +58,7 @@ impl From<Stored> for CachedObject {
     }
 }
 
-/// As [`CachedObject::from`].
+/// The same, shared.
 impl From<Stored> for Arc<CachedObject> {
     fn from(stored: Stored) -> Self {
         Self::new(stored.into())
@@ -95,12 +95,12 @@ impl CachedObject {
         })
     }
 
-    /// Whether this is the last state of an object that is gone.
+    /// Reports whether this is the last state of a deleted object.
     pub fn is_deleted(&self) -> bool {
         self.deleted
     }
 
-    /// Whether the object was made by the write that made this state.
+    /// Reports whether the object was created in this state.
     pub fn is_new(&self) -> bool {
         self.stored.create_revision == self.stored.mod_revision
     }

@@ -52,7 +52,7 @@ impl EncodingCache {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Like [`EncodingCache::new`], with metrics that are exposed for as long as the cache is held.
+    /// A cache of at most `limit` bytes, with metrics that are exposed for as long as it is held.
     pub fn with_metrics(limit: usize) -> Arc<Self> {
         let cache = Arc::new(Self::new(limit));
         match prometheus::register(Box::new(CacheMetrics::new(&cache))) {

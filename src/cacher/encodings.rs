@@ -12,11 +12,11 @@ use crate::meta::status;
 
 use super::encoding_cache::EncodingCache;
 
-/// What an encoding costs besides its bytes: its node, its share of the queue, the allocator.
+/// The memory of an encoding besides its bytes: its node, its share of the queue, the allocator.
 pub(super) const NODE_BYTES: usize = 192;
 
-/// What is encoded: a resource as it is served, under its definition as it is. Stores of the same
-/// resource with another definition have another one.
+/// The identity of a served resource under its present definition. A store of the same resource
+/// with another definition has another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServedId(u32);
 
@@ -40,14 +40,14 @@ pub enum Representation {
     TableRow,
 }
 
-/// Which encoding of an object: as which resource, in which representation.
+/// The identity of an encoding of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EncodingId {
     pub served: ServedId,
     pub representation: Representation,
 }
 
-/// How likely it is that an encoding is used again.
+/// The likelihood that an encoding is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retention {
     /// One of many that somebody goes through: kept as long as there is room.

@@ -16,10 +16,10 @@ use super::body::Body;
 
 /// Answers up to this size go as they are.
 const THRESHOLD: usize = 128 * 1024;
-/// Compressed bytes that are gathered before they are sent, about.
+/// The size of a compressed chunk, about.
 const CHUNK: usize = 16 * 1024;
 
-/// Whether a client takes gzip. As upstream reads the header: names alone, without quality values.
+/// Reports whether a client takes gzip. Upstream reads names alone, without quality values.
 pub fn accepted(headers: &HeaderMap) -> bool {
     let values = headers
         .get(ACCEPT_ENCODING)
@@ -103,7 +103,7 @@ mod tests {
     use flate2::read::GzDecoder;
     use std::io::Read;
 
-    /// What a client sees of an answer in pieces of 10 000 bytes: the coding and the text.
+    /// The coding and the text of an answer that was sent in pieces of 10 000 bytes.
     async fn seen(len: usize) -> (String, Vec<u8>) {
         let text = text(len);
         let pieces: Vec<_> = text
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_large_is_compressed_and_nothing_is_lost() {
+    async fn large_answers_are_compressed_without_loss() {
         for (len, coding) in [
             (0, ""),
             (THRESHOLD, ""),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_breaks_off_breaks_off() {
+    async fn an_error_in_the_body_ends_the_compressed_body() {
         let frames = [
             Ok(Frame::data(Bytes::from(vec![0; 2 * THRESHOLD]))),
             Err(std::io::Error::other("it broke")),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_say_what_they_take() {
+    fn gzip_is_accepted_by_name_without_quality() {
         let taken = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(

@@ -88,7 +88,7 @@ pub fn text(code: u16, message: &'static str) -> Response<Body> {
     response
 }
 
-/// What a path gets that no route takes.
+/// The answer for a path without a route.
 pub fn page_not_found() -> Response<Body> {
     text(404, "404 page not found\n")
 }

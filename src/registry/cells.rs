@@ -7,7 +7,7 @@ use super::table::RowCondition;
 use crate::codec::json;
 use crate::meta::{Value, json};
 
-/// What stands in one column of one row.
+/// The value of one column of one row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
     Value(Value),
@@ -38,7 +38,7 @@ impl Cell {
         }
     }
 
-    /// What is shown at `now`.
+    /// Returns the value as of `now`.
     pub fn at(&self, now: Timestamp) -> Value {
         match self {
             Self::Value(value) => value.clone(),
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_those_of_the_moment_when_the_row_is_shown() {
+    fn ages_are_relative_to_the_time_of_the_answer() {
         let since = |before: &str, at: &str, after| match Cell::since(at) {
             Cell::Since { since, .. } => Cell::Since {
                 before: before.to_owned(),

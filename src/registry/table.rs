@@ -47,7 +47,7 @@ pub trait TablePrinter: Send + Sync {
     /// The cells of one row, one for each column.
     fn cells(&self, object: &Object) -> Vec<Cell>;
 
-    /// What is to be said of the row as a whole.
+    /// The condition of the row as a whole.
     fn condition(&self, _object: &Object) -> Option<&'static RowCondition> {
         None
     }
@@ -57,13 +57,13 @@ pub trait TablePrinter: Send + Sync {
         None
     }
 
-    /// Whether a Table without rows says `null` rather than `[]`, which clients can see.
+    /// Reports whether a Table without rows has `null` rows rather than `[]`: clients can tell.
     fn empty_is_null(&self) -> bool {
         false
     }
 }
 
-/// How much of the object goes with its row (`includeObject`).
+/// The part of the object that goes with its row (`includeObject`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum IncludeObject {
     None,
@@ -101,7 +101,7 @@ pub struct ListMeta<'a> {
     pub remaining_item_count: Option<i64>,
 }
 
-/// What a Table is made with.
+/// The format of a Table.
 #[derive(Clone, Copy)]
 pub struct Format<'a> {
     pub printer: &'a dyn TablePrinter,
@@ -138,7 +138,8 @@ impl Format<'_> {
         }
     }
 
-    /// What stands before a row. Where an empty Table says null, the first row opens the list.
+    /// Returns the separator before a row. Where an empty Table says null, the first row opens the
+    /// list.
     pub fn before_row(&self, first: bool) -> &'static [u8] {
         match (first, self.printer.empty_is_null()) {
             (false, _) => b",",
@@ -284,15 +285,16 @@ static DAEMON_SET: LazyLock<Option<TypeId>> = LazyLock::new(|| {
     )
 });
 
-/// Whether the bare metadata of objects of a type are the metadata that they show.
+/// Reports whether the bare metadata of objects of a type equal the metadata that they show.
 pub fn shows_metadata(ty: TypeRef) -> bool {
     Some(ty.id) != *DAEMON_SET || !std::ptr::eq(ty.schema, crate::schema::builtin())
 }
 
-/// Like [`write_partial`], of a stored message at a revision, whose metadata alone is read.
+/// Appends the same as [`write_partial`] for a stored message at a revision, of which only the
+/// metadata is read.
 ///
 /// # Errors
-/// As [`protobuf::decode`]; what was appended is then of no use.
+/// Those of [`protobuf::decode`]. The appended bytes are then useless.
 pub fn write_partial_of(
     out: &mut Vec<u8>,
     message: Message,
@@ -308,7 +310,7 @@ pub fn write_partial_of(
 /// Appends the JSON of the bare metadata of a stored message at a revision.
 ///
 /// # Errors
-/// As [`write_partial_of`].
+/// Those of [`write_partial_of`].
 pub fn write_metadata_of(
     out: &mut Vec<u8>,
     message: Message,
@@ -399,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_carry_what_was_asked_for() {
+    fn rows_carry_the_included_object() {
         let map = object(
             json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data": {"k": "v"}}),
         );
@@ -429,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_initial_events_is_always_shown() {
+    fn the_bookmark_that_ends_initial_events_is_always_included() {
         let bookmark = object(json!({"metadata": {"annotations": {INITIAL_EVENTS_END: "true"}}}));
         let table = render(IncludeObject::None, false, &[&bookmark]);
         assert_eq!(table["rows"][0]["cells"], json!(["", 0, "<unknown>"]));
@@ -440,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_without_rows_is_a_list_or_null() {
+    fn a_table_without_rows_has_an_empty_list_or_null() {
         assert_eq!(render(IncludeObject::None, true, &[])["rows"], json!([]));
         let format = Format {
             printer: printers::for_resource("", "limitranges"),
@@ -465,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_stored_bytes_are_those_of_trees() {
+    fn rows_of_stored_bytes_equal_rows_of_trees() {
         let now = Timestamp::from_second(1_800_000_000).expect("a time");
         let mut kinds = std::collections::BTreeSet::new();
         for line in include_str!("../../tests/data/stored.jsonl").lines() {

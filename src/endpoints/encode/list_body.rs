@@ -32,7 +32,8 @@ pub struct ListFraming {
 /// A list of these items, each of which `encode` appends.
 ///
 /// # Errors
-/// Those of the first chunk, which is encoded at once; a later one cuts the answer off.
+/// The first chunk, which is encoded at once, cannot be encoded. An error in a later chunk cuts the
+/// body off.
 pub async fn stream<E>(framing: ListFraming, items: Items, encode: E) -> Result<Body>
 where
     E: FnMut(&Arc<CachedObject>, &mut Vec<u8>) -> Result<()> + Send + 'static,
@@ -106,10 +107,16 @@ where
                 self.is_done = true;
                 return Ok(());
             };
-            if !std::mem::take(&mut self.is_first) {
+            let begun = out.len();
+            if !self.is_first {
                 out.extend_from_slice(self.separator);
             }
             (self.encode)(&stored?, out)?;
+            if std::mem::take(&mut self.is_first) {
+                // The others are about as long as the first one.
+                let rest = (out.len() - begun).saturating_mul(self.items.ready());
+                out.reserve(rest.min(CHUNK + CHUNK / 4));
+            }
         }
         Ok(())
     }

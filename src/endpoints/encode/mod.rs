@@ -1,8 +1,8 @@
 //! The encoder: objects, lists, Tables and watch events in the media type and form that were
 //! negotiated (apiserver `handlers/response.go`, `responsewriters`).
 //!
-//! What one object looks like hangs on the object itself ([`CachedObject`]), for all who show the
-//! same; what is not kept is written where it goes.
+//! The encodings of an object hang on the object itself ([`CachedObject`]), where all readers share
+//! them. An encoding that is not kept is written straight to its destination.
 
 mod event;
 mod list;
@@ -33,7 +33,7 @@ pub use event::{EventEncoder, LENGTH_BYTES};
 /// An object to encode.
 #[derive(Debug)]
 pub enum Source {
-    /// As it lies in storage.
+    /// The stored bytes.
     Stored(Arc<CachedObject>),
     /// A tree of the storage version.
     Tree(Object),
@@ -139,12 +139,12 @@ impl Encoder {
         }
     }
 
-    /// Reports whether compact JSON is to be indented.
+    /// Reports whether compact JSON has to be indented.
     fn is_indented(&self) -> bool {
         self.output.media == MediaType::Json && self.output.pretty
     }
 
-    /// Compact JSON as a body, indented if that is wanted, with the newline that ends it.
+    /// Turns compact JSON into a body: indented if the client wants it, with a final newline.
     fn json_body(&self, mut json: Vec<u8>) -> Vec<u8> {
         if self.is_indented() {
             json = codec::json::indent(&json);
@@ -161,8 +161,8 @@ impl Encoder {
         }
     }
 
-    /// 406: the answer is not of the kind that was asked for. Clients are told the Go type that
-    /// kube-apiserver has for it.
+    /// Returns the 406 for an answer that is not of the kind that was asked for. Its message names
+    /// the Go type that kube-apiserver has for it.
     fn not_acceptable(&self, asked: &str, what: &str, gvk: &Gvk, suffix: &str) -> Status {
         let go = match (self.resource().custom.is_some(), gvk.group.as_str()) {
             (true, _) => format!("unstructured.Unstructured{suffix}"),

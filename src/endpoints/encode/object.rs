@@ -28,9 +28,9 @@ const PARTIAL: &str = "PartialObjectMetadata";
 /// The bytes that close the envelope of a protobuf object behind its message.
 const ENVELOPE_END: usize = 4;
 
-/// Where the parts of an object lie that was written as JSON.
+/// The offsets of the parts of an object that was written as JSON.
 struct Layout {
-    /// Its kind and apiVersion end here; it begins here where items of lists have them, too.
+    /// The end of its kind and apiVersion, or its beginning where items of lists have them, too.
     fields: usize,
     /// Its metadata, if they are as they are shown alone.
     metadata: Range<usize>,
@@ -399,7 +399,7 @@ fn object_bytes(kept: &SharedEncoding) -> Bytes {
 }
 
 fn offset(at: usize) -> u32 {
-    // No object is so large that its parts cannot be told.
+    // No object is that large.
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 

@@ -1,4 +1,4 @@
-//! What is kept is what is written for one request alone, whoever asks for it first.
+//! Encodings that are kept equal those that are written for a single request.
 
 use std::sync::Arc;
 

@@ -23,15 +23,15 @@ struct Token {
     ahead: Option<i64>,
 }
 
-/// Where a page starts.
+/// The start of a page.
 #[derive(Debug, PartialEq)]
 pub struct Next {
     pub key: String,
     /// A negative one continues at the present.
     pub revision: Revision,
-    /// How many objects there are from the key on at the revision, if somebody counted: who pages
-    /// through many should not count them again for each page.
-    pub ahead: Option<i64>,
+    /// The number of objects from the key on at the revision, if known: paging through many objects
+    /// should not count the rest again for each page.
+    pub items_from_key: Option<i64>,
 }
 
 /// The token for a page whose key begins with `prefix`.
@@ -45,12 +45,15 @@ pub fn encode(next: &Next, prefix: &str) -> String {
         version: VERSION.to_owned(),
         revision: next.revision,
         start,
-        ahead: next.ahead,
+        ahead: next.items_from_key,
     };
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
 }
 
-/// What a token says.
+/// Reads a token.
+///
+/// # Errors
+/// 400 for a token that kube-apiserver would not read either, in the same words.
 pub fn decode(text: &str, prefix: &str) -> Result<Next, Status> {
     let invalid = |why: &str| Status::bad_request(format!("continue key is not valid{why}"));
     let bytes =
@@ -82,7 +85,7 @@ pub fn decode(text: &str, prefix: &str) -> Result<Next, Status> {
     Ok(Next {
         key: format!("{prefix}{relative}"),
         revision: token.revision,
-        ahead: token.ahead,
+        items_from_key: token.ahead,
     })
 }
 
@@ -122,7 +125,7 @@ fn parse(bytes: &[u8]) -> Result<Token, String> {
     Ok(token)
 }
 
-/// What Go calls a value that does not fit; `spelled`: with its digits.
+/// Returns the name that Go gives to the kind of a value; `spelled` adds the digits of a number.
 fn go_kind(value: &Value, spelled: bool) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -140,12 +143,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_leads_back_to_its_key_and_revision() {
-        for ahead in [None, Some(3)] {
+    fn tokens_round_trip() {
+        for items_from_key in [None, Some(3)] {
             let next = || Next {
                 key: "/registry/pods/ns/a\0".to_owned(),
                 revision: 7,
-                ahead,
+                items_from_key,
             };
             let token = encode(&next(), "/registry/pods/");
             assert_eq!(
@@ -156,12 +159,12 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_a_kube_apiserver_does() {
+    fn tokens_of_kube_apiserver_are_read() {
         let token = URL_SAFE_NO_PAD.encode(r#"{"v":"meta.k8s.io/v1","rv":7,"start":"ns/a\u0000"}"#);
         let next = Next {
             key: "/p/ns/a\0".to_owned(),
             revision: 7,
-            ahead: None,
+            items_from_key: None,
         };
         assert_eq!(encode(&next, "/p/"), token);
         assert_eq!(
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_told_as_go_tells_it() {
+    fn malformed_tokens_are_refused_in_the_words_of_go() {
         let said = |text: &str| {
             decode(text, "/p/")
                 .map_err(|status| status.message)

@@ -1,5 +1,4 @@
-//! What objects are found by without looking at all of them: their labels, and the field that many
-//! clients ask for.
+//! The index keys of objects: their labels, and the field that many clients select by.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use crate::registry::Strategy;
 const LABEL: &str = "label";
 const FIELD: &str = "field";
 
-/// Lists the terms of the store's objects for the watch cache.
+/// Returns the function that reads the index keys of the store's objects for the watch cache.
 pub(super) fn reader(store: &Store) -> IndexFn {
     let bare = Store {
         cacher: None,
@@ -38,14 +37,14 @@ pub(super) fn reader(store: &Store) -> IndexFn {
     )
 }
 
-/// Whether stored bytes can be an object, as far as can be told without decoding it.
+/// Reports whether stored bytes can be an object, as far as that shows without decoding them.
 pub(super) fn is_readable(store: &Store, stored: &Stored) -> bool {
     store
         .message(stored)
         .is_ok_and(|message| message.is_some() || looks_like_json(&stored.value))
 }
 
-/// Whether bytes begin and end as an object in JSON does.
+/// Reports whether bytes begin and end as a JSON object does.
 fn looks_like_json(bytes: &[u8]) -> bool {
     let bytes = bytes.trim_ascii();
     bytes.starts_with(b"{") && bytes.ends_with(b"}")
@@ -66,7 +65,7 @@ fn read<'a>(
     );
 }
 
-/// The terms that every object has which the selection takes, those of fields first.
+/// Returns the index keys that every selected object has, those of fields first.
 pub(super) fn keys(selection: &Selection, strategy: &dyn Strategy) -> Vec<IndexKey> {
     let field = strategy.indexed_field().and_then(|field| {
         Some(IndexKey::new(

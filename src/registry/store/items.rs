@@ -30,7 +30,7 @@ pub struct Items {
 /// The part of the list that has not been looked at yet.
 #[derive(Clone, Debug)]
 struct Rest {
-    source: Source,
+    range: SnapshotRange,
     filter: Option<Arc<Filter>>,
     /// The key that is next.
     next: String,
@@ -45,16 +45,16 @@ struct Filter {
 
 /// A stretch of a snapshot.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct SnapshotRange {
     pub snapshot: Snapshot,
     pub prefix: String,
     /// The index key that all of them have, where the selection asks for one.
     pub index_key: Option<IndexKey>,
 }
 
-impl Source {
+impl SnapshotRange {
     /// The objects from the key `start` on.
-    pub fn range<'a>(
+    pub fn objects<'a>(
         &'a self,
         start: &'a str,
     ) -> Box<dyn Iterator<Item = &'a Arc<CachedObject>> + Send + 'a> {
@@ -67,22 +67,22 @@ impl Source {
 
 impl Items {
     /// All objects of the stretch.
-    pub fn all(source: Source) -> Self {
-        Self::filtered(source, None)
+    pub fn all(range: SnapshotRange) -> Self {
+        Self::filtered(range, None)
     }
 
     /// The objects of the stretch that the selection takes.
-    pub(super) fn selected(store: &Store, source: Source, selection: &Selection) -> Self {
+    pub(super) fn selected(store: &Store, range: SnapshotRange, selection: &Selection) -> Self {
         let filter = || Filter {
             store: store.clone(),
             selection: selection.clone(),
         };
-        Self::filtered(source, (!selection.is_empty()).then(filter))
+        Self::filtered(range, (!selection.is_empty()).then(filter))
     }
 
-    fn filtered(source: Source, filter: Option<Filter>) -> Self {
+    fn filtered(range: SnapshotRange, filter: Option<Filter>) -> Self {
         let rest = Rest {
-            source,
+            range,
             filter: filter.map(Arc::new),
             next: String::new(),
             budget: CoopBudget::default(),
@@ -116,6 +116,11 @@ impl Items {
         }
     }
 
+    /// The number of objects that are next without looking further.
+    pub fn ready(&self) -> usize {
+        self.batch.len()
+    }
+
     /// Reports whether there is nothing at all.
     pub async fn is_empty(&mut self) -> bool {
         poll_fn(|cx| {
@@ -147,7 +152,7 @@ impl Items {
         Ok(())
     }
 
-    /// What is next without looking further, if that is known.
+    /// Returns the next item if it is known without looking further.
     fn take_ready(&mut self) -> Option<Option<Result<Arc<CachedObject>>>> {
         if let Some(stored) = self.batch.next() {
             return Some(Some(Ok(stored)));
@@ -177,7 +182,7 @@ impl Items {
     }
 }
 
-/// How far a look got.
+/// The progress of a look.
 enum Looked {
     Some { is_spent: bool },
     All,
@@ -210,7 +215,7 @@ impl Rest {
     fn look(&mut self) -> (Vec<Arc<CachedObject>>, Result<Looked>) {
         let start = std::mem::take(&mut self.next);
         let (mut batch, mut is_spent) = (Vec::with_capacity(BATCH), false);
-        for (looked, stored) in self.source.range(&start).enumerate() {
+        for (looked, stored) in self.range.objects(&start).enumerate() {
             if looked == BATCH || is_spent {
                 self.next = stored.key.clone();
                 return (batch, Ok(Looked::Some { is_spent }));

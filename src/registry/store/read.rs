@@ -14,15 +14,15 @@ use crate::meta::{Object, Status};
 use crate::storage::{ListPage, ListRequest, Revision, StorageError, Stored, next_key};
 
 use super::continuation::Next;
-use super::items::{Items, Source};
+use super::items::{Items, SnapshotRange};
 use super::unreadable::unreadable_key;
 use super::{Store, continuation, index, revision_of, storage_status, too_large_resource_version};
 use crate::registry::Strategy;
 
-/// How many keys are read at once while a selector is looking for matches.
+/// The keys read at once while a selector looks for matches.
 const SCAN_CHUNK: usize = 1000;
 
-/// What a list or watch selects.
+/// The selectors of a list or watch.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     pub labels: LabelSelector,
@@ -34,7 +34,7 @@ impl Selection {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether an object is selected; readers of stored bytes say so without a tree.
+    /// Reports whether an object is selected. Readers of stored bytes need no tree for that.
     pub fn matches(&self, strategy: &dyn Strategy, object: &dyn FieldReader) -> bool {
         self.labels.selects(object)
             && self.fields.matches(|field| match field {
@@ -44,24 +44,24 @@ impl Selection {
     }
 }
 
-/// What a list answers with.
+/// A page of a list.
 #[derive(Debug, Default)]
 pub struct Page {
     pub items: Items,
     pub revision: Revision,
-    /// Where the next page starts; empty on the last.
+    /// The token of the next page; empty on the last.
     pub continue_token: String,
     pub remaining: Option<i64>,
 }
 
 impl Page {
-    /// Another page starts at `key`, with what remains.
-    fn goes_on(&mut self, key: String, prefix: &str) {
+    /// Sets the token of the next page, which starts at `key`.
+    fn set_continue(&mut self, key: String, prefix: &str) {
         self.continue_token = continuation::encode(
             &Next {
                 key,
                 revision: self.revision,
-                ahead: self.remaining,
+                items_from_key: self.remaining,
             },
             prefix,
         );
@@ -72,20 +72,20 @@ fn signed(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Where a list starts and at which revision.
+/// The start of a list.
 #[derive(Default)]
 struct Start {
     key: String,
     revision: Option<Revision>,
     /// The oldest state that will do otherwise; `None` for the latest.
     version: Option<u64>,
-    /// How many objects there are from the key on, where the page before it knew.
-    ahead: Option<i64>,
-    /// The page follows another one: its revision may be compacted away.
+    /// The number of objects from the key on, if the page before it counted them.
+    items_from_key: Option<i64>,
+    /// Set where the page follows another one, so that its revision may be compacted away.
     continued: bool,
 }
 
-/// What to list.
+/// A stretch of keys to list.
 struct Range {
     prefix: String,
     start: Start,
@@ -96,7 +96,12 @@ struct Range {
 }
 
 impl Store {
-    /// One object. `resource_version` is the oldest state that will do; empty for the latest.
+    /// Returns one object. `resource_version` is the oldest state that will do; empty for the
+    /// latest.
+    ///
+    /// # Errors
+    /// 404 where there is none, 504 where that state does not come in time, 500 where storage
+    /// fails.
     pub async fn get(
         &self,
         namespace: &str,
@@ -121,7 +126,10 @@ impl Store {
         stored.ok_or_else(|| Status::not_found(&self.resource.gvr, name))
     }
 
-    /// One object as a tree, like [`Store::find_stored`].
+    /// Returns one object as a tree, like [`Store::find_stored`].
+    ///
+    /// # Errors
+    /// 500 where storage fails or the object cannot be decoded.
     pub async fn find(&self, namespace: &str, name: &str) -> Result<Option<Object>> {
         self.find_stored(namespace, name)
             .await?
@@ -130,7 +138,10 @@ impl Store {
     }
 
     /// The objects of a namespace (of all where it is empty) as trees, like
-    /// [`Store::known_stored`]; not those that cannot be read.
+    /// [`Store::known_stored`], without those that cannot be read.
+    ///
+    /// # Errors
+    /// 500 where storage fails.
     pub async fn known(&self, namespace: &str) -> Result<Vec<Object>> {
         let known = self.known_stored(namespace).await?;
         Ok(self.readable(
@@ -140,14 +151,17 @@ impl Store {
         ))
     }
 
-    /// Every object of a namespace (of all where it is empty) as it is stored now, also those that
-    /// cannot be read.
+    /// Returns every object of a namespace (of all where it is empty) as it is stored now, also
+    /// those that cannot be read.
+    ///
+    /// # Errors
+    /// 500 where storage fails.
     pub async fn all_stored(&self, namespace: &str) -> Result<Page> {
         let prefix = self.namespace_prefix(namespace);
         match self.snapshot(None).await? {
             Some(snapshot) => Ok(Page {
                 revision: snapshot.revision,
-                items: Items::all(Source {
+                items: Items::all(SnapshotRange {
                     snapshot,
                     prefix,
                     index_key: None,
@@ -186,7 +200,7 @@ impl Store {
         }
     }
 
-    /// Whether a selection takes a stored object.
+    /// Reports whether a selection takes a stored object.
     pub(super) fn selects(&self, selection: &Selection, stored: &Stored) -> Result<bool> {
         if selection.is_empty() {
             return Ok(true);
@@ -199,6 +213,9 @@ impl Store {
     }
 
     /// Checks the field labels of a selector and turns the options into a selection.
+    ///
+    /// # Errors
+    /// 400 for a field that objects of the resource are not selected by.
     pub fn selection(&self, options: &ListOptions) -> Result<Selection> {
         for term in &options.field_selector.terms {
             self.resource
@@ -211,17 +228,22 @@ impl Store {
         })
     }
 
-    /// One page of the objects of a namespace (of all where it is empty) that the options select.
+    /// Returns one page of the objects of a namespace (of all where it is empty) that the options
+    /// select.
+    ///
+    /// # Errors
+    /// 400 for options that do not go together, 410 where the state is forgotten, 504 where it does
+    /// not come in time, 500 where storage fails or an object cannot be decoded.
     pub async fn list(&self, namespace: &str, options: &ListOptions) -> Result<Page> {
         let page = self.list_stored(namespace, options).await?;
         match &self.resource.custom {
-            Some(custom) if custom.is_unconverted() => self.checked(page).await,
+            Some(custom) if custom.is_unconverted() => self.check_decodable(page).await,
             _ => Ok(page),
         }
     }
 
-    /// A page whose objects can all be shown: an answer that has begun cannot become an error.
-    async fn checked(&self, mut page: Page) -> Result<Page> {
+    /// Decodes all objects of a page: an answer that has begun cannot become an error.
+    async fn check_decodable(&self, mut page: Page) -> Result<Page> {
         page.items.select_all().await?;
         let (mut items, mut budget) = (page.items.clone(), CoopBudget::default());
         while let Some(stored) = items.next_item().await {
@@ -280,7 +302,7 @@ impl Store {
                 .await
                 .map_err(|status| {
                     if one.is_some() {
-                        at_once(status)
+                        without_retry(status)
                     } else {
                         status
                     }
@@ -319,7 +341,7 @@ impl Store {
                 (stored.map(Arc::from), revision)
             }
         };
-        check_reached(version, revision).map_err(at_once)?;
+        check_reached(version, revision).map_err(without_retry)?;
         let mut items = Vec::new();
         if let Some(stored) = stored
             && self.selects(selection, &stored)?
@@ -360,14 +382,14 @@ impl Store {
             revision: snapshot.revision,
             ..Page::default()
         };
-        let source = self.source(snapshot, prefix, selection);
+        let range = self.snapshot_range(snapshot, prefix, selection);
         if limit == 0 && start.key.is_empty() {
-            page.items = Items::selected(self, source, selection);
+            page.items = Items::selected(self, range, selection);
             return Ok(page);
         }
         let (mut items, mut budget): (Vec<Arc<CachedObject>>, _) =
             (Vec::new(), CoopBudget::default());
-        for stored in source.range(&start.key) {
+        for stored in range.objects(&start.key) {
             budget.step().await;
             if self.selects(selection, stored)? {
                 items.push(stored.clone());
@@ -377,23 +399,23 @@ impl Store {
             }
             // The next page begins behind this object, whether or not what is there is selected.
             let key = next_key(&stored.key);
-            let mut rest = source.snapshot.range(&source.prefix, &key).peekable();
+            let mut rest = range.snapshot.range(&range.prefix, &key).peekable();
             if rest.peek().is_some() {
                 let all = || {
-                    self.holds_alone(&source.prefix)
-                        .then(|| signed(source.snapshot.len()))
+                    self.caches_exactly(&range.prefix)
+                        .then(|| signed(range.snapshot.len()))
                         .filter(|_| start.key.is_empty())
                 };
                 let counted = start
-                    .ahead
+                    .items_from_key
                     .or_else(all)
                     .map(|ahead| ahead.saturating_sub(signed(items.len())).max(1));
                 page.remaining = selection
                     .is_empty()
                     .then(|| counted.unwrap_or_else(|| signed(rest.count())));
-                page.goes_on(key, &source.prefix);
+                page.set_continue(key, &range.prefix);
                 if let Some(cacher) = &self.cacher {
-                    cacher.retain_snapshot(&source.snapshot);
+                    cacher.retain_snapshot(&range.snapshot);
                 }
             }
             break;
@@ -402,36 +424,36 @@ impl Store {
         Ok(page)
     }
 
-    /// Whether the cache has nothing but what is below a prefix.
-    fn holds_alone(&self, prefix: &str) -> bool {
+    /// Reports whether the cache is that of exactly this prefix.
+    fn caches_exactly(&self, prefix: &str) -> bool {
         self.cacher
             .as_ref()
             .is_some_and(|cacher| cacher.prefix() == prefix)
     }
 
     /// The stretch of a snapshot to look through.
-    pub(super) fn source(
+    pub(super) fn snapshot_range(
         &self,
         snapshot: Snapshot,
         prefix: String,
         selection: &Selection,
-    ) -> Source {
+    ) -> SnapshotRange {
         let keys = index::keys(selection, &*self.resource.strategy);
-        Source {
+        SnapshotRange {
             index_key: snapshot.most_selective(&keys, &prefix),
             snapshot,
             prefix,
         }
     }
 
-    /// Where the list begins, and whether it is of one revision. `one`: of a selector that names
-    /// one object.
+    /// Reads the start of a list from its options. `one` is set for a selector that names a single
+    /// object.
     fn start(&self, options: &ListOptions, prefix: &str, one: bool) -> Result<Start> {
         if !options.continue_token.is_empty() {
             let Next {
                 key,
                 revision,
-                ahead,
+                items_from_key,
             } = continuation::decode(&options.continue_token, prefix).map_err(|status| {
                 Status::bad_request(format!("invalid continue token: {}", status.message))
             })?;
@@ -445,7 +467,7 @@ impl Store {
                 key,
                 revision,
                 version: None,
-                ahead: revision.and(ahead),
+                items_from_key: revision.and(items_from_key),
                 continued: true,
             });
         }
@@ -460,7 +482,7 @@ impl Store {
             key: String::new(),
             revision: exact.then(|| revision_of(version)),
             version,
-            ahead: None,
+            items_from_key: None,
             continued: false,
         })
     }
@@ -503,7 +525,7 @@ impl Store {
                     let last = items
                         .last()
                         .map_or_else(|| stored.key.clone(), |item| item.key.clone());
-                    page.goes_on(next_key(&last), &prefix);
+                    page.set_continue(next_key(&last), &prefix);
                     page.items = items.into();
                     return Ok(page);
                 }
@@ -516,7 +538,7 @@ impl Store {
             };
             if limit > 0 && items.len() >= limit {
                 page.remaining = selection.is_empty().then_some(count - asked);
-                page.goes_on(next_key(&last), &prefix);
+                page.set_continue(next_key(&last), &prefix);
                 break;
             }
             request.start = next_key(&last);
@@ -535,7 +557,7 @@ impl Store {
                     let next = Next {
                         key: start.key.clone(),
                         revision: -1,
-                        ahead: None,
+                        items_from_key: None,
                     };
                     status.continue_token = continuation::encode(&next, &request.prefix);
                     status
@@ -549,8 +571,8 @@ impl Store {
     }
 }
 
-/// What a client is told whose next page is compacted away; it may go on at the present with a new
-/// token.
+/// The message for a client whose next page is compacted away. It may go on at the present with a
+/// new token.
 const INCONSISTENT_CONTINUE: &str = "The provided continue parameter is too old to display a consistent list result. \
 You can start a new list without the continue parameter, or use the continue token in this response to retrieve the \
 remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were \
@@ -566,8 +588,8 @@ fn check_reached(version: Option<u64>, revision: Revision) -> Result<()> {
     }
 }
 
-/// An error of who did not wait: it does not say when to try again.
-fn at_once(mut status: Status) -> Status {
+/// The same error without a time to retry after: upstream does not wait here.
+fn without_retry(mut status: Status) -> Status {
     status.details_mut().retry_after_seconds = 0;
     status
 }

@@ -16,13 +16,13 @@ use crate::storage::{Revision, StorageError, WatchEvent, WatchStream};
 use super::items::Items;
 use super::{Selection, Store, index, revision_of, too_large_resource_version};
 
-/// What happened, as the client's selectors see it.
+/// The type of an event, as the client's selectors see the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
     Added,
     Modified,
     Deleted,
-    /// A bookmark: everything that existed at the start has been told.
+    /// A bookmark: all initial events have been delivered.
     InitialEventsEnd,
 }
 
@@ -45,54 +45,59 @@ pub struct Event {
     /// `None` for bookmarks.
     pub stored: Option<Arc<CachedObject>>,
     pub revision: Revision,
-    /// It tells what existed when the watch began.
+    /// Set for objects that existed when the watch began.
     pub initial: bool,
 }
 
 /// The events of one watch, in order of their revisions.
 ///
-/// There are many, and each looks at all of this for every change: what most have no use for is
-/// kept elsewhere.
+/// There are many watches, and each reads all of these fields for every change: fields that are
+/// seldom used are boxed.
 pub struct Events {
     store: Arc<Store>,
-    /// What it tells of; `None` where that is everything.
+    /// The objects it selects; `None` for all of the resource.
     scope: Option<Box<Scope>>,
-    /// What is to be told before any change.
+    /// The initial events, until they are delivered.
     initial: Option<Box<Initial>>,
-    source: Source,
-    /// Where it goes on once storage has told what happened before the cache was filled.
-    ahead: Option<Box<(Arc<Cacher>, Interest)>>,
-    /// Everything up to here has been told.
-    told: Revision,
+    source: EventSource,
+    /// The cache to go on with, once storage has delivered the changes before the cache was filled.
+    next_source: Option<Box<(Arc<Cacher>, Interest)>>,
+    /// The revision up to which everything has been delivered.
+    delivered: Revision,
 }
 
-/// The objects that a watch tells of.
+/// The objects that a watch selects.
 struct Scope {
-    /// Their keys begin with this.
+    /// The prefix of their keys.
     prefix: String,
     selection: Selection,
 }
 
-/// How a watch begins.
+/// The initial events of a watch.
 struct Initial {
-    /// What existed at the start and has not been told.
+    /// The objects that existed at the start and have not been delivered.
     items: Items,
     /// The bookmark behind that, if it is wanted.
     end: Option<Revision>,
 }
 
-/// Where events come from.
-enum Source {
+/// The source of the events.
+enum EventSource {
     /// The watch cache.
     Cache(Cursor),
     Storage(WatchStream),
-    /// Nothing but this, then the end.
+    /// One error, then the end.
     Error(Status),
-    Over,
+    Ended,
 }
 
 impl Store {
-    /// Watches a namespace (everything where it is empty) from where the options say.
+    /// Watches a namespace (all of the resource where it is empty) from the revision that the
+    /// options name.
+    ///
+    /// # Errors
+    /// 400 for options that do not go together, 500 where storage fails. A revision that is too old
+    /// or too new ends the watch with an ERROR event.
     pub async fn watch(self: &Arc<Self>, namespace: &str, options: &ListOptions) -> Result<Events> {
         let selection = self.selection(options)?;
         if let Some(custom) = &self.resource.custom {
@@ -123,7 +128,7 @@ impl Store {
         mut events: Events,
     ) -> Result<Events> {
         let mut after = revision_of(version);
-        let whole = begins_whole(options, version);
+        let whole = has_initial_events(options, version);
         if whole || after == 0 {
             let snapshot = match (options.send_initial_events, version) {
                 (Some(true), None) => cacher.linearizable_snapshot().await,
@@ -145,16 +150,17 @@ impl Store {
             };
             after = snapshot.revision;
             if whole {
-                let source = self.source(snapshot, self.namespace_prefix(namespace), selection);
-                let items = Items::selected(self, source, selection);
+                let range =
+                    self.snapshot_range(snapshot, self.namespace_prefix(namespace), selection);
+                let items = Items::selected(self, range, selection);
                 events.begin(items, after, options);
             }
         }
-        events.told = after;
+        events.delivered = after;
         let interest = self.interest(namespace, selection);
         Ok(match cacher.watch(after, interest.clone()) {
             Ok(cursor) => Events {
-                source: Source::Cache(cursor),
+                source: EventSource::Cache(cursor),
                 ..events
             },
             // A server that has just begun remembers little. What its store still knows, clients
@@ -168,8 +174,8 @@ impl Store {
                 // If it cannot be asked, the watch stays with storage.
                 let _ = self.storage.request_progress().await;
                 Events {
-                    source: Source::Storage(changes),
-                    ahead: Some(Box::new((cacher.clone(), interest))),
+                    source: EventSource::Storage(changes),
+                    next_source: Some(Box::new((cacher.clone(), interest))),
                     ..events
                 }
             }
@@ -177,7 +183,7 @@ impl Store {
         })
     }
 
-    /// Which changes a watch need be woken for.
+    /// Returns the changes that a watch has to be woken for.
     fn interest(&self, namespace: &str, selection: &Selection) -> Interest {
         if let Some(name) = selection.fields.required("metadata.name")
             && (!namespace.is_empty() || !self.resource.decl.namespaced)
@@ -198,7 +204,7 @@ impl Store {
         mut events: Events,
     ) -> Result<Events> {
         let mut after = revision_of(version);
-        if begins_whole(options, version) {
+        if has_initial_events(options, version) {
             let page = match self.list(namespace, &initial_list(options, version)).await {
                 Ok(page) => page,
                 // The stream has begun for the client: it hears of it there.
@@ -214,12 +220,12 @@ impl Store {
                 .await
                 .map_err(|error| self.fault(error, "watch"))?;
         }
-        events.told = after;
+        events.delivered = after;
         let changes = self
             .storage
             .watch(&self.namespace_prefix(namespace), after)
             .await;
-        events.source = Source::Storage(changes.map_err(|error| watch_status(self, error))?);
+        events.source = EventSource::Storage(changes.map_err(|error| watch_status(self, error))?);
         Ok(events)
     }
 }
@@ -237,9 +243,9 @@ impl Events {
             store: store.clone(),
             scope: (!everything).then(scope),
             initial: None,
-            source: Source::Over,
-            ahead: None,
-            told: 0,
+            source: EventSource::Ended,
+            next_source: None,
+            delivered: 0,
         }
     }
 
@@ -255,7 +261,7 @@ impl Events {
 
     fn ending_with(self, status: Status) -> Self {
         Self {
-            source: Source::Error(status),
+            source: EventSource::Error(status),
             ..self
         }
     }
@@ -278,11 +284,11 @@ impl Events {
         while let Some(change) = ready!(self.poll_change(cx)) {
             let event = match change {
                 Ok(change) => {
-                    self.told = change.revision;
+                    self.delivered = change.revision;
                     self.event(&change)
                 }
                 Err(status) => {
-                    self.source = Source::Over;
+                    self.source = EventSource::Ended;
                     Err(status)
                 }
             };
@@ -298,33 +304,33 @@ impl Events {
         Poll::Ready(None)
     }
 
-    /// How far the watch has come: nothing that happened up to this revision is still to be told.
+    /// Returns the revision up to which everything has been delivered.
     pub fn progress(&mut self) -> Revision {
-        if let Source::Cache(cursor) = &mut self.source
+        if let EventSource::Cache(cursor) = &mut self.source
             && let Some(reached) = cursor.progress()
         {
-            self.told = self.told.max(reached);
+            self.delivered = self.delivered.max(reached);
         }
-        self.told
+        self.delivered
     }
 
-    /// Goes on in the cache, where everything that it does not remember has been told.
+    /// Switches to the cache once it remembers all changes that are still to be delivered.
     fn catch_up(&mut self) {
-        if let Some((cacher, interest)) = self.ahead.as_deref()
-            && let Ok(cursor) = cacher.watch(self.told, interest.clone())
+        if let Some((cacher, interest)) = self.next_source.as_deref()
+            && let Ok(cursor) = cacher.watch(self.delivered, interest.clone())
         {
-            self.source = Source::Cache(cursor);
-            self.ahead = None;
+            self.source = EventSource::Cache(cursor);
+            self.next_source = None;
         }
     }
 
     /// The next change of whatever object.
     fn poll_change(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Arc<Change>>>> {
         loop {
-            let told = match &mut self.source {
-                Source::Over => return Poll::Ready(None),
-                Source::Error(status) => return Poll::Ready(Some(Err(status.clone()))),
-                Source::Cache(cursor) => {
+            let received = match &mut self.source {
+                EventSource::Ended => return Poll::Ready(None),
+                EventSource::Error(status) => return Poll::Ready(Some(Err(status.clone()))),
+                EventSource::Cache(cursor) => {
                     return Poll::Ready(match ready!(cursor.poll_next(cx)) {
                         Ok(change) => Some(Ok(change)),
                         Err(CursorError::Restarted) => None,
@@ -336,12 +342,12 @@ impl Events {
                         }
                     });
                 }
-                Source::Storage(changes) => ready!(changes.poll_next_unpin(cx)),
+                EventSource::Storage(changes) => ready!(changes.poll_next_unpin(cx)),
             };
-            let change = match told {
+            let change = match received {
                 None => return Poll::Ready(None),
                 Some(Ok(WatchEvent::Progress(revision))) => {
-                    self.told = self.told.max(revision);
+                    self.delivered = self.delivered.max(revision);
                     None
                 }
                 Some(Ok(WatchEvent::Put { current, previous })) => {
@@ -369,8 +375,8 @@ impl Events {
         }
     }
 
-    /// What a change is to this watch: what comes into the selection is added, what leaves it
-    /// deleted.
+    /// Returns the event that a change is for this watch: an object that enters the selection is
+    /// added, one that leaves it is deleted.
     fn event(&self, change: &Change) -> Result<Option<Event>> {
         let scope = self.scope.as_deref();
         if scope.is_some_and(|scope| !change.key().starts_with(&scope.prefix)) {
@@ -422,8 +428,8 @@ impl Initial {
     }
 }
 
-/// Whether a watch tells what exists before what changes.
-fn begins_whole(options: &ListOptions, version: Option<u64>) -> bool {
+/// Reports whether a watch begins with the objects that exist.
+fn has_initial_events(options: &ListOptions, version: Option<u64>) -> bool {
     options
         .send_initial_events
         .unwrap_or(revision_of(version) == 0)
@@ -482,7 +488,7 @@ mod tests {
 
     /// A list and a watch that look for one object among many let others run meanwhile.
     #[tokio::test]
-    async fn others_run_while_a_selector_looks_for_what_it_takes() {
+    async fn selectors_yield_while_they_look_for_matches() {
         let folder = tempfile::tempdir().expect("a folder");
         let storage: Arc<dyn Storage> = Arc::new(Embedded::open(folder.path()).expect("a store"));
         let reflector = Reflector::start(storage.clone(), "/registry/");
