@@ -42,7 +42,7 @@ pub enum Form {
     Metadata(&'static str),
     /// This kind of metadata, which the answer cannot be: of one object where it is a list, or the
     /// other way round. What was asked for is done all the same.
-    Misfit(&'static str),
+    NotAcceptable(&'static str),
 }
 
 /// The outcome of the negotiation.
@@ -74,7 +74,7 @@ const STREAMED: &str =
 pub enum Purpose {
     Object,
     /// An object that is not stored: no Tables.
-    Fleeting,
+    Ephemeral,
     List,
     /// The objects of a collection that are deleted: a list, but on a route that is not watched.
     Deleted,
@@ -112,7 +112,7 @@ pub fn output(
 
 /// Refuses to tell events in a type that a stream cannot be made of: YAML documents cannot be told
 /// apart.
-pub fn streamed(output: Output) -> Result<()> {
+pub fn check_streamable(output: Output) -> Result<()> {
     if output.media == MediaType::Yaml {
         Err(only(STREAMED))
     } else {
@@ -128,7 +128,7 @@ fn only(accepted: &str) -> Status {
 
 /// The representation for an answer that must come in some form: indented JSON where the client
 /// accepts none.
-pub fn output_or_json(header: &str, user_agent: &str, query: &Query) -> Output {
+pub fn fallback_output(header: &str, user_agent: &str, query: &Query) -> Output {
     let raw = Output {
         pretty: true,
         ..Output::default()
@@ -182,16 +182,16 @@ fn accept_params(params: &[(&str, &str)], media: MediaType, purpose: Purpose) ->
         _ => return None,
     };
     let form = match (kind?, purpose) {
-        (_, Purpose::Fixed) | ("Table", Purpose::Fleeting) => return None,
+        (_, Purpose::Fixed) | ("Table", Purpose::Ephemeral) => return None,
         // Tables are text (apiserver `RequestScope.AllowsMediaTypeTransform`).
         ("Table", _) if media == MediaType::Protobuf => return None,
         ("Table", _) => Form::Table(version),
         ("PartialObjectMetadata", Purpose::List | Purpose::Deleted) => {
-            Form::Misfit("PartialObjectMetadata")
+            Form::NotAcceptable("PartialObjectMetadata")
         }
         ("PartialObjectMetadata", _) => Form::Metadata(version),
         ("PartialObjectMetadataList", Purpose::List | Purpose::Deleted) => Form::Metadata(version),
-        ("PartialObjectMetadataList", _) => Form::Misfit("PartialObjectMetadataList"),
+        ("PartialObjectMetadataList", _) => Form::NotAcceptable("PartialObjectMetadataList"),
         _ => return None,
     };
     Some(Output {
@@ -214,7 +214,7 @@ fn wants_pretty(user_agent: &str, query: &Query) -> bool {
 }
 
 /// The type of a request's body: JSON where nothing is said, 415 for what cannot be read.
-pub fn input(content_type: &str) -> Result<MediaType> {
+pub fn body_media_type(content_type: &str) -> Result<MediaType> {
     let name = content_type
         .split(';')
         .next()
@@ -279,7 +279,7 @@ mod tests {
             (
                 "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
                 Purpose::List,
-                "application/json Misfit(\"PartialObjectMetadata\")",
+                "application/json NotAcceptable(\"PartialObjectMetadata\")",
             ),
             (
                 "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
@@ -288,7 +288,7 @@ mod tests {
             ),
             (
                 "application/json;as=Table;g=meta.k8s.io;v=v1",
-                Purpose::Fleeting,
+                Purpose::Ephemeral,
                 "406",
             ),
             (
@@ -318,9 +318,12 @@ mod tests {
     #[test]
     fn unknown_bodies_are_refused() {
         assert_eq!(
-            input("application/json; charset=utf-8").map_err(|status| status.code),
+            body_media_type("application/json; charset=utf-8").map_err(|status| status.code),
             Ok(MediaType::Json)
         );
-        assert_eq!(input("text/yaml").map_err(|status| status.code), Err(415));
+        assert_eq!(
+            body_media_type("text/yaml").map_err(|status| status.code),
+            Err(415)
+        );
     }
 }

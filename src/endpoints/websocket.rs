@@ -35,7 +35,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const VERSION: &str = "13";
 
 /// Whether the client wants to speak WebSocket.
-pub fn wanted(request: &Request) -> bool {
+pub fn is_requested(request: &Request) -> bool {
     let names = |header: HeaderName, value: &str| {
         request
             .header(header)

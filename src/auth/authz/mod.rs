@@ -186,7 +186,7 @@ pub fn forbidden(attributes: &Attributes, reason: &str) -> Status {
 ///
 /// # Errors
 /// The [`forbidden`] of what no authorizer allows.
-pub async fn demand(authorizer: &dyn Authorizer, attributes: &Attributes) -> Result<()> {
+pub async fn require(authorizer: &dyn Authorizer, attributes: &Attributes) -> Result<()> {
     match authorizer.authorize(attributes).await {
         Decision::Allow(_) => Ok(()),
         Decision::NoOpinion(reason) => Err(forbidden(attributes, &reason)),

@@ -180,7 +180,7 @@ impl Impersonation {
     }
 
     async fn demand(&self, attributes: &Attributes) -> Result<()> {
-        authz::demand(self.authorizer.as_ref(), attributes).await
+        authz::require(self.authorizer.as_ref(), attributes).await
     }
 }
 

@@ -30,7 +30,7 @@ impl Encoder {
     pub async fn list(&self, mut page: Page) -> Result<Body> {
         let is_json = self.output.media == MediaType::Json;
         match self.output.form {
-            Form::Misfit(kind) => {
+            Form::NotAcceptable(kind) => {
                 Err(self.not_acceptable(kind, "is a list", &self.resource().gvk, "List"))
             }
             Form::Object if is_json => self.json_list(page).await,
@@ -91,7 +91,7 @@ impl Encoder {
         let metadata = match self.output.form {
             Form::Object => None,
             Form::Metadata(version) => Some(meta_version(version)),
-            Form::Table(_) | Form::Misfit(_) => return Ok(None),
+            Form::Table(_) | Form::NotAcceptable(_) => return Ok(None),
         };
         if self.output.media != MediaType::Protobuf || !self.resource().stored_as_served() {
             return Ok(None);
@@ -157,7 +157,7 @@ impl Encoder {
     fn tree_list(&self, page: Page) -> Result<Body> {
         let list_meta = self.list_meta(&page);
         let bytes = match self.output.form {
-            Form::Object | Form::Misfit(_) => self.object_list(page, list_meta)?,
+            Form::Object | Form::NotAcceptable(_) => self.object_list(page, list_meta)?,
             Form::Metadata(version) => {
                 let (mut items, api_version) = (Vec::new(), meta_version(version));
                 for stored in page.items {

@@ -87,7 +87,7 @@ impl Encoder {
             Form::Object => self.whole(source)?,
             Form::Metadata(version) => self.metadata(source, meta_version(version))?,
             Form::Table(version) => self.table_of(source, version, true)?.into(),
-            Form::Misfit(kind) => {
+            Form::NotAcceptable(kind) => {
                 let gvk = match &source {
                     Source::Fixed(object) => {
                         &Gvk::from_api_version(object.api_version(), object.kind())

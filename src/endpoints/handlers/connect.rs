@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use http::{Response, StatusCode};
 
-use super::Exchange;
+use super::RequestContext;
 use crate::auth::authz::{Attributes, Decision};
 use crate::endpoints::body::{self, Body};
 use crate::meta::field::FieldError;
@@ -25,21 +25,21 @@ const SCHEMES: [&str; 3] = ["", "http", "https"];
 ///
 /// # Errors
 /// Always, but for the log of a pod that no node runs yet: that is empty.
-pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
-    let (info, query) = (&x.request.info, &x.request.query);
+pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
+    let (info, query) = (&ctx.request.info, &ctx.request.query);
     let subresource = info.subresource.as_str();
     if matches!(
-        (x.store.resource.gvr.resource.as_str(), subresource),
+        (ctx.store.resource.gvr.resource.as_str(), subresource),
         ("pods", "exec" | "attach" | "portforward")
     ) {
-        ensure_may_create(x).await?;
+        ensure_may_create(ctx).await?;
     }
-    match (x.store.resource.gvr.resource.as_str(), subresource) {
-        ("pods", "proxy") => pod_address(x).await?,
-        ("services", _) => service_address(x).await?,
+    match (ctx.store.resource.gvr.resource.as_str(), subresource) {
+        ("pods", "proxy") => pod_address(ctx).await?,
+        ("services", _) => service_address(ctx).await?,
         ("pods", "log") => {
             check_log_options(query, info.url_name())?;
-            let pod = find(x, info.url_name()).await?;
+            let pod = find(ctx, info.url_name()).await?;
             check_container(&pod, query)?;
             if pod.str_at("/spec/nodeName").is_empty() {
                 let mut response = Response::new(body::empty());
@@ -48,7 +48,7 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
             }
         }
         ("pods", _) => {
-            let pod = find(x, info.url_name()).await?;
+            let pod = find(ctx, info.url_name()).await?;
             if subresource != "portforward" {
                 check_container(&pod, query)?;
             }
@@ -61,7 +61,7 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
         }
         _ => {
             let name = Address::parse(info.url_name(), "node")?.name;
-            find(x, name).await?;
+            find(ctx, name).await?;
         }
     }
     Err(Status::unavailable(format!(
@@ -71,30 +71,30 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
 
 /// Who reaches into a pod needs the right to create, whatever the method: WebSockets begin with a
 /// GET, and to read is not to run commands (`ensureAuthorizedForVerb`).
-async fn ensure_may_create(x: &Exchange<'_>) -> Result<()> {
-    let info = &x.request.info;
+async fn ensure_may_create(ctx: &RequestContext<'_>) -> Result<()> {
+    let info = &ctx.request.info;
     if info.verb == "create" {
         return Ok(());
     }
     let asked = Attributes {
         verb: "create".to_owned(),
-        ..x.request.attributes()
+        ..ctx.request.attributes()
     };
-    match x.api.authorizer.authorize(&asked).await {
+    match ctx.api.authorizer.authorize(&asked).await {
         Decision::Allow(_) => Ok(()),
         Decision::NoOpinion(reason) => Err(Status::forbidden(
-            &x.store.resource.gvr,
+            &ctx.store.resource.gvr,
             &info.name,
             &reason,
         )),
     }
 }
 
-async fn find(x: &Exchange<'_>, name: &str) -> Result<Object> {
-    x.store
-        .find(x.namespace(), name)
+async fn find(ctx: &RequestContext<'_>, name: &str) -> Result<Object> {
+    ctx.store
+        .find(ctx.namespace(), name)
         .await?
-        .ok_or_else(|| Status::not_found(&x.store.resource.gvr, name))
+        .ok_or_else(|| Status::not_found(&ctx.store.resource.gvr, name))
 }
 
 /// `name`, `name:port` or `scheme:name:port` (apimachinery `SplitSchemeNamePort`).
@@ -124,9 +124,9 @@ impl<'a> Address<'a> {
 
 /// A pod is reached at its first address, if that is one that others can reach (core/pod
 /// `ResourceLocation`).
-async fn pod_address(x: &Exchange<'_>) -> Result<()> {
-    let address = Address::parse(x.request.info.url_name(), "pod")?;
-    let pod = find(x, address.name).await?;
+async fn pod_address(ctx: &RequestContext<'_>) -> Result<()> {
+    let address = Address::parse(ctx.request.info.url_name(), "pod")?;
+    let pod = find(ctx, address.name).await?;
     let ip = pod.str_at("/status/podIPs/0/ip").parse().ok();
     if ip.is_some_and(is_global_unicast) {
         Ok(())
@@ -145,12 +145,12 @@ fn is_global_unicast(ip: IpAddr) -> bool {
 }
 
 /// A service is reached at one of its endpoints (core/service/storage `ResourceLocation`).
-async fn service_address(x: &Exchange<'_>) -> Result<()> {
-    let text = x.request.info.url_name();
+async fn service_address(ctx: &RequestContext<'_>) -> Result<()> {
+    let text = ctx.request.info.url_name();
     let Address { name, port } = Address::parse(text, "service")?;
     let mut port = port.to_owned();
     if let Ok(number) = port.parse::<i64>() {
-        let service = find(x, name).await?;
+        let service = find(ctx, name).await?;
         let found = service
             .array_at("/spec/ports")
             .iter()
@@ -165,16 +165,16 @@ async fn service_address(x: &Exchange<'_>) -> Result<()> {
             .map(|one| one.str("name").to_owned())
             .ok_or_else(none)?;
     }
-    let endpoints = x
+    let endpoints = ctx
         .api
         .registry
         .get(&Gvr::new("", "v1", "endpoints"))
         .ok_or_else(Status::no_such_path)?;
     // Upstream names the resource of the request.
     let endpoints = endpoints
-        .find(x.namespace(), name)
+        .find(ctx.namespace(), name)
         .await?
-        .ok_or_else(|| Status::not_found(&x.store.resource.gvr, name))?;
+        .ok_or_else(|| Status::not_found(&ctx.store.resource.gvr, name))?;
     let subsets = endpoints.array_at("/subsets");
     let none = |of: &str| {
         Status::unavailable(format!(

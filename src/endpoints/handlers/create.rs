@@ -13,7 +13,7 @@ use crate::meta::status::Result;
 use crate::registry::store::Warnings;
 use crate::registry::strategy::Subresource;
 
-use super::{Exchange, RequestGate};
+use super::{RequestContext, RequestGate};
 use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
 use crate::endpoints::negotiate;
@@ -31,33 +31,33 @@ const SYSTEM_FIELDS: [&str; 5] = [
 const MAX_REPEATED_OWNERS: usize = 100;
 
 /// Creates the object in the body.
-pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
+pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
     // A body that cannot be read is refused before the options are looked at.
-    negotiate::input(&x.request.header(CONTENT_TYPE))?;
-    let options = WriteOptions::from_query(&x.request.query, Write::Create)?;
-    let mut object = x.decode_main(&body, options.field_validation)?;
+    negotiate::body_media_type(&ctx.request.header(CONTENT_TYPE))?;
+    let options = WriteOptions::from_query(&ctx.request.query, Write::Create)?;
+    let mut object = ctx.decode_main(&body, options.field_validation)?;
     for field in SYSTEM_FIELDS {
         object.metadata_mut().shift_remove(field);
     }
-    x.check_namespace(&mut object)?;
-    dedup_owner_references(&mut object, &x.warnings, "");
-    x.track(
+    ctx.check_namespace(&mut object)?;
+    dedup_owner_references(&mut object, &ctx.warnings, "");
+    ctx.track(
         None,
         &mut object,
         Subresource::Main,
-        &x.manager(&options.field_manager),
+        &ctx.manager(&options.field_manager),
     );
     let name = object.name().to_owned();
-    x.admit(&mut object, None, &name, options.dry_run).await?;
+    ctx.admit(&mut object, None, &name, options.dry_run).await?;
     let gate = RequestGate {
-        x,
+        ctx,
         dry_run: options.dry_run,
     };
-    let live = x
+    let live = ctx
         .store
-        .create(&x.write_context(options.dry_run), object, &gate)
+        .create(&ctx.write_context(options.dry_run), object, &gate)
         .await?;
-    x.answer(201, Source::Stored(live.stored.into()))
+    ctx.answer(201, Source::Stored(live.stored.into()))
 }
 
 /// The text that values have in common if and only if they are equal.

@@ -12,7 +12,7 @@ use crate::meta::{FieldError, Gvk, Gvr, Object, Path, Status};
 use crate::registry::Custom;
 use crate::registry::store::Warnings;
 
-use super::Exchange;
+use super::RequestContext;
 use super::decode::{named, named_in, unreadable, unrecognized};
 use super::patch::{PatchBody, PatchType, Patched};
 use crate::endpoints::negotiate::{self, MediaType};
@@ -37,8 +37,8 @@ pub fn is_misplaced(api: &Api, request: &Request) -> bool {
 }
 
 /// 404 for subresources that the definition does not have, 405 for verbs that there are not.
-pub fn check_verb(x: &Exchange<'_>) -> Result<()> {
-    let (info, resource) = (&x.request.info, &x.store.resource);
+pub fn check_verb(ctx: &RequestContext<'_>) -> Result<()> {
+    let (info, resource) = (&ctx.request.info, &ctx.store.resource);
     let verb = info.verb.as_str();
     let verbs: &[&str] = match info.subresource.as_str() {
         "" => &[
@@ -65,7 +65,7 @@ pub fn check_verb(x: &Exchange<'_>) -> Result<()> {
     Ok(())
 }
 
-impl Exchange<'_> {
+impl RequestContext<'_> {
     /// The body as an object of the custom kind. That it names the right kind is for validation to
     /// say.
     pub(super) fn decode_custom(
@@ -76,7 +76,7 @@ impl Exchange<'_> {
     ) -> Result<Object> {
         let expected = &self.store.resource.gvk;
         let unknown = |why: &str| unrecognized(&expected.kind, why, body);
-        let (value, mut issues) = match negotiate::input(
+        let (value, mut issues) = match negotiate::body_media_type(
             &self.request.header(header::CONTENT_TYPE),
         )? {
             MediaType::Json => {

@@ -11,7 +11,7 @@ use crate::meta::{Gvk, Object, Status, Value};
 use crate::registry::store::Warnings;
 use crate::schema::{Schema, TypeRef};
 
-use super::Exchange;
+use super::RequestContext;
 use crate::endpoints::negotiate::{self, MediaType};
 
 /// How many bytes of an unreadable body an error shows.
@@ -25,7 +25,7 @@ pub struct Body {
     pub object: Object,
 }
 
-impl Exchange<'_> {
+impl RequestContext<'_> {
     /// Decodes the body as the kind of the resource, defaults it and brings it to the storage
     /// version.
     pub fn decode_main(&self, body: &Bytes, validation: FieldValidation) -> Result<Object> {
@@ -51,7 +51,7 @@ impl Exchange<'_> {
         ty: TypeRef<'_>,
         validation: FieldValidation,
     ) -> Result<Body> {
-        let media = negotiate::input(&self.request.header(header::CONTENT_TYPE))?;
+        let media = negotiate::body_media_type(&self.request.header(header::CONTENT_TYPE))?;
         let expected = Expected {
             gvk,
             ty,

@@ -8,28 +8,28 @@ use crate::meta::options::{DeleteOptions, ListOptions};
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Object, Status};
 
-use super::{Exchange, RequestGate};
+use super::{RequestContext, RequestGate};
 use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
 use crate::endpoints::negotiate::{self, MediaType};
 use crate::endpoints::respond;
 
 /// Deletes the object.
-pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
-    let options = options(x, &body)?;
+pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
+    let options = options(ctx, &body)?;
     let gate = RequestGate {
-        x,
+        ctx,
         dry_run: options.dry_run,
     };
-    let name = x.request.info.url_name();
-    let deleted = x
+    let name = ctx.request.info.url_name();
+    let deleted = ctx
         .store
-        .delete(&x.write_context(options.dry_run), name, &options, &gate)
+        .delete(&ctx.write_context(options.dry_run), name, &options, &gate)
         .await?;
     let object = deleted.live.object.clone();
-    if deleted.gone && !x.store.resource.strategy.returns_deleted_object() {
-        return Ok(x.answer_status(&Status::deleted(
-            &x.store.resource.gvr,
+    if deleted.gone && !ctx.store.resource.strategy.returns_deleted_object() {
+        return Ok(ctx.answer_status(&Status::deleted(
+            &ctx.store.resource.gvr,
             object.name(),
             object.uid(),
         )));
@@ -44,34 +44,34 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
     } else {
         Source::Stored(deleted.live.stored.into())
     };
-    x.answer(code, shown)
+    ctx.answer(code, shown)
 }
 
 /// Deletes what the list options select; answers with what it was.
-pub async fn handle_collection(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
-    let list = ListOptions::from_query(&x.request.query, false)?;
-    let options = options(x, &body)?;
+pub async fn handle_collection(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
+    let list = ListOptions::from_query(&ctx.request.query, false)?;
+    let options = options(ctx, &body)?;
     let gate = RequestGate {
-        x,
+        ctx,
         dry_run: options.dry_run,
     };
-    let page = x
+    let page = ctx
         .store
-        .delete_collection(&x.write_context(options.dry_run), &list, &options, &gate)
+        .delete_collection(&ctx.write_context(options.dry_run), &list, &options, &gate)
         .await?;
     Ok(respond::response(
         200,
-        x.output,
-        x.encoder()?.list(page).await?,
+        ctx.output,
+        ctx.encoder()?.list(page).await?,
     ))
 }
 
 /// The options in the body, or in the query where there is none.
-pub fn options(x: &Exchange<'_>, body: &Bytes) -> Result<DeleteOptions> {
+pub fn options(ctx: &RequestContext<'_>, body: &Bytes) -> Result<DeleteOptions> {
     if body.is_empty() {
-        return DeleteOptions::from_query(&x.request.query);
+        return DeleteOptions::from_query(&ctx.request.query);
     }
-    DeleteOptions::from_object(&decode(x, body)?)
+    DeleteOptions::from_object(&decode(ctx, body)?)
 }
 
 /// Any group and version may name DeleteOptions; other kinds are no options.
@@ -85,8 +85,8 @@ fn check_kind(api_version: &str, kind: &str) -> Result<()> {
     )))
 }
 
-fn decode(x: &Exchange<'_>, body: &[u8]) -> Result<Object> {
-    let media = negotiate::input(&x.request.header(header::CONTENT_TYPE))?;
+fn decode(ctx: &RequestContext<'_>, body: &[u8]) -> Result<Object> {
+    let media = negotiate::body_media_type(&ctx.request.header(header::CONTENT_TYPE))?;
     let ty = crate::schema::builtin()
         .get(&Gvk::new("", "v1", "DeleteOptions"))
         .ok_or_else(|| Status::internal("DeleteOptions is not in the schema"))?;

@@ -11,7 +11,7 @@ use crate::meta::{ErrorList, FieldError, Gvr, Object, Path, Status, Value};
 use crate::registry::Subresource;
 use crate::registry::validation::{Fields, same};
 
-use super::Exchange;
+use super::RequestContext;
 
 const GROUP: &str = "resource.k8s.io";
 /// The label of namespaces whose claims may have access as an administrator.
@@ -20,40 +20,40 @@ const ADMIN_NAMESPACE: &str = "resource.kubernetes.io/admin-access";
 /// What is wrong with a ResourceClaim or a template of one for who asks; nothing with objects of
 /// other kinds.
 pub async fn errors(
-    x: &Exchange<'_>,
+    ctx: &RequestContext<'_>,
     sub: Subresource<'_>,
     new: &Object,
     old: Option<&Object>,
 ) -> ErrorList {
-    let gvr = &x.store.resource.gvr;
+    let gvr = &ctx.store.resource.gvr;
     match (gvr.group.as_str(), gvr.resource.as_str(), sub, old) {
         (GROUP, "resourceclaims", Subresource::Main, None) => {
-            admin_access(x, requested(new, "/spec/devices/requests")).await
+            admin_access(ctx, requested(new, "/spec/devices/requests")).await
         }
         // Upstream names the path that it has in a claim.
         (GROUP, "resourceclaimtemplates", Subresource::Main, None) => {
-            admin_access(x, requested(new, "/spec/spec/devices/requests")).await
+            admin_access(ctx, requested(new, "/spec/spec/devices/requests")).await
         }
         (GROUP, "resourceclaims", Subresource::Status, Some(old)) => {
-            status_errors(x, new, old).await
+            status_errors(ctx, new, old).await
         }
         _ => ErrorList::new(),
     }
 }
 
-async fn status_errors(x: &Exchange<'_>, new: &Object, old: &Object) -> ErrorList {
+async fn status_errors(ctx: &RequestContext<'_>, new: &Object, old: &Object) -> ErrorList {
     let mut errors = match granted(old) {
         // The allocation cannot change any more.
         Some(_) => ErrorList::new(),
-        None => admin_access(x, granted(new)).await,
+        None => admin_access(ctx, granted(new)).await,
     };
-    errors.extend(binding_error(x, new, old).await);
+    errors.extend(binding_error(ctx, new, old).await);
     // What is told of devices goes with the allocation.
     if new
         .at("/status/allocation")
         .is_some_and(|allocation| !allocation.is_null())
     {
-        errors.extend(driver_errors(x, new, old).await);
+        errors.extend(driver_errors(ctx, new, old).await);
     }
     errors
 }
@@ -93,16 +93,16 @@ fn granted(object: &Object) -> Option<Path> {
 }
 
 /// Only in namespaces that are labelled for it there is access as an administrator.
-async fn admin_access(x: &Exchange<'_>, asked: Option<Path>) -> ErrorList {
+async fn admin_access(ctx: &RequestContext<'_>, asked: Option<Path>) -> ErrorList {
     let Some(path) = asked else {
         return ErrorList::new();
     };
     let gvr = Gvr::new("", "v1", "namespaces");
-    let found = match x.api.registry.get(&gvr) {
-        Some(namespaces) => namespaces.find("", x.namespace()).await,
+    let found = match ctx.api.registry.get(&gvr) {
+        Some(namespaces) => namespaces.find("", ctx.namespace()).await,
         None => Err(Status::no_such_path()),
     };
-    match found.and_then(|found| found.ok_or_else(|| Status::not_found(&gvr, x.namespace()))) {
+    match found.and_then(|found| found.ok_or_else(|| Status::not_found(&gvr, ctx.namespace()))) {
         Err(status) => ErrorList::from([FieldError::internal(
             &path,
             format!(
@@ -129,7 +129,7 @@ async fn admin_access(x: &Exchange<'_>, asked: Option<Path>) -> ErrorList {
 
 /// To allocate and to reserve needs the verb of the request on `resourceclaims/binding`, in all
 /// namespaces.
-async fn binding_error(x: &Exchange<'_>, new: &Object, old: &Object) -> Option<FieldError> {
+async fn binding_error(ctx: &RequestContext<'_>, new: &Object, old: &Object) -> Option<FieldError> {
     if ["/status/allocation", "/status/reservedFor"]
         .iter()
         .all(|path| same(new.at(path), old.at(path)))
@@ -140,9 +140,9 @@ async fn binding_error(x: &Exchange<'_>, new: &Object, old: &Object) -> Option<F
         subresource: "binding".to_owned(),
         namespace: String::new(),
         name: String::new(),
-        ..x.request.attributes()
+        ..ctx.request.attributes()
     };
-    let refusal = authz::demand(x.api.authorizer.as_ref(), &asked)
+    let refusal = authz::require(ctx.api.authorizer.as_ref(), &asked)
         .await
         .err()?;
     let detail = format!(
@@ -157,8 +157,8 @@ async fn binding_error(x: &Exchange<'_>, new: &Object, old: &Object) -> Option<F
 
 /// To tell of a driver's devices needs a verb on `resourceclaims/driver` of that name: one for who
 /// runs on the node of the allocation, or one for everybody else.
-async fn driver_errors(x: &Exchange<'_>, new: &Object, old: &Object) -> ErrorList {
-    let base = x.request.attributes();
+async fn driver_errors(ctx: &RequestContext<'_>, new: &Object, old: &Object) -> ErrorList {
+    let base = ctx.request.attributes();
     let mut verbs = vec![format!("arbitrary-node:{}", base.verb)];
     if allocated_node(new).is_some_and(|node| runs_on(&base.user, node)) {
         verbs.insert(0, format!("associated-node:{}", base.verb));
@@ -175,7 +175,7 @@ async fn driver_errors(x: &Exchange<'_>, new: &Object, old: &Object) -> ErrorLis
                 name: driver.to_owned(),
                 ..base.clone()
             };
-            match authz::demand(x.api.authorizer.as_ref(), &asked).await {
+            match authz::require(ctx.api.authorizer.as_ref(), &asked).await {
                 Ok(()) => {
                     refusal = None;
                     break;

@@ -12,7 +12,7 @@ use crate::meta::{FieldError, Gvk, Gvr, Object, Path, Status, Value, json, str_a
 use crate::registry::store::{OpenGate, Store, Target, Updater, WriteContext};
 use crate::registry::strategy::Subresource;
 
-use super::Exchange;
+use super::RequestContext;
 use super::subresources::{created, decode};
 use crate::endpoints::body::Body;
 
@@ -27,30 +27,30 @@ const MANAGER: &str = "kube-apiserver";
 const DISRUPTION_ALLOWED: &str = "DisruptionAllowed";
 
 /// Deletes a pod if the disruption budgets allow it.
-pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
-    let options = WriteOptions::from_query(&x.request.query, Write::Create)?;
-    let mut eviction = decode(x, &body, &options)?;
-    let name = x.request.info.url_name();
+pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
+    let options = WriteOptions::from_query(&ctx.request.query, Write::Create)?;
+    let mut eviction = decode(ctx, &body, &options)?;
+    let name = ctx.request.info.url_name();
     let gvk = Gvk::new("policy", "v1", "Eviction");
-    x.admit_subresource(&gvk, &mut eviction, options.dry_run)
+    ctx.admit_subresource(&gvk, &mut eviction, options.dry_run)
         .await?;
     if eviction.name() != name {
         return Err(Status::bad_request(
             "name in URL does not match name in Eviction object",
         ));
     }
-    x.validate_subresource(&gvk, &mut eviction, options.dry_run)
+    ctx.validate_subresource(&gvk, &mut eviction, options.dry_run)
         .await?;
     let mut deletion = deletion(&eviction, &gvk)?;
     deletion.dry_run |= options.dry_run;
     let evicting = Evicting {
-        x,
-        ctx: x.write_context(deletion.dry_run),
+        ctx,
+        write: ctx.write_context(deletion.dry_run),
         name,
         deletion,
     };
     evicting.run().await?;
-    Ok(x.answer_status(&created()))
+    Ok(ctx.answer_status(&created()))
 }
 
 /// How the eviction wants the pod to be deleted.
@@ -77,8 +77,8 @@ fn deletion(eviction: &Object, gvk: &Gvk) -> Result<DeleteOptions> {
 
 /// One eviction under way.
 struct Evicting<'a> {
-    x: &'a Exchange<'a>,
-    ctx: WriteContext<'a>,
+    ctx: &'a RequestContext<'a>,
+    write: WriteContext<'a>,
     name: &'a str,
     deletion: DeleteOptions,
 }
@@ -102,13 +102,13 @@ impl Evicting<'_> {
                 done => return done,
             }
         }
-        Err(Status::modified(&self.x.store.resource.gvr, self.name))
+        Err(Status::modified(&self.ctx.store.resource.gvr, self.name))
     }
 
     async fn pod(&self) -> Result<Object> {
-        let store = &self.x.store;
+        let store = &self.ctx.store;
         store
-            .find(self.x.namespace(), self.name)
+            .find(self.ctx.namespace(), self.name)
             .await?
             .ok_or_else(|| Status::not_found(&store.resource.gvr, self.name))
     }
@@ -117,7 +117,7 @@ impl Evicting<'_> {
     async fn within_budget(&self, pod: &Object) -> Result<()> {
         let gvr = Gvr::new("policy", "v1", "poddisruptionbudgets");
         let budgets = self
-            .x
+            .ctx
             .api
             .registry
             .get(&gvr)
@@ -145,14 +145,16 @@ impl Evicting<'_> {
         let take = Take {
             pod: self.name,
             store: &budgets,
-            now: time::format(self.x.api.clock.now().as_second()),
+            now: time::format(self.ctx.api.clock.now().as_second()),
         };
         let target = Target {
             name: budget.name(),
             sub: Subresource::Status,
             force_create: false,
         };
-        budgets.update(&self.ctx, target, &take, &OpenGate).await?;
+        budgets
+            .update(&self.write, target, &take, &OpenGate)
+            .await?;
         self.delete(None).await
     }
 
@@ -163,25 +165,25 @@ impl Evicting<'_> {
         if let (None, Some(pod)) = (&options.resource_version, pinned) {
             options.resource_version = Some(pod.resource_version().to_owned());
         }
-        let store = &self.x.store;
+        let store = &self.ctx.store;
         if !options.dry_run {
             let mark = Mark {
                 store,
                 options: &options,
-                now: time::format(self.x.api.clock.now().as_second()),
+                now: time::format(self.ctx.api.clock.now().as_second()),
             };
             let target = Target {
                 name: self.name,
                 sub: Subresource::Status,
                 force_create: false,
             };
-            let marked = store.update(&self.ctx, target, &mark, &OpenGate).await?;
+            let marked = store.update(&self.write, target, &mark, &OpenGate).await?;
             if options.resource_version.is_some() {
                 options.resource_version = Some(marked.live.object.resource_version().to_owned());
             }
         }
         store
-            .delete(&self.ctx, self.name, &options, &OpenGate)
+            .delete(&self.write, self.name, &options, &OpenGate)
             .await
             .map(drop)
     }

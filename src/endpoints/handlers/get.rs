@@ -5,27 +5,27 @@ use http::Response;
 use crate::meta::Status;
 use crate::meta::status::Result;
 
-use super::Exchange;
+use super::RequestContext;
 use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
 use crate::endpoints::respond;
 
 /// Answers with the object, in any representation.
-pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
-    let query = &x.request.query;
+pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
+    let query = &ctx.request.query;
     if query.flag("export").unwrap_or(false) {
         return Err(Status::bad_request(
             "the export parameter, deprecated since v1.14, is no longer supported",
         ));
     }
-    let stored = x
+    let stored = ctx
         .store
         .get(
-            x.namespace(),
-            x.request.info.url_name(),
+            ctx.namespace(),
+            ctx.request.info.url_name(),
             query.get("resourceVersion").unwrap_or(""),
         )
         .await?;
-    let body = x.encoder()?.object(Source::Stored(stored))?;
-    Ok(respond::bytes(200, x.output, body))
+    let body = ctx.encoder()?.object(Source::Stored(stored))?;
+    Ok(respond::bytes(200, ctx.output, body))
 }

@@ -5,17 +5,17 @@ use http::Response;
 use crate::meta::options::ListOptions;
 use crate::meta::status::Result;
 
-use super::Exchange;
+use super::RequestContext;
 use crate::endpoints::body::Body;
 use crate::endpoints::respond;
 
 /// Answers with a page of the objects that the options select.
-pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
-    let options = ListOptions::from_query(&x.request.query, false)?;
-    let page = x.store.list(x.namespace(), &options).await?;
+pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
+    let options = ListOptions::from_query(&ctx.request.query, false)?;
+    let page = ctx.store.list(ctx.namespace(), &options).await?;
     Ok(respond::response(
         200,
-        x.output,
-        x.encoder()?.list(page).await?,
+        ctx.output,
+        ctx.encoder()?.list(page).await?,
     ))
 }

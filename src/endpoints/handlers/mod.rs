@@ -51,7 +51,7 @@ use super::{Api, Request};
 pub const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 
 /// One request to one resource.
-pub struct Exchange<'a> {
+pub struct RequestContext<'a> {
     pub api: &'a Api,
     pub request: &'a Request,
     pub store: Arc<Store>,
@@ -78,7 +78,7 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let fallback = negotiate::output_or_json(
+    let fallback = negotiate::fallback_output(
         &request.header(header::ACCEPT),
         request.user_agent(),
         &request.query,
@@ -87,7 +87,7 @@ where
     if custom::is_misplaced(api, request) {
         return respond::page_not_found();
     }
-    let answer = match Exchange::new(api, request) {
+    let answer = match RequestContext::new(api, request) {
         Err(status) => {
             warnings = Vec::new();
             Err(status)
@@ -106,45 +106,46 @@ where
     response
 }
 
-async fn dispatch<B>(x: &Exchange<'_>, body: B) -> Result<Response<Body>>
+async fn dispatch<B>(ctx: &RequestContext<'_>, body: B) -> Result<Response<Body>>
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let info = &x.request.info;
-    if let Some(warning) = x.custom().and_then(Custom::deprecation) {
-        x.warnings.add(warning);
+    let info = &ctx.request.info;
+    if let Some(warning) = ctx.custom().and_then(Custom::deprecation) {
+        ctx.warnings.add(warning);
     }
     let (allowed, reads) = (
-        x.check_verb(),
+        ctx.check_verb(),
         matches!(info.verb.as_str(), "get" | "list" | "watch"),
     );
-    if let Some(warning) = deprecation(&x.store.resource.gvk).filter(|_| allowed.is_ok() || reads) {
-        x.warnings.add(warning);
+    if let Some(warning) = deprecation(&ctx.store.resource.gvk).filter(|_| allowed.is_ok() || reads)
+    {
+        ctx.warnings.add(warning);
     }
     allowed?;
     if !info.subresource.is_empty() {
-        return subresources::handle(x, body).await;
+        return subresources::handle(ctx, body).await;
     }
-    if x.store.resource.decl.storage_prefix.is_empty() {
+    if ctx.store.resource.decl.storage_prefix.is_empty() {
         let body = read(body).await?;
         return if info.resource == "bindings" {
-            subresources::bind_named(x, body).await
+            subresources::bind_named(ctx, body).await
         } else {
-            reviews::handle(x, body).await
+            reviews::handle(ctx, body).await
         };
     }
     match info.verb.as_str() {
-        "get" => get::handle(x).await,
-        "list" => list::handle(x).await,
-        "watch" => watch::handle(x).await,
-        "create" => create::handle(x, read(body).await?).await,
-        "update" => update::handle(x, Subresource::Main, read(body).await?).await,
-        "patch" => patch::handle(x, Subresource::Main, body).await,
-        "delete" => delete::handle(x, read(body).await?).await,
-        "deletecollection" => delete::handle_collection(x, read(body).await?).await,
+        "get" => get::handle(ctx).await,
+        "list" => list::handle(ctx).await,
+        "watch" => watch::handle(ctx).await,
+        "create" => create::handle(ctx, read(body).await?).await,
+        "update" => update::handle(ctx, Subresource::Main, read(body).await?).await,
+        "patch" => patch::handle(ctx, Subresource::Main, body).await,
+        "delete" => delete::handle(ctx, read(body).await?).await,
+        "deletecollection" => delete::handle_collection(ctx, read(body).await?).await,
         _ => Err(Status::method_not_supported(
-            &x.store.resource.gvr,
+            &ctx.store.resource.gvr,
             &info.verb,
         )),
     }
@@ -187,7 +188,7 @@ where
     }
 }
 
-impl<'a> Exchange<'a> {
+impl<'a> RequestContext<'a> {
     fn new(api: &'a Api, request: &'a Request) -> Result<Self> {
         let info = &request.info;
         let gvr = Gvr::new(&info.group, &info.version, &info.resource);
@@ -220,7 +221,7 @@ impl<'a> Exchange<'a> {
                 if !info.subresource.is_empty()
                     || self.store.resource.decl.storage_prefix.is_empty() =>
             {
-                Purpose::Fleeting
+                Purpose::Ephemeral
             }
             _ => Purpose::Object,
         };
@@ -424,7 +425,7 @@ impl<'a> Exchange<'a> {
         self.api.admission.admit(&mut attributes).await
     }
 
-    /// Runs the validating half of admission, like [`Exchange::admit_subresource`].
+    /// Runs the validating half of admission, like [`RequestContext::admit_subresource`].
     pub async fn validate_subresource(
         &self,
         gvk: &Gvk,
@@ -505,7 +506,7 @@ impl<'a> Exchange<'a> {
 
 /// Admission's last word, bound to one request.
 pub struct RequestGate<'a> {
-    pub x: &'a Exchange<'a>,
+    pub ctx: &'a RequestContext<'a>,
     pub dry_run: bool,
 }
 
@@ -513,14 +514,14 @@ impl RequestGate<'_> {
     /// Tells whoever writes an object that this server does not do what it demands, and whoever
     /// reads the log.
     fn tell_unenforced(&self, new: Option<&Object>, old: Option<&Object>) {
-        let Some(object) = new.filter(|_| self.x.request.info.subresource.is_empty()) else {
+        let Some(object) = new.filter(|_| self.ctx.request.info.subresource.is_empty()) else {
             return;
         };
-        if let Some(text) = unenforced::warning(&self.x.store.resource, object, old) {
+        if let Some(text) = unenforced::warning(&self.ctx.store.resource, object, old) {
             if !self.dry_run {
                 tracing::warn!("{text}");
             }
-            self.x.warnings.add(text);
+            self.ctx.warnings.add(text);
         }
     }
 }
@@ -534,19 +535,19 @@ impl Gate for RequestGate<'_> {
             (None, _) => Operation::Delete,
         };
         let name = new.as_deref().or(old).map_or("", Object::name).to_owned();
-        let mut attributes = self.x.attributes(operation, &name, self.dry_run);
+        let mut attributes = self.ctx.attributes(operation, &name, self.dry_run);
         attributes.old = old;
         attributes.object = new.as_deref_mut();
         if operation == Operation::Delete {
-            self.x.api.admission.admit(&mut attributes).await?;
+            self.ctx.api.admission.admit(&mut attributes).await?;
         }
-        self.x.api.admission.validate(&attributes).await?;
+        self.ctx.api.admission.validate(&attributes).await?;
         self.tell_unenforced(new.as_deref(), old);
-        let (Some(rbac), Some(object)) = (&self.x.api.rbac, new.as_deref()) else {
+        let (Some(rbac), Some(object)) = (&self.ctx.api.rbac, new.as_deref()) else {
             return Ok(());
         };
-        let (user, info) = (&self.x.request.user, &self.x.request.info);
-        let gvr = &self.x.store.resource.gvr;
+        let (user, info) = (&self.ctx.request.user, &self.ctx.request.info);
+        let gvr = &self.ctx.store.resource.gvr;
         let write = escalation::Write {
             gvr,
             namespace: &info.namespace,
@@ -555,7 +556,7 @@ impl Gate for RequestGate<'_> {
             old,
             user,
         };
-        escalation::check(&write, rbac, self.x.api.authorizer.as_ref()).await
+        escalation::check(&write, rbac, self.ctx.api.authorizer.as_ref()).await
     }
 
     async fn field_errors(
@@ -564,15 +565,15 @@ impl Gate for RequestGate<'_> {
         new: &Object,
         old: Option<&Object>,
     ) -> ErrorList {
-        device_claims::errors(self.x, sub, new, old).await
+        device_claims::errors(self.ctx, sub, new, old).await
     }
 
     async fn authorize_create(&self) -> Result<()> {
         let attributes = authz::Attributes {
             verb: "create".to_owned(),
-            ..self.x.request.attributes()
+            ..self.ctx.request.attributes()
         };
-        authz::demand(self.x.api.authorizer.as_ref(), &attributes).await
+        authz::require(self.ctx.api.authorizer.as_ref(), &attributes).await
     }
 }
 

@@ -22,7 +22,7 @@ use crate::schema::{Schema, TypeRef};
 
 use super::create::dedup_owner_references;
 use super::decode::{named, settle_kind, warn};
-use super::{Exchange, RequestGate, read};
+use super::{RequestContext, RequestGate, read};
 use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
 use crate::endpoints::negotiate;
@@ -60,9 +60,9 @@ impl PatchType {
 }
 
 /// The type of the patch; custom kinds have no strategic merge patches.
-pub(super) fn patch_type(x: &Exchange<'_>) -> Result<PatchType> {
-    let kind = PatchType::from_content_type(&x.request.header(header::CONTENT_TYPE));
-    match x.custom() {
+pub(super) fn patch_type(ctx: &RequestContext<'_>) -> Result<PatchType> {
+    let kind = PatchType::from_content_type(&ctx.request.header(header::CONTENT_TYPE));
+    match ctx.custom() {
         Some(_)
             if kind
                 .as_ref()
@@ -76,46 +76,50 @@ pub(super) fn patch_type(x: &Exchange<'_>) -> Result<PatchType> {
 }
 
 /// Patches the object.
-pub async fn handle<B>(x: &Exchange<'_>, sub: Subresource<'_>, body: B) -> Result<Response<Body>>
+pub async fn handle<B>(
+    ctx: &RequestContext<'_>,
+    sub: Subresource<'_>,
+    body: B,
+) -> Result<Response<Body>>
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let kind = patch_type(x)?;
+    let kind = patch_type(ctx)?;
     let body = read(body).await?;
     let write = if kind == PatchType::Apply {
         Write::Apply
     } else {
         Write::Patch
     };
-    let options = WriteOptions::from_query(&x.request.query, write)?;
+    let options = WriteOptions::from_query(&ctx.request.query, write)?;
     let updater = Patch {
-        x,
+        ctx,
         sub,
         kind,
         body,
         options,
     };
     let gate = RequestGate {
-        x,
+        ctx,
         dry_run: updater.options.dry_run,
     };
     let force_create = kind == PatchType::Apply;
     let target = Target {
-        name: x.request.info.url_name(),
+        name: ctx.request.info.url_name(),
         sub,
         force_create,
     };
-    let updated = x
+    let updated = ctx
         .store
         .update(
-            &x.write_context(updater.options.dry_run),
+            &ctx.write_context(updater.options.dry_run),
             target,
             &updater,
             &gate,
         )
         .await?;
-    x.answer(
+    ctx.answer(
         if updated.created { 201 } else { 200 },
         Source::Stored(updated.live.stored.into()),
     )
@@ -123,7 +127,7 @@ where
 
 /// Makes the new state out of the standing one and the patch.
 struct Patch<'a> {
-    x: &'a Exchange<'a>,
+    ctx: &'a RequestContext<'a>,
     sub: Subresource<'a>,
     kind: PatchType,
     body: Bytes,
@@ -141,20 +145,20 @@ impl Updater for Patch<'_> {
     }
 
     async fn updated(&self, live: Option<&Object>) -> Result<Object> {
-        let x = self.x;
-        let name = x.request.info.url_name();
+        let ctx = self.ctx;
+        let name = ctx.request.info.url_name();
         let large = self.body.len() > LARGE_BYTES
             || live.is_some_and(|live| live.is_larger_than(LARGE_BYTES));
         let mut object = match (self.kind, live) {
             (PatchType::Apply, live) => run_blocking_if(large, || self.apply_configuration(live))?,
-            (_, None) => return Err(Status::not_found(&x.store.resource.gvr, name)),
+            (_, None) => return Err(Status::not_found(&ctx.store.resource.gvr, name)),
             (_, Some(live)) => {
                 let mut object = run_blocking_if(large, || self.apply(live))?;
-                x.track(
+                ctx.track(
                     Some(live),
                     &mut object,
                     self.sub,
-                    &x.manager(&self.options.field_manager),
+                    &ctx.manager(&self.options.field_manager),
                 );
                 object
             }
@@ -164,15 +168,15 @@ impl Updater for Patch<'_> {
                 "uid mismatch: the provided object specified uid {}, and no existing object was found",
                 object.uid()
             );
-            return Err(Status::conflict(&x.store.resource.gvr, name, &why));
+            return Err(Status::conflict(&ctx.store.resource.gvr, name, &why));
         }
-        x.check_namespace(&mut object)?;
-        x.check_name(&object)?;
-        x.admit(&mut object, live, name, self.options.dry_run)
+        ctx.check_namespace(&mut object)?;
+        ctx.check_name(&object)?;
+        ctx.admit(&mut object, live, name, self.options.dry_run)
             .await?;
         dedup_owner_references(
             &mut object,
-            &x.warnings,
+            &ctx.warnings,
             " after mutating admission happens",
         );
         Ok(object)
@@ -182,21 +186,21 @@ impl Updater for Patch<'_> {
 impl Patch<'_> {
     /// The patched object, of the storage version, defaulted.
     fn apply(&self, live: &Object) -> Result<Object> {
-        let (store, resource) = (&self.x.store, &self.x.store.resource);
+        let (store, resource) = (&self.ctx.store, &self.ctx.store.resource);
         let body = PatchBody {
             kind: self.kind,
             bytes: &self.body,
             validation: self.options.field_validation,
         };
         let served = store.served(live);
-        let mut object = match self.x.custom() {
-            Some(custom) => body.apply_custom(&served, custom, &self.x.warnings)?,
+        let mut object = match self.ctx.custom() {
+            Some(custom) => body.apply_custom(&served, custom, &self.ctx.warnings)?,
             None => body.apply(
                 &served,
                 resource.ty(),
                 &resource.gvk,
                 &resource.schema,
-                &self.x.warnings,
+                &self.ctx.warnings,
             )?,
         };
         store.to_storage(&mut object);
@@ -205,7 +209,7 @@ impl Patch<'_> {
 
     /// Server-side apply: the configuration merged into what stands, with its managers.
     fn apply_configuration(&self, live: Option<&Object>) -> Result<Object> {
-        let (store, resource) = (&self.x.store, &self.x.store.resource);
+        let (store, resource) = (&self.ctx.store, &self.ctx.store.resource);
         let force = self.options.force.unwrap_or(false);
         let body = ApplyBody {
             bytes: &self.body,
@@ -213,8 +217,8 @@ impl Patch<'_> {
             validation: self.options.field_validation,
         };
         let writer = store.writer(self.sub, &self.options.field_manager);
-        if self.x.custom().is_some() {
-            let mut object = body.apply_custom(live, &resource.gvk, &writer, &self.x.warnings)?;
+        if self.ctx.custom().is_some() {
+            let mut object = body.apply_custom(live, &resource.gvk, &writer, &self.ctx.warnings)?;
             // Defaults that came to a schema later are no change of an apply that changes nothing.
             if !live.is_some_and(|live| without_managers(live) == without_managers(&object)) {
                 store.to_storage(&mut object);
@@ -227,7 +231,7 @@ impl Patch<'_> {
             resource.ty(),
             &resource.gvk,
             &writer,
-            &self.x.warnings,
+            &self.ctx.warnings,
         )?;
         store.to_storage(&mut object);
         Ok(object)

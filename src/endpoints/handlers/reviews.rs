@@ -10,21 +10,26 @@ use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status, json};
 use crate::registry::store::Page;
 
-use super::Exchange;
+use super::RequestContext;
 use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
 use crate::endpoints::respond;
 
 /// Answers a request to a resource without storage.
-pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
-    let info = &x.request.info;
+pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
+    let info = &ctx.request.info;
     match (info.resource.as_str(), info.verb.as_str()) {
         ("componentstatuses", "list") => {
-            let revision = x.store.storage.current_revision().await.unwrap_or_default();
+            let revision = ctx
+                .store
+                .storage
+                .current_revision()
+                .await
+                .unwrap_or_default();
             Ok(respond::response(
                 200,
-                x.output,
-                x.encoder()?
+                ctx.output,
+                ctx.encoder()?
                     .list(Page {
                         revision,
                         ..Page::default()
@@ -36,19 +41,19 @@ pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
             &Gvr::new("", "v1", "componentstatus"),
             info.url_name(),
         )),
-        (_, "create") => review(x, &body).await,
+        (_, "create") => review(ctx, &body).await,
         _ => Err(super::method_not_allowed()),
     }
 }
 
-async fn review(x: &Exchange<'_>, body: &Bytes) -> Result<Response<Body>> {
-    let options = WriteOptions::from_query(&x.request.query, Write::Create)?;
-    let resource = &x.store.resource;
-    let mut object = x
+async fn review(ctx: &RequestContext<'_>, body: &Bytes) -> Result<Response<Body>> {
+    let options = WriteOptions::from_query(&ctx.request.query, Write::Create)?;
+    let resource = &ctx.store.resource;
+    let mut object = ctx
         .decode_as(body, &resource.gvk, resource.ty(), options.field_validation)?
         .object;
-    x.check_namespace(&mut object)?;
-    let (user, authorizer) = (&x.request.user, x.api.authorizer.as_ref());
+    ctx.check_namespace(&mut object)?;
+    let (user, authorizer) = (&ctx.request.user, ctx.api.authorizer.as_ref());
     let answer = match resource.gvr.resource.as_str() {
         "subjectaccessreviews" => authorization::subject_access_review(object, authorizer).await?,
         "localsubjectaccessreviews" => {
@@ -61,25 +66,25 @@ async fn review(x: &Exchange<'_>, body: &Bytes) -> Result<Response<Body>> {
             authorization::self_subject_rules_review(object, user, authorizer).await?
         }
         "tokenreviews" => {
-            authentication::token_review(object, x.api.token_reviewer.as_ref()).await?
+            authentication::token_review(object, ctx.api.token_reviewer.as_ref()).await?
         }
         "selfsubjectreviews" => {
-            authentication::self_subject_review(&object, user, x.api.clock.now())
+            authentication::self_subject_review(&object, user, ctx.api.clock.now())
         }
         _ => return Err(super::method_not_allowed()),
     };
-    x.answer(201, Source::Fixed(tracked(x, answer, &options)))
+    ctx.answer(201, Source::Fixed(tracked(ctx, answer, &options)))
 }
 
 /// Upstream tracks the fields of a review as of any other create.
-fn tracked(x: &Exchange<'_>, mut answer: Object, options: &WriteOptions) -> Object {
+fn tracked(ctx: &RequestContext<'_>, mut answer: Object, options: &WriteOptions) -> Object {
     let mut asked = answer.clone();
     asked.shift_remove("status");
-    x.track(
+    ctx.track(
         None,
         &mut asked,
         crate::registry::Subresource::Main,
-        &x.manager(&options.field_manager),
+        &ctx.manager(&options.field_manager),
     );
     if let Some(managed) = asked.at("/metadata/managedFields").cloned() {
         answer.metadata_mut().insert("managedFields", managed);

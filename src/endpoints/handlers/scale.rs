@@ -18,7 +18,7 @@ use crate::registry::strategy::Subresource;
 use crate::schema::TypeRef;
 
 use super::patch::{ApplyBody, PatchBody, PatchType, patch_type, without_managers};
-use super::{Exchange, RequestGate};
+use super::{RequestContext, RequestGate};
 use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
 
@@ -37,64 +37,72 @@ fn ty() -> Result<TypeRef<'static>> {
 }
 
 /// Answers with the scale of the object.
-pub async fn get(x: &Exchange<'_>) -> Result<Response<Body>> {
-    let version = x.request.query.get("resourceVersion").unwrap_or("");
-    let stored = x
+pub async fn get(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
+    let version = ctx.request.query.get("resourceVersion").unwrap_or("");
+    let stored = ctx
         .store
-        .get(x.namespace(), x.request.info.url_name(), version)
+        .get(ctx.namespace(), ctx.request.info.url_name(), version)
         .await?;
-    let object = x.store.decode(&stored)?;
-    let scaled = Scaled::of(x, &object).map_err(odd)?;
-    if let (None, Some(paths)) = (scaled.replicas, custom_paths(x)) {
+    let object = ctx.store.decode(&stored)?;
+    let scaled = Scaled::of(ctx, &object).map_err(odd)?;
+    if let (None, Some(paths)) = (scaled.replicas, custom_paths(ctx)) {
         return Err(Status::internal(format!(
             "the spec replicas field {:?} does not exist",
             paths.spec_replicas
         )));
     }
-    x.answer(200, Source::Fixed(scaled.shown(&object)))
+    ctx.answer(200, Source::Fixed(scaled.shown(&object)))
 }
 
 /// Replaces the scale with the one in the body.
-pub async fn put(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
-    let options = WriteOptions::from_query(&x.request.query, Write::Update)?;
-    let mut scale = x
+pub async fn put(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
+    let options = WriteOptions::from_query(&ctx.request.query, Write::Update)?;
+    let mut scale = ctx
         .decode_as(&body, &scale_kind(), ty()?, options.field_validation)?
         .object;
-    x.check_namespace(&mut scale)?;
-    x.check_name(&scale)?;
-    write(x, Change::Replace(scale), options).await
+    ctx.check_namespace(&mut scale)?;
+    ctx.check_name(&scale)?;
+    write(ctx, Change::Replace(scale), options).await
 }
 
 /// Patches the scale.
-pub async fn patch(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
-    let kind = patch_type(x)?;
+pub async fn patch(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
+    let kind = patch_type(ctx)?;
     let options = WriteOptions::from_query(
-        &x.request.query,
+        &ctx.request.query,
         if kind == PatchType::Apply {
             Write::Apply
         } else {
             Write::Patch
         },
     )?;
-    write(x, Change::Patch { body, kind }, options).await
+    write(ctx, Change::Patch { body, kind }, options).await
 }
 
-async fn write(x: &Exchange<'_>, change: Change, options: WriteOptions) -> Result<Response<Body>> {
+async fn write(
+    ctx: &RequestContext<'_>,
+    change: Change,
+    options: WriteOptions,
+) -> Result<Response<Body>> {
     let dry_run = options.dry_run;
-    let updater = Rescale { x, change, options };
-    let gate = RequestGate { x, dry_run };
+    let updater = Rescale {
+        ctx,
+        change,
+        options,
+    };
+    let gate = RequestGate { ctx, dry_run };
     let target = Target {
-        name: x.request.info.url_name(),
+        name: ctx.request.info.url_name(),
         sub: Subresource::Other("scale"),
         force_create: false,
     };
-    let updated = x
+    let updated = ctx
         .store
-        .update(&x.write_context(dry_run), target, &updater, &gate)
+        .update(&ctx.write_context(dry_run), target, &updater, &gate)
         .await?;
     let object = &updated.live.object;
-    let scaled = Scaled::of(x, object).map_err(Status::bad_request)?;
-    x.answer(200, Source::Fixed(scaled.shown(object)))
+    let scaled = Scaled::of(ctx, object).map_err(Status::bad_request)?;
+    ctx.answer(200, Source::Fixed(scaled.shown(object)))
 }
 
 enum Change {
@@ -103,7 +111,7 @@ enum Change {
 }
 
 struct Rescale<'a> {
-    x: &'a Exchange<'a>,
+    ctx: &'a RequestContext<'a>,
     change: Change,
     options: WriteOptions,
 }
@@ -128,22 +136,22 @@ impl Updater for Rescale<'_> {
     }
 
     async fn updated(&self, live: Option<&Object>) -> Result<Object> {
-        let resource = &self.x.store.resource;
-        let name = self.x.request.info.url_name();
+        let resource = &self.ctx.store.resource;
+        let name = self.ctx.request.info.url_name();
         let live = live.ok_or_else(|| Status::not_found(&scale_of(&resource.gvr), name))?;
-        let (custom, paths) = (custom_paths(self.x), replicas_paths(self.x));
+        let (custom, paths) = (custom_paths(self.ctx), replicas_paths(self.ctx));
         let (api_version, managers) = (
             resource.gvk.api_version(),
             live.at("/metadata/managedFields"),
         );
-        let mut scaled = Scaled::of(self.x, live).map_err(odd)?;
+        let mut scaled = Scaled::of(self.ctx, live).map_err(odd)?;
         scaled.replicas.get_or_insert(UNSET);
         let mut old = scaled.shown(live);
         if let Some(managers) = merge::scale::to_scale(managers, &paths).map_err(odd)? {
             old.metadata_mut().insert("managedFields", managers);
         }
         let mut scale = self.changed(&old)?;
-        self.x
+        self.ctx
             .admit(&mut scale, Some(&old), name, self.options.dry_run)
             .await?;
         let replicas = scale.i64_at("/spec/replicas").unwrap_or(0);
@@ -194,9 +202,9 @@ impl Updater for Rescale<'_> {
 impl Rescale<'_> {
     /// The scale that the request makes of `old`, with its managers.
     fn changed(&self, old: &Object) -> Result<Object> {
-        let (x, ty) = (self.x, ty()?);
-        let manager = x.manager(&self.options.field_manager);
-        let writer = x.writer_of_fixed(SCALE_VERSION, ty, &manager);
+        let (ctx, ty) = (self.ctx, ty()?);
+        let manager = ctx.manager(&self.options.field_manager);
+        let writer = ctx.writer_of_fixed(SCALE_VERSION, ty, &manager);
         let validation = self.options.field_validation;
         let mut scale = match &self.change {
             Change::Replace(scale) => {
@@ -213,8 +221,8 @@ impl Rescale<'_> {
                     force: self.options.force.unwrap_or(false),
                     validation,
                 };
-                let applied = apply.apply(Some(old), ty, &scale_kind(), &writer, &x.warnings);
-                if x.custom().is_some() {
+                let applied = apply.apply(Some(old), ty, &scale_kind(), &writer, &ctx.warnings);
+                if ctx.custom().is_some() {
                     self.unconverted(&apply, old, applied)?
                 } else {
                     applied?
@@ -226,13 +234,13 @@ impl Rescale<'_> {
                     bytes: body,
                     validation,
                 };
-                let mut scale = patch.apply(old, ty, &scale_kind(), ty.schema, &x.warnings)?;
+                let mut scale = patch.apply(old, ty, &scale_kind(), ty.schema, &ctx.warnings)?;
                 merge::update(Some(old), &mut scale, &writer);
                 scale
             }
         };
-        x.check_namespace(&mut scale)?;
-        x.check_name(&scale)?;
+        ctx.check_namespace(&mut scale)?;
+        ctx.check_name(&scale)?;
         Ok(scale)
     }
 }
@@ -288,17 +296,17 @@ fn odd(why: String) -> Status {
 
 /// Where a custom kind has what its Scale shows; `None` for built-in kinds, which all have it in
 /// the same places.
-fn custom_paths<'x>(x: &'x Exchange<'_>) -> Option<&'x ScalePaths> {
-    x.custom().and_then(Custom::scale)
+fn custom_paths<'ctx>(ctx: &'ctx RequestContext<'_>) -> Option<&'ctx ScalePaths> {
+    ctx.custom().and_then(Custom::scale)
 }
 
 /// Where each version of the kind has its replicas, for the managers of a Scale.
-fn replicas_paths<'x>(x: &'x Exchange<'_>) -> Cow<'x, ReplicasPaths> {
-    if let Some(custom) = x.custom() {
+fn replicas_paths<'ctx>(ctx: &'ctx RequestContext<'_>) -> Cow<'ctx, ReplicasPaths> {
+    if let Some(custom) = ctx.custom() {
         return Cow::Borrowed(custom.replicas_paths());
     }
     // The versions that have been, too: what their managers own is not lost.
-    let versions: &[&str] = match x.store.resource.gvr.resource.as_str() {
+    let versions: &[&str] = match ctx.store.resource.gvr.resource.as_str() {
         "replicationcontrollers" => &["v1"],
         "replicasets" => &["apps/v1beta2", "apps/v1"],
         _ => &["apps/v1beta1", "apps/v1beta2", "apps/v1"],
@@ -324,8 +332,8 @@ struct Scaled {
 
 impl Scaled {
     /// Reads an object of the served version; the error says what is of the wrong type.
-    fn of(x: &Exchange<'_>, object: &Object) -> std::result::Result<Self, String> {
-        let Some(paths) = custom_paths(x) else {
+    fn of(ctx: &RequestContext<'_>, object: &Object) -> std::result::Result<Self, String> {
+        let Some(paths) = custom_paths(ctx) else {
             return Ok(Self {
                 replicas: Some(object.i64_at("/spec/replicas").unwrap_or(0)),
                 current: object.i64_at("/status/replicas").unwrap_or(0),

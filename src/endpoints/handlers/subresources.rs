@@ -15,7 +15,7 @@ use crate::meta::{Gvk, Gvr, Object, Status, Value, json, time};
 use crate::registry::store::{OpenGate, Store, Target, Updater};
 use crate::registry::strategy::Subresource;
 
-use super::{Exchange, connect, eviction, get, patch, read, scale, token, update};
+use super::{RequestContext, connect, eviction, get, patch, read, scale, token, update};
 use crate::endpoints::body::Body;
 
 /// Whether more of the path belongs to the subresource.
@@ -24,24 +24,24 @@ pub fn takes_path(subresource: &str) -> bool {
 }
 
 /// Answers a request to a subresource that the resource declares.
-pub async fn handle<B>(x: &Exchange<'_>, body: B) -> Result<Response<Body>>
+pub async fn handle<B>(ctx: &RequestContext<'_>, body: B) -> Result<Response<Body>>
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let info = &x.request.info;
+    let info = &ctx.request.info;
     let verb = info.verb.as_str();
     match (info.subresource.as_str(), verb) {
-        ("scale", "get") => scale::get(x).await,
-        ("scale", "update") => scale::put(x, read(body).await?).await,
-        ("scale", "patch") => scale::patch(x, read(body).await?).await,
-        ("binding", "create") => bind(x, read(body).await?).await,
-        ("eviction", "create") => eviction::handle(x, read(body).await?).await,
-        ("token", "create") => token::handle(x, read(body).await?).await,
-        ("log" | "exec" | "attach" | "portforward" | "proxy", _) => connect::handle(x).await,
-        (_, "get") => get::handle(x).await,
-        (name, "update") => update::handle(x, subresource(name), read(body).await?).await,
-        (name, "patch") => patch::handle(x, subresource(name), body).await,
+        ("scale", "get") => scale::get(ctx).await,
+        ("scale", "update") => scale::put(ctx, read(body).await?).await,
+        ("scale", "patch") => scale::patch(ctx, read(body).await?).await,
+        ("binding", "create") => bind(ctx, read(body).await?).await,
+        ("eviction", "create") => eviction::handle(ctx, read(body).await?).await,
+        ("token", "create") => token::handle(ctx, read(body).await?).await,
+        ("log" | "exec" | "attach" | "portforward" | "proxy", _) => connect::handle(ctx).await,
+        (_, "get") => get::handle(ctx).await,
+        (name, "update") => update::handle(ctx, subresource(name), read(body).await?).await,
+        (name, "patch") => patch::handle(ctx, subresource(name), body).await,
         _ => Err(super::method_not_allowed()),
     }
 }
@@ -67,9 +67,9 @@ pub fn created() -> Status {
 }
 
 /// Decodes the body as the kind that the subresource takes.
-pub fn decode(x: &Exchange<'_>, body: &Bytes, options: &WriteOptions) -> Result<Object> {
-    let info = &x.request.info;
-    let sub = x
+pub fn decode(ctx: &RequestContext<'_>, body: &Bytes, options: &WriteOptions) -> Result<Object> {
+    let info = &ctx.request.info;
+    let sub = ctx
         .store
         .resource
         .decl
@@ -80,35 +80,35 @@ pub fn decode(x: &Exchange<'_>, body: &Bytes, options: &WriteOptions) -> Result<
     let mut gvk = sub.kind.clone();
     if gvk.version.is_empty() {
         (gvk.group, gvk.version) = (
-            x.store.resource.gvk.group.clone(),
-            x.store.resource.gvk.version.clone(),
+            ctx.store.resource.gvk.group.clone(),
+            ctx.store.resource.gvk.version.clone(),
         );
     }
-    let ty = x
+    let ty = ctx
         .store
         .resource
         .schema
         .get(&gvk)
         .ok_or_else(|| Status::internal(format!("{gvk} is not in the schema")))?;
-    let mut object = x
+    let mut object = ctx
         .decode_as(body, &gvk, ty, options.field_validation)?
         .object;
-    x.check_namespace(&mut object)?;
+    ctx.check_namespace(&mut object)?;
     Ok(object)
 }
 
 /// Assigns a pod to a node (core/pod/storage `BindingREST`).
-async fn bind(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
-    let options = WriteOptions::from_query(&x.request.query, Write::Create)?;
-    let binding = decode(x, &body, &options)?;
-    assign(x, binding, &options, x.store.clone()).await
+async fn bind(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
+    let options = WriteOptions::from_query(&ctx.request.query, Write::Create)?;
+    let binding = decode(ctx, &body, &options)?;
+    assign(ctx, binding, &options, ctx.store.clone()).await
 }
 
 /// A Binding of its own names its pod itself (core/pod/storage `LegacyBindingREST`).
-pub async fn bind_named(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
-    let options = WriteOptions::from_query(&x.request.query, Write::Create)?;
-    let resource = &x.store.resource;
-    let mut binding = x
+pub async fn bind_named(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
+    let options = WriteOptions::from_query(&ctx.request.query, Write::Create)?;
+    let resource = &ctx.store.resource;
+    let mut binding = ctx
         .decode_as(
             &body,
             &resource.gvk,
@@ -116,31 +116,35 @@ pub async fn bind_named(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>>
             options.field_validation,
         )?
         .object;
-    x.check_namespace(&mut binding)?;
+    ctx.check_namespace(&mut binding)?;
     let pods = Gvr::new("", "v1", "pods");
-    let store = x.api.registry.get(&pods).ok_or_else(Status::no_such_path)?;
-    assign(x, binding, &options, store).await
+    let store = ctx
+        .api
+        .registry
+        .get(&pods)
+        .ok_or_else(Status::no_such_path)?;
+    assign(ctx, binding, &options, store).await
 }
 
 async fn assign(
-    x: &Exchange<'_>,
+    ctx: &RequestContext<'_>,
     mut binding: Object,
     options: &WriteOptions,
     pods: Arc<Store>,
 ) -> Result<Response<Body>> {
     let gvk = Gvk::new("", "v1", "Binding");
-    x.admit_subresource(&gvk, &mut binding, options.dry_run)
+    ctx.admit_subresource(&gvk, &mut binding, options.dry_run)
         .await?;
-    let (name, named) = (binding.name().to_owned(), x.request.info.url_name());
+    let (name, named) = (binding.name().to_owned(), ctx.request.info.url_name());
     if !named.is_empty() && named != name {
         return Err(Status::bad_request(
             "name in URL does not match name in Binding object",
         ));
     }
-    x.validate_subresource(&gvk, &mut binding, options.dry_run)
+    ctx.validate_subresource(&gvk, &mut binding, options.dry_run)
         .await?;
     let updater = Bind {
-        x,
+        ctx,
         binding,
         gvr: pods.resource.gvr.clone(),
     };
@@ -150,17 +154,17 @@ async fn assign(
         force_create: false,
     };
     pods.update(
-        &x.write_context(options.dry_run),
+        &ctx.write_context(options.dry_run),
         target,
         &updater,
         &OpenGate,
     )
     .await?;
-    Ok(x.answer_status(&created()))
+    Ok(ctx.answer_status(&created()))
 }
 
 struct Bind<'a> {
-    x: &'a Exchange<'a>,
+    ctx: &'a RequestContext<'a>,
     binding: Object,
     /// Pods.
     gvr: Gvr,
@@ -214,7 +218,7 @@ impl Updater for Bind<'_> {
                 slot.extend(values.clone());
             }
         }
-        let now = time::format(self.x.api.clock.now().as_second());
+        let now = time::format(self.ctx.api.clock.now().as_second());
         let status = pod.section_mut("status");
         status.shift_remove("nominatedNodeName");
         let scheduled = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now});

@@ -9,7 +9,7 @@ use crate::meta::options::{Write, WriteOptions};
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Object, Status};
 
-use super::Exchange;
+use super::RequestContext;
 use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
 
@@ -24,42 +24,42 @@ pub trait TokenIssuer: Send + Sync {
 }
 
 /// Answers a TokenRequest.
-pub async fn handle(x: &Exchange<'_>, body: Bytes) -> Result<Response<Body>> {
-    let options = WriteOptions::from_query(&x.request.query, Write::Create)?;
+pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
+    let options = WriteOptions::from_query(&ctx.request.query, Write::Create)?;
     let gvk = Gvk::new("authentication.k8s.io", "v1", "TokenRequest");
-    let ty = x
+    let ty = ctx
         .store
         .resource
         .schema
         .get(&gvk)
         .ok_or_else(|| Status::internal("TokenRequest is not in the schema"))?;
-    let mut request = x
+    let mut request = ctx
         .decode_as(&body, &gvk, ty, options.field_validation)?
         .object;
-    x.check_namespace(&mut request)?;
+    ctx.check_namespace(&mut request)?;
     if request.i64_at("/spec/expirationSeconds").is_none() {
         request
             .section_mut("spec")
             .insert("expirationSeconds", DEFAULT_SECONDS.into());
     }
-    let manager = x.manager(&options.field_manager);
+    let manager = ctx.manager(&options.field_manager);
     merge::update(
         None,
         &mut request,
-        &x.writer_of_fixed(&gvk.api_version(), ty, &manager),
+        &ctx.writer_of_fixed(&gvk.api_version(), ty, &manager),
     );
-    let issuer = x.api.tokens.as_ref().ok_or_else(Status::no_such_path)?;
-    let name = x.request.info.url_name();
+    let issuer = ctx.api.tokens.as_ref().ok_or_else(Status::no_such_path)?;
+    let name = ctx.request.info.url_name();
     // Admission first: who may not have the token is not told whether there is such an account.
-    x.admit_subresource(&gvk, &mut request, options.dry_run)
+    ctx.admit_subresource(&gvk, &mut request, options.dry_run)
         .await?;
-    let account = x
+    let account = ctx
         .store
-        .find(x.namespace(), name)
+        .find(ctx.namespace(), name)
         .await?
-        .ok_or_else(|| Status::not_found(&x.store.resource.gvr, name))?;
-    x.validate_subresource(&gvk, &mut request, options.dry_run)
+        .ok_or_else(|| Status::not_found(&ctx.store.resource.gvr, name))?;
+    ctx.validate_subresource(&gvk, &mut request, options.dry_run)
         .await?;
     let answer = issuer.issue(&account, request).await?;
-    x.answer(201, Source::Fixed(answer))
+    ctx.answer(201, Source::Fixed(answer))
 }

@@ -11,38 +11,42 @@ use crate::registry::store::{Target, Updater};
 use crate::registry::strategy::Subresource;
 
 use super::create::dedup_owner_references;
-use super::{Exchange, RequestGate};
+use super::{RequestContext, RequestGate};
 use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
 
 /// Replaces the object with the one in the body.
-pub async fn handle(x: &Exchange<'_>, sub: Subresource<'_>, body: Bytes) -> Result<Response<Body>> {
-    let options = WriteOptions::from_query(&x.request.query, Write::Update)?;
-    let mut object = x.decode_main(&body, options.field_validation)?;
-    x.check_namespace(&mut object)?;
-    x.check_name(&object)?;
-    dedup_owner_references(&mut object, &x.warnings, "");
+pub async fn handle(
+    ctx: &RequestContext<'_>,
+    sub: Subresource<'_>,
+    body: Bytes,
+) -> Result<Response<Body>> {
+    let options = WriteOptions::from_query(&ctx.request.query, Write::Update)?;
+    let mut object = ctx.decode_main(&body, options.field_validation)?;
+    ctx.check_namespace(&mut object)?;
+    ctx.check_name(&object)?;
+    dedup_owner_references(&mut object, &ctx.warnings, "");
     let updater = Replace {
-        x,
+        ctx,
         sub,
-        manager: x.manager(&options.field_manager),
+        manager: ctx.manager(&options.field_manager),
         dry_run: options.dry_run,
         object,
     };
     let gate = RequestGate {
-        x,
+        ctx,
         dry_run: options.dry_run,
     };
     let target = Target {
-        name: x.request.info.url_name(),
+        name: ctx.request.info.url_name(),
         sub,
         force_create: false,
     };
-    let updated = x
+    let updated = ctx
         .store
-        .update(&x.write_context(options.dry_run), target, &updater, &gate)
+        .update(&ctx.write_context(options.dry_run), target, &updater, &gate)
         .await?;
-    x.answer(
+    ctx.answer(
         if updated.created { 201 } else { 200 },
         Source::Stored(updated.live.stored.into()),
     )
@@ -50,7 +54,7 @@ pub async fn handle(x: &Exchange<'_>, sub: Subresource<'_>, body: Bytes) -> Resu
 
 /// Makes the new state out of the body, whatever stands.
 struct Replace<'a> {
-    x: &'a Exchange<'a>,
+    ctx: &'a RequestContext<'a>,
     sub: Subresource<'a>,
     manager: String,
     dry_run: bool,
@@ -65,18 +69,18 @@ impl Updater for Replace<'_> {
 
     async fn updated(&self, live: Option<&Object>) -> Result<Object> {
         let mut object = self.object.clone();
-        self.x.track(live, &mut object, self.sub, &self.manager);
-        self.x
+        self.ctx.track(live, &mut object, self.sub, &self.manager);
+        self.ctx
             .admit(
                 &mut object,
                 live,
-                self.x.request.info.url_name(),
+                self.ctx.request.info.url_name(),
                 self.dry_run,
             )
             .await?;
         dedup_owner_references(
             &mut object,
-            &self.x.warnings,
+            &self.ctx.warnings,
             " after mutating admission happens",
         );
         Ok(object)

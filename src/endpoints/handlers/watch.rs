@@ -27,7 +27,7 @@ use crate::meta::selector::fields::FieldSelector;
 use crate::meta::status::Result;
 use crate::registry::store::Events;
 
-use super::Exchange;
+use super::RequestContext;
 
 /// How often a watch that allows bookmarks gets one.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
@@ -37,9 +37,9 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 const TIMEOUT_MAX: u64 = (i64::MAX / 1_000_000_000) as u64;
 
 /// Streams the changes until the client, the timeout or an error ends it.
-pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
-    let info = &x.request.info;
-    let mut options = ListOptions::from_query(&x.request.query, info.watch_path)?;
+pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
+    let info = &ctx.request.info;
+    let mut options = ListOptions::from_query(&ctx.request.query, info.watch_path)?;
     if info.watch_path && !info.name.is_empty() {
         if options.field_selector.is_empty() {
             options.field_selector = FieldSelector::exactly("metadata.name", &info.name);
@@ -49,21 +49,21 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
             ));
         }
     }
-    let encoder = EventEncoder::new(x.encoder()?, x.api.clock.clone());
-    let events = x.store.watch(x.namespace(), &options).await?;
-    negotiate::streamed(x.output)?;
-    let lasts = timeout(&options, x.api.min_request_timeout);
+    let encoder = EventEncoder::new(ctx.encoder()?, ctx.api.clock.clone());
+    let events = ctx.store.watch(ctx.namespace(), &options).await?;
+    negotiate::check_streamable(ctx.output)?;
+    let lasts = timeout(&options, ctx.api.min_request_timeout);
     let frames = Frames {
         events,
-        schedule: Schedule::new(lasts, x.api.draining.clone()),
+        schedule: Schedule::new(lasts, ctx.api.draining.clone()),
         bookmarks: options.allow_watch_bookmarks,
-        mute: matches!(x.output.form, Form::Misfit(_)),
+        mute: matches!(ctx.output.form, Form::NotAcceptable(_)),
         over: lasts.is_zero(),
         encoder: Box::new(encoder),
     };
-    if websocket::wanted(x.request) {
+    if websocket::is_requested(ctx.request) {
         // Messages say themselves where they end.
-        let protobuf = x.output.media == MediaType::Protobuf;
+        let protobuf = ctx.output.media == MediaType::Protobuf;
         let frames = frames.map(move |frame| {
             if protobuf {
                 frame.slice(LENGTH_BYTES.min(frame.len())..)
@@ -71,11 +71,11 @@ pub async fn handle(x: &Exchange<'_>) -> Result<Response<Body>> {
                 frame
             }
         });
-        return websocket::stream(x.request, &x.api.tasks, !protobuf, frames);
+        return websocket::stream(ctx.request, &ctx.api.tasks, !protobuf, frames);
     }
     let body = frames.map(|frame| Ok::<_, std::io::Error>(Frame::data(frame)));
     let mut response = Response::new(StreamBody::new(body).boxed_unsync());
-    let media = match x.output.media {
+    let media = match ctx.output.media {
         MediaType::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         other => other.name(),
     };

@@ -234,7 +234,7 @@ impl Chain {
             upgrade,
             guard: Some(guard.clone()),
         };
-        let output = negotiate::output_or_json(
+        let output = negotiate::fallback_output(
             &request.header(header::ACCEPT),
             request.user_agent(),
             &request.query,
@@ -315,7 +315,7 @@ impl Chain {
                 return Err(response);
             }
         }
-        authz::demand(self.authorizer.as_ref(), &request.attributes())
+        authz::require(self.authorizer.as_ref(), &request.attributes())
             .await
             .map_err(refused)
     }
@@ -412,7 +412,7 @@ impl Chain {
         }
         let custom = self.documents.is_custom(path);
         if !custom && !matches!(request.method, Method::GET | Method::HEAD) {
-            let output = negotiate::output_or_json(
+            let output = negotiate::fallback_output(
                 &request.header(header::ACCEPT),
                 request.user_agent(),
                 &request.query,
@@ -431,7 +431,7 @@ impl Chain {
             Some(Ok(document)) => document.map(body::full),
             Some(Err(status)) if custom && status.code == 404 => respond::page_not_found(),
             Some(Err(status)) => {
-                let output = negotiate::output_or_json(
+                let output = negotiate::fallback_output(
                     &request.header(header::ACCEPT),
                     request.user_agent(),
                     &request.query,
