@@ -23,7 +23,7 @@ pub async fn may(authorizer: &dyn Authorizer, user: &User, verb: &str, signer: &
     let domain = signer.split('/').next().unwrap_or_default();
     for name in [signer.to_owned(), format!("{domain}/*")] {
         let attributes = authz::Attributes {
-            user: user.clone(),
+            user: user.clone().into(),
             verb: verb.to_owned(),
             group: GROUP.to_owned(),
             version: "*".to_owned(),

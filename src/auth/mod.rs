@@ -1,4 +1,4 @@
-//! Who asks, and whether they may.
+//! Authentication, impersonation and authorization.
 
 pub mod authn;
 pub mod authz;
@@ -15,6 +15,25 @@ pub struct User {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
+/// The components of a control plane, besides administrators and nodes.
+const CONTROL_PLANE: [&str; 2] = ["system:kube-controller-manager", "system:kube-scheduler"];
+
+impl User {
+    pub fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|one| one == group)
+    }
+
+    /// Reports whether it is an administrator or a component of the control plane.
+    pub fn is_privileged(&self) -> bool {
+        self.is_in(MASTERS) || CONTROL_PLANE.contains(&self.name.as_str())
+    }
+
+    /// Reports whether the cluster stands still without this user: nodes are among those.
+    pub fn is_essential(&self) -> bool {
+        self.is_privileged() || self.is_in(authz::node::NODES)
+    }
+}
+
 /// The group of every authenticated user.
 pub const AUTHENTICATED: &str = "system:authenticated";
 /// The group of every anonymous user.
@@ -24,7 +43,8 @@ pub const ANONYMOUS: &str = "system:anonymous";
 /// The group that may do everything, whatever RBAC says.
 pub const MASTERS: &str = "system:masters";
 
-/// Where authentication looks up secrets, service accounts, pods and nodes.
+/// The source of objects for authentication, which looks up secrets, service accounts, pods and
+/// nodes.
 #[async_trait::async_trait]
 pub trait ObjectSource: Send + Sync {
     /// The object, or `None` if there is none (or the store cannot say). `namespace` is empty for

@@ -12,7 +12,7 @@ use http::{HeaderMap, Response};
 use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 
-use super::body::Body;
+use super::body::{self, Body};
 
 /// Answers up to this size go as they are.
 const THRESHOLD: usize = 128 * 1024;
@@ -44,10 +44,7 @@ pub async fn compress(response: Response<Body>) -> Response<Body> {
     while len <= THRESHOLD {
         let Some(frame) = body.frame().await else {
             // A body is not asked again once it has ended.
-            return Response::from_parts(
-                parts,
-                StreamBody::new(stream::iter(begun)).boxed_unsync(),
-            );
+            return Response::from_parts(parts, body::stream(StreamBody::new(stream::iter(begun))));
         };
         len += frame
             .as_ref()
@@ -64,7 +61,7 @@ pub async fn compress(response: Response<Body>) -> Response<Body> {
     parts
         .headers
         .append(VARY, HeaderValue::from_static("Accept-Encoding"));
-    Response::from_parts(parts, StreamBody::new(gzip(frames)).boxed_unsync())
+    Response::from_parts(parts, body::stream(StreamBody::new(gzip(frames))))
 }
 
 /// The frames' data, compressed. An error ends it.
@@ -114,7 +111,7 @@ mod tests {
         let frames = stream::unfold(pieces.into_iter(), |mut rest| async move {
             rest.next().map(|piece| (piece, rest))
         });
-        let response = compress(Response::new(StreamBody::new(frames).boxed_unsync())).await;
+        let response = compress(Response::new(body::stream(StreamBody::new(frames)))).await;
         let coding = response
             .headers()
             .get(CONTENT_ENCODING)
@@ -165,9 +162,9 @@ mod tests {
             Ok(Frame::data(Bytes::from(vec![0; 2 * THRESHOLD]))),
             Err(std::io::Error::other("it broke")),
         ];
-        let response = compress(Response::new(
-            StreamBody::new(stream::iter(frames)).boxed_unsync(),
-        ))
+        let response = compress(Response::new(body::stream(StreamBody::new(stream::iter(
+            frames,
+        )))))
         .await;
         assert!(response.into_body().collect().await.is_err());
         assert!(

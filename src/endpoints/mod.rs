@@ -5,6 +5,7 @@ mod compress;
 pub mod encode;
 pub mod handlers;
 pub mod negotiate;
+pub mod request_body;
 pub mod request_info;
 pub mod respond;
 mod websocket;
@@ -12,7 +13,7 @@ mod websocket;
 use std::any::Any;
 use std::sync::Arc;
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, Uri, header};
 use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
@@ -28,12 +29,13 @@ use crate::cacher::EncodingCache;
 use crate::extensions::Extensions;
 use crate::meta::options::Query;
 use crate::meta::selector::fields::FieldSelector;
-use crate::registry::Registry;
+use crate::registry::{Registry, Store};
 
+use negotiate::Output;
+use request_body::{BodyBudget, RequestBody};
 use request_info::RequestInfo;
 
-/// What every handler may use. Clones share it.
-#[derive(Clone)]
+/// The parts of the server that handlers use.
 pub struct Api {
     pub registry: Arc<Registry>,
     pub extensions: Arc<Extensions>,
@@ -43,11 +45,13 @@ pub struct Api {
     pub rbac: Option<Arc<RbacStore>>,
     pub token_reviewer: Arc<dyn TokenReviewer>,
     pub clock: Clock,
+    /// The memory for the bodies of requests.
+    pub bodies: BodyBudget,
     /// The budget of the encodings that objects in the watch cache carry.
     pub encodings: Arc<EncodingCache>,
-    /// Whether large answers are compressed (feature gate APIResponseCompression).
+    /// True if large answers are compressed (feature gate APIResponseCompression).
     pub compresses: bool,
-    /// When the server is about to end: watches end then.
+    /// Triggered when the server is about to end: watches end then.
     pub draining: Latch,
     /// Tasks that may outlive the connection's own: writes, and those of WebSockets. A shutdown
     /// waits for them.
@@ -64,28 +68,32 @@ impl std::fmt::Debug for Api {
     }
 }
 
-/// A request that passed the filters: everything but its body.
-#[derive(Debug)]
+/// A request, as far as the filters have come with it.
+#[derive(Debug, Default)]
 pub struct Request {
-    pub info: RequestInfo,
     pub method: Method,
-    pub query: Query,
+    pub uri: Uri,
     pub headers: HeaderMap,
-    pub user: User,
+    pub body: RequestBody,
+    pub query: Query,
+    pub info: RequestInfo,
+    pub user: Arc<User>,
+    /// The store of the resource; `None` until the request is routed, and for what is no resource.
+    pub store: Option<Arc<Store>>,
     /// The connection itself, once the answer says that protocols are switched. For one handler to
     /// take.
     pub upgrade: Mutex<Option<OnUpgrade>>,
-    /// What it holds of the server's capacity. Work that goes on when the client has gone keeps the
+    /// The server's capacity that it holds. Work that goes on when the client has gone keeps the
     /// request, and so this.
     pub guard: Guard,
 }
 
-/// What a request holds as long as it, or a clone of this, is there.
+/// The capacity that a request holds until it and all clones of this are dropped.
 pub type Guard = Option<Arc<dyn Any + Send + Sync>>;
 
 impl Request {
     /// A header as text, empty where absent. A repeated header is one, joined by commas.
-    pub fn header(&self, name: http::header::HeaderName) -> String {
+    pub fn header(&self, name: header::HeaderName) -> String {
         let values: Vec<&str> = self
             .headers
             .get_all(name)
@@ -95,7 +103,7 @@ impl Request {
         values.join(",")
     }
 
-    /// What the authorizers are asked about the request.
+    /// The question to the authorizers about the request.
     pub fn attributes(&self) -> authz::Attributes {
         let info = &self.info;
         authz::Attributes {
@@ -134,9 +142,15 @@ impl Request {
             .collect()
     }
 
+    /// The representation of a Status: the one that the client accepts first, else JSON.
+    pub fn status_output(&self) -> Output {
+        negotiate::fallback_output(&self.header(header::ACCEPT), self.user_agent(), &self.query)
+    }
+
+    /// The User-Agent header, empty where there is none or it is not text.
     pub fn user_agent(&self) -> &str {
         self.headers
-            .get(http::header::USER_AGENT)
+            .get(header::USER_AGENT)
             .and_then(|value| value.to_str().ok())
             .unwrap_or("")
     }

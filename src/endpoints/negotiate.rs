@@ -1,4 +1,5 @@
-//! Which representation the client wants, and in which it sends (apiserver `handlers/negotiation`).
+//! Negotiation of the representations that a client accepts and sends (apiserver
+//! `handlers/negotiation`).
 
 use crate::discovery::accept;
 use crate::meta::Status;
@@ -15,7 +16,7 @@ pub enum MediaType {
 
 impl MediaType {
     pub const ALL: [Self; 3] = [Self::Json, Self::Yaml, Self::Protobuf];
-    /// What objects of custom kinds are written in. Tables of them have all.
+    /// The media types of objects of custom kinds. Tables of them have all.
     pub const TEXT: [Self; 2] = [Self::Json, Self::Yaml];
 
     pub fn name(self) -> &'static str {
@@ -31,7 +32,7 @@ impl MediaType {
     }
 }
 
-/// What kind of object the client wants to see.
+/// The kind of object that the client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// The object itself.
@@ -65,11 +66,11 @@ impl Default for Output {
 }
 
 const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-/// What events are told in.
+/// The media types of events.
 const STREAMED: &str =
     "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
-/// What the answer of a request is for: which transformations make sense.
+/// The use of an answer, which decides which transformations make sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     Object,
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_acceptable_type_wins() {
+    fn negotiation_picks_the_best_acceptable_type() {
         let checks = [
             ("", Purpose::Object, "application/json Object"),
             ("*/*", Purpose::Object, "application/json Object"),
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_bodies_are_refused() {
+    fn unknown_body_media_types_are_refused() {
         assert_eq!(
             body_media_type("application/json; charset=utf-8").map_err(|status| status.code),
             Ok(MediaType::Json)

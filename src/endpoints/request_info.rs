@@ -1,4 +1,4 @@
-//! What a request is about, read from its method and path (apiserver `endpoints/request`).
+//! The subject of a request, read from its method and path (apiserver `endpoints/request`).
 
 use http::Method;
 use percent_encoding::percent_decode_str;
@@ -28,8 +28,10 @@ pub struct RequestInfo {
     pub subresource: String,
     pub namespace: String,
     pub name: String,
-    /// The segments from the resource on.
-    pub parts: Vec<String>,
+    /// The number of segments the path has from the resource on.
+    pub segments: usize,
+    /// The name is the one that a field selector asks for.
+    pub selects_name: bool,
     /// The path began with the deprecated `watch/`.
     pub watch_path: bool,
     /// The resource stands behind `namespaces/NAME/` in the path. False for a namespace itself and
@@ -39,34 +41,31 @@ pub struct RequestInfo {
 
 impl RequestInfo {
     pub fn new(method: &Method, raw_path: &str, query: &Query) -> Self {
-        let path = percent_decode_str(raw_path)
-            .decode_utf8_lossy()
-            .into_owned();
+        let path = percent_decode_str(raw_path).decode_utf8_lossy();
         let mut info = Self {
-            path,
             verb: method.as_str().to_ascii_lowercase(),
             ..Self::default()
         };
-        let trimmed = info.path.trim_matches('/').to_owned();
-        let parts: Vec<&str> = if trimmed.is_empty() {
-            Vec::new()
-        } else {
-            trimmed.split('/').collect()
-        };
+        info.read(method, &path, query);
+        info.path = path.into_owned();
+        info
+    }
+
+    fn read(&mut self, method: &Method, path: &str, query: &Query) {
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let rest = match parts.as_slice() {
             ["api", version, rest @ ..] if !rest.is_empty() => {
-                info.version = (*version).to_owned();
+                self.version = (*version).to_owned();
                 rest
             }
             ["apis", group, version, rest @ ..] if !rest.is_empty() => {
-                (info.group, info.version) = ((*group).to_owned(), (*version).to_owned());
+                (self.group, self.version) = ((*group).to_owned(), (*version).to_owned());
                 rest
             }
-            _ => return info,
+            _ => return,
         };
-        info.is_resource = true;
-        info.read_resource(method, rest, query);
-        info
+        self.is_resource = true;
+        self.read_resource(method, rest, query);
     }
 
     fn read_resource(&mut self, method: &Method, mut rest: &[&str], query: &Query) {
@@ -92,7 +91,7 @@ impl RequestInfo {
                 self.inside_namespace = true;
             }
         }
-        self.parts = rest.iter().map(|part| (*part).to_owned()).collect();
+        self.segments = rest.len();
         let part = |at: usize| rest.get(at).copied().unwrap_or("").to_owned();
         (self.resource, self.name) = (part(0), part(1));
         // Upstream's `specialVerbsNoSubresources`.
@@ -124,13 +123,14 @@ impl RequestInfo {
                 .filter(|name| names::path_segment_name(name).is_empty())
             {
                 self.name = name.to_owned();
+                self.selects_name = true;
             }
         }
     }
 
-    /// Whether the path names a scope that a resource does not have: a resource of the cluster
-    /// inside a namespace, or an object of a namespace without one. Authorization has asked about
-    /// the scope of the path, so nothing may be served in another.
+    /// Reports whether the path names a scope that a resource does not have: a resource of the
+    /// cluster inside a namespace, or an object of a namespace without one. Authorization has asked
+    /// about the scope of the path, so nothing may be served in another.
     pub fn is_misplaced(&self, namespaced: bool) -> bool {
         if namespaced {
             return self.namespace.is_empty() && !self.url_name().is_empty();
@@ -141,7 +141,7 @@ impl RequestInfo {
 
     /// The name in the URL: unlike [`RequestInfo::name`] never one from a selector.
     pub fn url_name(&self) -> &str {
-        self.parts.get(1).map_or("", String::as_str)
+        if self.selects_name { "" } else { &self.name }
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_say_what_is_asked() {
+    fn request_info_is_read_from_paths() {
         let checks = [
             (
                 "GET",
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_are_found_in_their_own_scope_only() {
+    fn request_info_in_the_wrong_scope_is_misplaced() {
         let misplaced = |uri: &str, namespaced: bool| {
             RequestInfo::new(&Method::GET, uri, &Query::default()).is_misplaced(namespaced)
         };

@@ -27,14 +27,14 @@ use super::body::{self, Body};
 
 /// The largest message that a client may send: none is of use here.
 const MAX_CLIENT_MESSAGE: usize = 64 * 1024;
-/// How long a client may take to make room for a message.
+/// The longest that a client may take to make room for a message.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long it may take to answer that the stream has ended.
+/// The longest that it may take to answer that the stream has ended.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The version of the protocol, the only one there is.
 const VERSION: &str = "13";
 
-/// Whether the client wants to speak WebSocket.
+/// Reports whether the client wants to speak WebSocket.
 pub fn is_requested(request: &Request) -> bool {
     let names = |header: HeaderName, value: &str| {
         request
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_takes_nothing_is_left() {
+    async fn websocket_that_reads_nothing_is_dropped() {
         let (server, _client) = pair().await;
         let frames = stream::repeat_with(|| Bytes::from_static(&[7; 100]));
         assert!(
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_end_is_said_and_an_answer_waited_for() {
+    async fn websocket_is_closed_with_a_handshake() {
         let (server, mut client) = pair().await;
         let listening = async {
             let said = client.next().await.expect("a message").expect("a message");

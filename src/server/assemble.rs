@@ -4,10 +4,9 @@
 use std::sync::Arc;
 
 use super::authentication::{self, Authentication, SetupError};
-use super::documents::Discovery;
-use super::filters::{Chain, Goaway, InFlight};
+use super::discovery::DiscoveryHandler;
+use super::filters::{Goaway, HandlerChain, InFlight};
 use super::health;
-use super::request_body::{MAX_ALL_BODIES, Room};
 use super::run::Parts;
 use super::token_requests::Tokens;
 use crate::admission::{self, Objects, Settings};
@@ -33,6 +32,7 @@ use crate::controlplane::reconcilers::service_cidr::{self, DefaultServiceCidr};
 use crate::controlplane::reconcilers::{EventRecorder, Repairs};
 use crate::discovery::About;
 use crate::endpoints::Api;
+use crate::endpoints::request_body::{BodyBudget, MAX_ALL_BODIES};
 use crate::extensions::{CustomResourceDefinitions, CustomStores, DefinitionHooks, Extensions};
 use crate::meta::selector::FieldReader;
 use crate::meta::{Gvr, Object, Status, Value};
@@ -62,7 +62,9 @@ const RBAC: [&str; 4] = [
 
 /// Builds the handler, makes the bootstrap objects and waits until authorization knows its rules.
 /// The keeper is to run as long as the server does.
-pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper, Authentication), AssembleError> {
+pub async fn assemble(
+    parts: &Parts,
+) -> Result<(HandlerChain, Keeper, Authentication), AssembleError> {
     let clock = Clock::system();
     let config = &parts.config;
     let hooks = Arc::new(DefinitionHooks::default());
@@ -117,18 +119,17 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper, Authentication), 
         server_address: parts.advertise.to_string(),
         paths: paths(),
     };
-    let chain = Chain {
+    let chain = HandlerChain {
         authenticator: authentication.chain.clone(),
         impersonation: Impersonation::new(
             authorizer.clone(),
             config.feature_gates.enabled("ConstrainedImpersonation"),
         ),
         authorizer: authorizer.clone(),
-        documents: Discovery::new(registry.clone(), about),
+        documents: DiscoveryHandler::new(registry.clone(), about),
         oidc: authentication.discovery.clone(),
         health: parts.health.clone(),
         in_flight: InFlight::new(&config.requests),
-        room: Room::new(MAX_ALL_BODIES),
         request_timeout: config.requests.timeout,
         goaway: Goaway {
             chance: config.requests.goaway_chance,
@@ -136,7 +137,7 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper, Authentication), 
                 .feature_gates
                 .enabled("UnauthenticatedHTTP2DOSMitigation"),
         },
-        api: Api {
+        api: Arc::new(Api {
             registry,
             extensions,
             admission: Arc::new(admission),
@@ -147,13 +148,14 @@ pub async fn assemble(parts: &Parts) -> Result<(Chain, Keeper, Authentication), 
                 .then_some(rbac),
             token_reviewer: authentication.chain.clone(),
             clock,
+            bodies: BodyBudget::new(MAX_ALL_BODIES),
             encodings: EncodingCache::with_metrics(config.storage.encoding_cache_bytes),
             compresses: config.feature_gates.enabled("APIResponseCompression"),
             draining: parts.shutdown.draining(),
             tasks: parts.shutdown.tasks(),
             min_request_timeout: config.requests.min_watch.as_secs(),
             tokens,
-        },
+        }),
     };
     Ok((chain, keeper, authentication))
 }

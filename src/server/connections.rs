@@ -1,20 +1,22 @@
-//! What is known of each connection while it lasts, and when it has lasted long enough.
+//! The connections of a listener: how many there may be, and when one is to be closed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::limits::{Limits, USUAL_UNAUTHENTICATED_BYTES};
+use super::limits::{Limits, MAX_REFUSED_STREAMS, USUAL_UNAUTHENTICATED_BYTES};
+use crate::auth::User;
 use crate::auth::authn::Peer;
 use crate::telemetry::metrics::Counter;
 
-/// What an HTTP/2 client sends first: its preface and the head of its settings (RFC 9113, 3.4).
+/// The bytes that an HTTP/2 client sends first: its preface and the head of its settings (RFC 9113,
+/// 3.4).
 const PREFACE_BYTES: u64 = 24 + 9;
 
 static CLOSED: Counter = Counter::new(
@@ -27,24 +29,25 @@ static CLOSED: Counter = Counter::new(
 #[derive(Debug)]
 pub struct Connection {
     pub remote: SocketAddr,
-    /// What the other side proved in the handshake.
+    /// The identity that the client proved in the handshake.
     pub peer: Peer,
-    /// Whether it speaks HTTP/2.
+    /// It speaks HTTP/2.
     pub http2: bool,
-    pub(super) life: Arc<Life>,
+    pub(super) state: Arc<ConnectionState>,
 }
 
 impl Connection {
-    /// Says that the client has shown who it is.
-    pub fn authenticated(&self) {
-        self.life.authenticated();
+    /// Notes that the client has shown who it is. The first user counts: false where that one has
+    /// too many connections already, and the connection is closed.
+    pub fn authenticated(&self, user: &User) -> bool {
+        self.state.authenticated(user)
     }
 
-    /// Has an HTTP/2 client told to send its next requests on another connection (GOAWAY). Does
+    /// Asks an HTTP/2 client to send its next requests on another connection (GOAWAY). Does
     /// nothing to HTTP/1.1.
     pub fn go_away(&self) {
         if self.http2 {
-            self.life.ask(CLOSING);
+            self.state.set_phase(DRAINING);
         }
     }
 }
@@ -54,37 +57,53 @@ impl Connection {
 pub struct Connections {
     limits: Limits,
     open: AtomicUsize,
-    /// What clients who have not shown who they are have sent beyond what is usual. May be below
-    /// zero for a moment.
+    /// The bytes that unauthenticated clients have sent beyond what is usual. May be
+    /// below zero for a moment.
     excess: AtomicI64,
     next: AtomicU64,
-    /// Those whose client has not shown who it is, oldest first.
-    unauthenticated: Mutex<BTreeMap<u64, Arc<Life>>>,
+    /// Those whose client is not authenticated, oldest first.
+    unauthenticated: Mutex<BTreeMap<u64, Arc<ConnectionState>>>,
+    users: Mutex<UserConnections>,
+}
+
+/// The number of connections users have.
+#[derive(Debug, Default)]
+struct UserConnections {
+    by_name: HashMap<Arc<str>, usize>,
+    /// Those of all users that are not essential.
+    ordinary: usize,
+}
+
+/// A connection that is counted as a user's.
+#[derive(Debug)]
+struct Claim {
+    user: Arc<str>,
+    is_ordinary: bool,
 }
 
 impl Connections {
     pub fn new(limits: Limits) -> Arc<Self> {
-        let (open, excess, next) = (AtomicUsize::new(0), AtomicI64::new(0), AtomicU64::new(0));
         Arc::new(Self {
             limits,
-            open,
-            excess,
-            next,
+            open: AtomicUsize::new(0),
+            excess: AtomicI64::new(0),
+            next: AtomicU64::new(0),
             unauthenticated: Mutex::default(),
+            users: Mutex::default(),
         })
     }
 
-    /// Takes in a new connection. Where there are too many, the oldest whose client has not
-    /// authenticated itself is closed for it; `None` where there is no such connection, and the new
-    /// one is to be closed at once.
-    pub fn admit(self: &Arc<Self>) -> Option<Arc<Life>> {
+    /// Takes in a new connection. Where there are too many, the oldest whose client is not
+    /// authenticated is closed for it; `None` where there is no such connection, and the new one is
+    /// to be closed at once.
+    pub fn admit(self: &Arc<Self>) -> Option<Arc<ConnectionState>> {
         let mut unauthenticated = self.unauthenticated.lock();
         let full = self.open.load(Ordering::Relaxed) >= self.limits.connections;
         if full || unauthenticated.len() >= self.limits.unauthenticated {
             match unauthenticated.pop_first() {
                 Some((_, oldest)) => {
                     CLOSED.inc(&["unauthenticated"]);
-                    oldest.ask(CUT);
+                    oldest.set_phase(ABORTED);
                 }
                 None => {
                     CLOSED.inc(&["refused"]);
@@ -94,40 +113,59 @@ impl Connections {
         }
         self.open.fetch_add(1, Ordering::Relaxed);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let life = Arc::new(Life {
-            number,
-            connections: self.clone(),
-            begun: Instant::now(),
-            received: AtomicU64::new(0),
-            pending: AtomicUsize::new(0),
-            requests: AtomicUsize::new(0),
-            idle_since: AtomicU64::new(0),
-            header_since: AtomicU64::new(0),
-            is_authenticated: AtomicBool::new(false),
-            wish: AtomicU8::new(OPEN),
-            wished: AtomicU64::new(0),
-            closing: Notify::new(),
-            cut: Notify::new(),
-        });
-        unauthenticated.insert(number, life.clone());
-        Some(life)
+        let state = Arc::new(ConnectionState::new(number, self.clone()));
+        unauthenticated.insert(number, state.clone());
+        Some(state)
     }
 
-    fn forget(&self, number: u64) {
+    fn deregister(&self, number: u64) {
         self.unauthenticated.lock().remove(&number);
+    }
+
+    /// Counts a connection as a user's, unless `claim` says that it is counted already. False where
+    /// the user has as many as it may.
+    fn claim(&self, user: &User, claim: &OnceLock<Claim>) -> bool {
+        if user.is_privileged() {
+            return true;
+        }
+        let users = &mut *self.users.lock();
+        if claim.get().is_some() {
+            return true;
+        }
+        let is_ordinary = !user.is_essential();
+        let open = users.by_name.get(user.name.as_str()).copied().unwrap_or(0);
+        if open >= self.limits.user || is_ordinary && users.ordinary >= self.limits.ordinary {
+            return false;
+        }
+        let user: Arc<str> = user.name.as_str().into();
+        *users.by_name.entry(user.clone()).or_default() += 1;
+        users.ordinary += usize::from(is_ordinary);
+        claim.get_or_init(|| Claim { user, is_ordinary });
+        true
+    }
+
+    fn release(&self, claim: &Claim) {
+        let users = &mut *self.users.lock();
+        users.ordinary -= usize::from(claim.is_ordinary);
+        if let Some(open) = users.by_name.get_mut(&claim.user) {
+            *open -= 1;
+            if *open == 0 {
+                users.by_name.remove(&claim.user);
+            }
+        }
     }
 }
 
-/// What is to become of a connection.
+/// The phases of a connection, in order.
 const OPEN: u8 = 0;
-/// Its client is to go elsewhere.
-const CLOSING: u8 = 1;
+/// Requests finish, others are not taken.
+const DRAINING: u8 = 1;
 /// It ends at once.
-const CUT: u8 = 2;
+const ABORTED: u8 = 2;
 /// No time.
 const NEVER: u64 = 0;
 
-/// How a connection is to be closed.
+/// The ways to close a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
     /// Requests finish, others are not taken.
@@ -135,40 +173,64 @@ pub enum Close {
     Now,
 }
 
-/// What happens on a connection. Times are milliseconds since it began, and at least 1.
+/// The state of a connection. Times are milliseconds since it began, and at least 1.
 #[derive(Debug)]
-pub struct Life {
+pub struct ConnectionState {
     number: u64,
     connections: Arc<Connections>,
     begun: Instant,
-    /// Bytes that came, without those of TLS.
+    /// Bytes that were received, without those of TLS.
     received: AtomicU64,
-    /// Bytes that came of requests that have not been answered, as long as the client has not shown
-    /// who it is.
+    /// Bytes of requests that have not been answered, as long as the client is not authenticated.
     pending: AtomicUsize,
     /// Requests that are being answered.
     requests: AtomicUsize,
-    /// When the last request ended.
+    /// Requests that came too long after the client was told to go away.
+    refused: AtomicUsize,
+    /// The time at which the last request ended.
     idle_since: AtomicU64,
-    /// When the next request began to come.
+    /// The time at which the next request began to arrive.
     header_since: AtomicU64,
     is_authenticated: AtomicBool,
-    wish: AtomicU8,
-    /// When the wish was made.
-    wished: AtomicU64,
+    /// The user that it is counted for.
+    claim: OnceLock<Claim>,
+    phase: AtomicU8,
+    /// The time at which the phase began.
+    phase_since: AtomicU64,
+    /// A phase has begun.
     closing: Notify,
-    cut: Notify,
+    aborting: Notify,
 }
 
-impl Life {
+impl ConnectionState {
+    fn new(number: u64, connections: Arc<Connections>) -> Self {
+        Self {
+            number,
+            connections,
+            begun: Instant::now(),
+            received: AtomicU64::new(0),
+            pending: AtomicUsize::new(0),
+            requests: AtomicUsize::new(0),
+            refused: AtomicUsize::new(0),
+            idle_since: AtomicU64::new(NEVER),
+            header_since: AtomicU64::new(NEVER),
+            is_authenticated: AtomicBool::new(false),
+            claim: OnceLock::new(),
+            phase: AtomicU8::new(OPEN),
+            phase_since: AtomicU64::new(NEVER),
+            closing: Notify::new(),
+            aborting: Notify::new(),
+        }
+    }
+
     fn now(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_millis())
             .unwrap_or(u64::MAX)
             .max(1)
     }
 
-    /// Notes bytes that came.
-    pub fn received(&self, bytes: usize) {
+    /// Notes bytes that were received.
+    pub fn bytes_received(&self, bytes: usize) {
         self.received.fetch_add(bytes as u64, Ordering::Relaxed);
         if self.requests.load(Ordering::Relaxed) == 0
             && self.header_since.load(Ordering::Relaxed) == NEVER
@@ -187,14 +249,14 @@ impl Life {
                     > self.connections.limits.unauthenticated_bytes as i64
                 {
                     CLOSED.inc(&["unauthenticated_bytes"]);
-                    self.ask(CUT);
+                    self.set_phase(ABORTED);
                 }
             }
         }
     }
 
-    /// Notes that nothing is left of what came.
-    fn settle(&self) {
+    /// Notes that nothing is left of what was received.
+    fn release_pending(&self) {
         let excess = self
             .pending
             .swap(0, Ordering::Relaxed)
@@ -206,15 +268,22 @@ impl Life {
         }
     }
 
-    /// Notes that a request is being answered. A client that has been told to go away and asks
-    /// again long after ends its connection.
-    pub fn request_began(&self) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        let told = self.wish.load(Ordering::Relaxed) == CLOSING;
-        if told && self.since(&self.wished) > self.connections.limits.goaway {
-            CLOSED.inc(&["ignored_goaway"]);
-            self.ask(CUT);
+    /// Notes that a request begins; false where it is to be refused, since its client was told to
+    /// go away long enough ago to have heard it. Requests that run are not disturbed by that, but a
+    /// client that goes on loses the connection.
+    #[must_use]
+    pub fn request_began(&self) -> bool {
+        let limits = &self.connections.limits;
+        let is_draining = self.phase.load(Ordering::Relaxed) == DRAINING;
+        if is_draining && self.since(&self.phase_since) > limits.goaway {
+            if self.refused.fetch_add(1, Ordering::Relaxed) == MAX_REFUSED_STREAMS {
+                CLOSED.inc(&["ignored_goaway"]);
+                self.set_phase(ABORTED);
+            }
+            return false;
         }
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        true
     }
 
     /// Notes that a request has been answered.
@@ -223,26 +292,35 @@ impl Life {
         self.header_since.store(NEVER, Ordering::Relaxed);
         self.idle_since.store(self.now(), Ordering::Relaxed);
         if self.requests.fetch_sub(1, Ordering::Release) == 1 {
-            self.settle();
+            self.release_pending();
         }
     }
 
-    fn authenticated(&self) {
-        if !self.is_authenticated.load(Ordering::Relaxed)
-            && !self.is_authenticated.swap(true, Ordering::Relaxed)
-        {
-            self.connections.forget(self.number);
-            self.settle();
+    /// See [`Connection::authenticated`].
+    fn authenticated(&self, user: &User) -> bool {
+        if self.is_authenticated.load(Ordering::Relaxed) {
+            return true;
         }
+        if !self.connections.claim(user, &self.claim) {
+            CLOSED.inc(&["user"]);
+            self.set_phase(DRAINING);
+            return false;
+        }
+        if !self.is_authenticated.swap(true, Ordering::Relaxed) {
+            self.connections.deregister(self.number);
+            self.release_pending();
+        }
+        true
     }
 
-    fn ask(&self, wish: u8) {
-        if self.wish.fetch_max(wish, Ordering::Relaxed) < wish {
-            self.wished.store(self.now(), Ordering::Relaxed);
-            // Each has one who waits.
+    /// Begins a phase, unless it is in a later one.
+    fn set_phase(&self, phase: u8) {
+        if self.phase.fetch_max(phase, Ordering::Relaxed) < phase {
+            self.phase_since.store(self.now(), Ordering::Relaxed);
+            // Each has one waiter.
             self.closing.notify_one();
-            if wish == CUT {
-                self.cut.notify_one();
+            if phase == ABORTED {
+                self.aborting.notify_one();
             }
         }
     }
@@ -251,18 +329,18 @@ impl Life {
         Duration::from_millis(self.now().saturating_sub(time.load(Ordering::Relaxed)))
     }
 
-    /// Waits until the connection is cut off to make room for others.
-    pub async fn cut(&self) {
-        while self.wish.load(Ordering::Relaxed) != CUT {
-            self.cut.notified().await;
+    /// Waits until the connection is aborted to make room for others.
+    pub async fn aborted(&self) {
+        while self.phase.load(Ordering::Relaxed) != ABORTED {
+            self.aborting.notified().await;
         }
     }
 
-    /// Waits until the connection is to be closed: it is told so, or its client has been silent for
-    /// too long.
-    pub async fn over(&self, http2: bool) -> Close {
+    /// Waits until the connection is to be closed: its phase says so, or its client has been silent
+    /// for too long.
+    pub async fn until_close(&self, http2: bool) -> Close {
         loop {
-            let left = match self.left(http2) {
+            let left = match self.time_left(http2) {
                 Ok(left) => left,
                 Err(close) => return close,
             };
@@ -273,13 +351,13 @@ impl Life {
         }
     }
 
-    /// How long the connection may go on at least, as it is now. What happens on it wakes nobody:
-    /// this is looked at again later.
-    fn left(&self, http2: bool) -> Result<Duration, Close> {
+    /// Returns how long the connection may go on at least, as it is now. What happens on it wakes
+    /// nobody: this is looked at again later.
+    fn time_left(&self, http2: bool) -> Result<Duration, Close> {
         let limits = &self.connections.limits;
-        match self.wish.load(Ordering::Relaxed) {
+        match self.phase.load(Ordering::Relaxed) {
             OPEN => {}
-            CLOSING => return Err(Close::Gracefully),
+            DRAINING => return Err(Close::Gracefully),
             _ => return Err(Close::Now),
         }
         if self.requests.load(Ordering::Acquire) > 0 {
@@ -312,41 +390,45 @@ impl Life {
         Ok(left.min(limits.idle))
     }
 
-    /// Waits until a connection that was closed gracefully has no requests any more, and has had
-    /// time to say so.
-    pub async fn finished(&self) {
-        let limit = self.connections.limits.linger;
+    /// Waits until a connection that is closed gracefully has no requests any more, and its client
+    /// has had time to read the answers; or for as long as it may take.
+    pub async fn drained(&self) {
+        let limits = &self.connections.limits;
         let closing = Instant::now();
         loop {
             let idle = self.requests.load(Ordering::Acquire) == 0
-                && self.since(&self.idle_since) >= limit
-                && closing.elapsed() >= limit;
-            if idle || self.wish.load(Ordering::Relaxed) == CUT {
+                && self.since(&self.idle_since) >= limits.linger
+                && closing.elapsed() >= limits.linger;
+            let aborted = self.phase.load(Ordering::Relaxed) == ABORTED;
+            if idle || aborted || closing.elapsed() >= limits.drain {
                 return;
             }
             tokio::select! {
-                () = tokio::time::sleep(limit) => {}
+                () = tokio::time::sleep(limits.linger) => {}
                 () = self.closing.notified() => {}
             }
         }
     }
 }
 
-/// The place that a connection has; given back when nobody has a part of it any more.
-impl Drop for Life {
+/// Gives back the place that a connection has, when nobody has a part of it any more.
+impl Drop for ConnectionState {
     fn drop(&mut self) {
-        self.settle();
+        self.release_pending();
+        if let Some(claim) = self.claim.get() {
+            self.connections.release(claim);
+        }
         self.connections.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Takes the connection from those that are waited for, when its task ends.
+/// Takes the connection from the unauthenticated ones when its task ends.
 #[derive(Debug)]
-pub struct Forget(pub Arc<Life>);
+pub struct Deregistration(pub Arc<ConnectionState>);
 
-impl Drop for Forget {
+impl Drop for Deregistration {
     fn drop(&mut self) {
-        self.0.connections.forget(self.0.number);
+        self.0.connections.deregister(self.0.number);
     }
 }
 
@@ -362,29 +444,38 @@ mod tests {
         })
     }
 
+    fn user(name: &str) -> User {
+        User {
+            name: name.to_owned(),
+            ..User::default()
+        }
+    }
+
     #[tokio::test]
     async fn the_oldest_unauthenticated_connection_makes_room() {
         let all = connections(10, 2);
         let (first, second) = (all.admit().expect("room"), all.admit().expect("room"));
-        second.authenticated();
+        assert!(second.authenticated(&user("alice")));
         let third = all.admit().expect("room");
         assert!(
             [&first, &second, &third]
                 .iter()
-                .all(|life| life.left(true).is_ok())
+                .all(|state| state.time_left(true).is_ok())
         );
         let _fourth = all.admit().expect("room");
-        assert_eq!(first.over(true).await, Close::Now);
-        assert!(second.left(true).is_ok() && third.left(true).is_ok());
+        assert_eq!(first.until_close(true).await, Close::Now);
+        assert!(second.time_left(true).is_ok() && third.time_left(true).is_ok());
     }
 
     #[tokio::test]
-    async fn connections_are_refused_when_all_are_of_known_clients() {
+    async fn connections_are_refused_when_all_clients_are_authenticated() {
         let all = connections(2, 2);
-        let lives = [all.admit().expect("room"), all.admit().expect("room")];
-        lives.iter().for_each(|life| life.authenticated());
+        let states = [all.admit().expect("room"), all.admit().expect("room")];
+        states
+            .iter()
+            .for_each(|state| assert!(state.authenticated(&user("alice"))));
         assert!(all.admit().is_none());
-        drop(lives);
+        drop(states);
         assert!(all.admit().is_some());
     }
 
@@ -398,87 +489,135 @@ mod tests {
             (false, 0, 32, Close::Now),
             (false, 20, 32, Close::Now),
         ] {
-            let life = all.admit().expect("room");
+            let state = all.admit().expect("room");
             if received > 0 {
-                life.received(received);
+                state.bytes_received(received);
             }
             let begun = Instant::now();
-            assert_eq!(life.over(http2).await, close, "{http2} {received}");
+            assert_eq!(state.until_close(http2).await, close, "{http2} {received}");
             assert_eq!(begun.elapsed().as_secs(), within, "{http2} {received}");
-            drop(Forget(life));
+            drop(Deregistration(state));
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_with_requests_stays() {
+    async fn a_connection_with_requests_stays_open() {
         let all = connections(10, 10);
         for http2 in [true, false] {
-            let life = all.admit().expect("room");
-            life.received(100);
-            life.request_began();
-            let over = tokio::time::timeout(Duration::from_secs(1000), life.over(http2)).await;
+            let state = all.admit().expect("room");
+            state.bytes_received(100);
+            assert!(state.request_began());
+            let over =
+                tokio::time::timeout(Duration::from_secs(1000), state.until_close(http2)).await;
             assert!(over.is_err(), "{over:?}");
-            life.request_ended();
+            state.request_ended();
             let begun = Instant::now();
-            life.over(http2).await;
+            state.until_close(http2).await;
             assert_eq!(begun.elapsed().as_secs(), 90);
-            drop(Forget(life));
+            drop(Deregistration(state));
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_second_header_must_come_in_time() {
-        let life = connections(10, 10).admit().expect("room");
-        life.received(100);
-        life.request_began();
-        life.request_ended();
+        let state = connections(10, 10).admit().expect("room");
+        state.bytes_received(100);
+        assert!(state.request_began());
+        state.request_ended();
         tokio::time::sleep(Duration::from_secs(50)).await;
-        life.received(1);
+        state.bytes_received(1);
         let begun = Instant::now();
-        assert_eq!(life.over(false).await, Close::Now);
+        assert_eq!(state.until_close(false).await, Close::Now);
         assert_eq!(begun.elapsed().as_secs(), 32);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_on_after_a_goaway_is_cut_off() {
-        let life = connections(10, 10).admit().expect("room");
-        life.received(100);
-        life.request_began();
-        life.ask(CLOSING);
-        assert_eq!(life.over(true).await, Close::Gracefully);
-        life.request_began();
-        assert!(
-            tokio::time::timeout(Duration::from_millis(500), life.finished())
-                .await
-                .is_err(),
-            "the client has not heard yet"
-        );
+    async fn requests_long_after_a_goaway_are_refused_and_then_abort_the_connection() {
+        let state = connections(10, 10).admit().expect("room");
+        state.bytes_received(100);
+        assert!(state.request_began());
+        state.set_phase(DRAINING);
+        assert_eq!(state.until_close(true).await, Close::Gracefully);
+        assert!(state.request_began(), "the client has not heard yet");
         tokio::time::sleep(Duration::from_secs(2)).await;
-        life.request_began();
-        life.finished().await;
+        for _ in 0..MAX_REFUSED_STREAMS {
+            assert!(!state.request_began());
+        }
+        let running = Duration::from_secs(1000);
+        let drained = tokio::time::timeout(running, state.drained()).await;
+        assert!(drained.is_err(), "requests that run are not disturbed");
+        assert!(!state.request_began());
+        state.drained().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn draining_ends_after_its_limit() {
+        let state = connections(10, 10).admit().expect("room");
+        assert!(state.request_began());
+        state.set_phase(DRAINING);
+        let begun = Instant::now();
+        state.drained().await;
+        assert_eq!(begun.elapsed(), state.connections.limits.drain);
     }
 
     #[tokio::test]
-    async fn what_unknown_clients_send_is_bounded_in_all() {
+    async fn users_have_shares_of_the_connections() {
+        let all = Connections::new(Limits {
+            connections: 100,
+            unauthenticated: 100,
+            user: 2,
+            ordinary: 3,
+            ..Limits::of_descriptors(1024)
+        });
+        let connect = |user: &User| {
+            let state = all.admit().expect("room");
+            state.authenticated(user).then_some(state)
+        };
+        let (alice, bob) = (user("alice"), user("bob"));
+        let first = connect(&alice).expect("a share");
+        assert!(first.authenticated(&alice), "it is counted once");
+        assert!(first.authenticated(&bob), "and for the first user");
+        let second = connect(&alice).expect("a share");
+        assert!(connect(&alice).is_none());
+        let _third = connect(&bob).expect("a share of his own");
+        assert!(connect(&bob).is_none(), "the share of all is exhausted");
+        let node = User {
+            groups: vec![crate::auth::authz::node::NODES.to_owned()],
+            ..user("system:node:a")
+        };
+        let nodes = [connect(&node), connect(&node)];
+        assert!(nodes.iter().all(Option::is_some) && connect(&node).is_none());
+        let master = User {
+            groups: vec![crate::auth::MASTERS.to_owned()],
+            ..user("admin")
+        };
+        let masters: Vec<_> = (0..5).map(|_| connect(&master)).collect();
+        assert!(masters.iter().all(Option::is_some));
+        drop(second);
+        assert!(connect(&bob).is_some());
+    }
+
+    #[tokio::test]
+    async fn unauthenticated_clients_share_a_limit_of_bytes() {
         let all = Connections::new(Limits {
             unauthenticated_bytes: 1000,
             ..Limits::of_descriptors(1024)
         });
-        let lives: Vec<_> = (0..4).map(|_| all.admit().expect("room")).collect();
-        lives
+        let states: Vec<_> = (0..4).map(|_| all.admit().expect("room")).collect();
+        states
             .iter()
-            .for_each(|life| life.received(USUAL_UNAUTHENTICATED_BYTES));
-        lives[0].received(600);
-        lives[1].authenticated();
-        lives[1].received(1_000_000);
-        assert!(lives.iter().all(|life| life.left(true).is_ok()));
-        lives[2].received(600);
-        lives[2].cut().await;
-        drop(Forget(lives[2].clone()));
+            .for_each(|state| state.bytes_received(USUAL_UNAUTHENTICATED_BYTES));
+        states[0].bytes_received(600);
+        assert!(states[1].authenticated(&user("alice")));
+        states[1].bytes_received(1_000_000);
+        assert!(states.iter().all(|state| state.time_left(true).is_ok()));
+        states[2].bytes_received(600);
+        states[2].aborted().await;
+        drop(Deregistration(states[2].clone()));
         // What has been answered counts no more, nor what is gone.
-        lives[0].request_began();
-        lives[0].request_ended();
-        drop(lives);
+        assert!(states[0].request_began());
+        states[0].request_ended();
+        drop(states);
         assert_eq!(all.excess.load(Ordering::Relaxed), 0);
     }
 }

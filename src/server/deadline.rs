@@ -1,9 +1,9 @@
 //! Ends the task of a request or a connection whose client takes too long to read the answer.
 //!
 //! hyper does not look at the body of an answer while its client takes nothing, so a body cannot
-//! end by itself. What answers a request says here until when ([`set`]); the future that drives it
-//! ([`Bounded`]) is dropped then, which resets the stream or closes the connection, and frees all
-//! that the answer is made of.
+//! end by itself. Instead, what answers a request sets a deadline ([`set_deadline`]), and the
+//! future that drives it ([`WithDeadline`]) is dropped then. That resets the stream or closes the
+//! connection, and frees all that the answer is made of.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -13,56 +13,56 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// What a future has said.
+/// The deadline that a future asks for.
 #[derive(Clone, Copy)]
-enum Asked {
+enum Request {
     Never,
     At(Instant),
     Within(Duration),
 }
 
 thread_local! {
-    /// What the future that this thread polls has said last.
-    static ASKED: Cell<Option<Asked>> = const { Cell::new(None) };
+    /// The latest request of the future that this thread polls.
+    static REQUESTED: Cell<Option<Request>> = const { Cell::new(None) };
 }
 
-/// Ends the [`Bounded`] future that is being polled on this thread at that time, unless it says
-/// otherwise before; `None` for never.
-pub fn set(at: Option<Instant>) {
-    ASKED.set(Some(at.map_or(Asked::Never, Asked::At)));
+/// Ends the [`WithDeadline`] future that is being polled on this thread at that time, unless it
+/// asks for another before; `None` for never.
+pub fn set_deadline(at: Option<Instant>) {
+    REQUESTED.set(Some(at.map_or(Request::Never, Request::At)));
 }
 
-/// Ends that future when it has said nothing else for so long. Costs nothing where it does before
-/// it waits.
-pub fn set_within(time: Duration) {
-    ASKED.set(Some(Asked::Within(time)));
+/// Ends that future after so long, unless it asks for another deadline before. No timer is set
+/// where it does so in the same poll.
+pub fn set_timeout(time: Duration) {
+    REQUESTED.set(Some(Request::Within(time)));
 }
 
-/// Polls futures for [`Bounded`], and for those that cannot be wrapped.
+/// Polls futures for [`WithDeadline`], and for those that cannot be wrapped.
 #[derive(Debug, Default)]
-pub struct Bound {
+pub struct DeadlineTimer {
     at: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
-impl Bound {
-    /// Polls a future; ready without an output when its time is over.
+impl DeadlineTimer {
+    /// Polls a future; ready without an output after its deadline.
     pub fn poll<F: Future>(
         &mut self,
         task: Pin<&mut F>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<F::Output>> {
-        let outer = ASKED.take();
+        let outer = REQUESTED.take();
         let polled = task.poll(cx);
-        let asked = ASKED.replace(outer);
+        let requested = REQUESTED.replace(outer);
         if let Poll::Ready(output) = polled {
             return Poll::Ready(Some(output));
         }
-        if let Some(asked) = asked {
-            let at = match asked {
-                Asked::Never => None,
-                Asked::At(at) => Some(at),
-                Asked::Within(time) => Some(Instant::now() + time),
+        if let Some(requested) = requested {
+            let at = match requested {
+                Request::Never => None,
+                Request::At(at) => Some(at),
+                Request::Within(time) => Some(Instant::now() + time),
             };
             if self.at != at {
                 self.at = at;
@@ -77,29 +77,29 @@ impl Bound {
 }
 
 pin_project! {
-    /// A task that is dropped at the time that it [`set`].
-    pub struct Bounded<F> {
+    /// A task that ends at the deadline that it sets; see [`set_deadline`].
+    pub struct WithDeadline<F> {
         #[pin]
         task: F,
-        bound: Bound,
+        timer: DeadlineTimer,
     }
 }
 
-impl<F> Bounded<F> {
+impl<F> WithDeadline<F> {
     pub fn new(task: F) -> Self {
         Self {
             task,
-            bound: Bound::default(),
+            timer: DeadlineTimer::default(),
         }
     }
 }
 
-impl<F: Future<Output = ()>> Future for Bounded<F> {
+impl<F: Future<Output = ()>> Future for WithDeadline<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
-        this.bound
+        this.timer
             .poll(this.task, cx)
             .map(Option::unwrap_or_default)
     }
@@ -111,12 +111,12 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test(start_paused = true)]
-    async fn a_task_ends_at_its_time() {
+    async fn a_task_ends_at_its_deadline() {
         let begun = Instant::now();
-        Bounded::new(async move {
-            set(Some(begun + Duration::from_secs(9)));
+        WithDeadline::new(async move {
+            set_deadline(Some(begun + Duration::from_secs(9)));
             tokio::time::sleep(Duration::from_secs(3)).await;
-            set(Some(begun + Duration::from_secs(5)));
+            set_deadline(Some(begun + Duration::from_secs(5)));
             std::future::pending::<()>().await;
         })
         .await;
@@ -124,12 +124,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_task_may_take_it_back() {
+    async fn a_deadline_may_be_taken_back() {
         let begun = Instant::now();
-        Bounded::new(async move {
-            set(Some(begun + Duration::from_secs(5)));
+        WithDeadline::new(async move {
+            set_deadline(Some(begun + Duration::from_secs(5)));
             tokio::time::sleep(Duration::from_secs(3)).await;
-            set(None);
+            set_deadline(None);
             tokio::time::sleep(Duration::from_secs(30)).await;
         })
         .await;
@@ -137,11 +137,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_task_that_says_nothing_more_ends() {
+    async fn a_timeout_begins_anew_with_each_call() {
         let begun = Instant::now();
-        Bounded::new(async move {
+        WithDeadline::new(async move {
             for _ in 0..10 {
-                set_within(Duration::from_secs(5));
+                set_timeout(Duration::from_secs(5));
                 tokio::time::sleep(Duration::from_secs(4)).await;
             }
             std::future::pending::<()>().await;
@@ -151,11 +151,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_task_within_another_has_its_own_time() {
+    async fn nested_tasks_have_deadlines_of_their_own() {
         let begun = Instant::now();
-        Bounded::new(async move {
-            let inner = Bounded::new(async move {
-                set(Some(begun + Duration::from_secs(1)));
+        WithDeadline::new(async move {
+            let inner = WithDeadline::new(async move {
+                set_deadline(Some(begun + Duration::from_secs(1)));
                 std::future::pending::<()>().await;
             });
             inner.await;

@@ -13,8 +13,8 @@ use crate::options::config::Config;
 use crate::storage::StorageError;
 use crate::telemetry::health::{Answer, Health, Scope};
 
-/// How long what a check of the store found is told again: anybody may ask, and as often as they
-/// like.
+/// The time for which the outcome of a check of the store is reused: anybody may ask, and as often
+/// as they like.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// A health answer as upstream's handlers write it.
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_server_that_stops_is_live_but_not_ready() {
+    async fn stopping_server_is_live_but_not_ready() {
         let (health, shutdown) = (Health::default(), Shutdown::new());
         add_basics(&health);
         add_shutdown(&health, &shutdown);

@@ -2,41 +2,52 @@
 
 use std::time::Duration;
 
-/// How long a TLS handshake may take (Go's `ReadHeaderTimeout` bounds it, more generously).
+/// The longest that a TLS handshake may take (Go's `ReadHeaderTimeout` bounds it, more generously).
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long an HTTP/2 client may take to say that it speaks HTTP/2 (Go's `prefaceTimeout`).
+/// The longest that an HTTP/2 client may take to send its preface (Go's `prefaceTimeout`).
 pub const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the header of an HTTP/1.1 request may take (`ReadHeaderTimeout` in apiserver
+/// The longest that the header of an HTTP/1.1 request may take (`ReadHeaderTimeout` in apiserver
 /// `server/secure_serving.go`).
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(32);
-/// How long a connection may wait for its next request (`IdleTimeout` in apiserver
+/// The longest that a connection may wait for its next request (`IdleTimeout` in apiserver
 /// `server/secure_serving.go`).
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// How long an HTTP/2 client that was told to go away may begin requests on the same connection: it
-/// may not have heard yet.
+/// The time for which an HTTP/2 client that was told to go away may begin requests on the same
+/// connection: it may not have heard yet. Later ones are refused.
 pub const GOAWAY_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long an HTTP/2 connection that was told to go away stays when its requests have been
-/// answered, for the answers to arrive.
+/// The number of requests are refused on such a connection before it is cut off.
+pub const MAX_REFUSED_STREAMS: usize = 256;
+/// The longest that the requests of such a connection may go on: longer than the watches of clients
+/// that do not ask for a time of their own.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+/// The time for which an HTTP/2 connection that was told to go away stays open after its last
+/// answer, so that it arrives.
 pub const LINGER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most connections, whatever the limit of file descriptors is.
 pub const MAX_CONNECTIONS: usize = 65_536;
 /// Connections take at most this share of the file descriptors, in percent: the store and its files
 /// need some, too.
 pub const CONNECTIONS_PERCENT: u64 = 75;
-/// Connections whose client has not shown who it is, handshakes among them, take at most this share
+/// Connections whose client is not authenticated, handshakes among them, take at most this share
 /// of all, in percent. When there are more, the oldest of them is closed: who wants to keep others
 /// out has to be faster than all of them.
 pub const UNAUTHENTICATED_PERCENT: usize = 25;
-/// What a connection whose client has not shown who it is may have sent of requests that are not
-/// answered, in bytes, before it counts against the next limit: more than the header of any usual
+/// The connections of one user take at most this share of all, in percent; those of administrators
+/// and of the control plane have no limit.
+pub const USER_PERCENT: usize = 25;
+/// The connections of all users without whom the cluster goes on take at most this share of all, in
+/// percent.
+pub const ORDINARY_PERCENT: usize = 75;
+/// The bytes of unanswered requests that an unauthenticated client may have sent before it counts
+/// against the next limit: more than the header of any usual
 /// request.
 pub const USUAL_UNAUTHENTICATED_BYTES: usize = 32 * 1024;
-/// What all those may have sent beyond that, in bytes; who sends more is cut off.
+/// The bytes that all those may have sent beyond that; whoever sends more is cut off.
 pub const MAX_UNAUTHENTICATED_BYTES: usize = 128 * 1024 * 1024;
 /// The least that the shares come to.
 const FEWEST: usize = 16;
 
-/// What bounds connections. Tests set smaller values.
+/// The limits of connections. Tests set smaller values.
 #[derive(Clone, Debug)]
 pub struct Limits {
     pub handshake: Duration,
@@ -44,12 +55,18 @@ pub struct Limits {
     pub header: Duration,
     pub idle: Duration,
     pub goaway: Duration,
+    pub drain: Duration,
     pub linger: Duration,
     /// Connections at the same time.
     pub connections: usize,
     /// Those among them whose client has not authenticated itself yet.
     pub unauthenticated: usize,
-    /// What those may have sent together beyond [`USUAL_UNAUTHENTICATED_BYTES`] each.
+    /// Those of one user.
+    pub user: usize,
+    /// Those of all users that are not essential.
+    pub ordinary: usize,
+    /// The bytes that unauthenticated clients may have sent together beyond
+    /// [`USUAL_UNAUTHENTICATED_BYTES`] each.
     pub unauthenticated_bytes: usize,
 }
 
@@ -66,9 +83,12 @@ impl Limits {
             header: HEADER_TIMEOUT,
             idle: IDLE_TIMEOUT,
             goaway: GOAWAY_TIMEOUT,
+            drain: DRAIN_TIMEOUT,
             linger: LINGER_TIMEOUT,
             connections,
             unauthenticated: (connections * UNAUTHENTICATED_PERCENT / 100).max(FEWEST),
+            user: (connections * USER_PERCENT / 100).max(FEWEST),
+            ordinary: (connections * ORDINARY_PERCENT / 100).max(FEWEST),
             unauthenticated_bytes: MAX_UNAUTHENTICATED_BYTES,
         }
     }
@@ -93,7 +113,7 @@ pub fn raise_descriptors() -> u64 {
     descriptors()
 }
 
-/// How many files the process may have open.
+/// The number of files the process may have open.
 pub fn descriptors() -> u64 {
     use rustix::process::{Resource, getrlimit};
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
@@ -116,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_of_open_files_is_the_hard_one() {
+    fn open_file_limit_is_raised_to_the_hard_limit() {
         let raised = raise_descriptors();
         let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile)
             .maximum

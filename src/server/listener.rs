@@ -1,6 +1,5 @@
 //! The listening socket: TCP, TLS and HTTP down to one call of a [`Handler`] per request.
 
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -9,7 +8,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -23,10 +21,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::coalesce::coalesce;
-use super::connections::{Close, Connection, Connections, Forget, Life};
-use super::deadline::{Bound, Bounded};
+use super::connections::{Close, Connection, ConnectionState, Connections, Deregistration};
+use super::deadline::{DeadlineTimer, WithDeadline};
 use super::limits::{Limits, descriptors};
-use super::request_guard::{RequestGuard, ResponseBody};
+use super::request_guard::RequestGuard;
+use super::response_body::ResponseBody;
 use super::shutdown::Shutdown;
 use super::tls::HTTP_2;
 use crate::auth::authn::Peer;
@@ -41,20 +40,19 @@ pub const BACKLOG: u32 = 1024;
 pub const MAX_HEADER_BYTES: usize = 1 << 20;
 /// The number of headers of an HTTP/1.1 request.
 pub const MAX_HEADERS: usize = 1024;
-/// How long a client may be silent before TCP asks whether it is still there, and between two
-/// questions (apiserver `server/secure_serving.go`, `defaultKeepAlivePeriod`).
+/// The silence of a client after which TCP probes it, and the time between two probes (apiserver
+/// `server/secure_serving.go`, `defaultKeepAlivePeriod`).
 pub const TCP_KEEPALIVE: Duration = Duration::from_secs(3 * 60);
-/// How often a silent HTTP/2 client is asked whether it is still there, and how long it may think
-/// about it.
+/// The interval at which a silent HTTP/2 client is pinged, and the time that it has to answer.
 pub const PING_INTERVAL: Duration = Duration::from_secs(60);
 pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// What a client may send before the server has read it: of one request, and of all of a
-/// connection.
+/// The flow-control windows: the bytes that a client may send before the server has read them, of
+/// one request and of a connection.
 pub const STREAM_WINDOW: u32 = 256 * 1024;
 pub const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
-/// What the server buffers of one response that a client is slow to read.
+/// The bytes of a response that are buffered for a client that is slow to read.
 pub const MAX_SEND_BUFFER: usize = 64 * 1024;
-/// How long to pause when accepting fails, for example for want of file descriptors.
+/// The pause after accepting fails, for example for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 static TLS_ERRORS: Counter = Counter::new(
@@ -64,14 +62,13 @@ static TLS_ERRORS: Counter = Counter::new(
 );
 
 /// Answers requests.
-#[async_trait]
 pub trait Handler: Send + Sync + 'static {
-    async fn handle(
+    fn handle(
         &self,
         request: Request<Incoming>,
         connection: &Connection,
         guard: Arc<RequestGuard>,
-    ) -> Response<ResponseBody>;
+    ) -> impl Future<Output = Response<ResponseBody>> + Send;
 }
 
 /// A bound socket that does not answer yet.
@@ -124,7 +121,7 @@ impl Listener {
         Self { limits, ..self }
     }
 
-    /// Where it listens, with the port that was chosen if 0 was asked for.
+    /// The address that it listens on, with the port that was chosen if 0 was asked for.
     ///
     /// # Errors
     /// The socket is broken.
@@ -134,7 +131,7 @@ impl Listener {
 
     /// Serves until `shutdown` drains; then lets the requests that run finish, for as long at most
     /// as `drain`.
-    pub async fn serve(self, handler: Arc<dyn Handler>, shutdown: Shutdown, drain: Duration) {
+    pub async fn serve<H: Handler>(self, handler: Arc<H>, shutdown: Shutdown, drain: Duration) {
         let tasks = shutdown.tasks();
         let connections = Connections::new(self.limits.clone());
         let protocols = Arc::new(Protocols::new(self.max_streams, &self.limits));
@@ -145,7 +142,7 @@ impl Listener {
             };
             match accepted {
                 Ok((tcp, remote)) => {
-                    let Some(life) = connections.admit() else {
+                    let Some(state) = connections.admit() else {
                         continue;
                     };
                     let (tls, protocols, handler, shutdown) = (
@@ -156,10 +153,10 @@ impl Listener {
                     );
                     let handshake = self.limits.handshake;
                     tasks.spawn(async move {
-                        let _forget = Forget(life.clone());
+                        let _deregistration = Deregistration(state.clone());
                         tokio::select! {
-                            () = connection(tcp, remote, &tls, handshake, &protocols, handler, &life, shutdown) => {}
-                            () = life.cut() => tracing::debug!("connection of {remote}: closed to make room for others"),
+                            () = connection(tcp, remote, &tls, handshake, &protocols, handler, &state, shutdown) => {}
+                            () = state.aborted() => tracing::debug!("connection of {remote}: closed to make room for others"),
                         }
                     });
                 }
@@ -189,7 +186,7 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, stream: F) {
-        tokio::spawn(Muffled::new(Bounded::new(stream)));
+        tokio::spawn(Muffled::new(WithDeadline::new(stream)));
     }
 }
 
@@ -202,8 +199,8 @@ struct Protocols {
 impl Protocols {
     fn new(max_streams: u32, limits: &Limits) -> Self {
         let mut http1 = http1::Builder::new();
-        // It begins when the request before has been answered: `Life` tells waiting for a header
-        // from reading one.
+        // It begins when the request before has been answered: `ConnectionState` tells waiting for
+        // a header from reading one.
         http1
             .timer(TokioTimer::new())
             .header_read_timeout(limits.idle + limits.header)
@@ -225,14 +222,14 @@ impl Protocols {
 
 /// One connection from its first byte to its last.
 #[allow(clippy::too_many_arguments)] // it is where they come together
-async fn connection(
+async fn connection<H: Handler>(
     tcp: TcpStream,
     remote: SocketAddr,
     tls: &TlsAcceptor,
     handshake: Duration,
     protocols: &Protocols,
-    handler: Arc<dyn Handler>,
-    life: &Arc<Life>,
+    handler: Arc<H>,
+    state: &Arc<ConnectionState>,
     shutdown: Shutdown,
 ) {
     // Small answers must not wait for more to send; an error here shows up again at the first read.
@@ -260,7 +257,7 @@ async fn connection(
         remote,
         peer: Peer::new(certificates),
         http2,
-        life: life.clone(),
+        state: state.clone(),
     });
     let ended = if http2 {
         serve_http2(stream, connection, protocols, handler, shutdown).await
@@ -272,18 +269,20 @@ async fn connection(
     }
 }
 
-async fn serve_http1(
+async fn serve_http1<H: Handler>(
     stream: TlsStream<TcpStream>,
     connection: Arc<Connection>,
     protocols: &Protocols,
-    handler: Arc<dyn Handler>,
+    handler: Arc<H>,
     shutdown: Shutdown,
 ) -> hyper::Result<()> {
-    let life = connection.life.clone();
-    let service = service_fn(move |request| answer(handler.clone(), connection.clone(), request));
-    let stream = Noted {
+    let state = connection.state.clone();
+    // Boxed, or each idle connection would keep room for a request.
+    let service =
+        service_fn(move |request| Box::pin(answer(handler.clone(), connection.clone(), request)));
+    let stream = MeteredStream {
         stream,
-        life: life.clone(),
+        state: state.clone(),
     };
     let mut serving = pin!(
         protocols
@@ -292,37 +291,37 @@ async fn serve_http1(
             .with_upgrades()
     );
     // The handler runs in this task, and says here until when its answer must have been read.
-    let mut bound = Bound::default();
+    let mut timer = DeadlineTimer::default();
     tokio::select! {
-        ended = poll_fn(|cx| bound.poll(serving.as_mut(), cx)) => return ended.unwrap_or(Ok(())),
-        close = life.over(false) => match close {
+        ended = poll_fn(|cx| timer.poll(serving.as_mut(), cx)) => return ended.unwrap_or(Ok(())),
+        close = state.until_close(false) => match close {
             Close::Gracefully => serving.as_mut().graceful_shutdown(),
             Close::Now => return Ok(()),
         },
         () = shutdown.drained() => serving.as_mut().graceful_shutdown(),
     }
     tokio::select! {
-        ended = poll_fn(|cx| bound.poll(serving.as_mut(), cx)) => ended.unwrap_or(Ok(())),
+        ended = poll_fn(|cx| timer.poll(serving.as_mut(), cx)) => ended.unwrap_or(Ok(())),
         // Also where a header has begun to come, and does not go on.
-        () = life.finished() => Ok(()),
+        () = state.drained() => Ok(()),
     }
 }
 
-async fn serve_http2(
+async fn serve_http2<H: Handler>(
     stream: TlsStream<TcpStream>,
     connection: Arc<Connection>,
     protocols: &Protocols,
-    handler: Arc<dyn Handler>,
+    handler: Arc<H>,
     shutdown: Shutdown,
 ) -> hyper::Result<()> {
-    let life = connection.life.clone();
-    // Apart, or each stream would keep room for it until it ends.
+    let state = connection.state.clone();
+    // Boxed, or each stream would keep room for it until it ends.
     let service =
         service_fn(move |request| Box::pin(answer(handler.clone(), connection.clone(), request)));
     let (stream, flush) = coalesce(stream);
-    let stream = Noted {
+    let stream = MeteredStream {
         stream,
-        life: life.clone(),
+        state: state.clone(),
     };
     let mut serving = pin!(
         protocols
@@ -333,7 +332,7 @@ async fn serve_http2(
         .serve(async {
             tokio::select! {
                 ended = serving.as_mut() => return ended,
-                close = life.over(true) => match close {
+                close = state.until_close(true) => match close {
                     Close::Gracefully => serving.as_mut().graceful_shutdown(),
                     Close::Now => return Ok(()),
                 },
@@ -341,28 +340,28 @@ async fn serve_http2(
             }
             tokio::select! {
                 ended = serving => ended,
-                () = life.finished() => Ok(()),
+                () = state.drained() => Ok(()),
             }
         })
         .await
 }
 
-async fn answer(
-    handler: Arc<dyn Handler>,
+async fn answer<H: Handler>(
+    handler: Arc<H>,
     connection: Arc<Connection>,
     request: Request<Incoming>,
-) -> Result<Response<ResponseBody>, Infallible> {
-    let guard = RequestGuard::new(connection.life.clone());
+) -> Result<Response<ResponseBody>, h2::Error> {
+    let guard = RequestGuard::new(connection.state.clone()).ok_or(h2::Reason::REFUSED_STREAM)?;
     Ok(handler.handle(request, &connection, guard).await)
 }
 
-/// A stream whose connection hears of what comes.
-struct Noted<S> {
+/// A stream that tells its connection how much it received.
+struct MeteredStream<S> {
     stream: S,
-    life: Arc<Life>,
+    state: Arc<ConnectionState>,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for MeteredStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -372,13 +371,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
         let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
         let bytes = buffer.filled().len().saturating_sub(before);
         if bytes > 0 {
-            self.life.received(bytes);
+            self.state.bytes_received(bytes);
         }
         polled
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -411,6 +410,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use async_trait::async_trait;
+
     use crate::auth::authn::x509::CaBundle;
     use crate::auth::authz::{Attributes, Authorizer, Decision};
     use crate::endpoints::body::full;
@@ -428,10 +429,9 @@ mod tests {
 
     const CLIENT_CA: &[u8] = include_bytes!("../auth/authn/testdata/v1-ca.crt");
 
-    /// Tells the path and the common name of the client's certificate.
+    /// Answers with the path and the common name of the client's certificate.
     struct Echo;
 
-    #[async_trait]
     impl Handler for Echo {
         async fn handle(
             &self,
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_may_show_a_certificate_of_version_1_or_none() {
+    async fn tls_accepts_client_certificates_of_version_1_and_none() {
         let server = start().await;
         let key = include_bytes!("../auth/authn/testdata/v1-leaf.key");
         for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_without_the_key_of_its_certificate_is_cut_off() {
+    async fn tls_refuses_a_client_certificate_without_its_key() {
         let server = start().await;
         let other =
             rcgen::KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, rcgen::RsaKeySize::_2048)
@@ -680,7 +680,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_ends_when_told_to() {
+    async fn drain_closes_idle_and_half_open_connections() {
         let server = start().await;
         // Neither an idle connection holds it up, nor one whose header does not go on.
         let mut idle = connect(server.address, &rustls::version::TLS13, None)
@@ -713,7 +713,7 @@ mod tests {
         .expect("a connection")
     }
 
-    /// What comes until the other side closes.
+    /// Reads until the other side closes.
     async fn rest<S: AsyncRead + Unpin>(stream: &mut S) -> Vec<u8> {
         let mut rest = Vec::new();
         // A connection that is cut off is closed, too.
@@ -724,7 +724,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_says_nothing_is_left() {
+    async fn silent_clients_are_disconnected() {
         let short = Duration::from_secs(1);
         let server = start_within(Limits {
             preface: short,
@@ -756,7 +756,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_no_more_to_ask_is_left() {
+    async fn idle_connections_are_closed() {
         let short = Duration::from_millis(50);
         let server = start_within(Limits {
             idle: short,
@@ -789,7 +789,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn too_many_unknown_clients_displace_each_other() {
+    async fn unauthenticated_connections_displace_the_oldest() {
         let server = start_within(Limits {
             unauthenticated: 2,
             ..Limits::of_descriptors(1024)
@@ -822,7 +822,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_panic_is_answered_and_counted() {
+    async fn panic_is_answered_and_counted() {
         let folder = tempfile::tempdir().expect("a folder");
         let args = [
             "--secure-port=0".to_owned(),

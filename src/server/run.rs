@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
 use super::assemble::{AssembleError, assemble};
-use super::filters::Chain;
+use super::filters::HandlerChain;
 use super::health;
 use super::limits;
 use super::listener::Listener;
@@ -194,7 +194,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
 /// A server that is about to serve.
 pub(super) struct Prepared {
     pub listener: Listener,
-    pub chain: Chain,
+    pub chain: HandlerChain,
     pub keeper: Keeper,
 }
 

@@ -131,7 +131,7 @@ fn provider(serving: &Serving) -> Result<CryptoProvider, TlsError> {
     Ok(provider)
 }
 
-/// Whether a suite has a name; Go's name of the ChaCha suites lacks the hash.
+/// Reports whether a suite has a name; Go's name of the ChaCha suites lacks the hash.
 fn is_named(suite: &SupportedCipherSuite, name: &str) -> bool {
     suite.suite().as_str().is_some_and(|own| {
         own == name
@@ -169,7 +169,7 @@ fn certified(
     Ok((cert, certified))
 }
 
-/// Whether a certificate and its key can be used, and match.
+/// Checks whether a certificate and its key can be used, and match.
 ///
 /// # Errors
 /// Which of the files is wrong, and why.

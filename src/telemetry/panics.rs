@@ -101,13 +101,6 @@ fn backtrace(location: Option<&Location<'_>>) -> String {
     trace
 }
 
-/// Goes on with a panic that was caught in another task, for the [`guard`] of this one.
-pub fn resume(panic: Panic) -> ! {
-    let message = panic.message.clone();
-    SEEN.set(Some(panic));
-    panic::resume_unwind(Box::new(message))
-}
-
 /// Runs a future; an error says how it panicked. The hook leaves it to the caller to log that.
 ///
 /// # Errors
@@ -156,17 +149,6 @@ mod tests {
             "one backtrace is enough"
         );
         assert_eq!(guard(async { 7 }).await.expect("no panic"), 7);
-    }
-
-    #[tokio::test]
-    async fn a_panic_of_another_task_is_known_to_the_caller() {
-        install();
-        let task = tokio::spawn(guard(async { panic!("over there") }));
-        let panic: Result<(), Panic> =
-            guard(async move { resume(task.await.expect("guarded").expect_err("a panic")) }).await;
-        let panic = panic.expect_err("a panic");
-        assert_eq!(panic.message, "over there");
-        assert!(panic.location.starts_with(file!()), "{}", panic.location);
     }
 
     #[tokio::test]

@@ -21,18 +21,11 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
 use crate::support::etcd::Etcd;
 use crate::support::{ADMIN, Store, TestServer, USER, free_port, http as wire};
-use crate::{PATIENCE, ask, both};
+use crate::{PATIENCE, ask, both, embedded};
 
 /// The window of a client that takes little at a time: the default of HTTP/2.
 const WINDOW: u32 = 65_535;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-
-/// A server with the embedded store, in a folder that lasts as long as what is returned.
-pub async fn server(flags: &[&str]) -> (tempfile::TempDir, TestServer) {
-    let folder = tempfile::tempdir().unwrap();
-    let server = TestServer::start_with(folder.path(), Store::Embedded, flags).await;
-    (folder, server)
-}
 
 /// A TLS connection that speaks HTTP/2.
 pub async fn connect_http2(port: u16) -> TlsStream<TcpStream> {
@@ -102,8 +95,8 @@ impl Http2 {
 }
 
 #[tokio::test]
-async fn who_is_not_authenticated_keeps_no_connection() {
-    let (_folder, server) = server(&[]).await;
+async fn unauthenticated_clients_keep_no_http2_connection() {
+    let (_folder, server) = embedded(&[]).await;
     for (path, token, status) in [
         ("/api/v1/pods", "forged", 401),
         ("/api/v1/pods", "", 403),
@@ -122,8 +115,8 @@ async fn who_is_not_authenticated_keeps_no_connection() {
 
 /// A client of HTTP/2 that does not answer pings and does not hear that it is to go away.
 #[tokio::test]
-async fn who_does_not_hear_a_goaway_is_cut_off() {
-    let (_folder, server) = server(&[]).await;
+async fn clients_that_ignore_goaway_are_disconnected() {
+    let (_folder, server) = embedded(&[]).await;
     let mut stream = connect_http2(server.port()).await;
     stream
         .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
@@ -145,9 +138,163 @@ async fn who_does_not_hear_a_goaway_is_cut_off() {
     }
 }
 
+/// A client of HTTP/2 that writes its frames itself, and answers neither pings nor anything else.
+struct RawHttp2 {
+    stream: TlsStream<TcpStream>,
+    /// The stream of the latest request.
+    latest: u32,
+}
+
+/// The head and the payload of a frame.
+struct Frame {
+    kind: u8,
+    stream: u32,
+    payload: Vec<u8>,
+}
+
+impl RawHttp2 {
+    async fn to(server: &TestServer) -> Self {
+        let mut stream = connect_http2(server.port()).await;
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        stream.write_all(preface).await.unwrap();
+        Self { stream, latest: 0 }
+    }
+
+    /// Begins a GET on the next stream, which it returns.
+    async fn get(&mut self, path: &str, token: &str) -> u32 {
+        let mut block = Vec::new();
+        let bearer = format!("Bearer {token}");
+        for (name, value) in [
+            (":method", "GET"),
+            (":scheme", "https"),
+            (":authority", "localhost"),
+            (":path", path),
+            ("authorization", bearer.as_str()),
+        ] {
+            // A literal that is not indexed (RFC 7541, 6.2.2).
+            block.extend([0, name.len() as u8]);
+            block.extend(name.as_bytes());
+            block.push(value.len() as u8);
+            block.extend(value.as_bytes());
+        }
+        self.latest = if self.latest == 0 { 1 } else { self.latest + 2 };
+        let mut frame = vec![0, 0, block.len() as u8, 1, 5];
+        frame.extend(self.latest.to_be_bytes());
+        frame.extend(block);
+        self.stream.write_all(&frame).await.unwrap();
+        self.latest
+    }
+
+    async fn frame(&mut self) -> Frame {
+        let mut head = [0; 9];
+        self.stream.read_exact(&mut head).await.unwrap();
+        let len = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+        let mut payload = vec![0; len];
+        self.stream.read_exact(&mut payload).await.unwrap();
+        let stream = u32::from_be_bytes(head[5..].try_into().unwrap());
+        let kind = head[3];
+        Frame {
+            kind,
+            stream,
+            payload,
+        }
+    }
+
+    /// The next frame for which this holds.
+    async fn frame_of(&mut self, is_it: impl Fn(&Frame) -> bool) -> Frame {
+        let found = async {
+            loop {
+                let frame = self.frame().await;
+                if is_it(&frame) {
+                    return frame;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, found).await.unwrap()
+    }
+}
+
+/// Whoever is far away hears late that it is to go: new requests are refused then, but what runs
+/// goes on.
 #[tokio::test]
-async fn a_connection_has_a_hundred_streams() {
-    let (_folder, server) = server(&[]).await;
+async fn streams_outlive_a_goaway() {
+    let (_folder, server) = embedded(&[]).await;
+    let mut client = RawHttp2::to(&server).await;
+    let watch = client.get(&format!("{MAPS}?watch=1"), ADMIN).await;
+    client
+        .frame_of(|frame| frame.kind == 1 && frame.stream == watch)
+        .await;
+    client.get("/version", "forged").await;
+    client.frame_of(|frame| frame.kind == 7).await;
+    loop {
+        let late = client.get("/version", ADMIN).await;
+        let answer = client
+            .frame_of(|frame| frame.stream == late && matches!(frame.kind, 1 | 3))
+            .await;
+        if answer.kind == 3 {
+            assert_eq!(answer.payload, 7_u32.to_be_bytes(), "REFUSED_STREAM");
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}});
+    assert_eq!(ask("POST", MAPS).json(&map).status(&server).await, 201);
+    let event = client
+        .frame_of(|frame| frame.kind == 0 && frame.stream == watch && !frame.payload.is_empty())
+        .await;
+    assert!(String::from_utf8_lossy(&event.payload).contains("\"late\""));
+}
+
+/// A connection of HTTP/1.1, and the status of a GET on it.
+async fn held_connection(server: &TestServer, token: &str) -> (impl AsyncReadExt + Unpin, u16) {
+    let mut stream = wire::connect(server.port()).await.unwrap();
+    let head = format!("GET /livez HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut status = [0; "HTTP/1.1 200".len()];
+    stream.read_exact(&mut status).await.unwrap();
+    let status = String::from_utf8_lossy(&status[9..]).parse().unwrap();
+    (stream, status)
+}
+
+#[tokio::test]
+async fn one_user_cannot_hold_all_connections() {
+    let folder = tempfile::tempdir().unwrap();
+    // Of 256 files three quarters may be connections, and of these a quarter one user's.
+    let server =
+        TestServer::start_after("ulimit -n 256", folder.path(), Store::Embedded, &[]).await;
+    let (mut held, mut last) = (Vec::new(), None);
+    for _ in 0..48 {
+        let (stream, status) = held_connection(&server, USER).await;
+        assert_eq!(status, 200, "{} connections", held.len());
+        held.push(stream);
+    }
+    for _ in 0..10 {
+        let (mut stream, status) = held_connection(&server, USER).await;
+        assert_eq!(status, 429);
+        let closed = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut Vec::new())).await;
+        assert!(closed.is_ok(), "the connection is kept");
+        last = Some(held_connection(&server, ADMIN).await);
+        assert_eq!(
+            last.as_ref().map(|(_, status)| *status),
+            Some(200),
+            "the administrator"
+        );
+    }
+    held.pop();
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while held_connection(&server, USER).await.1 != 200 {
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "the share is not given back"
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    drop(last);
+}
+
+#[tokio::test]
+async fn http2_connection_has_a_hundred_streams() {
+    let (_folder, server) = embedded(&[]).await;
     let mut stream = connect_http2(server.port()).await;
     stream
         .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
@@ -167,7 +314,7 @@ async fn a_connection_has_a_hundred_streams() {
 
 /// A request of which the body never comes is answered all the same when nobody wants the body.
 #[tokio::test]
-async fn bodies_of_unknown_clients_are_not_waited_for() {
+async fn bodies_of_unauthenticated_clients_are_not_waited_for() {
     both(&[], async |server| {
         for token in ["", "Authorization: Bearer forged\r\n"] {
             let mut stream = wire::connect(server.port()).await.unwrap();
@@ -186,7 +333,7 @@ async fn bodies_of_unknown_clients_are_not_waited_for() {
 
 #[tokio::test]
 async fn goaway_chance_moves_clients() {
-    let (_folder, server) = server(&["--goaway-chance=0.02"]).await;
+    let (_folder, server) = embedded(&["--goaway-chance=0.02"]).await;
     let mut client = Http2::to(&server).await;
     // With this chance, ten thousand requests without one are less likely than a broken machine.
     for _ in 0..10_000 {
@@ -200,7 +347,7 @@ async fn goaway_chance_moves_clients() {
 
 #[tokio::test]
 async fn watches_end_when_the_server_does() {
-    let (_folder, mut server) = server(&[
+    let (_folder, mut server) = embedded(&[
         "--shutdown-watch-termination-grace-period=1s",
         "--shutdown-delay-duration=50ms",
     ])
@@ -246,7 +393,7 @@ async fn closes(port: u16) {
 
 #[tokio::test]
 async fn requests_finish_when_the_server_ends() {
-    let (_folder, mut server) = server(&[]).await;
+    let (_folder, mut server) = embedded(&[]).await;
     let body =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}}).to_string();
     let mut stream = wire::connect(server.port()).await.unwrap();
@@ -275,8 +422,8 @@ async fn requests_finish_when_the_server_ends() {
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_the_process_at_once() {
-    let (_folder, mut server) = server(&["--shutdown-delay-duration=1h"]).await;
+async fn second_signal_ends_the_process_at_once() {
+    let (_folder, mut server) = embedded(&["--shutdown-delay-duration=1h"]).await;
     server.process().terminate();
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while ask("GET", "/readyz").status(&server).await == 200 {
@@ -293,7 +440,7 @@ async fn a_second_signal_ends_the_process_at_once() {
 }
 
 #[tokio::test]
-async fn a_server_that_waits_for_its_store_can_be_ended() {
+async fn server_that_waits_for_its_store_can_be_terminated() {
     let folder = tempfile::tempdir().unwrap();
     // It takes connections, and never answers.
     let silent = tokio::net::TcpListener::bind(("127.0.0.1", 0))
@@ -329,7 +476,7 @@ async fn reads(endpoint: &str) -> f64 {
 
 /// Many who ask for nothing but health cost the store next to nothing, and are all answered.
 #[tokio::test]
-async fn health_checks_are_shared() {
+async fn concurrent_health_checks_are_shared() {
     let etcd = tokio::task::spawn_blocking(Etcd::start).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let server = TestServer::start_with(

@@ -1,6 +1,7 @@
 //! A flag that is accepted is obeyed: each test starts servers that differ in flags and sees the
 //! difference. Which test is for which flag, `src/options/flags/coverage.rs` says.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,15 +24,17 @@ use tokio_rustls::rustls::{
 };
 
 use super::support::{ADMIN, Process, Store, TestServer, USER, free_port, http as wire};
-use super::{PATIENCE, ask, start};
+use super::{PATIENCE, ask, embedded, start};
 
 /// How long to wait between two looks at what is about to happen.
 const LOOK: Duration = Duration::from_millis(20);
 
-async fn embedded(flags: &[&str]) -> (tempfile::TempDir, TestServer) {
-    let folder = tempfile::tempdir().unwrap();
-    let server = start(folder.path(), Store::Embedded, flags).await;
-    (folder, server)
+/// Starts a server process on that port, with the data in the folder and further flags.
+fn spawn(folder: &Path, port: u16, flags: &[&str]) -> Process {
+    let own = ["--data-dir=data", "--bind-address=127.0.0.1"];
+    let flags = own.iter().chain(flags).map(|flag| (*flag).to_owned());
+    let port = format!("--secure-port={port}");
+    TestServer::run(folder, &flags.chain([port]).collect::<Vec<_>>())
 }
 
 /// Waits until a GET is answered with the status.
@@ -201,14 +204,8 @@ async fn who_comes_in_and_who_may() {
             format!("{ADMIN},admin,1,\"system:masters\"\n{USER},alice,2,\"devs\"\n"),
         )
         .unwrap();
-        let flags = [
-            "--data-dir=data".to_owned(),
-            format!("--secure-port={port}"),
-            "--bind-address=127.0.0.1".to_owned(),
-            format!("--token-auth-file={}", tokens.display()),
-            flag.to_owned(),
-        ];
-        let mut process = TestServer::run(folder.path(), &flags);
+        let known = format!("--token-auth-file={}", tokens.display());
+        let mut process = spawn(folder.path(), port, &[&known, flag]);
         let ready = async || match wire::get_status(port, "/readyz").await {
             // Who asks without a token may not be let in.
             Some(401 | 403) => Some(200),
@@ -416,14 +413,8 @@ async fn a_port_is_shared_if_the_flag_says_so() {
     let run = async |flag: &str, others: bool| {
         let folder = tempfile::tempdir().unwrap();
         let certs = folder.path().join("certs");
-        let flags = [
-            "--data-dir=data".to_owned(),
-            format!("--secure-port={port}"),
-            "--bind-address=127.0.0.1".to_owned(),
-            format!("--cert-dir={}", certs.display()),
-            flag.to_owned(),
-        ];
-        let mut process: Process = TestServer::run(folder.path(), &flags);
+        let kept = format!("--cert-dir={}", certs.display());
+        let mut process = spawn(folder.path(), port, &[&kept, flag]);
         if others {
             process
                 .ready("a server", async || wire::get_status(port, "/readyz").await)

@@ -46,6 +46,13 @@ pub async fn both(flags: &[&str], attack: impl AsyncFn(&TestServer)) {
     attack(&start(folder.path(), Store::Etcd(&etcd.endpoint()), flags).await).await;
 }
 
+/// A server with the embedded store, in a folder that lasts as long as what is returned.
+pub async fn embedded(flags: &[&str]) -> (tempfile::TempDir, TestServer) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(folder.path(), Store::Embedded, flags).await;
+    (folder, server)
+}
+
 async fn start(folder: &Path, store: Store<'_>, flags: &[&str]) -> TestServer {
     TestServer::start_with(folder, store, flags).await
 }

@@ -9,20 +9,22 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use tokio::time::Instant;
 
-use crate::connections::{Http2, server};
+use crate::connections::Http2;
 use crate::support::http::Answer;
 use crate::support::{ADMIN, TestServer, USER, http as wire};
-use crate::{PATIENCE, ask, both};
+use crate::{PATIENCE, ask, both, embedded};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// What an object is filled with.
 const FILLING: usize = 500_000;
 
-/// Lets `alice` do with config maps what she likes.
-async fn let_alice(server: &TestServer) {
-    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "alice"},
+/// Lets `alice` and `bob` do what they like.
+async fn let_users(server: &TestServer) {
+    let user =
+        |name: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name});
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "users"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}]});
+        "subjects": [user("alice"), user("bob")]});
     let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     assert_eq!(ask("POST", path).json(&role).status(server).await, 201);
     eventually(async || ask("GET", MAPS).by(USER).status(server).await == 200).await;
@@ -77,7 +79,7 @@ fn is_turned_away(answer: &Answer) -> bool {
 #[tokio::test]
 async fn reads_beyond_the_limit_are_turned_away() {
     both(&["--max-requests-inflight=1"], async |server| {
-        let_alice(server).await;
+        let_users(server).await;
         fill(server, 4).await;
         // The answer is under way, and takes the only place until it has been read.
         let mut client = Http2::to(server).await;
@@ -153,8 +155,8 @@ async fn reads_beyond_the_limit_are_turned_away() {
 /// Without credentials that are good for anything, too, a client could otherwise keep everybody
 /// else out.
 #[tokio::test]
-async fn a_refusal_that_nobody_reads_keeps_no_place() {
-    let (_folder, server) = server(&["--max-requests-inflight=1"]).await;
+async fn unread_refusals_keep_no_place_in_flight() {
+    let (_folder, server) = embedded(&["--max-requests-inflight=1"]).await;
     let (mut client, mut unread) = (Http2::with_window(&server, 0).await, Vec::new());
     for _ in 0..3 {
         let answer = client.get("/api/v1/secrets", USER).await.unwrap();
@@ -164,27 +166,89 @@ async fn a_refusal_that_nobody_reads_keeps_no_place() {
     assert_eq!(ask("GET", "/version").by(USER).status(&server).await, 200);
 }
 
-/// A POST of which the body is not sent, once the server reads it.
-async fn begun_post(
+/// A POST of which the body is not sent.
+async fn post_head(
     server: &TestServer,
     token: &str,
     len: usize,
-) -> impl AsyncReadExt + AsyncWriteExt + Unpin {
+) -> impl AsyncReadExt + AsyncWriteExt + Unpin + Send + use<> {
     let mut stream = wire::connect(server.port()).await.unwrap();
     let head = format!(
         "POST {MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nExpect: 100-continue\r\n\
          Content-Length: {len}\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+}
+
+/// [`post_head`], once the server reads the body.
+async fn begun_post(
+    server: &TestServer,
+    token: &str,
+    len: usize,
+) -> impl AsyncReadExt + AsyncWriteExt + Unpin + Send + use<> {
+    let mut stream = post_head(server, token, len).await;
     let mut told = [0; "HTTP/1.1 100 Continue\r\n\r\n".len()];
     stream.read_exact(&mut told).await.unwrap();
     stream
 }
 
+/// All bodies together have memory for 64 large ones of ordinary users; one user for 16.
+#[tokio::test]
+async fn one_user_cannot_hold_the_memory_for_all_bodies() {
+    let (_folder, server) = embedded(&["--request-timeout=1h"]).await;
+    let_users(&server).await;
+    let mut held = Vec::new();
+    for _ in 0..16 {
+        held.push(begun_post(&server, USER, 3 * 1024 * 1024).await);
+    }
+    let mut waiting = Vec::new();
+    for _ in 0..64 {
+        waiting.push(post_head(&server, USER, 3 * 1024 * 1024).await);
+    }
+    eventually(async || {
+        let kind = "apiserver_current_inflight_requests";
+        metric(&server, kind, &["mutating"]).await == 80.0
+    })
+    .await;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b"}});
+    let other = ask("POST", MAPS)
+        .header("Impersonate-User", "bob")
+        .json(&map);
+    assert_eq!(other.status(&server).await, 201);
+}
+
+/// A client that sends a little now and then holds memory for a while only, however long its
+/// request may take; one with a slow line is waited for.
+#[tokio::test]
+async fn bodies_that_trickle_are_not_waited_for() {
+    let (_folder, server) = embedded(&[]).await;
+    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "slow"}, "data": {"a": "x".repeat(60_000)}})
+        .to_string();
+    for (bytes, status) in [(1, "408"), (2_000, "201")] {
+        let stream = begun_post(&server, ADMIN, body.len()).await;
+        let (mut reader, mut writer) = tokio::io::split(stream);
+        let sent = body.clone();
+        let sending = tokio::spawn(async move {
+            for part in sent.as_bytes().chunks(bytes) {
+                if writer.write_all(part).await.is_err() {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+        let mut answer = [0; "HTTP/1.1 408".len()];
+        let read = tokio::time::timeout(PATIENCE, reader.read_exact(&mut answer)).await;
+        assert!(read.is_ok_and(|read| read.is_ok()), "no answer");
+        assert_eq!(String::from_utf8_lossy(&answer[9..]), status);
+        sending.abort();
+    }
+}
+
 #[tokio::test]
 async fn writes_beyond_the_limit_are_turned_away() {
-    let (_folder, server) = server(&["--max-mutating-requests-inflight=1"]).await;
-    let_alice(&server).await;
+    let (_folder, server) = embedded(&["--max-mutating-requests-inflight=1"]).await;
+    let_users(&server).await;
     let slow = begun_post(&server, USER, 100).await;
     let write =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "a-"}});
@@ -214,7 +278,7 @@ async fn writes_beyond_the_limit_are_turned_away() {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_not_waited_for() {
+async fn missing_body_ends_with_the_request_timeout() {
     both(&["--request-timeout=1s"], async |server| {
         let mut slow = begun_post(server, ADMIN, 100).await;
         let mut answer = Vec::new();
@@ -247,8 +311,8 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
 
 /// A client asks for less time than the server would give, and cannot ask for more.
 #[tokio::test]
-async fn the_timeout_of_a_request_is_bounded() {
-    let (_folder, server) = server(&["--request-timeout=1s"]).await;
+async fn timeout_parameter_is_bounded() {
+    let (_folder, server) = embedded(&["--request-timeout=1s"]).await;
     let (status, answer) = ask("GET", "/api/v1/namespaces?timeout=x")
         .answer(&server)
         .await;
@@ -323,7 +387,7 @@ async fn lists_that_are_not_read_are_cut_off() {
 /// A watch that begins with what there is holds that until it has been sent.
 #[tokio::test]
 async fn watches_that_are_not_read_are_cut_off() {
-    let (_folder, server) = server(&["--request-timeout=1s"]).await;
+    let (_folder, server) = embedded(&["--request-timeout=1s"]).await;
     fill(&server, 8).await;
     let mut client = Http2::to(&server).await;
     let path = format!(
@@ -373,7 +437,7 @@ async fn watches_that_are_not_read_are_cut_off() {
 /// Requests are told apart in the log, where nothing that may be a secret is.
 #[tokio::test]
 async fn requests_have_an_id_and_a_line() {
-    let (_folder, server) = server(&["--v=3"]).await;
+    let (_folder, server) = embedded(&["--v=3"]).await;
     let named = ask("GET", "/version?access_token=hidden&limit=7")
         .header("Audit-ID", "chosen\tid")
         .send(&server)

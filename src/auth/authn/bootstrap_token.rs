@@ -97,8 +97,8 @@ fn check(
     Ok(groups)
 }
 
-/// Whether a group may be given to bootstrap tokens: `system:bootstrappers:` and letters, digits,
-/// colons and dashes.
+/// Reports whether a group may be given to bootstrap tokens: `system:bootstrappers:` and letters,
+/// digits, colons and dashes.
 fn is_group(name: &str) -> bool {
     let Some(rest) = name
         .strip_prefix(DEFAULT_GROUP)
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_valid_token_is_a_bootstrapper() {
+    async fn valid_bootstrap_token_is_a_bootstrapper() {
         let plain = user(TOKEN, &[]).await.expect("valid");
         assert_eq!(
             (plain.name.as_str(), plain.groups),
@@ -194,12 +194,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tokens_that_anybody_makes_up_cost_no_read_of_the_store() {
+    async fn made_up_bootstrap_tokens_cost_no_read_of_the_store() {
         assert_eq!(authenticate(TOKEN, &Unasked, Timestamp::now()).await, None);
     }
 
     #[tokio::test]
-    async fn anything_else_is_nobody() {
+    async fn invalid_bootstrap_tokens_are_nobody() {
         for (token, changes) in [
             ("abcdef.0123456789abcdee", ("", "")),
             ("ABCDEF.0123456789abcdef", ("", "")),

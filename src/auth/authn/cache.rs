@@ -11,9 +11,10 @@ use parking_lot::Mutex;
 
 use super::TokenUser;
 
-/// How long a token is believed without another look (apiserver's `TokenSuccessCacheTTL`).
+/// The time for which a token counts as valid without being checked again (apiserver's
+/// `TokenSuccessCacheTTL`).
 pub const TTL: Duration = Duration::from_secs(10);
-/// How many tokens are remembered at once.
+/// The number of tokens are remembered at once.
 pub const MAX_TOKENS: usize = 16 * 1024;
 
 /// A hash of the token and the audiences, so that tokens do not lie around in memory.
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_age() {
+    fn token_cache_entries_expire() {
         let (cache, start) = (TokenCache::default(), Timestamp::UNIX_EPOCH);
         let user = Arc::new(TokenUser::default());
         let key = key("t", &["a".to_owned()]);
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn its_size_is_bounded() {
+    fn token_cache_is_bounded() {
         let (cache, now) = (TokenCache::default(), Timestamp::UNIX_EPOCH);
         let user = Arc::new(TokenUser::default());
         for at in 0..=MAX_TOKENS {

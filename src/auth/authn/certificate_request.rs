@@ -14,13 +14,13 @@ const LABEL: &str = "CERTIFICATE REQUEST";
 const BEGIN: &[u8] = b"-----BEGIN ";
 const END: &[u8] = b"-----END ";
 const DASHES: &[u8] = b"-----";
-/// What Go's base64 takes: bits behind the last byte do not count.
+/// Base64 as Go decodes it: bits behind the last byte do not count.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
 );
 
-/// What is said of text that is no request in PEM (`certificates.ParseCSR`).
+/// The error for text that is not a request in PEM (`certificates.ParseCSR`).
 pub const NOT_A_REQUEST: &str = "PEM block type must be CERTIFICATE REQUEST";
 
 /// Whom a request is for.
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_whatever_their_encoding() {
+    fn csr_subject_is_read_in_every_string_encoding() {
         let masters = "system:masters";
         for value in [
             DnValue::Utf8String(masters.to_owned()),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_no_text_are_refused() {
+    fn csr_subject_that_is_not_text_is_refused() {
         let text = request(&[(
             DnType::OrganizationName,
             DnValue::Utf8String("system:masters".to_owned()),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_block_and_no_doubt_about_it() {
+    fn csr_must_be_a_single_pem_block() {
         let good = request(&[(DnType::CommonName, DnValue::Utf8String("good".to_owned()))]);
         let evil = request(&[(DnType::CommonName, DnValue::Utf8String("evil".to_owned()))]);
         let name = |text: &str| subject(text.as_bytes()).map(|subject| subject.common_name);

@@ -23,26 +23,26 @@ use super::{
 use crate::auth::{ANONYMOUS, AUTHENTICATED, ObjectSource, UNAUTHENTICATED, User};
 use crate::base::clock::Clock;
 
-/// What is said of every bearer token that nobody knows.
+/// The error for a bearer token that no authenticator knows.
 const INVALID_TOKEN: &str = "invalid bearer token";
 /// The WebSocket subprotocol that carries a token, for browsers, which cannot set headers.
 const WEBSOCKET_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Which ways are open.
+/// The authenticators that are on.
 #[derive(Clone, Default)]
 pub struct Options {
     pub front_proxy: Option<FrontProxy>,
     pub client_authorities: Option<CaBundle>,
-    /// Whether a certificate's subject may name the user's UID (the gate
+    /// True if a certificate's subject may name the user's UID (the gate
     /// AllowParsingUserUIDFromCertAuth).
     pub uid_from_certificate: bool,
     pub static_tokens: Option<StaticTokens>,
     pub service_accounts: Option<ServiceAccounts>,
-    /// Where bootstrap tokens are; `None` if they are not accepted.
+    /// The source of bootstrap tokens; `None` if they are not accepted.
     pub bootstrap_tokens: Option<Arc<dyn ObjectSource>>,
     /// The audiences that stand for this server.
     pub api_audiences: Vec<String>,
-    /// Whether requests without credentials are let in as `system:anonymous`.
+    /// True if requests without credentials are let in as `system:anonymous`.
     pub anonymous: bool,
 }
 
@@ -52,7 +52,7 @@ pub struct Chain {
     clock: Clock,
 }
 
-/// What requests are judged by, with the tokens that were found valid by it.
+/// The options in force, and the tokens that were found valid by them.
 struct State {
     options: Options,
     cache: TokenCache,
@@ -85,8 +85,8 @@ impl Chain {
         Ok(())
     }
 
-    /// Who a token is for, if it is meant for one of `audiences` (this server's if empty), as
-    /// TokenReview asks it.
+    /// Returns the user of a token, if it is meant for one of `audiences` (this server's if empty),
+    /// as TokenReview asks it.
     ///
     /// # Errors
     /// Nobody knows the token, or it is no longer valid; the text is what TokenReview shows.
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_way_leads_to_its_user() {
+    async fn authenticators_return_their_users() {
         let nobody = Peer::default();
         let anonymous = ask(&[], &nobody).await.expect("let in").expect("a user");
         assert_eq!(
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn wrong_credentials_are_not_anonymous() {
+    async fn invalid_credentials_are_not_anonymous() {
         let nobody = Peer::default();
         assert_eq!(
             ask(&[("authorization", "Bearer nope")], &nobody).await,
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_review_tells_user_and_audiences() {
+    async fn token_review_returns_user_and_audiences() {
         let chain = chain();
         let known = chain.review("t", &[]).await.expect("known");
         assert_eq!(
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_verdict_ends_with_the_authorities_and_with_the_certificate() {
+    async fn certificate_verdict_ends_with_the_authorities_and_the_certificate() {
         const HOUR: std::time::Duration = std::time::Duration::from_secs(60 * 60);
         let (bundle, certificates) = authority_and_client();
         let clock = Clock::manual("2027-06-01T23:59:00Z".parse().expect("a time"));
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_found_valid_is_forgotten_where_the_options_change() {
+    async fn changed_options_clear_the_token_cache() {
         let chain = chain();
         let token = "t".to_owned();
         chain.state.load().cache.put(

@@ -11,7 +11,7 @@ use crate::meta::Map;
 
 /// A longer text is no token of ours.
 pub const MAX_TOKEN_BYTES: usize = 64 * 1024;
-/// How far clocks may differ (go-jose's `DefaultLeeway`).
+/// The difference that clocks may have (go-jose's `DefaultLeeway`).
 pub const LEEWAY_SECONDS: f64 = 60.0;
 
 /// A name and UID.
@@ -22,7 +22,7 @@ pub struct Ref {
     pub uid: String,
 }
 
-/// What a token of a service account claims.
+/// The claims of a service account token.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Claims {
@@ -127,7 +127,7 @@ impl Unverified<'_> {
 }
 
 impl Claims {
-    /// Whether the token is valid at a moment.
+    /// Checks whether the token is valid at a moment.
     ///
     /// # Errors
     /// It is not yet, or no longer, in the words that TokenReview shows.
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_signed_is_verified() {
+    fn jwt_signature_is_verified() {
         for (name, pem) in private_keys() {
             let key = SigningKey::from_pem(pem.as_bytes()).expect(name);
             let keys = KeySet::from_pem(&[&pem]).expect(name);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unsigned_token_is_not_verified() {
+    fn jwt_without_signature_is_refused() {
         let (_, pem) = private_keys().remove(0);
         let encode = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
         let token = format!(
@@ -216,14 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_no_token() {
+    fn jwt_parse_refuses_other_text() {
         for text in ["", "a", "a.b", "a.b.c", "..", "e30.e30.e30", "{}.{}.{}"] {
             assert!(parse(text).is_none(), "{text}");
         }
     }
 
     #[test]
-    fn clocks_may_differ_a_little() {
+    fn jwt_times_have_a_leeway() {
         let claims = Claims {
             nbf: Some(1000.0),
             exp: Some(2000.0),

@@ -26,7 +26,7 @@ pub enum KeyError {
     Unsupported,
 }
 
-/// What a key is for signing; each has one algorithm (kube-apiserver `serviceaccount/jwt.go`).
+/// The kinds of keys; each has one algorithm (kube-apiserver `serviceaccount/jwt.go`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Rsa,
@@ -71,7 +71,7 @@ pub struct VerifyingKey {
     pub id: String,
     kind: Kind,
     parsed: Vec<(&'static str, ParsedPublicKey)>,
-    /// What a key set says of it beyond its id, use and algorithm (RFC 7517).
+    /// The parameters that a key set shows beyond its id, use and algorithm (RFC 7517).
     parameters: Vec<(&'static str, String)>,
 }
 
@@ -139,7 +139,7 @@ impl VerifyingKey {
         })
     }
 
-    /// Whether a signature in a JOSE algorithm is this key's.
+    /// Reports whether a signature in a JOSE algorithm is this key's.
     pub fn verifies(&self, algorithm: &str, message: &[u8], signature: &[u8]) -> bool {
         let key = self.parsed.iter().find(|(name, _)| *name == algorithm);
         key.is_some_and(|(_, key)| key.verify_sig(message, signature).is_ok())
@@ -358,7 +358,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn each_kind_signs_and_verifies() {
+    fn every_kind_of_key_signs_and_verifies() {
         for (algorithm, pem) in private_keys() {
             let signing = SigningKey::from_pem(pem.as_bytes()).expect(algorithm);
             let keys = KeySet::from_pem(&[&pem]).expect(algorithm);
@@ -375,7 +375,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn keys_are_named_and_described_as_upstream_does() {
+    fn jwks_is_upstreams() {
         let keys = KeySet::from_pem(&[include_str!("testdata/rsa.pub")]).expect("a key");
         // `openssl pkey -pubin -outform DER | sha256sum`, in base64url.
         let jwk = keys.to_jwks();
@@ -395,7 +395,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_file_without_keys_is_an_error() {
+    fn key_file_without_keys_is_an_error() {
         assert_eq!(
             KeySet::from_pem(&[b"nothing"]).err(),
             Some(KeyError::None("public"))

@@ -33,7 +33,8 @@ use x509::{CaBundle, Verified};
 /// The attribute of a user that tells which credential was used, so that it can be traced.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// How long a certificate stays refused without another look: it may be one that is not valid yet.
+/// The time for which a certificate stays refused without being checked again: it may be one that
+/// is not valid yet.
 pub const REFUSAL_TTL: Duration = Duration::from_secs(10);
 
 /// The other side of a connection: the certificates it showed, the key of the first of which it has
@@ -45,7 +46,7 @@ pub struct Peer {
     front_proxy: Mutex<Option<Verdict>>,
 }
 
-/// What was found out about a peer's certificate. It holds for the authorities that were asked, and
+/// The outcome of checking a peer's certificate. It holds for the authorities that were asked, and
 /// up to a time.
 #[derive(Debug)]
 struct Verdict {
@@ -54,7 +55,7 @@ struct Verdict {
     outcome: Result<Arc<Verified>, AuthnError>,
 }
 
-/// What a client certificate is checked for.
+/// The purposes that a client certificate is checked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Client,
@@ -75,7 +76,8 @@ impl Peer {
         &self.certificates
     }
 
-    /// Who the peer's certificate names, by `bundle`; `None` if it showed none.
+    /// Returns the identity that the peer's certificate proves by `bundle`; `None` if it showed
+    /// none.
     pub(crate) fn verified(
         &self,
         purpose: Purpose,
@@ -112,7 +114,7 @@ impl Peer {
     }
 }
 
-/// What a request says about who sent it.
+/// The credentials of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Credentials<'a> {
     pub headers: &'a HeaderMap,
@@ -150,7 +152,7 @@ impl AuthnError {
         }
     }
 
-    /// Whether no other way to authenticate is to be tried.
+    /// Reports whether no other way to authenticate is to be tried.
     pub fn is_last(&self) -> bool {
         self.last
     }
@@ -202,7 +204,7 @@ fn secret_data(secret: &Object, key: &str) -> Option<Vec<u8>> {
     BASE64_STANDARD.decode(encoded).ok()
 }
 
-/// Whether two secrets are the same, in a time that does not tell where they differ.
+/// Reports whether two secrets are the same, in a time that does not tell where they differ.
 fn same(one: &[u8], other: &[u8]) -> bool {
     aws_lc_rs::constant_time::verify_slices_are_equal(one, other).is_ok()
 }

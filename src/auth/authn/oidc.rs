@@ -4,7 +4,7 @@
 use super::keys::KeySet;
 use crate::meta::json;
 
-/// Where the documents are.
+/// The paths of the documents.
 pub const CONFIGURATION_PATH: &str = "/.well-known/openid-configuration";
 pub const KEYS_PATH: &str = "/openid/v1/jwks";
 /// The media type of the key set.
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_are_upstreams() {
+    fn openid_documents_are_upstreams() {
         let keys = KeySet::from_pem(&[include_str!("testdata/rsa.pub")]).expect("a key");
         let documents = render(
             "https://kubernetes.default.svc.cluster.local",

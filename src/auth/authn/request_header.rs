@@ -218,7 +218,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_trusted_proxy_names_the_user() {
+    fn front_proxy_headers_name_the_user() {
         let (proxy, peer) = proxy_and_peer("front-proxy-client");
         let mut headers = headers(NAMED);
         let user = proxy
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_utf8_and_nothing_else_is_passed_over() {
+    fn front_proxy_headers_must_be_utf8() {
         let (proxy, peer) = proxy_and_peer("front-proxy-client");
         let ask = |name: &'static str, value: &[u8]| {
             let mut headers = headers(NAMED);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn others_do_not() {
+    fn front_proxy_headers_of_others_are_ignored() {
         let (proxy, stranger) = proxy_and_peer("someone");
         let headers = headers(NAMED);
         let why = proxy

@@ -26,7 +26,7 @@ const NODE_UID: &str = "authentication.kubernetes.io/node-uid";
 /// The label of a secret whose token is no longer accepted.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 
-/// What the user name of a service account begins with.
+/// The prefix of the user names of service accounts.
 const USER_PREFIX: &str = "system:serviceaccount:";
 
 /// The user name of a service account.
@@ -58,7 +58,7 @@ pub struct ServiceAccounts {
     pub keys: KeySet,
     /// The audiences that stand for this server.
     pub api_audiences: Vec<String>,
-    /// Whether the secret of a legacy token must exist.
+    /// True if the secret of a legacy token must exist.
     pub lookup: bool,
     pub objects: Arc<dyn ObjectSource>,
 }
@@ -179,7 +179,7 @@ impl ServiceAccounts {
         Ok(user)
     }
 
-    /// Whether the object that a token is bound to is still the same and there.
+    /// Checks whether the object that a token is bound to is still the same and there.
     async fn check_bound(
         &self,
         kind: &str,
@@ -286,7 +286,7 @@ impl ServiceAccounts {
     }
 }
 
-/// Whether an object was deleted longer ago than clocks may differ.
+/// Reports whether an object was deleted longer ago than clocks may differ.
 fn is_deleted(object: &Object, now: Timestamp) -> bool {
     let Some(deleted) = object.deletion_timestamp() else {
         return false;
@@ -306,7 +306,7 @@ fn quoted(items: &[String]) -> String {
     format!("[{}]", items.join(" "))
 }
 
-/// What a new token should say. At most one of pod, secret and node is what it is bound to; a pod's
+/// The contents of a new token. At most one of pod, secret and node is what it is bound to; a pod's
 /// token may name the node, too.
 #[derive(Clone, Debug, Default)]
 pub struct TokenSpec<'a> {
@@ -317,7 +317,7 @@ pub struct TokenSpec<'a> {
     pub node: Option<Ref>,
     pub audiences: &'a [String],
     pub expiration_seconds: i64,
-    /// When its use should be warned of, in seconds from now; 0 for never.
+    /// The time after which its use is warned of, in seconds from now; 0 for never.
     pub warn_after_seconds: i64,
 }
 
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_of_a_pod_names_pod_and_node() {
+    async fn pod_token_names_pod_and_node() {
         let world = world();
         let token = world
             .token(|spec| (spec.pod, spec.node) = (reference("p", "u2"), reference("gone", "u9")));
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_token_names_must_still_be_there() {
+    async fn bound_objects_of_a_token_must_exist() {
         let world = world();
         let (plain, secret) = (
             world.token(|_| {}),
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn times_and_audiences_are_checked() {
+    async fn service_account_token_times_and_audiences_are_checked() {
         let world = world();
         let other = ["other".to_owned()];
         let foreign = world.token_for(&other, |_| {});
@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn others_tokens_are_left_to_others() {
+    async fn tokens_of_other_issuers_are_ignored() {
         let world = world();
         assert_eq!(
             world.authenticate("abcdef.0123456789abcdef").await,
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_legacy_token_must_be_in_its_secret() {
+    async fn legacy_token_must_be_in_its_secret() {
         use base64::Engine;
         let world = world();
         let mut claims = Map::new();
@@ -667,7 +667,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_laid_out_as_upstream_does() {
+    fn token_claims_are_in_upstreams_order() {
         use base64::Engine;
         let world = world();
         let token =

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_read_as_go_reads_csv() {
+    fn token_file_is_read_as_go_reads_csv() {
         let tokens = StaticTokens::from_csv(
             "t1,admin,uid,\"system:masters,ops\"\r\n\nt2,\"a\"\"b\",\n,x,y\n",
         )
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_record_is_an_error() {
+    fn token_file_with_a_short_record_is_an_error() {
         assert_eq!(
             StaticTokens::from_csv("t,u\n").err(),
             Some(TokenFileError::Columns(2))

@@ -14,9 +14,9 @@ use x509_parser::oid_registry::{OID_X509_EXT_NAME_CONSTRAINTS, OID_X509_EXT_SUBJ
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::{AttributeTypeAndValue, X509Version};
 
-/// How many certificates may stand between a client's and a trusted one.
+/// The number of certificates may stand between a client's and a trusted one.
 pub const MAX_INTERMEDIATES: usize = 8;
-/// How many signatures are checked at most in search of a chain (as Go does).
+/// The number of signatures are checked at most in search of a chain (as Go does).
 pub const MAX_SIGNATURE_CHECKS: usize = 100;
 
 /// The attribute of a subject that is the user's UID (apimachinery `asn1.X509UID`).
@@ -51,7 +51,7 @@ pub struct Verified {
     pub uids: Vec<String>,
     /// SHA-256 of the certificate, in hexadecimal.
     pub fingerprint: String,
-    /// When the first certificate of the chain expires.
+    /// The time at which the first certificate of the chain expires.
     pub not_after: Timestamp,
 }
 
@@ -85,13 +85,13 @@ impl CaBundle {
         Ok(Self(authorities.into()))
     }
 
-    /// Whether both are what was read at the same time, so that the verdicts of one are those of
-    /// the other.
+    /// Reports whether both are what was read at the same time, so that the verdicts of one are
+    /// those of the other.
     pub fn is(&self, other: &CaBundle) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether an authority is in both.
+    /// Reports whether an authority is in both.
     pub fn overlaps(&self, other: &CaBundle) -> bool {
         self.0
             .iter()
@@ -193,8 +193,8 @@ impl Search<'_> {
             .unwrap_or_else(|| error("certificate signed by unknown authority")))
     }
 
-    /// Whether `parent`, with `below` authorities between it and the client's certificate, of which
-    /// some have alternative names if `named`, signed the certificate `der`.
+    /// Reports whether `parent`, with `below` authorities between it and the client's certificate,
+    /// of which some have alternative names if `named`, signed the certificate `der`.
     fn signed_by(
         &mut self,
         der: &[u8],
@@ -233,8 +233,8 @@ fn not_after(certificate: &X509Certificate<'_>) -> Timestamp {
     Timestamp::from_second(certificate.validity().not_after.timestamp()).unwrap_or(Timestamp::MIN)
 }
 
-/// What holds for every certificate of a chain: it is valid now, may be used by clients, and is
-/// understood.
+/// Checks what must hold for every certificate of a chain: it is valid now, may be used by clients,
+/// and is understood.
 fn check_certificate(certificate: &X509Certificate<'_>, now: Timestamp) -> Result<(), X509Error> {
     let seconds = now.as_second();
     let validity = certificate.validity();
@@ -259,7 +259,7 @@ fn check_certificate(certificate: &X509Certificate<'_>, now: Timestamp) -> Resul
     Ok(())
 }
 
-/// Whether a certificate may sign others with `below` authorities between (Go's
+/// Checks whether a certificate may sign others with `below` authorities between (Go's
 /// `CheckSignatureFrom` and `isValid`).
 fn check_authority(
     certificate: &X509Certificate<'_>,
@@ -294,9 +294,9 @@ fn check_authority(
     }
 }
 
-/// Whether what an authority says of the alternative names of those below it is of no concern, for
-/// there are none. Names are not compared; constraints of other names than Go knows, such as those
-/// of the subject, are never met.
+/// Checks whether what an authority says of the alternative names of those below it is of no
+/// concern, for there are none. Names are not compared; constraints of other names than Go knows,
+/// such as those of the subject, are never met.
 fn check_name_constraints(certificate: &X509Certificate<'_>, named: bool) -> Result<(), X509Error> {
     for extension in certificate
         .extensions()
@@ -351,8 +351,8 @@ fn check_signature(der: &[u8], key: &[u8]) -> Result<(), X509Error> {
     }
 }
 
-/// Whether one of `algorithms` that suits the key (a SubjectPublicKeyInfo in DER) accepts the
-/// signature.
+/// Reports whether one of `algorithms` that suits the key (a SubjectPublicKeyInfo in DER) accepts
+/// the signature.
 pub fn verify_signature<'a>(
     key: &[u8],
     algorithms: impl IntoIterator<Item = &'a dyn SignatureVerificationAlgorithm>,
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_is_accepted() {
+    fn certificate_version_1_is_accepted() {
         let bundle = CaBundle::from_pem(V1_CA).expect("a bundle");
         let leaf = CertificateDer::from_pem_slice(V1_LEAF).expect("a certificate");
         let verified = bundle
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_go_through_the_clients_intermediates() {
+    fn certificate_chain_uses_the_clients_intermediates() {
         let root_key = key();
         let root = Issuer::new(ca("root"), &root_key);
         let root_der = ca("root")
@@ -636,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn name_constraints_do_not_matter_to_who_has_no_names_that_they_are_of() {
+    fn name_constraints_do_not_matter_to_certificates_without_such_names() {
         use rcgen::{DistinguishedName, GeneralSubtree, NameConstraints};
         let dns = || GeneralSubtree::DnsName("example.com".to_owned());
         let subject = || GeneralSubtree::DirectoryName(DistinguishedName::new());
@@ -700,7 +700,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_an_error() {
+    fn ca_bundle_of_garbage_is_an_error() {
         let bundle = CaBundle::from_pem(V1_CA).expect("a bundle");
         assert!(bundle.verify(&[], now()).is_err());
         assert!(

@@ -110,7 +110,7 @@ async fn check_binding(
     }
 }
 
-/// Whether the user holds the special `verb` on a role.
+/// Reports whether the user holds the special `verb` on a role.
 async fn may(
     write: &Write<'_>,
     authorizer: &dyn Authorizer,
@@ -119,7 +119,7 @@ async fn may(
     name: &str,
 ) -> bool {
     let attributes = Attributes {
-        user: write.user.clone(),
+        user: write.user.clone().into(),
         verb: verb.to_owned(),
         group: GROUP.to_owned(),
         version: "*".to_owned(),
@@ -132,7 +132,7 @@ async fn may(
     matches!(authorizer.authorize(&attributes).await, Decision::Allow(_))
 }
 
-/// What of `wanted` the user lacks, in the words of the answer; `None` where nothing.
+/// Returns the message about the rules of `wanted` that the user lacks; `None` where nothing.
 fn missing_rights(write: &Write<'_>, store: &RbacStore, wanted: &[Rule]) -> Option<String> {
     let held = store.rules_for_user(write.user, write.namespace);
     let Some(missing) = run_blocking(|| rule::uncovered(&held.rules, wanted)) else {
@@ -153,8 +153,8 @@ fn missing_rights(write: &Write<'_>, store: &RbacStore, wanted: &[Rule]) -> Opti
     Some(why)
 }
 
-/// Whether an update changes nothing but finalizers, owners and bookkeeping, so that garbage
-/// collection always can.
+/// Reports whether an update changes nothing but finalizers, owners and bookkeeping, so that
+/// garbage collection always can.
 fn only_garbage_collection(write: &Write<'_>) -> bool {
     const IGNORED: [&str; 3] = ["finalizers", "ownerReferences", "managedFields"];
     let same = |one: &Map, other: &Map, ignored: &[&str]| {

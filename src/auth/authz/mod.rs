@@ -1,4 +1,4 @@
-//! Authorization: what is asked, the chain of authorizers, and their answer.
+//! Authorization: questions, the chain of authorizers, and their answers.
 
 pub mod escalation;
 pub mod node;
@@ -18,10 +18,11 @@ use crate::meta::{Gvr, Status};
 pub use rbac::RbacStore;
 pub use rule::Rule;
 
-/// What a user wants to do (apiserver `authorization/authorizer.Attributes`).
+/// A question to the authorizers: a user, and what it wants to do (apiserver
+/// `authorization/authorizer.Attributes`).
 #[derive(Clone, Debug, Default)]
 pub struct Attributes {
-    pub user: User,
+    pub user: Arc<User>,
     /// get, list, watch, create, update, patch, delete, deletecollection, proxy, ...; for paths the
     /// lower-case HTTP method.
     pub verb: String,
@@ -107,7 +108,7 @@ pub struct PrivilegedGroup;
 #[async_trait]
 impl Authorizer for PrivilegedGroup {
     async fn authorize(&self, attributes: &Attributes) -> Decision {
-        match attributes.user.groups.iter().any(|group| group == MASTERS) {
+        match attributes.user.is_in(MASTERS) {
             true => Decision::Allow(String::new()),
             false => Decision::NoOpinion(String::new()),
         }
@@ -143,7 +144,7 @@ impl Authorizer for AlwaysDeny {
     }
 }
 
-/// What the user may not do, in the words of a Forbidden answer.
+/// The message of a Forbidden answer: the user, and what it may not do.
 pub fn forbidden_message(attributes: &Attributes) -> String {
     let user = go::quote(&attributes.user.name);
     let verb = &attributes.verb;
@@ -182,7 +183,7 @@ pub fn forbidden(attributes: &Attributes, reason: &str) -> Status {
     )
 }
 
-/// Whether somebody may do this.
+/// Checks that an authorizer allows this.
 ///
 /// # Errors
 /// The [`forbidden`] of what no authorizer allows.
@@ -216,7 +217,8 @@ mod tests {
             user: User {
                 name: "alice".to_owned(),
                 ..User::default()
-            },
+            }
+            .into(),
             verb: verb.to_owned(),
             resource: resource.to_owned(),
             namespace: namespace.to_owned(),
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_who_may_not_do_what_where() {
+    fn forbidden_names_user_verb_resource_and_scope() {
         let path = Attributes {
             path: "/x".to_owned(),
             resource_request: false,
@@ -254,14 +256,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_chain_ends_with_the_first_that_decides() {
+    async fn authorizer_chain_ends_with_the_first_decision() {
         let chain = Chain(vec![Arc::new(PrivilegedGroup), Arc::new(AlwaysDeny)]);
         let mut asked = alice("get", "pods", "x");
         assert_eq!(
             chain.authorize(&asked).await,
             Decision::NoOpinion("Everything is forbidden.".to_owned())
         );
-        asked.user.groups.push(MASTERS.to_owned());
+        Arc::make_mut(&mut asked.user)
+            .groups
+            .push(MASTERS.to_owned());
         assert_eq!(
             chain.authorize(&asked).await,
             Decision::Allow(String::new())

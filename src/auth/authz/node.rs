@@ -16,12 +16,12 @@ use crate::meta::{Object, str_at};
 
 /// The group of every kubelet.
 pub const NODES: &str = "system:nodes";
-/// What the user name of a node begins with.
+/// The prefix of the user names of nodes.
 pub const USER_PREFIX: &str = "system:node:";
 const LEASES: &str = "kube-node-lease";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// What is read of a pod ([`pod_references`] included), as dotted paths.
+/// The fields that are read of a pod ([`pod_references`] included), as dotted paths.
 pub const POD_PATHS: [&str; 15] = [
     "metadata.name",
     "metadata.namespace",
@@ -49,7 +49,7 @@ pub fn node_of(user: &User) -> Option<&str> {
         .then_some(name)
 }
 
-/// What a pod can refer to.
+/// The kinds of objects that a pod can refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     Secret,
@@ -62,8 +62,8 @@ enum Kind {
 /// An object of a namespace: kind, namespace, name.
 type Reference = (Kind, Arc<str>, Arc<str>);
 
-/// Which nodes have a reason to read which objects, kept up to date object by object: an update
-/// costs what the object is worth, a question a few look-ups.
+/// A graph of the nodes that have a reason to read an object, kept up to date object by object: an
+/// update costs what the object is worth, a question a few look-ups.
 #[derive(Default)]
 pub struct NodeGraph {
     state: RwLock<State>,
@@ -72,7 +72,7 @@ pub struct NodeGraph {
 #[derive(Default)]
 struct State {
     pods: HashMap<(Arc<str>, Arc<str>), Pod>,
-    /// How many pods of each node refer to an object.
+    /// The number of pods of each node refer to an object.
     users: HashMap<Reference, HashMap<Arc<str>, usize>>,
     volumes: HashMap<String, Volume>,
     /// The persistent volumes that need a secret, by its namespace and name.
@@ -205,7 +205,7 @@ impl State {
             .is_some_and(|volume| self.uses(node, &volume.claim))
     }
 
-    /// Whether something on `node` leads to the object.
+    /// Reports whether something on `node` leads to the object.
     fn leads_to(&self, node: &str, resource: &str, namespace: &str, name: &str) -> bool {
         let uses = |kind| self.uses(node, &(kind, namespace.into(), name.into()));
         let is = |map: &HashMap<String, String>| map.get(name).is_some_and(|of| of == node);
@@ -331,8 +331,8 @@ impl NodeGraph {
         self.state.write().upsert(object);
     }
 
-    /// Whether a change of a pod leaves what it refers to as it is: it may neither leave its node
-    /// nor refer to something else, but by ephemeral containers and claims of resources.
+    /// Reports whether a change of a pod leaves what it refers to as it is: it may neither leave
+    /// its node nor refer to something else, but by ephemeral containers and claims of resources.
     pub fn knows_pod(&self, pod: &dyn FieldReader) -> bool {
         const GROWING: [&str; 3] = [
             "spec.ephemeralContainers.0.name",
@@ -398,7 +398,7 @@ impl NodeGraph {
 /// the NodeRestriction admission plugin narrows down.
 pub struct NodeAuthorizer {
     graph: Arc<NodeGraph>,
-    /// What every kubelet may do.
+    /// The rules that hold for every kubelet.
     rules: Vec<Rule>,
 }
 
@@ -646,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_stays_where_it_is_is_known() {
+    fn node_graph_knows_a_pod_whose_references_stay() {
         let graph = graph();
         let known = |node: &str, name: &str, more: Value| {
             let mut pod = object(
@@ -666,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_reaches_what_its_pods_refer_to() {
+    fn node_graph_reaches_what_the_pods_of_a_node_refer_to() {
         let graph = graph();
         let reaches = |node: &str, (resource, namespace, name): (&str, &str, &str)| {
             graph.state.read().leads_to(node, resource, namespace, name)
@@ -704,7 +704,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_list_replaces_what_was_known() {
+    fn node_graph_is_replaced_by_a_fresh_list() {
         let graph = graph();
         let reaches =
             |resource: &str, name: &str| graph.state.read().leads_to("n", resource, "x", name);
@@ -724,7 +724,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn kubelets_are_told_why_not() {
+    async fn node_authorizer_gives_reasons() {
         let rules = vec![Rule::from_value(
             &json!({"verbs": ["list"], "apiGroups": [""], "resources": ["services"]}),
         )];
@@ -801,7 +801,8 @@ mod tests {
                     name: "system:node:n".to_owned(),
                     groups: vec![NODES.to_owned()],
                     ..User::default()
-                },
+                }
+                .into(),
                 verb: verb.to_owned(),
                 group: group.to_owned(),
                 resource: resource.to_owned(),
@@ -820,7 +821,8 @@ mod tests {
                 user: User {
                     name: "system:node:n".to_owned(),
                     ..User::default()
-                },
+                }
+                .into(),
                 ..asked
             };
             assert_eq!(

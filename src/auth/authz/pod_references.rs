@@ -7,7 +7,7 @@ use crate::meta::Value;
 
 use crate::meta::{Object, array_at, str_at};
 
-/// Where each kind of volume names its secret, below the volume.
+/// The paths, below a volume, at which each kind of volume names its secret.
 const VOLUME_SECRETS: [&str; 10] = [
     "/azureFile/secretName",
     "/cephfs/secretRef/name",

@@ -346,7 +346,7 @@ impl RbacStore {
         all
     }
 
-    /// Whether RBAC allows what is asked; never denies.
+    /// Reports whether RBAC allows what is asked; never denies.
     pub fn check(&self, asked: &Attributes) -> Decision {
         let state = self.state.read();
         let mut allowed = None;

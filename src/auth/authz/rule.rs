@@ -30,7 +30,7 @@ fn has_or_all(set: &[String], one: &str) -> bool {
     set.iter().any(|element| element == ALL || element == one)
 }
 
-/// Whether the path pattern `owner` is, or matches, `path`.
+/// Reports whether the path pattern `owner` is, or matches, `path`.
 fn url_covers(owner: &str, path: &str) -> bool {
     owner == path || owner.ends_with('*') && path.starts_with(owner.trim_end_matches('*'))
 }
@@ -95,7 +95,7 @@ impl Rule {
         ]
     }
 
-    /// Whether the rule allows what is asked.
+    /// Reports whether the rule allows what is asked.
     pub fn allows(&self, asked: &Attributes) -> bool {
         if !has_or_all(&self.verbs, &asked.verb) {
             return false;
@@ -114,7 +114,7 @@ impl Rule {
             && (self.resource_names.is_empty() || has(&self.resource_names, &asked.name))
     }
 
-    /// How many names the rule says, of whatever kind.
+    /// The number of names the rule says, of whatever kind.
     fn names(&self) -> usize {
         1 + [
             &self.verbs,
@@ -128,7 +128,7 @@ impl Rule {
         .sum::<usize>()
     }
 
-    /// How many rules [`Rule::break_down`] makes.
+    /// The number of rules [`Rule::break_down`] makes.
     fn parts(&self) -> usize {
         let lists = [&self.api_groups, &self.resources, &self.verbs].map(Vec::len);
         let of_resources = lists
@@ -175,7 +175,7 @@ impl Rule {
         out
     }
 
-    /// Whether this rule allows everything that `atom` allows, which is a rule out of
+    /// Reports whether this rule allows everything that `atom` allows, which is a rule out of
     /// [`Rule::break_down`] or a whole one.
     fn covers(&self, atom: &Self) -> bool {
         let in_all = |owner: &[String], needed: &[String]| needed.iter().all(|one| has(owner, one));
@@ -204,7 +204,8 @@ impl Rule {
             })
     }
 
-    /// What two rules must share to be said as one: a single group, resource and at most one name.
+    /// The key that rules must share to be merged into one: a single group, resource and at most
+    /// one name.
     fn simple_key(&self) -> Option<(&str, &str, Option<&str>)> {
         match (
             self.api_groups.as_slice(),
@@ -262,13 +263,14 @@ pub(super) fn quoted(values: &[String]) -> String {
 /// The most comparisons of names, about, by which rules are checked that no held rule covers as
 /// they are. Rules for people need some thousands.
 const MAX_COMPARISONS: usize = 100_000_000;
-/// What making one of the parts of a rule counts for: there are at most a hundred thousand of them.
+/// The cost of one part of a rule, in comparisons: there are at most a hundred thousand of them.
 const COST_OF_PART: usize = 1_000;
 /// The most rules that [`describe`] tells of.
 const MAX_DESCRIBED: usize = 1_000;
 
-/// What `wanted` allows and `held` does not, in rules of one group, resource, verb and name. `None`
-/// where the rules are so many, or say so much, that it would take too long to find out.
+/// Returns what `wanted` allows and `held` does not, in rules of one group, resource, verb and
+/// name. `None` where the rules are so many, or say so much, that it would take too long to find
+/// out.
 pub fn uncovered(held: &[Rule], wanted: &[Rule]) -> Option<Vec<Rule>> {
     let names: usize = held.iter().map(Rule::names).fold(1, usize::saturating_add);
     let mut left = MAX_COMPARISONS;
@@ -336,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_match_with_their_subresources_and_names() {
+    fn rule_matches_subresources_and_names() {
         let cases = [
             ("pods", "pods", "", true),
             ("pods", "pods", "log", false),
@@ -365,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_match_with_a_trailing_star() {
+    fn rule_matches_paths_with_a_trailing_star() {
         let path = |path: &str| Attributes {
             verb: "get".to_owned(),
             path: path.to_owned(),
@@ -384,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_say_too_much_are_not_looked_into() {
+    fn uncovered_gives_up_on_too_many_rules() {
         let list = |start: &str| {
             (0..2_000)
                 .map(|number| format!("{start}{number}"))
@@ -417,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_covered_is_told_compactly() {
+    fn uncovered_merges_rules() {
         let held = Rule::list(&[
             json!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "*/scale"]}),
             json!({"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["a"]}),

@@ -1,12 +1,10 @@
-//! Impersonation: who the request wants to be, and whether its user may be that (apiserver
-//! `filters/impersonation`, KEP-5284).
+//! Impersonation: the user that a request asks to be made as, and whether its own user may do that
+//! (apiserver `filters/impersonation`, KEP-5284).
 //!
-//! There are several modes, each with verbs of its own. In the constrained ones a user needs
-//! `impersonate:MODE` for whom it wants to be, and `impersonate-on:MODE:VERB` for what it wants to
-//! do as that. The legacy one needs `impersonate`, and then everything goes that the other user
-//! may.
+//! There are several modes, each with verbs of its own. In the constrained ones the requestor needs
+//! `impersonate:MODE` for the other user, and `impersonate-on:MODE:VERB` for the request. The
+//! legacy one needs `impersonate` only, and then allows whatever the other user may do.
 
-use crate::meta::go;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
@@ -18,6 +16,7 @@ use crate::auth::authz::{self, Attributes, Authorizer, node};
 use crate::auth::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED, User};
 use crate::meta::Status;
 use crate::meta::field::{ErrorList, Path, domain_prefixed_path};
+use crate::meta::go;
 use crate::meta::names::dns1123_subdomain;
 use crate::meta::status::Result;
 
@@ -25,25 +24,25 @@ const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
-/// What an agent that stands for its node is known by: which facts its token has, not what they
-/// are.
+/// The extra that describes an agent which impersonates its node: the keys of its token's extras,
+/// without their values.
 const NODE_KEYS: &str = "authentication.kubernetes.io/associated-node-keys";
-/// The group of users, groups and the rest in the constrained modes; of uids and extras in the
-/// legacy one, too.
+/// The API group of all that is impersonated in the constrained modes, and of uids and extras in
+/// the legacy one.
 const AUTHENTICATION: &str = "authentication.k8s.io";
-/// How many groups or extras make it worth asking for all of them first.
-const MANY: usize = 4;
-/// Of how many users it is remembered which mode worked.
-const MAX_REMEMBERED: u64 = 10_000;
+/// From this many groups or extras on, a rule for all of them (`*`) is tried first.
+const WILDCARD_THRESHOLD: usize = 4;
+/// The number of requestors whose last mode is remembered.
+const MAX_REMEMBERED_USERS: u64 = 10_000;
 
-/// Modes in the order they are tried: the narrow ones first.
+/// The modes, in the order in which they are tried: the narrow ones first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// An agent on a node, by a token that says so, is that node.
+    /// An agent whose token was made for a pod on a node impersonates that node.
     AssociatedNode,
     ArbitraryNode,
     ServiceAccount,
-    /// Whoever is neither a node nor a service account, with groups and all.
+    /// Users that are neither nodes nor service accounts, with groups, uid and extras.
     UserInfo,
     Legacy,
 }
@@ -79,8 +78,8 @@ impl Mode {
         }
     }
 
-    /// Whether it is about such users at all.
-    fn takes(self, wanted: &User, requestor: &User) -> bool {
+    /// Reports whether the mode is for such users at all.
+    fn applies_to(self, wanted: &User, requestor: &User) -> bool {
         let bare = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
         match self {
             Self::AssociatedNode => {
@@ -97,23 +96,24 @@ impl Mode {
     }
 }
 
-/// Decides who may be whom.
+/// Decides who may impersonate whom.
 pub struct Impersonation {
     authorizer: Arc<dyn Authorizer>,
     modes: &'static [Mode],
-    /// The mode that worked last, by user: it is tried first, and what it says is said if none
-    /// works.
-    latest: Cache<String, Mode>,
+    /// The mode that worked last, by requestor: it is tried first, and its refusal is the answer if
+    /// none works.
+    last_modes: Cache<String, Mode>,
 }
 
 impl Impersonation {
-    /// Only in the legacy mode unless `constrained` (the feature gate `ConstrainedImpersonation`).
+    /// `constrained` is the feature gate `ConstrainedImpersonation`; without it there is the legacy
+    /// mode only.
     pub fn new(authorizer: Arc<dyn Authorizer>, constrained: bool) -> Self {
         let modes: &[Mode] = if constrained { &MODES } else { &[Mode::Legacy] };
         Self {
             authorizer,
             modes,
-            latest: Cache::new(MAX_REMEMBERED),
+            last_modes: Cache::new(MAX_REMEMBERED_USERS),
         }
     }
 
@@ -122,22 +122,22 @@ impl Impersonation {
     /// # Errors
     /// 403 where the requestor may not be that user in any mode: that of the mode tried first.
     pub async fn impersonate(&self, wanted: &User, attributes: &Attributes) -> Result<User> {
-        let latest = self.latest.get(&attributes.user.name);
+        let last = self.last_modes.get(&attributes.user.name);
         let others = self
             .modes
             .iter()
             .copied()
-            .filter(|mode| Some(*mode) != latest);
+            .filter(|mode| Some(*mode) != last);
         let mut refusal = None;
-        for mode in latest
+        for mode in last
             .into_iter()
             .chain(others)
-            .filter(|mode| mode.takes(wanted, &attributes.user))
+            .filter(|mode| mode.applies_to(wanted, &attributes.user))
         {
             match self.check(mode, wanted, attributes).await {
                 Ok(user) => {
-                    if latest != Some(mode) {
-                        self.latest.insert(attributes.user.name.clone(), mode);
+                    if last != Some(mode) {
+                        self.last_modes.insert(attributes.user.name.clone(), mode);
                     }
                     return Ok(user);
                 }
@@ -148,51 +148,53 @@ impl Impersonation {
     }
 
     async fn check(&self, mode: Mode, wanted: &User, attributes: &Attributes) -> Result<User> {
-        let mut requestor = attributes.user.clone();
+        let mut requestor = User::clone(&attributes.user);
         if mode == Mode::AssociatedNode {
             requestor.extra =
                 [(NODE_KEYS.to_owned(), requestor.extra.into_keys().collect())].into();
         }
+        let requestor = Arc::new(requestor);
         if mode.is_constrained() {
             let verb = format!("impersonate-on:{}:{}", mode.name(), attributes.verb);
-            self.demand(&Attributes {
+            self.require(&Attributes {
                 user: requestor.clone(),
                 verb,
                 ..attributes.clone()
             })
             .await?;
         }
-        let ask = Ask {
-            by: self,
+        let check = ModeCheck {
+            impersonation: self,
             mode,
             requestor,
         };
         let mut user = wanted.clone();
-        ask.name(&mut user).await?;
+        check.name(&mut user).await?;
         if !wanted.uid.is_empty() {
-            ask.may(&ask.about(AUTHENTICATION, "uids", &wanted.uid))
+            check
+                .require(&check.attributes(AUTHENTICATION, "uids", &wanted.uid))
                 .await?;
         }
-        ask.groups(&wanted.groups).await?;
-        ask.extra(wanted).await?;
+        check.groups(&wanted.groups).await?;
+        check.extra(wanted).await?;
         complete_groups(&mut user);
         Ok(user)
     }
 
-    async fn demand(&self, attributes: &Attributes) -> Result<()> {
+    async fn require(&self, attributes: &Attributes) -> Result<()> {
         authz::require(self.authorizer.as_ref(), attributes).await
     }
 }
 
-/// Asks in one mode for one requestor.
-struct Ask<'a> {
-    by: &'a Impersonation,
+/// Checks for one requestor in one mode.
+struct ModeCheck<'a> {
+    impersonation: &'a Impersonation,
     mode: Mode,
-    requestor: User,
+    requestor: Arc<User>,
 }
 
-impl Ask<'_> {
-    fn about(&self, group: &str, resource: &str, name: &str) -> Attributes {
+impl ModeCheck<'_> {
+    fn attributes(&self, group: &str, resource: &str, name: &str) -> Attributes {
         Attributes {
             user: self.requestor.clone(),
             verb: self.mode.verb(),
@@ -205,11 +207,11 @@ impl Ask<'_> {
         }
     }
 
-    async fn may(&self, attributes: &Attributes) -> Result<()> {
-        self.by.demand(attributes).await
+    async fn require(&self, attributes: &Attributes) -> Result<()> {
+        self.impersonation.require(attributes).await
     }
 
-    /// The group of users and groups.
+    /// The API group of users and groups.
     fn names_group(&self) -> &'static str {
         if self.mode.is_constrained() {
             AUTHENTICATION
@@ -218,10 +220,9 @@ impl Ask<'_> {
         }
     }
 
-    /// Whether it may have the name. Nodes and service accounts have the groups that go with
-    /// theirs.
+    /// Checks the name. Nodes and service accounts get the groups that go with it.
     async fn name(&self, user: &mut User) -> Result<()> {
-        let mut attributes = self.about(self.names_group(), "users", &user.name);
+        let mut attributes = self.attributes(self.names_group(), "users", &user.name);
         if let Some(node) = node_of(&user.name).filter(|_| self.mode.is_constrained()) {
             attributes.resource = "nodes".to_owned();
             // What holds for one node must hold for all that the agent runs on.
@@ -240,11 +241,11 @@ impl Ask<'_> {
                 user.groups = service_account::groups(namespace);
             }
         }
-        self.may(&attributes).await
+        self.require(&attributes).await
     }
 
     async fn groups(&self, groups: &[String]) -> Result<()> {
-        let about = |name: &str| self.about(self.names_group(), "groups", name);
+        let about = |name: &str| self.attributes(self.names_group(), "groups", name);
         if self.mode.is_constrained() {
             if groups.iter().any(String::is_empty) {
                 return Err(authz::forbidden(
@@ -258,12 +259,12 @@ impl Ask<'_> {
                     "impersonating the system:masters group is not allowed",
                 ));
             }
-            if groups.len() >= MANY && self.may(&about("*")).await.is_ok() {
+            if groups.len() >= WILDCARD_THRESHOLD && self.require(&about("*")).await.is_ok() {
                 return Ok(());
             }
         }
         for group in groups {
-            self.may(&about(group)).await?;
+            self.require(&about(group)).await?;
         }
         Ok(())
     }
@@ -271,25 +272,27 @@ impl Ask<'_> {
     async fn extra(&self, wanted: &User) -> Result<()> {
         let about = |key: &str, value: &str| Attributes {
             subresource: key.to_owned(),
-            ..self.about(AUTHENTICATION, "userextras", value)
+            ..self.attributes(AUTHENTICATION, "userextras", value)
         };
         if self.mode.is_constrained() {
             check_extra(wanted).map_err(|why| authz::forbidden(&about("", ""), &why))?;
             let values: usize = wanted.extra.values().map(Vec::len).sum();
-            if wanted.extra.len().max(values) >= MANY && self.may(&about("*", "*")).await.is_ok() {
+            if wanted.extra.len().max(values) >= WILDCARD_THRESHOLD
+                && self.require(&about("*", "*")).await.is_ok()
+            {
                 return Ok(());
             }
         }
         for (key, values) in &wanted.extra {
             for value in values {
-                self.may(&about(key, value)).await?;
+                self.require(&about(key, value)).await?;
             }
         }
         Ok(())
     }
 }
 
-/// What the constrained modes say of extras that nobody has.
+/// Checks the extras for the constrained modes, which refuse those that no user has.
 fn check_extra(wanted: &User) -> std::result::Result<(), String> {
     for (key, values) in &wanted.extra {
         if key.is_empty() {
@@ -317,7 +320,7 @@ fn check_extra(wanted: &User) -> std::result::Result<(), String> {
     Ok(())
 }
 
-fn is_ours(header: &str) -> bool {
+fn is_impersonation_header(header: &str) -> bool {
     matches!(header, USER | GROUP | UID) || header.starts_with(EXTRA)
 }
 
@@ -327,11 +330,11 @@ fn is_ours(header: &str) -> bool {
 /// # Errors
 /// 400 for headers that are not text or name no user.
 pub fn requested_user(headers: &mut HeaderMap) -> Result<Option<User>> {
-    let user = wanted(headers)?;
+    let user = parse_headers(headers)?;
     if user.is_some() {
         let names: Vec<_> = headers
             .keys()
-            .filter(|name| is_ours(name.as_str()))
+            .filter(|name| is_impersonation_header(name.as_str()))
             .cloned()
             .collect();
         for name in names {
@@ -341,12 +344,12 @@ pub fn requested_user(headers: &mut HeaderMap) -> Result<Option<User>> {
     Ok(user)
 }
 
-/// The user that the headers name, as they name it. Of several names and UIDs the first counts.
+/// Returns the user that the headers describe. Of several names and UIDs the first counts.
 ///
 /// # Errors
-/// 400 for headers that are no text, or that are about nobody: such a request must not go on as the
+/// 400 for headers that are not text or name no user: such a request must not go on as the
 /// requestor.
-fn wanted(headers: &HeaderMap) -> Result<Option<User>> {
+fn parse_headers(headers: &HeaderMap) -> Result<Option<User>> {
     let unreadable = |name: &HeaderName| {
         Status::bad_request(format!("the value of the header {name} is not valid UTF-8"))
     };
@@ -360,7 +363,10 @@ fn wanted(headers: &HeaderMap) -> Result<Option<User>> {
             .transpose()
             .map(|value| value.unwrap_or_default().to_owned())
     };
-    for (name, value) in headers.iter().filter(|(name, _)| is_ours(name.as_str())) {
+    for (name, value) in headers
+        .iter()
+        .filter(|(name, _)| is_impersonation_header(name.as_str()))
+    {
         let value = header_text(value).ok_or_else(|| unreadable(name))?;
         match name.as_str() {
             USER => user.name = first(name)?,
@@ -386,14 +392,14 @@ fn wanted(headers: &HeaderMap) -> Result<Option<User>> {
         (false, _) => Ok(Some(user)),
         (true, true) => Err(Status::bad_request(format!(
             "requested {} without impersonating a user name",
-            in_go(&user)
+            go_syntax(&user)
         ))),
         (true, false) => Ok(None),
     }
 }
 
-/// A user as Go writes one down (`%#v`), which clients are told.
-fn in_go(user: &User) -> String {
+/// A user in Go's syntax (`%#v`), as it is in messages.
+fn go_syntax(user: &User) -> String {
     let list = |values: &[String]| {
         values
             .iter()
@@ -427,7 +433,7 @@ fn node_of(username: &str) -> Option<&str> {
         .filter(|name| dns1123_subdomain(name).is_empty())
 }
 
-/// Whether it is a service account by a token that was made for a pod on that node.
+/// Reports whether a user is a service account whose token was made for a pod on that node.
 fn is_agent_of(user: &User, node: &str) -> bool {
     let on = user
         .extra
@@ -436,7 +442,7 @@ fn is_agent_of(user: &User, node: &str) -> bool {
     service_account::of_username(&user.name).is_some() && matches!(on, Some([name]) if name == node)
 }
 
-/// Everyone but the anonymous user is authenticated.
+/// Adds the group of all authenticated users, or that of anonymous ones.
 fn complete_groups(user: &mut User) {
     let has = |group: &str| user.groups.iter().any(|one| one == group);
     let group = if user.name == ANONYMOUS {

@@ -62,7 +62,7 @@ fn may(lines: &[&'static str]) -> Impersonation {
     Impersonation::new(Arc::new(Lines(lines.to_vec())), true)
 }
 
-/// Who comes of it when `by` wants to list ConfigMaps as `wanted`: the groups, or why not.
+/// Lists ConfigMaps as `by` impersonating `wanted`: the groups of the result, or the refusal.
 async fn listing(
     impersonation: &Impersonation,
     by: &User,
@@ -70,7 +70,7 @@ async fn listing(
 ) -> std::result::Result<Vec<String>, String> {
     let (verb, resource) = ("list".to_owned(), "configmaps".to_owned());
     let attributes = Attributes {
-        user: by.clone(),
+        user: by.clone().into(),
         verb,
         version: "v1".to_owned(),
         resource,
@@ -102,7 +102,7 @@ fn allowed(groups: &[&str]) -> std::result::Result<Vec<String>, String> {
 const GROUPS: &str = "authentication.k8s.io";
 
 #[tokio::test]
-async fn a_user_is_impersonated_for_what_that_is_allowed_for() {
+async fn impersonation_is_limited_to_the_allowed_verbs() {
     let (bob, carol) = (named("bob"), named("carol"));
     let both = may(&[
         "impersonate-on:user-info:list /configmaps ",
@@ -134,7 +134,7 @@ async fn a_user_is_impersonated_for_what_that_is_allowed_for() {
 }
 
 #[tokio::test]
-async fn groups_and_extras_are_asked_for_one_by_one_or_all_at_once() {
+async fn impersonation_checks_groups_and_extras_singly_or_all_at_once() {
     let bob = named("bob");
     let lines = [
         "impersonate-on:user-info:list /configmaps ",
@@ -201,7 +201,7 @@ async fn groups_and_extras_are_asked_for_one_by_one_or_all_at_once() {
 }
 
 #[tokio::test]
-async fn what_nobody_should_be_is_refused_with_a_reason() {
+async fn impersonation_of_reserved_identities_is_refused() {
     let lines = [
         "impersonate-on:user-info:list /configmaps ",
         "impersonate:user-info authentication.k8s.io/users carol",
@@ -249,7 +249,7 @@ async fn what_nobody_should_be_is_refused_with_a_reason() {
 }
 
 #[tokio::test]
-async fn nodes_and_service_accounts_have_modes_of_their_own() {
+async fn impersonation_has_modes_for_nodes_and_service_accounts() {
     let bob = named("bob");
     let node = named("system:node:n1");
     let any_node = may(&[
@@ -315,7 +315,7 @@ async fn nodes_and_service_accounts_have_modes_of_their_own() {
 }
 
 #[tokio::test]
-async fn the_mode_that_worked_last_is_tried_first() {
+async fn impersonation_tries_the_last_mode_first() {
     let (bob, carol, dave) = (named("bob"), named("carol"), named("dave"));
     let legacy = may(&[
         "impersonate /users carol",
@@ -352,7 +352,7 @@ async fn the_mode_that_worked_last_is_tried_first() {
 }
 
 #[test]
-fn headers_name_a_user_or_nothing() {
+fn impersonation_headers_name_a_user_or_nothing() {
     let headers = |pairs: &[(&'static str, &'static str)]| {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
@@ -361,7 +361,7 @@ fn headers_name_a_user_or_nothing() {
         headers
     };
     assert_eq!(
-        wanted(&headers(&[("accept", "*/*"), (UID, "")])).expect("nothing"),
+        parse_headers(&headers(&[("accept", "*/*"), (UID, "")])).expect("nothing"),
         None
     );
     let all = headers(&[
@@ -375,7 +375,7 @@ fn headers_name_a_user_or_nothing() {
         uid: "u1".to_owned(),
         ..with_extra(in_groups("carol", &["a", "b"]), "acme.io/a", &["1"])
     };
-    assert_eq!(wanted(&all).expect("a user"), Some(user));
+    assert_eq!(parse_headers(&all).expect("a user"), Some(user));
     for (pairs, said) in [
         (
             &[(GROUP, "a"), (GROUP, "b")][..],
@@ -390,7 +390,7 @@ fn headers_name_a_user_or_nothing() {
             r#"Name:"", UID:"", Groups:[]string(nil), Extra:map[string][]string{"a":[]string{"1"}}"#,
         ),
     ] {
-        let status = wanted(&headers(pairs)).expect_err("no user");
+        let status = parse_headers(&headers(pairs)).expect_err("no user");
         assert_eq!(
             (status.code, status.message),
             (

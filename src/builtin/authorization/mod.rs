@@ -158,6 +158,7 @@ fn named_user(object: &Object) -> User {
 }
 
 fn asked(object: &Object, user: User) -> Attributes {
+    let user = user.into();
     let Some(resource) = object
         .at("/spec/resourceAttributes")
         .filter(|resource| resource.is_object())

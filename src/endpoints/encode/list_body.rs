@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use http_body::Frame;
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::StreamBody;
 
 use crate::cacher::CachedObject;
 use crate::codec::json::Indenter;
@@ -72,7 +72,7 @@ where
     });
     let chunks = stream::iter([Ok(first)]).chain(later);
     let frames = chunks.map(|chunk| chunk.map(|chunk| Frame::data(Bytes::from(chunk))));
-    Ok(StreamBody::new(frames).boxed_unsync())
+    Ok(body::stream(StreamBody::new(frames)))
 }
 
 /// The part of a list that has not been encoded yet.

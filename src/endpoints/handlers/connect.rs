@@ -2,7 +2,6 @@
 //! through this server yet; what is answered is what needs nobody else: whether the request makes
 //! sense, and whether there is anything to reach.
 
-use crate::meta::go;
 use std::net::IpAddr;
 
 use http::{Response, StatusCode};
@@ -11,14 +10,15 @@ use super::RequestContext;
 use crate::auth::authz::{Attributes, Decision};
 use crate::endpoints::body::{self, Body};
 use crate::meta::field::FieldError;
+use crate::meta::go;
 use crate::meta::options::Query;
 use crate::meta::status::Result;
 use crate::meta::{ErrorList, Gvk, Gvr, Object, Path, Status, Value};
 use crate::registry::validation::Fields;
 
-/// Where a log comes from (core `LogStream*`).
+/// The streams of a log (core `LogStream*`).
 const STREAMS: [&str; 3] = ["All", "Stderr", "Stdout"];
-/// What the name of a proxied object may begin with, before a colon.
+/// The schemes that the name of a proxied object may begin with, before a colon.
 const SCHEMES: [&str; 3] = ["", "http", "https"];
 
 /// Answers a request for a stream.
@@ -69,8 +69,8 @@ pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     )))
 }
 
-/// Who reaches into a pod needs the right to create, whatever the method: WebSockets begin with a
-/// GET, and to read is not to run commands (`ensureAuthorizedForVerb`).
+/// Checks for the right to create, which reaching into a pod needs whatever the method: WebSockets
+/// begin with a GET, and to read is not to run commands (`ensureAuthorizedForVerb`).
 async fn ensure_may_create(ctx: &RequestContext<'_>) -> Result<()> {
     let info = &ctx.request.info;
     if info.verb == "create" {
@@ -232,25 +232,30 @@ fn check_container(pod: &Object, query: &Query) -> Result<()> {
     }
 }
 
+/// A parameter of a query; an empty one is none.
+fn given<'a>(query: &'a Query, key: &str) -> Option<&'a str> {
+    query.get(key).filter(|value| !value.is_empty())
+}
+
+/// A parameter that must be a number in Go's syntax.
+fn integer(query: &Query, key: &str) -> Result<Option<i64>> {
+    let parse = |text: &str| {
+        text.parse::<i64>().map_err(|_| {
+            Status::bad_request(format!(
+                "strconv.ParseInt: parsing {}: invalid syntax",
+                go::quote(text)
+            ))
+        })
+    };
+    given(query, key).map(parse).transpose()
+}
+
 /// Rules of PodLogOptions (core/validation `ValidatePodLogOptions`).
 fn check_log_options(query: &Query, name: &str) -> Result<()> {
-    let given = |key: &str| query.get(key).filter(|value| !value.is_empty());
-    let number = |key: &str| {
-        let parse = |text: &str| {
-            let why = || {
-                Status::bad_request(format!(
-                    "strconv.ParseInt: parsing {}: invalid syntax",
-                    go::quote(text)
-                ))
-            };
-            text.parse::<i64>().map_err(|_| why())
-        };
-        given(key).map(parse).transpose()
-    };
     let (tail, limit, since) = (
-        number("tailLines")?,
-        number("limitBytes")?,
-        number("sinceSeconds")?,
+        integer(query, "tailLines")?,
+        integer(query, "limitBytes")?,
+        integer(query, "sinceSeconds")?,
     );
     let mut errors = ErrorList::new();
     if let Some(tail) = tail.filter(|tail| *tail < 0) {
@@ -268,7 +273,7 @@ fn check_log_options(query: &Query, name: &str) -> Result<()> {
         ));
     }
     match since {
-        Some(_) if given("sinceTime").is_some() => {
+        Some(_) if given(query, "sinceTime").is_some() => {
             errors.push(FieldError::forbidden(
                 &Path::new(""),
                 "at most one of `sinceTime` or `sinceSeconds` may be specified",
@@ -281,7 +286,7 @@ fn check_log_options(query: &Query, name: &str) -> Result<()> {
         )),
         _ => {}
     }
-    let stream = given("stream").unwrap_or(STREAMS[0]);
+    let stream = given(query, "stream").unwrap_or(STREAMS[0]);
     if !STREAMS.contains(&stream) {
         errors.push(FieldError::not_supported(
             &Path::new("stream"),
@@ -334,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_are_the_pods_own() {
+    fn stream_container_must_be_the_pods_own() {
         let pod = |containers: &[&str]| {
             let list: Vec<Value> = containers
                 .iter()
@@ -359,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_logs_are_checked() {
+    fn log_options_are_checked() {
         let check = |query: &str| message(check_log_options(&Query::parse(query), "a"));
         assert_eq!(
             check("tailLines=3&limitBytes=1&sinceSeconds=1&stream=All&follow=true"),
@@ -403,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn only_addresses_that_others_can_reach_are_reached() {
+    fn proxy_reaches_only_global_addresses() {
         let global = |text: &str| is_global_unicast(text.parse().expect("an address"));
         assert!(global("10.244.0.1") && global("fd00::1"));
         assert!(

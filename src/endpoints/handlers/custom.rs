@@ -1,4 +1,4 @@
-//! What requests to custom resources have of their own: their routes, and bodies that are trees
+//! The differences of requests to custom resources: their routes, and bodies that are trees
 //! (apiextensions `customresource_handler.go`).
 
 use crate::meta::Value;
@@ -8,25 +8,20 @@ use http::header;
 use crate::codec::{json, yaml};
 use crate::meta::options::FieldValidation;
 use crate::meta::status::Result;
-use crate::meta::{FieldError, Gvk, Gvr, Object, Path, Status};
+use crate::meta::{FieldError, Gvk, Object, Path, Status};
 use crate::registry::Custom;
 use crate::registry::store::Warnings;
 
 use super::RequestContext;
 use super::decode::{named, named_in, unreadable, unrecognized};
 use super::patch::{PatchBody, PatchType, Patched};
+use crate::endpoints::Request;
 use crate::endpoints::negotiate::{self, MediaType};
-use crate::endpoints::{Api, Request};
 
-/// Whether a request is for a custom resource, in a place where there is none.
-pub fn is_misplaced(api: &Api, request: &Request) -> bool {
-    let info = &request.info;
-    let gvr = Gvr::new(&info.group, &info.version, &info.resource);
-    let Some(store) = api
-        .registry
-        .get(&gvr)
-        .filter(|store| store.resource.custom.is_some())
-    else {
+/// Reports whether a request is for a custom resource, in a place where there is none.
+pub fn is_misplaced(request: &Request) -> bool {
+    let (info, store) = (&request.info, request.store.as_ref());
+    let Some(store) = store.filter(|store| store.resource.custom.is_some()) else {
         return false;
     };
     let namespaced = store.resource.decl.namespaced;

@@ -14,9 +14,9 @@ use crate::schema::{Schema, TypeRef};
 use super::RequestContext;
 use crate::endpoints::negotiate::{self, MediaType};
 
-/// How many bytes of an unreadable body an error shows.
+/// The number of bytes of an unreadable body an error shows.
 const SUMMARY_BYTES: usize = 30;
-/// Where upstream's scheme is registered: the errors of unknown kinds say so.
+/// The place at which upstream registers its scheme, which errors of unknown kinds name.
 const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
 
 /// A decoded body.
@@ -101,7 +101,7 @@ pub fn warn(warnings: &Warnings, issue: &str) {
     lines.for_each(|line| warnings.add(line.trim()));
 }
 
-/// What a body should be.
+/// The kind that a body should have.
 struct Expected<'a> {
     gvk: &'a Gvk,
     ty: TypeRef<'a>,
@@ -182,7 +182,7 @@ pub(super) fn unrecognized(expected: &str, why: &str, body: &[u8]) -> Status {
     ))
 }
 
-/// What JSON says that it is, and the JSON. The error is that of apimachinery's
+/// Returns a JSON document and the kind that it names. The error is that of apimachinery's
 /// `SimpleMetaFactory`.
 pub(super) fn named(
     json: &[u8],
@@ -201,7 +201,7 @@ pub(super) fn named(
     }
 }
 
-/// What the value of a body says that it is, like [`named`].
+/// Returns the kind that the value of a body names, like [`named`].
 pub(super) fn named_in(value: &Value) -> std::result::Result<json::TypeMeta, String> {
     let mut text = Vec::new();
     json::encode_value(value, &mut text);

@@ -1,5 +1,5 @@
-//! Who may have and who may change what a ResourceClaim says: access of administrators to devices,
-//! and the parts of a status (`pkg/registry/resource/utils.go`, KEP-4817, KEP-5018).
+//! Authorization of what a ResourceClaim has and what changes in it: access of administrators to
+//! devices, and the parts of a status (`pkg/registry/resource/utils.go`, KEP-4817, KEP-5018).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,8 +17,8 @@ const GROUP: &str = "resource.k8s.io";
 /// The label of namespaces whose claims may have access as an administrator.
 const ADMIN_NAMESPACE: &str = "resource.kubernetes.io/admin-access";
 
-/// What is wrong with a ResourceClaim or a template of one for who asks; nothing with objects of
-/// other kinds.
+/// Returns what is wrong with a ResourceClaim or a template of one for its user; nothing with
+/// objects of other kinds.
 pub async fn errors(
     ctx: &RequestContext<'_>,
     sub: Subresource<'_>,
@@ -58,8 +58,8 @@ async fn status_errors(ctx: &RequestContext<'_>, new: &Object, old: &Object) -> 
     errors
 }
 
-/// Where a list of requests first asks for access as an administrator. Alternatives of a request
-/// cannot.
+/// Returns the path at which a list of requests first asks for access as an administrator.
+/// Alternatives of a request cannot.
 fn requested(object: &Object, requests: &str) -> Option<Path> {
     let asks = |request: &Value| {
         request
@@ -76,7 +76,7 @@ fn requested(object: &Object, requests: &str) -> Option<Path> {
     )
 }
 
-/// Where an allocation first grants access as an administrator.
+/// Returns the path at which an allocation first grants access as an administrator.
 fn granted(object: &Object) -> Option<Path> {
     let index = object
         .array_at("/status/allocation/devices/results")
@@ -195,7 +195,7 @@ async fn driver_errors(ctx: &RequestContext<'_>, new: &Object, old: &Object) -> 
     errors
 }
 
-/// What a device is known by: driver, pool, device and share.
+/// The identity of a device: driver, pool, device and share.
 fn device_key(device: &Value) -> [&str; 4] {
     ["driver", "pool", "device", "shareID"].map(|key| device.str(key))
 }
@@ -233,7 +233,7 @@ fn allocated_node(object: &Object) -> Option<&str> {
     node.as_str().filter(|node| named && !node.is_empty())
 }
 
-/// Whether a user is a service account by a token that was made for a pod on the node.
+/// Reports whether a user is a service account by a token that was made for a pod on the node.
 fn runs_on(user: &User, node: &str) -> bool {
     let on = user
         .extra
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn drivers_are_asked_about_whose_devices_change() {
+    fn claim_status_changes_need_rights_on_their_drivers() {
         let device = |driver: &str, name: &str, share: &str, data: i64| json!({"driver": driver, "pool": "p", "device": name, "shareID": share, "data": {"n": data}});
         let old = claim(
             json!({"devices": [device("a", "1", "", 1), device("b", "1", "", 1), device("c", "1", "", 1)]}),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allocation_is_for_one_node_or_for_none_in_particular() {
+    fn allocation_node_is_read_from_its_selector() {
         let node = |term: Value| {
             let claim =
                 claim(json!({"allocation": {"nodeSelector": {"nodeSelectorTerms": [term]}}}));

@@ -18,9 +18,9 @@ use crate::endpoints::body::Body;
 
 /// The most pods that a budget remembers as about to go.
 const MAX_DISRUPTED_PODS: usize = 2000;
-/// How often a delete is tried again because the pod moved on meanwhile.
+/// The number of times that a delete is tried again because the pod changed meanwhile.
 const CONFLICT_RETRIES: usize = 20;
-/// When to try again a pod whose budget is not up to date, in seconds.
+/// The time after which to try again where the budget is not up to date, in seconds.
 const RETRY_AFTER: u32 = 10;
 /// The field manager that takes what budgets allow.
 const MANAGER: &str = "kube-apiserver";
@@ -53,7 +53,7 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
     Ok(ctx.answer_status(&created()))
 }
 
-/// How the eviction wants the pod to be deleted.
+/// The options with which the eviction deletes the pod.
 fn deletion(eviction: &Object, gvk: &Gvk) -> Result<DeleteOptions> {
     let Some(object) = eviction
         .at("/deleteOptions")
@@ -158,8 +158,8 @@ impl Evicting<'_> {
         self.delete(None).await
     }
 
-    /// Says in the pod's status why it goes, and deletes it. With a `pinned` pod only if it is
-    /// still in that state.
+    /// Sets the condition for the disruption in the pod's status, and deletes it. With a `pinned`
+    /// pod only if it is still in that state.
     async fn delete(&self, pinned: Option<&Object>) -> Result<()> {
         let mut options = self.deletion.clone();
         if let (None, Some(pod)) = (&options.resource_version, pinned) {
@@ -189,7 +189,7 @@ impl Evicting<'_> {
     }
 }
 
-/// Whether the pod's end disrupts nothing that a budget protects.
+/// Reports whether the pod's end disrupts nothing that a budget protects.
 fn is_free(pod: &Object) -> bool {
     matches!(
         pod.str_at("/status/phase"),
@@ -202,7 +202,7 @@ fn is_ready(pod: &Object) -> bool {
     pod.array_at("/status/conditions").iter().any(ready)
 }
 
-/// Whether a pod that is not ready may go without being counted.
+/// Reports whether a pod that is not ready may go without being counted.
 fn spares_unready(budget: &Object) -> bool {
     let desired = number(budget, "/status/desiredHealthy");
     budget.str_at("/spec/unhealthyPodEvictionPolicy") == "AlwaysAllow"
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_gives_what_it_has() {
+    fn eviction_takes_what_the_budget_has() {
         let given = take(
             &budget(json!({"observedGeneration": 2, "disruptionsAllowed": 2})),
             "web-0",
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_says_why_it_gives_nothing() {
+    fn eviction_refusal_gives_the_budgets_reason() {
         let told = |reason: &str| json!([{"type": DISRUPTION_ALLOWED, "status": "False", "reason": reason, "message": "why"}]);
         for (status, code, why) in [
             (

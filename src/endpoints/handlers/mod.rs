@@ -1,4 +1,4 @@
-//! One handler per verb, and the exchange that they share: the request, its resource, its
+//! One handler per verb, and the context that they share: the request, its resource, its
 //! representation.
 
 mod connect;
@@ -24,15 +24,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Method, Response, header};
-use http_body::Body as HttpBody;
-use http_body_util::{BodyExt, Limited};
 
 use crate::admission::{Attributes, Operation};
 use crate::auth::authz::{self, escalation};
 use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
 use crate::merge::managers;
 use crate::meta::status::Result;
-use crate::meta::{ErrorList, Gvk, Gvr, Object, Status};
+use crate::meta::{ErrorList, Gvk, Object, Status};
 use crate::registry::store::{Gate, Store, Warnings, WriteContext};
 use crate::registry::strategy::Subresource;
 use crate::registry::table::IncludeObject;
@@ -47,10 +45,7 @@ use super::request_info::RequestInfo;
 use super::respond;
 use super::{Api, Request};
 
-/// The largest body of a request, in bytes.
-pub const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
-
-/// One request to one resource.
+/// A request to a resource, with what it takes to answer it.
 pub struct RequestContext<'a> {
     pub api: &'a Api,
     pub request: &'a Request,
@@ -62,43 +57,23 @@ pub struct RequestContext<'a> {
 /// Answers a request to a resource. Every failure becomes a Status in the representation that the
 /// client reads. A write that has begun goes on when this future is dropped, and with it all that
 /// the request holds.
-pub async fn handle<B>(api: &Api, request: Request, body: B) -> Response<Body>
-where
-    B: HttpBody<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+pub async fn handle(api: &Arc<Api>, request: Arc<Request>) -> Response<Body> {
     if write::is_write(&request.info) {
-        return write::run(api, request, body).await;
+        return write::run(api, request).await;
     }
-    answer(api, &request, write::Awaited::here(body)).await
+    answer(api, &request).await
 }
 
-async fn answer<B>(api: &Api, request: &Request, body: B) -> Response<Body>
-where
-    B: HttpBody<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let fallback = negotiate::fallback_output(
-        &request.header(header::ACCEPT),
-        request.user_agent(),
-        &request.query,
-    );
-    let warnings;
-    if custom::is_misplaced(api, request) {
+async fn answer(api: &Api, request: &Request) -> Response<Body> {
+    if custom::is_misplaced(request) {
         return respond::page_not_found();
     }
-    let answer = match RequestContext::new(api, request) {
-        Err(status) => {
-            warnings = Vec::new();
-            Err(status)
-        }
-        Ok(exchange) => {
-            let answer = dispatch(&exchange, body).await;
-            warnings = exchange.warnings.take();
-            answer
-        }
+    let (answer, warnings) = match RequestContext::new(api, request) {
+        Ok(ctx) => (dispatch(&ctx).await, ctx.warnings.take()),
+        Err(status) => (Err(status), Vec::new()),
     };
-    let mut response = answer.unwrap_or_else(|status| respond::status(&status, fallback));
+    let mut response =
+        answer.unwrap_or_else(|status| respond::status(&status, request.status_output()));
     respond::add_warnings(&mut response, warnings);
     if api.compresses && request.info.verb != "watch" && compress::accepted(&request.headers) {
         response = compress::compress(response).await;
@@ -106,11 +81,7 @@ where
     response
 }
 
-async fn dispatch<B>(ctx: &RequestContext<'_>, body: B) -> Result<Response<Body>>
-where
-    B: HttpBody<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+async fn dispatch(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     let info = &ctx.request.info;
     if let Some(warning) = ctx.custom().and_then(Custom::deprecation) {
         ctx.warnings.add(warning);
@@ -125,10 +96,10 @@ where
     }
     allowed?;
     if !info.subresource.is_empty() {
-        return subresources::handle(ctx, body).await;
+        return subresources::handle(ctx).await;
     }
     if ctx.store.resource.decl.storage_prefix.is_empty() {
-        let body = read(body).await?;
+        let body = ctx.read_body().await?;
         return if info.resource == "bindings" {
             subresources::bind_named(ctx, body).await
         } else {
@@ -139,11 +110,11 @@ where
         "get" => get::handle(ctx).await,
         "list" => list::handle(ctx).await,
         "watch" => watch::handle(ctx).await,
-        "create" => create::handle(ctx, read(body).await?).await,
-        "update" => update::handle(ctx, Subresource::Main, read(body).await?).await,
-        "patch" => patch::handle(ctx, Subresource::Main, body).await,
-        "delete" => delete::handle(ctx, read(body).await?).await,
-        "deletecollection" => delete::handle_collection(ctx, read(body).await?).await,
+        "create" => create::handle(ctx, ctx.read_body().await?).await,
+        "update" => update::handle(ctx, Subresource::Main, ctx.read_body().await?).await,
+        "patch" => patch::handle(ctx, Subresource::Main).await,
+        "delete" => delete::handle(ctx, ctx.read_body().await?).await,
+        "deletecollection" => delete::handle_collection(ctx, ctx.read_body().await?).await,
         _ => Err(Status::method_not_supported(
             &ctx.store.resource.gvr,
             &info.verb,
@@ -151,16 +122,16 @@ where
     }
 }
 
-/// Whether the resource has routes below the deprecated verb in the path, where there is one: what
-/// can be watched has some below `watch/`, but not for subresources, and nothing has any below
-/// `proxy/`. Requests to custom resources have no routes.
+/// Reports whether the resource has routes below the deprecated verb in the path, where there is
+/// one: what can be watched has some below `watch/`, but not for subresources, and nothing has any
+/// below `proxy/`. Requests to custom resources have no routes.
 fn has_prefix_route(resource: &Resource, info: &RequestInfo) -> bool {
     let watchable =
         || info.subresource.is_empty() && resource.decl.verbs.iter().any(|verb| verb == "watch");
     resource.custom.is_some() || info.verb != "proxy" && (!info.watch_path || watchable())
 }
 
-/// What to say of kinds that are on their way out (`+k8s:prerelease-lifecycle-gen`).
+/// The warning about a deprecated kind (`+k8s:prerelease-lifecycle-gen`).
 fn deprecation(gvk: &Gvk) -> Option<&'static str> {
     match (gvk.group.as_str(), gvk.kind.as_str()) {
         ("", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
@@ -171,29 +142,11 @@ fn deprecation(gvk: &Gvk) -> Option<&'static str> {
     }
 }
 
-/// The whole body, 413 where it is over the limit.
-pub async fn read<B>(body: B) -> Result<Bytes>
-where
-    B: HttpBody<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    match Limited::new(body, MAX_BODY_BYTES).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-            Err(Status::too_large(&format!("limit is {MAX_BODY_BYTES}")))
-        }
-        Err(error) => Err(Status::bad_request(format!(
-            "unable to read the request body: {error}"
-        ))),
-    }
-}
-
 impl<'a> RequestContext<'a> {
     fn new(api: &'a Api, request: &'a Request) -> Result<Self> {
         let info = &request.info;
-        let gvr = Gvr::new(&info.group, &info.version, &info.resource);
-        let store = api.registry.served(&gvr).ok_or_else(Status::no_such_path)?;
-        let beyond = info.parts.len() > 3 && !subresources::takes_path(&info.subresource);
+        let store = request.store.clone().ok_or_else(Status::no_such_path)?;
+        let beyond = info.segments > 3 && !subresources::takes_path(&info.subresource);
         if beyond
             || info.is_misplaced(store.resource.decl.namespaced)
             || !has_prefix_route(&store.resource, info)
@@ -270,8 +223,8 @@ impl<'a> RequestContext<'a> {
         Err(method_not_allowed())
     }
 
-    /// Whether the verb goes with the path and the method: collections are created in, objects
-    /// changed; across all namespaces there is only looking.
+    /// Reports whether the verb goes with the path and the method: collections are created in,
+    /// objects changed; across all namespaces there is only looking.
     fn routed(&self, verb: &str) -> bool {
         let info = &self.request.info;
         let named = !info.url_name().is_empty();
@@ -292,6 +245,15 @@ impl<'a> RequestContext<'a> {
             "deletecollection" => !across,
             _ => true,
         }
+    }
+
+    /// Returns the whole body; see [`super::request_body::RequestBody::read`].
+    ///
+    /// # Errors
+    /// 400, 408 and 413 for a body that is broken off, too slow or too large.
+    pub async fn read_body(&self) -> Result<Bytes> {
+        let (body, user) = (&self.request.body, &self.request.user);
+        body.read(&self.api.bodies, user).await
     }
 
     /// The form of the kind, where a CRD defines it.
@@ -368,7 +330,7 @@ impl<'a> RequestContext<'a> {
         });
     }
 
-    /// Who writes a kind that is no resource of its own (Scale, TokenRequest).
+    /// The writer of a kind that is not a resource of its own (Scale, TokenRequest).
     pub fn writer_of_fixed<'b>(
         &'b self,
         api_version: &'b str,
@@ -511,8 +473,7 @@ pub struct RequestGate<'a> {
 }
 
 impl RequestGate<'_> {
-    /// Tells whoever writes an object that this server does not do what it demands, and whoever
-    /// reads the log.
+    /// Warns the client and the log of an object whose demands this server does not enforce.
     fn tell_unenforced(&self, new: Option<&Object>, old: Option<&Object>) {
         let Some(object) = new.filter(|_| self.ctx.request.info.subresource.is_empty()) else {
             return;

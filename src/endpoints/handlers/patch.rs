@@ -3,7 +3,6 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Response, header};
-use http_body::Body as HttpBody;
 
 use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
 use crate::codec::normalize::{Rules, normalize};
@@ -22,12 +21,12 @@ use crate::schema::{Schema, TypeRef};
 
 use super::create::dedup_owner_references;
 use super::decode::{named, settle_kind, warn};
-use super::{RequestContext, RequestGate, read};
+use super::{RequestContext, RequestGate};
 use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
 use crate::endpoints::negotiate;
 
-/// How a patch says what is to change.
+/// The types of patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchType {
     Json,
@@ -76,17 +75,9 @@ pub(super) fn patch_type(ctx: &RequestContext<'_>) -> Result<PatchType> {
 }
 
 /// Patches the object.
-pub async fn handle<B>(
-    ctx: &RequestContext<'_>,
-    sub: Subresource<'_>,
-    body: B,
-) -> Result<Response<Body>>
-where
-    B: HttpBody<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+pub async fn handle(ctx: &RequestContext<'_>, sub: Subresource<'_>) -> Result<Response<Body>> {
     let kind = patch_type(ctx)?;
-    let body = read(body).await?;
+    let body = ctx.read_body().await?;
     let write = if kind == PatchType::Apply {
         Write::Apply
     } else {
@@ -294,7 +285,7 @@ impl ApplyBody<'_> {
         Ok(object)
     }
 
-    /// Says that keys were there twice, as far as the client wants to know.
+    /// Reports duplicate keys as the client's field validation asks for.
     fn report(&self, duplicates: &[String], warnings: &Warnings) -> Result<()> {
         match self.validation {
             FieldValidation::Strict if !duplicates.is_empty() => {
@@ -395,7 +386,7 @@ impl PatchBody<'_> {
         self.explained(patched, ty, gvk, schema, warnings)
     }
 
-    /// Says what is wrong with what a patch came to.
+    /// Returns the error for the result of a patch.
     fn explained(
         &self,
         patched: Patched,

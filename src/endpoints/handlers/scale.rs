@@ -246,7 +246,7 @@ impl Rescale<'_> {
 }
 
 impl Rescale<'_> {
-    /// What becomes of an apply to the Scale of a custom object: upstream's converter of custom
+    /// The error of an apply to the Scale of a custom object: upstream's converter of custom
     /// kinds knows no Scale, which shows as soon as an object is to be converted (`fieldmanager` of
     /// the scale scope in `customresource_handler.go`).
     fn unconverted(
@@ -276,7 +276,7 @@ fn scale_of(gvr: &Gvr) -> Gvr {
     Gvr::new(&gvr.group, &gvr.version, format!("{}/scale", gvr.resource))
 }
 
-/// What a Scale of a built-in kind must satisfy (autoscaling `ValidateScale`).
+/// Checks a Scale of a built-in kind (autoscaling `ValidateScale`).
 fn check(scale: &Object, replicas: i64) -> Result<()> {
     if replicas >= 0 {
         return Ok(());
@@ -294,13 +294,13 @@ fn odd(why: String) -> Status {
     Status::failure(500, "", why)
 }
 
-/// Where a custom kind has what its Scale shows; `None` for built-in kinds, which all have it in
-/// the same places.
+/// The paths at which a custom kind has what its Scale shows; `None` for built-in kinds, which all
+/// have it in the same places.
 fn custom_paths<'ctx>(ctx: &'ctx RequestContext<'_>) -> Option<&'ctx ScalePaths> {
     ctx.custom().and_then(Custom::scale)
 }
 
-/// Where each version of the kind has its replicas, for the managers of a Scale.
+/// The path of the replicas in each version of the kind, for the managers of a Scale.
 fn replicas_paths<'ctx>(ctx: &'ctx RequestContext<'_>) -> Cow<'ctx, ReplicasPaths> {
     if let Some(custom) = ctx.custom() {
         return Cow::Borrowed(custom.replicas_paths());
@@ -322,7 +322,7 @@ fn replicas_paths<'ctx>(ctx: &'ctx RequestContext<'_>) -> Cow<'ctx, ReplicasPath
         .collect()
 }
 
-/// What a Scale shows of an object.
+/// The parts of an object that a Scale shows.
 struct Scaled {
     /// `None` where a custom object does not say.
     replicas: Option<i64>,

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Response;
-use http_body::Body as HttpBody;
 
 use async_trait::async_trait;
 
@@ -15,33 +14,29 @@ use crate::meta::{Gvk, Gvr, Object, Status, Value, json, time};
 use crate::registry::store::{OpenGate, Store, Target, Updater};
 use crate::registry::strategy::Subresource;
 
-use super::{RequestContext, connect, eviction, get, patch, read, scale, token, update};
+use super::{RequestContext, connect, eviction, get, patch, scale, token, update};
 use crate::endpoints::body::Body;
 
-/// Whether more of the path belongs to the subresource.
+/// Reports whether more of the path belongs to the subresource.
 pub fn takes_path(subresource: &str) -> bool {
     subresource == "proxy"
 }
 
 /// Answers a request to a subresource that the resource declares.
-pub async fn handle<B>(ctx: &RequestContext<'_>, body: B) -> Result<Response<Body>>
-where
-    B: HttpBody<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     let info = &ctx.request.info;
     let verb = info.verb.as_str();
     match (info.subresource.as_str(), verb) {
         ("scale", "get") => scale::get(ctx).await,
-        ("scale", "update") => scale::put(ctx, read(body).await?).await,
-        ("scale", "patch") => scale::patch(ctx, read(body).await?).await,
-        ("binding", "create") => bind(ctx, read(body).await?).await,
-        ("eviction", "create") => eviction::handle(ctx, read(body).await?).await,
-        ("token", "create") => token::handle(ctx, read(body).await?).await,
+        ("scale", "update") => scale::put(ctx, ctx.read_body().await?).await,
+        ("scale", "patch") => scale::patch(ctx, ctx.read_body().await?).await,
+        ("binding", "create") => bind(ctx, ctx.read_body().await?).await,
+        ("eviction", "create") => eviction::handle(ctx, ctx.read_body().await?).await,
+        ("token", "create") => token::handle(ctx, ctx.read_body().await?).await,
         ("log" | "exec" | "attach" | "portforward" | "proxy", _) => connect::handle(ctx).await,
         (_, "get") => get::handle(ctx).await,
-        (name, "update") => update::handle(ctx, subresource(name), read(body).await?).await,
-        (name, "patch") => patch::handle(ctx, subresource(name), body).await,
+        (name, "update") => update::handle(ctx, subresource(name), ctx.read_body().await?).await,
+        (name, "patch") => patch::handle(ctx, subresource(name)).await,
         _ => Err(super::method_not_allowed()),
     }
 }

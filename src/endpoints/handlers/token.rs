@@ -13,7 +13,7 @@ use super::RequestContext;
 use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
 
-/// How long a token lives whose request does not say (`SetDefaults_TokenRequest`).
+/// The lifetime of a token whose request names none, in seconds (`SetDefaults_TokenRequest`).
 pub const DEFAULT_SECONDS: i64 = 3600;
 
 /// Signs tokens for service accounts.

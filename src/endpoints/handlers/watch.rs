@@ -12,12 +12,12 @@ use futures::{FutureExt, Stream, StreamExt};
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http_body::Frame;
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::StreamBody;
 use tokio::time::{Instant, sleep_until};
 
 use crate::base::echo;
 use crate::base::latch::Latch;
-use crate::endpoints::body::Body;
+use crate::endpoints::body::{self, Body};
 use crate::endpoints::encode::{EventEncoder, LENGTH_BYTES};
 use crate::endpoints::negotiate::{self, Form, MediaType};
 use crate::endpoints::websocket;
@@ -74,7 +74,7 @@ pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
         return websocket::stream(ctx.request, &ctx.api.tasks, !protobuf, frames);
     }
     let body = frames.map(|frame| Ok::<_, std::io::Error>(Frame::data(frame)));
-    let mut response = Response::new(StreamBody::new(body).boxed_unsync());
+    let mut response = Response::new(body::stream(StreamBody::new(body)));
     let media = match ctx.output.media {
         MediaType::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         other => other.name(),

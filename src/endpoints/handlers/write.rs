@@ -2,28 +2,24 @@
 //! hangs up or resets its stream, nor by the timeout of its request: what it has taken and what it
 //! has written would not go together.
 
-use std::convert::Infallible;
-use std::error::Error;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http::Response;
-use http_body::{Body as HttpBody, Frame, SizeHint};
-use tokio::sync::oneshot;
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
 
 use super::answer;
 use crate::endpoints::body::Body;
-use crate::endpoints::negotiate::Output;
 use crate::endpoints::request_info::RequestInfo;
-use crate::endpoints::{Api, Request, respond};
-use crate::meta::Status;
+use crate::endpoints::{Api, Request};
 use crate::telemetry::panics;
 
 /// The subresources behind which are streams: they end with whoever uses them.
 const STREAMS: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
-/// Whether a request may write.
+/// Reports whether a request may write.
 pub fn is_write(info: &RequestInfo) -> bool {
     let writes = matches!(
         info.verb.as_str(),
@@ -32,117 +28,107 @@ pub fn is_write(info: &RequestInfo) -> bool {
     writes && !STREAMS.contains(&info.subresource.as_str())
 }
 
-/// Answers a request that writes, in a task of its own. Where whoever waits for the answer goes
-/// away first, the task ends if it is still reading the body, and goes on if it is not.
-pub async fn run<B>(api: &Api, request: Request, body: B) -> Response<Body>
-where
-    B: HttpBody<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
-{
-    let (waiting, left) = oneshot::channel();
-    let (api, body) = (
-        api.clone(),
-        Awaited {
-            body: Box::pin(body),
-            left: Some(left),
-        },
-    );
-    let task = api
-        .tasks
-        .clone()
-        .spawn(async move { panics::guard(answer(&api, &request, body)).await });
-    let done = task.await;
-    drop(waiting);
-    match done {
-        Ok(Ok(response)) => response,
-        Ok(Err(panic)) => panics::resume(panic),
-        Err(_) => respond::status(&Status::internal("the server is ending"), Output::default()),
+/// Answers a request that writes. Where whoever waits for the answer goes away first, the write
+/// ends if it is still reading the body, and else goes on in a task of its own.
+pub async fn run(api: &Arc<Api>, request: Arc<Request>) -> Response<Body> {
+    let write = {
+        let (api, request) = (api.clone(), request.clone());
+        async move { answer(&api, &request).await }
+    };
+    Detachable {
+        write: Some(Box::pin(write)),
+        may_go_on: || !request.body.is_reading(),
+        tasks: &api.tasks,
     }
+    .await
 }
 
-/// A body that is read only as long as somebody waits for the answer.
-pub struct Awaited<B> {
-    body: Pin<Box<B>>,
-    /// Closed when nobody waits any more.
-    left: Option<oneshot::Receiver<Infallible>>,
+/// A future that goes on as a task when it is dropped before its end, if it may.
+struct Detachable<'a, F: Future + Send + 'static, P: Fn() -> bool> {
+    write: Option<Pin<Box<F>>>,
+    may_go_on: P,
+    tasks: &'a TaskTracker,
 }
 
-impl<B> Awaited<B> {
-    /// A body that is read by whoever answers.
-    pub fn here(body: B) -> Self {
-        Self {
-            body: Box::pin(body),
-            left: None,
+impl<F: Future + Send + 'static, P: Fn() -> bool + Unpin> Future for Detachable<'_, F, P> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        // Taken out, so that what panics is not polled again.
+        let Some(mut write) = self.write.take() else {
+            return Poll::Pending;
+        };
+        let polled = write.as_mut().poll(cx);
+        if polled.is_pending() {
+            self.write = Some(write);
         }
+        polled
     }
 }
 
-impl<B> HttpBody for Awaited<B>
-where
-    B: HttpBody<Data = Bytes>,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
-{
-    type Data = Bytes;
-    type Error = Box<dyn Error + Send + Sync>;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if self
-            .left
-            .as_mut()
-            .is_some_and(|left| Pin::new(left).poll(cx).is_ready())
-        {
-            return Poll::Ready(Some(Err("nobody waits for the answer".into())));
+impl<F: Future + Send + 'static, P: Fn() -> bool> Drop for Detachable<'_, F, P> {
+    fn drop(&mut self) {
+        let Some(write) = self.write.take().filter(|_| (self.may_go_on)()) else {
+            return;
+        };
+        // There is none when the process ends.
+        if let Ok(runtime) = Handle::try_current() {
+            let write = async move {
+                if let Err(panic) = panics::guard(write).await {
+                    tracing::error!(
+                        location = panic.location,
+                        backtrace = panic.backtrace,
+                        "a write panicked after its client had gone: {}",
+                        panic.message
+                    );
+                }
+            };
+            self.tasks.spawn_on(write, &runtime);
         }
-        self.body.as_mut().poll_frame(cx).map_err(Into::into)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
-
-    use http_body_util::Empty;
-
     use super::*;
+    use std::cell::Cell;
+    use tokio::sync::oneshot;
 
     #[tokio::test]
-    async fn a_body_is_read_no_longer_than_somebody_waits() {
-        /// A body of which nothing comes.
-        struct Silent;
-        impl HttpBody for Silent {
-            type Data = Bytes;
-            type Error = Infallible;
-            fn poll_frame(
-                self: Pin<&mut Self>,
-                _: &mut Context<'_>,
-            ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-                Poll::Pending
-            }
+    async fn a_dropped_write_goes_on_unless_it_reads_its_body() {
+        for (may_go_on, finishes) in [(true, true), (false, false)] {
+            let (tasks, (ask, asked), (tell, told)) =
+                (TaskTracker::new(), oneshot::channel(), oneshot::channel());
+            let asked_for = Cell::new(false);
+            let mut write = Detachable {
+                write: Some(Box::pin(async move {
+                    let _ = asked.await;
+                    let _ = tell.send(());
+                })),
+                may_go_on: || {
+                    asked_for.set(true);
+                    may_go_on
+                },
+                tasks: &tasks,
+            };
+            assert!(futures::poll!(&mut write).is_pending());
+            drop(write);
+            assert!(asked_for.get());
+            let _ = ask.send(());
+            assert_eq!(told.await.is_ok(), finishes);
         }
-        let (waiting, left) = oneshot::channel();
-        let mut body = Awaited {
-            body: Box::pin(Silent),
-            left: Some(left),
+    }
+
+    #[tokio::test]
+    async fn a_write_that_ends_or_panics_leaves_no_task() {
+        let tasks = TaskTracker::new();
+        let detachable = |fails: bool| Detachable {
+            write: Some(Box::pin(async move { assert!(!fails, "a bug") })),
+            may_go_on: || true,
+            tasks: &tasks,
         };
-        assert!(poll_fn(|cx| Poll::Ready(Pin::new(&mut body).poll_frame(cx).is_pending())).await);
-        drop(waiting);
-        let frame = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
-        assert!(frame.is_some_and(|frame| frame.is_err()));
-        assert!(
-            poll_fn(|cx| Pin::new(&mut Awaited::here(Empty::<Bytes>::new())).poll_frame(cx))
-                .await
-                .is_none()
-        );
+        detachable(false).await;
+        assert!(panics::guard(detachable(true)).await.is_err());
+        assert!(tasks.is_empty());
     }
 }

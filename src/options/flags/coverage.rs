@@ -65,7 +65,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("max-requests-inflight", OVERLOAD, "reads_beyond_the_limit_are_turned_away"),
     ("min-request-timeout", WIRE, "events_and_history_end_when_the_flags_say"),
     ("permit-port-sharing", WIRE, "a_port_is_shared_if_the_flag_says_so"),
-    ("request-timeout", OVERLOAD, "a_body_that_does_not_come_is_not_waited_for"),
+    ("request-timeout", OVERLOAD, "missing_body_ends_with_the_request_timeout"),
     ("requestheader-allowed-names", MANIFEST, STARTS),
     ("requestheader-client-ca-file", MANIFEST, STARTS),
     ("requestheader-extra-headers-prefix", HERE, TYPED),

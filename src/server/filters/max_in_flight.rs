@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 
+use super::{Filter, FilterContext, Next};
 use crate::auth::{MASTERS, User};
 use crate::endpoints::body::{self, Body};
 use crate::endpoints::request_info::RequestInfo;
@@ -19,26 +20,37 @@ use crate::telemetry::requests;
 
 /// The verbs that change nothing; whatever is not one of them counts as mutating.
 const READS: [&str; 3] = ["get", "list", "watch"];
-/// Verbs and subresources of requests that last as long as their client wants (kube-apiserver
-/// `server.go`, `BuildGenericConfig`).
-const LONG_RUNNING_VERBS: [&str; 2] = ["watch", "proxy"];
-const LONG_RUNNING_SUBRESOURCES: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
 /// Paths whose requests the flags do not limit (the flow schema `probes`).
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/livez"];
-/// How many of those are answered at once: they wait when the store does, and anybody may make
+/// The number of of those are answered at once: they wait when the store does, and anybody may make
 /// them.
 const MAX_PROBES: usize = 1000;
-/// When a client that was turned away is to ask again, in seconds.
+/// The time after which a client that was turned away is to try again, in seconds.
 const RETRY_SECONDS: &str = "1";
 
-/// Whether a request is a watch or stream: it has no deadline, and no place among the requests in
-/// flight.
-pub fn is_long_running(info: &RequestInfo) -> bool {
-    // The verb of any other path is the method, which may be of any name.
-    let lasts = LONG_RUNNING_VERBS.contains(&info.verb.as_str())
-        || LONG_RUNNING_SUBRESOURCES.contains(&info.subresource.as_str());
-    info.is_resource && lasts
+/// Answers 429 for requests beyond the limit of their kind.
+pub struct MaxInFlight;
+
+impl Filter for MaxInFlight {
+    async fn handle<N: Next>(ctx: &mut FilterContext<'_>) -> Response<Body> {
+        if !ctx.is_long_running {
+            let request = &ctx.request;
+            match ctx.chain.in_flight.admit(&request.info, &request.user) {
+                Ok(Some(permit)) => ctx.guard.hold(permit),
+                Ok(None) => {}
+                Err(TooMany) => {
+                    requests::terminated(&ctx.labels().as_metrics(), 429);
+                    return too_many_requests();
+                }
+            }
+        }
+        N::handle(ctx).await
+    }
 }
+
+/// There is no place for a request.
+#[derive(Clone, Copy, Debug)]
+pub struct TooMany;
 
 /// One kind of requests.
 #[derive(Debug)]
@@ -84,14 +96,12 @@ impl InFlight {
         }
     }
 
-    /// A place for the request; `None` for one that needs none.
+    /// Returns a place for the request of a user, which must not be long-running; `None` for
+    /// administrators where there is none left.
     ///
     /// # Errors
-    /// The answer to a request for which there is no place.
-    pub fn admit(&self, info: &RequestInfo, user: &User) -> Result<Option<Permit>, Response<Body>> {
-        if is_long_running(info) {
-            return Ok(None);
-        }
+    /// There is no place left.
+    pub fn admit(&self, info: &RequestInfo, user: &User) -> Result<Option<Permit>, TooMany> {
         let lane = match READS.contains(&info.verb.as_str()) {
             true if is_probe(info) => &self.probes,
             true => &self.reads,
@@ -103,10 +113,10 @@ impl InFlight {
             return Ok(Some(Permit(lane.clone())));
         }
         lane.taken.fetch_sub(1, Ordering::Relaxed);
-        if user.groups.iter().any(|group| group == MASTERS) {
+        if user.is_in(MASTERS) {
             return Ok(None);
         }
-        Err(too_many())
+        Err(TooMany)
     }
 }
 
@@ -118,12 +128,13 @@ fn is_probe(info: &RequestInfo) -> bool {
             .any(|path| info.path.strip_prefix(path).is_some_and(is_path_end))
 }
 
-/// Whether a path ends here, or goes on with another segment.
+/// Reports whether a path ends here, or goes on with another segment.
 fn is_path_end(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with('/')
 }
 
-fn too_many() -> Response<Body> {
+/// The 429 of a request that is turned away before it is looked at.
+pub fn too_many_requests() -> Response<Body> {
     let mut response = Response::new(body::full("Too many requests, please try again later.\n"));
     *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
     let headers = response.headers_mut();
@@ -138,6 +149,7 @@ fn too_many() -> Response<Body> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::request_info::is_long_running;
     use super::*;
     use crate::meta::options::Query;
     use http::Method;
@@ -160,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_has_its_limit() {
+    fn reads_and_writes_have_limits_of_their_own() {
         let (all, user) = (in_flight(1, 1), User::default());
         let (read, write) = (
             info(Method::GET, "/api/v1/pods"),
@@ -171,21 +183,14 @@ mod tests {
             all.admit(&write, &user).expect("a place"),
         );
         for info in [&read, &write] {
-            let answer = all.admit(info, &user).expect_err("no place");
-            assert_eq!(
-                (
-                    answer.status().as_u16(),
-                    answer.headers()[RETRY_AFTER].to_str().ok()
-                ),
-                (429, Some("1"))
-            );
+            assert!(all.admit(info, &user).is_err());
         }
         drop(held);
         assert!(all.admit(&read, &user).is_ok() && all.admit(&write, &user).is_ok());
     }
 
     #[test]
-    fn some_need_no_place() {
+    fn long_running_requests_probes_and_masters_need_no_place() {
         let (all, user) = (in_flight(1, 1), User::default());
         let read = info(Method::GET, "/version");
         let held = all.admit(&read, &user).expect("a place");
@@ -194,10 +199,7 @@ mod tests {
             "/api/v1/namespaces/a/pods/b/log",
             "/api/v1/proxy/nodes/a",
         ] {
-            assert!(
-                matches!(all.admit(&info(Method::GET, uri), &user), Ok(None)),
-                "{uri}"
-            );
+            assert!(is_long_running(&info(Method::GET, uri)), "{uri}");
         }
         for uri in ["/livez", "/readyz/ping"] {
             assert!(all.admit(&info(Method::GET, uri), &user).is_ok(), "{uri}");
@@ -205,6 +207,7 @@ mod tests {
         let method = Method::from_bytes(b"WATCH").expect("a method");
         assert!(all.admit(&info(method, "/version"), &user).is_err());
         for uri in ["/readyzy", "/logs/watch", "/api/v1/namespaces/a/pods/log"] {
+            assert!(!is_long_running(&info(Method::GET, uri)), "{uri}");
             assert!(all.admit(&info(Method::GET, uri), &user).is_err(), "{uri}");
         }
         let master = User {
@@ -220,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_no_limit() {
+    fn in_flight_limit_of_zero_is_no_limit() {
         let (all, user) = (in_flight(0, 0), User::default());
         let read = info(Method::GET, "/version");
         let held: Vec<_> = (0..1000).map(|_| all.admit(&read, &user)).collect();

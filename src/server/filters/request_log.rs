@@ -3,11 +3,16 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use http::Uri;
+use http::header::USER_AGENT;
+use http::{HeaderValue, Response, Uri};
+
+use super::{Filter, FilterContext, Next, labels};
+use crate::endpoints::body::Body;
+use crate::telemetry::log;
 
 /// Query parameters whose values are logged: the options of the API. Any other value may be a
 /// secret.
-const SHOWN: [&str; 21] = [
+const LOGGED_PARAMETERS: [&str; 21] = [
     "allowWatchBookmarks",
     "continue",
     "dryRun",
@@ -35,29 +40,54 @@ const MAX_TEXT: usize = 2048;
 /// The longest that an audit ID is logged (apiserver `audit/context.go`).
 const MAX_AUDIT_ID: usize = 64;
 
-/// What is known of a request before it is answered, and its status.
+/// Prepares the line of each request, if there is to be one.
+pub struct LogRequests;
+
+impl Filter for LogRequests {
+    async fn handle<N: Next>(ctx: &mut FilterContext<'_>) -> Response<Body> {
+        ctx.log = log::logs_requests().then(|| Box::new(RequestLog::of(ctx)));
+        N::handle(ctx).await
+    }
+}
+
+/// The fields of a request's line.
 #[derive(Debug)]
 pub struct RequestLog {
-    pub begun: Instant,
-    pub verb: &'static str,
-    pub uri: Uri,
-    pub user_agent: String,
-    pub audit_id: String,
-    pub remote: SocketAddr,
+    begun: Instant,
+    verb: &'static str,
+    uri: Uri,
+    user_agent: String,
+    audit_id: String,
+    remote: SocketAddr,
     /// 0 where there was no answer.
     pub status: u16,
 }
 
 impl RequestLog {
+    fn of(ctx: &FilterContext<'_>) -> Self {
+        let text = |value: Option<&HeaderValue>| {
+            String::from_utf8_lossy(value.map_or(b"", HeaderValue::as_bytes)).into_owned()
+        };
+        Self {
+            begun: ctx.received,
+            verb: labels::verb(&ctx.request),
+            uri: ctx.request.uri.clone(),
+            user_agent: text(ctx.request.headers.get(USER_AGENT)),
+            audit_id: text(Some(&ctx.audit_id)),
+            remote: ctx.connection.remote,
+            status: 0,
+        }
+    }
+
     /// Writes the line of a request whose answer took so many bytes. Texts of clients are quoted.
     pub fn write(&self, bytes: u64) {
         tracing::info!(
             target: "httplog",
             verb = self.verb,
-            URI = ?shown(&self.uri),
+            URI = ?redacted(&self.uri),
             latency = ?latency(self.begun),
-            userAgent = ?cut(&self.user_agent, MAX_TEXT),
-            "audit-ID" = ?cut(&self.audit_id, MAX_AUDIT_ID),
+            userAgent = ?truncated(&self.user_agent, MAX_TEXT),
+            "audit-ID" = ?truncated(&self.audit_id, MAX_AUDIT_ID),
             srcIP = ?self.remote.to_string(),
             resp = self.status,
             bytes,
@@ -71,7 +101,7 @@ fn latency(begun: Instant) -> Duration {
 }
 
 /// The path and the query of a URI, without values that may be secrets.
-pub fn shown(uri: &Uri) -> String {
+pub fn redacted(uri: &Uri) -> String {
     let mut out = uri.path().to_owned();
     for (at, pair) in uri
         .query()
@@ -81,7 +111,7 @@ pub fn shown(uri: &Uri) -> String {
     {
         out.push(if at == 0 { '?' } else { '&' });
         match pair.split_once('=') {
-            Some((name, value)) if !SHOWN.contains(&name) && !value.is_empty() => {
+            Some((name, value)) if !LOGGED_PARAMETERS.contains(&name) && !value.is_empty() => {
                 out.push_str(name);
                 out.push_str("=REDACTED");
             }
@@ -91,11 +121,11 @@ pub fn shown(uri: &Uri) -> String {
             break;
         }
     }
-    cut(&out, MAX_TEXT).to_owned()
+    truncated(&out, MAX_TEXT).to_owned()
 }
 
 /// At most so many bytes of a text.
-pub fn cut(text: &str, most: usize) -> &str {
+pub fn truncated(text: &str, most: usize) -> &str {
     text.get(..text.floor_char_boundary(most)).unwrap_or(text)
 }
 
@@ -104,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_of_unknown_parameters_are_not_logged() {
+    fn request_log_redacts_unknown_parameters() {
         for (given, logged) in [
             (
                 "/api/v1/pods?watch=1&labelSelector=a%3Db",
@@ -121,12 +151,12 @@ mod tests {
             ("/livez?verbose", "/livez?verbose"),
             ("/", "/"),
         ] {
-            assert_eq!(shown(&given.parse().expect("a URI")), logged);
+            assert_eq!(redacted(&given.parse().expect("a URI")), logged);
         }
         assert_eq!(
-            shown(&format!("/{}", "a".repeat(10_000)).parse().expect("a URI")).len(),
+            redacted(&format!("/{}", "a".repeat(10_000)).parse().expect("a URI")).len(),
             MAX_TEXT
         );
-        assert_eq!(cut("äöü", 3), "ä");
+        assert_eq!(truncated("äöü", 3), "ä");
     }
 }

@@ -31,7 +31,7 @@ fn user(name: &str, groups: &[&str]) -> User {
 
 fn asked(user: User, verb: &str, resource: &str, namespace: &str) -> Attributes {
     Attributes {
-        user,
+        user: user.into(),
         verb: verb.to_owned(),
         resource: resource.to_owned(),
         namespace: namespace.to_owned(),
@@ -90,7 +90,7 @@ fn store() -> RbacStore {
 }
 
 #[test]
-fn bindings_give_their_subjects_their_rules() {
+fn rbac_bindings_grant_their_rules_to_their_subjects() {
     let store = store();
     let allow = |why: &str| Decision::Allow(format!("RBAC: allowed by {why}"));
     let none = || Decision::NoOpinion(String::new());
@@ -137,7 +137,7 @@ fn bindings_give_their_subjects_their_rules() {
 }
 
 #[test]
-fn changes_take_effect_at_once_and_leave_nothing_behind() {
+fn rbac_changes_take_effect_at_once() {
     let store = store();
     let update = asked(user("alice", &[]), "update", "pods", "x");
     store.upsert(&binding(
@@ -175,7 +175,7 @@ fn changes_take_effect_at_once_and_leave_nothing_behind() {
 }
 
 #[test]
-fn the_rules_of_a_user_come_once_for_each_binding() {
+fn rules_for_lists_rules_once_for_each_binding() {
     let store = store();
     let subjects = json!([{"kind": "User", "name": "dan"}, {"kind": "Group", "name": "g"}]);
     store.upsert(&binding(
@@ -196,7 +196,7 @@ fn the_rules_of_a_user_come_once_for_each_binding() {
 }
 
 #[tokio::test]
-async fn nobody_grants_more_than_they_hold() {
+async fn escalation_is_refused() {
     let store = store();
     let rules = |verb: &str| json!([{"verbs": [verb], "apiGroups": [""], "resources": ["pods"]}]);
     let alice = user("alice", &["devs"]);

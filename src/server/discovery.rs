@@ -24,13 +24,13 @@ struct Snapshot {
 }
 
 /// Answers with the documents of the present.
-pub struct Discovery {
+pub struct DiscoveryHandler {
     registry: Arc<Registry>,
     about: About,
     latest: ArcSwap<Snapshot>,
 }
 
-impl Discovery {
+impl DiscoveryHandler {
     pub fn new(registry: Arc<Registry>, about: About) -> Self {
         let builtin = OpenApi::new(crate::schema::builtin(), |decl| is_served(&registry, decl));
         let latest = ArcSwap::from_pointee(snapshot(&registry, &about, &builtin));
@@ -71,8 +71,8 @@ impl Discovery {
         self.present().documents.answer(path, query, headers)
     }
 
-    /// Whether a path is of a group that only custom resources are in. Their documents answer any
-    /// method, and have no words of their own for versions that there are not.
+    /// Reports whether a path is of a group that only custom resources are in. Their documents
+    /// answer any method, and have no words of their own for versions that there are not.
     pub fn is_custom(&self, path: &str) -> bool {
         let group = path
             .strip_prefix("/apis/")

@@ -1,0 +1,26 @@
+//! The audit ID: a name for the request, by which it is found in logs (apiserver
+//! `endpoints/filters/audit_init.go`).
+
+use http::{HeaderName, HeaderValue, Response};
+
+use super::{Filter, FilterContext, Next};
+use crate::base::random;
+use crate::endpoints::body::Body;
+
+/// The header that has it, of requests and of answers.
+pub const HEADER: HeaderName = HeaderName::from_static("audit-id");
+
+/// Names the request as its client does, else at random.
+pub struct AuditId;
+
+impl Filter for AuditId {
+    async fn handle<N: Next>(ctx: &mut FilterContext<'_>) -> Response<Body> {
+        let given = ctx.request.headers.get(&HEADER).filter(|id| !id.is_empty());
+        ctx.audit_id = match given {
+            Some(id) => id.clone(),
+            None => HeaderValue::try_from(random::uuid())
+                .unwrap_or_else(|_| HeaderValue::from_static("")),
+        };
+        N::handle(ctx).await
+    }
+}

@@ -1,0 +1,29 @@
+//! Impersonation (apiserver `endpoints/filters/impersonation`).
+
+use http::Response;
+
+use super::{Filter, FilterContext, Next};
+use crate::auth::impersonation;
+use crate::endpoints::body::Body;
+use crate::meta::status::Result;
+
+/// Goes on as the user that the request asks for, if its own user may be that.
+pub struct Impersonate;
+
+impl Filter for Impersonate {
+    async fn handle<N: Next>(ctx: &mut FilterContext<'_>) -> Response<Body> {
+        match impersonate(ctx).await {
+            Ok(()) => N::handle(ctx).await,
+            Err(status) => ctx.status(&status),
+        }
+    }
+}
+
+async fn impersonate(ctx: &mut FilterContext<'_>) -> Result<()> {
+    let wanted = impersonation::requested_user(&mut ctx.request_mut()?.headers)?;
+    let Some(wanted) = wanted else { return Ok(()) };
+    let attributes = ctx.request.attributes();
+    let user = ctx.chain.impersonation.impersonate(&wanted, &attributes);
+    ctx.request_mut()?.user = user.await?.into();
+    Ok(())
+}

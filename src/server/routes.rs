@@ -1,0 +1,201 @@
+//! The routes: resources by look-up in the registry, anything else by a table.
+
+use std::time::Instant;
+
+use http::{HeaderValue, Method, Response, header};
+
+use super::filters::{FilterContext, HandlerChain, Next};
+use super::health;
+use crate::auth::authn::oidc;
+use crate::endpoints::body::{self, Body};
+use crate::endpoints::{Request, handlers, respond};
+use crate::meta::{Gvr, Status};
+use crate::telemetry::{metrics, requests};
+
+/// The handlers of paths that are not those of resources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Endpoint {
+    Metrics,
+    Health,
+    OpenId,
+    OpenApi,
+    Discovery,
+}
+
+/// The paths that an endpoint is at.
+#[derive(Clone, Copy, Debug)]
+enum Paths {
+    /// This one.
+    One(&'static str),
+    /// This one, and all below it.
+    Below(&'static str),
+    All,
+}
+
+impl Paths {
+    fn include(self, path: &str) -> bool {
+        match self {
+            Self::One(one) => path == one,
+            Self::Below(top) => path
+                .strip_prefix(top)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
+            Self::All => true,
+        }
+    }
+}
+
+/// The routes of requests that are not for resources, tried in order: the first route that has its
+/// path and knows the document that it asks for. All take any method but discovery, which refuses
+/// to write, and says so itself.
+const ROUTES: [(Paths, Endpoint); 8] = [
+    (Paths::One("/metrics"), Endpoint::Metrics),
+    (Paths::Below("/healthz"), Endpoint::Health),
+    (Paths::Below("/livez"), Endpoint::Health),
+    (Paths::Below("/readyz"), Endpoint::Health),
+    (Paths::One(oidc::CONFIGURATION_PATH), Endpoint::OpenId),
+    (Paths::One(oidc::KEYS_PATH), Endpoint::OpenId),
+    (Paths::Below("/openapi"), Endpoint::OpenApi),
+    // `/`, `/index.html`, `/version`, `/api` and `/apis` with what is below them.
+    (Paths::All, Endpoint::Discovery),
+];
+
+/// Hands a request that has passed all filters to what answers it, and counts it.
+pub struct Router;
+
+impl Next for Router {
+    async fn handle(ctx: &mut FilterContext<'_>) -> Response<Body> {
+        let begun = Instant::now();
+        ctx.routed = Some(begun);
+        ctx.guard.set_routed();
+        let info = &ctx.request.info;
+        let response = if info.path.starts_with("//") {
+            respond::page_not_found()
+        } else if info.is_resource {
+            resource(ctx).await
+        } else {
+            non_resource(ctx.chain, &ctx.request).await
+        };
+        requests::answered(
+            &ctx.labels().as_metrics(),
+            response.status().as_u16(),
+            begun.elapsed().as_secs_f64(),
+        );
+        response
+    }
+}
+
+async fn resource(ctx: &mut FilterContext<'_>) -> Response<Body> {
+    let (api, info) = (&ctx.chain.api, &ctx.request.info);
+    let gvr = Gvr::new(&info.group, &info.version, &info.resource);
+    let mut store = api.registry.served(&gvr);
+    if store.is_none() {
+        // Another server may have just made its definition.
+        api.extensions.resolve(&gvr).await;
+        store = api.registry.served(&gvr);
+    }
+    if store.is_none() && !api.registry.has_group(&gvr.group) {
+        return respond::page_not_found();
+    }
+    match ctx.request_mut() {
+        Ok(request) => request.store = store,
+        Err(status) => return ctx.status(&status),
+    }
+    handlers::handle(&ctx.chain.api, ctx.request.clone()).await
+}
+
+async fn non_resource(chain: &HandlerChain, request: &Request) -> Response<Body> {
+    let path = request.info.path.as_str();
+    for (_, endpoint) in ROUTES.iter().filter(|(paths, _)| paths.include(path)) {
+        if let Some(response) = answer(*endpoint, chain, request, path).await {
+            return response;
+        }
+    }
+    respond::page_not_found()
+}
+
+/// The answer of an endpoint; `None` for a document that it does not have.
+async fn answer(
+    endpoint: Endpoint,
+    chain: &HandlerChain,
+    request: &Request,
+    path: &str,
+) -> Option<Response<Body>> {
+    let query = request.uri.query().unwrap_or("");
+    match endpoint {
+        Endpoint::Metrics => Some(metrics_page()),
+        Endpoint::Health => chain.health.answer(path, query).await.map(health::response),
+        Endpoint::OpenId => openid(chain.oidc.load().as_deref()?, path),
+        Endpoint::OpenApi => chain
+            .documents
+            .openapi(path, query, &request.headers)
+            .map(|response| response.map(body::full)),
+        Endpoint::Discovery => discovery(chain, request, path),
+    }
+}
+
+fn discovery(chain: &HandlerChain, request: &Request, path: &str) -> Option<Response<Body>> {
+    let query = request.uri.query().unwrap_or("");
+    let answer = chain.documents.answer(path, query, &request.headers)?;
+    // Documents of groups that only custom resources are in are served whatever the method.
+    let is_custom = chain.documents.is_custom(path);
+    let answer = match answer {
+        _ if !is_custom && !matches!(request.method, Method::GET | Method::HEAD) => {
+            Err(handlers::method_not_allowed())
+        }
+        Err(Status { code: 404, .. }) if is_custom => return None,
+        answer => answer,
+    };
+    Some(match answer {
+        Ok(document) => document.map(body::full),
+        Err(status) => respond::status(&status, request.status_output()),
+    })
+}
+
+/// The server's metrics, for Prometheus.
+fn metrics_page() -> Response<Body> {
+    requests::refresh();
+    let mut response = Response::new(body::full(metrics::render()));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static(metrics::CONTENT_TYPE),
+    );
+    response
+}
+
+/// An OpenID discovery document.
+fn openid(documents: &oidc::Documents, path: &str) -> Option<Response<Body>> {
+    let (media, text) = match path {
+        oidc::CONFIGURATION_PATH => ("application/json", &documents.configuration),
+        oidc::KEYS_PATH => (oidc::KEYS_TYPE, &documents.keys),
+        _ => return None,
+    };
+    let mut response = Response::new(body::full(text.clone()));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    headers.insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static(oidc::CACHE_CONTROL),
+    );
+    Some(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_lead_to_their_endpoints() {
+        for (path, first) in [
+            ("/metrics", Endpoint::Metrics),
+            ("/metrics/", Endpoint::Discovery),
+            ("/readyz/etcd", Endpoint::Health),
+            ("/readyzy", Endpoint::Discovery),
+            ("/openapi/v3/apis/apps/v1", Endpoint::OpenApi),
+            ("/openid/v1/jwks", Endpoint::OpenId),
+            ("/version", Endpoint::Discovery),
+        ] {
+            let found = ROUTES.iter().find(|(paths, _)| paths.include(path));
+            assert_eq!(found.map(|(_, endpoint)| *endpoint), Some(first), "{path}");
+        }
+    }
+}
