@@ -22,7 +22,7 @@ help: ## this list
 run: release ## build, and start a server on ./keelson-data; it prints what to type next
 	@exec $(TARGET)/release/keelson $(ARGS)
 
-release: ## build target/release/keelson, optimized but quickly
+release: ## build target/release/keelson, quickly and not optimized
 	@scripts/install-tools.sh build
 	$(CARGO) build --release
 
