@@ -24,6 +24,8 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps?dryRun=All";
 const PODS: &str = "/api/v1/namespaces/default/pods?dryRun=All";
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
 /// Items of a JSON list, made by their numbers.
 fn list(count: usize, item: impl Fn(usize) -> String) -> String {
     (0..count).map(item).collect::<Vec<_>>().join(",")
@@ -103,9 +105,8 @@ fn widgets() -> Value {
 
 /// Creates the definition and waits until it is served.
 async fn define_widgets(server: &TestServer) {
-    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     assert_eq!(
-        ask("POST", definitions)
+        ask("POST", DEFINITIONS)
             .json(&widgets())
             .status(server)
             .await,
@@ -506,6 +507,152 @@ async fn changes_of_custom_objects_are_found_by_key() {
             server,
         )
         .await;
+    })
+    .await;
+}
+
+/// The definition of `widgets.example.com` with another schema of `spec`, and with changes.
+fn widgets_with(spec: Value, change: impl Fn(&mut Value)) -> Value {
+    let mut definition = widgets();
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = spec;
+    change(&mut definition["spec"]);
+    definition
+}
+
+/// An object schema with one property.
+fn with_property(name: &str, schema: Value) -> Value {
+    json!({"type": "object", "properties": {name: schema}})
+}
+
+/// An object schema with as many properties, made by their numbers.
+fn with_properties(count: usize, schema: impl Fn(usize) -> Value) -> Value {
+    let properties: serde_json::Map<String, Value> = (0..count)
+        .map(|number| (format!("p{number}"), schema(number)))
+        .collect();
+    json!({"type": "object", "properties": properties})
+}
+
+/// Sends a definition for a trial.
+async fn propose(what: &str, codes: &[u16], definition: &Value, server: &TestServer) -> String {
+    let path = format!("{DEFINITIONS}?dryRun=All");
+    let request = ask("POST", &path).json(definition);
+    let answer = expect(what, codes, request, server).await;
+    answer["message"].as_str().unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn patterns_of_definitions_are_bounded() {
+    alone(async |server| {
+        let patterns = |count: usize, pattern: &str| {
+            let one = |number| json!({"type": "string", "pattern": format!("{pattern}{number}")});
+            widgets_with(with_properties(count, one), |_| {})
+        };
+        for (what, count, pattern) in [
+            ("large programs", 10_000, "(?:\\pL{100}){1000}"),
+            ("many programs", 20_000, "[a-z]{100}"),
+            ("long patterns", 2, "[:".repeat(500_000).as_str()),
+            ("classes", 300, "(?i)[^a]".repeat(1_000).as_str()),
+        ] {
+            propose(what, &[422], &patterns(count, pattern), server).await;
+        }
+        let why = propose("too many", &[422], &patterns(9_000, "[a-z]{9}"), server).await;
+        assert!(why.contains("when compiled"), "{why:.300}");
+        let fair = patterns(200, "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$|");
+        propose("a few", &[201], &fair, server).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn definitions_cost_what_they_weigh() {
+    alone(async |server| {
+        let text = || json!({"type": "string"});
+        let below = with_property(&"k".repeat(300_000), with_properties(30_000, |_| text()));
+        propose("long paths", &[201], &widgets_with(below, |_| {}), server).await;
+
+        let keys: Vec<String> = (0..30_000).map(|number| format!("p{number}")).collect();
+        let mut items = with_properties(keys.len(), |_| text());
+        items["required"] = json!(keys);
+        let list = json!({"type": "array", "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": keys, "items": items});
+        let keyed = widgets_with(with_property("l", list), |_| {});
+        propose("many keys", &[201], &keyed, server).await;
+
+        let rule = json!({"rule": "true", "fieldPath": ".p0"});
+        let mut ruled = with_properties(10_000, |_| text());
+        ruled["x-kubernetes-validations"] = vec![rule; 20_000].into();
+        propose("many rules", &[201], &widgets_with(ruled, |_| {}), server).await;
+
+        let named = widgets_with(json!({"type": "object"}), |spec| {
+            let version = |number| {
+                let mut version = spec["versions"][0].clone();
+                version["name"] = format!("v{}", number + 1).into();
+                version["storage"] = (number == 0).into();
+                version["deprecated"] = (number > 0).into();
+                version
+            };
+            let versions: Vec<Value> = (0..5_000).map(version).collect();
+            spec["versions"] = versions.into();
+            let names: Vec<String> = (0..20_000).map(|number| format!("w{number}")).collect();
+            spec["names"]["shortNames"] = json!(names);
+        });
+        let why = propose("versions with names", &[422], &named, server).await;
+        assert!(why.contains("repeated for every version"), "{why:.300}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn schemas_and_objects_do_not_multiply() {
+    alone(async |server| {
+        let listed: Vec<String> = (0..30_000).map(|number| format!("v{number}")).collect();
+        let one_of = |count: usize| -> Vec<Value> {
+            (0..count)
+                .map(|number| json!({"maximum": number}))
+                .collect()
+        };
+        let filled = with_properties(20_000, |_| json!({"type": "integer", "default": 1}));
+        let spec = json!({"type": "object", "properties": {
+            "listed": {"type": "array", "items": {"type": "string", "enum": listed}},
+            "some": {"type": "array", "items": {"type": "integer", "anyOf": one_of(3_000)}},
+            "filled": {"type": "array", "items": filled},
+        }});
+        let definition = widgets_with(spec, |spec| {
+            let column = |path: &str| json!({"name": "c", "type": "string", "jsonPath": path});
+            let path = format!(".spec{}.none", "..[*]".repeat(8));
+            let columns = [column(&path), column(".metadata.name")];
+            spec["versions"][0]["additionalPrinterColumns"] = json!(columns);
+        });
+        let request = ask("POST", DEFINITIONS).json(&definition);
+        expect("the definition", &[201], request, server).await;
+        while ask("GET", WIDGETS).status(server).await != 200 {}
+
+        let dry = format!("{WIDGETS}?dryRun=All");
+        let last = list(100_000, |_| "\"v29999\"".to_owned());
+        let last = widget("w", &format!(r#"{{"listed":[{last}]}}"#));
+        let request = ask("POST", &dry).body(JSON, last);
+        expect("an enumeration", &[201], request, server).await;
+
+        let large = list(100_000, |_| "99999".to_owned());
+        let large = widget("w", &format!(r#"{{"some":[0,{large}]}}"#));
+        let request = ask("POST", &dry).body(JSON, large);
+        let why = expect("alternatives", &[422], request, server).await;
+        let why = why["message"].as_str().unwrap_or_default();
+        assert!(why.contains("steps to validate"), "{why:.300}");
+
+        let empty = list(300_000, |_| "{}".to_owned());
+        let empty = widget("w", &format!(r#"{{"filled":[{empty}]}}"#));
+        let answer = ask("POST", &dry).body(JSON, empty).send(server).await;
+        assert!(answer.status >= 400, "{}", answer.status);
+
+        let many = list(500, |_| "\"v1\"".to_owned());
+        let many = widget("w", &format!(r#"{{"listed":[{many}]}}"#));
+        let request = ask("POST", WIDGETS).body(JSON, many);
+        expect("an object", &[201], request, server).await;
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        let request = ask("GET", WIDGETS).header("accept", table);
+        let rows = expect("a table", &[200], request, server).await;
+        assert_eq!(rows["rows"][0]["cells"][1], Value::Null);
     })
     .await;
 }

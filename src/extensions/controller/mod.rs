@@ -219,10 +219,10 @@ impl Extensions {
     pub fn replace(&self, objects: &[Object]) {
         let gone: Vec<Arc<Object>> = {
             let known = self.known.lock();
-            let there = |name: &str| objects.iter().any(|object| object.name() == name);
+            let names: HashSet<&str> = objects.iter().map(Object::name).collect();
             known
                 .iter()
-                .filter(|(name, _)| !there(name))
+                .filter(|(name, _)| !names.contains(name.as_str()))
                 .filter_map(|(_, one)| one.object.clone())
                 .collect()
         };

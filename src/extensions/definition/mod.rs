@@ -26,6 +26,10 @@ pub const TERMINATING: &str = "Terminating";
 /// The finalizer that waits until the objects of the kind are gone.
 pub const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
+/// The most bytes that short names and categories may come to if every version repeats them, as
+/// its resource does. Those of a stored definition beyond are not served.
+pub const MAX_NAMES_BYTES: usize = 16 << 20;
+
 /// What a definition says, as far as serving its resource needs it.
 #[derive(Debug)]
 pub struct Definition {
@@ -95,6 +99,12 @@ impl Names {
         }
     }
 
+    /// The bytes of short names and categories, with what each takes besides.
+    pub fn list_bytes(&self) -> usize {
+        let lists = self.short_names.iter().chain(&self.categories);
+        lists.map(|name| name.len() + size_of::<String>()).sum()
+    }
+
     /// The tree of the names, without those that are empty (but for plural and kind, which are
     /// always shown).
     pub fn write(&self) -> Value {
@@ -129,6 +139,11 @@ impl Definition {
             .iter()
             .map(|one| Version::read(one, preserve))
             .collect();
+        let mut names = Names::read(object.at("/status/acceptedNames").unwrap_or(&empty));
+        if names.list_bytes().saturating_mul(versions.len()) > MAX_NAMES_BYTES {
+            names.short_names.clear();
+            names.categories.clear();
+        }
         let kind = str_at(spec, "/names/kind");
         warn_of_deprecated(&mut versions, spec.list("versions"), &group, kind);
         Self {
@@ -136,7 +151,7 @@ impl Definition {
             uid: object.uid().to_owned(),
             generation: object.generation(),
             group,
-            names: Names::read(object.at("/status/acceptedNames").unwrap_or(&empty)),
+            names,
             namespaced: spec.str("scope") == "Namespaced",
             preserve,
             webhook: str_at(spec, "/conversion/strategy") == "Webhook",
@@ -220,25 +235,17 @@ impl Version {
 /// Gives deprecated versions their warnings: their own, or one that names the newest version that
 /// is not.
 fn warn_of_deprecated(versions: &mut [Version], trees: &[Value], group: &str, kind: &str) {
-    let deprecated: Vec<bool> = trees.iter().map(|tree| tree.flag("deprecated")).collect();
-    let current: Vec<(String, bool)> = versions
+    let newest = versions
         .iter()
-        .zip(&deprecated)
-        .map(|(version, deprecated)| (version.name.clone(), version.served && !deprecated))
-        .collect();
-    for ((version, tree), _) in versions
-        .iter_mut()
         .zip(trees)
-        .zip(&deprecated)
-        .filter(|(_, deprecated)| **deprecated)
-    {
-        let newer = |name: &&String| version_order::compare(&version.name, name).is_lt();
-        let best = current
-            .iter()
-            .filter(|(_, is_current)| *is_current)
-            .map(|(name, _)| name)
-            .filter(newer)
-            .max_by(|a, b| version_order::compare(a, b));
+        .filter(|(version, tree)| version.served && !tree.flag("deprecated"))
+        .map(|(version, _)| version.name.clone())
+        .max_by(|a, b| version_order::compare(a, b));
+    let deprecated = versions.iter_mut().zip(trees);
+    for (version, tree) in deprecated.filter(|(_, tree)| tree.flag("deprecated")) {
+        let best = newest
+            .as_ref()
+            .filter(|name| version_order::compare(&version.name, name).is_lt());
         let mut text = format!("{group}/{} {kind} is deprecated", version.name);
         if let Some(best) = best {
             text.push_str(&format!("; use {group}/{best} {kind}"));

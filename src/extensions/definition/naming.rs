@@ -1,7 +1,7 @@
 //! Which names a definition gets: those that no other of its group has (apiextensions
 //! `controller/status`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use crate::extensions::definition::{Condition, ESTABLISHED, NAMES_ACCEPTED, Names, condition};
 use crate::meta::Object;
@@ -52,16 +52,11 @@ pub fn decide(object: &Object, asked: &Names, has: &Names, taken: &Taken) -> Ver
         Err(why) => trouble = Some(("SingularConflict", why)),
     }
     if asked.short_names != has.short_names {
-        let new = asked
-            .short_names
-            .iter()
-            .filter(|name| !has.short_names.contains(name));
-        let mut wrong: Vec<String> = Vec::new();
-        for why in new.filter_map(|name| free(name, "", &taken.resources).err()) {
-            if !wrong.contains(&why) {
-                wrong.push(why);
-            }
-        }
+        let mut seen: HashSet<&String> = has.short_names.iter().collect();
+        let new = asked.short_names.iter().filter(|name| seen.insert(name));
+        let wrong: Vec<String> = new
+            .filter_map(|name| free(name, "", &taken.resources).err())
+            .collect();
         match wrong.as_slice() {
             [] => given.short_names.clone_from(&asked.short_names),
             [one] => trouble = Some(("ShortNamesConflict", one.clone())),

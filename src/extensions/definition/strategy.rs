@@ -105,7 +105,11 @@ impl Strategy for CustomResourceDefinitions {
     }
 
     fn warnings(&self, object: &Object, old: Option<&Object>) -> Vec<String> {
-        let before = old.map(unrecognized_formats).unwrap_or_default();
+        let before: HashSet<String> = old
+            .map(unrecognized_formats)
+            .unwrap_or_default()
+            .into_iter()
+            .collect();
         let formats = unrecognized_formats(object)
             .into_iter()
             .filter(|format| !before.contains(format));

@@ -1,11 +1,20 @@
 //! JSON paths as printer columns have them (client-go `util/jsonpath`), and how their results are
 //! printed.
 
+use std::cell::Cell;
+use std::cmp::Ordering;
+use std::iter;
+
 use crate::extensions::schema::numeric::go_float;
 use crate::meta::Value;
 
 /// How deep `..` looks.
 const MAX_DEPTH: usize = 64;
+/// How deep filters may nest in each other, and how many unions.
+const MAX_NESTED: usize = 16;
+/// The most values that are looked at for one row of a table. Without a bound, a path of `..` and
+/// `[*]` looks at more than any power of their number.
+const MAX_STEPS: usize = 200_000;
 
 /// A compiled path, such as `.status.conditions[?(@.type=="Ready")].status`.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,19 +46,25 @@ enum Operand {
 impl JsonPath {
     /// Reads a path that starts at the object; `None` where it cannot be read.
     pub fn parse(text: &str) -> Option<Self> {
-        let mut parser = Parser { rest: text.trim() };
+        let mut parser = Parser {
+            rest: text.trim(),
+            nested: 0,
+        };
         let steps = parser.steps()?;
         parser.rest.trim().is_empty().then_some(Self(steps))
     }
 
-    /// Everything that the path leads to.
-    pub fn find<'a>(&self, root: &'a Value) -> Vec<&'a Value> {
-        walk(&self.0, vec![root])
+    /// Returns the first value that the path leads to; `None` also where the budget does not
+    /// suffice to find it.
+    pub fn first<'a>(&'a self, root: &'a Value, budget: &'a Budget) -> Option<&'a Value> {
+        first(&self.0, root, budget)
     }
 }
 
 struct Parser<'a> {
     rest: &'a str,
+    /// How many filters are open.
+    nested: usize,
 }
 
 impl Parser<'_> {
@@ -116,7 +131,10 @@ impl Parser<'_> {
     fn bracket(&mut self) -> Option<Step> {
         self.spaces();
         if self.eat("?(") {
-            return self.filter();
+            self.nested += 1;
+            let filter = (self.nested <= MAX_NESTED).then(|| self.filter()).flatten();
+            self.nested -= 1;
+            return filter;
         }
         if self.eat("*]") {
             return Some(Step::Any);
@@ -223,86 +241,163 @@ impl Parser<'_> {
     }
 }
 
-fn walk<'a>(steps: &[Step], start: Vec<&'a Value>) -> Vec<&'a Value> {
-    steps.iter().fold(start, |values, step| {
-        values
-            .into_iter()
-            .flat_map(|value| advance(step, value))
-            .collect()
-    })
-}
+/// The steps that walks may still take.
+#[derive(Debug)]
+pub struct Budget(Cell<usize>);
 
-fn advance<'a>(step: &Step, value: &'a Value) -> Vec<&'a Value> {
-    match (step, value) {
-        (Step::Field(name), Value::Object(entries)) => entries.get(name).into_iter().collect(),
-        (Step::Any, Value::Object(entries)) => entries.values().collect(),
-        (Step::Any, Value::Array(items)) => items.iter().collect(),
-        (Step::Descend, value) => descend(value, 0),
-        (Step::Slice(from, to, step), Value::Array(items)) => slice(items, *from, *to, *step),
-        (Step::Filter(left, operator, right), Value::Array(items)) => items
-            .iter()
-            .filter(|item| holds(item, left, operator, right))
-            .collect(),
-        (Step::Union(steps), value) => steps.iter().flat_map(|step| advance(step, value)).collect(),
-        _ => Vec::new(),
+impl Default for Budget {
+    fn default() -> Self {
+        Self(Cell::new(MAX_STEPS))
     }
 }
 
-fn descend(value: &Value, depth: usize) -> Vec<&Value> {
-    let mut out = vec![value];
-    if depth < MAX_DEPTH {
-        match value {
-            Value::Object(entries) => {
-                out.extend(entries.values().flat_map(|one| descend(one, depth + 1)))
+impl Budget {
+    /// Takes a step; false if there is none left.
+    fn step(&self) -> bool {
+        let left = self.0.get();
+        self.0.set(left.saturating_sub(1));
+        left > 0
+    }
+}
+
+/// Values that lead on from the same step of a path.
+struct Level<'a> {
+    /// The step that comes next.
+    next: usize,
+    /// How many levels `..` has gone down.
+    depth: usize,
+    values: Box<dyn Iterator<Item = &'a Value> + 'a>,
+}
+
+/// The first value that a path leads to, found depth first, without looking for others.
+fn first<'a>(path: &'a [Step], root: &'a Value, budget: &'a Budget) -> Option<&'a Value> {
+    let mut levels = vec![Level {
+        next: 0,
+        depth: 0,
+        values: Box::new(iter::once(root)),
+    }];
+    while let Some(level) = levels.last_mut() {
+        let (next, depth) = (level.next, level.depth);
+        let Some(value) = level.values.next() else {
+            levels.pop();
+            continue;
+        };
+        if !budget.step() {
+            return None;
+        }
+        match path.get(next) {
+            None => return Some(value),
+            Some(Step::Descend) => {
+                if depth < MAX_DEPTH {
+                    levels.push(Level {
+                        next,
+                        depth: depth + 1,
+                        values: children(value),
+                    });
+                }
+                levels.push(Level {
+                    next: next + 1,
+                    depth: 0,
+                    values: Box::new(iter::once(value)),
+                });
             }
-            Value::Array(items) => out.extend(items.iter().flat_map(|one| descend(one, depth + 1))),
-            _ => {}
+            Some(step) => levels.push(Level {
+                next: next + 1,
+                depth: 0,
+                values: advance(step, value, budget),
+            }),
         }
     }
-    out
+    None
 }
 
-fn slice(items: &[Value], from: Option<i64>, to: Option<i64>, step: i64) -> Vec<&Value> {
+fn children(value: &Value) -> Box<dyn Iterator<Item = &Value> + '_> {
+    match value {
+        Value::Object(entries) => Box::new(entries.values()),
+        Value::Array(items) => Box::new(items.iter()),
+        _ => Box::new(iter::empty()),
+    }
+}
+
+fn advance<'a>(
+    step: &'a Step,
+    value: &'a Value,
+    budget: &'a Budget,
+) -> Box<dyn Iterator<Item = &'a Value> + 'a> {
+    match (step, value) {
+        (Step::Field(name), Value::Object(entries)) => Box::new(entries.get(name).into_iter()),
+        (Step::Any, value) => children(value),
+        (Step::Slice(from, to, step), Value::Array(items)) => {
+            Box::new(slice(items, *from, *to, *step))
+        }
+        (Step::Filter(left, operator, right), Value::Array(items)) => {
+            let meets = move |item: &&Value| {
+                budget.step() && meets_condition(item, left, operator, right, budget)
+            };
+            Box::new(items.iter().filter(meets))
+        }
+        (Step::Union(steps), value) => {
+            let each = move |step| budget.step().then(|| advance(step, value, budget));
+            Box::new(steps.iter().filter_map(each).flatten())
+        }
+        _ => Box::new(iter::empty()),
+    }
+}
+
+fn slice(
+    items: &[Value],
+    from: Option<i64>,
+    to: Option<i64>,
+    step: i64,
+) -> impl Iterator<Item = &Value> {
     let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
-    let place = |at: i64| if at < 0 { at + length } else { at };
+    let place = |at: i64| {
+        if at < 0 {
+            at.saturating_add(length)
+        } else {
+            at
+        }
+    };
     let (from, to) = (
         place(from.unwrap_or(0)).max(0),
         place(to.unwrap_or(length)).min(length),
     );
     let step = usize::try_from(step).unwrap_or(1).max(1);
     let range = usize::try_from(from).unwrap_or(0)..usize::try_from(to).unwrap_or(0);
-    items
-        .get(range)
-        .unwrap_or_default()
-        .iter()
-        .step_by(step)
-        .collect()
+    let items = items.get(range).unwrap_or_default();
+    items.iter().step_by(step)
 }
 
-fn holds(item: &Value, left: &[Step], operator: &str, right: &Operand) -> bool {
-    let found = walk(left, vec![item]);
-    let Some(left) = found.first() else {
+/// Reports whether an item meets the condition of a filter.
+fn meets_condition(
+    item: &Value,
+    left: &[Step],
+    operator: &str,
+    right: &Operand,
+    budget: &Budget,
+) -> bool {
+    let Some(left) = first(left, item, budget) else {
         return false;
     };
     let other = match right {
         Operand::None => return true,
         Operand::Literal(value) => Some(value),
-        Operand::Path(steps) => walk(steps, vec![item]).first().copied(),
+        Operand::Path(steps) => first(steps, item, budget),
     };
     let Some(right) = other else { return false };
     let order = match (left, right) {
         (Value::Number(a), Value::Number(b)) => a.as_f64().partial_cmp(&b.as_f64()),
         (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
-        (a, b) if a == &right => Some(std::cmp::Ordering::Equal).filter(|_| a == &b),
+        (a, b) if a == b => Some(Ordering::Equal),
         _ => None,
     };
     match operator {
-        "==" => order.is_some_and(std::cmp::Ordering::is_eq),
-        "!=" => !order.is_some_and(std::cmp::Ordering::is_eq),
-        "<" => order.is_some_and(std::cmp::Ordering::is_lt),
-        "<=" => order.is_some_and(std::cmp::Ordering::is_le),
-        ">" => order.is_some_and(std::cmp::Ordering::is_gt),
-        _ => order.is_some_and(std::cmp::Ordering::is_ge),
+        "==" => order.is_some_and(Ordering::is_eq),
+        "!=" => !order.is_some_and(Ordering::is_eq),
+        "<" => order.is_some_and(Ordering::is_lt),
+        "<=" => order.is_some_and(Ordering::is_le),
+        ">" => order.is_some_and(Ordering::is_gt),
+        _ => order.is_some_and(Ordering::is_ge),
     }
 }
 
@@ -339,15 +434,35 @@ mod tests {
             (".s[-1]", vec!["r"]),
             (".s[0:2]", vec!["p", "q"]),
             ("..t", vec!["x", "y"]),
+            (".s[5,1,0]", vec!["q", "p"]),
             (".none.at.all", vec![]),
         ];
         for (path, want) in cases {
             let path = JsonPath::parse(path).expect("a path");
-            let found: Vec<String> = path.find(&object).into_iter().map(print).collect();
-            assert_eq!(found, want, "{path:?}");
+            let found = path.first(&object, &Budget::default()).map(print);
+            assert_eq!(found.as_deref(), want.first().copied(), "{path:?}");
         }
         for wrong in [".a[", ".l[?(@.t==)]", "a b"] {
             assert_eq!(JsonPath::parse(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn paths_that_multiply_are_given_up() {
+        let inner = Value::Array(vec![json!({"a": {"b": [1, 2]}}); 200]);
+        let object = json!({"l": inner.clone(), "m": inner});
+        let (descents, conditions) = ("..[*]".repeat(20), "[?(@..[*]..[*].z)]".repeat(3));
+        for path in [format!(".{descents}.none"), format!(".l{conditions}")] {
+            let path = JsonPath::parse(&path).expect("a path");
+            let budget = Budget::default();
+            assert_eq!(path.first(&object, &budget), None);
+        }
+        let mut many = vec![json!({"t": "x"}); 10_000];
+        many.push(json!({"t": "y", "v": 1}));
+        let (many, budget) = (Value::Array(many), Budget::default());
+        let path = JsonPath::parse("[?(@.t==\"y\")].v").expect("a path");
+        assert_eq!(path.first(&many, &budget), Some(&json!(1)));
+        let nested = format!("{}.a{}", ".l[?(@".repeat(100), ")]".repeat(100));
+        assert_eq!(JsonPath::parse(&nested), None);
     }
 }

@@ -4,7 +4,7 @@ mod jsonpath;
 
 use std::borrow::Cow;
 
-use self::jsonpath::JsonPath;
+use self::jsonpath::{Budget, JsonPath};
 use crate::meta::{Object, Value, json, time};
 use crate::registry::cells::Cell;
 use crate::registry::table::{Column, TablePrinter};
@@ -71,13 +71,13 @@ impl TablePrinter for CustomPrinter {
     }
 
     fn cells(&self, object: &Object) -> Vec<Cell> {
-        let root = Value::Object(object.0.clone());
+        let (root, budget) = (Value::Object(object.0.clone()), Budget::default());
         let mut cells: Vec<Cell> = vec![object.name().into()];
         cells.extend(
             self.paths
                 .iter()
                 .zip(&self.columns[1..])
-                .map(|(path, column)| match path.find(&root).first() {
+                .map(|(path, column)| match path.first(&root, &budget) {
                     None => Value::Null.into(),
                     Some(value) if column.kind == "string" => jsonpath::print(value).into(),
                     Some(value) => cell(&column.kind, value),

@@ -50,6 +50,8 @@ pub struct Family {
     types: Arc<Schema>,
     /// Where each version has its replicas.
     replicas: Vec<(String, Option<Vec<String>>)>,
+    /// What changes with the definition.
+    fingerprint: String,
 }
 
 /// One version among the others.
@@ -66,7 +68,6 @@ struct CustomKind {
     /// The schema as it was given, if it is structural.
     given: Option<Value>,
     selectable: Vec<String>,
-    fingerprint: String,
 }
 
 /// The resources of the versions that a definition serves.
@@ -117,6 +118,10 @@ impl Family {
                 .iter()
                 .map(|one| (gvk(one).api_version(), replicas_path(one)))
                 .collect(),
+            fingerprint: format!(
+                "{} {} {:?} {}",
+                definition.uid, definition.generation, definition.names, definition.terminating
+            ),
         }
     }
 
@@ -251,7 +256,7 @@ impl Custom for CustomKind {
     }
 
     fn fingerprint(&self) -> String {
-        self.fingerprint.clone()
+        self.family.fingerprint.clone()
     }
 }
 
@@ -315,10 +320,6 @@ fn resource(definition: &Definition, version: &Version, family: &Arc<Family>) ->
         scale: version.scale.clone(),
         given: version.raw_schema.clone().filter(|_| version.structural),
         selectable: version.selectable.clone(),
-        fingerprint: format!(
-            "{} {} {:?} {}",
-            definition.uid, definition.generation, names, definition.terminating
-        ),
     };
     Resource {
         decl: declare(definition, version, storage_gvk),

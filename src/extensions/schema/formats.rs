@@ -84,7 +84,9 @@ pub fn matches(format: &str, text: &str) -> bool {
 }
 
 fn pattern(text: &str) -> Regex {
-    regexp::compile(text).expect("a pattern of ours compiles")
+    regexp::compile(text)
+        .expect("a pattern of ours compiles")
+        .regex
 }
 
 macro_rules! patterns {

@@ -3,10 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use regex::Regex;
-
+use crate::extensions::schema::enumeration::Enumeration;
 use crate::extensions::schema::validation_rule::Rule;
-use crate::meta::go::regexp;
 use crate::meta::{Map, Value};
 use crate::registry::validation::Fields;
 
@@ -58,15 +56,13 @@ pub struct Values {
     pub max_length: Option<i64>,
     pub min_length: Option<i64>,
     pub pattern: String,
-    /// The compiled pattern, or why it does not compile.
-    pub regex: Option<Result<Regex, String>>,
     pub max_items: Option<i64>,
     pub min_items: Option<i64>,
     pub unique_items: bool,
     pub max_properties: Option<i64>,
     pub min_properties: Option<i64>,
     pub required: Vec<String>,
-    pub enumeration: Vec<Value>,
+    pub enumeration: Enumeration,
 }
 
 /// `additionalProperties`: a bool or a schema.
@@ -251,7 +247,6 @@ impl Additional {
 impl Values {
     fn read(tree: &Map) -> Self {
         let number = |key: &str| tree.field(key).and_then(Value::as_f64);
-        let pattern = tree.str("pattern").to_owned();
         Self {
             maximum: number("maximum"),
             exclusive_maximum: tree.flag("exclusiveMaximum"),
@@ -260,15 +255,14 @@ impl Values {
             multiple_of: number("multipleOf"),
             max_length: tree.int("maxLength"),
             min_length: tree.int("minLength"),
-            regex: (!pattern.is_empty()).then(|| regexp::compile(&pattern)),
-            pattern,
+            pattern: tree.str("pattern").to_owned(),
             max_items: tree.int("maxItems"),
             min_items: tree.int("minItems"),
             unique_items: tree.flag("uniqueItems"),
             max_properties: tree.int("maxProperties"),
             min_properties: tree.int("minProperties"),
             required: strings(tree.list("required")),
-            enumeration: tree.list("enum").to_vec(),
+            enumeration: Enumeration::new(tree.list("enum")),
         }
     }
 }

@@ -47,6 +47,11 @@ impl<'a> Place<'a> {
         }
     }
 
+    /// The path of a field below, as errors have it.
+    pub fn child(&self, name: &str) -> Path {
+        self.path().child(name)
+    }
+
     /// The path that errors have.
     pub fn path(&self) -> Path {
         match self.to_string() {

@@ -1,7 +1,7 @@
 //! What `x-kubernetes-list-type` set and map promise: no item twice (apiextensions
 //! `schema/listtype`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::extensions::schema::json_schema_props::Props;
 use crate::extensions::schema::lazy_path::Place;
@@ -62,11 +62,13 @@ fn repeated_keys(errors: &mut ErrorList, place: &Place<'_>, keys: &[String], ite
             what,
         ));
     }
+    let keys: HashSet<&str> = keys.iter().map(String::as_str).collect();
     let key = |item: &Value| {
-        let given = keys
-            .iter()
-            .filter_map(|key| item.get(key).map(|value| (key.clone(), value.clone())));
-        let mut key: Map = given.collect();
+        let given = item.as_object().into_iter().flatten();
+        let mut key: Map = given
+            .filter(|(name, _)| keys.contains(name.as_str()))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
         key.sort_keys();
         Value::Object(key)
     };

@@ -4,6 +4,7 @@
 pub mod cel_rules;
 pub mod cel_schema;
 pub mod embedded_resource;
+pub mod enumeration;
 pub mod field_path;
 pub mod formats;
 pub mod json_schema_props;
@@ -11,6 +12,7 @@ pub mod lazy_path;
 pub mod list_type;
 pub mod numeric;
 pub mod old_value;
+pub mod pattern;
 pub mod prune_and_default;
 pub mod structural;
 pub mod validation_rule;

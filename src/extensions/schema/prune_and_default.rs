@@ -415,6 +415,9 @@ impl Defaults {
     }
 
     fn fill(&mut self, entries: &mut Map, schema: &Props) {
+        if self.left == 0 {
+            return;
+        }
         for name in &schema.defaulted {
             let Some((property, given)) = schema
                 .properties

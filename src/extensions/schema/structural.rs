@@ -1,11 +1,18 @@
 //! What makes a schema structural: every field specified outside of value validations, with a type
 //! (apiextensions `schema/{convert,validation,complete}.go`).
 
-use crate::extensions::schema::json_schema_props::{Props, Values};
+use std::collections::HashMap;
+
+use crate::meta::go::regexp;
+use crate::extensions::schema::json_schema_props::Props;
+use crate::extensions::schema::lazy_path::Place;
 use crate::meta::Value;
 use crate::meta::{ErrorList, FieldError, Path};
 
-/// Where in a schema a node stands.
+/// The most that parsing the patterns of a schema may cost: about as many bytes of patterns.
+const MAX_PATTERN_COST: usize = 1 << 20;
+
+/// The place of a node in a schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -58,16 +65,56 @@ pub fn conversion_error(schema: &Props) -> Option<String> {
     below.filter_map(conversion_error).next()
 }
 
-/// Everything that keeps a schema from being structural, sorted by its text.
+/// Everything that keeps a schema from being structural, sorted by its text. The patterns of a
+/// schema that has very many of them are not all looked at.
 pub fn validate(path: &Path, schema: &Props) -> ErrorList {
     let mut errors = ErrorList::new();
-    invariants(&mut errors, schema, Level::Root, path);
-    value_completeness(&mut errors, schema, Some(schema), path, path);
+    let root = Place::Root(path.as_str());
+    let mut patterns = Patterns {
+        checked: HashMap::new(),
+        left: MAX_PATTERN_COST,
+    };
+    invariants(&mut errors, &mut patterns, schema, Level::Root, &root);
+    value_completeness(&mut errors, schema, Some(schema), &root, &root);
     errors.sort_by_key(ToString::to_string);
     errors
 }
 
-fn invariants(errors: &mut ErrorList, schema: &Props, level: Level, path: &Path) {
+/// The patterns that have been parsed, each once.
+struct Patterns<'a> {
+    /// What is wrong with each.
+    checked: HashMap<&'a str, Option<String>>,
+    /// What parsing others may cost.
+    left: usize,
+}
+
+impl<'a> Patterns<'a> {
+    /// Returns what is wrong with a pattern.
+    fn problem(&mut self, pattern: &'a str) -> Option<String> {
+        if pattern.is_empty() || self.left == 0 {
+            return None;
+        }
+        let left = &mut self.left;
+        let checked = self.checked.entry(pattern).or_insert_with(|| {
+            let outcome = regexp::check(pattern);
+            let cost = outcome.as_ref().copied().unwrap_or(pattern.len());
+            *left = left.saturating_sub(cost);
+            outcome.err()
+        });
+        checked.clone()
+    }
+}
+
+fn invariants<'a>(
+    errors: &mut ErrorList,
+    patterns: &mut Patterns<'a>,
+    schema: &'a Props,
+    level: Level,
+    path: &Place<'_>,
+) {
+    if errors.is_full() {
+        return;
+    }
     if schema.kind == "array" && schema.items.is_none() {
         errors.push(FieldError::required(
             &path.child("items"),
@@ -75,15 +122,13 @@ fn invariants(errors: &mut ErrorList, schema: &Props, level: Level, path: &Path)
         ));
     }
     if let Some(items) = &schema.items {
-        invariants(errors, items, Level::Item, &path.child("items"));
+        let place = Place::Field(path, "items");
+        invariants(errors, patterns, items, Level::Item, &place);
     }
     for (name, property) in &schema.properties {
-        invariants(
-            errors,
-            property,
-            Level::Field,
-            &path.child("properties").key(name),
-        );
+        let properties = Place::Field(path, "properties");
+        let place = Place::Key(&properties, name);
+        invariants(errors, patterns, property, Level::Field, &place);
     }
     if let Some(additional) = &schema.additional {
         if level == Level::Root {
@@ -93,12 +138,8 @@ fn invariants(errors: &mut ErrorList, schema: &Props, level: Level, path: &Path)
             ));
         }
         if let Some(below) = &additional.schema {
-            invariants(
-                errors,
-                below,
-                Level::Field,
-                &path.child("additionalProperties"),
-            );
+            let place = Place::Field(path, "additionalProperties");
+            invariants(errors, patterns, below, Level::Field, &place);
         }
     }
     extensions(errors, schema, path);
@@ -107,7 +148,7 @@ fn invariants(errors: &mut ErrorList, schema: &Props, level: Level, path: &Path)
         .all_of
         .first()
         .is_some_and(|first| is_int_or_string(&first.any_of));
-    value_validation(errors, schema, skip_any, skip_first, level, path);
+    value_validation(errors, patterns, schema, skip_any, skip_first, path);
     types(errors, schema, level, path);
     metadata(errors, schema, level, path);
     if schema.embedded && !schema.preserves() && schema.properties.is_empty() {
@@ -116,7 +157,7 @@ fn invariants(errors: &mut ErrorList, schema: &Props, level: Level, path: &Path)
     }
 }
 
-fn extensions(errors: &mut ErrorList, schema: &Props, path: &Path) {
+fn extensions(errors: &mut ErrorList, schema: &Props, path: &Place<'_>) {
     let mut refuse = |field: &str| {
         errors.push(FieldError::invalid(
             &path.child(field),
@@ -132,13 +173,13 @@ fn extensions(errors: &mut ErrorList, schema: &Props, path: &Path) {
     }
 }
 
-fn types(errors: &mut ErrorList, schema: &Props, level: Level, path: &Path) {
-    let place = path.child("type");
+fn types(errors: &mut ErrorList, schema: &Props, level: Level, path: &Place<'_>) {
+    let place = || path.child("type");
     if schema.embedded && schema.kind != "object" {
         let why = "must be object if x-kubernetes-embedded-resource is true";
         errors.push(match schema.kind.as_str() {
-            "" => FieldError::required(&place, why),
-            kind => FieldError::invalid(&place, kind, why),
+            "" => FieldError::required(&place(), why),
+            kind => FieldError::invalid(&place(), kind, why),
         });
     } else if schema.kind.is_empty() && !schema.int_or_string && !schema.preserves() {
         let why = match level {
@@ -146,7 +187,7 @@ fn types(errors: &mut ErrorList, schema: &Props, level: Level, path: &Path) {
             Level::Item => "must not be empty for specified array items",
             Level::Field => "must not be empty for specified object fields",
         };
-        errors.push(FieldError::required(&place, why));
+        errors.push(FieldError::required(&place(), why));
     }
     if schema.embedded && schema.additional.is_some() {
         let why = "must not be used if x-kubernetes-embedded-resource is set";
@@ -157,7 +198,7 @@ fn types(errors: &mut ErrorList, schema: &Props, level: Level, path: &Path) {
     }
     if level == Level::Root && !schema.kind.is_empty() && schema.kind != "object" {
         errors.push(FieldError::invalid(
-            &place,
+            &place(),
             schema.kind.as_str(),
             "must be object at the root",
         ));
@@ -165,7 +206,7 @@ fn types(errors: &mut ErrorList, schema: &Props, level: Level, path: &Path) {
 }
 
 /// The type and metadata of a resource are its own: a schema may restrict no more than names.
-fn metadata(errors: &mut ErrorList, schema: &Props, level: Level, path: &Path) {
+fn metadata(errors: &mut ErrorList, schema: &Props, level: Level, path: &Place<'_>) {
     let is_resource = level == Level::Root || schema.embedded;
     for name in ["kind", "apiVersion"] {
         if let Some(property) = schema
@@ -184,17 +225,17 @@ fn metadata(errors: &mut ErrorList, schema: &Props, level: Level, path: &Path) {
     let Some(meta) = schema.properties.get("metadata") else {
         return;
     };
-    let place = path.child("properties").key("metadata");
+    let place = || path.child("properties").key("metadata");
     if is_resource && meta.kind != "object" {
         errors.push(FieldError::invalid(
-            &place.child("type"),
+            &place().child("type"),
             meta.kind.as_str(),
             "must be object",
         ));
     }
     if level == Level::Root && !restricts_only_names(meta) {
         let why = "must not specify anything other than name and generateName, but metadata is implicitly specified";
-        errors.push(FieldError::forbidden(&place, why));
+        errors.push(FieldError::forbidden(&place(), why));
     }
 }
 
@@ -223,158 +264,149 @@ fn is_int_or_string(list: &[Props]) -> bool {
     matches!(list, [first, second] if plain(first, "integer") && plain(second, "string"))
 }
 
-fn value_validation(
+/// The fields that no schema below allOf, anyOf, oneOf or not may set, each with a test whether it
+/// is set and what it must be.
+type Forbidden = (fn(&Props) -> bool, &'static str, &'static str);
+const FORBIDDEN_IN_VALUES: [Forbidden; 13] = [
+    (|one| !one.kind.is_empty(), "type", "empty"),
+    (
+        |one| one.additional.as_ref().is_some_and(|one| one.allows),
+        "additionalProperties",
+        "undefined",
+    ),
+    (|one| one.default.is_some(), "default", "undefined"),
+    (|one| !one.title.is_empty(), "title", "empty"),
+    (|one| !one.description.is_empty(), "description", "empty"),
+    (|one| one.nullable, "nullable", "false"),
+    (
+        Props::preserves,
+        "x-kubernetes-preserve-unknown-fields",
+        "false",
+    ),
+    (
+        |one| one.embedded,
+        "x-kubernetes-embedded-resource",
+        "false",
+    ),
+    (
+        |one| one.int_or_string,
+        "x-kubernetes-int-or-string",
+        "false",
+    ),
+    (
+        |one| !one.list_map_keys.is_empty(),
+        "x-kubernetes-list-map-keys",
+        "empty",
+    ),
+    (
+        |one| one.list_type.is_some(),
+        "x-kubernetes-list-type",
+        "undefined",
+    ),
+    (
+        |one| one.map_type.is_some(),
+        "x-kubernetes-map-type",
+        "undefined",
+    ),
+    (
+        |one| !one.rules.is_empty(),
+        "x-kubernetes-validations",
+        "empty",
+    ),
+];
+
+fn value_validation<'a>(
     errors: &mut ErrorList,
-    schema: &Props,
+    patterns: &mut Patterns<'a>,
+    schema: &'a Props,
     skip_any: bool,
     skip_first: bool,
-    level: Level,
-    path: &Path,
+    path: &Place<'_>,
 ) {
-    if !skip_any {
-        for (index, one) in schema.any_of.iter().enumerate() {
-            nested(errors, one, false, level, &path.child("anyOf").index(index));
+    let lists = [
+        (&schema.any_of, "anyOf", skip_any),
+        (&schema.all_of, "allOf", false),
+        (&schema.one_of, "oneOf", false),
+    ];
+    for (list, name, _) in lists.into_iter().filter(|(_, _, skip)| !skip) {
+        let place = Place::Field(path, name);
+        for (index, one) in list.iter().enumerate() {
+            let skip_any = skip_first && index == 0 && name == "allOf";
+            nested(
+                errors,
+                patterns,
+                one,
+                skip_any,
+                &Place::Index(&place, index),
+            );
         }
     }
-    for (index, one) in schema.all_of.iter().enumerate() {
-        nested(
-            errors,
-            one,
-            skip_first && index == 0,
-            level,
-            &path.child("allOf").index(index),
-        );
-    }
-    for (index, one) in schema.one_of.iter().enumerate() {
-        nested(errors, one, false, level, &path.child("oneOf").index(index));
-    }
     if let Some(not) = &schema.not {
-        nested(errors, not, false, level, &path.child("not"));
+        nested(errors, patterns, not, false, &Place::Field(path, "not"));
     }
-    let Values { pattern, regex, .. } = &schema.values;
-    if let Some(Err(why)) = regex {
-        let detail = format!("must be a valid regular expression, but isn't: {why}");
+    let pattern = schema.values.pattern.as_str();
+    if let Some(why) = patterns.problem(pattern) {
         errors.push(FieldError::invalid(
             &path.child("pattern"),
-            pattern.as_str(),
-            detail,
+            pattern,
+            format!("must be a valid regular expression, but isn't: {why}"),
         ));
     }
 }
 
-/// A schema below allOf, anyOf, oneOf or not may look at values only.
-fn nested(errors: &mut ErrorList, schema: &Props, skip_any: bool, level: Level, path: &Path) {
-    value_validation(errors, schema, skip_any, false, level, path);
+/// Checks that a schema below allOf, anyOf, oneOf or not looks at values only.
+fn nested<'a>(
+    errors: &mut ErrorList,
+    patterns: &mut Patterns<'a>,
+    schema: &'a Props,
+    skip_any: bool,
+    path: &Place<'_>,
+) {
+    if errors.is_full() {
+        return;
+    }
+    value_validation(errors, patterns, schema, skip_any, false, path);
     if let Some(items) = &schema.items {
-        nested(errors, items, false, level, &path.child("items"));
+        nested(errors, patterns, items, false, &Place::Field(path, "items"));
     }
+    let properties = Place::Field(path, "properties");
     for (name, property) in &schema.properties {
-        nested(
-            errors,
-            property,
-            false,
-            Level::Field,
-            &path.child("properties").key(name),
-        );
+        let place = Place::Key(&properties, name);
+        nested(errors, patterns, property, false, &place);
     }
-    let additional = schema.additional.as_ref().is_some_and(|one| one.allows);
-    let forbidden = [
-        (
-            !schema.kind.is_empty(),
-            "type",
-            "must be empty to be structural",
-        ),
-        (
-            additional,
-            "additionalProperties",
-            "must be undefined to be structural",
-        ),
-        (
-            schema.default.is_some(),
-            "default",
-            "must be undefined to be structural",
-        ),
-        (
-            !schema.title.is_empty(),
-            "title",
-            "must be empty to be structural",
-        ),
-        (
-            !schema.description.is_empty(),
-            "description",
-            "must be empty to be structural",
-        ),
-        (
-            schema.nullable,
-            "nullable",
-            "must be false to be structural",
-        ),
-        (
-            schema.preserves(),
-            "x-kubernetes-preserve-unknown-fields",
-            "must be false to be structural",
-        ),
-        (
-            schema.embedded,
-            "x-kubernetes-embedded-resource",
-            "must be false to be structural",
-        ),
-        (
-            schema.int_or_string,
-            "x-kubernetes-int-or-string",
-            "must be false to be structural",
-        ),
-        (
-            !schema.list_map_keys.is_empty(),
-            "x-kubernetes-list-map-keys",
-            "must be empty to be structural",
-        ),
-        (
-            schema.list_type.is_some(),
-            "x-kubernetes-list-type",
-            "must be undefined to be structural",
-        ),
-        (
-            schema.map_type.is_some(),
-            "x-kubernetes-map-type",
-            "must be undefined to be structural",
-        ),
-        (
-            !schema.rules.is_empty(),
-            "x-kubernetes-validations",
-            "must be empty to be structural",
-        ),
-    ];
-    for (_, field, why) in forbidden.into_iter().filter(|(is_set, ..)| *is_set) {
-        errors.push(FieldError::forbidden(&path.child(field), why));
+    for (is_set, field, wanted) in FORBIDDEN_IN_VALUES {
+        if is_set(schema) {
+            let why = format!("must be {wanted} to be structural");
+            errors.push(FieldError::forbidden(&path.child(field), why));
+        }
     }
     if schema.properties.contains_key("metadata") {
-        let place = path.child("properties").key("metadata");
         errors.push(FieldError::forbidden(
-            &place,
+            &path.child("properties").key("metadata"),
             "must not be specified in a nested context",
         ));
     }
 }
 
-/// Whatever a value validation looks at must be specified in the structure itself.
+/// Checks that whatever a value validation looks at is specified in the structure itself.
 fn value_completeness(
     errors: &mut ErrorList,
     values: &Props,
     schema: Option<&Props>,
-    at: &Path,
-    from: &Path,
+    at: &Place<'_>,
+    from: &Place<'_>,
 ) {
     if let Some(not) = &values.not {
-        completeness(errors, not, schema, at, &from.child("not"));
+        completeness(errors, not, schema, at, &Place::Field(from, "not"));
     }
     for (list, name) in [
         (&values.all_of, "allOf"),
         (&values.any_of, "anyOf"),
         (&values.one_of, "oneOf"),
     ] {
+        let from = Place::Field(from, name);
         for (index, one) in list.iter().enumerate() {
-            completeness(errors, one, schema, at, &from.child(name).index(index));
+            completeness(errors, one, schema, at, &Place::Index(&from, index));
         }
     }
 }
@@ -383,31 +415,28 @@ fn completeness(
     errors: &mut ErrorList,
     values: &Props,
     schema: Option<&Props>,
-    at: &Path,
-    from: &Path,
+    at: &Place<'_>,
+    from: &Place<'_>,
 ) {
+    if errors.is_full() {
+        return;
+    }
     let Some(schema) = schema else {
         errors.push(FieldError::required(
-            at,
+            &at.path(),
             format!("because it is defined in {from}"),
         ));
         return;
     };
     value_completeness(errors, values, Some(schema), at, from);
     if let Some(items) = &values.items {
-        completeness(
-            errors,
-            items,
-            schema.items.as_deref(),
-            &at.child("items"),
-            &from.child("items"),
-        );
+        let (at, from) = (Place::Field(at, "items"), Place::Field(from, "items"));
+        completeness(errors, items, schema.items.as_deref(), &at, &from);
     }
+    let at = Place::Field(at, "properties");
+    let from = Place::Field(from, "properties");
     for (name, property) in &values.properties {
-        let (at, from) = (
-            at.child("properties").key(name),
-            from.child("properties").key(name),
-        );
+        let (at, from) = (Place::Key(&at, name), Place::Key(&from, name));
         completeness(errors, property, schema.properties.get(name), &at, &from);
     }
 }

@@ -1,18 +1,22 @@
 //! Whether a value satisfies a schema, in the words of kube-openapi's validator
 //! (`validation/validate`).
 
-use crate::meta::go;
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::rc::Rc;
 
 use serde_json::Number;
 
+use crate::base::blocking::run_blocking;
+use crate::extensions::schema::enumeration::sorted_json;
 use crate::extensions::schema::formats;
 use crate::extensions::schema::json_schema_props::{Props, Values};
 use crate::extensions::schema::lazy_path::Place;
 use crate::extensions::schema::numeric;
 use crate::extensions::schema::old_value::Correlation;
+use crate::extensions::schema::pattern;
 use crate::meta::field::shown_bytes;
+use crate::meta::go;
 use crate::meta::{ErrorList, FieldError, Key, Path, Value};
 
 /// Checks `value` against `schema`. Where there was an old value, what did not change is not held
@@ -23,14 +27,79 @@ pub fn validate(
     old: Option<Correlation<'_>>,
     path: &Path,
 ) -> ErrorList {
+    let few = Budget(Cell::new(LARGE_STEPS));
+    let outcome = check(&few, schema, value, old);
+    if few.is_spent() {
+        run_blocking(|| validate_within(&Budget::default(), schema, value, old, path))
+    } else {
+        outcome.into_errors(path)
+    }
+}
+
+/// As [`validate`], with what is left of a budget. An object for which it does not suffice is
+/// refused.
+pub fn validate_within(
+    budget: &Budget,
+    schema: &Props,
+    value: &Value,
+    old: Option<Correlation<'_>>,
+    path: &Path,
+) -> ErrorList {
+    let outcome = check(budget, schema, value, old);
+    if budget.is_spent() {
+        let why = format!("takes more than {MAX_STEPS} steps to validate against its schema");
+        return ErrorList::from([FieldError::forbidden(path, why)]);
+    }
+    outcome.into_errors(path)
+}
+
+fn check(budget: &Budget, schema: &Props, value: &Value, old: Option<Correlation<'_>>) -> Outcome {
     Check {
+        budget,
         schema,
         path: Place::NOWHERE,
         old,
         ratchets: old.is_some(),
     }
     .run(value)
-    .into_errors(path)
+}
+
+/// The most steps that the validation of one object may take: some seconds. A step is a value held
+/// against a schema, some bytes that a small pattern is matched with, or the like. Objects and schemas
+/// that the store has room for take that many only where the one is multiplied by the other, as by
+/// thousands of alternatives for each of a million items.
+const MAX_STEPS: usize = 20_000_000;
+
+/// The steps beyond which a validation begins anew beside other tasks: some milliseconds.
+const LARGE_STEPS: usize = 50_000;
+
+/// How many bytes of text are written in one step.
+const BYTES_PER_STEP: usize = 32;
+/// How many bytes of a program are compiled in one step.
+const COMPILED_PER_STEP: usize = 8;
+/// How many bytes of text are matched in one step, with a program of this many bytes.
+const MATCHED_PER_STEP: usize = 8;
+const PROGRAM_PER_STEP: usize = 4 << 10;
+
+/// The steps that a validation may still take.
+#[derive(Debug)]
+pub struct Budget(Cell<usize>);
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self(Cell::new(MAX_STEPS))
+    }
+}
+
+impl Budget {
+    fn spend(&self, steps: usize) {
+        self.0.set(self.0.get().saturating_sub(steps));
+    }
+
+    /// Reports whether there are no steps left. Nothing more is looked at then.
+    fn is_spent(&self) -> bool {
+        self.0.get() == 0
+    }
 }
 
 /// What was found wrong in one place.
@@ -161,6 +230,7 @@ fn null_as_empty(value: Value) -> Value {
 
 /// One value against one schema.
 struct Check<'a, 'p> {
+    budget: &'p Budget,
     schema: &'a Props,
     path: Place<'p>,
     old: Option<Correlation<'a>>,
@@ -169,7 +239,7 @@ struct Check<'a, 'p> {
     ratchets: bool,
 }
 
-impl<'a> Check<'a, '_> {
+impl<'a, 'p> Check<'a, 'p> {
     /// The types that the schema allows.
     fn types(&self) -> Vec<&'a str> {
         if self.schema.int_or_string {
@@ -183,12 +253,15 @@ impl<'a> Check<'a, '_> {
     }
 
     fn violation(&self, kind: Kind, value: Value, text: String) -> Violation {
-        Violation {
+        let violation = Violation {
             name: self.path.to_string(),
             text: text.into(),
             kind,
             value,
-        }
+        };
+        // Also those of alternatives take time that do not come to anything.
+        self.budget.spend(violation.weight() / BYTES_PER_STEP);
+        violation
     }
 
     fn says(&self, what: impl std::fmt::Display) -> String {
@@ -200,6 +273,10 @@ impl<'a> Check<'a, '_> {
     }
 
     fn run(&self, value: &Value) -> Outcome {
+        self.budget.spend(1);
+        if self.budget.is_spent() {
+            return Outcome::default();
+        }
         let outcome = self.check(value);
         if !outcome.valid() && self.ratchets && self.old.is_some_and(|old| old.unchanged()) {
             return Outcome {
@@ -292,16 +369,13 @@ impl<'a> Check<'a, '_> {
 
     fn of_enum(&self, value: &Value) -> Outcome {
         let allowed = &self.schema.values.enumeration;
-        if allowed.is_empty()
-            || allowed
-                .iter()
-                .any(|one| numeric::same_as_enumerated(value, one))
-        {
+        if allowed.allows(value) {
             return Outcome::default();
         }
+        let allowed = &allowed.values;
         let shown = allowed.iter().map(|one| match one {
             Value::String(text) => text.clone(),
-            other => compact_sorted(other),
+            other => sorted_json(other),
         });
         let text = self.says(format_args!("should be one of {allowed:?}"));
         Outcome::one(self.violation(Kind::Enum(shown.collect()), value.clone(), text))
@@ -312,7 +386,6 @@ impl<'a> Check<'a, '_> {
             max_length,
             min_length,
             pattern,
-            regex,
             ..
         } = &self.schema.values;
         let count = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
@@ -324,19 +397,29 @@ impl<'a> Check<'a, '_> {
             let what = self.says(format_args!("should be at least {min} chars long"));
             return Outcome::one(self.violation(Kind::Plain, text.into(), what));
         }
-        match regex {
-            Some(Ok(regex)) if !regex.is_match(text) => {
-                let what = self.says(format_args!("should match '{pattern}'"));
-                Outcome::one(self.violation(Kind::Plain, text.into(), what))
-            }
-            Some(Err(why)) => {
-                let what = self.says(format_args!(
-                    "should match '{pattern}, but pattern is invalid: {why}'"
-                ));
-                Outcome::one(self.violation(Kind::Plain, text.into(), what))
-            }
-            _ => Outcome::default(),
+        if pattern.is_empty() {
+            return Outcome::default();
         }
+        let what = match self.matches(text, pattern) {
+            Ok(true) => return Outcome::default(),
+            Ok(false) => self.says(format_args!("should match '{pattern}'")),
+            Err(why) => self.says(format_args!(
+                "should match '{pattern}, but pattern is invalid: {why}'"
+            )),
+        };
+        Outcome::one(self.violation(Kind::Plain, text.into(), what))
+    }
+
+    /// Reports whether a text matches a pattern, or why the pattern does not compile. A text for
+    /// which the budget does not suffice does.
+    fn matches(&self, text: &str, pattern: &str) -> Result<bool, String> {
+        let (compiled, bytes) = pattern::compile(pattern);
+        self.budget.spend(bytes / COMPILED_PER_STEP);
+        let program = compiled.as_ref().as_ref().map_err(Clone::clone)?;
+        let factor = program.bytes.div_ceil(PROGRAM_PER_STEP);
+        self.budget
+            .spend(text.len().saturating_mul(factor) / MATCHED_PER_STEP);
+        Ok(self.budget.is_spent() || program.regex.is_match(text))
     }
 
     fn of_format(&self, text: &str, format: &str) -> Outcome {
@@ -376,13 +459,14 @@ impl<'a> Check<'a, '_> {
         if let Some(schema) = self.schema.items.as_deref() {
             let olds = self.old.and_then(Correlation::items);
             for (index, item) in items.iter().enumerate() {
-                if out.is_full() {
+                if out.is_full() || self.budget.is_spent() {
                     break;
                 }
                 let old = olds.as_ref().and_then(|olds| olds.get(index));
                 let path = Place::Index(&self.path, index);
                 out.merge(
                     Check {
+                        budget: self.budget,
                         schema,
                         path,
                         old,
@@ -419,12 +503,16 @@ impl<'a> Check<'a, '_> {
         out
     }
 
-    fn child<'c>(&self, name: &str, schema: &'a Props, path: Place<'c>) -> Check<'a, 'c> {
+    fn child<'c>(&self, name: &str, schema: &'a Props, path: Place<'c>) -> Check<'a, 'c>
+    where
+        'p: 'c,
+    {
         // Changes of the version and kind at the root are not seen: both objects have been brought
         // to the same.
         let meta = self.path.is_empty() && matches!(name, "apiVersion" | "kind");
         let old = self.old.filter(|_| !meta).and_then(|old| old.key(name));
         Check {
+            budget: self.budget,
             schema,
             path,
             old,
@@ -456,7 +544,7 @@ impl<'a> Check<'a, '_> {
             .iter()
             .filter(|name| !schema.properties.contains_key(name.as_str()))
         {
-            if out.is_full() {
+            if out.is_full() || self.budget.is_spent() {
                 break;
             }
             match &schema.additional {
@@ -485,6 +573,7 @@ impl<'a> Check<'a, '_> {
                 );
             }
         }
+        self.budget.spend(schema.values.required.len());
         for name in schema
             .values
             .required
@@ -512,8 +601,10 @@ impl<'a> Check<'a, '_> {
         list: &'b [Props],
         value: &'b Value,
     ) -> impl Iterator<Item = Outcome> + 'b {
-        list.iter().map(move |schema| {
+        let looked_at = list.iter().take_while(|_| !self.budget.is_spent());
+        looked_at.map(move |schema| {
             Check {
+                budget: self.budget,
                 schema,
                 path: self.path,
                 old: self.old,
@@ -611,12 +702,5 @@ impl<'a> Check<'a, '_> {
 /// Whether two items are equal.
 fn has_duplicates(items: &[Value]) -> bool {
     let mut seen = HashSet::with_capacity(items.len());
-    !items.iter().all(|item| seen.insert(compact_sorted(item)))
-}
-
-/// JSON as Go's `json.Marshal` writes it: sorted keys, no spaces.
-fn compact_sorted(value: &Value) -> String {
-    let mut value = value.clone();
-    value.sort_all_objects();
-    value.to_string()
+    !items.iter().all(|item| seen.insert(sorted_json(item)))
 }

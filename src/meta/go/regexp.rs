@@ -3,36 +3,94 @@
 use regex::{Regex, RegexBuilder};
 
 /// The largest program that a pattern may compile to, in bytes.
-const SIZE_LIMIT: usize = 16 << 20;
+pub const MAX_PROGRAM_BYTES: usize = 8 << 20;
+/// The sizes of programs that are tried one after the other, so that the size of a program is known
+/// to within a factor of 8, and small ones cost little.
+const PROGRAM_BYTES: [usize; 6] = [
+    4 << 10,
+    16 << 10,
+    64 << 10,
+    256 << 10,
+    1 << 20,
+    MAX_PROGRAM_BYTES,
+];
+/// The most that it may cost to parse a pattern: its bytes, and [`CLASS_COST`] for some classes.
+const MAX_COST: usize = 16 << 10;
+/// The cost of a class that the parser lists character by character of Unicode: a named one, or any
+/// where case is ignored.
+const CLASS_COST: usize = 512;
+/// The most memory that a matcher may use for the states it has seen (of the `regex` crate's lazy
+/// DFA).
+const DFA_BYTES: usize = 256 << 10;
+/// The greatest count of a repetition (Go's `regexp/syntax`).
+const MAX_REPEAT: usize = 1_000;
+
+/// What errors say of a pattern that is valid, but larger than these limits.
+pub const TOO_LARGE: &str = "expression too large";
+
+/// A compiled pattern.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub regex: Regex,
+    /// An upper bound of the size of the program in bytes, one of [`PROGRAM_BYTES`].
+    pub bytes: usize,
+}
 
 /// Compiles a pattern. Perl classes and word boundaries are ASCII's, as in Go.
 ///
 /// # Errors
-/// Go's text for the most frequent mistakes, else that of the `regex` crate in the same form.
-pub fn compile(pattern: &str) -> Result<Regex, String> {
-    let translated = translate(pattern)?;
-    RegexBuilder::new(&translated)
-        .size_limit(SIZE_LIMIT)
+/// Go's text for the most frequent mistakes, else that of the `regex` crate in the same form; also
+/// where the pattern is too large.
+pub fn compile(pattern: &str) -> Result<Program, String> {
+    let (translated, _) = translate(pattern)?;
+    for bytes in PROGRAM_BYTES {
+        match build(&translated, bytes) {
+            Err(regex::Error::CompiledTooBig(_)) => {}
+            Err(other) => return Err(syntax_error(&other)),
+            Ok(regex) => return Ok(Program { regex, bytes }),
+        }
+    }
+    Err(mistake(TOO_LARGE, pattern))
+}
+
+/// Parses a pattern, without compiling it, and returns what that cost, at most [`MAX_COST`].
+///
+/// # Errors
+/// As [`compile`], but for a program that is too large.
+pub fn check(pattern: &str) -> Result<usize, String> {
+    let (translated, cost) = translate(pattern)?;
+    match build(&translated, 0) {
+        Ok(_) | Err(regex::Error::CompiledTooBig(_)) => Ok(cost),
+        Err(other) => Err(syntax_error(&other)),
+    }
+}
+
+fn build(translated: &str, max_bytes: usize) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(translated)
+        .size_limit(max_bytes)
+        .dfa_size_limit(DFA_BYTES)
         .build()
-        .map_err(|error| match error {
-            regex::Error::CompiledTooBig(_) => mistake("expression too large", pattern),
-            other => {
-                let text = other.to_string();
-                let last = text.lines().last().unwrap_or_default();
-                format!(
-                    "error parsing regexp: {}",
-                    last.trim_start_matches("error: ")
-                )
-            }
-        })
+}
+
+fn syntax_error(error: &regex::Error) -> String {
+    let text = error.to_string();
+    let last = text.lines().last().unwrap_or_default();
+    format!(
+        "error parsing regexp: {}",
+        last.trim_start_matches("error: ")
+    )
 }
 
 fn mistake(what: &str, shown: &str) -> String {
     format!("error parsing regexp: {what}: `{shown}`")
 }
 
-/// Writes a Go pattern in the syntax of the `regex` crate.
-fn translate(pattern: &str) -> Result<String, String> {
+/// Writes a Go pattern in the syntax of the `regex` crate, in time that grows with its length, and
+/// returns what parsing it costs.
+fn translate(pattern: &str) -> Result<(String, usize), String> {
+    if pattern.len() > MAX_COST {
+        return Err(mistake(TOO_LARGE, pattern));
+    }
     let mut translator = Translator {
         pattern,
         at: 0,
@@ -40,14 +98,20 @@ fn translate(pattern: &str) -> Result<String, String> {
         depth: 0,
         atom: false,
         repeated: None,
+        last_named_end: pattern.rfind(":]").unwrap_or(0),
+        ignores_case: false,
+        cost: pattern.len(),
     };
     while let Some(c) = translator.next() {
         translator.step(c)?;
+        if translator.cost > MAX_COST {
+            return Err(mistake(TOO_LARGE, pattern));
+        }
     }
     if translator.depth > 0 {
         return Err(mistake("missing closing )", pattern));
     }
-    Ok(translator.out)
+    Ok((translator.out, translator.cost))
 }
 
 struct Translator<'a> {
@@ -61,6 +125,12 @@ struct Translator<'a> {
     atom: bool,
     /// Where the quantifiers right before began.
     repeated: Option<usize>,
+    /// The last place of a `:]`: there is no use in looking for one behind it.
+    last_named_end: usize,
+    /// A group has the flag `i`.
+    ignores_case: bool,
+    /// What parsing costs so far.
+    cost: usize,
 }
 
 impl<'a> Translator<'a> {
@@ -112,6 +182,9 @@ impl<'a> Translator<'a> {
             self.at
         };
         let shown = &self.pattern[start..end];
+        if c == '{' && !counts_are_valid(shown) {
+            return Err(mistake("invalid repeat count", shown));
+        }
         if !self.atom {
             return Err(mistake("missing argument to repetition operator", shown));
         }
@@ -143,6 +216,7 @@ impl<'a> Translator<'a> {
             let shown: String = text.chars().take(3).collect();
             return Err(mistake("invalid or unsupported Perl syntax", &shown));
         }
+        self.ignores_case |= flags_of(text).contains('i');
         self.next();
         self.out.push('?');
         Ok(())
@@ -151,6 +225,7 @@ impl<'a> Translator<'a> {
     /// A class in brackets. What means something there to the `regex` crate alone is escaped.
     fn class(&mut self) -> Result<(), String> {
         let whole = self.with('[');
+        self.charge_class(self.ignores_case);
         self.out.push('[');
         if self.rest().starts_with('^') {
             self.next();
@@ -159,10 +234,14 @@ impl<'a> Translator<'a> {
         let start = self.at;
         loop {
             let rest = self.rest();
+            let may_be_named = self.at < self.last_named_end;
             let Some(c) = self.next() else {
                 return Err(mistake("missing closing ]", whole));
             };
-            let named = rest.strip_prefix("[:").and_then(|name| name.find(":]"));
+            let named = rest
+                .strip_prefix("[:")
+                .filter(|_| may_be_named)
+                .and_then(|name| name.find(":]"));
             match (c, named) {
                 ('\\', _) => self.escape(true)?,
                 ('[', Some(name)) => {
@@ -178,6 +257,23 @@ impl<'a> Translator<'a> {
                 ('[' | '&' | '~' | ']', _) => self.out.extend(['\\', c]),
                 (c, _) => self.out.push(c),
             }
+        }
+    }
+
+    /// Adds the cost of a class, if it is one of those that are listed.
+    fn charge_class(&mut self, is_listed: bool) {
+        if is_listed {
+            self.cost += CLASS_COST;
+        }
+    }
+
+    /// Writes a Perl class of ASCII, in brackets of its own where it needs them.
+    fn perl_class(&mut self, negated: bool, inner: &str, in_class: bool) {
+        self.charge_class(self.ignores_case);
+        match (in_class, negated) {
+            (true, false) => self.out.push_str(inner),
+            (_, true) => self.out.extend(["[^", inner, "]"]),
+            (false, false) => self.out.extend(["[", inner, "]"]),
         }
     }
 
@@ -197,16 +293,13 @@ impl<'a> Translator<'a> {
         let Some(next) = self.next() else {
             return Err(mistake("trailing backslash at end of expression", ""));
         };
-        let class = |negated: bool, inner: &str| match (in_class, negated) {
-            (true, false) => inner.to_owned(),
-            (_, negated) => format!("[{}{inner}]", if negated { "^" } else { "" }),
-        };
         match next {
-            'd' | 'D' => self.out.push_str(&class(next == 'D', "0-9")),
-            'w' | 'W' => self.out.push_str(&class(next == 'W', "0-9A-Za-z_")),
-            's' | 'S' => self.out.push_str(&class(next == 'S', "\\t\\n\\f\\r ")),
+            'd' | 'D' => self.perl_class(next == 'D', "0-9", in_class),
+            'w' | 'W' => self.perl_class(next == 'W', "0-9A-Za-z_", in_class),
+            's' | 'S' => self.perl_class(next == 'S', "\\t\\n\\f\\r ", in_class),
             'b' | 'B' if !in_class => self.out.push_str(&format!("(?-u:\\{next})")),
             'p' | 'P' | 'x' => {
+                self.charge_class(next != 'x');
                 self.out.extend(['\\', next]);
                 self.braces();
             }
@@ -223,26 +316,49 @@ impl<'a> Translator<'a> {
 /// The groups beyond plain ones that RE2 knows: named, and those with flags.
 fn group_is_known(text: &str) -> bool {
     let rest = &text["(?".len()..];
-    let flags = rest.split([':', ')']).next().unwrap_or_default();
     let named = rest.strip_prefix("P<").or_else(|| {
         rest.strip_prefix('<')
             .filter(|rest| !rest.starts_with(['=', '!']))
     });
-    named.is_some()
-        || (flags.len() < rest.len()
-            && flags
-                .chars()
-                .all(|c| matches!(c, 'i' | 'm' | 's' | 'U' | '-')))
+    named.is_some() || rest[flags_of(text).len()..].starts_with([':', ')'])
 }
 
-/// Whether a brace begins a count such as `{1,3}`, rather than standing for itself.
+/// The flags of a group that starts with `(?`.
+fn flags_of(text: &str) -> &str {
+    let rest = &text["(?".len()..];
+    let is_flag = |c: char| matches!(c, 'i' | 'm' | 's' | 'U' | '-');
+    &rest[..rest.find(|c| !is_flag(c)).unwrap_or(rest.len())]
+}
+
+/// Reports whether a brace begins a count such as `{1,3}`, rather than standing for itself.
 fn is_repetition(text: &str) -> bool {
-    let Some((inner, _)) = text[1..].split_once('}') else {
-        return false;
+    let digits = |text: &str| {
+        text.bytes()
+            .position(|c| !c.is_ascii_digit())
+            .unwrap_or(text.len())
     };
-    let (low, high) = inner.split_once(',').unwrap_or((inner, ""));
-    let digits = |text: &str| text.bytes().all(|c| c.is_ascii_digit());
-    !low.is_empty() && digits(low) && digits(high)
+    let low = digits(&text[1..]);
+    let rest = &text[1 + low..];
+    let rest = rest
+        .strip_prefix(',')
+        .map_or(rest, |rest| &rest[digits(rest)..]);
+    low > 0 && rest.starts_with('}')
+}
+
+/// Reports whether the counts of a repetition such as `{1,3}` are within Go's bounds.
+fn counts_are_valid(repetition: &str) -> bool {
+    let inner = repetition.trim_matches(['{', '}']);
+    let (low, high) = inner.split_once(',').unwrap_or((inner, inner));
+    let count = |text: &str| {
+        text.parse::<usize>()
+            .ok()
+            .filter(|count| *count <= MAX_REPEAT)
+    };
+    match (count(low), high) {
+        (Some(_), "") => true,
+        (Some(low), high) => count(high).is_some_and(|high| low <= high),
+        (None, _) => false,
+    }
 }
 
 #[cfg(test)]
@@ -265,7 +381,7 @@ mod tests {
         ];
         for (pattern, text, want) in cases {
             assert_eq!(
-                compile(pattern).map(|regex| regex.is_match(text)),
+                compile(pattern).map(|program| program.regex.is_match(text)),
                 Ok(want),
                 "{pattern}"
             );
@@ -282,6 +398,8 @@ mod tests {
             ("a**", "invalid nested repetition operator: `**`"),
             ("(?=a)", "invalid or unsupported Perl syntax: `(?=`"),
             ("\\y", "invalid escape sequence: `\\y`"),
+            ("a{1001}", "invalid repeat count: `{1001}`"),
+            ("a{2,1}", "invalid repeat count: `{2,1}`"),
         ];
         for (pattern, want) in cases {
             assert_eq!(
@@ -289,5 +407,25 @@ mod tests {
                 format!("error parsing regexp: {want}")
             );
         }
+    }
+
+    #[test]
+    fn large_patterns_are_refused_before_they_are_compiled() {
+        let repeat = |part: &str| part.repeat(MAX_COST / part.len());
+        for pattern in [
+            repeat("[:"),
+            format!("[{}", repeat("[:")),
+            repeat("{1"),
+            repeat("(?P<"),
+            repeat("\\pL"),
+            format!("(?i){}", repeat("[^a]")),
+            "a".repeat(MAX_COST + 1),
+            "(?:(?:\\pL{1000}){1000}){1000}".to_owned(),
+        ] {
+            assert!(compile(&pattern).is_err(), "{pattern:.20}");
+        }
+        assert!(check("(?:\\pL{1000}){1000}").is_ok_and(|cost| cost > CLASS_COST));
+        assert!(check("(").is_err());
+        assert!(compile("^[a-z]+$").is_ok_and(|program| program.bytes <= 16 << 10));
     }
 }

@@ -5,25 +5,25 @@ use crate::extensions::schema::embedded_resource;
 use crate::extensions::schema::json_schema_props::Props;
 use crate::extensions::schema::lazy_path::Place;
 use crate::extensions::schema::prune_and_default::{self, Lost, META_FIELDS};
-use crate::extensions::schema::value_validation;
+use crate::extensions::schema::value_validation::{self, Budget};
 use crate::meta::{ErrorList, FieldError, Map, Path, Value};
 
-/// Checks every default of a structural schema.
+/// Checks every default of a structural schema. `pruned` says that a default may have no fields
+/// that the schema does not specify.
 pub fn validate(path: &Path, schema: &Props, pruned: bool) -> ErrorList {
-    let mut errors = ErrorList::new();
     let root = schema.clone().into_resource();
-    check(
-        &mut errors,
-        path,
-        &root,
-        &Around {
-            root: &root,
-            steps: Vec::new(),
-        },
-        false,
+    let mut walk = Walk {
+        errors: ErrorList::new(),
+        budget: Budget::default(),
         pruned,
+    };
+    walk.schema(
+        &Place::Root(path.as_str()),
+        &root,
+        Around::Root(&root),
+        false,
     );
-    errors
+    walk.errors
 }
 
 /// Whether no default has fields that the schema does not specify.
@@ -46,169 +46,151 @@ fn same_defaults(a: &Props, b: &Props) -> bool {
 
 /// The resource around a default, for those of metadata: they are checked as part of a whole
 /// object.
-#[derive(Clone)]
-struct Around<'a> {
-    root: &'a Props,
-    /// Keys, and `None` for the items of lists.
-    steps: Vec<Option<String>>,
+#[derive(Clone, Copy)]
+enum Around<'a> {
+    Root(&'a Props),
+    Key(&'a Around<'a>, &'a str),
+    Item(&'a Around<'a>),
 }
 
-impl Around<'_> {
-    fn child(&self, key: &str) -> Self {
-        let mut next = self.clone();
-        next.steps.push(Some(key.to_owned()));
-        next
-    }
-
-    fn index(&self) -> Self {
-        let mut next = self.clone();
-        next.steps.push(None);
-        next
-    }
-
-    /// An object that has the value in its place, and a type.
-    fn object(&self, value: &Value) -> Map {
-        let around = self
-            .steps
-            .iter()
-            .rev()
-            .fold(value.clone(), |inner, step| match step {
-                Some(key) => Value::Object(Map::from_iter([(key.clone(), inner)])),
-                None => Value::Array(vec![inner]),
-            });
-        let Value::Object(mut object) = around else {
-            return Map::new();
+impl<'a> Around<'a> {
+    /// The schema of the resource, and an object that has the value in its place, and a type.
+    fn object(&self, value: &Value) -> (&'a Props, Map) {
+        let (mut around, mut inner) = (self, value.clone());
+        let root = loop {
+            match around {
+                Self::Root(root) => break root,
+                Self::Key(above, key) => {
+                    inner = Value::Object(Map::from_iter([((*key).to_owned(), inner)]));
+                    around = above;
+                }
+                Self::Item(above) => {
+                    inner = Value::Array(vec![inner]);
+                    around = above;
+                }
+            }
+        };
+        let Value::Object(mut object) = inner else {
+            return (root, Map::new());
         };
         object.entry("kind").or_insert_with(|| "Validation".into());
         object
             .entry("apiVersion")
             .or_insert_with(|| "validation/v1".into());
-        object
+        (root, object)
     }
 }
 
-fn check<'a>(
-    errors: &mut ErrorList,
-    path: &Path,
-    schema: &'a Props,
-    around: &Around<'a>,
-    in_meta: bool,
+/// The way down a schema.
+struct Walk {
+    errors: ErrorList,
+    /// What the validation of all defaults together may take.
+    budget: Budget,
     pruned: bool,
-) {
-    let (around, in_meta) = if schema.embedded {
-        (
-            &Around {
-                root: schema,
-                steps: Vec::new(),
-            },
-            false,
-        )
-    } else {
-        (around, in_meta)
-    };
-    if let Some(default) = &schema.default {
-        let place = path.child("default");
-        if in_meta {
-            check_in_meta(errors, &place, schema, default, around);
+}
+
+impl Walk {
+    fn schema(&mut self, path: &Place<'_>, schema: &Props, around: Around<'_>, in_meta: bool) {
+        if self.errors.is_full() {
+            return;
+        }
+        let (around, in_meta) = if schema.embedded {
+            (Around::Root(schema), false)
         } else {
-            check_value(errors, &place, schema, default, pruned);
+            (around, in_meta)
+        };
+        if let Some(default) = &schema.default {
+            let place = path.child("default");
+            if in_meta {
+                self.in_meta(&place, schema, default, around);
+            } else {
+                self.value(&place, schema, default);
+            }
+        }
+        if let Some(items) = schema.items.as_deref() {
+            let place = Place::Field(path, "items");
+            self.schema(&place, items, Around::Item(&around), in_meta);
+        }
+        let properties = Place::Field(path, "properties");
+        for (name, property) in &schema.properties {
+            let in_meta = in_meta || (schema.embedded && META_FIELDS.contains(&name.as_str()));
+            let place = Place::Key(&properties, name);
+            self.schema(&place, property, Around::Key(&around, name), in_meta);
         }
     }
-    if let Some(items) = schema.items.as_deref() {
-        check(
-            errors,
-            &path.child("items"),
-            items,
-            &around.index(),
-            in_meta,
-            pruned,
-        );
-    }
-    for (name, property) in &schema.properties {
-        let meta = in_meta || (schema.embedded && META_FIELDS.contains(&name.as_str()));
-        check(
-            errors,
-            &path.child("properties").key(name),
-            property,
-            &around.child(name),
-            meta,
-            pruned,
-        );
-    }
-}
 
-fn check_in_meta(
-    errors: &mut ErrorList,
-    place: &Path,
-    schema: &Props,
-    default: &Value,
-    around: &Around<'_>,
-) {
-    let mut object = Value::Object(around.object(default));
-    let mut refuse = |why: String| {
-        errors.push(FieldError::invalid(
-            place,
-            default.clone(),
-            format!("must result in valid metadata: {why}"),
-        ))
-    };
-    if let Err(why) = prune_and_default::coerce(
-        &Place::NOWHERE,
-        &mut object,
-        Some(around.root),
-        false,
-        &mut Lost::default(),
-    ) {
-        return refuse(why.to_string());
-    }
-    let found = object.as_object().map_or_else(ErrorList::new, |entries| {
-        embedded_resource::validate(&Place::NOWHERE, entries, around.root)
-    });
-    match &*found {
-        [] => errors.extend(value_validation::validate(schema, default, None, place)),
-        [one] => refuse(one.to_string()),
-        many => refuse(format!(
-            "[{}]",
-            many.iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-                .join(", ")
-        )),
-    }
-}
-
-fn check_value(
-    errors: &mut ErrorList,
-    place: &Path,
-    schema: &Props,
-    default: &Value,
-    pruned: bool,
-) {
-    if pruned {
-        let (mut copy, mut lost) = (default.clone(), Lost::default());
-        prune_and_default::prune(&mut copy, Some(schema), &Place::NOWHERE, &mut lost);
-        if copy != *default {
+    fn in_meta(&mut self, place: &Path, schema: &Props, default: &Value, around: Around<'_>) {
+        let (root, object) = around.object(default);
+        let mut object = Value::Object(object);
+        let errors = &mut self.errors;
+        let mut refuse = |why: String| {
             errors.push(FieldError::invalid(
                 place,
                 default.clone(),
-                "must not have unknown fields",
-            ));
+                format!("must result in valid metadata: {why}"),
+            ))
+        };
+        if let Err(why) = prune_and_default::coerce(
+            &Place::NOWHERE,
+            &mut object,
+            Some(root),
+            false,
+            &mut Lost::default(),
+        ) {
+            return refuse(why.to_string());
+        }
+        let found = object.as_object().map_or_else(ErrorList::new, |entries| {
+            embedded_resource::validate(&Place::NOWHERE, entries, root)
+        });
+        match &*found {
+            [] => self.errors.extend(value_validation::validate_within(
+                &self.budget,
+                schema,
+                default,
+                None,
+                place,
+            )),
+            [one] => refuse(one.to_string()),
+            many => refuse(format!(
+                "[{}]",
+                many.iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            )),
         }
     }
-    let mut copy = default.clone();
-    let root = Place::Root(place.as_str());
-    if let Err(why) =
-        prune_and_default::coerce(&root, &mut copy, Some(schema), false, &mut Lost::default())
-    {
-        errors.push(why);
-        return;
-    }
-    let found = copy.as_object().map_or_else(ErrorList::new, |entries| {
-        embedded_resource::validate(&root, entries, schema)
-    });
-    if found.is_empty() {
-        errors.extend(value_validation::validate(schema, &copy, None, place));
-    } else {
-        errors.extend(found);
+
+    fn value(&mut self, place: &Path, schema: &Props, default: &Value) {
+        if self.pruned {
+            let (mut copy, mut lost) = (default.clone(), Lost::default());
+            prune_and_default::prune(&mut copy, Some(schema), &Place::NOWHERE, &mut lost);
+            if copy != *default {
+                self.errors.push(FieldError::invalid(
+                    place,
+                    default.clone(),
+                    "must not have unknown fields",
+                ));
+            }
+        }
+        let mut copy = default.clone();
+        let root = Place::Root(place.as_str());
+        if let Err(why) =
+            prune_and_default::coerce(&root, &mut copy, Some(schema), false, &mut Lost::default())
+        {
+            self.errors.push(why);
+            return;
+        }
+        let found = copy.as_object().map_or_else(ErrorList::new, |entries| {
+            embedded_resource::validate(&root, entries, schema)
+        });
+        if found.is_empty() {
+            let budget = &self.budget;
+            self.errors.extend(value_validation::validate_within(
+                budget, schema, &copy, None, place,
+            ));
+        } else {
+            self.errors.extend(found);
+        }
     }
 }

@@ -6,6 +6,7 @@
 mod cel_rules;
 pub mod conversion;
 mod defaults;
+mod limits;
 mod schema;
 
 use std::collections::HashSet;
@@ -89,6 +90,9 @@ pub fn create(object: &Object) -> ErrorList {
     };
     let mut errors = spec(object, None, &options);
     errors.extend(rest(object, None));
+    if errors.is_empty() {
+        limits::check(&mut errors, object, None);
+    }
     errors
 }
 
@@ -114,6 +118,9 @@ pub fn update(object: &Object, old: &Object) -> ErrorList {
     };
     let mut errors = spec(object, Some(old), &options);
     errors.extend(rest(object, Some(old)));
+    if errors.is_empty() {
+        limits::check(&mut errors, object, Some(old));
+    }
     errors
 }
 

@@ -1,11 +1,14 @@
 //! What the schemas of a definition must look like, node by node (apiextensions
 //! `ValidateCustomResourceDefinitionOpenAPISchema`).
 
+use std::collections::HashSet;
+
 use crate::extensions::definition::go_format;
 use crate::extensions::definition::validation::cel_rules;
 use crate::extensions::definition::validation::defaults;
 use crate::extensions::schema::field_path;
 use crate::extensions::schema::json_schema_props::Props;
+use crate::extensions::schema::lazy_path::Place;
 use crate::extensions::schema::structural;
 use crate::meta::Value;
 use crate::meta::{ErrorList, FieldError, Path};
@@ -83,8 +86,8 @@ impl SchemaRules {
                     && structural::validate(&root, one).is_empty()
             }),
             pruned_defaults: schemas.iter().all(defaults::are_pruned),
-            atomic_sets: all(&mut |one| set_problem(one, &root).is_none()),
-            map_keys: all(&mut |one| map_key_problems(one, &root).is_empty()),
+            atomic_sets: all(&mut |one| set_problem(one, &Place::NOWHERE).is_none()),
+            map_keys: all(&mut |one| map_key_problems(one, &Place::NOWHERE).is_empty()),
         }
     }
 
@@ -147,8 +150,9 @@ pub fn validation(
         rules,
         defaults: None,
         in_meta: false,
+        converts: structural::conversion_error(schema).is_none(),
     };
-    walk.schema(errors, schema, &root, true);
+    walk.schema(errors, schema, &Place::Root(root.as_str()), true);
     if errors.len() == before {
         if rules.structural && late.is_none() {
             cel_rules::validate(errors, schema, &root);
@@ -193,17 +197,22 @@ struct Walk<'a> {
     defaults: Option<&'static str>,
     /// Inside of the type or metadata of a resource.
     in_meta: bool,
+    /// The whole schema can be read as a structural one.
+    converts: bool,
 }
 
 impl Walk<'_> {
-    fn schema(&self, errors: &mut ErrorList, schema: &Props, path: &Path, is_root: bool) {
+    fn schema(&self, errors: &mut ErrorList, schema: &Props, path: &Place<'_>, is_root: bool) {
+        if errors.is_full() {
+            return;
+        }
         self.fields(errors, schema, path);
         self.below(errors, schema, path, is_root);
         self.extensions(errors, schema, path);
-        rules(errors, schema, path);
+        rules(errors, schema, self.converts, path);
     }
 
-    fn fields(&self, errors: &mut ErrorList, schema: &Props, path: &Path) {
+    fn fields(&self, errors: &mut ErrorList, schema: &Props, path: &Place<'_>) {
         if self.rules.valid_types
             && !schema.kind.is_empty()
             && !TYPES.contains(&schema.kind.as_str())
@@ -261,13 +270,13 @@ impl Walk<'_> {
         }
     }
 
-    fn below(&self, errors: &mut ErrorList, schema: &Props, path: &Path, is_root: bool) {
+    fn below(&self, errors: &mut ErrorList, schema: &Props, path: &Place<'_>, is_root: bool) {
         if let Some(additional) = &schema.additional {
-            let place = path.child("additionalProperties");
+            let place = Place::Field(path, "additionalProperties");
             if !schema.properties.is_empty() && (!additional.allows || additional.schema.is_some())
             {
                 errors.push(FieldError::forbidden(
-                    &place,
+                    &place.path(),
                     "additionalProperties and properties are mutual exclusive",
                 ));
             }
@@ -279,6 +288,7 @@ impl Walk<'_> {
                 walk.schema(errors, below, &place, false);
             }
         }
+        let properties = Place::Field(path, "properties");
         for (name, property) in &schema.properties {
             let mut walk = *self;
             let top = match name.as_str() {
@@ -293,36 +303,32 @@ impl Walk<'_> {
                     walk.defaults = top;
                 }
             }
-            walk.schema(errors, property, &path.child("properties").key(name), false);
+            walk.schema(errors, property, &Place::Key(&properties, name), false);
         }
         if let Some(not) = &schema.not {
-            self.schema(errors, not, &path.child("not"), false);
+            self.schema(errors, not, &Place::Field(path, "not"), false);
         }
         for (list, name) in [
             (&schema.all_of, "allOf"),
             (&schema.one_of, "oneOf"),
             (&schema.any_of, "anyOf"),
         ] {
+            let place = Place::Field(path, name);
             for (index, one) in list.iter().enumerate() {
-                self.schema(errors, one, &path.child(name).index(index), false);
+                self.schema(errors, one, &Place::Index(&place, index), false);
             }
         }
         if let Some(items) = &schema.items {
-            self.schema(errors, items, &path.child("items"), false);
+            self.schema(errors, items, &Place::Field(path, "items"), false);
         }
         for (field, key, one) in &schema.elsewhere {
-            let place = path.child(field);
-            self.schema(
-                errors,
-                one,
-                &key.as_ref()
-                    .map_or_else(|| place.clone(), |key| place.key(key)),
-                false,
-            );
+            let place = Place::Field(path, field);
+            let place = key.as_ref().map_or(place, |key| Place::Key(&place, key));
+            self.schema(errors, one, &place, false);
         }
     }
 
-    fn extensions(&self, errors: &mut ErrorList, schema: &Props, path: &Path) {
+    fn extensions(&self, errors: &mut ErrorList, schema: &Props, path: &Place<'_>) {
         if schema.preserve_unknown == Some(false) {
             errors.push(FieldError::invalid(
                 &path.child("x-kubernetes-preserve-unknown-fields"),
@@ -385,7 +391,7 @@ impl Walk<'_> {
     }
 }
 
-fn must_be(errors: &mut ErrorList, schema: &Props, kind: &str, why: &str, path: &Path) {
+fn must_be(errors: &mut ErrorList, schema: &Props, kind: &str, why: &str, path: &Place<'_>) {
     match schema.kind.as_str() {
         given if given == kind => {}
         "" => errors.push(FieldError::required(&path.child("type"), why)),
@@ -394,7 +400,7 @@ fn must_be(errors: &mut ErrorList, schema: &Props, kind: &str, why: &str, path: 
 }
 
 /// The items of a set are owned whole.
-fn set_problem(schema: &Props, path: &Path) -> Option<FieldError> {
+fn set_problem(schema: &Props, path: &Place<'_>) -> Option<FieldError> {
     let items = schema
         .items
         .as_deref()
@@ -423,11 +429,11 @@ fn set_problem(schema: &Props, path: &Path) -> Option<FieldError> {
     }
 }
 
-fn list_map(errors: &mut ErrorList, schema: &Props, path: &Path) {
-    let keys_path = path.child("x-kubernetes-list-map-keys");
+fn list_map(errors: &mut ErrorList, schema: &Props, path: &Place<'_>) {
+    let keys_path = || path.child("x-kubernetes-list-map-keys");
     if schema.list_map_keys.is_empty() {
         errors.push(FieldError::required(
-            &keys_path,
+            &keys_path(),
             "must not be empty if x-kubernetes-list-type is map",
         ));
     }
@@ -450,10 +456,14 @@ fn list_map(errors: &mut ErrorList, schema: &Props, path: &Path) {
         return;
     }
     let shown = || Value::from(schema.list_map_keys.as_slice());
-    for (index, key) in schema.list_map_keys.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for key in &schema.list_map_keys {
+        if errors.is_full() {
+            return;
+        }
         match items.properties.get(key) {
             None => errors.push(FieldError::invalid(
-                &keys_path,
+                &keys_path(),
                 shown(),
                 "entries must all be names of item properties",
             )),
@@ -468,9 +478,9 @@ fn list_map(errors: &mut ErrorList, schema: &Props, path: &Path) {
             }
             Some(_) => {}
         }
-        if schema.list_map_keys[..index].contains(key) {
+        if !seen.insert(key) {
             errors.push(FieldError::invalid(
-                &keys_path,
+                &keys_path(),
                 shown(),
                 "must not contain duplicate entries",
             ));
@@ -479,7 +489,7 @@ fn list_map(errors: &mut ErrorList, schema: &Props, path: &Path) {
 }
 
 /// Keys are there in every item, and items are there at all.
-fn map_key_problems(schema: &Props, path: &Path) -> ErrorList {
+fn map_key_problems(schema: &Props, path: &Place<'_>) -> ErrorList {
     let Some(items) = schema.items.as_deref() else {
         return ErrorList::new();
     };
@@ -498,28 +508,39 @@ fn map_key_problems(schema: &Props, path: &Path) -> ErrorList {
             why,
         ));
     }
+    let required: HashSet<&String> = items.values.required.iter().collect();
     for key in schema.list_map_keys.iter().filter(|_| list_type == "map") {
+        if errors.is_full() {
+            break;
+        }
         let Some(property) = items.properties.get(key) else {
             continue;
         };
-        let place = path.child("items").child("properties").key(key);
-        if !items.values.required.contains(key) && property.default.is_none() {
+        let place = || path.child("items").child("properties").key(key);
+        if !required.contains(key) && property.default.is_none() {
             let why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
-            errors.push(FieldError::required(&place.child("default"), why));
+            errors.push(FieldError::required(&place().child("default"), why));
         }
         if property.nullable {
             let why = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
-            errors.push(FieldError::forbidden(&place.child("nullable"), why));
+            errors.push(FieldError::forbidden(&place().child("nullable"), why));
         }
     }
     errors
 }
 
-/// The form of `x-kubernetes-validations`.
-fn rules(errors: &mut ErrorList, schema: &Props, path: &Path) {
+/// Checks the form of `x-kubernetes-validations`. `converts` says that the schema can be read as a
+/// structural one; without it that is looked at.
+fn rules(errors: &mut ErrorList, schema: &Props, converts: bool, path: &Place<'_>) {
     let has_newline = |text: &str| text.contains(['\n', '\r']);
+    let field_paths = schema.rules.iter().any(|rule| !rule.field_path.is_empty());
+    let converts = converts || (field_paths && structural::conversion_error(schema).is_none());
+    let list = Place::Field(path, "x-kubernetes-validations");
     for (index, rule) in schema.rules.iter().enumerate() {
-        let place = path.child("x-kubernetes-validations").index(index);
+        if errors.is_full() {
+            return;
+        }
+        let place = Place::Index(&list, index);
         let (text, message) = (rule.rule.trim(), rule.message.trim());
         if text.is_empty() {
             errors.push(FieldError::required(
@@ -571,9 +592,7 @@ fn rules(errors: &mut ErrorList, schema: &Props, path: &Path) {
             if has_newline(&rule.field_path) {
                 refuse("must not contain line breaks");
             }
-            if structural::conversion_error(schema).is_none()
-                && field_path::follow(&rule.field_path, schema, true).is_err()
-            {
+            if converts && field_path::follow(&rule.field_path, schema, true).is_err() {
                 refuse("must be a valid path");
             }
         }
