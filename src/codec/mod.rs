@@ -16,8 +16,8 @@ use std::borrow::Cow;
 use crate::meta::{Object, Value};
 use crate::schema::TypeRef;
 
-/// How deep the trees nest that the codec builds: as deep as JSON may. Threads that walk them need
-/// a stack of [`STACK_BYTES`](crate::meta::tree::STACK_BYTES).
+/// The depth to which the trees nest that the codec builds: as deep as JSON may. Threads that walk
+/// them need a stack of [`STACK_BYTES`](crate::meta::tree::STACK_BYTES).
 pub const MAX_TREE_DEPTH: usize = json::MAX_DEPTH;
 
 /// The most issues that are noted for one object (sigs.k8s.io/json).
@@ -46,7 +46,8 @@ pub struct Decoded {
     pub issues: Vec<String>,
 }
 
-/// Why bytes are not an object: upstream's text, without the part about which kind was expected.
+/// The reason why bytes are not an object: upstream's text, without the part about which kind was
+/// expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct DecodeError(pub String);

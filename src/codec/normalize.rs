@@ -237,7 +237,7 @@ fn time_text(text: &str, micro: bool) -> Option<Value> {
     }))
 }
 
-/// Whether JSON shows something of the field where it is absent.
+/// Reports whether JSON shows something of the field where it is absent.
 fn shows_absence(field: &Field) -> bool {
     !matches!(field.kind, Kind::Inline(_))
         && match field.presence {
@@ -247,7 +247,7 @@ fn shows_absence(field: &Field) -> bool {
         }
 }
 
-/// Whether JSON shows the value as it is.
+/// Reports whether JSON shows the value as it is.
 fn stays(field: &Field, value: &Value) -> bool {
     match (field.presence, value) {
         (Presence::Nullable, Value::Null) => true,

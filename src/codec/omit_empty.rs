@@ -1,10 +1,10 @@
-//! What JSON shows of a value: which zero values stay, and what stands for a field that is not
+//! Go's `omitempty`: the zero values that JSON shows, and what stands for a field that is not
 //! there.
 
 use crate::meta::{Gvk, Map, Value};
 use crate::schema::{Field, Kind, Presence, Schema, TypeId, TypeRef};
 
-/// What to keep of a decoded field: `None` if JSON does not show it.
+/// Returns a decoded field as JSON shows it; `None` if JSON does not.
 pub(super) fn shown(field: &Field, mut value: Value, schema: &Schema) -> Option<Value> {
     if field.embedded {
         embed(field, &mut value, schema);
@@ -18,7 +18,7 @@ pub(super) fn shown(field: &Field, mut value: Value, schema: &Schema) -> Option<
     }
 }
 
-/// What JSON shows of a field that is absent.
+/// Returns what JSON shows of a field that is absent.
 pub(super) fn missing(field: &Field, schema: &Schema) -> Option<Value> {
     match field.presence {
         Presence::Always => Some(zero(&field.kind, schema)),

@@ -1,4 +1,4 @@
-//! Why a tree does not fit its Go type, in the words of apimachinery's converter from unstructured
+//! Errors about trees that do not fit their Go types, as apimachinery's converter from unstructured
 //! objects, which reads what an apply or a strategic merge patch came to.
 
 use super::{MAX_ISSUE_BYTES, MAX_TREE_DEPTH, json};
@@ -10,8 +10,8 @@ use crate::schema::{Kind, Schema, TypeId, TypeRef};
 /// The most unknown fields that are told of.
 const MAX_UNKNOWN: usize = 1_000;
 
-/// What is wrong with an object that [`super::conform`] has refused: the first value that does not
-/// fit, by the order of the Go struct's fields. `None` where all do.
+/// Returns the error about an object that [`super::normalize`] has refused: the first value that
+/// does not fit, by the order of the Go struct's fields. `None` where all do.
 pub fn conversion_error(object: &Map, ty: TypeRef<'_>) -> Option<String> {
     Reader { schema: ty.schema }.message(object, ty.id, 0).err()
 }

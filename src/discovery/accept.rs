@@ -21,7 +21,7 @@ impl Clause<'_> {
             .map_or("", |(_, value)| value)
     }
 
-    /// Whether `media_type` (such as `application/json`) is covered.
+    /// Reports whether `media_type` (such as `application/json`) is covered.
     pub fn covers(&self, media_type: &str) -> bool {
         let Some((main, sub)) = media_type.split_once('/') else {
             return false;
@@ -30,7 +30,7 @@ impl Clause<'_> {
             || (self.main == "*" && self.sub == "*")
     }
 
-    /// Whether the clause asks for another type of object than the endpoint's own.
+    /// Reports whether the clause asks for another type of object than the endpoint's own.
     pub fn converts(&self) -> bool {
         self.params
             .iter()

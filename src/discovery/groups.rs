@@ -156,7 +156,7 @@ fn api_subresource(parent: &ResourceDecl, sub: &SubresourceDecl) -> Value {
     Value::Object(out)
 }
 
-/// Which kind's bytes are stored, as a hash (apiserver `discovery.StorageVersionHash`).
+/// Returns the hash of the kind that is stored (apiserver `discovery.StorageVersionHash`).
 fn storage_version_hash(resource: &ResourceDecl) -> String {
     let stored = match &resource.storage_gvk {
         Some(stored) => format!("{}/{}/{}", stored.group, stored.version, stored.kind),

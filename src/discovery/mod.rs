@@ -20,11 +20,11 @@ use crate::meta::{Status, Value, json};
 use crate::schema::ResourceDecl;
 
 use groups::Group;
-use negotiate::{Endpoint, Form, Want};
+use negotiate::{DocumentFormat, Endpoint, Negotiated};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// What discovery says about the server beyond its resources.
+/// The facts about the server that discovery shows beyond its resources.
 #[derive(Clone, Debug, Default)]
 pub struct About {
     /// The host and port that clients reach this server at, such as `10.0.0.1:6443`.
@@ -118,7 +118,7 @@ impl Documents {
         }
     }
 
-    /// Whether `path` is `/api/X` or `/apis/GROUP/X` with a group that is served.
+    /// Reports whether `path` is `/api/X` or `/apis/GROUP/X` with a group that is served.
     fn misses_version(&self, path: &str) -> bool {
         path.rsplit_once('/').is_some_and(|(parent, version)| {
             !version.is_empty()
@@ -167,7 +167,7 @@ impl Document {
 
     fn answer(&self, query: &str, headers: &HeaderMap) -> Result<Response<Bytes>> {
         let accept = header_str(headers, header::ACCEPT);
-        let Want { form, aggregated } =
+        let Negotiated { form, aggregated } =
             negotiate::negotiate(accept, self.endpoint, self.aggregated.is_some())?;
         let mut response = Response::new(Bytes::new());
         let mut json = &self.json;
@@ -186,10 +186,12 @@ impl Document {
             .headers_mut()
             .insert(header::CONTENT_TYPE, form.content_type(aggregated));
         *response.body_mut() = match form {
-            Form::Json if self.endpoint.negotiates() && pretty(query, headers) => indented(json)?,
-            Form::Json => json.clone(),
-            Form::Yaml => yaml::encode(&parse(json)?).into(),
-            Form::Protobuf => protobuf::encode(json)
+            DocumentFormat::Json if self.endpoint.negotiates() && pretty(query, headers) => {
+                indented(json)?
+            }
+            DocumentFormat::Json => json.clone(),
+            DocumentFormat::Yaml => yaml::encode(&parse(json)?).into(),
+            DocumentFormat::Protobuf => protobuf::encode(json)
                 .ok_or_else(|| Status::internal("the document has no protobuf form"))?,
         };
         Ok(response)
@@ -234,8 +236,8 @@ fn index(groups: &[Group], about: &About) -> Value {
     json!({ "paths": paths })
 }
 
-/// Whether the client wants indented JSON: `?pretty=true`, or a browser or command-line tool that
-/// says nothing else.
+/// Reports whether the client wants indented JSON: `?pretty=true`, or a browser or command-line
+/// tool that says nothing else.
 fn pretty(query: &str, headers: &HeaderMap) -> bool {
     let asked = query
         .contains("pretty")

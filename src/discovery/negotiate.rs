@@ -1,4 +1,4 @@
-//! Which form of a document an Accept header asks for (apiserver `handlers/negotiation`,
+//! Negotiation of the form of a document by the Accept header (apiserver `handlers/negotiation`,
 //! `discovery/aggregated`).
 
 use http::HeaderValue;
@@ -14,8 +14,8 @@ const PRODUCED: [&str; 3] = [
     "application/vnd.kubernetes.protobuf",
 ];
 
-/// How an endpoint looks at the Accept header. The differences are the Go server's, and clients see
-/// them in errors.
+/// The treatment of the Accept header by an endpoint. The differences are the Go server's, and
+/// clients see them in errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// Behind go-restful, which checks the media types before the handler does.
@@ -29,7 +29,7 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// Whether there are several forms to choose from.
+    /// Reports whether there are several forms to choose from.
     pub fn negotiates(self) -> bool {
         matches!(self, Self::Route | Self::Plain)
     }
@@ -37,13 +37,13 @@ impl Endpoint {
 
 /// The encodings of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum DocumentFormat {
     Json,
     Yaml,
     Protobuf,
 }
 
-impl Form {
+impl DocumentFormat {
     pub fn content_type(self, aggregated: bool) -> HeaderValue {
         match (self, aggregated) {
             (Self::Json, false) => JSON,
@@ -58,18 +58,18 @@ impl Form {
 
 /// The outcome of a negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Want {
-    pub form: Form,
+pub struct Negotiated {
+    pub form: DocumentFormat,
     pub aggregated: bool,
 }
 
 /// Chooses the form, or refuses with 406. Where there is an aggregated document, any clause that
 /// asks for it wins over those that ask for the plain one.
-pub fn negotiate(accept: &str, endpoint: Endpoint, has_aggregated: bool) -> Result<Want> {
+pub fn negotiate(accept: &str, endpoint: Endpoint, has_aggregated: bool) -> Result<Negotiated> {
     let produced: &[&str] = match endpoint {
         Endpoint::JsonAlways => {
-            return Ok(Want {
-                form: Form::Json,
+            return Ok(Negotiated {
+                form: DocumentFormat::Json,
                 aggregated: false,
             });
         }
@@ -80,8 +80,8 @@ pub fn negotiate(accept: &str, endpoint: Endpoint, has_aggregated: bool) -> Resu
         return Err(no_route(produced));
     }
     if accept.is_empty() || endpoint == Endpoint::JsonRoute {
-        return Ok(Want {
-            form: Form::Json,
+        return Ok(Negotiated {
+            form: DocumentFormat::Json,
             aggregated: false,
         });
     }
@@ -97,12 +97,12 @@ pub fn negotiate(accept: &str, endpoint: Endpoint, has_aggregated: bool) -> Resu
             .find_map(form)
     };
     match aggregated {
-        Some(Form::Json) => Ok(Want {
-            form: Form::Json,
+        Some(DocumentFormat::Json) => Ok(Negotiated {
+            form: DocumentFormat::Json,
             aggregated: true,
         }),
         _ => plain()
-            .map(|form| Want {
+            .map(|form| Negotiated {
                 form,
                 aggregated: false,
             })
@@ -115,17 +115,19 @@ fn asks_for_aggregated(clause: &Clause) -> bool {
         == ("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList")
 }
 
-fn form(clause: &Clause) -> Option<Form> {
+fn form(clause: &Clause) -> Option<DocumentFormat> {
     let stream = clause.param("stream");
     if !clause.param("sv").is_empty() || !matches!(stream, "" | "watch") {
         return None;
     }
-    let forms = PRODUCED
-        .into_iter()
-        .zip([Form::Json, Form::Yaml, Form::Protobuf]);
+    let forms = PRODUCED.into_iter().zip([
+        DocumentFormat::Json,
+        DocumentFormat::Yaml,
+        DocumentFormat::Protobuf,
+    ]);
     // YAML cannot be streamed.
     forms
-        .filter(|(_, form)| stream.is_empty() || *form != Form::Yaml)
+        .filter(|(_, form)| stream.is_empty() || *form != DocumentFormat::Yaml)
         .find(|(media_type, _)| clause.covers(media_type))
         .map(|(_, form)| form)
 }

@@ -1,4 +1,4 @@
-//! What this server says it is: `GET /version` (apimachinery `version.Info`).
+//! The version of this server: `GET /version` (apimachinery `version.Info`).
 
 use crate::meta::{Value, json};
 
@@ -9,7 +9,7 @@ pub const MINOR: &str = "36";
 /// The oldest release it could stand in for.
 const MIN_COMPATIBILITY_MINOR: &str = "35";
 
-/// What the build was told through the environment (scripts/dist.sh does): a commit, whether
+/// Facts that the build took from the environment (set by scripts/dist.sh): a commit, whether
 /// anything was changed since, its date.
 const GIT_COMMIT: Option<&str> = option_env!("KEELSON_GIT_COMMIT");
 const GIT_TREE_STATE: Option<&str> = option_env!("KEELSON_GIT_TREE_STATE");

@@ -46,7 +46,7 @@ pub(super) struct Message {
 
 #[derive(prost::Message)]
 pub(super) struct MessageOptions {
-    /// Whether this is the entry of a map field.
+    /// True if this is the entry of a map field.
     #[prost(bool, tag = "7")]
     pub map_entry: bool,
     #[prost(bool, tag = "50001")]

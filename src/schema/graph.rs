@@ -94,8 +94,8 @@ pub struct Field {
     pub wrapped: bool,
     /// The Go type as decoding errors spell it (`v1.PodPhase`); empty where [`Kind`] says it all.
     pub go_type: String,
-    /// What the codec puts where the string is empty: upstream applies some defaults whenever it
-    /// reads (the phase of a PersistentVolumeClaim). Empty for most.
+    /// The text that the codec puts where the string is empty: upstream applies some defaults
+    /// whenever it reads (the phase of a PersistentVolumeClaim). Empty for most.
     pub filled: String,
     /// The items of the list are shown with their kind and apiVersion
     /// (StatefulSetSpec.volumeClaimTemplates).
@@ -134,7 +134,7 @@ pub struct PatchStrategy {
     pub replace: bool,
 }
 
-/// When JSON shows a field.
+/// The condition under which JSON shows a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     /// A Go value without `omitempty`: always shown, zero value included (`"status": {}`, `"port":
@@ -180,7 +180,14 @@ pub enum Kind {
     Inline(TypeId),
 }
 
-/// What stands beside a schema in apiextensions' union types.
+impl Kind {
+    /// Reports whether protobuf has the value as an integer or a float, not as bytes.
+    pub fn is_numeric(&self) -> bool {
+        matches!(self, Self::Bool | Self::Int32 | Self::Int64 | Self::Double)
+    }
+}
+
+/// The alternative to a schema in apiextensions' union types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchemaAlternative {
     Array,

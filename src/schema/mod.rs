@@ -11,4 +11,4 @@ pub use graph::{
     Field, GroupVersionDecl, Kind, ListType, MapType, PatchStrategy, Presence, ResourceDecl,
     Schema, SchemaAlternative, SubresourceDecl, Type, TypeId, TypeRef,
 };
-pub use wire::{Arity, Shape, WireField, WireType};
+pub use wire::{Arity, WireField, WireType};

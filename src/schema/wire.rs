@@ -9,12 +9,12 @@ const NONE: u8 = u8::MAX;
 const VARINT: u32 = 0;
 const FIXED64: u32 = 1;
 const BYTES: u32 = 2;
-/// How many bytes of a prepared text are copied at once: most keys are shorter.
+/// The bytes of a prepared text that are copied at once: most keys are shorter.
 const STEP: usize = 32;
-/// How deep values nest that show where nothing is.
+/// The depth to which values nest that show where nothing is.
 const MAX_ABSENT_DEPTH: usize = 16;
 
-/// What protobuf carries of a type.
+/// The protobuf encoding of a type.
 #[derive(Clone, Debug)]
 pub struct WireType {
     /// In the order of the JSON, at most 64.
@@ -42,19 +42,20 @@ pub struct WireField {
     pub index: usize,
     pub arity: Arity,
     /// The type of the value, of an item, or of a map's value.
-    pub shape: Shape,
+    /// The type of one value, without what makes it a list or a map.
+    pub item: Kind,
     /// Zero is as good as absent.
     pub omits_zero: bool,
     /// `,"name":`, with the quote that opens the value where that is always a string.
-    pub key: Prepared,
+    pub key: PreparedText,
     pub opens_quote: bool,
-    /// What shows of an absent field, key included; mostly nothing.
+    /// The JSON of an absent field, key included; mostly nothing.
     pub absent: Box<[u8]>,
     /// `,"kind":"...","apiVersion":"..."` of the items of an embedding list.
-    pub embedded: Option<Prepared>,
+    pub embedded: Option<PreparedText>,
 }
 
-/// How values make up a field.
+/// The cardinality of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arity {
     Single,
@@ -68,36 +69,16 @@ pub enum Arity {
     Inline,
 }
 
-/// The type of one value: [`Kind`] without what makes it a list or a map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    String,
-    Bool,
-    Int32,
-    Int64,
-    Double,
-    Bytes,
-    Quantity,
-    Time,
-    MicroTime,
-    IntOrString,
-    Raw,
-    SchemaOr(SchemaAlternative, TypeId),
-    Message(TypeId),
-    /// What cannot stand where it stands.
-    Nothing,
-}
-
 /// Text to append. What is not long is copied in one step of a fixed size.
 #[derive(Clone, Debug, Default)]
-pub struct Prepared {
+pub struct PreparedText {
     head: [u8; STEP],
     length: usize,
     /// The whole of a text that is longer than a step.
     long: Box<[u8]>,
 }
 
-impl Prepared {
+impl PreparedText {
     fn new(text: &str) -> Self {
         let mut head = [0; STEP];
         match head.get_mut(..text.len()) {
@@ -185,7 +166,7 @@ impl WireType {
 
     /// The place of the field with a tag. The wire type is then the one that the field has.
     #[inline(always)]
-    pub fn place_of_tag(&self, tag: usize) -> Option<usize> {
+    pub fn slot_of_tag(&self, tag: usize) -> Option<usize> {
         match self.by_tag.get(tag) {
             Some(&place) if place != NONE => Some(place.into()),
             _ => None,
@@ -198,38 +179,30 @@ impl WireType {
     }
 }
 
-impl Shape {
-    /// Integers and floats, which are no bytes on the wire.
-    pub fn is_numeric(self) -> bool {
-        matches!(self, Self::Bool | Self::Int32 | Self::Int64 | Self::Double)
-    }
-}
-
 impl WireField {
-    /// Whether the values are integers or floats on the wire.
+    /// Reports whether the values are integers or floats on the wire.
     #[inline]
     pub fn is_numeric(&self) -> bool {
         self.tag & 7 != BYTES
     }
 
     fn new(schema: &Schema, index: usize, field: &Field) -> Self {
-        let (arity, shape) = match &field.kind {
-            Kind::List(item, _) if field.wrapped => (Arity::Wrapped, shape(item)),
-            Kind::List(item, _) => (Arity::List, shape(item)),
+        let (arity, item) = match &field.kind {
+            Kind::List(item, _) if field.wrapped => (Arity::Wrapped, item.as_ref().clone()),
+            Kind::List(item, _) => (Arity::List, item.as_ref().clone()),
             Kind::Map(item, _) => match &**item {
-                Kind::List(inner, _) => (Arity::MapOfLists, shape(inner)),
-                item => (Arity::Map, shape(item)),
+                Kind::List(inner, _) => (Arity::MapOfLists, inner.as_ref().clone()),
+                item => (Arity::Map, item.clone()),
             },
-            Kind::Inline(id) => (Arity::Inline, Shape::Message(*id)),
-            kind => (Arity::Single, shape(kind)),
+            Kind::Inline(id) => (Arity::Inline, Kind::Message(*id)),
+            kind => (Arity::Single, kind.clone()),
         };
-        let opens_quote = arity == Arity::Single
-            && shape == Shape::String
-            && field.presence != Presence::Nullable;
-        let wire_type = match shape {
+        let opens_quote =
+            arity == Arity::Single && item == Kind::String && field.presence != Presence::Nullable;
+        let wire_type = match &item {
             _ if arity != Arity::Single && arity != Arity::List => BYTES,
-            Shape::Double => FIXED64,
-            _ if shape.is_numeric() => VARINT,
+            Kind::Double => FIXED64,
+            _ if item.is_numeric() => VARINT,
             _ => BYTES,
         };
         let quote = if opens_quote { "\"" } else { "" };
@@ -237,10 +210,10 @@ impl WireField {
             number: field.number,
             index,
             arity,
-            shape,
+            item,
             tag: field.number << 3 | wire_type,
             omits_zero: arity == Arity::Single && field.presence == Presence::OmitEmpty,
-            key: Prepared::new(&format!(",\"{}\":{quote}", field.json)),
+            key: PreparedText::new(&format!(",\"{}\":{quote}", field.json)),
             opens_quote,
             absent: absent(schema, field, 0).into_bytes().into(),
             embedded: embedded(schema, field),
@@ -248,26 +221,7 @@ impl WireField {
     }
 }
 
-fn shape(kind: &Kind) -> Shape {
-    match kind {
-        Kind::String => Shape::String,
-        Kind::Bool => Shape::Bool,
-        Kind::Int32 => Shape::Int32,
-        Kind::Int64 => Shape::Int64,
-        Kind::Double => Shape::Double,
-        Kind::Bytes => Shape::Bytes,
-        Kind::Quantity => Shape::Quantity,
-        Kind::Time => Shape::Time,
-        Kind::MicroTime => Shape::MicroTime,
-        Kind::IntOrString => Shape::IntOrString,
-        Kind::Raw | Kind::FieldsV1 | Kind::Any => Shape::Raw,
-        Kind::SchemaOr(alternative, id) => Shape::SchemaOr(*alternative, *id),
-        Kind::Message(id) => Shape::Message(*id),
-        Kind::List(..) | Kind::Map(..) | Kind::Inline(_) => Shape::Nothing,
-    }
-}
-
-/// What JSON shows of an absent field, after a comma.
+/// Returns what JSON shows of an absent field, after a comma.
 fn absent(schema: &Schema, field: &Field, depth: usize) -> String {
     let name = &field.json;
     match field.presence {
@@ -300,8 +254,8 @@ fn zero(schema: &Schema, kind: &Kind, depth: usize) -> String {
     text.to_owned()
 }
 
-/// What the items of an embedding list say of themselves.
-fn embedded(schema: &Schema, field: &Field) -> Option<Prepared> {
+/// Returns the apiVersion and kind that the items of an embedding list show.
+fn embedded(schema: &Schema, field: &Field) -> Option<PreparedText> {
     let (true, Kind::List(item, _)) = (field.embedded, &field.kind) else {
         return None;
     };
@@ -309,7 +263,7 @@ fn embedded(schema: &Schema, field: &Field) -> Option<Prepared> {
         return None;
     };
     let gvk = TypeRef { schema, id }.get().gvks.first()?;
-    Some(Prepared::new(&format!(
+    Some(PreparedText::new(&format!(
         ",\"kind\":\"{}\",\"apiVersion\":\"{}\"",
         gvk.kind,
         gvk.api_version()
@@ -331,7 +285,7 @@ mod tests {
                 assert_eq!(
                     (
                         wire.fields[place].index,
-                        wire.place_of_tag(wire.fields[place].tag as usize)
+                        wire.slot_of_tag(wire.fields[place].tag as usize)
                     ),
                     (*index, Some(place)),
                     "{}",
@@ -340,8 +294,8 @@ mod tests {
             }
             assert_eq!(
                 (
-                    wire.place_of_tag(0),
-                    wire.place_of_tag(usize::MAX),
+                    wire.slot_of_tag(0),
+                    wire.slot_of_tag(usize::MAX),
                     wire.place(u32::MAX)
                 ),
                 (None, None, None)
@@ -351,7 +305,7 @@ mod tests {
 
     #[test]
     fn what_shows_of_nothing_is_prepared() {
-        let text = |prepared: &Prepared| {
+        let text = |prepared: &PreparedText| {
             let mut out = b"x".to_vec();
             prepared.append(&mut out);
             String::from_utf8(out).expect("text")

@@ -155,7 +155,7 @@ impl<'a> Decoder<'a, '_> {
             (Kind::Int32 | Kind::Int64 | Kind::Double, b'-' | b'0'..=b'9') => self.number(kind),
             (Kind::Bytes, b'"') => match base64::normalise(&self.lexer.string()) {
                 Ok(text) => Ok(owned(text)),
-                Err(why) => self.pass_unfit(|_| DecodeError(why)),
+                Err(why) => self.skip_mismatched(|_| DecodeError(why)),
             },
             (Kind::Quantity, _) => self.quantity(),
             (Kind::Time | Kind::MicroTime, b'"') => self.time(kind),
@@ -181,14 +181,14 @@ impl<'a> Decoder<'a, '_> {
                 if matches!(kind, Kind::Time | Kind::MicroTime | Kind::IntOrString) {
                     Err(wrong(self))
                 } else {
-                    self.pass_unfit(wrong)
+                    self.skip_mismatched(wrong)
                 }
             }
         }
     }
 
     /// Notes that a value, which was passed over, is of the wrong type.
-    fn pass_unfit(
+    fn skip_mismatched(
         &mut self,
         error: impl FnOnce(&Self) -> DecodeError,
     ) -> Result<Value, DecodeError> {
@@ -217,7 +217,9 @@ impl<'a> Decoder<'a, '_> {
         };
         match value {
             Some(value) => Ok(value),
-            None => self.pass_unfit(|decoder| decoder.mismatch(kind, &format!("number {text}"))),
+            None => {
+                self.skip_mismatched(|decoder| decoder.mismatch(kind, &format!("number {text}")))
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Strings and raw JSON as Go's `encoding/json` writes them: what needs no escape is copied sixteen
 //! bytes at a time.
 
-/// How many bytes are looked at and copied at once.
+/// The number of bytes that are looked at and copied at once.
 const STEP: usize = 16;
 /// The same, of long texts.
 const LONG_STEP: usize = 64;
@@ -21,7 +21,7 @@ const COUNTS: [[u8; STEP]; STEP + 1] = {
     table
 };
 
-/// Whether Go writes a byte of a string as it is.
+/// True if Go writes a byte of a string as it is.
 const PLAIN: [bool; 256] = {
     let mut plain = [true; 256];
     let mut byte = 0;
@@ -99,14 +99,14 @@ fn copy_plain(
     end
 }
 
-/// Whether a byte of a string is anything but ASCII that Go writes as it is.
+/// Reports whether a byte of a string is anything but ASCII that Go writes as it is.
 #[inline(always)]
 fn is_special_text(byte: u8) -> bool {
     // As signed numbers, control characters and what is not ASCII are the small ones.
     ((byte as i8) < 0x20) | (byte | 2 == b'>') | (byte | 4 == b'&') | (byte == b'\\')
 }
 
-/// Whether a byte of raw JSON is anything but ASCII that compacting leaves as it is.
+/// Reports whether a byte of raw JSON is anything but ASCII that compacting leaves as it is.
 #[inline(always)]
 fn is_special_json(byte: u8) -> bool {
     ((byte as i8) <= 0x20) | (byte | 2 == b'>') | (byte == b'&')

@@ -3,7 +3,7 @@
 /// Spaces for each level.
 const STEP: usize = 2;
 
-/// Where in a document the next piece begins.
+/// The state at the end of a piece of a document.
 #[derive(Clone, Debug, Default)]
 pub struct Indenter {
     depth: usize,
@@ -17,7 +17,7 @@ enum Within {
     #[default]
     Nothing,
     Text,
-    /// What comes next in a text stands for itself.
+    /// The next byte of a text is escaped.
     Escape,
 }
 

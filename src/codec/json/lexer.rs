@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-/// Where a reading of checked JSON is.
+/// A cursor over checked JSON.
 #[derive(Debug)]
 pub struct Lexer<'a> {
     text: &'a str,
@@ -62,7 +62,7 @@ impl<'a> Lexer<'a> {
         None
     }
 
-    /// Whether the array that was entered has another item; false leaves it.
+    /// Moves to the next item of the array that was entered; false leaves the array.
     pub fn next_item(&mut self) -> bool {
         if self.peek() == b',' {
             self.at += 1;

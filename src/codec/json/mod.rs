@@ -24,15 +24,15 @@ use crate::meta::go;
 use crate::schema::TypeRef;
 pub use lexer::Lexer;
 
-/// How deep JSON may nest (Go's `encoding/json`).
+/// The depth to which JSON may nest (Go's `encoding/json`).
 pub const MAX_DEPTH: usize = 10_000;
 
 /// Bytes that are well-formed JSON.
 #[derive(Clone, Copy, Debug)]
 pub struct Document<'a>(&'a [u8]);
 
-/// What a document says of itself, before its kind is known. Both are empty where the document says
-/// nothing.
+/// The apiVersion and kind of a document, before its type is known. Both are empty where the
+/// document says nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct TypeMeta {
     pub api_version: String,
@@ -151,7 +151,7 @@ fn fold(key: &str) -> String {
         .collect()
 }
 
-/// How many bytes from the start of `rest` lie in a string and need no look: up to a quote,
+/// Returns the number of bytes at the start of `rest` that a string has as they are: up to a quote,
 /// backslash or control character.
 fn plain_length(rest: &[u8]) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::projection::{Choice, Projection};
-use super::wire::{Reader, Wire};
+use super::wire::{Reader, WireValue};
 use crate::codec::{
     self, DecodeError, MAX_FIELDS, MAX_TREE_DEPTH, json, omit_empty, too_many_fields,
 };
@@ -18,7 +18,7 @@ use crate::schema::{Kind, Schema, SchemaAlternative, Type, TypeId, TypeRef};
 /// object has no `apiVersion` and `kind`: the envelope has them.
 ///
 /// # Errors
-/// What is no protobuf; quantities that are none.
+/// Bytes that are no protobuf; quantities that are none.
 pub fn decode(bytes: &[u8], ty: TypeRef) -> Result<Object, DecodeError> {
     Decoder {
         schema: ty.schema,
@@ -44,7 +44,7 @@ pub fn decode_part(bytes: &[u8], ty: TypeRef, part: &Projection) -> Result<Objec
 }
 
 /// One value as a tree; `None` where it is none.
-pub(super) fn value(kind: &Kind, value: Wire, schema: &Schema) -> Option<Value> {
+pub(super) fn value(kind: &Kind, value: WireValue, schema: &Schema) -> Option<Value> {
     Decoder {
         schema,
         slots: Vec::new(),
@@ -135,7 +135,7 @@ impl Decoder<'_> {
         let wire = self.schema.wire(id);
         while let Some(raw) = fields.next()? {
             let Some(place) = wire
-                .place_of_tag(raw.tag())
+                .slot_of_tag(raw.tag())
                 .or_else(|| wire.place(raw.number))
             else {
                 continue;
@@ -217,7 +217,12 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    fn wrapped(&mut self, item: &Kind, value: Wire, depth: usize) -> Result<Value, DecodeError> {
+    fn wrapped(
+        &mut self,
+        item: &Kind,
+        value: WireValue,
+        depth: usize,
+    ) -> Result<Value, DecodeError> {
         let mut items = Vec::new();
         let mut fields = Reader::new(value.bytes());
         while let Some(raw) = fields.next()? {
@@ -259,7 +264,7 @@ impl Decoder<'_> {
     fn value(
         &mut self,
         kind: &Kind,
-        value: Wire,
+        value: WireValue,
         depth: usize,
         part: Option<&Projection>,
     ) -> Result<Value, DecodeError> {
@@ -339,11 +344,11 @@ impl Decoder<'_> {
     }
 }
 
-fn text(value: Wire) -> String {
+fn text(value: WireValue) -> String {
     codec::text(value.bytes()).into_owned()
 }
 
-fn double(value: Wire) -> Value {
+fn double(value: WireValue) -> Value {
     serde_json::Number::from_f64(f64::from_bits(value.integer())).map_or(Value::Null, Value::Number)
 }
 

@@ -1,6 +1,6 @@
-//! Where the values of a message lie, without a copy of anything.
+//! The offsets of the values in a message. Nothing is copied.
 
-use super::wire::{Reader, Wire};
+use super::wire::{Reader, WireValue};
 use crate::codec::DecodeError;
 use crate::schema::WireType;
 
@@ -9,24 +9,25 @@ pub(super) const MAX_LENGTH: usize = u32::MAX as usize;
 
 /// A stretch of the document.
 #[derive(Clone, Copy)]
-pub(super) struct Part {
+pub(super) struct ByteRange {
     pub start: usize,
     pub end: usize,
 }
 
-/// What is not there.
-pub(super) const NOWHERE: Part = Part { start: 0, end: 0 };
+/// The range of an absent value.
+pub(super) const EMPTY_RANGE: ByteRange = ByteRange { start: 0, end: 0 };
 
 /// A value: an integer (or the bits of a float), or where its bytes lie.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Value(pub u64);
 
 impl Value {
-    /// What a field of this sort takes from the wire: of another wire type nothing.
+    /// Returns the value that a field of this sort takes from the wire; nothing of another wire
+    /// type.
     #[inline]
-    pub fn new(numeric: bool, wire: Wire, end: usize) -> Self {
+    pub fn new(numeric: bool, wire: WireValue, end: usize) -> Self {
         match (numeric, wire) {
-            (false, Wire::Bytes(bytes)) => {
+            (false, WireValue::Bytes(bytes)) => {
                 Self(((end - bytes.len()) as u64) << 32 | bytes.len() as u64)
             }
             (true, wire) => Self(wire.integer()),
@@ -35,15 +36,15 @@ impl Value {
     }
 
     #[inline]
-    pub fn part(self) -> Part {
+    pub fn range(self) -> ByteRange {
         let start = (self.0 >> 32) as usize;
-        Part {
+        ByteRange {
             start,
             end: start + (self.0 as u32) as usize,
         }
     }
 
-    /// Whether the value is the one that `omitempty` leaves out.
+    /// Reports whether the value is the one that `omitempty` leaves out.
     #[inline]
     pub fn is_zero(self, numeric: bool) -> bool {
         if numeric {
@@ -54,19 +55,19 @@ impl Value {
     }
 }
 
-/// Where the values of a field lie in its message, from the first to the end of the last, and the
-/// last of them, which is the one that counts.
+/// The range of the values of a field in its message, from the first to the end of the last, and
+/// the last of them, which is the one that counts.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Span {
+pub(super) struct FieldSpan {
     pub first: u32,
     pub end: u32,
     pub last: Value,
 }
 
-impl Span {
+impl FieldSpan {
     #[inline]
-    pub fn part(self) -> Part {
-        Part {
+    pub fn range(self) -> ByteRange {
+        ByteRange {
             start: self.first as usize,
             end: self.end as usize,
         }
@@ -94,7 +95,7 @@ pub(super) fn next_value(
         }
         next += 1;
     }
-    let Some(place) = ty.place_of_tag(tag) else {
+    let Some(place) = ty.slot_of_tag(tag) else {
         return odd_value(ty, bytes, at);
     };
     let number = match (bytes.get(next), bytes.get(next + 1)) {

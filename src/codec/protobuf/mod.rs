@@ -23,7 +23,7 @@ use wire::Reader;
 /// The first bytes of everything in the Kubernetes protobuf encoding.
 pub const MAGIC: &[u8] = b"k8s\0";
 
-/// What the envelope says, and the message in it.
+/// The type in the envelope, and the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Envelope<'a> {
     pub api_version: &'a str,

@@ -184,8 +184,8 @@ fn field_len(length: usize) -> usize {
     1 + bits.div_ceil(7) as usize + length
 }
 
-/// What stands in ObjectMeta before and after its resourceVersion. `None` where fields are not in
-/// ascending order.
+/// Returns the parts of ObjectMeta before and after its resourceVersion. `None` where fields are
+/// not in ascending order.
 fn around_version(metadata: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut fields = Reader::new(metadata);
     let mut last = 0;
@@ -203,8 +203,8 @@ fn around_version(metadata: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// Whether a part of the object is empty that upstream defaults at every read (the phase of a
-/// PersistentVolumeClaim).
+/// Reports whether a part of the object is empty that upstream defaults at every read (the phase of
+/// a PersistentVolumeClaim).
 fn lacks_filled(message: Message) -> bool {
     let Message { bytes, ty } = message;
     let parts = ty.get().fields.iter().filter_map(|part| match part.kind {
@@ -218,8 +218,8 @@ fn lacks_filled(message: Message) -> bool {
             .iter()
             .filter(|field| !field.filled.is_empty());
         filled.into_iter().any(|field| {
-            let inside =
-                super::reader::last(bytes, part.number).map_or(&[][..], super::wire::Wire::bytes);
+            let inside = super::reader::last(bytes, part.number)
+                .map_or(&[][..], super::wire::WireValue::bytes);
             super::reader::last(inside, field.number).is_none_or(|value| value.bytes().is_empty())
         })
     })

@@ -2,7 +2,7 @@
 
 use crate::schema::{Kind, TypeRef};
 
-/// Which fields of a type to decode, and which of theirs.
+/// The fields of a type that are decoded, and those of their messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Projection {
     /// By the index of the field in its type.
@@ -16,15 +16,15 @@ enum Wanted {
     #[default]
     Nothing,
     Whole,
-    Part(Box<Projection>),
+    ByteRange(Box<Projection>),
 }
 
-/// What a decoder does with a field.
+/// The part of a field that is decoded.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Choice<'a> {
     Skip,
     Whole,
-    Part(&'a Projection),
+    ByteRange(&'a Projection),
 }
 
 impl Projection {
@@ -45,7 +45,7 @@ impl Projection {
             .filter(|&index| self.fields[index] != Wanted::Nothing)
             .collect();
         for wanted in &mut self.fields {
-            if let Wanted::Part(part) = wanted {
+            if let Wanted::ByteRange(part) = wanted {
                 part.put_in_order();
             }
         }
@@ -77,9 +77,9 @@ impl Projection {
             return;
         };
         if self.fields[index] == Wanted::Nothing {
-            self.fields[index] = Wanted::Part(Box::default());
+            self.fields[index] = Wanted::ByteRange(Box::default());
         }
-        if let Wanted::Part(part) = &mut self.fields[index] {
+        if let Wanted::ByteRange(part) = &mut self.fields[index] {
             part.add(ty.to(id), rest);
         }
     }
@@ -88,16 +88,16 @@ impl Projection {
         match self.fields.get(index) {
             None | Some(Wanted::Nothing) => Choice::Skip,
             Some(Wanted::Whole) => Choice::Whole,
-            Some(Wanted::Part(part)) => Choice::Part(part),
+            Some(Wanted::ByteRange(part)) => Choice::ByteRange(part),
         }
     }
 }
 
 impl<'a> Choice<'a> {
-    /// What to take of the messages in the field; `None` for everything.
+    /// Returns the part of the messages in the field that is decoded; `None` for everything.
     pub fn inner(self) -> Option<&'a Projection> {
         match self {
-            Choice::Part(part) => Some(part),
+            Choice::ByteRange(part) => Some(part),
             Choice::Skip | Choice::Whole => None,
         }
     }

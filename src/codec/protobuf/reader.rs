@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::decode;
-use super::wire::{Reader, Wire};
+use super::wire::{Reader, WireValue};
 use crate::codec::{self, omit_empty};
 use crate::meta::Value;
 use crate::meta::selector::FieldReader;
@@ -26,11 +26,11 @@ pub struct Message<'a> {
 impl<'a> Message<'a> {
     /// The labels in their stored order, which is that of their keys.
     pub fn labels(&self) -> impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)> + use<'a> {
-        let metadata = last(self.bytes, METADATA).map_or(&[][..], Wire::bytes);
+        let metadata = last(self.bytes, METADATA).map_or(&[][..], WireValue::bytes);
         entries(metadata, LABELS).map(|(key, value)| {
             (
                 codec::text(key),
-                codec::text(value.map_or(&[], Wire::bytes)),
+                codec::text(value.map_or(&[], WireValue::bytes)),
             )
         })
     }
@@ -43,7 +43,7 @@ impl FieldReader for Message<'_> {
 
     fn label(&self, key: &str) -> Option<Cow<'_, str>> {
         let metadata = last(self.bytes, METADATA)?.bytes();
-        entry(metadata, LABELS, key).map(|value| codec::text(value.map_or(&[], Wire::bytes)))
+        entry(metadata, LABELS, key).map(|value| codec::text(value.map_or(&[], WireValue::bytes)))
     }
 
     fn each_label(&self, look: &mut dyn FnMut(&str, &str)) {
@@ -65,7 +65,7 @@ pub fn text_at<'a>(bytes: &'a [u8], ty: TypeRef<'a>, dotted: &str) -> Option<Cow
         .find(|field| field.json == name && !matches!(field.kind, Kind::Inline(_)))?;
     if let Some((number, id)) = field.via.and_then(|via| inlined(outer, via)) {
         return text_at(
-            last(bytes, number).map_or(&[], Wire::bytes),
+            last(bytes, number).map_or(&[], WireValue::bytes),
             ty.to(id),
             dotted,
         );
@@ -91,7 +91,7 @@ pub fn text_at<'a>(bytes: &'a [u8], ty: TypeRef<'a>, dotted: &str) -> Option<Cow
             }
         }
         (Kind::Map(item, _), Some(key)) if !key.contains('.') => {
-            let value = entry(bytes, field.number, key)?.unwrap_or(Wire::Bytes(&[]));
+            let value = entry(bytes, field.number, key)?.unwrap_or(WireValue::Bytes(&[]));
             if let Kind::String = **item {
                 Some(codec::text(value.bytes()))
             } else {
@@ -117,8 +117,8 @@ fn inlined(outer: &Type, via: usize) -> Option<(u32, crate::schema::TypeId)> {
     }
 }
 
-/// What JSON shows of a field that may be absent.
-fn scalar<'a>(field: &Field, value: Option<Wire<'a>>, ty: TypeRef) -> Option<Cow<'a, str>> {
+/// Returns what JSON shows of a field that may be absent.
+fn scalar<'a>(field: &Field, value: Option<WireValue<'a>>, ty: TypeRef) -> Option<Cow<'a, str>> {
     match (&field.kind, value) {
         (Kind::String, Some(value)) if !value.bytes().is_empty() => {
             Some(codec::text(value.bytes()))
@@ -143,7 +143,7 @@ fn text<'a>(value: Value) -> Option<Cow<'a, str>> {
 
 /// The last value with a number, which is the one that counts. Fields are written by ascending
 /// number: what comes after a larger one is not looked at once there is a value.
-pub(super) fn last(bytes: &[u8], number: u32) -> Option<Wire<'_>> {
+pub(super) fn last(bytes: &[u8], number: u32) -> Option<WireValue<'_>> {
     let mut out = None;
     let mut fields = Reader::new(bytes);
     while let Ok(Some(field)) = fields.next() {
@@ -156,12 +156,12 @@ pub(super) fn last(bytes: &[u8], number: u32) -> Option<Wire<'_>> {
     out
 }
 
-fn nth(bytes: &[u8], number: u32, index: usize) -> Option<Wire<'_>> {
+fn nth(bytes: &[u8], number: u32, index: usize) -> Option<WireValue<'_>> {
     values(bytes, number).nth(index)
 }
 
 /// The values with a number, in their order.
-pub(super) fn values(bytes: &[u8], number: u32) -> impl Iterator<Item = Wire<'_>> {
+pub(super) fn values(bytes: &[u8], number: u32) -> impl Iterator<Item = WireValue<'_>> {
     let mut fields = Reader::new(bytes);
     let all = std::iter::from_fn(move || fields.next().ok().flatten());
     all.filter(move |field| field.number == number)
@@ -169,7 +169,7 @@ pub(super) fn values(bytes: &[u8], number: u32) -> impl Iterator<Item = Wire<'_>
 }
 
 /// The keys and values of a map.
-fn entries(bytes: &[u8], number: u32) -> impl Iterator<Item = (&[u8], Option<Wire<'_>>)> {
+fn entries(bytes: &[u8], number: u32) -> impl Iterator<Item = (&[u8], Option<WireValue<'_>>)> {
     values(bytes, number).map(|entry| {
         let (mut key, mut value) = (&[][..], None);
         let mut fields = Reader::new(entry.bytes());
@@ -185,7 +185,7 @@ fn entries(bytes: &[u8], number: u32) -> impl Iterator<Item = (&[u8], Option<Wir
 }
 
 /// The value of a key in a map; of entries with the same key the last counts.
-fn entry<'a>(bytes: &'a [u8], number: u32, key: &str) -> Option<Option<Wire<'a>>> {
+fn entry<'a>(bytes: &'a [u8], number: u32, key: &str) -> Option<Option<WireValue<'a>>> {
     entries(bytes, number)
         .filter(|(found, _)| *found == key.as_bytes())
         .last()

@@ -10,13 +10,11 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::decode::{IntOrString, int_or_string, quantity, timestamp};
-use super::field_offsets::{MAX_LENGTH, NOWHERE, Part, Span, Value, next_value};
-use super::wire::{Raw, Reader};
+use super::field_offsets::{ByteRange, EMPTY_RANGE, FieldSpan, MAX_LENGTH, Value, next_value};
+use super::wire::{RawField, Reader};
 use crate::codec::{DecodeError, MAX_TREE_DEPTH, json, text};
 use crate::meta::time;
-use crate::schema::{
-    Arity, Schema, SchemaAlternative, Shape, TypeId, TypeRef, WireField, WireType,
-};
+use crate::schema::{Arity, Kind, Schema, SchemaAlternative, TypeId, TypeRef, WireField, WireType};
 
 /// Appends the JSON of a message (without its envelope): `kind` and `apiVersion` first unless they
 /// are empty, then the fields in the order of the schema. `resource_version` takes the place of
@@ -41,7 +39,7 @@ pub fn to_json(
             json::write_string(value, transcoder.out);
         }
     }
-    let whole = Part {
+    let whole = ByteRange {
         start: 0,
         end: bytes.len(),
     };
@@ -65,31 +63,31 @@ pub fn metadata_to_json(
     let Some(field) = wire.metadata.map(|place| &wire.fields[place]) else {
         return Err(DecodeError::new("the kind has no metadata"));
     };
-    let Shape::Message(id) = field.shape else {
+    let Kind::Message(id) = field.item else {
         return Err(DecodeError::new("the kind has no metadata"));
     };
     let metadata = transcoder
         .last(
-            Part {
+            ByteRange {
                 start: 0,
                 end: bytes.len(),
             },
             field.number,
         )?
-        .map_or(NOWHERE, |value| value.part());
+        .map_or(EMPTY_RANGE, |value| value.range());
     transcoder.message(metadata, id, 1, 0, transcoder.revision)
 }
 
 struct Transcoder<'a> {
     schema: &'a Schema,
-    /// The message at the top: every [`Part`] is one of it.
+    /// The message at the top: every [`ByteRange`] is one of it.
     document: &'a [u8],
     /// A stretch for each message that is open, by the place of the field. What lies there from
     /// before is not looked at.
-    spans: Vec<Span>,
+    spans: Vec<FieldSpan>,
     out: &'a mut Vec<u8>,
     revision: Option<i64>,
-    /// Where the metadata at the top were written.
+    /// The offset of the top-level metadata in the output.
     metadata: Range<usize>,
     /// So far every message was in the order that everybody writes. Once one was not, none is tried
     /// in that order any more: a message is begun twice at most, however deep it lies.
@@ -119,7 +117,7 @@ impl<'a> Transcoder<'a> {
 
     /// The values in a stretch of the document.
     #[inline]
-    fn read(&self, part: Part) -> Reader<'a> {
+    fn read(&self, part: ByteRange) -> Reader<'a> {
         Reader {
             bytes: self.document.get(..part.end).unwrap_or_default(),
             at: part.start,
@@ -127,7 +125,7 @@ impl<'a> Transcoder<'a> {
     }
 
     #[inline]
-    fn bytes(&self, part: Part) -> &'a [u8] {
+    fn bytes(&self, part: ByteRange) -> &'a [u8] {
         self.document.get(part.start..part.end).unwrap_or_default()
     }
 
@@ -148,7 +146,7 @@ impl<'a> Transcoder<'a> {
     /// `resourceVersion`.
     fn message(
         &mut self,
-        part: Part,
+        part: ByteRange,
         id: TypeId,
         depth: usize,
         base: usize,
@@ -166,7 +164,7 @@ impl<'a> Transcoder<'a> {
     /// The fields of a message, each after a comma.
     fn fields(
         &mut self,
-        part: Part,
+        part: ByteRange,
         id: TypeId,
         depth: usize,
         base: usize,
@@ -188,9 +186,9 @@ impl<'a> Transcoder<'a> {
         }
         let top = base + ty.fields.len();
         if self.spans.len() < top {
-            self.spans.resize(top, Span::default());
+            self.spans.resize(top, FieldSpan::default());
         }
-        let mut present = self.locate(part, ty, base)?;
+        let mut present = self.index_fields(part, ty, base)?;
         if depth == 0 && self.revision.is_some() {
             self.make_metadata(ty, base, &mut present);
         }
@@ -206,7 +204,7 @@ impl<'a> Transcoder<'a> {
                 self.out.extend_from_slice(&field.absent);
             } else {
                 let span = if present >> place & 1 == 0 {
-                    Span::default()
+                    FieldSpan::default()
                 } else {
                     self.spans[base + place]
                 };
@@ -242,7 +240,7 @@ impl<'a> Transcoder<'a> {
     /// another order after all, or has a value twice: what was written is then of no use.
     fn fields_in_order(
         &mut self,
-        part: Part,
+        part: ByteRange,
         ty: &WireType,
         revision: Option<i64>,
         open: Open,
@@ -286,7 +284,7 @@ impl<'a> Transcoder<'a> {
         Ok(true)
     }
 
-    /// What shows of fields that are not there, given as bits.
+    /// Writes what JSON shows of absent fields, given as bits.
     fn absent(
         &mut self,
         ty: &WireType,
@@ -319,12 +317,17 @@ impl<'a> Transcoder<'a> {
             && *present >> place & 1 == 0
         {
             *present |= 1 << place;
-            self.spans[base + place] = Span::default();
+            self.spans[base + place] = FieldSpan::default();
         }
     }
 
     /// Notes where the fields of a message lie. Returns a bit for each that is there.
-    fn locate(&mut self, part: Part, ty: &WireType, base: usize) -> Result<u64, DecodeError> {
+    fn index_fields(
+        &mut self,
+        part: ByteRange,
+        ty: &WireType,
+        base: usize,
+    ) -> Result<u64, DecodeError> {
         let spans = &mut self.spans[base..base + ty.fields.len()];
         let bytes = self.document.get(..part.end).unwrap_or_default();
         let mut present = 0u64;
@@ -344,7 +347,7 @@ impl<'a> Transcoder<'a> {
             } else {
                 spans[place].first
             };
-            spans[place] = Span {
+            spans[place] = FieldSpan {
                 first,
                 end: at as u32,
                 last,
@@ -354,18 +357,18 @@ impl<'a> Transcoder<'a> {
         Ok(present)
     }
 
-    fn field(&mut self, field: &WireField, span: Span, open: Open) -> Result<(), DecodeError> {
+    fn field(&mut self, field: &WireField, span: FieldSpan, open: Open) -> Result<(), DecodeError> {
         match field.arity {
             Arity::Single => self.single(field, span.last, open),
             Arity::List => {
                 field.key.append(self.out);
-                self.items(field, span.part(), field.number, open)
+                self.items(field, span.range(), field.number, open)
             }
             Arity::Wrapped => {
                 let begun = self.out.len();
                 field.key.append(self.out);
                 let list = self.out.len();
-                self.items(field, span.last.part(), 1, open)?;
+                self.items(field, span.last.range(), 1, open)?;
                 if self.out.len() == list + 2 {
                     self.out.truncate(begun);
                     self.out.extend_from_slice(&field.absent);
@@ -374,11 +377,11 @@ impl<'a> Transcoder<'a> {
             }
             Arity::Map | Arity::MapOfLists => {
                 field.key.append(self.out);
-                self.map(field, span.part(), open)
+                self.map(field, span.range(), open)
             }
-            Arity::Inline => match field.shape {
-                Shape::Message(id) => {
-                    self.fields(span.last.part(), id, open.depth + 1, open.top, None)
+            Arity::Inline => match field.item {
+                Kind::Message(id) => {
+                    self.fields(span.last.range(), id, open.depth + 1, open.top, None)
                 }
                 _ => Ok(()),
             },
@@ -386,31 +389,31 @@ impl<'a> Transcoder<'a> {
     }
 
     fn single(&mut self, field: &WireField, value: Value, open: Open) -> Result<(), DecodeError> {
-        match field.shape {
-            Shape::String if field.opens_quote => {
+        match field.item {
+            Kind::String if field.opens_quote => {
                 field.key.append(self.out);
-                let part = value.part();
+                let part = value.range();
                 json::write_part(self.document, part.start, part.end, self.out);
                 self.out.push(b'"');
                 return Ok(());
             }
-            Shape::Message(id) => {
+            Kind::Message(id) => {
                 field.key.append(self.out);
-                return self.message(value.part(), id, open.depth + 1, open.top, open.revision);
+                return self.message(value.range(), id, open.depth + 1, open.top, open.revision);
             }
             // What JSON would show as null counts as absent.
-            Shape::Time | Shape::MicroTime if timestamp(self.bytes(value.part()))?.is_none() => {
+            Kind::Time | Kind::MicroTime if timestamp(self.bytes(value.range()))?.is_none() => {
                 self.out.extend_from_slice(&field.absent);
                 return Ok(());
             }
-            Shape::Raw if self.inner(value.part())?.is_none() => {
+            Kind::Raw | Kind::FieldsV1 | Kind::Any if self.inner(value.range())?.is_none() => {
                 self.out.extend_from_slice(&field.absent);
                 return Ok(());
             }
             _ => {}
         }
         field.key.append(self.out);
-        self.value(field.shape, value, open)
+        self.value(&field.item, value, open)
     }
 
     /// The items of a list that follow one another, from the first, which was just read.
@@ -438,7 +441,7 @@ impl<'a> Transcoder<'a> {
     fn items(
         &mut self,
         field: &WireField,
-        part: Part,
+        part: ByteRange,
         number: u32,
         open: Open,
     ) -> Result<(), DecodeError> {
@@ -448,7 +451,7 @@ impl<'a> Transcoder<'a> {
             if raw.number == number {
                 self.item(
                     field,
-                    Value::new(field.shape.is_numeric(), raw.value, values.at),
+                    Value::new(field.item.is_numeric(), raw.value, values.at),
                     open,
                 )?;
             }
@@ -459,12 +462,12 @@ impl<'a> Transcoder<'a> {
 
     fn item(&mut self, field: &WireField, value: Value, open: Open) -> Result<(), DecodeError> {
         self.out.push(b',');
-        let (Some(embedded), Shape::Message(id)) = (&field.embedded, field.shape) else {
-            return self.value(field.shape, value, open);
+        let (Some(embedded), Kind::Message(id)) = (&field.embedded, field.item) else {
+            return self.value(&field.item, value, open);
         };
         let item = self.out.len();
         embedded.append(self.out);
-        self.fields(value.part(), id, open.depth + 1, open.top, None)?;
+        self.fields(value.range(), id, open.depth + 1, open.top, None)?;
         self.close(item, *b"{}");
         Ok(())
     }
@@ -485,7 +488,7 @@ impl<'a> Transcoder<'a> {
         let mut previous = None;
         let mut value = first;
         loop {
-            if !self.map_entry(field, value.part(), &mut previous, open)? {
+            if !self.map_entry(field, value.range(), &mut previous, open)? {
                 return Ok(false);
             }
             if !has_tag(bytes, *at, field.tag) {
@@ -498,12 +501,13 @@ impl<'a> Transcoder<'a> {
     }
 
     /// A map, whose entries Go writes by ascending keys.
-    fn map(&mut self, field: &WireField, part: Part, open: Open) -> Result<(), DecodeError> {
+    fn map(&mut self, field: &WireField, part: ByteRange, open: Open) -> Result<(), DecodeError> {
         let mut previous = None;
         let mut values = self.read(part);
         while let Some(raw) = values.next()? {
             if raw.number == field.number {
-                let (key, _) = self.entry(field, Value::new(false, raw.value, values.at).part())?;
+                let (key, _) =
+                    self.entry(field, Value::new(false, raw.value, values.at).range())?;
                 if !self.ascends(key, &mut previous) {
                     return self.unsorted_map(field, part, open);
                 }
@@ -516,7 +520,7 @@ impl<'a> Transcoder<'a> {
             if raw.number == field.number {
                 self.map_entry(
                     field,
-                    Value::new(false, raw.value, values.at).part(),
+                    Value::new(false, raw.value, values.at).range(),
                     &mut previous,
                     open,
                 )?;
@@ -526,8 +530,8 @@ impl<'a> Transcoder<'a> {
         Ok(())
     }
 
-    /// Whether a key is text that comes after the one before it.
-    fn ascends(&self, key: Part, previous: &mut Option<&'a [u8]>) -> bool {
+    /// Reports whether a key is text that comes after the one before it.
+    fn ascends(&self, key: ByteRange, previous: &mut Option<&'a [u8]>) -> bool {
         let bytes = self.bytes(key);
         let after = previous.is_none_or(|previous| previous < bytes);
         *previous = Some(bytes);
@@ -538,7 +542,7 @@ impl<'a> Transcoder<'a> {
     fn map_entry(
         &mut self,
         field: &WireField,
-        part: Part,
+        part: ByteRange,
         previous: &mut Option<&'a [u8]>,
         open: Open,
     ) -> Result<bool, DecodeError> {
@@ -558,7 +562,7 @@ impl<'a> Transcoder<'a> {
     fn unsorted_map(
         &mut self,
         field: &WireField,
-        part: Part,
+        part: ByteRange,
         open: Open,
     ) -> Result<(), DecodeError> {
         let mut entries: Vec<(Cow<str>, Option<Value>)> = Vec::new();
@@ -566,7 +570,7 @@ impl<'a> Transcoder<'a> {
         while let Some(raw) = values.next()? {
             if raw.number == field.number {
                 let (key, value) =
-                    self.entry(field, Value::new(false, raw.value, values.at).part())?;
+                    self.entry(field, Value::new(false, raw.value, values.at).range())?;
                 entries.push((text(self.bytes(key)), value));
             }
         }
@@ -585,15 +589,19 @@ impl<'a> Transcoder<'a> {
     }
 
     /// The key and the value of a map's entry.
-    fn entry(&self, field: &WireField, part: Part) -> Result<(Part, Option<Value>), DecodeError> {
-        let (mut key, mut value) = (NOWHERE, None);
+    fn entry(
+        &self,
+        field: &WireField,
+        part: ByteRange,
+    ) -> Result<(ByteRange, Option<Value>), DecodeError> {
+        let (mut key, mut value) = (EMPTY_RANGE, None);
         let mut fields = self.read(part);
         while let Some(raw) = fields.next()? {
             match raw.number {
-                1 => key = Value::new(false, raw.value, fields.at).part(),
+                1 => key = Value::new(false, raw.value, fields.at).range(),
                 2 => {
                     value = Some(Value::new(
-                        field.shape.is_numeric() && field.arity == Arity::Map,
+                        field.item.is_numeric() && field.arity == Arity::Map,
                         raw.value,
                         fields.at,
                     ))
@@ -610,12 +618,12 @@ impl<'a> Transcoder<'a> {
         value: Option<Value>,
         open: Open,
     ) -> Result<(), DecodeError> {
-        match (value, field.arity, field.shape) {
-            (Some(value), Arity::MapOfLists, _) => self.items(field, value.part(), 1, open),
-            (Some(value), _, shape) => self.value(shape, value, open),
+        match (value, field.arity, &field.item) {
+            (Some(value), Arity::MapOfLists, _) => self.items(field, value.range(), 1, open),
+            (Some(value), _, kind) => self.value(kind, value, open),
             (None, Arity::MapOfLists, _) => self.literal("null"),
-            (None, _, Shape::Message(id)) => self.message(NOWHERE, id, 1, open.top, None),
-            (None, _, shape) => self.literal(zero(shape)),
+            (None, _, Kind::Message(id)) => self.message(EMPTY_RANGE, *id, 1, open.top, None),
+            (None, _, kind) => self.literal(zero(kind)),
         }
     }
 
@@ -624,53 +632,55 @@ impl<'a> Transcoder<'a> {
         Ok(())
     }
 
-    fn value(&mut self, shape: Shape, value: Value, open: Open) -> Result<(), DecodeError> {
-        match shape {
-            Shape::String => self.string(value.part()),
-            Shape::Bool => return self.literal(if value.0 != 0 { "true" } else { "false" }),
-            Shape::Int32 => json::write_i64((value.0 as i32).into(), self.out),
-            Shape::Int64 => json::write_i64(value.0 as i64, self.out),
-            Shape::Double if f64::from_bits(value.0).is_finite() => {
+    fn value(&mut self, kind: &Kind, value: Value, open: Open) -> Result<(), DecodeError> {
+        match *kind {
+            Kind::String => self.string(value.range()),
+            Kind::Bool => return self.literal(if value.0 != 0 { "true" } else { "false" }),
+            Kind::Int32 => json::write_i64((value.0 as i32).into(), self.out),
+            Kind::Int64 => json::write_i64(value.0 as i64, self.out),
+            Kind::Double if f64::from_bits(value.0).is_finite() => {
                 json::write_f64(f64::from_bits(value.0), self.out)
             }
-            Shape::Bytes => {
+            Kind::Bytes => {
                 self.out.push(b'"');
-                base64::encode_into(self.bytes(value.part()), self.out);
+                base64::encode_into(self.bytes(value.range()), self.out);
                 self.out.push(b'"');
             }
-            Shape::Quantity => json::write_string(&quantity(self.bytes(value.part()))?, self.out),
-            Shape::Time | Shape::MicroTime => return self.time(shape, value.part()),
-            Shape::IntOrString => match int_or_string(self.bytes(value.part()))? {
+            Kind::Quantity => json::write_string(&quantity(self.bytes(value.range()))?, self.out),
+            Kind::Time | Kind::MicroTime => return self.time(kind, value.range()),
+            Kind::IntOrString => match int_or_string(self.bytes(value.range()))? {
                 IntOrString::Int(value) => json::write_i64(value.into(), self.out),
                 IntOrString::String(bytes) => json::write_string(&text(bytes), self.out),
             },
-            Shape::Raw => match self.inner(value.part())? {
+            Kind::Raw | Kind::FieldsV1 | Kind::Any => match self.inner(value.range())? {
                 Some(raw) => json::compact_part(self.document, raw.start, raw.end, self.out),
                 None => return self.literal("null"),
             },
-            Shape::SchemaOr(alternative, id) => {
-                return self.schema_or(alternative, id, value.part(), open);
+            Kind::SchemaOr(alternative, id) => {
+                return self.schema_or(alternative, id, value.range(), open);
             }
-            Shape::Message(id) => {
-                return self.message(value.part(), id, open.depth + 1, open.top, None);
+            Kind::Message(id) => {
+                return self.message(value.range(), id, open.depth + 1, open.top, None);
             }
-            Shape::Double | Shape::Nothing => return self.literal("null"),
+            Kind::Double | Kind::List(..) | Kind::Map(..) | Kind::Inline(_) => {
+                return self.literal("null");
+            }
         }
         Ok(())
     }
 
-    fn string(&mut self, part: Part) {
+    fn string(&mut self, part: ByteRange) {
         self.out.push(b'"');
         json::write_part(self.document, part.start, part.end, self.out);
         self.out.push(b'"');
     }
 
-    fn time(&mut self, shape: Shape, part: Part) -> Result<(), DecodeError> {
+    fn time(&mut self, kind: &Kind, part: ByteRange) -> Result<(), DecodeError> {
         let Some(moment) = timestamp(self.bytes(part))? else {
             return self.literal("null");
         };
         self.out.push(b'"');
-        if shape == Shape::Time {
+        if *kind == Kind::Time {
             self.out.extend_from_slice(&time::text(moment.seconds));
         } else {
             self.out
@@ -680,9 +690,9 @@ impl<'a> Transcoder<'a> {
         Ok(())
     }
 
-    /// What is in the only field of a Quantity, `RawExtension`, `JSON` or `FieldsV1`; `None` for
-    /// nothing.
-    fn inner(&self, part: Part) -> Result<Option<Part>, DecodeError> {
+    /// Returns the value of the only field of a Quantity, `RawExtension`, `JSON` or `FieldsV1`;
+    /// `None` for nothing.
+    fn inner(&self, part: ByteRange) -> Result<Option<ByteRange>, DecodeError> {
         Ok(self
             .last(part, 1)?
             .map(Value::part)
@@ -690,7 +700,7 @@ impl<'a> Transcoder<'a> {
     }
 
     /// The last bytes with a number, which are those that count.
-    fn last(&self, part: Part, number: u32) -> Result<Option<Value>, DecodeError> {
+    fn last(&self, part: ByteRange, number: u32) -> Result<Option<Value>, DecodeError> {
         let mut out = None;
         let mut fields = self.read(part);
         while let Some(raw) = fields.next()? {
@@ -705,7 +715,7 @@ impl<'a> Transcoder<'a> {
         &mut self,
         alternative: SchemaAlternative,
         id: TypeId,
-        part: Part,
+        part: ByteRange,
         open: Open,
     ) -> Result<(), DecodeError> {
         let (schema, other) = if alternative == SchemaAlternative::Bool {
@@ -715,7 +725,7 @@ impl<'a> Transcoder<'a> {
         };
         let (mut found, mut allows, mut items) = (None, false, false);
         let mut fields = self.read(part);
-        while let Some(Raw { number, value }) = fields.next()? {
+        while let Some(RawField { number, value }) = fields.next()? {
             if number == schema {
                 found = Some(Value::new(false, value, fields.at));
             } else if number == other {
@@ -725,25 +735,30 @@ impl<'a> Transcoder<'a> {
         }
         match (alternative, found) {
             (SchemaAlternative::Array, _) if items => {
-                self.alternatives(Shape::Message(id), part, open)
+                self.alternatives(&Kind::Message(id), part, open)
             }
             (SchemaAlternative::StringArray, _) if items => {
-                self.alternatives(Shape::String, part, open)
+                self.alternatives(&Kind::String, part, open)
             }
-            (_, Some(schema)) => self.message(schema.part(), id, open.depth + 1, open.top, None),
+            (_, Some(schema)) => self.message(schema.range(), id, open.depth + 1, open.top, None),
             (SchemaAlternative::Bool, None) => self.literal(if allows { "true" } else { "false" }),
             _ => self.literal("null"),
         }
     }
 
     /// The items of a JSONSchemaPropsOr…Array, which have number 2.
-    fn alternatives(&mut self, shape: Shape, part: Part, open: Open) -> Result<(), DecodeError> {
+    fn alternatives(
+        &mut self,
+        kind: &Kind,
+        part: ByteRange,
+        open: Open,
+    ) -> Result<(), DecodeError> {
         let begun = self.out.len();
         let mut values = self.read(part);
         while let Some(raw) = values.next()? {
             if raw.number == 2 {
                 self.out.push(b',');
-                self.value(shape, Value::new(false, raw.value, values.at), open)?;
+                self.value(kind, Value::new(false, raw.value, values.at), open)?;
             }
         }
         self.close(begun, *b"[]");
@@ -751,7 +766,7 @@ impl<'a> Transcoder<'a> {
     }
 }
 
-/// Whether the value at hand has this tag, in the form that everybody writes.
+/// Reports whether the value at hand has this tag, in the form that everybody writes.
 #[inline(always)]
 fn has_tag(bytes: &[u8], at: usize, tag: u32) -> bool {
     match bytes.get(at) {
@@ -770,19 +785,19 @@ fn has_tag(bytes: &[u8], at: usize, tag: u32) -> bool {
 #[derive(Clone, Copy)]
 struct Open {
     depth: usize,
-    /// Where the spans of the messages in it begin.
+    /// The first span of the messages in it.
     top: usize,
     /// For the metadata at the top: the resourceVersion to show.
     revision: Option<i64>,
 }
 
 /// The zero value of a map's value that is not there.
-fn zero(shape: Shape) -> &'static str {
-    match shape {
-        Shape::String | Shape::Bytes => "\"\"",
-        Shape::Bool | Shape::SchemaOr(SchemaAlternative::Bool, _) => "false",
-        Shape::Int32 | Shape::Int64 | Shape::Double | Shape::IntOrString => "0",
-        Shape::Quantity => "\"0\"",
+fn zero(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::String | Kind::Bytes => "\"\"",
+        Kind::Bool | Kind::SchemaOr(SchemaAlternative::Bool, _) => "false",
+        Kind::Int32 | Kind::Int64 | Kind::Double | Kind::IntOrString => "0",
+        Kind::Quantity => "\"0\"",
         _ => "null",
     }
 }

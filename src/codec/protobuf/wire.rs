@@ -4,19 +4,19 @@ use crate::codec::DecodeError;
 
 /// One field as it stands on the wire.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Raw<'a> {
+pub(super) struct RawField<'a> {
     pub number: u32,
-    pub value: Wire<'a>,
+    pub value: WireValue<'a>,
 }
 
-impl Raw<'_> {
+impl RawField<'_> {
     /// Number and wire type, as they stand before the value.
     pub fn tag(self) -> usize {
         let wire_type = match self.value {
-            Wire::Varint(_) => 0,
-            Wire::Fixed64(_) => 1,
-            Wire::Bytes(_) => 2,
-            Wire::Fixed32(_) => 5,
+            WireValue::Varint(_) => 0,
+            WireValue::Fixed64(_) => 1,
+            WireValue::Bytes(_) => 2,
+            WireValue::Fixed32(_) => 5,
         };
         (self.number as usize) << 3 | wire_type
     }
@@ -24,18 +24,18 @@ impl Raw<'_> {
 
 /// A value by its wire type.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Wire<'a> {
+pub(super) enum WireValue<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
     Fixed32(u32),
 }
 
-impl<'a> Wire<'a> {
+impl<'a> WireValue<'a> {
     /// The bytes of a length-delimited value; nothing for the other wire types.
     pub fn bytes(self) -> &'a [u8] {
         match self {
-            Wire::Bytes(bytes) => bytes,
+            WireValue::Bytes(bytes) => bytes,
             _ => &[],
         }
     }
@@ -43,9 +43,9 @@ impl<'a> Wire<'a> {
     /// An integer; 0 for a length-delimited value.
     pub fn integer(self) -> u64 {
         match self {
-            Wire::Varint(value) | Wire::Fixed64(value) => value,
-            Wire::Fixed32(value) => value.into(),
-            Wire::Bytes(_) => 0,
+            WireValue::Varint(value) | WireValue::Fixed64(value) => value,
+            WireValue::Fixed32(value) => value.into(),
+            WireValue::Bytes(_) => 0,
         }
     }
 }
@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
 
     /// The next field, or `None` at the end.
     #[inline(always)]
-    pub fn next(&mut self) -> Result<Option<Raw<'a>>, DecodeError> {
+    pub fn next(&mut self) -> Result<Option<RawField<'a>>, DecodeError> {
         if self.at >= self.bytes.len() {
             return Ok(None);
         }
@@ -79,16 +79,16 @@ impl<'a> Reader<'a> {
             return Err(illegal_tag(tag));
         }
         let value = match tag & 7 {
-            0 => Wire::Varint(self.varint()?),
-            1 => Wire::Fixed64(u64::from_le_bytes(self.fixed()?)),
+            0 => WireValue::Varint(self.varint()?),
+            1 => WireValue::Fixed64(u64::from_le_bytes(self.fixed()?)),
             2 => {
                 let length = self.varint()?;
-                Wire::Bytes(self.take(length)?)
+                WireValue::Bytes(self.take(length)?)
             }
-            5 => Wire::Fixed32(u32::from_le_bytes(self.fixed()?)),
+            5 => WireValue::Fixed32(u32::from_le_bytes(self.fixed()?)),
             _ => return Err(illegal_tag(tag)),
         };
-        Ok(Some(Raw {
+        Ok(Some(RawField {
             number: number as u32,
             value,
         }))

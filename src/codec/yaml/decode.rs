@@ -11,8 +11,8 @@ use crate::codec::{DecodeError, MAX_ISSUES, MAX_TREE_DEPTH, json};
 use crate::meta::go;
 use crate::meta::{Map, Value};
 
-/// How many bytes upstream's reader takes at a time. What is wrong in one of these pieces is found
-/// before the scanner sees it.
+/// The number of bytes that upstream's reader takes at a time. What is wrong in one of these pieces
+/// is found before the scanner sees it.
 const PIECE_BYTES: usize = 512;
 /// The most bytes of text that aliases of one document may repeat. No object that long could be
 /// stored.
@@ -94,7 +94,7 @@ fn readable(bytes: &[u8]) -> (&str, Option<&'static str>) {
     (valid.get(..end).unwrap_or_default(), broken)
 }
 
-/// What upstream's reader says of bytes that do not begin with a character.
+/// Returns the error of upstream's reader for bytes that do not begin with a character.
 fn encoding_error(bytes: &[u8]) -> &'static str {
     let length = match bytes.first() {
         Some(0xc0..=0xdf) => 2,
@@ -130,11 +130,11 @@ struct Builder<'g> {
     aliased: usize,
     /// The bytes of text in aliases so far.
     repeated: usize,
-    /// How many aliases are around the node at hand.
+    /// The number of aliases around the current node.
     expanding: usize,
     /// Those aliases.
     busy: HashSet<usize>,
-    /// Why the document has no JSON, which is found once it is known to be YAML.
+    /// The reason why the document has no JSON, reported once it is known to be YAML.
     unfit: Option<String>,
     duplicates: Vec<String>,
 }
@@ -438,7 +438,7 @@ fn write_go_value(value: &Value, out: &mut String) {
     }
 }
 
-/// What a scalar is, by its tag, by how it is written or by what it looks like.
+/// Resolves a scalar by its tag, its style or its text.
 fn scalar(text: &str, plain: bool, tag: Option<&str>) -> Result<Scalar, DecodeError> {
     const CORE: &str = "tag:yaml.org,2002:";
     let Some(tag) = tag else {
@@ -470,7 +470,7 @@ fn scalar(text: &str, plain: bool, tag: Option<&str>) -> Result<Scalar, DecodeEr
     }
 }
 
-/// What JSON has for a scalar. Integral floats become integers on the way.
+/// Returns the JSON of a scalar. Integral floats become integers on the way.
 fn into_json(scalar: Scalar, text: &str) -> Value {
     match scalar {
         Scalar::Null => Value::Null,

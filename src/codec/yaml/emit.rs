@@ -114,7 +114,7 @@ impl Emitter {
     }
 
     fn string(&mut self, text: &str, indent: usize, is_key: bool) {
-        let shape = Shape::of(text);
+        let shape = AllowedStyles::of(text);
         let is_plain = resolve(text) == Scalar::String && !is_base60(text);
         if text.contains('\n') && shape.block && !is_key {
             self.literal(text, indent + 2);
@@ -241,15 +241,15 @@ impl Emitter {
     }
 }
 
-/// Which styles a string can be written in (yaml.v2 `analyze_scalar`).
-struct Shape {
+/// The styles that a string can be written in (yaml.v2 `analyze_scalar`).
+struct AllowedStyles {
     plain: bool,
     single: bool,
     block: bool,
     multiline: bool,
 }
 
-impl Shape {
+impl AllowedStyles {
     fn of(text: &str) -> Self {
         if text.is_empty() {
             return Self {
@@ -301,7 +301,7 @@ impl Shape {
     }
 }
 
-/// Whether `yaml.v2` writes a character as it is; it takes everything beyond U+FFFF as not
+/// Reports whether `yaml.v2` writes a character as it is; it takes everything beyond U+FFFF as not
 /// printable.
 fn is_printable(c: char) -> bool {
     matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}')
@@ -331,7 +331,7 @@ fn sort<'a>(entries: Vec<(&'a Key, &'a Value)>) -> Vec<(&'a Key, &'a Value)> {
     out
 }
 
-/// Whether a key comes before another: numbers in them count as numbers, letters come after
+/// Reports whether a key comes before another: numbers in them count as numbers, letters come after
 /// everything else.
 fn less(one: &str, other: &str) -> bool {
     let (mut a, mut b) = (one.chars(), other.chars());

@@ -22,7 +22,7 @@ pub(super) fn to_value(text: &str) -> Option<Value> {
 
 /// The longest text that is looked at twice where it turns out to be YAML.
 const MAX_BYTES: usize = 1_000_000;
-/// How deep trees may nest: less than YAML takes.
+/// The depth to which trees may nest: less than YAML takes.
 const MAX_DEPTH: usize = 64;
 /// The longest key that YAML takes without an indicator, in bytes, less some for escapes.
 const KEY_MAX: usize = 512;

@@ -29,7 +29,7 @@ pub(super) struct Graph {
     pub root: Option<usize>,
 }
 
-/// What is expected next.
+/// The production that is expected next.
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     DocumentEnd,
@@ -62,7 +62,7 @@ struct Open {
 
 struct Parser<'t> {
     scanner: Scanner<'t>,
-    /// What comes after what is being read.
+    /// The states to return to.
     states: Vec<State>,
     /// Handles of tags and what they stand for.
     handles: HashMap<String, String>,

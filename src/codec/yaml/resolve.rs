@@ -1,5 +1,5 @@
-//! What a plain scalar means in YAML 1.1: `yes` is a boolean, `0x10` and `017` are integers, `~` is
-//! null.
+//! The meaning of plain scalars in YAML 1.1: `yes` is a boolean, `0x10` and `017` are integers, `~`
+//! is null.
 
 /// The value of a scalar.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -166,7 +166,7 @@ fn is_timestamp(text: &str) -> bool {
     clock_fits && if zoned { zone_fits } else { zone.is_empty() }
 }
 
-/// Whether YAML 1.1 could read the text as a number of base 60, such as `1:30`.
+/// Reports whether YAML 1.1 could read the text as a number of base 60, such as `1:30`.
 pub(super) fn is_base60(text: &str) -> bool {
     let Some(rest) = text
         .strip_prefix(['+', '-'])

@@ -20,7 +20,7 @@ impl Gap {
         tab_stop: Option<isize>,
     ) -> Result<(), DecodeError> {
         loop {
-            let c = scanner.here();
+            let c = scanner.current();
             if is_blank(c) {
                 if c == '\t'
                     && self.first.is_some()
@@ -68,7 +68,7 @@ impl Scanner<'_> {
         self.skip();
         let (mut chomp, mut increment) = (None, 0);
         for _ in 0..2 {
-            match self.here() {
+            match self.current() {
                 c @ ('+' | '-') if chomp.is_none() => chomp = Some(c),
                 '0' if increment == 0 => {
                     return Err(self.fail("found an indentation indicator equal to 0"));
@@ -88,8 +88,8 @@ impl Scanner<'_> {
         let (mut out, mut first, mut further) = (String::new(), None, String::new());
         let mut was_blank = false;
         self.block_breaks(&mut indent, &mut further)?;
-        while self.column == indent && self.here() != '\0' {
-            let blank = is_blank(self.here());
+        while self.column == indent && self.current() != '\0' {
+            let blank = is_blank(self.current());
             match first.take() {
                 Some('\n') if !literal && !was_blank && !blank => {
                     if further.is_empty() {
@@ -101,7 +101,7 @@ impl Scanner<'_> {
             out.push_str(&further);
             further.clear();
             was_blank = blank;
-            while !is_break_or_end(self.here()) {
+            while !is_break_or_end(self.current()) {
                 self.read(&mut out);
             }
             first = self.read_break();
@@ -120,11 +120,11 @@ impl Scanner<'_> {
     fn block_breaks(&mut self, indent: &mut isize, breaks: &mut String) -> Result<(), DecodeError> {
         let mut widest = 0;
         loop {
-            while (*indent == 0 || self.column < *indent) && self.here() == ' ' {
+            while (*indent == 0 || self.column < *indent) && self.current() == ' ' {
                 self.skip();
             }
             widest = widest.max(self.column);
-            if (*indent == 0 || self.column < *indent) && self.here() == '\t' {
+            if (*indent == 0 || self.column < *indent) && self.current() == '\t' {
                 return Err(
                     self.fail("found a tab character where an indentation space is expected")
                 );
@@ -148,11 +148,11 @@ impl Scanner<'_> {
             if self.at_document_marker() {
                 return Err(self.fail("found unexpected document indicator"));
             }
-            if self.here() == '\0' {
+            if self.current() == '\0' {
                 return Err(self.fail("found unexpected end of stream"));
             }
-            while !is_space_or_end(self.here()) {
-                let (c, next) = (self.here(), self.ahead(1));
+            while !is_space_or_end(self.current()) {
+                let (c, next) = (self.current(), self.peek_at(1));
                 if quote == '\'' && c == quote && next == quote {
                     self.skip();
                     self.read(&mut out);
@@ -170,7 +170,7 @@ impl Scanner<'_> {
                     self.read(&mut out);
                 }
             }
-            if self.here() == quote {
+            if self.current() == quote {
                 self.skip();
                 return Ok(out);
             }
@@ -181,7 +181,7 @@ impl Scanner<'_> {
 
     /// A character that is written with a backslash.
     fn escape(&mut self) -> Result<char, DecodeError> {
-        let digits = match self.ahead(1) {
+        let digits = match self.peek_at(1) {
             'x' => 2,
             'u' => 4,
             'U' => 8,
@@ -212,7 +212,7 @@ impl Scanner<'_> {
         self.skip();
         let mut value = 0u32;
         for at in 0..digits {
-            let Some(digit) = self.ahead(at).to_digit(16) else {
+            let Some(digit) = self.peek_at(at).to_digit(16) else {
                 return Err(self.fail("did not find expected hexdecimal number"));
             };
             value = value << 4 | digit;
@@ -229,9 +229,9 @@ impl Scanner<'_> {
         let mut gap = Gap::default();
         let stop = self.indent + 1;
         let mut broken = false;
-        while !self.at_document_marker() && self.here() != '#' {
-            while !is_space_or_end(self.here()) {
-                let (c, next) = (self.here(), self.ahead(1));
+        while !self.at_document_marker() && self.current() != '#' {
+            while !is_space_or_end(self.current()) {
+                let (c, next) = (self.current(), self.peek_at(1));
                 if (c == ':' && is_space_or_end(next)) || (self.in_flow() && ",?[]{}".contains(c)) {
                     break;
                 }
@@ -239,7 +239,7 @@ impl Scanner<'_> {
                 broken = false;
                 self.read(&mut out);
             }
-            if !is_blank(self.here()) && !is_break(self.here()) {
+            if !is_blank(self.current()) && !is_break(self.current()) {
                 break;
             }
             gap.read(self, Some(stop))?;

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use crate::codec::DecodeError;
 
-/// How many flow collections, and how many block collections, may be open at once (yaml.v2
+/// The most flow collections, and the most block collections, that may be open at once (yaml.v2
 /// `max_flow_level`, `max_indents`).
 const MAX_OPEN: usize = 10_000;
-/// How far behind its key a `:` may stand, in characters.
+/// The most characters between the start of a key and its `:`.
 const MAX_KEY: usize = 1024;
 
 /// A part of a document. Markers that a tag or anchor begins with are not in its text.
@@ -50,7 +50,7 @@ pub(super) struct Lexeme {
     pub line: usize,
 }
 
-/// Where a key without a question mark may have begun.
+/// The possible start of a key without a question mark.
 #[derive(Clone, Copy, Default)]
 struct SimpleKey {
     possible: bool,
@@ -68,7 +68,7 @@ struct SimpleKey {
 
 pub(super) struct Scanner<'t> {
     text: &'t str,
-    /// What is wrong with the bytes behind the text.
+    /// The error about the bytes behind the text.
     broken: Option<&'static str>,
     /// In bytes.
     at: usize,
@@ -77,7 +77,7 @@ pub(super) struct Scanner<'t> {
     pub(super) line: usize,
     pub(super) column: isize,
     tokens: VecDeque<Lexeme>,
-    /// How many tokens were taken.
+    /// The number of tokens that were taken.
     taken: usize,
     /// The column of the block collection at hand; -1 outside of all.
     pub(super) indent: isize,
@@ -167,12 +167,12 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    pub(super) fn here(&self) -> char {
-        self.ahead(0)
+    pub(super) fn current(&self) -> char {
+        self.peek_at(0)
     }
 
     /// The character after `count` others.
-    pub(super) fn ahead(&self, count: usize) -> char {
+    pub(super) fn peek_at(&self, count: usize) -> char {
         match self.text.as_bytes().get(self.at..self.at + count + 1) {
             Some(bytes) if bytes.is_ascii() => bytes[count] as char,
             _ => self
@@ -187,31 +187,31 @@ impl<'t> Scanner<'t> {
 
     pub(super) fn skip(&mut self) {
         if self.at < self.text.len() {
-            self.at += self.here().len_utf8();
+            self.at += self.current().len_utf8();
         }
         self.index += 1;
         self.column += 1;
     }
 
     pub(super) fn skip_while(&mut self, wanted: impl Fn(char) -> bool) {
-        while wanted(self.here()) {
+        while wanted(self.current()) {
             self.skip();
         }
     }
 
     /// Moves a character into a text.
     pub(super) fn read(&mut self, out: &mut String) {
-        out.push(self.here());
+        out.push(self.current());
         self.skip();
     }
 
     /// Passes a line break, if there is one, and returns what a scalar has for it.
     pub(super) fn read_break(&mut self) -> Option<char> {
-        let c = self.here();
+        let c = self.current();
         if !is_break(c) {
             return None;
         }
-        if c == '\r' && self.ahead(1) == '\n' {
+        if c == '\r' && self.peek_at(1) == '\n' {
             self.skip();
         }
         self.skip();
@@ -228,10 +228,10 @@ impl<'t> Scanner<'t> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         self.column == 0
             && (rest.starts_with("---") || rest.starts_with("..."))
-            && is_space_or_end(self.ahead(3))
+            && is_space_or_end(self.peek_at(3))
     }
 
-    /// Whether the token at hand may turn out to be a key.
+    /// Reports whether the token at hand may turn out to be a key.
     fn is_key_open(&mut self) -> Result<bool, DecodeError> {
         let first = self.keys.partition_point(|key| key.token < self.taken);
         for level in first..self.keys.len() {
@@ -245,7 +245,8 @@ impl<'t> Scanner<'t> {
         Ok(false)
     }
 
-    /// Whether what may be a key at a level still may: it is on this line, and not far back.
+    /// Reports whether what may be a key at a level still may: it is on this line, and not far
+    /// back.
     fn is_key(&mut self, level: usize) -> Result<bool, DecodeError> {
         let key = self.keys[level];
         if key.possible && (key.line < self.line || key.index + MAX_KEY < self.index) {
@@ -261,7 +262,7 @@ impl<'t> Scanner<'t> {
         self.keys.len() - 1
     }
 
-    /// Where in the queue a token is; the end where it was taken.
+    /// Returns the index of a token in the queue; the end where it was taken.
     fn place(&self, number: usize) -> usize {
         number
             .checked_sub(self.taken)
@@ -344,7 +345,7 @@ impl<'t> Scanner<'t> {
     fn fetch(&mut self) -> Result<(), DecodeError> {
         self.skip_to_token();
         self.unindent_to(self.column);
-        let (c, next) = (self.here(), self.ahead(1));
+        let (c, next) = (self.current(), self.peek_at(1));
         let flow = self.in_flow();
         match c {
             '\0' => self.end(),
@@ -400,15 +401,15 @@ impl<'t> Scanner<'t> {
     /// Passes spaces, comments and line breaks. A tab is a space where no key can begin.
     fn skip_to_token(&mut self) {
         loop {
-            if self.column == 0 && self.here() == '\u{feff}' {
+            if self.column == 0 && self.current() == '\u{feff}' {
                 self.skip();
             }
-            while self.here() == ' '
-                || (self.here() == '\t' && (self.in_flow() || !self.key_allowed))
+            while self.current() == ' '
+                || (self.current() == '\t' && (self.in_flow() || !self.key_allowed))
             {
                 self.skip();
             }
-            if self.here() == '#' {
+            if self.current() == '#' {
                 self.skip_while(|c| !is_break_or_end(c));
             }
             if self.read_break().is_none() {
@@ -520,7 +521,7 @@ impl<'t> Scanner<'t> {
         let line = self.line;
         self.skip();
         let name = self.word();
-        let c = self.here();
+        let c = self.current();
         if name.is_empty() || !(is_space_or_end(c) || "?:,]}%@`".contains(c)) {
             return Err(self.fail("did not find expected alphabetic or numeric character"));
         }
@@ -549,7 +550,7 @@ impl<'t> Scanner<'t> {
     /// Letters, digits, `_` and `-`.
     fn word(&mut self) -> String {
         let mut out = String::new();
-        while is_word(self.here()) {
+        while is_word(self.current()) {
             self.read(&mut out);
         }
         out
@@ -565,7 +566,7 @@ impl<'t> Scanner<'t> {
         if name.is_empty() {
             return Err(self.fail("could not find expected directive name"));
         }
-        if !is_space_or_end(self.here()) {
+        if !is_space_or_end(self.current()) {
             return Err(self.fail("found unexpected non-alphabetical character"));
         }
         let token = match name.as_str() {
@@ -581,10 +582,10 @@ impl<'t> Scanner<'t> {
 
     /// Passes a comment and the line break.
     pub(super) fn end_of_line(&mut self) -> Result<(), DecodeError> {
-        if self.here() == '#' {
+        if self.current() == '#' {
             self.skip_while(|c| !is_break_or_end(c));
         }
-        if !is_break_or_end(self.here()) {
+        if !is_break_or_end(self.current()) {
             return Err(self.fail("did not find expected comment or line break"));
         }
         self.read_break();
@@ -594,7 +595,7 @@ impl<'t> Scanner<'t> {
     fn version(&mut self) -> Result<Token, DecodeError> {
         self.skip_while(is_blank);
         let major = self.version_number()?;
-        if self.here() != '.' {
+        if self.current() != '.' {
             return Err(self.fail("did not find expected digit or '.' character"));
         }
         self.skip();
@@ -603,7 +604,7 @@ impl<'t> Scanner<'t> {
 
     fn version_number(&mut self) -> Result<u8, DecodeError> {
         let (mut value, mut length) = (0u8, 0);
-        while let Some(digit) = self.here().to_digit(10) {
+        while let Some(digit) = self.current().to_digit(10) {
             length += 1;
             if length > 2 {
                 return Err(self.fail("found extremely long version number"));
@@ -621,12 +622,12 @@ impl<'t> Scanner<'t> {
     fn tag_directive(&mut self) -> Result<Token, DecodeError> {
         self.skip_while(is_blank);
         let handle = self.tag_handle(true)?;
-        if !is_blank(self.here()) {
+        if !is_blank(self.current()) {
             return Err(self.fail("did not find expected whitespace"));
         }
         self.skip_while(is_blank);
         let prefix = self.tag_uri("")?;
-        if !is_space_or_end(self.here()) {
+        if !is_space_or_end(self.current()) {
             return Err(self.fail("did not find expected whitespace or line break"));
         }
         Ok(Token::TagDirective(handle, prefix))
@@ -636,11 +637,11 @@ impl<'t> Scanner<'t> {
         self.save_key()?;
         self.key_allowed = false;
         let line = self.line;
-        let token = if self.ahead(1) == '<' {
+        let token = if self.peek_at(1) == '<' {
             self.skip();
             self.skip();
             let suffix = self.tag_uri("")?;
-            if self.here() != '>' {
+            if self.current() != '>' {
                 return Err(self.fail("did not find the expected '>'"));
             }
             self.skip();
@@ -657,7 +658,7 @@ impl<'t> Scanner<'t> {
                 }
             }
         };
-        if !is_space_or_end(self.here()) {
+        if !is_space_or_end(self.current()) {
             return Err(self.fail("did not find expected whitespace or line break"));
         }
         self.push(token, line);
@@ -665,13 +666,13 @@ impl<'t> Scanner<'t> {
     }
 
     fn tag_handle(&mut self, directive: bool) -> Result<String, DecodeError> {
-        if self.here() != '!' {
+        if self.current() != '!' {
             return Err(self.fail("did not find expected '!'"));
         }
         let mut out = String::new();
         self.read(&mut out);
         out.push_str(&self.word());
-        if self.here() == '!' {
+        if self.current() == '!' {
             self.read(&mut out);
         } else if directive && out != "!" {
             return Err(self.fail("did not find expected '!'"));
@@ -684,7 +685,7 @@ impl<'t> Scanner<'t> {
         let mut out = head.strip_prefix('!').unwrap_or(head).as_bytes().to_vec();
         let mut found = !head.is_empty();
         loop {
-            match self.here() {
+            match self.current() {
                 '%' => self.tag_escape(&mut out)?,
                 c if is_word(c) || ";/?:@&=+$,.!~*'()[]".contains(c) => {
                     out.push(c as u8);
@@ -704,11 +705,12 @@ impl<'t> Scanner<'t> {
     fn tag_escape(&mut self, out: &mut Vec<u8>) -> Result<(), DecodeError> {
         let mut left = None;
         while left != Some(0) {
-            let (Some(high), Some(low)) = (self.ahead(1).to_digit(16), self.ahead(2).to_digit(16))
+            let (Some(high), Some(low)) =
+                (self.peek_at(1).to_digit(16), self.peek_at(2).to_digit(16))
             else {
                 return Err(self.fail("did not find URI escaped octet"));
             };
-            if self.here() != '%' {
+            if self.current() != '%' {
                 return Err(self.fail("did not find URI escaped octet"));
             }
             let octet = (high << 4 | low) as u8;
@@ -728,7 +730,7 @@ impl<'t> Scanner<'t> {
     }
 }
 
-/// Whether a plain scalar may begin with a character.
+/// Reports whether a plain scalar may begin with a character.
 fn begins_plain(c: char, next: char, flow: bool) -> bool {
     match c {
         '-' => !is_blank(next),

@@ -23,7 +23,7 @@ pub struct CustomKind {
 }
 
 impl CustomKind {
-    /// What the hashes of documents about the kind depend on.
+    /// Returns a text that changes with the documents about the kind.
     pub fn fingerprint(&self) -> String {
         format!(
             "{}/{} {}",
@@ -136,7 +136,7 @@ pub fn model_name(kind: &Gvk) -> String {
     format!("{}.{}.{}", group.join("."), kind.version, kind.kind)
 }
 
-/// What the fields are called that every object has.
+/// The descriptions of the fields that every object has.
 struct Words<'a> {
     name: String,
     dialect: Dialect,

@@ -17,7 +17,7 @@ const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 const RAW_EXTENSION: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
 const VERSION_INFO: &str = "io.k8s.apimachinery.pkg.version.Info";
 
-/// Which OpenAPI a schema is written for.
+/// The version of OpenAPI that a schema is written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     V2,

@@ -1,4 +1,4 @@
-//! What types and fields mean, in words: taken from the `k8s-openapi` crate when this one is built.
+//! The descriptions of types and fields, taken from the `k8s-openapi` crate when this one is built.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -64,7 +64,7 @@ struct Document {
     body: OnceLock<Bytes>,
 }
 
-/// What a document is about.
+/// The contents of a document.
 enum About {
     /// Everything, in the words of version 2.
     All,
@@ -398,7 +398,7 @@ impl Document {
         }
     }
 
-    /// Where the document is, with its hash, so that clients may keep it for good.
+    /// Returns the path of the document with its hash, so that clients may cache it for good.
     fn url(&self, path: &str) -> String {
         format!("{V3}/{path}?hash={}", self.hash)
     }
@@ -449,7 +449,7 @@ fn status(code: StatusCode) -> Response<Bytes> {
     response
 }
 
-/// Which of the media types is wanted most.
+/// Returns the media type that the client prefers.
 fn negotiate(headers: &HeaderMap, offered: &[&str]) -> Option<usize> {
     let accept = header_str(headers, header::ACCEPT);
     if accept.is_empty() {

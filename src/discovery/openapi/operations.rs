@@ -10,7 +10,7 @@ pub struct PathItem {
     pub operations: Vec<Operation>,
 }
 
-/// What a request sends or gets.
+/// The body of a request or an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// An object of this kind.
@@ -53,7 +53,7 @@ pub struct Operation {
     /// The success codes.
     pub codes: &'static [u16],
     pub media: Media,
-    /// What patches may be sent as; empty for any media type.
+    /// The media types of patches; empty for any.
     pub patches: bool,
 }
 
@@ -255,7 +255,7 @@ fn lower_first(word: &str) -> String {
     })
 }
 
-/// How the operations of a group version are called.
+/// Returns the part of operation names that stands for a group version.
 struct Names {
     tag: String,
     stem: String,

@@ -120,7 +120,7 @@ pub fn resource_version() -> Parameter {
     )
 }
 
-/// What chooses the objects of a list, a watch or a deletion.
+/// The parameters that select the objects of a list, a watch or a deletion.
 pub fn select() -> Vec<Parameter> {
     let query = Parameter::query;
     vec![

@@ -4,8 +4,8 @@
 use crate::meta::{Map, Value};
 use prost::encoding::{encode_key, encode_varint, wire_type::WireType};
 
-/// How the JSON value of a field becomes protobuf.
-enum As {
+/// The protobuf encoding of the JSON value of a field.
+enum Encoding {
     Text,
     Texts,
     Bool,
@@ -15,13 +15,13 @@ enum As {
     Type,
     /// Any JSON, as YAML text in a message with the field 2.
     Anything,
-    Message(&'static Shape),
-    Messages(&'static Shape),
+    Message(&'static MessageLayout),
+    Messages(&'static MessageLayout),
     /// A message in the field 1 of a wrapper; wrappers of wrappers have more than one number.
-    Wrapped(&'static [u32], &'static Shape),
+    Wrapped(&'static [u32], &'static MessageLayout),
     /// A map as a repeated message of name (1) and value (2), in the given field of a message of
     /// its own.
-    Named(u32, &'static As),
+    Named(u32, &'static Encoding),
     /// The parameters of an operation: which message each is depends on where it stands.
     Parameters,
     /// `{"name": [..]}` of a security requirement.
@@ -29,147 +29,166 @@ enum As {
 }
 
 /// A message: JSON name, number and form of its fields, and the number of its `x-` extensions.
-struct Shape {
-    fields: &'static [(&'static str, u32, As)],
+struct MessageLayout {
+    fields: &'static [(&'static str, u32, Encoding)],
     extensions: u32,
 }
 
-static DOCUMENT: Shape = Shape {
+static DOCUMENT: MessageLayout = MessageLayout {
     fields: &[
-        ("swagger", 1, As::Text),
-        ("info", 2, As::Message(&INFO)),
-        ("paths", 8, As::Named(2, &As::Message(&PATH_ITEM))),
-        ("definitions", 9, As::Named(1, &As::Message(&SCHEMA))),
-        ("security", 12, As::Requirements),
+        ("swagger", 1, Encoding::Text),
+        ("info", 2, Encoding::Message(&INFO)),
+        (
+            "paths",
+            8,
+            Encoding::Named(2, &Encoding::Message(&PATH_ITEM)),
+        ),
+        (
+            "definitions",
+            9,
+            Encoding::Named(1, &Encoding::Message(&SCHEMA)),
+        ),
+        ("security", 12, Encoding::Requirements),
         (
             "securityDefinitions",
             13,
-            As::Named(1, &As::Wrapped(&[2], &API_KEY)),
+            Encoding::Named(1, &Encoding::Wrapped(&[2], &API_KEY)),
         ),
     ],
     extensions: 16,
 };
 
-static INFO: Shape = Shape {
-    fields: &[("title", 1, As::Text), ("version", 2, As::Text)],
+static INFO: MessageLayout = MessageLayout {
+    fields: &[("title", 1, Encoding::Text), ("version", 2, Encoding::Text)],
     extensions: 7,
 };
 
-static API_KEY: Shape = Shape {
+static API_KEY: MessageLayout = MessageLayout {
     fields: &[
-        ("type", 1, As::Text),
-        ("name", 2, As::Text),
-        ("in", 3, As::Text),
-        ("description", 4, As::Text),
+        ("type", 1, Encoding::Text),
+        ("name", 2, Encoding::Text),
+        ("in", 3, Encoding::Text),
+        ("description", 4, Encoding::Text),
     ],
     extensions: 5,
 };
 
-static PATH_ITEM: Shape = Shape {
+static PATH_ITEM: MessageLayout = MessageLayout {
     fields: &[
-        ("get", 2, As::Message(&OPERATION)),
-        ("put", 3, As::Message(&OPERATION)),
-        ("post", 4, As::Message(&OPERATION)),
-        ("delete", 5, As::Message(&OPERATION)),
-        ("options", 6, As::Message(&OPERATION)),
-        ("head", 7, As::Message(&OPERATION)),
-        ("patch", 8, As::Message(&OPERATION)),
-        ("parameters", 9, As::Parameters),
+        ("get", 2, Encoding::Message(&OPERATION)),
+        ("put", 3, Encoding::Message(&OPERATION)),
+        ("post", 4, Encoding::Message(&OPERATION)),
+        ("delete", 5, Encoding::Message(&OPERATION)),
+        ("options", 6, Encoding::Message(&OPERATION)),
+        ("head", 7, Encoding::Message(&OPERATION)),
+        ("patch", 8, Encoding::Message(&OPERATION)),
+        ("parameters", 9, Encoding::Parameters),
     ],
     extensions: 10,
 };
 
-static OPERATION: Shape = Shape {
+static OPERATION: MessageLayout = MessageLayout {
     fields: &[
-        ("tags", 1, As::Texts),
-        ("description", 3, As::Text),
-        ("operationId", 5, As::Text),
-        ("produces", 6, As::Texts),
-        ("consumes", 7, As::Texts),
-        ("parameters", 8, As::Parameters),
-        ("responses", 9, As::Named(1, &As::Wrapped(&[1], &RESPONSE))),
-        ("schemes", 10, As::Texts),
+        ("tags", 1, Encoding::Texts),
+        ("description", 3, Encoding::Text),
+        ("operationId", 5, Encoding::Text),
+        ("produces", 6, Encoding::Texts),
+        ("consumes", 7, Encoding::Texts),
+        ("parameters", 8, Encoding::Parameters),
+        (
+            "responses",
+            9,
+            Encoding::Named(1, &Encoding::Wrapped(&[1], &RESPONSE)),
+        ),
+        ("schemes", 10, Encoding::Texts),
     ],
     extensions: 13,
 };
 
-static RESPONSE: Shape = Shape {
+static RESPONSE: MessageLayout = MessageLayout {
     fields: &[
-        ("description", 1, As::Text),
-        ("schema", 2, As::Wrapped(&[1], &SCHEMA)),
+        ("description", 1, Encoding::Text),
+        ("schema", 2, Encoding::Wrapped(&[1], &SCHEMA)),
     ],
     extensions: 5,
 };
 
-static BODY: Shape = Shape {
+static BODY: MessageLayout = MessageLayout {
     fields: &[
-        ("description", 1, As::Text),
-        ("name", 2, As::Text),
-        ("in", 3, As::Text),
-        ("required", 4, As::Bool),
-        ("schema", 5, As::Message(&SCHEMA)),
+        ("description", 1, Encoding::Text),
+        ("name", 2, Encoding::Text),
+        ("in", 3, Encoding::Text),
+        ("required", 4, Encoding::Bool),
+        ("schema", 5, Encoding::Message(&SCHEMA)),
     ],
     extensions: 6,
 };
 
-static QUERY: Shape = Shape {
+static QUERY: MessageLayout = MessageLayout {
     fields: &[
-        ("required", 1, As::Bool),
-        ("in", 2, As::Text),
-        ("description", 3, As::Text),
-        ("name", 4, As::Text),
-        ("type", 6, As::Text),
-        ("uniqueItems", 20, As::Bool),
+        ("required", 1, Encoding::Bool),
+        ("in", 2, Encoding::Text),
+        ("description", 3, Encoding::Text),
+        ("name", 4, Encoding::Text),
+        ("type", 6, Encoding::Text),
+        ("uniqueItems", 20, Encoding::Bool),
     ],
     extensions: 23,
 };
 
-static PATH: Shape = Shape {
+static PATH: MessageLayout = MessageLayout {
     fields: &[
-        ("required", 1, As::Bool),
-        ("in", 2, As::Text),
-        ("description", 3, As::Text),
-        ("name", 4, As::Text),
-        ("type", 5, As::Text),
-        ("uniqueItems", 19, As::Bool),
+        ("required", 1, Encoding::Bool),
+        ("in", 2, Encoding::Text),
+        ("description", 3, Encoding::Text),
+        ("name", 4, Encoding::Text),
+        ("type", 5, Encoding::Text),
+        ("uniqueItems", 19, Encoding::Bool),
     ],
     extensions: 22,
 };
 
-static SCHEMA: Shape = Shape {
+static SCHEMA: MessageLayout = MessageLayout {
     fields: &[
-        ("$ref", 1, As::Text),
-        ("format", 2, As::Text),
-        ("title", 3, As::Text),
-        ("description", 4, As::Text),
-        ("multipleOf", 6, As::Number),
-        ("maximum", 7, As::Number),
-        ("exclusiveMaximum", 8, As::Bool),
-        ("minimum", 9, As::Number),
-        ("exclusiveMinimum", 10, As::Bool),
-        ("maxLength", 11, As::Integer),
-        ("minLength", 12, As::Integer),
-        ("pattern", 13, As::Text),
-        ("maxItems", 14, As::Integer),
-        ("minItems", 15, As::Integer),
-        ("uniqueItems", 16, As::Bool),
-        ("maxProperties", 17, As::Integer),
-        ("minProperties", 18, As::Integer),
-        ("required", 19, As::Texts),
-        ("enum", 20, As::Anything),
-        ("additionalProperties", 21, As::Wrapped(&[1], &SCHEMA)),
-        ("type", 22, As::Type),
-        ("items", 23, As::Wrapped(&[1], &SCHEMA)),
-        ("allOf", 24, As::Messages(&SCHEMA)),
-        ("properties", 25, As::Named(1, &As::Message(&SCHEMA))),
-        ("externalDocs", 29, As::Message(&EXTERNAL_DOCS)),
-        ("example", 30, As::Anything),
+        ("$ref", 1, Encoding::Text),
+        ("format", 2, Encoding::Text),
+        ("title", 3, Encoding::Text),
+        ("description", 4, Encoding::Text),
+        ("multipleOf", 6, Encoding::Number),
+        ("maximum", 7, Encoding::Number),
+        ("exclusiveMaximum", 8, Encoding::Bool),
+        ("minimum", 9, Encoding::Number),
+        ("exclusiveMinimum", 10, Encoding::Bool),
+        ("maxLength", 11, Encoding::Integer),
+        ("minLength", 12, Encoding::Integer),
+        ("pattern", 13, Encoding::Text),
+        ("maxItems", 14, Encoding::Integer),
+        ("minItems", 15, Encoding::Integer),
+        ("uniqueItems", 16, Encoding::Bool),
+        ("maxProperties", 17, Encoding::Integer),
+        ("minProperties", 18, Encoding::Integer),
+        ("required", 19, Encoding::Texts),
+        ("enum", 20, Encoding::Anything),
+        ("additionalProperties", 21, Encoding::Wrapped(&[1], &SCHEMA)),
+        ("type", 22, Encoding::Type),
+        ("items", 23, Encoding::Wrapped(&[1], &SCHEMA)),
+        ("allOf", 24, Encoding::Messages(&SCHEMA)),
+        (
+            "properties",
+            25,
+            Encoding::Named(1, &Encoding::Message(&SCHEMA)),
+        ),
+        ("externalDocs", 29, Encoding::Message(&EXTERNAL_DOCS)),
+        ("example", 30, Encoding::Anything),
     ],
     extensions: 31,
 };
 
-static EXTERNAL_DOCS: Shape = Shape {
-    fields: &[("description", 1, As::Text), ("url", 2, As::Text)],
+static EXTERNAL_DOCS: MessageLayout = MessageLayout {
+    fields: &[
+        ("description", 1, Encoding::Text),
+        ("url", 2, Encoding::Text),
+    ],
     extensions: 3,
 };
 
@@ -182,72 +201,74 @@ pub fn document(json: &Value) -> Vec<u8> {
     out
 }
 
-fn message(map: &Map, shape: &Shape, out: &mut Vec<u8>) {
+fn message(map: &Map, shape: &MessageLayout, out: &mut Vec<u8>) {
     for (name, number, form) in shape.fields {
         if let Some(value) = map.get(name) {
             field(value, *number, form, out);
         }
     }
     for (name, value) in map.iter().filter(|(name, _)| name.starts_with("x-")) {
-        named(name, value, shape.extensions, &As::Anything, out);
+        named(name, value, shape.extensions, &Encoding::Anything, out);
     }
 }
 
-fn field(value: &Value, number: u32, form: &As, out: &mut Vec<u8>) {
+fn field(value: &Value, number: u32, form: &Encoding, out: &mut Vec<u8>) {
     match (form, value) {
-        (As::Text, Value::String(text)) => bytes(number, text.as_bytes(), out),
-        (As::Bool, Value::Bool(true)) => {
+        (Encoding::Text, Value::String(text)) => bytes(number, text.as_bytes(), out),
+        (Encoding::Bool, Value::Bool(true)) => {
             encode_key(number, WireType::Varint, out);
             encode_varint(1, out);
         }
-        (As::Integer, Value::Number(value)) => {
+        (Encoding::Integer, Value::Number(value)) => {
             encode_key(number, WireType::Varint, out);
             // Negative numbers are sign-extended, as int64 is.
             encode_varint(value.as_i64().unwrap_or_default().cast_unsigned(), out);
         }
-        (As::Number, Value::Number(value)) => {
+        (Encoding::Number, Value::Number(value)) => {
             encode_key(number, WireType::SixtyFourBit, out);
             out.extend(value.as_f64().unwrap_or_default().to_le_bytes());
         }
-        (As::Type, value) => nested(number, out, |out| field(value, 1, &As::Texts, out)),
-        (As::Texts, Value::String(text)) => bytes(number, text.as_bytes(), out),
-        (As::Texts, Value::Array(list)) => list
+        (Encoding::Type, value) => {
+            nested(number, out, |out| field(value, 1, &Encoding::Texts, out))
+        }
+        (Encoding::Texts, Value::String(text)) => bytes(number, text.as_bytes(), out),
+        (Encoding::Texts, Value::Array(list)) => list
             .iter()
-            .for_each(|one| field(one, number, &As::Text, out)),
+            .for_each(|one| field(one, number, &Encoding::Text, out)),
         // An enumeration is a list of values, each of its own.
-        (As::Anything, Value::Array(list)) if number == ENUMERATION => {
+        (Encoding::Anything, Value::Array(list)) if number == ENUMERATION => {
             list.iter().for_each(|one| yaml(one, number, out))
         }
-        (As::Anything, value) => yaml(value, number, out),
-        (As::Message(shape), Value::Object(map)) => {
+        (Encoding::Anything, value) => yaml(value, number, out),
+        (Encoding::Message(shape), Value::Object(map)) => {
             nested(number, out, |out| message(map, shape, out))
         }
-        (As::Messages(shape), Value::Array(list)) => list
+        (Encoding::Messages(shape), Value::Array(list)) => list
             .iter()
-            .for_each(|one| field(one, number, &As::Message(shape), out)),
+            .for_each(|one| field(one, number, &Encoding::Message(shape), out)),
         // additionalProperties may be a boolean.
-        (As::Wrapped(..), Value::Bool(allows)) => nested(number, out, |out| {
+        (Encoding::Wrapped(..), Value::Bool(allows)) => nested(number, out, |out| {
             encode_key(2, WireType::Varint, out);
             encode_varint(u64::from(*allows), out);
         }),
-        (As::Wrapped(wrappers, shape), value) => {
+        (Encoding::Wrapped(wrappers, shape), value) => {
             nested(number, out, |out| wrapped(value, wrappers, shape, out))
         }
-        (As::Named(inner, form), Value::Object(map)) => nested(number, out, |out| {
+        (Encoding::Named(inner, form), Value::Object(map)) => nested(number, out, |out| {
             map.iter()
                 .for_each(|(name, value)| named(name, value, *inner, form, out));
         }),
-        (As::Parameters, Value::Array(list)) => list
+        (Encoding::Parameters, Value::Array(list)) => list
             .iter()
             .for_each(|one| nested(number, out, |out| parameter(one, out))),
-        (As::Requirements, Value::Array(list)) => list
+        (Encoding::Requirements, Value::Array(list)) => list
             .iter()
             .filter_map(Value::as_object)
             .for_each(|requirement| {
                 nested(number, out, |out| {
                     requirement
                         .iter()
-                        .for_each(|(name, scopes)| named(name, scopes, 1, &As::Type, out))
+                        .for_each(|(name, scopes)| named(name, scopes, 1, &Encoding::Type, out))
                 });
             }),
         _ => {}
@@ -257,19 +278,19 @@ fn field(value: &Value, number: u32, form: &As, out: &mut Vec<u8>) {
 const ENUMERATION: u32 = 20;
 
 /// A pair of name and value.
-fn named(name: &str, value: &Value, number: u32, form: &As, out: &mut Vec<u8>) {
+fn named(name: &str, value: &Value, number: u32, form: &Encoding, out: &mut Vec<u8>) {
     nested(number, out, |out| {
         bytes(1, name.as_bytes(), out);
         field(value, 2, form, out);
     });
 }
 
-fn wrapped(value: &Value, wrappers: &[u32], shape: &'static Shape, out: &mut Vec<u8>) {
+fn wrapped(value: &Value, wrappers: &[u32], shape: &'static MessageLayout, out: &mut Vec<u8>) {
     match wrappers {
         [number, rest @ ..] if !rest.is_empty() => {
             nested(*number, out, |out| wrapped(value, rest, shape, out))
         }
-        [number, ..] => field(value, *number, &As::Message(shape), out),
+        [number, ..] => field(value, *number, &Encoding::Message(shape), out),
         [] => {}
     }
 }
@@ -277,12 +298,12 @@ fn wrapped(value: &Value, wrappers: &[u32], shape: &'static Shape, out: &mut Vec
 /// A ParametersItem: a parameter (1) that is a body (1), or else (2) one of the query (3) or the
 /// path (4).
 fn parameter(value: &Value, out: &mut Vec<u8>) {
-    let (wrappers, shape): (&[u32], &'static Shape) = match value.get("in").and_then(Value::as_str)
-    {
-        Some("body") => (&[1, 1], &BODY),
-        Some("path") => (&[1, 2, 4], &PATH),
-        _ => (&[1, 2, 3], &QUERY),
-    };
+    let (wrappers, shape): (&[u32], &'static MessageLayout) =
+        match value.get("in").and_then(Value::as_str) {
+            Some("body") => (&[1, 1], &BODY),
+            Some("path") => (&[1, 2, 4], &PATH),
+            _ => (&[1, 2, 3], &QUERY),
+        };
     wrapped(value, wrappers, shape, out);
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::definitions::{Definitions, Dialect};
 use super::operations::{Body, Media, Operation, PathItem};
 use super::parameters::Parameter;
-use super::v3::{code_text, common_parameters, schema};
+use super::v3::{code_text, kind_extensions, own_parameters, paths_of, schema};
 use crate::meta::{Map, Value, json};
 
 const PATCHES: [&str; 4] = [
@@ -23,10 +23,7 @@ const CUSTOM_PATCHES: [&str; 3] = [
 
 /// Writes the document of these paths.
 pub fn document(paths: &[PathItem], mut definitions: Definitions, info: &Value) -> Value {
-    let paths: Map = paths
-        .iter()
-        .map(|item| (item.path.clone(), path(item, &mut definitions)))
-        .collect();
+    let paths = paths_of(paths, &mut definitions, Dialect::V2, operation);
     let token = json!({"description": "Bearer Token authentication", "type": "apiKey", "name": "authorization", "in": "header"});
     json!({
         "swagger": "2.0",
@@ -36,21 +33,6 @@ pub fn document(paths: &[PathItem], mut definitions: Definitions, info: &Value) 
         "securityDefinitions": {"BearerToken": token},
         "security": [{"BearerToken": []}],
     })
-}
-
-fn path(item: &PathItem, definitions: &mut Definitions) -> Value {
-    let common = common_parameters(item);
-    let mut out = Map::new();
-    for one in &item.operations {
-        out.insert(one.method.to_owned(), operation(one, &common, definitions));
-    }
-    if !common.is_empty() {
-        out.insert(
-            "parameters",
-            common.iter().map(|one| one.render(Dialect::V2)).collect(),
-        );
-    }
-    Value::Object(out)
 }
 
 fn body_parameter(operation: &Operation, body: &Body, definitions: &mut Definitions) -> Value {
@@ -93,11 +75,7 @@ fn operation(
         .body
         .as_ref()
         .map(|body| body_parameter(operation, body, definitions));
-    let own = operation
-        .parameters
-        .iter()
-        .filter(|one| !common.contains(one))
-        .map(|one| one.render(Dialect::V2));
+    let own = own_parameters(operation, common, Dialect::V2);
     let parameters: Vec<Value> = body.into_iter().chain(own).collect();
     if !parameters.is_empty() {
         out.insert("parameters", parameters.into());
@@ -112,15 +90,7 @@ fn operation(
     }
     responses.insert("401".to_owned(), json!({"description": "Unauthorized"}));
     out.insert("responses", responses.into());
-    if let Some(kind) = operation
-        .kind
-        .as_ref()
-        .filter(|_| !operation.action.is_empty())
-    {
-        out.insert("x-kubernetes-action".to_owned(), operation.action.into());
-        let kind = json!({"group": kind.group, "kind": kind.kind, "version": kind.version});
-        out.insert("x-kubernetes-group-version-kind".to_owned(), kind);
-    }
+    kind_extensions(operation, &["group", "kind", "version"], &mut out);
     Value::Object(out)
 }
 

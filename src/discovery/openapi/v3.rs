@@ -17,10 +17,7 @@ const PATCHES: [&str; 4] = [
 
 /// Writes the document of these paths; `info` says what it is.
 pub fn document(paths: &[PathItem], mut definitions: Definitions, info: &Value) -> Value {
-    let paths: Map = paths
-        .iter()
-        .map(|item| (item.path.clone(), path(item, &mut definitions)))
-        .collect();
+    let paths = paths_of(paths, &mut definitions, Dialect::V3, operation);
     let mut components = Map::new();
     let schemas = definitions.finish();
     if !schemas.is_empty() {
@@ -36,23 +33,67 @@ pub fn document(paths: &[PathItem], mut definitions: Definitions, info: &Value) 
     })
 }
 
-fn path(item: &PathItem, definitions: &mut Definitions) -> Value {
-    let common = common_parameters(item);
-    let mut out = Map::new();
-    for one in &item.operations {
-        out.insert(one.method.to_owned(), operation(one, &common, definitions));
-    }
-    if !common.is_empty() {
-        out.insert(
-            "parameters",
-            common.iter().map(|one| one.render(Dialect::V3)).collect(),
-        );
-    }
-    Value::Object(out)
+/// Writes the operations of one path.
+type WriteOperation = fn(&Operation, &BTreeSet<Parameter>, &mut Definitions) -> Value;
+
+/// Writes all paths, with the operations as a dialect has them.
+pub fn paths_of(
+    paths: &[PathItem],
+    definitions: &mut Definitions,
+    dialect: Dialect,
+    operation: WriteOperation,
+) -> Map {
+    let path = |item: &PathItem| {
+        let common = common_parameters(item);
+        let operations = item.operations.iter();
+        let mut out: Map = operations
+            .map(|one| (one.method.to_owned(), operation(one, &common, definitions)))
+            .collect();
+        if !common.is_empty() {
+            let parameters = common.iter().map(|one| one.render(dialect));
+            out.insert("parameters", parameters.collect());
+        }
+        (item.path.clone(), Value::Object(out))
+    };
+    paths.iter().map(path).collect()
+}
+
+/// The parameters of an operation that are not those of all operations of its path.
+pub fn own_parameters<'o>(
+    operation: &'o Operation,
+    common: &BTreeSet<Parameter>,
+    dialect: Dialect,
+) -> impl Iterator<Item = Value> {
+    let own = operation.parameters.iter();
+    own.filter(|one| !common.contains(one))
+        .map(move |one| one.render(dialect))
+}
+
+/// Adds the extensions that name the action and the kind, whose parts have an order of their own in
+/// each dialect.
+pub fn kind_extensions(operation: &Operation, order: &[&str; 3], out: &mut Map) {
+    let Some(kind) = operation
+        .kind
+        .as_ref()
+        .filter(|_| !operation.action.is_empty())
+    else {
+        return;
+    };
+    let parts = order.map(|part| {
+        let text = match part {
+            "group" => &kind.group,
+            "kind" => &kind.kind,
+            _ => &kind.version,
+        };
+        (part.to_owned(), Value::from(text.as_str()))
+    });
+    out.insert("x-kubernetes-action".to_owned(), operation.action.into());
+    let parts = Value::Object(Map::from_iter(parts));
+    out.insert("x-kubernetes-group-version-kind".to_owned(), parts);
 }
 
 /// The parameters that every operation of the path takes; they are said once.
-pub fn common_parameters(item: &PathItem) -> BTreeSet<Parameter> {
+fn common_parameters(item: &PathItem) -> BTreeSet<Parameter> {
     let mut sets = item.operations.iter().map(|operation| {
         operation
             .parameters
@@ -75,12 +116,7 @@ fn operation(
     out.insert("tags", json!([operation.tag]));
     out.insert("description", operation.description.as_str().into());
     out.insert("operationId", operation.id.as_str().into());
-    let own: Vec<Value> = operation
-        .parameters
-        .iter()
-        .filter(|one| !common.contains(one))
-        .map(|one| one.render(Dialect::V3))
-        .collect();
+    let own: Vec<Value> = own_parameters(operation, common, Dialect::V3).collect();
     if !own.is_empty() {
         out.insert("parameters", own.into());
     }
@@ -106,15 +142,7 @@ fn operation(
     }
     responses.insert("401".to_owned(), json!({"description": "Unauthorized"}));
     out.insert("responses", responses.into());
-    if let Some(kind) = operation
-        .kind
-        .as_ref()
-        .filter(|_| !operation.action.is_empty())
-    {
-        out.insert("x-kubernetes-action".to_owned(), operation.action.into());
-        let kind = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
-        out.insert("x-kubernetes-group-version-kind".to_owned(), kind);
-    }
+    kind_extensions(operation, &["group", "version", "kind"], &mut out);
     Value::Object(out)
 }
 

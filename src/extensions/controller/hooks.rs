@@ -1,4 +1,4 @@
-//! Tells the controller of what this server writes to definitions, before the client hears of it.
+//! Hooks that notify the controller of writes to definitions before the client gets its answer.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,7 +14,7 @@ use crate::registry::resource::Hooks;
 pub struct DefinitionHooks(OnceLock<Arc<Extensions>>);
 
 impl DefinitionHooks {
-    /// Says who is to be told.
+    /// Sets the controller.
     pub fn tell(&self, extensions: Arc<Extensions>) {
         // Only the first call counts, and there is one.
         let _ = self.0.set(extensions);

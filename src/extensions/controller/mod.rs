@@ -1,9 +1,9 @@
 //! Watches over the definitions: their resources come into the registry and go out of it, their
 //! conditions are kept, and the objects of a definition go before it does.
 //!
-//! What this server writes itself it knows at once; what others write, by a watch. A request for a
-//! resource that is not known looks in storage first ([`Extensions::resolve`]), so that no server
-//! denies what another has established.
+//! Writes of this server are known at once, those of others by a watch. A request for a resource
+//! that is not known looks in storage first ([`Extensions::resolve`]), so that no server denies
+//! what another has established.
 
 mod hooks;
 
@@ -23,7 +23,7 @@ use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
 use crate::base::supervise::catch_panic;
 use crate::extensions::definition::approval;
-use crate::extensions::definition::naming::{self, Taken};
+use crate::extensions::definition::naming::{self, NamesInUse};
 use crate::extensions::definition::validation::conversion::holds_certificates;
 use crate::extensions::definition::{
     CLEANUP, Condition, Definition, ESTABLISHED, NAMES_ACCEPTED, Names, TERMINATING, is_true,
@@ -39,15 +39,14 @@ use crate::storage::Revision;
 
 /// The field manager of the conditions.
 const MANAGER: &str = "kube-apiserver";
-/// How long to wait before a definition that could not be seen to is looked at again; doubles with
-/// each failure.
+/// The pause before a definition whose sync failed is synced again; doubles with each failure.
 const RETRY: Duration = Duration::from_millis(500);
 /// The longest wait before that.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 /// Definitions that are gone and still known, so that older news of them are told from newer ones.
 /// The oldest are forgotten.
 const GONE_DEFINITIONS: usize = 256;
-/// How often to look whether the objects of a definition are gone.
+/// The number of times to look whether the objects of a definition are gone.
 const CLEANUP_POLL: Duration = Duration::from_secs(5);
 /// How often at most before that begins anew.
 const CLEANUP_POLLS: usize = 12;
@@ -67,7 +66,7 @@ pub struct Extensions {
     definitions: Arc<Store>,
     stores: Box<dyn CustomStores>,
     clock: Clock,
-    known: Mutex<HashMap<String, Known>>,
+    known: Mutex<HashMap<String, TrackedDefinition>>,
     /// Definitions whose objects are being deleted.
     cleaning: Mutex<HashSet<String>>,
     /// The names of definitions that went, the oldest first.
@@ -76,8 +75,8 @@ pub struct Extensions {
     user: User,
 }
 
-/// What is known of a definition.
-struct Known {
+/// The last known state of a definition.
+struct TrackedDefinition {
     revision: Revision,
     /// `None` for one that is gone: what is older is no news.
     object: Option<Arc<Object>>,
@@ -173,7 +172,7 @@ impl Extensions {
         };
         known.insert(
             name.clone(),
-            Known {
+            TrackedDefinition {
                 revision,
                 object: Some(Arc::new(object.clone())),
                 resources,
@@ -349,14 +348,14 @@ impl Extensions {
     }
 
     /// The names to give to a definition, where that changes something.
-    fn naming(&self, object: &Object) -> Option<naming::Verdict> {
+    fn naming(&self, object: &Object) -> Option<naming::NamingDecision> {
         let empty = Value::Null;
         let asked = Names::read(object.at("/spec/names").unwrap_or(&empty));
         let has = Names::read(object.at("/status/acceptedNames").unwrap_or(&empty));
         if asked == has {
             return None;
         }
-        let mut taken = Taken::default();
+        let mut taken = NamesInUse::default();
         let group = object.str_at("/spec/group");
         for other in self
             .known
@@ -525,7 +524,11 @@ impl Extensions {
 }
 
 /// Remembers that a definition went, and forgets the one that went first where they are too many.
-fn remember_gone(known: &mut HashMap<String, Known>, gone: &mut VecDeque<String>, name: &str) {
+fn remember_gone(
+    known: &mut HashMap<String, TrackedDefinition>,
+    gone: &mut VecDeque<String>,
+    name: &str,
+) {
     gone.push_back(name.to_owned());
     if gone.len() > GONE_DEFINITIONS
         && let Some(oldest) = gone.pop_front()
@@ -535,7 +538,7 @@ fn remember_gone(known: &mut HashMap<String, Known>, gone: &mut VecDeque<String>
     }
 }
 
-/// Whether two states of a definition serve the same.
+/// Reports whether two states of a definition serve the same.
 fn serves_the_same(a: &Object, b: &Object) -> bool {
     let same = |path: &str| a.at(path) == b.at(path);
     let conditions = [NAMES_ACCEPTED, ESTABLISHED, TERMINATING];
@@ -642,7 +645,7 @@ mod tests {
     #[test]
     fn definitions_that_went_are_forgotten_in_the_end() {
         let (mut known, mut gone) = (HashMap::new(), VecDeque::new());
-        let there = Known {
+        let there = TrackedDefinition {
             revision: 1,
             object: Some(Arc::default()),
             resources: Vec::new(),
@@ -653,7 +656,7 @@ mod tests {
             let name = number.to_string();
             known.insert(
                 name.clone(),
-                Known {
+                TrackedDefinition {
                     revision: 1,
                     object: None,
                     resources: Vec::new(),

@@ -1,4 +1,4 @@
-//! Whether a definition in a group of Kubernetes' own was approved (apiextensions `apihelpers`).
+//! The approval that definitions in groups of Kubernetes' own need (apiextensions `apihelpers`).
 
 use crate::extensions::definition::Condition;
 use crate::meta::go::url;

@@ -1,7 +1,7 @@
 //! Parts of a definition as errors show them: upstream prints its internal types with all their
 //! fields.
 
-use crate::extensions::schema::validation_rule::Rule;
+use crate::extensions::schema::validation_rule::ValidationRule;
 use crate::meta::{Map, Value, json};
 use crate::registry::validation::Fields;
 
@@ -75,98 +75,132 @@ fn selectable(version: &Value) -> Value {
     }
 }
 
-/// A JSONSchemaProps.
+/// The fields of JSONSchemaProps in the order of the internal type: JSON name, Go name and form.
+const SCHEMA_FIELDS: [(&str, &str, Form); 44] = [
+    ("id", "ID", Form::Text),
+    ("$schema", "Schema", Form::Text),
+    ("$ref", "Ref", Form::Any),
+    ("description", "Description", Form::Text),
+    ("type", "Type", Form::Text),
+    ("nullable", "Nullable", Form::Flag),
+    ("format", "Format", Form::Text),
+    ("title", "Title", Form::Text),
+    ("default", "Default", Form::Any),
+    ("maximum", "Maximum", Form::Any),
+    ("exclusiveMaximum", "ExclusiveMaximum", Form::Flag),
+    ("minimum", "Minimum", Form::Any),
+    ("exclusiveMinimum", "ExclusiveMinimum", Form::Flag),
+    ("maxLength", "MaxLength", Form::Any),
+    ("minLength", "MinLength", Form::Any),
+    ("pattern", "Pattern", Form::Text),
+    ("maxItems", "MaxItems", Form::Any),
+    ("minItems", "MinItems", Form::Any),
+    ("uniqueItems", "UniqueItems", Form::Flag),
+    ("multipleOf", "MultipleOf", Form::Any),
+    ("enum", "Enum", Form::Any),
+    ("maxProperties", "MaxProperties", Form::Any),
+    ("minProperties", "MinProperties", Form::Any),
+    ("required", "Required", Form::Any),
+    ("items", "Items", Form::SchemaOrArray),
+    ("allOf", "AllOf", Form::Schemas),
+    ("oneOf", "OneOf", Form::Schemas),
+    ("anyOf", "AnyOf", Form::Schemas),
+    ("not", "Not", Form::Schema),
+    ("properties", "Properties", Form::SchemaMap),
+    (
+        "additionalProperties",
+        "AdditionalProperties",
+        Form::SchemaOrBool,
+    ),
+    ("patternProperties", "PatternProperties", Form::SchemaMap),
+    ("dependencies", "Dependencies", Form::Any),
+    ("additionalItems", "AdditionalItems", Form::SchemaOrBool),
+    ("definitions", "Definitions", Form::SchemaMap),
+    ("externalDocs", "ExternalDocs", Form::Docs),
+    ("example", "Example", Form::Any),
+    (
+        "x-kubernetes-preserve-unknown-fields",
+        "XPreserveUnknownFields",
+        Form::Any,
+    ),
+    (
+        "x-kubernetes-embedded-resource",
+        "XEmbeddedResource",
+        Form::Flag,
+    ),
+    ("x-kubernetes-int-or-string", "XIntOrString", Form::Flag),
+    ("x-kubernetes-list-map-keys", "XListMapKeys", Form::Any),
+    ("x-kubernetes-list-type", "XListType", Form::Any),
+    ("x-kubernetes-map-type", "XMapType", Form::Any),
+    ("x-kubernetes-validations", "XValidations", Form::Rules),
+];
+
+/// The form of a field in Go.
+#[derive(Clone, Copy)]
+enum Form {
+    /// A string, empty where the field is absent.
+    Text,
+    /// A bool, false where the field is absent.
+    Flag,
+    /// A pointer, a list or any JSON.
+    Any,
+    Schema,
+    Schemas,
+    SchemaMap,
+    SchemaOrBool,
+    SchemaOrArray,
+    Docs,
+    Rules,
+}
+
+/// Returns a JSONSchemaProps as Go prints it.
 pub fn schema(tree: &Value) -> Value {
-    let text = |key: &str| Value::from(tree.str(key));
-    let flag = |key: &str| Value::from(tree.flag(key));
-    let any = |key: &str| tree.field(key).cloned().unwrap_or_default();
-    let list = |key: &str| match tree.list(key) {
-        [] => Value::Null,
-        list => list.iter().map(schema).collect(),
-    };
-    let map = |key: &str| match tree.map(key) {
-        None => Value::Null,
-        Some(map) => Value::Object(
-            map.iter()
-                .map(|(name, one)| (name.clone(), schema(one)))
-                .collect(),
-        ),
-    };
-    let one = |key: &str| tree.field(key).map_or(Value::Null, schema);
-    let or_bool = |key: &str| match tree.field(key) {
-        None => Value::Null,
-        Some(Value::Bool(allows)) => json!({"Allows": allows, "Schema": null}),
-        Some(other) => json!({"Allows": true, "Schema": schema(other)}),
-    };
-    let items = match tree.field("items") {
-        None => Value::Null,
-        Some(Value::Array(list)) => {
-            json!({"Schema": null, "JSONSchemas": list.iter().map(schema).collect::<Value>()})
+    let fields = SCHEMA_FIELDS.into_iter();
+    let fields: Map = fields
+        .map(|(key, name, form)| (name.to_owned(), schema_field(tree, key, form)))
+        .collect();
+    Value::Object(fields)
+}
+
+fn schema_field(tree: &Value, key: &str, form: Form) -> Value {
+    let or_null = |show: fn(&Value) -> Value| tree.field(key).map_or(Value::Null, show);
+    match form {
+        Form::Text => tree.str(key).into(),
+        Form::Flag => tree.flag(key).into(),
+        Form::Any => tree.field(key).cloned().unwrap_or_default(),
+        Form::Schema => or_null(schema),
+        Form::Schemas => match tree.list(key) {
+            [] => Value::Null,
+            list => list.iter().map(schema).collect(),
+        },
+        Form::SchemaMap => match tree.map(key) {
+            None => Value::Null,
+            Some(map) => {
+                let shown = map.iter().map(|(name, one)| (name.clone(), schema(one)));
+                Value::Object(shown.collect())
+            }
+        },
+        Form::SchemaOrBool => or_null(|one| match one {
+            Value::Bool(allows) => json!({"Allows": allows, "Schema": null}),
+            other => json!({"Allows": true, "Schema": schema(other)}),
+        }),
+        Form::SchemaOrArray => or_null(|one| match one {
+            Value::Array(list) => {
+                json!({"Schema": null, "JSONSchemas": list.iter().map(schema).collect::<Value>()})
+            }
+            other => json!({"Schema": schema(other), "JSONSchemas": null}),
+        }),
+        Form::Docs => {
+            or_null(|docs| json!({"Description": docs.str("description"), "URL": docs.str("url")}))
         }
-        Some(other) => json!({"Schema": schema(other), "JSONSchemas": null}),
-    };
-    let rules = match tree.list("x-kubernetes-validations") {
-        [] => Value::Null,
-        list => list.iter().map(|one| Rule::read(one).shown()).collect(),
-    };
-    let docs = tree
-        .field("externalDocs")
-        .map(|docs| json!({"Description": docs.str("description"), "URL": docs.str("url")}));
-    let fields: Vec<(&str, Value)> = vec![
-        ("ID", text("id")),
-        ("Schema", text("$schema")),
-        ("Ref", any("$ref")),
-        ("Description", text("description")),
-        ("Type", text("type")),
-        ("Nullable", flag("nullable")),
-        ("Format", text("format")),
-        ("Title", text("title")),
-        ("Default", any("default")),
-        ("Maximum", any("maximum")),
-        ("ExclusiveMaximum", flag("exclusiveMaximum")),
-        ("Minimum", any("minimum")),
-        ("ExclusiveMinimum", flag("exclusiveMinimum")),
-        ("MaxLength", any("maxLength")),
-        ("MinLength", any("minLength")),
-        ("Pattern", text("pattern")),
-        ("MaxItems", any("maxItems")),
-        ("MinItems", any("minItems")),
-        ("UniqueItems", flag("uniqueItems")),
-        ("MultipleOf", any("multipleOf")),
-        ("Enum", any("enum")),
-        ("MaxProperties", any("maxProperties")),
-        ("MinProperties", any("minProperties")),
-        ("Required", any("required")),
-        ("Items", items),
-        ("AllOf", list("allOf")),
-        ("OneOf", list("oneOf")),
-        ("AnyOf", list("anyOf")),
-        ("Not", one("not")),
-        ("Properties", map("properties")),
-        ("AdditionalProperties", or_bool("additionalProperties")),
-        ("PatternProperties", map("patternProperties")),
-        ("Dependencies", any("dependencies")),
-        ("AdditionalItems", or_bool("additionalItems")),
-        ("Definitions", map("definitions")),
-        ("ExternalDocs", docs.unwrap_or_default()),
-        ("Example", any("example")),
-        (
-            "XPreserveUnknownFields",
-            any("x-kubernetes-preserve-unknown-fields"),
-        ),
-        ("XEmbeddedResource", flag("x-kubernetes-embedded-resource")),
-        ("XIntOrString", flag("x-kubernetes-int-or-string")),
-        ("XListMapKeys", any("x-kubernetes-list-map-keys")),
-        ("XListType", any("x-kubernetes-list-type")),
-        ("XMapType", any("x-kubernetes-map-type")),
-        ("XValidations", rules),
-    ];
-    Value::Object(
-        fields
-            .into_iter()
-            .map(|(key, value)| (key.to_owned(), value))
-            .collect::<Map>(),
-    )
+        Form::Rules => match tree.list(key) {
+            [] => Value::Null,
+            list => {
+                let rules = list.iter().map(|one| ValidationRule::read(one).go_value());
+                rules.collect()
+            }
+        },
+    }
 }
 
 /// The fields of a schema that are set, by the names of the internal type, in its order.

@@ -9,7 +9,7 @@ pub mod version_order;
 
 use std::sync::Arc;
 
-use crate::extensions::schema::json_schema_props::Props;
+use crate::extensions::schema::json_schema_props::JsonSchemaProps;
 use crate::extensions::schema::prune_and_default;
 use crate::extensions::schema::structural;
 use crate::meta::Value;
@@ -30,7 +30,7 @@ pub const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// its resource does. Those of a stored definition beyond are not served.
 pub const MAX_NAMES_BYTES: usize = 16 << 20;
 
-/// What a definition says, as far as serving its resource needs it.
+/// The parts of a definition that serving its resource needs.
 #[derive(Debug)]
 pub struct Definition {
     pub name: String,
@@ -41,7 +41,7 @@ pub struct Definition {
     pub namespaced: bool,
     /// `spec.preserveUnknownFields`, of definitions from before v1.
     pub preserve: bool,
-    /// Whether a webhook is to convert between versions (`spec.conversion.strategy`).
+    /// True if a webhook is to convert between versions (`spec.conversion.strategy`).
     pub webhook: bool,
     pub versions: Vec<Version>,
     pub established: bool,
@@ -66,12 +66,12 @@ pub struct Version {
     pub name: String,
     pub served: bool,
     pub storage: bool,
-    /// What to say to whoever uses it.
+    /// The warning for clients that use it.
     pub deprecation: Option<String>,
-    pub schema: Option<Arc<Props>>,
+    pub schema: Option<Arc<JsonSchemaProps>>,
     /// The schema as it was given, for documents.
     pub raw_schema: Option<Value>,
-    /// Whether the schema may be relied on to be structural.
+    /// True if the schema may be relied on to be structural.
     pub structural: bool,
     pub status: bool,
     pub scale: Option<ScalePaths>,
@@ -170,7 +170,7 @@ impl Definition {
             .map_or("", |version| version.name.as_str())
     }
 
-    /// Whether requests are answered: the names are accepted, or have been once.
+    /// Reports whether requests are answered: the names are accepted, or have been once.
     pub fn is_served(&self) -> bool {
         let names = &self.names;
         let named = ![
@@ -191,8 +191,8 @@ impl Version {
             .pointer("/schema/openAPIV3Schema")
             .filter(|one| one.is_object())
             .cloned();
-        let mut schema = raw_schema.as_ref().map(Props::read);
-        let is_structural = |schema: &Props| {
+        let mut schema = raw_schema.as_ref().map(JsonSchemaProps::read);
+        let is_structural = |schema: &JsonSchemaProps| {
             structural::conversion_error(schema).is_none()
                 && structural::validate(&Path::default(), schema).is_empty()
         };
@@ -265,12 +265,12 @@ pub fn condition<'a>(object: &'a Object, kind: &str) -> Option<&'a Value> {
         .find(|one| one.str("type") == kind)
 }
 
-/// Whether a condition holds.
+/// Reports whether a condition holds.
 pub fn is_true(object: &Object, kind: &str) -> bool {
     condition(object, kind).is_some_and(|one| one.str("status") == "True")
 }
 
-/// What a condition says.
+/// A condition with its status, reason and message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
     pub kind: &'static str,
@@ -294,7 +294,7 @@ impl Condition {
         }
     }
 
-    /// Whether the object says the same already.
+    /// Reports whether the object says the same already.
     pub fn is_said(&self, object: &Object) -> bool {
         condition(object, self.kind).is_some_and(|one| {
             one.str("status") == self.status

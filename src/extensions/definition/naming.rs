@@ -1,4 +1,4 @@
-//! Which names a definition gets: those that no other of its group has (apiextensions
+//! The names that a definition is given: those that no other of its group has (apiextensions
 //! `controller/status`).
 
 use std::collections::{BTreeSet, HashSet};
@@ -9,12 +9,12 @@ use crate::registry::validation::Fields;
 
 /// The names that the definitions of a group have been given.
 #[derive(Debug, Default)]
-pub struct Taken {
+pub struct NamesInUse {
     resources: BTreeSet<String>,
     kinds: BTreeSet<String>,
 }
 
-impl Taken {
+impl NamesInUse {
     pub fn add(&mut self, names: &Names) {
         self.resources
             .extend([names.plural.clone(), names.singular.clone()]);
@@ -24,16 +24,16 @@ impl Taken {
     }
 }
 
-/// What a definition is given, and what is said of it.
+/// The names that a definition is given, and its conditions.
 #[derive(Debug)]
-pub struct Verdict {
+pub struct NamingDecision {
     pub names: Names,
     pub accepted: Condition,
     pub established: Condition,
 }
 
 /// Gives each name that is free; others stay what they were.
-pub fn decide(object: &Object, asked: &Names, has: &Names, taken: &Taken) -> Verdict {
+pub fn decide(object: &Object, asked: &Names, has: &Names, taken: &NamesInUse) -> NamingDecision {
     let mut given = has.clone();
     let mut trouble: Option<(&str, String)> = None;
     let free = |name: &str, own: &str, used: &BTreeSet<String>| {
@@ -77,14 +77,14 @@ pub fn decide(object: &Object, asked: &Names, has: &Names, taken: &Taken) -> Ver
         None => Condition::new(NAMES_ACCEPTED, "True", "NoConflicts", "no conflicts found"),
     };
     let established = establishing(object, accepted.status == "True");
-    Verdict {
+    NamingDecision {
         names: given,
         accepted,
         established,
     }
 }
 
-/// What is said of whether the definition is served, before it is.
+/// Returns the `Established` condition of a definition that is not yet served.
 fn establishing(object: &Object, accepted: bool) -> Condition {
     let before = condition(object, ESTABLISHED);
     if let Some(before) = before.filter(|one| one.str("status") == "True" || !accepted) {

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use crate::extensions::definition::validation;
 use crate::extensions::definition::{CLEANUP, Condition, TERMINATING};
 use crate::extensions::schema::formats;
-use crate::extensions::schema::json_schema_props::Props;
+use crate::extensions::schema::json_schema_props::JsonSchemaProps;
 use crate::meta::names::Problems;
 use crate::meta::{ErrorList, Object, Value, json};
 use crate::registry::strategy::{Context, Strategy, Subresource};
@@ -183,7 +183,7 @@ fn unrecognized_formats(object: &Object) -> Vec<String> {
         .iter()
         .filter_map(|one| one.pointer("/schema/openAPIV3Schema"))
     {
-        Props::read(schema).any(&mut |one| {
+        JsonSchemaProps::read(schema).any(&mut |one| {
             if !one.format.is_empty()
                 && !formats::is_recognized(&one.format, &one.kind)
                 && known.insert(one.format.clone())

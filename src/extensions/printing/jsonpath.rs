@@ -8,9 +8,9 @@ use std::iter;
 use crate::extensions::schema::numeric::go_float;
 use crate::meta::Value;
 
-/// How deep `..` looks.
+/// The depth to which `..` looks.
 const MAX_DEPTH: usize = 64;
-/// How deep filters may nest in each other, and how many unions.
+/// The depth to which filters may nest in each other.
 const MAX_NESTED: usize = 16;
 /// The most values that are looked at for one row of a table. Without a bound, a path of `..` and
 /// `[*]` looks at more than any power of their number.
@@ -63,7 +63,7 @@ impl JsonPath {
 
 struct Parser<'a> {
     rest: &'a str,
-    /// How many filters are open.
+    /// The number of open filters.
     nested: usize,
 }
 
@@ -264,7 +264,7 @@ impl Budget {
 struct Level<'a> {
     /// The step that comes next.
     next: usize,
-    /// How many levels `..` has gone down.
+    /// The levels that `..` has gone down.
     depth: usize,
     values: Box<dyn Iterator<Item = &'a Value> + 'a>,
 }

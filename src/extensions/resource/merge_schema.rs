@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use crate::extensions::schema::json_schema_props::Props;
+use crate::extensions::schema::json_schema_props::JsonSchemaProps;
 use crate::extensions::schema::prune_and_default::object_meta;
 use crate::meta::Gvk;
 use crate::schema::{Field, Kind, ListType, MapType, Schema, Type, TypeId, builtin};
@@ -12,7 +12,7 @@ use crate::schema::{Field, Kind, ListType, MapType, Schema, Type, TypeId, builti
 /// The schema of the versions of a kind. A version without a structural schema has values of any
 /// type.
 pub fn schema<'a>(
-    versions: impl Iterator<Item = (Gvk, Option<&'a Props>)>,
+    versions: impl Iterator<Item = (Gvk, Option<&'a JsonSchemaProps>)>,
     preserve: bool,
 ) -> Schema {
     let mut builder = Builder::default();
@@ -76,7 +76,7 @@ impl Builder {
     }
 
     /// An object with fields. Where unknown fields are preserved they are so at every depth.
-    fn structure(&mut self, props: &Props, preserve: bool) -> Type {
+    fn structure(&mut self, props: &JsonSchemaProps, preserve: bool) -> Type {
         let mut ty = Type {
             preserve_unknown: preserve,
             map_type: map_type(props),
@@ -95,7 +95,7 @@ impl Builder {
         ty
     }
 
-    fn kind(&mut self, props: &Props, preserve: bool) -> Kind {
+    fn kind(&mut self, props: &JsonSchemaProps, preserve: bool) -> Kind {
         let preserve = preserve || props.preserves();
         match props.kind.as_str() {
             "object" => self.object(props, preserve),
@@ -120,7 +120,7 @@ impl Builder {
         }
     }
 
-    fn object(&mut self, props: &Props, preserve: bool) -> Kind {
+    fn object(&mut self, props: &JsonSchemaProps, preserve: bool) -> Kind {
         let additional = props
             .additional
             .as_ref()
@@ -141,7 +141,7 @@ impl Builder {
     }
 }
 
-fn map_type(props: &Props) -> MapType {
+fn map_type(props: &JsonSchemaProps) -> MapType {
     if props.map_type.as_deref() == Some("atomic") {
         MapType::Atomic
     } else {

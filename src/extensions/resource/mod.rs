@@ -11,8 +11,8 @@ use self::strategy::CustomStrategy;
 use crate::codec::{self, DecodeError};
 use crate::extensions::definition::{Definition, Version};
 use crate::extensions::openapi;
-use crate::extensions::schema::json_schema_props::Props;
-use crate::extensions::schema::prune_and_default::{self, Coercion};
+use crate::extensions::schema::json_schema_props::JsonSchemaProps;
+use crate::extensions::schema::prune_and_default::{self, SchemaCoercer};
 use crate::merge::scale::ReplicasPaths;
 use crate::merge::{Ty, Versions};
 use crate::meta::Map;
@@ -40,24 +40,24 @@ const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 /// The schemas of all versions of a kind.
 #[derive(Debug)]
-pub struct Family {
+pub struct VersionedSchemas {
     group: String,
     kind: String,
     preserve: bool,
-    /// Whether only a webhook could convert between versions.
+    /// True if only a webhook could convert between versions.
     webhook: bool,
-    schemas: BTreeMap<String, Option<Arc<Props>>>,
+    schemas: BTreeMap<String, Option<Arc<JsonSchemaProps>>>,
     types: Arc<Schema>,
-    /// Where each version has its replicas.
+    /// The path of the replicas in each version.
     replicas: Vec<(String, Option<Vec<String>>)>,
-    /// What changes with the definition.
+    /// A text that changes with the definition.
     fingerprint: String,
 }
 
 /// One version among the others.
 #[derive(Debug)]
 struct CustomKind {
-    family: Arc<Family>,
+    family: Arc<VersionedSchemas>,
     gvk: Gvk,
     api_version: String,
     storage_api_version: String,
@@ -75,7 +75,7 @@ pub fn resources(definition: &Definition) -> Vec<Resource> {
     if !definition.is_served() {
         return Vec::new();
     }
-    let family = Arc::new(Family::new(definition));
+    let family = Arc::new(VersionedSchemas::new(definition));
     definition
         .versions
         .iter()
@@ -90,11 +90,11 @@ pub fn storage_resource(definition: &Definition) -> Option<Resource> {
     Some(resource(
         definition,
         version,
-        &Arc::new(Family::new(definition)),
+        &Arc::new(VersionedSchemas::new(definition)),
     ))
 }
 
-impl Family {
+impl VersionedSchemas {
     fn new(definition: &Definition) -> Self {
         let gvk =
             |version: &Version| Gvk::new(&definition.group, &version.name, &definition.names.kind);
@@ -126,7 +126,7 @@ impl Family {
     }
 
     /// The schema for an object as it names itself; `None` for one of another kind.
-    fn schema_of(&self, object: &Object) -> Option<Option<&Props>> {
+    fn schema_of(&self, object: &Object) -> Option<Option<&JsonSchemaProps>> {
         let gvk = Gvk::from_api_version(object.api_version(), object.kind());
         let own = gvk.group == self.group && gvk.kind == self.kind;
         own.then(|| self.schemas.get(&gvk.version).and_then(Option::as_deref))
@@ -137,7 +137,7 @@ impl Family {
             Some(schema) => (schema, self.preserve),
             None => (None, true),
         };
-        Coercion {
+        SchemaCoercer {
             schema,
             preserve,
             stored,
@@ -145,7 +145,7 @@ impl Family {
         .apply(object)
     }
 
-    /// Says whether an object of one version may become one of another by being called so.
+    /// Checks that an object of one version becomes one of another by its apiVersion alone.
     ///
     /// # Errors
     /// A webhook would have to convert it: what the other version calls otherwise would be lost.
@@ -305,7 +305,11 @@ fn replicas_path(version: &Version) -> Option<Vec<String>> {
     })
 }
 
-fn resource(definition: &Definition, version: &Version, family: &Arc<Family>) -> Resource {
+fn resource(
+    definition: &Definition,
+    version: &Version,
+    family: &Arc<VersionedSchemas>,
+) -> Resource {
     let names = &definition.names;
     let gvk = Gvk::new(&definition.group, &version.name, &names.kind);
     let storage_gvk = Gvk::new(&definition.group, definition.storage_version(), &names.kind);

@@ -5,13 +5,13 @@ use std::sync::{Arc, OnceLock};
 
 use crate::extensions::definition::Version;
 use crate::extensions::printing::CustomPrinter;
-use crate::extensions::resource::Family;
+use crate::extensions::resource::VersionedSchemas;
 use crate::extensions::schema::cel_rules::RuleValidator;
 use crate::extensions::schema::embedded_resource;
-use crate::extensions::schema::json_schema_props::Props;
-use crate::extensions::schema::lazy_path::Place;
+use crate::extensions::schema::json_schema_props::JsonSchemaProps;
+use crate::extensions::schema::lazy_path::LazyPath;
 use crate::extensions::schema::list_type;
-use crate::extensions::schema::old_value::Correlation;
+use crate::extensions::schema::old_value::CorrelatedValue;
 use crate::extensions::schema::value_validation;
 use crate::meta::Value;
 use crate::meta::field::ErrorType;
@@ -26,12 +26,12 @@ const STANDARD_FINALIZERS: [&str; 3] = ["orphan", "foregroundDeletion", "kuberne
 
 /// The behaviour of one version of a custom kind.
 pub struct CustomStrategy {
-    family: Arc<Family>,
+    family: Arc<VersionedSchemas>,
     gvk: Gvk,
-    schema: Option<Arc<Props>>,
+    schema: Option<Arc<JsonSchemaProps>>,
     /// The rules of the schema, compiled when the first object is checked.
     rules: OnceLock<Option<RuleValidator>>,
-    /// Whether status is a subresource.
+    /// True if status is a subresource.
     status: bool,
     scale: Option<ScalePaths>,
     selectable: Vec<String>,
@@ -39,7 +39,7 @@ pub struct CustomStrategy {
 }
 
 impl CustomStrategy {
-    pub fn new(version: &Version, family: Arc<Family>, gvk: Gvk) -> Self {
+    pub fn new(version: &Version, family: Arc<VersionedSchemas>, gvk: Gvk) -> Self {
         Self {
             family,
             gvk,
@@ -90,13 +90,12 @@ impl CustomStrategy {
         errors
     }
 
-    /// What holds for the whole object, beyond values: embedded resources, and lists without
-    /// repetition.
+    /// Checks the whole object, beyond values: embedded resources, and lists without repetition.
     fn structure_errors(&self, object: &Object, old: Option<&Object>) -> ErrorList {
         let Some(schema) = self.schema.as_deref() else {
             return ErrorList::new();
         };
-        let mut errors = embedded_resource::validate(&Place::NOWHERE, &object.0, schema);
+        let mut errors = embedded_resource::validate(&LazyPath::EMPTY, &object.0, schema);
         errors.extend(self.list_errors(object, old));
         errors
     }
@@ -127,7 +126,7 @@ impl CustomStrategy {
         let Some(schema) = self.schema.as_deref() else {
             return ErrorList::new();
         };
-        let of = |object: &Object| list_type::validate(&Place::NOWHERE, schema, &object.0);
+        let of = |object: &Object| list_type::validate(&LazyPath::EMPTY, schema, &object.0);
         if old.is_some_and(|old| !of(old).is_empty()) {
             ErrorList::new()
         } else {
@@ -205,7 +204,7 @@ impl Strategy for CustomStrategy {
         let Some(schema) = self.schema.as_deref() else {
             return self.scale_errors(object, sub != Subresource::Status);
         };
-        let whole = Correlation {
+        let whole = CorrelatedValue {
             new: &new_tree,
             old: &old_tree,
             schema,

@@ -1,7 +1,7 @@
 //! The type and metadata of embedded resources (apiextensions `schema/objectmeta/validation.go`).
 
-use crate::extensions::schema::json_schema_props::Props;
-use crate::extensions::schema::lazy_path::Place;
+use crate::extensions::schema::json_schema_props::JsonSchemaProps;
+use crate::extensions::schema::lazy_path::LazyPath;
 use crate::extensions::schema::prune_and_default::read_meta;
 use crate::meta::{ErrorList, FieldError, Object, Path};
 use crate::meta::{Key, Map, Value, names};
@@ -10,13 +10,13 @@ use crate::registry::validation::validate_generic_meta;
 
 /// Checks every embedded resource below `entries`, and the object itself where its schema says that
 /// it is one.
-pub fn validate(place: &Place<'_>, entries: &Map, schema: &Props) -> ErrorList {
+pub fn validate(place: &LazyPath<'_>, entries: &Map, schema: &JsonSchemaProps) -> ErrorList {
     let mut errors = ErrorList::new();
     check(&mut errors, place, entries, schema);
     errors
 }
 
-fn check(errors: &mut ErrorList, place: &Place<'_>, entries: &Map, schema: &Props) {
+fn check(errors: &mut ErrorList, place: &LazyPath<'_>, entries: &Map, schema: &JsonSchemaProps) {
     if errors.is_full() {
         return;
     }
@@ -29,13 +29,13 @@ fn check(errors: &mut ErrorList, place: &Place<'_>, entries: &Map, schema: &Prop
         match (schema.properties.get(name.as_str()), &schema.additional) {
             (Some(property), _) => below(
                 errors,
-                &Place::Field(place, name),
+                &LazyPath::Field(place, name),
                 &entries[name],
                 Some(property),
             ),
             (None, Some(additional)) => below(
                 errors,
-                &Place::Key(place, name),
+                &LazyPath::Key(place, name),
                 &entries[name],
                 additional.schema.as_deref(),
             ),
@@ -44,7 +44,12 @@ fn check(errors: &mut ErrorList, place: &Place<'_>, entries: &Map, schema: &Prop
     }
 }
 
-fn below(errors: &mut ErrorList, place: &Place<'_>, value: &Value, schema: Option<&Props>) {
+fn below(
+    errors: &mut ErrorList,
+    place: &LazyPath<'_>,
+    value: &Value,
+    schema: Option<&JsonSchemaProps>,
+) {
     let Some(schema) = schema else { return };
     match value {
         Value::Object(entries) => check(errors, place, entries, schema),
@@ -52,7 +57,7 @@ fn below(errors: &mut ErrorList, place: &Place<'_>, value: &Value, schema: Optio
             for (index, item) in items.iter().enumerate() {
                 below(
                     errors,
-                    &Place::Index(place, index),
+                    &LazyPath::Index(place, index),
                     item,
                     schema.items.as_deref(),
                 );
@@ -62,7 +67,7 @@ fn below(errors: &mut ErrorList, place: &Place<'_>, value: &Value, schema: Optio
     }
 }
 
-fn resource(errors: &mut ErrorList, place: &Place<'_>, entries: &Map) {
+fn resource(errors: &mut ErrorList, place: &LazyPath<'_>, entries: &Map) {
     let at = |name: &str| place.path().child(name);
     for name in ["apiVersion", "kind"] {
         if !entries.contains_key(name) {

@@ -1,21 +1,25 @@
 //! Paths to fields of a schema, as rules and selectable fields name them (apiextensions
 //! `schema/cel.ValidFieldPath`).
 
-use crate::extensions::schema::json_schema_props::Props;
+use crate::extensions::schema::json_schema_props::JsonSchemaProps;
 use crate::meta::Path;
 
 /// The path as errors show it, its first step, and the schema that it leads to.
-pub struct Found<'a> {
+pub struct ResolvedPath<'a> {
     pub path: Path,
     pub root: String,
-    pub schema: Option<&'a Props>,
+    pub schema: Option<&'a JsonSchemaProps>,
 }
 
 /// Follows `.a.b` and `.a['b']` through a schema. `brackets` says whether the latter may be used.
 ///
 /// # Errors
 /// Upstream's text.
-pub fn follow<'a>(text: &str, schema: &'a Props, brackets: bool) -> Result<Found<'a>, String> {
+pub fn resolve<'a>(
+    text: &str,
+    schema: &'a JsonSchemaProps,
+    brackets: bool,
+) -> Result<ResolvedPath<'a>, String> {
     let tokens = tokens(text);
     let mut tokens = tokens.iter().map(String::as_str);
     let (mut path, mut root, mut present) = (Path::default(), String::new(), Some(schema));
@@ -98,11 +102,11 @@ mod tests {
 
     #[test]
     fn paths_lead_to_schemas() {
-        let schema = Props::read(
+        let schema = JsonSchemaProps::read(
             &json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
             "a.b": {"type": "string"}, "m": {"type": "object", "additionalProperties": {"type": "integer"}}}}}}),
         );
-        let show = |text: &str, brackets| match follow(text, &schema, brackets) {
+        let show = |text: &str, brackets| match resolve(text, &schema, brackets) {
             Ok(found) => format!(
                 "{} {}",
                 found.path,

@@ -64,7 +64,7 @@ pub fn known<'a>(format: &'a str, types: &[&str]) -> &'a str {
     }
 }
 
-/// Whether a format means something for a type. The empty format does not.
+/// Reports whether a format means something for a type. The empty format does not.
 pub fn is_recognized(format: &str, kind: &str) -> bool {
     match kind {
         "" | "string" => find(format).is_some(),
@@ -78,7 +78,7 @@ pub fn is_string_format(format: &str) -> bool {
     find(format).is_some()
 }
 
-/// Whether a text is of a format; an unknown one takes everything.
+/// Reports whether a text is of a format; an unknown one takes everything.
 pub fn matches(format: &str, text: &str) -> bool {
     find(format).is_none_or(|check| check(text))
 }
@@ -121,13 +121,13 @@ static UUID: LazyLock<[Regex; 4]> = LazyLock::new(|| {
     ]
 });
 
-/// What Go's `url.ParseRequestURI` takes: an absolute URI or an absolute path.
+/// Reports whether Go's `url.ParseRequestURI` takes a text: an absolute URI or an absolute path.
 fn is_request_uri(text: &str) -> bool {
     url::parse_request_uri(text).is_ok()
 }
 
-/// What Go's `mail.ParseAddress` takes, for addresses without comments: an address, alone or in
-/// angle brackets behind a name.
+/// Reports whether Go's `mail.ParseAddress` takes a text, for addresses without comments: an
+/// address, alone or in angle brackets behind a name.
 fn is_email(text: &str) -> bool {
     let text = text.trim_matches([' ', '\t']);
     let address = match text.strip_suffix('>') {
@@ -196,7 +196,7 @@ fn is_long_name(text: &str) -> bool {
     names::dns1123_subdomain(text).is_empty()
 }
 
-/// What Go's `net.ParseMAC` takes: 6, 8 or 20 bytes with colons, dashes or dots.
+/// Reports whether Go's `net.ParseMAC` takes a text: 6, 8 or 20 bytes with colons, dashes or dots.
 fn is_mac(text: &str) -> bool {
     let group = |separator: char, digits: usize, counts: &[usize]| {
         let parts: Vec<&str> = text.split(separator).collect();
@@ -322,7 +322,7 @@ pub fn parse_duration(text: &str) -> Option<i64> {
     parse_go_duration(text).or_else(|| parse_scala_duration(text))
 }
 
-/// What Go's `time.ParseDuration` takes, in nanoseconds.
+/// Returns the duration that Go's `time.ParseDuration` reads, in nanoseconds.
 pub fn parse_go_duration(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.strip_prefix(['-', '+']) {
         Some(rest) => (text.starts_with('-'), rest),

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use crate::extensions::schema::enumeration::Enumeration;
-use crate::extensions::schema::validation_rule::Rule;
+use crate::extensions::schema::validation_rule::ValidationRule;
 use crate::meta::{Map, Value};
 use crate::registry::validation::Fields;
 
 /// One node of a schema.
 #[derive(Debug, Default, Clone)]
-pub struct Props {
+pub struct JsonSchemaProps {
     /// `type`; empty where none is given.
     pub kind: String,
     pub format: String,
@@ -18,36 +18,36 @@ pub struct Props {
     pub description: String,
     pub nullable: bool,
     pub default: Option<Value>,
-    pub values: Values,
-    pub properties: BTreeMap<String, Props>,
+    pub values: ValueValidation,
+    pub properties: BTreeMap<String, JsonSchemaProps>,
     /// The properties that have a default.
     pub defaulted: Vec<String>,
     pub additional: Option<Additional>,
-    pub items: Option<Box<Props>>,
+    pub items: Option<Box<JsonSchemaProps>>,
     /// `items` was a list of schemas, which is not supported.
     pub items_list: bool,
-    pub all_of: Vec<Props>,
-    pub any_of: Vec<Props>,
-    pub one_of: Vec<Props>,
-    pub not: Option<Box<Props>>,
+    pub all_of: Vec<JsonSchemaProps>,
+    pub any_of: Vec<JsonSchemaProps>,
+    pub one_of: Vec<JsonSchemaProps>,
+    pub not: Option<Box<JsonSchemaProps>>,
     pub preserve_unknown: Option<bool>,
     pub embedded: bool,
     pub int_or_string: bool,
     pub list_type: Option<String>,
     pub list_map_keys: Vec<String>,
     pub map_type: Option<String>,
-    pub rules: Vec<Rule>,
+    pub rules: Vec<ValidationRule>,
     /// The fields that no structural schema may have, as far as they are set, by their JSON names.
     pub unsupported: Vec<&'static str>,
     /// Schemas inside of unsupported fields, with their paths relative to this node.
-    pub elsewhere: Vec<(String, Option<String>, Props)>,
+    pub elsewhere: Vec<(String, Option<String>, JsonSchemaProps)>,
     /// The tree that this was read from, without the schemas below it.
     pub raw: Map,
 }
 
-/// What a value must satisfy beyond its type.
+/// The constraints on a value beyond its type.
 #[derive(Debug, Default, Clone)]
-pub struct Values {
+pub struct ValueValidation {
     pub maximum: Option<f64>,
     pub exclusive_maximum: bool,
     pub minimum: Option<f64>,
@@ -69,7 +69,7 @@ pub struct Values {
 #[derive(Debug, Clone)]
 pub struct Additional {
     pub allows: bool,
-    pub schema: Option<Box<Props>>,
+    pub schema: Option<Box<JsonSchemaProps>>,
 }
 
 /// The fields that are not supported, with their JSON names, in the order in which conversion looks
@@ -84,7 +84,7 @@ pub const UNSUPPORTED: [&str; 7] = [
     "definitions",
 ];
 
-impl Props {
+impl JsonSchemaProps {
     /// Reads a schema. Values of wrong types count as absent: the codec has brought the tree into
     /// form before.
     pub fn read(tree: &Value) -> Self {
@@ -107,7 +107,7 @@ impl Props {
             description: tree.str("description").to_owned(),
             nullable: tree.flag("nullable"),
             default: tree.field("default").cloned(),
-            values: Values::read(tree),
+            values: ValueValidation::read(tree),
             defaulted: properties
                 .iter()
                 .filter(|(_, one)| one.default.is_some())
@@ -130,7 +130,7 @@ impl Props {
             rules: tree
                 .list("x-kubernetes-validations")
                 .iter()
-                .map(Rule::read)
+                .map(ValidationRule::read)
                 .collect(),
             unsupported: UNSUPPORTED
                 .into_iter()
@@ -163,7 +163,7 @@ impl Props {
         }
     }
 
-    /// Whether fields that are not specified stay.
+    /// Reports whether fields that are not specified stay.
     pub fn preserves(&self) -> bool {
         self.preserve_unknown == Some(true)
     }
@@ -188,7 +188,7 @@ impl Props {
         self.list_type.as_deref() == Some(name)
     }
 
-    /// Whether this or any schema below satisfies `holds`.
+    /// Reports whether this or any schema below satisfies `holds`.
     pub fn any(&self, holds: &mut dyn FnMut(&Self) -> bool) -> bool {
         holds(self) || self.below().any(|one| one.any(holds))
     }
@@ -238,13 +238,13 @@ impl Additional {
             },
             other => Self {
                 allows: true,
-                schema: Some(Box::new(Props::read(other))),
+                schema: Some(Box::new(JsonSchemaProps::read(other))),
             },
         }
     }
 }
 
-impl Values {
+impl ValueValidation {
     fn read(tree: &Map) -> Self {
         let number = |key: &str| tree.field(key).and_then(Value::as_f64);
         Self {
@@ -284,13 +284,16 @@ fn is_set(tree: &Map, key: &str) -> bool {
 }
 
 /// The schemas in fields that are not supported; their mistakes are reported too.
-fn elsewhere(tree: &Map) -> Vec<(String, Option<String>, Props)> {
+fn elsewhere(tree: &Map) -> Vec<(String, Option<String>, JsonSchemaProps)> {
     let mut out = Vec::new();
     for field in ["definitions", "patternProperties"] {
-        out.extend(
-            tree.entries(field)
-                .map(|(key, one)| (field.to_owned(), Some(key.to_string()), Props::read(one))),
-        );
+        out.extend(tree.entries(field).map(|(key, one)| {
+            (
+                field.to_owned(),
+                Some(key.to_string()),
+                JsonSchemaProps::read(one),
+            )
+        }));
     }
     let schemas = tree
         .entries("dependencies")
@@ -299,11 +302,15 @@ fn elsewhere(tree: &Map) -> Vec<(String, Option<String>, Props)> {
         (
             "dependencies".to_owned(),
             Some(key.to_string()),
-            Props::read(one),
+            JsonSchemaProps::read(one),
         )
     }));
     if let Some(one @ Value::Object(_)) = tree.field("additionalItems") {
-        out.push(("additionalItems".to_owned(), None, Props::read(one)));
+        out.push((
+            "additionalItems".to_owned(),
+            None,
+            JsonSchemaProps::read(one),
+        ));
     }
     out
 }

@@ -1,31 +1,31 @@
-//! Where a value of a custom object is. Most values are in order: the text is only put together
-//! where something is to be told.
+//! Paths to values of custom objects. Most values are valid, so the text is only put together where
+//! something is to be told.
 
 use std::fmt;
 
 use crate::meta::Path;
 
-/// A place below a place.
+/// A path, linked to that of the parent.
 #[derive(Clone, Copy, Debug)]
-pub enum Place<'a> {
-    /// Where the walk began.
+pub enum LazyPath<'a> {
+    /// The start of the walk.
     Root(&'a str),
     /// `.name`, or just the name where nothing is before it.
-    Field(&'a Place<'a>, &'a str),
+    Field(&'a LazyPath<'a>, &'a str),
     /// `.name`, whatever is before it.
-    Dotted(&'a Place<'a>, &'a str),
+    Dotted(&'a LazyPath<'a>, &'a str),
     /// `[key]`.
-    Key(&'a Place<'a>, &'a str),
+    Key(&'a LazyPath<'a>, &'a str),
     /// `[index]`.
-    Index(&'a Place<'a>, usize),
+    Index(&'a LazyPath<'a>, usize),
 }
 
-impl<'a> Place<'a> {
+impl<'a> LazyPath<'a> {
     /// The root, of which nothing is shown.
-    pub const NOWHERE: Self = Self::Root("");
+    pub const EMPTY: Self = Self::Root("");
 
     /// The place that this one is below.
-    fn above(&self) -> Option<&'a Place<'a>> {
+    fn above(&self) -> Option<&'a LazyPath<'a>> {
         match self {
             Self::Root(_) => None,
             Self::Field(above, _)
@@ -35,7 +35,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Whether it shows as nothing.
+    /// Reports whether it shows as nothing.
     pub fn is_empty(&self) -> bool {
         let mut at = self;
         loop {
@@ -61,9 +61,9 @@ impl<'a> Place<'a> {
     }
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for LazyPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut steps: Vec<&Place<'_>> =
+        let mut steps: Vec<&LazyPath<'_>> =
             std::iter::successors(Some(self), |place| place.above()).collect();
         steps.reverse();
         let mut begun = false;
@@ -83,12 +83,12 @@ impl fmt::Display for Place<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::Place::{Dotted, Field, Index, Key};
+    use super::LazyPath::{Dotted, Field, Index, Key};
     use super::*;
 
     #[test]
     fn places_read_as_paths() {
-        let root = Place::NOWHERE;
+        let root = LazyPath::EMPTY;
         let spec = Field(&root, "spec");
         let (list, odd) = (Index(&spec, 3), Dotted(&root, "x"));
         let shown = [

@@ -1,20 +1,20 @@
-//! What `x-kubernetes-list-type` set and map promise: no item twice (apiextensions
+//! Lists with `x-kubernetes-list-type` set and map: no item may stand in them twice (apiextensions
 //! `schema/listtype`).
 
 use std::collections::{HashMap, HashSet};
 
-use crate::extensions::schema::json_schema_props::Props;
-use crate::extensions::schema::lazy_path::Place;
+use crate::extensions::schema::json_schema_props::JsonSchemaProps;
+use crate::extensions::schema::lazy_path::LazyPath;
 use crate::meta::{ErrorList, FieldError, Key, Map, Value};
 
 /// Every item of a set or map list that is there twice, reported at its second place.
-pub fn validate(place: &Place<'_>, schema: &Props, entries: &Map) -> ErrorList {
+pub fn validate(place: &LazyPath<'_>, schema: &JsonSchemaProps, entries: &Map) -> ErrorList {
     let mut errors = ErrorList::new();
     check(&mut errors, place, schema, entries);
     errors
 }
 
-fn check(errors: &mut ErrorList, place: &Place<'_>, schema: &Props, entries: &Map) {
+fn check(errors: &mut ErrorList, place: &LazyPath<'_>, schema: &JsonSchemaProps, entries: &Map) {
     if errors.is_full() {
         return;
     }
@@ -23,14 +23,14 @@ fn check(errors: &mut ErrorList, place: &Place<'_>, schema: &Props, entries: &Ma
     for name in names {
         let value = &entries[name];
         if let Some(property) = schema.properties.get(name.as_str()) {
-            below(errors, &Place::Field(place, name), property, value);
+            below(errors, &LazyPath::Field(place, name), property, value);
         } else if let Some(additional) = schema.additional_schema() {
-            below(errors, &Place::Key(place, name), additional, value);
+            below(errors, &LazyPath::Key(place, name), additional, value);
         }
     }
 }
 
-fn below(errors: &mut ErrorList, place: &Place<'_>, schema: &Props, value: &Value) {
+fn below(errors: &mut ErrorList, place: &LazyPath<'_>, schema: &JsonSchemaProps, value: &Value) {
     match value {
         Value::Object(entries) => check(errors, place, schema, entries),
         Value::Array(items) => {
@@ -41,7 +41,7 @@ fn below(errors: &mut ErrorList, place: &Place<'_>, schema: &Props, value: &Valu
             }
             if let Some(below_items) = schema.items.as_deref() {
                 for (index, item) in items.iter().enumerate() {
-                    below(errors, &Place::Index(place, index), below_items, item);
+                    below(errors, &LazyPath::Index(place, index), below_items, item);
                 }
             }
         }
@@ -49,7 +49,7 @@ fn below(errors: &mut ErrorList, place: &Place<'_>, schema: &Props, value: &Valu
     }
 }
 
-fn repeated_keys(errors: &mut ErrorList, place: &Place<'_>, keys: &[String], items: &[Value]) {
+fn repeated_keys(errors: &mut ErrorList, place: &LazyPath<'_>, keys: &[String], items: &[Value]) {
     if let Some((index, item)) = items
         .iter()
         .enumerate()
@@ -57,7 +57,7 @@ fn repeated_keys(errors: &mut ErrorList, place: &Place<'_>, keys: &[String], ite
     {
         let what = "must be an object for an array of list-type map";
         return errors.push(FieldError::invalid(
-            &Place::Index(place, index).path(),
+            &LazyPath::Index(place, index).path(),
             item.clone(),
             what,
         ));
@@ -76,7 +76,7 @@ fn repeated_keys(errors: &mut ErrorList, place: &Place<'_>, keys: &[String], ite
 }
 
 /// An error for the first repetition of each value.
-fn repeated(errors: &mut ErrorList, place: &Place<'_>, values: impl Iterator<Item = Value>) {
+fn repeated(errors: &mut ErrorList, place: &LazyPath<'_>, values: impl Iterator<Item = Value>) {
     let mut seen: HashMap<String, usize> = HashMap::new();
     for (index, mut value) in values.enumerate() {
         value.sort_all_objects();
@@ -84,7 +84,7 @@ fn repeated(errors: &mut ErrorList, place: &Place<'_>, values: impl Iterator<Ite
         *count += 1;
         if *count == 2 && !errors.is_full() {
             errors.push(FieldError::duplicate(
-                &Place::Index(place, index).path(),
+                &LazyPath::Index(place, index).path(),
                 value,
             ));
         }
@@ -98,13 +98,13 @@ mod tests {
 
     #[test]
     fn the_second_of_two_is_refused() {
-        let schema = Props::read(&json!({"type": "object", "properties": {
+        let schema = JsonSchemaProps::read(&json!({"type": "object", "properties": {
             "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
             "map": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["p", "k"],
                 "items": {"type": "object"}}}}));
         let value = json!({"set": ["a", "b", "a", "a"], "map": [{"k": "a", "p": 1}, {"p": 1, "k": "a", "v": 2}]});
         let errors = validate(
-            &Place::NOWHERE,
+            &LazyPath::EMPTY,
             &schema,
             value.as_object().expect("an object"),
         );

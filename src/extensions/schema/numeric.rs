@@ -3,24 +3,24 @@
 
 use serde_json::Number;
 
-use crate::extensions::schema::json_schema_props::Values;
-use crate::extensions::schema::lazy_path::Place;
+use crate::extensions::schema::json_schema_props::ValueValidation;
+use crate::extensions::schema::lazy_path::LazyPath;
 use crate::meta::Value;
 
 /// The greatest integer that JSON numbers hold exactly.
 const MAX_JSON_INTEGER: f64 = 9_007_199_254_740_991.0;
-/// How close to an integer a number counts as one.
+/// The relative distance from an integer within which a number counts as one.
 const EPSILON: f64 = 1e-9;
 
-/// What a schema says of a number.
+/// The constraints of a schema on a number.
 pub struct Limits<'a> {
-    pub values: &'a Values,
+    pub values: &'a ValueValidation,
     pub types: &'a [&'a str],
     pub format: &'a str,
-    pub path: Place<'a>,
+    pub path: LazyPath<'a>,
 }
 
-/// What is wrong with a number.
+/// A violation by a number.
 #[derive(Debug, PartialEq)]
 pub enum Problem {
     /// A value or limit that its type cannot hold; the message has no place.
@@ -32,7 +32,7 @@ pub enum Problem {
 
 impl Limits<'_> {
     pub fn check(&self, number: &Number) -> Vec<Problem> {
-        let Values {
+        let ValueValidation {
             maximum,
             minimum,
             multiple_of,
@@ -93,7 +93,7 @@ impl Limits<'_> {
         misfit.into_iter().chain(check(native)).collect()
     }
 
-    /// Why a number cannot be of the declared type and format.
+    /// Returns the reason why a number cannot be of the declared type and format.
     fn range(&self, number: &Number, what: &str) -> Option<Problem> {
         let [kind] = self.types else { return None };
         let (kind, format) = match (*kind, self.format) {
@@ -203,7 +203,8 @@ impl Limits<'_> {
     }
 }
 
-/// Whether a number is so near to an integer that it counts as one (`swag.IsFloat64AJSONInteger`).
+/// Reports whether a number is so near to an integer that it counts as one
+/// (`swag.IsFloat64AJSONInteger`).
 pub fn is_json_integer(value: f64) -> bool {
     if !value.is_finite() || value.abs() > MAX_JSON_INTEGER {
         return false;
@@ -220,8 +221,8 @@ pub fn is_json_integer(value: f64) -> bool {
     difference / (value.abs() + unsigned.abs()) < EPSILON
 }
 
-/// Whether a value is one of an enumeration: numbers are compared after Go's conversion to the type
-/// of the listed one.
+/// Reports whether a value is one of an enumeration: numbers are compared after Go's conversion to
+/// the type of the listed one.
 pub fn same_as_enumerated(value: &Value, listed: &Value) -> bool {
     match (value, listed) {
         (Value::Null, _) | (_, Value::Null) => false,
@@ -273,7 +274,7 @@ fn plain(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::extensions::schema::json_schema_props::Props;
+    use crate::extensions::schema::json_schema_props::JsonSchemaProps;
     use crate::meta::json;
 
     #[test]
@@ -306,12 +307,12 @@ mod tests {
             ),
         ];
         for (schema, value, want) in cases {
-            let schema = Props::read(&schema);
+            let schema = JsonSchemaProps::read(&schema);
             let limits = Limits {
                 values: &schema.values,
                 types: &[&schema.kind],
                 format: &schema.format,
-                path: Place::Root("x"),
+                path: LazyPath::Root("x"),
             };
             let Value::Number(number) = &value else {
                 panic!("a number")

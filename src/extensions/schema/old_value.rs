@@ -1,20 +1,20 @@
-//! Which old value a new one stands for, so that an update is not refused for what was wrong before
-//! (apiserver `cel/common.CorrelatedObject`).
+//! The old values that new ones stand for, so that an update is not refused for what was wrong
+//! before (apiserver `cel/common.CorrelatedObject`).
 
 use std::collections::HashMap;
 
-use crate::extensions::schema::json_schema_props::Props;
+use crate::extensions::schema::json_schema_props::JsonSchemaProps;
 use crate::meta::Value;
 
 /// A new value with the old one in its place, and the schema by which list items are told apart.
 #[derive(Clone, Copy, Debug)]
-pub struct Correlation<'a> {
+pub struct CorrelatedValue<'a> {
     pub new: &'a Value,
     pub old: &'a Value,
-    pub schema: &'a Props,
+    pub schema: &'a JsonSchemaProps,
 }
 
-impl<'a> Correlation<'a> {
+impl<'a> CorrelatedValue<'a> {
     /// The entry `name` of both objects.
     pub fn key(self, name: &str) -> Option<Self> {
         let (new, old) = (
@@ -27,7 +27,7 @@ impl<'a> Correlation<'a> {
     }
 
     /// The items of both lists, if they are told apart by their keys.
-    pub fn items(self) -> Option<Items<'a>> {
+    pub fn items(self) -> Option<CorrelatedItems<'a>> {
         let (new, old) = (self.new.as_array()?, self.old.as_array()?);
         if !self.schema.is_list_type("map") {
             return None;
@@ -39,7 +39,7 @@ impl<'a> Correlation<'a> {
                 by_key.entry(key).or_insert(item);
             }
         }
-        Some(Items {
+        Some(CorrelatedItems {
             new,
             by_key,
             keys,
@@ -47,7 +47,7 @@ impl<'a> Correlation<'a> {
         })
     }
 
-    /// Whether the value is what it was.
+    /// Reports whether the value is what it was.
     pub fn unchanged(self) -> bool {
         match (self.new, self.old) {
             (Value::Array(new), Value::Array(old)) if self.schema.is_list_type("map") => {
@@ -73,19 +73,19 @@ impl<'a> Correlation<'a> {
 }
 
 /// The items of a new list and those of the old one, by their keys.
-pub struct Items<'a> {
+pub struct CorrelatedItems<'a> {
     new: &'a [Value],
     by_key: HashMap<String, &'a Value>,
     keys: &'a [String],
-    schema: &'a Props,
+    schema: &'a JsonSchemaProps,
 }
 
-impl<'a> Items<'a> {
+impl<'a> CorrelatedItems<'a> {
     /// The item at `index` of the new list, if there is an old one with the same keys.
-    pub fn get(&self, index: usize) -> Option<Correlation<'a>> {
+    pub fn get(&self, index: usize) -> Option<CorrelatedValue<'a>> {
         let new = self.new.get(index)?;
         let old = self.by_key.get(&key_text(new, self.keys)?)?;
-        Some(Correlation {
+        Some(CorrelatedValue {
             new,
             old,
             schema: self.schema,

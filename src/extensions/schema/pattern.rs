@@ -10,7 +10,7 @@ use crate::meta::go::regexp::{self, Program};
 
 /// About the most bytes that the compiled patterns of all definitions take.
 const MAX_KEPT_BYTES: usize = 64 << 20;
-/// What a compiled pattern takes beyond its program.
+/// The bytes that a compiled pattern takes beyond its program.
 const ENTRY_BYTES: usize = 16 << 10;
 
 /// A compiled pattern, or why it does not compile.

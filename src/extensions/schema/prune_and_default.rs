@@ -3,8 +3,8 @@
 //! `schema/{pruning,objectmeta,defaulting}`).
 
 use crate::codec::{self, DecodeError};
-use crate::extensions::schema::json_schema_props::Props;
-use crate::extensions::schema::lazy_path::Place;
+use crate::extensions::schema::json_schema_props::JsonSchemaProps;
+use crate::extensions::schema::lazy_path::LazyPath;
 use crate::meta::field::shown_bytes;
 use crate::meta::{FieldError, Map, Object, Value};
 use crate::schema::{TypeRef, builtin};
@@ -22,12 +22,12 @@ const MAX_DEFAULTED_BYTES: usize = 16 * 1024 * 1024;
 
 /// The paths of fields that an object lost.
 #[derive(Debug, Default)]
-pub struct Lost {
+pub struct PrunedPaths {
     paths: Vec<String>,
     bytes: usize,
 }
 
-impl Lost {
+impl PrunedPaths {
     /// Notes a path, unless there are so many that nobody reads on.
     fn add(&mut self, path: impl std::fmt::Display) {
         if self.paths.len() < MAX_LOST && self.bytes < MAX_LOST_BYTES {
@@ -79,18 +79,18 @@ fn salvage_meta(value: &Value) -> Value {
     read_meta(&Value::Object(kept)).map_or_else(|_| Value::Object(Map::new()), |(meta, _)| meta)
 }
 
-/// How to bring an object into form.
+/// The rules by which an object is brought into form.
 #[derive(Clone, Copy, Debug)]
-pub struct Coercion<'a> {
+pub struct SchemaCoercer<'a> {
     /// `None` for a version without a schema.
-    pub schema: Option<&'a Props>,
+    pub schema: Option<&'a JsonSchemaProps>,
     /// Nothing is pruned (`spec.preserveUnknownFields`).
     pub preserve: bool,
     /// The object comes from storage: what is wrong with its metadata is dropped.
     pub stored: bool,
 }
 
-impl Coercion<'_> {
+impl SchemaCoercer<'_> {
     /// Brings the object into form and returns the paths of what it lost, sorted in the groups in
     /// which upstream sorts them.
     ///
@@ -110,15 +110,15 @@ impl Coercion<'_> {
             }),
         };
         if !self.preserve {
-            let mut pruned = Lost::default();
+            let mut pruned = PrunedPaths::default();
             prune_root(&mut object.0, self.schema, &mut pruned);
             lost.extend(pruned.sorted());
             prune_nulls(object, self.schema);
         }
-        let mut dropped = Lost::default();
+        let mut dropped = PrunedPaths::default();
         if let Some(schema) = self.schema {
             coerce_entries(
-                &Place::NOWHERE,
+                &LazyPath::EMPTY,
                 &mut object.0,
                 schema,
                 self.stored,
@@ -135,17 +135,22 @@ impl Coercion<'_> {
 }
 
 /// Removes what the schema does not specify from a resource and notes the paths.
-pub fn prune_root(entries: &mut Map, schema: Option<&Props>, lost: &mut Lost) {
+pub fn prune_root(entries: &mut Map, schema: Option<&JsonSchemaProps>, lost: &mut PrunedPaths) {
     match schema {
         Some(schema) if schema.preserves() => {
-            walk_preserved(entries, schema, true, &Place::NOWHERE, lost)
+            walk_preserved(entries, schema, true, &LazyPath::EMPTY, lost)
         }
-        schema => prune_entries(entries, schema, true, &Place::NOWHERE, lost),
+        schema => prune_entries(entries, schema, true, &LazyPath::EMPTY, lost),
     }
 }
 
 /// Removes what the schema does not specify from a value and notes the paths.
-pub fn prune(value: &mut Value, schema: Option<&Props>, path: &Place<'_>, lost: &mut Lost) {
+pub fn prune(
+    value: &mut Value,
+    schema: Option<&JsonSchemaProps>,
+    path: &LazyPath<'_>,
+    lost: &mut PrunedPaths,
+) {
     let preserved = schema.filter(|schema| schema.preserves());
     match (value, preserved) {
         (Value::Object(entries), Some(schema)) => {
@@ -156,7 +161,7 @@ pub fn prune(value: &mut Value, schema: Option<&Props>, path: &Place<'_>, lost: 
                 skip(
                     item,
                     schema.items.as_deref(),
-                    &Place::Index(path, index),
+                    &LazyPath::Index(path, index),
                     lost,
                 );
             }
@@ -171,7 +176,7 @@ pub fn prune(value: &mut Value, schema: Option<&Props>, path: &Place<'_>, lost: 
         (Value::Array(items), None) => {
             let below = schema.and_then(|schema| schema.items.as_deref());
             for (index, item) in items.iter_mut().enumerate() {
-                prune(item, below, &Place::Index(path, index), lost);
+                prune(item, below, &LazyPath::Index(path, index), lost);
             }
         }
         _ => {}
@@ -180,10 +185,10 @@ pub fn prune(value: &mut Value, schema: Option<&Props>, path: &Place<'_>, lost: 
 
 fn prune_entries(
     entries: &mut Map,
-    schema: Option<&Props>,
+    schema: Option<&JsonSchemaProps>,
     embedded: bool,
-    path: &Place<'_>,
-    lost: &mut Lost,
+    path: &LazyPath<'_>,
+    lost: &mut PrunedPaths,
 ) {
     entries.retain(|name, value| {
         let is_meta = META_FIELDS.contains(&name.as_str());
@@ -199,12 +204,12 @@ fn prune_entries(
         });
         match known {
             Some(below) => {
-                prune(value, below, &Place::Field(path, name), lost);
+                prune(value, below, &LazyPath::Field(path, name), lost);
                 true
             }
             None => {
                 if !is_meta || !path.is_empty() {
-                    lost.add(Place::Field(path, name));
+                    lost.add(LazyPath::Field(path, name));
                 }
                 false
             }
@@ -212,32 +217,37 @@ fn prune_entries(
     });
 }
 
-/// Where unknown fields are preserved, those that are specified are still pruned inside.
+/// Prunes inside of specified fields, where unknown ones are preserved.
 fn walk_preserved(
     entries: &mut Map,
-    schema: &Props,
+    schema: &JsonSchemaProps,
     embedded: bool,
-    path: &Place<'_>,
-    lost: &mut Lost,
+    path: &LazyPath<'_>,
+    lost: &mut PrunedPaths,
 ) {
     for (name, value) in entries.iter_mut() {
         if embedded && META_FIELDS.contains(&name.as_str()) {
             continue;
         }
         if let Some(property) = schema.properties.get(name.as_str()) {
-            prune(value, Some(property), &Place::Field(path, name), lost);
+            prune(value, Some(property), &LazyPath::Field(path, name), lost);
         } else if let Some(additional) = &schema.additional {
             prune(
                 value,
                 additional.schema.as_deref(),
-                &Place::Field(path, name),
+                &LazyPath::Field(path, name),
                 lost,
             );
         }
     }
 }
 
-fn skip(value: &mut Value, schema: Option<&Props>, path: &Place<'_>, lost: &mut Lost) {
+fn skip(
+    value: &mut Value,
+    schema: Option<&JsonSchemaProps>,
+    path: &LazyPath<'_>,
+    lost: &mut PrunedPaths,
+) {
     let Some(schema) = schema else { return };
     match value {
         Value::Object(entries) => walk_preserved(entries, schema, schema.embedded, path, lost),
@@ -246,7 +256,7 @@ fn skip(value: &mut Value, schema: Option<&Props>, path: &Place<'_>, lost: &mut 
                 skip(
                     item,
                     schema.items.as_deref(),
-                    &Place::Index(path, index),
+                    &LazyPath::Index(path, index),
                     lost,
                 );
             }
@@ -256,7 +266,7 @@ fn skip(value: &mut Value, schema: Option<&Props>, path: &Place<'_>, lost: &mut 
 }
 
 /// Removes nulls that the schema allows no null for, unless a default will take their place.
-pub fn prune_nulls(entries: &mut Map, schema: Option<&Props>) {
+pub fn prune_nulls(entries: &mut Map, schema: Option<&JsonSchemaProps>) {
     entries.retain(|name, value| {
         let below = schema.and_then(|schema| schema.entry(name));
         if value.is_null() && below.is_some_and(|below| !below.nullable && below.default.is_none())
@@ -268,7 +278,7 @@ pub fn prune_nulls(entries: &mut Map, schema: Option<&Props>) {
     });
 }
 
-fn prune_nulls_in(value: &mut Value, schema: Option<&Props>) {
+fn prune_nulls_in(value: &mut Value, schema: Option<&JsonSchemaProps>) {
     match value {
         Value::Object(entries) => prune_nulls(entries, schema),
         Value::Array(items) => {
@@ -284,13 +294,13 @@ fn prune_nulls_in(value: &mut Value, schema: Option<&Props>) {
 /// Checks and forms the type and metadata of embedded resources below a value.
 ///
 /// # Errors
-/// What is wrong with them, unless that is to be dropped.
+/// Fails on the first mistake in them, unless mistakes are to be dropped.
 pub fn coerce(
-    path: &Place<'_>,
+    path: &LazyPath<'_>,
     value: &mut Value,
-    schema: Option<&Props>,
+    schema: Option<&JsonSchemaProps>,
     drop: bool,
-    lost: &mut Lost,
+    lost: &mut PrunedPaths,
 ) -> Result<(), FieldError> {
     let Some(schema) = schema else { return Ok(()) };
     match value {
@@ -298,7 +308,7 @@ pub fn coerce(
         Value::Array(items) => {
             let below = schema.items.as_deref();
             items.iter_mut().enumerate().try_for_each(|(index, item)| {
-                coerce(&Place::Index(path, index), item, below, drop, lost)
+                coerce(&LazyPath::Index(path, index), item, below, drop, lost)
             })
         }
         _ => Ok(()),
@@ -306,22 +316,26 @@ pub fn coerce(
 }
 
 fn coerce_entries(
-    path: &Place<'_>,
+    path: &LazyPath<'_>,
     entries: &mut Map,
-    schema: &Props,
+    schema: &JsonSchemaProps,
     drop: bool,
-    lost: &mut Lost,
+    lost: &mut PrunedPaths,
 ) -> Result<(), FieldError> {
     if schema.embedded {
         coerce_embedded(path, entries, drop, lost)?;
     }
     for (name, value) in entries.iter_mut() {
         match (schema.properties.get(name.as_str()), &schema.additional) {
-            (Some(property), _) => {
-                coerce(&Place::Field(path, name), value, Some(property), drop, lost)?
-            }
+            (Some(property), _) => coerce(
+                &LazyPath::Field(path, name),
+                value,
+                Some(property),
+                drop,
+                lost,
+            )?,
             (None, Some(additional)) => coerce(
-                &Place::Key(path, name),
+                &LazyPath::Key(path, name),
                 value,
                 additional.schema.as_deref(),
                 drop,
@@ -334,10 +348,10 @@ fn coerce_entries(
 }
 
 fn coerce_embedded(
-    path: &Place<'_>,
+    path: &LazyPath<'_>,
     entries: &mut Map,
     drop: bool,
-    lost: &mut Lost,
+    lost: &mut PrunedPaths,
 ) -> Result<(), FieldError> {
     for name in ["apiVersion", "kind"] {
         match entries.get(name) {
@@ -360,7 +374,7 @@ fn coerce_embedded(
     let meta = match read_meta(value) {
         Ok((meta, unknown)) => {
             unknown.into_iter().for_each(|name| {
-                lost.add(format_args!("{}.{name}", Place::Field(path, "metadata")))
+                lost.add(format_args!("{}.{name}", LazyPath::Field(path, "metadata")))
             });
             meta
         }
@@ -379,14 +393,14 @@ fn coerce_embedded(
 
 /// Fills in the defaults of the entries of an object, also for nulls that their schemas do not
 /// allow.
-pub fn default_entries(entries: &mut Map, schema: &Props) {
+pub fn default_entries(entries: &mut Map, schema: &JsonSchemaProps) {
     Defaults {
         left: MAX_DEFAULTED_BYTES,
     }
     .fill(entries, schema);
 }
 
-/// How many bytes defaults may still add.
+/// The bytes that defaults may still add.
 struct Defaults {
     left: usize,
 }
@@ -399,7 +413,7 @@ impl Defaults {
         (self.left > 0).then(|| given.clone())
     }
 
-    fn value(&mut self, value: &mut Value, schema: Option<&Props>) {
+    fn value(&mut self, value: &mut Value, schema: Option<&JsonSchemaProps>) {
         let Some(schema) = schema else { return };
         match value {
             Value::Object(entries) => self.fill(entries, schema),
@@ -414,7 +428,7 @@ impl Defaults {
         }
     }
 
-    fn fill(&mut self, entries: &mut Map, schema: &Props) {
+    fn fill(&mut self, entries: &mut Map, schema: &JsonSchemaProps) {
         if self.left == 0 {
             return;
         }
@@ -445,7 +459,7 @@ impl Defaults {
         }
     }
 
-    fn null(&mut self, value: &mut Value, schema: Option<&Props>) {
+    fn null(&mut self, value: &mut Value, schema: Option<&JsonSchemaProps>) {
         if value.is_null()
             && let Some(given) = schema
                 .filter(|schema| !schema.nullable)
@@ -459,22 +473,22 @@ impl Defaults {
 
 /// Prunes the defaults themselves, by the whole schema that they stand in: what they may not set,
 /// they do not set.
-pub fn prune_defaults(schema: &mut Props) {
+pub fn prune_defaults(schema: &mut JsonSchemaProps) {
     prune_defaults_below(schema, true);
 }
 
-fn prune_defaults_below(schema: &mut Props, is_root: bool) {
+fn prune_defaults_below(schema: &mut JsonSchemaProps, is_root: bool) {
     if let Some(mut given) = schema.default.take() {
-        let mut lost = Lost::default();
+        let mut lost = PrunedPaths::default();
         let embedded = schema.embedded || is_root;
         match (&mut given, schema.preserves()) {
             (Value::Object(entries), false) => {
-                prune_entries(entries, Some(schema), embedded, &Place::NOWHERE, &mut lost)
+                prune_entries(entries, Some(schema), embedded, &LazyPath::EMPTY, &mut lost)
             }
-            (value, _) => prune(value, Some(schema), &Place::NOWHERE, &mut lost),
+            (value, _) => prune(value, Some(schema), &LazyPath::EMPTY, &mut lost),
         }
         // Metadata in a default is dropped where it is not in form, never refused.
-        let _ = coerce(&Place::NOWHERE, &mut given, Some(schema), true, &mut lost);
+        let _ = coerce(&LazyPath::EMPTY, &mut given, Some(schema), true, &mut lost);
         schema.default = Some(given);
     }
     if let Some(additional) = schema
@@ -498,8 +512,8 @@ mod tests {
     use super::*;
     use crate::meta::json;
 
-    fn schema() -> Props {
-        Props::read(
+    fn schema() -> JsonSchemaProps {
+        JsonSchemaProps::read(
             &json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
             "a": {"type": "string", "default": "x"},
             "n": {"type": "string", "nullable": true, "default": "y"},
@@ -516,7 +530,7 @@ mod tests {
                 "e": {"kind": "P", "apiVersion": "v1", "metadata": {"name": "y", "bogus": 1}, "x": 1}}}))
         .expect("an object");
         let schema = schema();
-        let lost = Coercion {
+        let lost = SchemaCoercer {
             schema: Some(&schema),
             preserve: false,
             stored: false,
@@ -541,7 +555,7 @@ mod tests {
 
     #[test]
     fn what_is_lost_and_what_defaults_add_is_bounded() {
-        let schema = Props::read(&json!({"type": "object", "properties": {
+        let schema = JsonSchemaProps::read(&json!({"type": "object", "properties": {
             "m": {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "object"}}},
             "d": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "string", "default": "y".repeat(100_000)}}}}}}));
         let unknown: Map = (0..100_000)
@@ -555,7 +569,7 @@ mod tests {
         let mut object = Object(unknown);
         object.insert("m", Value::Object(long));
         object.insert("d", empty);
-        let lost = Coercion {
+        let lost = SchemaCoercer {
             schema: Some(&schema),
             preserve: false,
             stored: false,
@@ -583,7 +597,7 @@ mod tests {
         let wrong = json!({"kind": "K", "apiVersion": "g/v1", "metadata": {"name": "x", "labels": {"a": 1}}});
         let coerce = |stored| {
             let mut object = Object::from_value(wrong.clone()).expect("an object");
-            Coercion {
+            SchemaCoercer {
                 schema: None,
                 preserve: true,
                 stored,

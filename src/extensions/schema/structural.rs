@@ -1,12 +1,12 @@
-//! What makes a schema structural: every field specified outside of value validations, with a type
-//! (apiextensions `schema/{convert,validation,complete}.go`).
+//! The rules that make a schema structural: every field specified outside of value validations,
+//! with a type (apiextensions `schema/{convert,validation,complete}.go`).
 
 use std::collections::HashMap;
 
-use crate::meta::go::regexp;
-use crate::extensions::schema::json_schema_props::Props;
-use crate::extensions::schema::lazy_path::Place;
+use crate::extensions::schema::json_schema_props::JsonSchemaProps;
+use crate::extensions::schema::lazy_path::LazyPath;
 use crate::meta::Value;
+use crate::meta::go::regexp;
 use crate::meta::{ErrorList, FieldError, Path};
 
 /// The most that parsing the patterns of a schema may cost: about as many bytes of patterns.
@@ -20,8 +20,8 @@ enum Level {
     Field,
 }
 
-/// Why a schema cannot be read as a structural one at all, upstream's text.
-pub fn conversion_error(schema: &Props) -> Option<String> {
+/// Returns upstream's reason why a schema cannot be read as a structural one at all.
+pub fn conversion_error(schema: &JsonSchemaProps) -> Option<String> {
     for (field, name) in [
         ("id", "id"),
         ("$schema", "schema"),
@@ -67,9 +67,9 @@ pub fn conversion_error(schema: &Props) -> Option<String> {
 
 /// Everything that keeps a schema from being structural, sorted by its text. The patterns of a
 /// schema that has very many of them are not all looked at.
-pub fn validate(path: &Path, schema: &Props) -> ErrorList {
+pub fn validate(path: &Path, schema: &JsonSchemaProps) -> ErrorList {
     let mut errors = ErrorList::new();
-    let root = Place::Root(path.as_str());
+    let root = LazyPath::Root(path.as_str());
     let mut patterns = Patterns {
         checked: HashMap::new(),
         left: MAX_PATTERN_COST,
@@ -82,9 +82,9 @@ pub fn validate(path: &Path, schema: &Props) -> ErrorList {
 
 /// The patterns that have been parsed, each once.
 struct Patterns<'a> {
-    /// What is wrong with each.
+    /// The mistake in each, if there is one.
     checked: HashMap<&'a str, Option<String>>,
-    /// What parsing others may cost.
+    /// The cost that may still be spent on parsing others.
     left: usize,
 }
 
@@ -108,9 +108,9 @@ impl<'a> Patterns<'a> {
 fn invariants<'a>(
     errors: &mut ErrorList,
     patterns: &mut Patterns<'a>,
-    schema: &'a Props,
+    schema: &'a JsonSchemaProps,
     level: Level,
-    path: &Place<'_>,
+    path: &LazyPath<'_>,
 ) {
     if errors.is_full() {
         return;
@@ -122,12 +122,12 @@ fn invariants<'a>(
         ));
     }
     if let Some(items) = &schema.items {
-        let place = Place::Field(path, "items");
+        let place = LazyPath::Field(path, "items");
         invariants(errors, patterns, items, Level::Item, &place);
     }
     for (name, property) in &schema.properties {
-        let properties = Place::Field(path, "properties");
-        let place = Place::Key(&properties, name);
+        let properties = LazyPath::Field(path, "properties");
+        let place = LazyPath::Key(&properties, name);
         invariants(errors, patterns, property, Level::Field, &place);
     }
     if let Some(additional) = &schema.additional {
@@ -138,7 +138,7 @@ fn invariants<'a>(
             ));
         }
         if let Some(below) = &additional.schema {
-            let place = Place::Field(path, "additionalProperties");
+            let place = LazyPath::Field(path, "additionalProperties");
             invariants(errors, patterns, below, Level::Field, &place);
         }
     }
@@ -157,7 +157,7 @@ fn invariants<'a>(
     }
 }
 
-fn extensions(errors: &mut ErrorList, schema: &Props, path: &Place<'_>) {
+fn extensions(errors: &mut ErrorList, schema: &JsonSchemaProps, path: &LazyPath<'_>) {
     let mut refuse = |field: &str| {
         errors.push(FieldError::invalid(
             &path.child(field),
@@ -173,7 +173,7 @@ fn extensions(errors: &mut ErrorList, schema: &Props, path: &Place<'_>) {
     }
 }
 
-fn types(errors: &mut ErrorList, schema: &Props, level: Level, path: &Place<'_>) {
+fn types(errors: &mut ErrorList, schema: &JsonSchemaProps, level: Level, path: &LazyPath<'_>) {
     let place = || path.child("type");
     if schema.embedded && schema.kind != "object" {
         let why = "must be object if x-kubernetes-embedded-resource is true";
@@ -206,7 +206,7 @@ fn types(errors: &mut ErrorList, schema: &Props, level: Level, path: &Place<'_>)
 }
 
 /// The type and metadata of a resource are its own: a schema may restrict no more than names.
-fn metadata(errors: &mut ErrorList, schema: &Props, level: Level, path: &Place<'_>) {
+fn metadata(errors: &mut ErrorList, schema: &JsonSchemaProps, level: Level, path: &LazyPath<'_>) {
     let is_resource = level == Level::Root || schema.embedded;
     for name in ["kind", "apiVersion"] {
         if let Some(property) = schema
@@ -239,7 +239,7 @@ fn metadata(errors: &mut ErrorList, schema: &Props, level: Level, path: &Place<'
     }
 }
 
-fn restricts_only_names(meta: &Props) -> bool {
+fn restricts_only_names(meta: &JsonSchemaProps) -> bool {
     let only_names = meta
         .properties
         .keys()
@@ -256,9 +256,9 @@ fn restricts_only_names(meta: &Props) -> bool {
     only_names && nothing_else && no_lists && rest
 }
 
-/// Whether the alternatives are those of `x-kubernetes-int-or-string`, and nothing more.
-fn is_int_or_string(list: &[Props]) -> bool {
-    let plain = |one: &Props, kind: &str| {
+/// Reports whether the alternatives are those of `x-kubernetes-int-or-string`, and nothing more.
+fn is_int_or_string(list: &[JsonSchemaProps]) -> bool {
+    let plain = |one: &JsonSchemaProps, kind: &str| {
         one.kind == kind && one.raw.len() == 1 && one.properties.is_empty() && one.items.is_none()
     };
     matches!(list, [first, second] if plain(first, "integer") && plain(second, "string"))
@@ -266,7 +266,7 @@ fn is_int_or_string(list: &[Props]) -> bool {
 
 /// The fields that no schema below allOf, anyOf, oneOf or not may set, each with a test whether it
 /// is set and what it must be.
-type Forbidden = (fn(&Props) -> bool, &'static str, &'static str);
+type Forbidden = (fn(&JsonSchemaProps) -> bool, &'static str, &'static str);
 const FORBIDDEN_IN_VALUES: [Forbidden; 13] = [
     (|one| !one.kind.is_empty(), "type", "empty"),
     (
@@ -279,7 +279,7 @@ const FORBIDDEN_IN_VALUES: [Forbidden; 13] = [
     (|one| !one.description.is_empty(), "description", "empty"),
     (|one| one.nullable, "nullable", "false"),
     (
-        Props::preserves,
+        JsonSchemaProps::preserves,
         "x-kubernetes-preserve-unknown-fields",
         "false",
     ),
@@ -318,10 +318,10 @@ const FORBIDDEN_IN_VALUES: [Forbidden; 13] = [
 fn value_validation<'a>(
     errors: &mut ErrorList,
     patterns: &mut Patterns<'a>,
-    schema: &'a Props,
+    schema: &'a JsonSchemaProps,
     skip_any: bool,
     skip_first: bool,
-    path: &Place<'_>,
+    path: &LazyPath<'_>,
 ) {
     let lists = [
         (&schema.any_of, "anyOf", skip_any),
@@ -329,7 +329,7 @@ fn value_validation<'a>(
         (&schema.one_of, "oneOf", false),
     ];
     for (list, name, _) in lists.into_iter().filter(|(_, _, skip)| !skip) {
-        let place = Place::Field(path, name);
+        let place = LazyPath::Field(path, name);
         for (index, one) in list.iter().enumerate() {
             let skip_any = skip_first && index == 0 && name == "allOf";
             nested(
@@ -337,12 +337,12 @@ fn value_validation<'a>(
                 patterns,
                 one,
                 skip_any,
-                &Place::Index(&place, index),
+                &LazyPath::Index(&place, index),
             );
         }
     }
     if let Some(not) = &schema.not {
-        nested(errors, patterns, not, false, &Place::Field(path, "not"));
+        nested(errors, patterns, not, false, &LazyPath::Field(path, "not"));
     }
     let pattern = schema.values.pattern.as_str();
     if let Some(why) = patterns.problem(pattern) {
@@ -358,20 +358,26 @@ fn value_validation<'a>(
 fn nested<'a>(
     errors: &mut ErrorList,
     patterns: &mut Patterns<'a>,
-    schema: &'a Props,
+    schema: &'a JsonSchemaProps,
     skip_any: bool,
-    path: &Place<'_>,
+    path: &LazyPath<'_>,
 ) {
     if errors.is_full() {
         return;
     }
     value_validation(errors, patterns, schema, skip_any, false, path);
     if let Some(items) = &schema.items {
-        nested(errors, patterns, items, false, &Place::Field(path, "items"));
+        nested(
+            errors,
+            patterns,
+            items,
+            false,
+            &LazyPath::Field(path, "items"),
+        );
     }
-    let properties = Place::Field(path, "properties");
+    let properties = LazyPath::Field(path, "properties");
     for (name, property) in &schema.properties {
-        let place = Place::Key(&properties, name);
+        let place = LazyPath::Key(&properties, name);
         nested(errors, patterns, property, false, &place);
     }
     for (is_set, field, wanted) in FORBIDDEN_IN_VALUES {
@@ -391,32 +397,32 @@ fn nested<'a>(
 /// Checks that whatever a value validation looks at is specified in the structure itself.
 fn value_completeness(
     errors: &mut ErrorList,
-    values: &Props,
-    schema: Option<&Props>,
-    at: &Place<'_>,
-    from: &Place<'_>,
+    values: &JsonSchemaProps,
+    schema: Option<&JsonSchemaProps>,
+    at: &LazyPath<'_>,
+    from: &LazyPath<'_>,
 ) {
     if let Some(not) = &values.not {
-        completeness(errors, not, schema, at, &Place::Field(from, "not"));
+        completeness(errors, not, schema, at, &LazyPath::Field(from, "not"));
     }
     for (list, name) in [
         (&values.all_of, "allOf"),
         (&values.any_of, "anyOf"),
         (&values.one_of, "oneOf"),
     ] {
-        let from = Place::Field(from, name);
+        let from = LazyPath::Field(from, name);
         for (index, one) in list.iter().enumerate() {
-            completeness(errors, one, schema, at, &Place::Index(&from, index));
+            completeness(errors, one, schema, at, &LazyPath::Index(&from, index));
         }
     }
 }
 
 fn completeness(
     errors: &mut ErrorList,
-    values: &Props,
-    schema: Option<&Props>,
-    at: &Place<'_>,
-    from: &Place<'_>,
+    values: &JsonSchemaProps,
+    schema: Option<&JsonSchemaProps>,
+    at: &LazyPath<'_>,
+    from: &LazyPath<'_>,
 ) {
     if errors.is_full() {
         return;
@@ -430,13 +436,13 @@ fn completeness(
     };
     value_completeness(errors, values, Some(schema), at, from);
     if let Some(items) = &values.items {
-        let (at, from) = (Place::Field(at, "items"), Place::Field(from, "items"));
+        let (at, from) = (LazyPath::Field(at, "items"), LazyPath::Field(from, "items"));
         completeness(errors, items, schema.items.as_deref(), &at, &from);
     }
-    let at = Place::Field(at, "properties");
-    let from = Place::Field(from, "properties");
+    let at = LazyPath::Field(at, "properties");
+    let from = LazyPath::Field(from, "properties");
     for (name, property) in &values.properties {
-        let (at, from) = (Place::Key(&at, name), Place::Key(&from, name));
+        let (at, from) = (LazyPath::Key(&at, name), LazyPath::Key(&from, name));
         completeness(errors, property, schema.properties.get(name), &at, &from);
     }
 }

@@ -5,7 +5,7 @@ use crate::registry::validation::Fields;
 
 /// A CEL rule with what is said where it does not hold.
 #[derive(Debug, Default, Clone)]
-pub struct Rule {
+pub struct ValidationRule {
     pub rule: String,
     pub message: String,
     pub message_expression: String,
@@ -14,7 +14,7 @@ pub struct Rule {
     pub optional_old_self: Option<bool>,
 }
 
-impl Rule {
+impl ValidationRule {
     pub fn read(tree: &Value) -> Self {
         Self {
             rule: tree.str("rule").to_owned(),
@@ -35,9 +35,9 @@ impl Rule {
     }
 
     /// The rule as errors show it: upstream prints its internal type.
-    pub fn shown(&self) -> Value {
+    pub fn go_value(&self) -> Value {
         json!({
-            "Rule": self.rule,
+            "ValidationRule": self.rule,
             "Message": self.message,
             "MessageExpression": self.message_expression,
             "Reason": self.reason,

@@ -1,4 +1,4 @@
-//! Whether a value satisfies a schema, in the words of kube-openapi's validator
+//! Validation of values against schemas, with the messages of kube-openapi's validator
 //! (`validation/validate`).
 
 use std::cell::Cell;
@@ -10,10 +10,10 @@ use serde_json::Number;
 use crate::base::blocking::run_blocking;
 use crate::extensions::schema::enumeration::sorted_json;
 use crate::extensions::schema::formats;
-use crate::extensions::schema::json_schema_props::{Props, Values};
-use crate::extensions::schema::lazy_path::Place;
+use crate::extensions::schema::json_schema_props::{JsonSchemaProps, ValueValidation};
+use crate::extensions::schema::lazy_path::LazyPath;
 use crate::extensions::schema::numeric;
-use crate::extensions::schema::old_value::Correlation;
+use crate::extensions::schema::old_value::CorrelatedValue;
 use crate::extensions::schema::pattern;
 use crate::meta::field::shown_bytes;
 use crate::meta::go;
@@ -22,9 +22,9 @@ use crate::meta::{ErrorList, FieldError, Key, Path, Value};
 /// Checks `value` against `schema`. Where there was an old value, what did not change is not held
 /// against the new one. Paths start at `path`.
 pub fn validate(
-    schema: &Props,
+    schema: &JsonSchemaProps,
     value: &Value,
-    old: Option<Correlation<'_>>,
+    old: Option<CorrelatedValue<'_>>,
     path: &Path,
 ) -> ErrorList {
     let few = Budget(Cell::new(LARGE_STEPS));
@@ -40,9 +40,9 @@ pub fn validate(
 /// refused.
 pub fn validate_within(
     budget: &Budget,
-    schema: &Props,
+    schema: &JsonSchemaProps,
     value: &Value,
-    old: Option<Correlation<'_>>,
+    old: Option<CorrelatedValue<'_>>,
     path: &Path,
 ) -> ErrorList {
     let outcome = check(budget, schema, value, old);
@@ -53,11 +53,16 @@ pub fn validate_within(
     outcome.into_errors(path)
 }
 
-fn check(budget: &Budget, schema: &Props, value: &Value, old: Option<Correlation<'_>>) -> Outcome {
-    Check {
+fn check(
+    budget: &Budget,
+    schema: &JsonSchemaProps,
+    value: &Value,
+    old: Option<CorrelatedValue<'_>>,
+) -> Outcome {
+    SchemaValidator {
         budget,
         schema,
-        path: Place::NOWHERE,
+        path: LazyPath::EMPTY,
         old,
         ratchets: old.is_some(),
     }
@@ -65,19 +70,19 @@ fn check(budget: &Budget, schema: &Props, value: &Value, old: Option<Correlation
 }
 
 /// The most steps that the validation of one object may take: some seconds. A step is a value held
-/// against a schema, some bytes that a small pattern is matched with, or the like. Objects and schemas
-/// that the store has room for take that many only where the one is multiplied by the other, as by
-/// thousands of alternatives for each of a million items.
+/// against a schema, some bytes that a small pattern is matched with, or the like. Objects and
+/// schemas that the store has room for take that many only where the one is multiplied by the
+/// other, as by thousands of alternatives for each of a million items.
 const MAX_STEPS: usize = 20_000_000;
 
 /// The steps beyond which a validation begins anew beside other tasks: some milliseconds.
 const LARGE_STEPS: usize = 50_000;
 
-/// How many bytes of text are written in one step.
+/// The bytes of text that are written in one step.
 const BYTES_PER_STEP: usize = 32;
-/// How many bytes of a program are compiled in one step.
+/// The bytes of a program that are compiled in one step.
 const COMPILED_PER_STEP: usize = 8;
-/// How many bytes of text are matched in one step, with a program of this many bytes.
+/// The bytes of text that are matched in one step, by a program of [`PROGRAM_PER_STEP`] bytes.
 const MATCHED_PER_STEP: usize = 8;
 const PROGRAM_PER_STEP: usize = 4 << 10;
 
@@ -102,19 +107,19 @@ impl Budget {
     }
 }
 
-/// What was found wrong in one place.
+/// A violation of the schema at one path.
 #[derive(Clone, Debug)]
 struct Violation {
     /// The path as the validator spells it, such as `spec.ports[0]` or `.spec`.
     name: String,
     text: Rc<str>,
-    kind: Kind,
+    kind: ViolationKind,
     value: Value,
 }
 
-/// How a violation is reported.
+/// The form in which a violation is reported.
 #[derive(Clone, Debug)]
-enum Kind {
+enum ViolationKind {
     /// A value with a message.
     Plain,
     Type,
@@ -131,7 +136,7 @@ enum Kind {
 const MAX_VIOLATIONS: usize = 1_000;
 const MAX_VIOLATION_BYTES: usize = 4 * 1024 * 1024;
 
-/// What a check came to. Matches decide which alternative of several came closest.
+/// The result of a check. Matches decide which alternative of several came closest.
 #[derive(Clone, Debug, Default)]
 struct Outcome {
     violations: Vec<Violation>,
@@ -159,7 +164,7 @@ impl Outcome {
         self.violations.is_empty()
     }
 
-    /// Whether there are so many violations that no more are looked for.
+    /// Reports whether there are so many violations that no more are looked for.
     fn is_full(&self) -> bool {
         self.violations.len() >= MAX_VIOLATIONS || self.bytes >= MAX_VIOLATION_BYTES
     }
@@ -193,7 +198,7 @@ impl Outcome {
 impl Violation {
     /// About as many bytes as it takes.
     fn weight(&self) -> usize {
-        let listed = if let Kind::Enum(values) = &self.kind {
+        let listed = if let ViolationKind::Enum(values) = &self.kind {
             values.iter().map(String::len).sum()
         } else {
             0
@@ -207,19 +212,25 @@ impl Violation {
             name => base.child(name.strip_prefix('.').unwrap_or(name)),
         };
         match self.kind {
-            Kind::Plain => FieldError::invalid(&path, null_as_empty(self.value), &*self.text),
-            Kind::Type => FieldError::type_invalid(&path, null_as_empty(self.value), &*self.text),
-            Kind::Required => FieldError::required(&path, ""),
-            Kind::Enum(values) => {
+            ViolationKind::Plain => {
+                FieldError::invalid(&path, null_as_empty(self.value), &*self.text)
+            }
+            ViolationKind::Type => {
+                FieldError::type_invalid(&path, null_as_empty(self.value), &*self.text)
+            }
+            ViolationKind::Required => FieldError::required(&path, ""),
+            ViolationKind::Enum(values) => {
                 let values: Vec<&str> = values.iter().map(String::as_str).collect();
                 FieldError::not_supported(&path, self.value, &values)
             }
-            Kind::TooLong(max) => FieldError::too_long(&path, usize::try_from(max).unwrap_or(0)),
-            Kind::TooMany(max) => {
+            ViolationKind::TooLong(max) => {
+                FieldError::too_long(&path, usize::try_from(max).unwrap_or(0))
+            }
+            ViolationKind::TooMany(max) => {
                 let actual = usize::try_from(self.value.as_i64().unwrap_or(0)).unwrap_or(0);
                 FieldError::too_many(&path, actual, usize::try_from(max).unwrap_or(0))
             }
-            Kind::Nowhere => FieldError::invalid(base, "", &*self.text),
+            ViolationKind::Nowhere => FieldError::invalid(base, "", &*self.text),
         }
     }
 }
@@ -229,17 +240,17 @@ fn null_as_empty(value: Value) -> Value {
 }
 
 /// One value against one schema.
-struct Check<'a, 'p> {
+struct SchemaValidator<'a, 'p> {
     budget: &'p Budget,
-    schema: &'a Props,
-    path: Place<'p>,
-    old: Option<Correlation<'a>>,
+    schema: &'a JsonSchemaProps,
+    path: LazyPath<'p>,
+    old: Option<CorrelatedValue<'a>>,
     /// This very check forgives what did not change (those of alternatives do not, those of
     /// children do).
     ratchets: bool,
 }
 
-impl<'a, 'p> Check<'a, 'p> {
+impl<'a, 'p> SchemaValidator<'a, 'p> {
     /// The types that the schema allows.
     fn types(&self) -> Vec<&'a str> {
         if self.schema.int_or_string {
@@ -252,7 +263,7 @@ impl<'a, 'p> Check<'a, 'p> {
         }
     }
 
-    fn violation(&self, kind: Kind, value: Value, text: String) -> Violation {
+    fn violation(&self, kind: ViolationKind, value: Value, text: String) -> Violation {
         let violation = Violation {
             name: self.path.to_string(),
             text: text.into(),
@@ -269,7 +280,7 @@ impl<'a, 'p> Check<'a, 'p> {
     }
 
     fn nowhere(&self, text: String) -> Violation {
-        self.violation(Kind::Nowhere, Value::Null, text)
+        self.violation(ViolationKind::Nowhere, Value::Null, text)
     }
 
     fn run(&self, value: &Value) -> Outcome {
@@ -328,7 +339,7 @@ impl<'a, 'p> Check<'a, 'p> {
             "must be of type {wanted}: {}",
             go::quote(found)
         ));
-        Outcome::one(self.violation(Kind::Type, found.into(), text))
+        Outcome::one(self.violation(ViolationKind::Type, found.into(), text))
     }
 
     fn of_type(&self, value: &Value) -> Outcome {
@@ -378,11 +389,11 @@ impl<'a, 'p> Check<'a, 'p> {
             other => sorted_json(other),
         });
         let text = self.says(format_args!("should be one of {allowed:?}"));
-        Outcome::one(self.violation(Kind::Enum(shown.collect()), value.clone(), text))
+        Outcome::one(self.violation(ViolationKind::Enum(shown.collect()), value.clone(), text))
     }
 
     fn of_string(&self, text: &str) -> Outcome {
-        let Values {
+        let ValueValidation {
             max_length,
             min_length,
             pattern,
@@ -391,11 +402,11 @@ impl<'a, 'p> Check<'a, 'p> {
         let count = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
         if let Some(max) = max_length.filter(|max| count > *max) {
             let what = self.says(format_args!("should be at most {max} chars long"));
-            return Outcome::one(self.violation(Kind::TooLong(max), text.into(), what));
+            return Outcome::one(self.violation(ViolationKind::TooLong(max), text.into(), what));
         }
         if let Some(min) = min_length.filter(|min| count < *min) {
             let what = self.says(format_args!("should be at least {min} chars long"));
-            return Outcome::one(self.violation(Kind::Plain, text.into(), what));
+            return Outcome::one(self.violation(ViolationKind::Plain, text.into(), what));
         }
         if pattern.is_empty() {
             return Outcome::default();
@@ -407,7 +418,7 @@ impl<'a, 'p> Check<'a, 'p> {
                 "should match '{pattern}, but pattern is invalid: {why}'"
             )),
         };
-        Outcome::one(self.violation(Kind::Plain, text.into(), what))
+        Outcome::one(self.violation(ViolationKind::Plain, text.into(), what))
     }
 
     /// Reports whether a text matches a pattern, or why the pattern does not compile. A text for
@@ -430,7 +441,7 @@ impl<'a, 'p> Check<'a, 'p> {
             "must be of type {format}: {}",
             go::quote(text)
         ));
-        Outcome::one(self.violation(Kind::Type, text.into(), what))
+        Outcome::one(self.violation(ViolationKind::Type, text.into(), what))
     }
 
     fn of_number(&self, number: &Number, format: &str) -> Outcome {
@@ -445,9 +456,11 @@ impl<'a, 'p> Check<'a, 'p> {
             out.add(match problem {
                 numeric::Problem::Range(text) => self.nowhere(text),
                 numeric::Problem::Limit(text) => {
-                    self.violation(Kind::Plain, Value::Number(number.clone()), text)
+                    self.violation(ViolationKind::Plain, Value::Number(number.clone()), text)
                 }
-                numeric::Problem::Factor(factor, text) => self.violation(Kind::Plain, factor, text),
+                numeric::Problem::Factor(factor, text) => {
+                    self.violation(ViolationKind::Plain, factor, text)
+                }
             });
         }
         out.matches += 1;
@@ -457,15 +470,15 @@ impl<'a, 'p> Check<'a, 'p> {
     fn of_list(&self, items: &[Value]) -> Outcome {
         let mut out = Outcome::default();
         if let Some(schema) = self.schema.items.as_deref() {
-            let olds = self.old.and_then(Correlation::items);
+            let olds = self.old.and_then(CorrelatedValue::items);
             for (index, item) in items.iter().enumerate() {
                 if out.is_full() || self.budget.is_spent() {
                     break;
                 }
                 let old = olds.as_ref().and_then(|olds| olds.get(index));
-                let path = Place::Index(&self.path, index);
+                let path = LazyPath::Index(&self.path, index);
                 out.merge(
-                    Check {
+                    SchemaValidator {
                         budget: self.budget,
                         schema,
                         path,
@@ -480,21 +493,21 @@ impl<'a, 'p> Check<'a, 'p> {
         let limits = &self.schema.values;
         if let Some(min) = limits.min_items.filter(|min| count < *min) {
             out.add(self.violation(
-                Kind::Plain,
+                ViolationKind::Plain,
                 count.into(),
                 self.says(format_args!("should have at least {min} items")),
             ));
         }
         if let Some(max) = limits.max_items.filter(|max| count > *max) {
             out.add(self.violation(
-                Kind::TooMany(max),
+                ViolationKind::TooMany(max),
                 count.into(),
                 self.says(format_args!("should have at most {max} items")),
             ));
         }
         if limits.unique_items && has_duplicates(items) {
             out.add(self.violation(
-                Kind::Plain,
+                ViolationKind::Plain,
                 Value::Null,
                 self.says("shouldn't contain duplicates"),
             ));
@@ -503,7 +516,12 @@ impl<'a, 'p> Check<'a, 'p> {
         out
     }
 
-    fn child<'c>(&self, name: &str, schema: &'a Props, path: Place<'c>) -> Check<'a, 'c>
+    fn child<'c>(
+        &self,
+        name: &str,
+        schema: &'a JsonSchemaProps,
+        path: LazyPath<'c>,
+    ) -> SchemaValidator<'a, 'c>
     where
         'p: 'c,
     {
@@ -511,7 +529,7 @@ impl<'a, 'p> Check<'a, 'p> {
         // to the same.
         let meta = self.path.is_empty() && matches!(name, "apiVersion" | "kind");
         let old = self.old.filter(|_| !meta).and_then(|old| old.key(name));
-        Check {
+        SchemaValidator {
             budget: self.budget,
             schema,
             path,
@@ -526,14 +544,14 @@ impl<'a, 'p> Check<'a, 'p> {
         let count = i64::try_from(entries.len()).unwrap_or(i64::MAX);
         if let Some(min) = schema.values.min_properties.filter(|min| count < *min) {
             out.add(self.violation(
-                Kind::Plain,
+                ViolationKind::Plain,
                 count.into(),
                 self.says(format_args!("should have at least {min} properties")),
             ));
         }
         if let Some(max) = schema.values.max_properties.filter(|max| count > *max) {
             out.add(self.violation(
-                Kind::TooMany(max),
+                ViolationKind::TooMany(max),
                 count.into(),
                 self.says(format_args!("should have at most {max} properties")),
             ));
@@ -550,12 +568,12 @@ impl<'a, 'p> Check<'a, 'p> {
             match &schema.additional {
                 Some(additional) if !additional.allows => {
                     let text = format!("{path}.{name} in body is a forbidden property");
-                    out.add(self.violation(Kind::Plain, name.as_str().into(), text));
+                    out.add(self.violation(ViolationKind::Plain, name.as_str().into(), text));
                 }
                 Some(additional) => {
                     if let Some(schema) = additional.schema.as_deref() {
                         out.merge(
-                            self.child(name, schema, Place::Dotted(path, name))
+                            self.child(name, schema, LazyPath::Dotted(path, name))
                                 .run(&entries[name.as_str()]),
                         );
                     }
@@ -568,7 +586,7 @@ impl<'a, 'p> Check<'a, 'p> {
                 && !out.is_full()
             {
                 out.merge(
-                    self.child(name, property, Place::Field(path, name))
+                    self.child(name, property, LazyPath::Field(path, name))
                         .run(&entries[name.as_str()]),
                 );
             }
@@ -587,7 +605,7 @@ impl<'a, 'p> Check<'a, 'p> {
             out.add(Violation {
                 text: format!("{name} in body is required").into(),
                 name,
-                kind: Kind::Required,
+                kind: ViolationKind::Required,
                 value: Value::Null,
             });
         }
@@ -598,12 +616,12 @@ impl<'a, 'p> Check<'a, 'p> {
     /// themselves.
     fn each<'b>(
         &'b self,
-        list: &'b [Props],
+        list: &'b [JsonSchemaProps],
         value: &'b Value,
     ) -> impl Iterator<Item = Outcome> + 'b {
         let looked_at = list.iter().take_while(|_| !self.budget.is_spent());
         looked_at.map(move |schema| {
-            Check {
+            SchemaValidator {
                 budget: self.budget,
                 schema,
                 path: self.path,
@@ -655,8 +673,9 @@ impl<'a, 'p> Check<'a, 'p> {
         out
     }
 
-    /// Whether an alternative holds; the first that does, or the one that comes closest.
-    fn at_least_one(&self, list: &[Props], value: &Value) -> (bool, Outcome) {
+    /// Reports whether an alternative holds; returns the first that does, or the one that comes
+    /// closest.
+    fn at_least_one(&self, list: &[JsonSchemaProps], value: &Value) -> (bool, Outcome) {
         let mut best: Option<Outcome> = None;
         for one in self.each(list, value) {
             if one.valid() {
@@ -699,7 +718,7 @@ impl<'a, 'p> Check<'a, 'p> {
     }
 }
 
-/// Whether two items are equal.
+/// Reports whether two items are equal.
 fn has_duplicates(items: &[Value]) -> bool {
     let mut seen = HashSet::with_capacity(items.len());
     !items.iter().all(|item| seen.insert(sorted_json(item)))

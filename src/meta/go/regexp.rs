@@ -25,7 +25,7 @@ const DFA_BYTES: usize = 256 << 10;
 /// The greatest count of a repetition (Go's `regexp/syntax`).
 const MAX_REPEAT: usize = 1_000;
 
-/// What errors say of a pattern that is valid, but larger than these limits.
+/// The phrase in errors about patterns that are valid, but larger than these limits.
 pub const TOO_LARGE: &str = "expression too large";
 
 /// A compiled pattern.
@@ -123,13 +123,13 @@ struct Translator<'a> {
     depth: usize,
     /// There is something that a quantifier could repeat.
     atom: bool,
-    /// Where the quantifiers right before began.
+    /// The start of the quantifiers right before.
     repeated: Option<usize>,
     /// The last place of a `:]`: there is no use in looking for one behind it.
     last_named_end: usize,
     /// A group has the flag `i`.
     ignores_case: bool,
-    /// What parsing costs so far.
+    /// The cost of parsing so far.
     cost: usize,
 }
 
@@ -277,7 +277,7 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// What stands in braces behind `\p` or `\x`, as it is.
+    /// Copies the braces behind `\p` or `\x`.
     fn braces(&mut self) {
         if self.rest().starts_with('{') {
             let end = self

@@ -1,4 +1,4 @@
-//! What `spec.conversion` of a definition must look like.
+//! Validation of `spec.conversion` of a definition.
 
 use std::collections::HashSet;
 
@@ -15,20 +15,20 @@ use crate::registry::validation::Fields;
 /// The versions of ConversionReview that the server speaks.
 const RECOGNIZED: [&str; 2] = ["v1", "v1beta1"];
 
-/// Whether one of the versions is known.
+/// Reports whether one of the versions is known.
 pub fn has_recognized_version(versions: &[Value]) -> bool {
     versions
         .iter()
         .any(|one| one.as_str().is_some_and(|name| RECOGNIZED.contains(&name)))
 }
 
-/// Whether the definition has a CA bundle that holds no certificates.
+/// Reports whether the definition has a CA bundle that holds no certificates.
 pub fn has_invalid_ca(object: &Object) -> bool {
     let bundle = object.str_at("/spec/conversion/webhook/clientConfig/caBundle");
     !bundle.is_empty() && !holds_certificates(bundle)
 }
 
-/// Whether a bundle (PEM in base64) holds a certificate at least.
+/// Reports whether a bundle (PEM in base64) holds a certificate at least.
 pub fn holds_certificates(bundle: &str) -> bool {
     let Ok(bytes) = BASE64_STANDARD.decode(bundle) else {
         return false;

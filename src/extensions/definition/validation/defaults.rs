@@ -1,16 +1,16 @@
-//! What the defaults of a schema must look like: pruned, and valid themselves (apiextensions
+//! Validation of the defaults in a schema: they must be pruned, and valid themselves (apiextensions
 //! `schema/defaulting/validation.go`).
 
 use crate::extensions::schema::embedded_resource;
-use crate::extensions::schema::json_schema_props::Props;
-use crate::extensions::schema::lazy_path::Place;
-use crate::extensions::schema::prune_and_default::{self, Lost, META_FIELDS};
+use crate::extensions::schema::json_schema_props::JsonSchemaProps;
+use crate::extensions::schema::lazy_path::LazyPath;
+use crate::extensions::schema::prune_and_default::{self, META_FIELDS, PrunedPaths};
 use crate::extensions::schema::value_validation::{self, Budget};
 use crate::meta::{ErrorList, FieldError, Map, Path, Value};
 
 /// Checks every default of a structural schema. `pruned` says that a default may have no fields
 /// that the schema does not specify.
-pub fn validate(path: &Path, schema: &Props, pruned: bool) -> ErrorList {
+pub fn validate(path: &Path, schema: &JsonSchemaProps, pruned: bool) -> ErrorList {
     let root = schema.clone().into_resource();
     let mut walk = Walk {
         errors: ErrorList::new(),
@@ -18,22 +18,22 @@ pub fn validate(path: &Path, schema: &Props, pruned: bool) -> ErrorList {
         pruned,
     };
     walk.schema(
-        &Place::Root(path.as_str()),
+        &LazyPath::Root(path.as_str()),
         &root,
-        Around::Root(&root),
+        SurroundingObject::Root(&root),
         false,
     );
     walk.errors
 }
 
-/// Whether no default has fields that the schema does not specify.
-pub fn are_pruned(schema: &Props) -> bool {
+/// Reports whether no default has fields that the schema does not specify.
+pub fn are_pruned(schema: &JsonSchemaProps) -> bool {
     let mut pruned = schema.clone();
     prune_and_default::prune_defaults(&mut pruned);
     same_defaults(schema, &pruned)
 }
 
-fn same_defaults(a: &Props, b: &Props) -> bool {
+fn same_defaults(a: &JsonSchemaProps, b: &JsonSchemaProps) -> bool {
     let pairs = a.properties.values().zip(b.properties.values());
     let items = a.items.as_deref().zip(b.items.as_deref());
     let additional = a.additional_schema().zip(b.additional_schema());
@@ -47,15 +47,15 @@ fn same_defaults(a: &Props, b: &Props) -> bool {
 /// The resource around a default, for those of metadata: they are checked as part of a whole
 /// object.
 #[derive(Clone, Copy)]
-enum Around<'a> {
-    Root(&'a Props),
-    Key(&'a Around<'a>, &'a str),
-    Item(&'a Around<'a>),
+enum SurroundingObject<'a> {
+    Root(&'a JsonSchemaProps),
+    Key(&'a SurroundingObject<'a>, &'a str),
+    Item(&'a SurroundingObject<'a>),
 }
 
-impl<'a> Around<'a> {
+impl<'a> SurroundingObject<'a> {
     /// The schema of the resource, and an object that has the value in its place, and a type.
-    fn object(&self, value: &Value) -> (&'a Props, Map) {
+    fn object(&self, value: &Value) -> (&'a JsonSchemaProps, Map) {
         let (mut around, mut inner) = (self, value.clone());
         let root = loop {
             match around {
@@ -84,18 +84,24 @@ impl<'a> Around<'a> {
 /// The way down a schema.
 struct Walk {
     errors: ErrorList,
-    /// What the validation of all defaults together may take.
+    /// The steps that the validation of all defaults together may take.
     budget: Budget,
     pruned: bool,
 }
 
 impl Walk {
-    fn schema(&mut self, path: &Place<'_>, schema: &Props, around: Around<'_>, in_meta: bool) {
+    fn schema(
+        &mut self,
+        path: &LazyPath<'_>,
+        schema: &JsonSchemaProps,
+        around: SurroundingObject<'_>,
+        in_meta: bool,
+    ) {
         if self.errors.is_full() {
             return;
         }
         let (around, in_meta) = if schema.embedded {
-            (Around::Root(schema), false)
+            (SurroundingObject::Root(schema), false)
         } else {
             (around, in_meta)
         };
@@ -108,18 +114,29 @@ impl Walk {
             }
         }
         if let Some(items) = schema.items.as_deref() {
-            let place = Place::Field(path, "items");
-            self.schema(&place, items, Around::Item(&around), in_meta);
+            let place = LazyPath::Field(path, "items");
+            self.schema(&place, items, SurroundingObject::Item(&around), in_meta);
         }
-        let properties = Place::Field(path, "properties");
+        let properties = LazyPath::Field(path, "properties");
         for (name, property) in &schema.properties {
             let in_meta = in_meta || (schema.embedded && META_FIELDS.contains(&name.as_str()));
-            let place = Place::Key(&properties, name);
-            self.schema(&place, property, Around::Key(&around, name), in_meta);
+            let place = LazyPath::Key(&properties, name);
+            self.schema(
+                &place,
+                property,
+                SurroundingObject::Key(&around, name),
+                in_meta,
+            );
         }
     }
 
-    fn in_meta(&mut self, place: &Path, schema: &Props, default: &Value, around: Around<'_>) {
+    fn in_meta(
+        &mut self,
+        place: &Path,
+        schema: &JsonSchemaProps,
+        default: &Value,
+        around: SurroundingObject<'_>,
+    ) {
         let (root, object) = around.object(default);
         let mut object = Value::Object(object);
         let errors = &mut self.errors;
@@ -131,16 +148,16 @@ impl Walk {
             ))
         };
         if let Err(why) = prune_and_default::coerce(
-            &Place::NOWHERE,
+            &LazyPath::EMPTY,
             &mut object,
             Some(root),
             false,
-            &mut Lost::default(),
+            &mut PrunedPaths::default(),
         ) {
             return refuse(why.to_string());
         }
         let found = object.as_object().map_or_else(ErrorList::new, |entries| {
-            embedded_resource::validate(&Place::NOWHERE, entries, root)
+            embedded_resource::validate(&LazyPath::EMPTY, entries, root)
         });
         match &*found {
             [] => self.errors.extend(value_validation::validate_within(
@@ -161,10 +178,10 @@ impl Walk {
         }
     }
 
-    fn value(&mut self, place: &Path, schema: &Props, default: &Value) {
+    fn value(&mut self, place: &Path, schema: &JsonSchemaProps, default: &Value) {
         if self.pruned {
-            let (mut copy, mut lost) = (default.clone(), Lost::default());
-            prune_and_default::prune(&mut copy, Some(schema), &Place::NOWHERE, &mut lost);
+            let (mut copy, mut lost) = (default.clone(), PrunedPaths::default());
+            prune_and_default::prune(&mut copy, Some(schema), &LazyPath::EMPTY, &mut lost);
             if copy != *default {
                 self.errors.push(FieldError::invalid(
                     place,
@@ -174,10 +191,14 @@ impl Walk {
             }
         }
         let mut copy = default.clone();
-        let root = Place::Root(place.as_str());
-        if let Err(why) =
-            prune_and_default::coerce(&root, &mut copy, Some(schema), false, &mut Lost::default())
-        {
+        let root = LazyPath::Root(place.as_str());
+        if let Err(why) = prune_and_default::coerce(
+            &root,
+            &mut copy,
+            Some(schema),
+            false,
+            &mut PrunedPaths::default(),
+        ) {
             self.errors.push(why);
             return;
         }

@@ -1,10 +1,10 @@
-//! What a definition may make this server keep, beyond what kube-apiserver checks.
+//! Limits on the memory that a definition takes, beyond the rules of kube-apiserver.
 
 use std::collections::BTreeSet;
 
-use crate::meta::go::regexp::TOO_LARGE;
 use crate::extensions::definition::{MAX_NAMES_BYTES, Names};
 use crate::extensions::schema::pattern;
+use crate::meta::go::regexp::TOO_LARGE;
 use crate::meta::{ErrorList, FieldError, Object, Path, Value};
 use crate::registry::validation::Fields;
 

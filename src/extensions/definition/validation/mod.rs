@@ -1,4 +1,4 @@
-//! What a CustomResourceDefinition must look like (apiextensions `validation/validation.go`).
+//! Validation of CustomResourceDefinitions (apiextensions `validation/validation.go`).
 //!
 //! Upstream looks at an internal form in which everything that all versions share stands at the
 //! top: the paths of errors are those of that form.
@@ -17,13 +17,13 @@ use crate::extensions::definition::approval;
 use crate::extensions::definition::go_format;
 use crate::extensions::definition::{ESTABLISHED, is_true};
 use crate::extensions::schema::field_path;
-use crate::extensions::schema::json_schema_props::Props;
+use crate::extensions::schema::json_schema_props::JsonSchemaProps;
 use crate::meta::Value;
 use crate::meta::names;
 use crate::meta::{ErrorList, FieldError, Object, Path};
 use crate::registry::validation::{Fields, immutable_text, same};
 
-/// How many fields objects may be selected by.
+/// The most fields that objects may be selected by.
 const MAX_SELECTABLE_FIELDS: usize = 8;
 /// The longest deprecation warning, in bytes.
 const MAX_WARNING: usize = 256;
@@ -40,7 +40,7 @@ const COLUMN_FORMATS: [&str; 9] = [
     "password",
 ];
 
-/// What all versions share.
+/// The fields that have the same value in all versions.
 #[derive(Debug, Default)]
 pub struct Hoisted {
     pub schema: bool,
@@ -67,9 +67,19 @@ impl Hoisted {
             selectable: shared("selectableFields"),
         }
     }
+
+    /// The fields that some versions have for themselves.
+    fn not(&self) -> Self {
+        Self {
+            schema: !self.schema,
+            subresources: !self.subresources,
+            columns: !self.columns,
+            selectable: !self.selectable,
+        }
+    }
 }
 
-/// What is forgiven because it was so before.
+/// The rules that apply; an update need not follow those that the old definition broke.
 #[derive(Clone, Debug)]
 struct Options {
     require_schema: bool,
@@ -99,10 +109,10 @@ pub fn create(object: &Object) -> ErrorList {
 /// Checks a changed definition.
 pub fn update(object: &Object, old: &Object) -> ErrorList {
     let old_versions = old.array_at("/spec/versions");
-    let schemas: Vec<Props> = old_versions
+    let schemas: Vec<JsonSchemaProps> = old_versions
         .iter()
         .filter_map(|one| one.pointer("/schema/openAPIV3Schema"))
-        .map(Props::read)
+        .map(JsonSchemaProps::read)
         .collect();
     let established = is_true(old, ESTABLISHED);
     let old_reviews = old.array_at("/spec/conversion/webhook/conversionReviewVersions");
@@ -199,112 +209,45 @@ fn spec(object: &Object, old: Option<&Object>, options: &Options) -> ErrorList {
     let versions = spec.list("versions");
     let hoisted = Hoisted::of(versions);
     group_and_scope(&mut errors, spec, &path);
-    let schemas: Vec<Option<Props>> = versions
-        .iter()
-        .map(|one| {
-            one.pointer("/schema/openAPIV3Schema")
-                .filter(|one| one.is_object())
-                .map(Props::read)
-        })
-        .collect();
-    if options.require_schema || !spec.flag("preserveUnknownFields") {
-        required_schemas(
-            &mut errors,
-            versions,
-            &hoisted,
-            options.require_schema,
-            &path,
-        );
+    let schemas: Vec<Option<JsonSchemaProps>> = versions.iter().map(schema_of).collect();
+    let preserve = spec.flag("preserveUnknownFields");
+    if options.require_schema || !preserve {
+        let every = options.require_schema;
+        required_schemas(&mut errors, versions, &hoisted, every, &path);
     }
     let mut rules = options.rules.clone();
-    rules.tighten(&schemas, spec.flag("preserveUnknownFields"));
-    for (index, version) in versions.iter().enumerate() {
+    rules.tighten(&schemas, preserve);
+    let per_version = hoisted.not();
+    for (index, (version, schema)) in versions.iter().zip(&schemas).enumerate() {
         let place = path.child("versions").index(index);
-        invalid_joined(
-            &mut errors,
-            &place.child("name"),
-            version.str("name"),
-            names::dns1035_label(version.str("name")),
-        );
+        let name = version.str("name");
+        let problems = names::dns1035_label(name);
+        invalid_joined(&mut errors, &place.child("name"), name, problems);
         deprecation(&mut errors, version, &place.child("deprecationWarning"));
-        if !hoisted.schema {
-            let has_status = status_of(version);
-            schema::validation(
-                &mut errors,
-                version.field("schema"),
-                schemas[index].as_ref(),
-                has_status,
-                &rules,
-                &place.child("schema"),
-            );
-        }
-        if !hoisted.subresources {
-            subresources(
-                &mut errors,
-                version.field("subresources"),
-                &place.child("subresources"),
-            );
-        }
-        if !hoisted.columns {
-            columns(
-                &mut errors,
-                version.list("additionalPrinterColumns"),
-                &place.child("additionalPrinterColumns"),
-            );
-        }
-        if !hoisted.selectable {
-            selectable(
-                &mut errors,
-                version.list("selectableFields"),
-                schemas[index].as_ref(),
-                &place.child("selectableFields"),
-            );
-        }
+        let fields = VersionFields {
+            version,
+            schema: schema.as_ref(),
+            has_status: has_status(version),
+            schema_path: place.child("schema"),
+        };
+        fields.validate(&mut errors, &per_version, &rules, &place);
     }
     version_list(&mut errors, spec, &hoisted, &path);
     required_names(&mut errors, spec, &path.child("names"));
-    let first = versions.first();
-    if hoisted.schema {
-        let any_status = versions.iter().any(status_of);
-        let schema = schemas.first().and_then(Option::as_ref);
-        let tree = first.and_then(|one| one.field("schema"));
-        schema::validation(
-            &mut errors,
-            tree,
-            schema,
-            any_status,
-            &rules,
-            &path.child("validation"),
-        );
+    if let Some(version) = versions.first() {
+        let fields = VersionFields {
+            version,
+            schema: schemas.first().and_then(Option::as_ref),
+            has_status: versions.iter().any(has_status),
+            schema_path: path.child("validation"),
+        };
+        fields.validate(&mut errors, &hoisted, &rules, &path);
     }
-    if hoisted.subresources {
-        subresources(
-            &mut errors,
-            first.and_then(|one| one.field("subresources")),
-            &path.child("subresources"),
-        );
-    }
-    if let Some(first) = first.filter(|_| hoisted.columns) {
-        columns(
-            &mut errors,
-            first.list("additionalPrinterColumns"),
-            &path.child("additionalPrinterColumns"),
-        );
-    }
-    if let Some(first) = first.filter(|_| hoisted.selectable) {
-        selectable(
-            &mut errors,
-            first.list("selectableFields"),
-            schemas.first().and_then(Option::as_ref),
-            &path.child("selectableFields"),
-        );
-    }
-    let kept = options.allow_invalid_ca;
     conversion::validate(
         &mut errors,
         spec,
         options.require_recognized_review,
-        kept,
+        options.allow_invalid_ca,
         &path.child("conversion"),
     );
     if let Some(old) = old {
@@ -313,7 +256,48 @@ fn spec(object: &Object, old: Option<&Object>, options: &Options) -> ErrorList {
     errors
 }
 
-fn status_of(version: &Value) -> bool {
+/// The fields that each version has for itself or all have together.
+struct VersionFields<'a> {
+    version: &'a Value,
+    schema: Option<&'a JsonSchemaProps>,
+    has_status: bool,
+    schema_path: Path,
+}
+
+impl VersionFields<'_> {
+    /// Checks those of the fields that are marked.
+    fn validate(&self, errors: &mut ErrorList, marked: &Hoisted, rules: &SchemaRules, path: &Path) {
+        let version = self.version;
+        if marked.schema {
+            let tree = version.field("schema");
+            let place = &self.schema_path;
+            schema::validation(errors, tree, self.schema, self.has_status, rules, place);
+        }
+        if marked.subresources {
+            let tree = version.field("subresources");
+            subresources(errors, tree, &path.child("subresources"));
+        }
+        if marked.columns {
+            let name = "additionalPrinterColumns";
+            columns(errors, version.list(name), &path.child(name));
+        }
+        if marked.selectable {
+            let name = "selectableFields";
+            selectable(errors, version.list(name), self.schema, &path.child(name));
+        }
+    }
+}
+
+/// Reads the schema of a version.
+fn schema_of(version: &Value) -> Option<JsonSchemaProps> {
+    let schema = version.pointer("/schema/openAPIV3Schema");
+    schema
+        .filter(|one| one.is_object())
+        .map(JsonSchemaProps::read)
+}
+
+/// Reports whether a version has a status subresource.
+fn has_status(version: &Value) -> bool {
     version
         .pointer("/subresources/status")
         .is_some_and(Value::is_object)
@@ -587,7 +571,12 @@ fn columns(errors: &mut ErrorList, columns: &[Value], path: &Path) {
     }
 }
 
-fn selectable(errors: &mut ErrorList, fields: &[Value], schema: Option<&Props>, path: &Path) {
+fn selectable(
+    errors: &mut ErrorList,
+    fields: &[Value],
+    schema: Option<&JsonSchemaProps>,
+    path: &Path,
+) {
     if fields.is_empty() {
         return;
     }
@@ -603,7 +592,7 @@ fn selectable(errors: &mut ErrorList, fields: &[Value], schema: Option<&Props>, 
             errors.push(FieldError::required(&place, ""));
             continue;
         }
-        let found = match field_path::follow(text, schema, false) {
+        let found = match field_path::resolve(text, schema, false) {
             Ok(found) => found,
             Err(why) => {
                 errors.push(FieldError::invalid(

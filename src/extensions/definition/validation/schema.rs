@@ -1,4 +1,4 @@
-//! What the schemas of a definition must look like, node by node (apiextensions
+//! Validation of the schemas of a definition, node by node (apiextensions
 //! `ValidateCustomResourceDefinitionOpenAPISchema`).
 
 use std::collections::HashSet;
@@ -7,8 +7,8 @@ use crate::extensions::definition::go_format;
 use crate::extensions::definition::validation::cel_rules;
 use crate::extensions::definition::validation::defaults;
 use crate::extensions::schema::field_path;
-use crate::extensions::schema::json_schema_props::Props;
-use crate::extensions::schema::lazy_path::Place;
+use crate::extensions::schema::json_schema_props::JsonSchemaProps;
+use crate::extensions::schema::lazy_path::LazyPath;
 use crate::extensions::schema::structural;
 use crate::meta::Value;
 use crate::meta::{ErrorList, FieldError, Path};
@@ -23,8 +23,8 @@ const REASONS: [&str; 4] = [
 ];
 const LIST_TYPES: [&str; 3] = ["atomic", "set", "map"];
 const MAP_TYPES: [&str; 2] = ["atomic", "granular"];
-/// What may stand at the root of a schema beside a status subresource, whose schema is taken out of
-/// it.
+/// The fields that may stand at the root of a schema beside a status subresource, whose schema is
+/// taken out of it.
 const ALLOWED_AT_ROOT: [&str; 22] = [
     "Description",
     "Type",
@@ -50,7 +50,7 @@ const ALLOWED_AT_ROOT: [&str; 22] = [
     "XValidations",
 ];
 
-/// What schemas must satisfy; an update forgives what the old ones did not.
+/// The rules for schemas; an update need not follow those that the old schemas broke.
 #[derive(Clone, Debug)]
 pub struct SchemaRules {
     valid_types: bool,
@@ -72,8 +72,8 @@ impl SchemaRules {
     }
 
     /// The rules that all of these schemas satisfy.
-    pub fn no_stricter_than(schemas: &[Props]) -> Self {
-        let all = |holds: &mut dyn FnMut(&Props) -> bool| {
+    pub fn no_stricter_than(schemas: &[JsonSchemaProps]) -> Self {
+        let all = |holds: &mut dyn FnMut(&JsonSchemaProps) -> bool| {
             !schemas
                 .iter()
                 .any(|schema| schema.any(&mut |one| !holds(one)))
@@ -86,14 +86,14 @@ impl SchemaRules {
                     && structural::validate(&root, one).is_empty()
             }),
             pruned_defaults: schemas.iter().all(defaults::are_pruned),
-            atomic_sets: all(&mut |one| set_problem(one, &Place::NOWHERE).is_none()),
-            map_keys: all(&mut |one| map_key_problems(one, &Place::NOWHERE).is_empty()),
+            atomic_sets: all(&mut |one| set_problem(one, &LazyPath::EMPTY).is_none()),
+            map_keys: all(&mut |one| map_key_problems(one, &LazyPath::EMPTY).is_empty()),
         }
     }
 
     /// Pruning, defaults and extensions of Kubernetes work on structural schemas only.
-    pub fn tighten(&mut self, schemas: &[Option<Props>], preserve: bool) {
-        let extended = |one: &Props| {
+    pub fn tighten(&mut self, schemas: &[Option<JsonSchemaProps>], preserve: bool) {
+        let extended = |one: &JsonSchemaProps| {
             let lists =
                 one.list_type.is_some() || !one.list_map_keys.is_empty() || !one.rules.is_empty();
             one.default.is_some()
@@ -114,7 +114,7 @@ impl SchemaRules {
 pub fn validation(
     errors: &mut ErrorList,
     tree: Option<&Value>,
-    schema: Option<&Props>,
+    schema: Option<&JsonSchemaProps>,
     has_status: bool,
     rules: &SchemaRules,
     path: &Path,
@@ -152,7 +152,7 @@ pub fn validation(
         in_meta: false,
         converts: structural::conversion_error(schema).is_none(),
     };
-    walk.schema(errors, schema, &Place::Root(root.as_str()), true);
+    walk.schema(errors, schema, &LazyPath::Root(root.as_str()), true);
     if errors.len() == before {
         if rules.structural && late.is_none() {
             cel_rules::validate(errors, schema, &root);
@@ -162,7 +162,7 @@ pub fn validation(
 }
 
 /// Only what is not lost when the schema of the status is taken out may stand at the root.
-fn status_root(errors: &mut ErrorList, tree: &Value, schema: &Props, path: &Path) {
+fn status_root(errors: &mut ErrorList, tree: &Value, schema: &JsonSchemaProps, path: &Path) {
     for field in go_format::set_fields(tree) {
         if field == "Type" {
             if schema.kind != "object" {
@@ -193,7 +193,7 @@ fn status_root(errors: &mut ErrorList, tree: &Value, schema: &Props, path: &Path
 #[derive(Clone, Copy)]
 struct Walk<'a> {
     rules: &'a SchemaRules,
-    /// Why there may be no defaults; `None` where there may.
+    /// The reason why there may be no defaults; `None` where there may.
     defaults: Option<&'static str>,
     /// Inside of the type or metadata of a resource.
     in_meta: bool,
@@ -202,7 +202,13 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn schema(&self, errors: &mut ErrorList, schema: &Props, path: &Place<'_>, is_root: bool) {
+    fn schema(
+        &self,
+        errors: &mut ErrorList,
+        schema: &JsonSchemaProps,
+        path: &LazyPath<'_>,
+        is_root: bool,
+    ) {
         if errors.is_full() {
             return;
         }
@@ -212,7 +218,7 @@ impl Walk<'_> {
         rules(errors, schema, self.converts, path);
     }
 
-    fn fields(&self, errors: &mut ErrorList, schema: &Props, path: &Place<'_>) {
+    fn fields(&self, errors: &mut ErrorList, schema: &JsonSchemaProps, path: &LazyPath<'_>) {
         if self.rules.valid_types
             && !schema.kind.is_empty()
             && !TYPES.contains(&schema.kind.as_str())
@@ -270,9 +276,15 @@ impl Walk<'_> {
         }
     }
 
-    fn below(&self, errors: &mut ErrorList, schema: &Props, path: &Place<'_>, is_root: bool) {
+    fn below(
+        &self,
+        errors: &mut ErrorList,
+        schema: &JsonSchemaProps,
+        path: &LazyPath<'_>,
+        is_root: bool,
+    ) {
         if let Some(additional) = &schema.additional {
-            let place = Place::Field(path, "additionalProperties");
+            let place = LazyPath::Field(path, "additionalProperties");
             if !schema.properties.is_empty() && (!additional.allows || additional.schema.is_some())
             {
                 errors.push(FieldError::forbidden(
@@ -288,7 +300,7 @@ impl Walk<'_> {
                 walk.schema(errors, below, &place, false);
             }
         }
-        let properties = Place::Field(path, "properties");
+        let properties = LazyPath::Field(path, "properties");
         for (name, property) in &schema.properties {
             let mut walk = *self;
             let top = match name.as_str() {
@@ -303,32 +315,32 @@ impl Walk<'_> {
                     walk.defaults = top;
                 }
             }
-            walk.schema(errors, property, &Place::Key(&properties, name), false);
+            walk.schema(errors, property, &LazyPath::Key(&properties, name), false);
         }
         if let Some(not) = &schema.not {
-            self.schema(errors, not, &Place::Field(path, "not"), false);
+            self.schema(errors, not, &LazyPath::Field(path, "not"), false);
         }
         for (list, name) in [
             (&schema.all_of, "allOf"),
             (&schema.one_of, "oneOf"),
             (&schema.any_of, "anyOf"),
         ] {
-            let place = Place::Field(path, name);
+            let place = LazyPath::Field(path, name);
             for (index, one) in list.iter().enumerate() {
-                self.schema(errors, one, &Place::Index(&place, index), false);
+                self.schema(errors, one, &LazyPath::Index(&place, index), false);
             }
         }
         if let Some(items) = &schema.items {
-            self.schema(errors, items, &Place::Field(path, "items"), false);
+            self.schema(errors, items, &LazyPath::Field(path, "items"), false);
         }
         for (field, key, one) in &schema.elsewhere {
-            let place = Place::Field(path, field);
-            let place = key.as_ref().map_or(place, |key| Place::Key(&place, key));
+            let place = LazyPath::Field(path, field);
+            let place = key.as_ref().map_or(place, |key| LazyPath::Key(&place, key));
             self.schema(errors, one, &place, false);
         }
     }
 
-    fn extensions(&self, errors: &mut ErrorList, schema: &Props, path: &Place<'_>) {
+    fn extensions(&self, errors: &mut ErrorList, schema: &JsonSchemaProps, path: &LazyPath<'_>) {
         if schema.preserve_unknown == Some(false) {
             errors.push(FieldError::invalid(
                 &path.child("x-kubernetes-preserve-unknown-fields"),
@@ -391,7 +403,13 @@ impl Walk<'_> {
     }
 }
 
-fn must_be(errors: &mut ErrorList, schema: &Props, kind: &str, why: &str, path: &Place<'_>) {
+fn must_be(
+    errors: &mut ErrorList,
+    schema: &JsonSchemaProps,
+    kind: &str,
+    why: &str,
+    path: &LazyPath<'_>,
+) {
     match schema.kind.as_str() {
         given if given == kind => {}
         "" => errors.push(FieldError::required(&path.child("type"), why)),
@@ -400,7 +418,7 @@ fn must_be(errors: &mut ErrorList, schema: &Props, kind: &str, why: &str, path: 
 }
 
 /// The items of a set are owned whole.
-fn set_problem(schema: &Props, path: &Place<'_>) -> Option<FieldError> {
+fn set_problem(schema: &JsonSchemaProps, path: &LazyPath<'_>) -> Option<FieldError> {
     let items = schema
         .items
         .as_deref()
@@ -429,7 +447,7 @@ fn set_problem(schema: &Props, path: &Place<'_>) -> Option<FieldError> {
     }
 }
 
-fn list_map(errors: &mut ErrorList, schema: &Props, path: &Place<'_>) {
+fn list_map(errors: &mut ErrorList, schema: &JsonSchemaProps, path: &LazyPath<'_>) {
     let keys_path = || path.child("x-kubernetes-list-map-keys");
     if schema.list_map_keys.is_empty() {
         errors.push(FieldError::required(
@@ -489,7 +507,7 @@ fn list_map(errors: &mut ErrorList, schema: &Props, path: &Place<'_>) {
 }
 
 /// Keys are there in every item, and items are there at all.
-fn map_key_problems(schema: &Props, path: &Place<'_>) -> ErrorList {
+fn map_key_problems(schema: &JsonSchemaProps, path: &LazyPath<'_>) -> ErrorList {
     let Some(items) = schema.items.as_deref() else {
         return ErrorList::new();
     };
@@ -531,16 +549,16 @@ fn map_key_problems(schema: &Props, path: &Place<'_>) -> ErrorList {
 
 /// Checks the form of `x-kubernetes-validations`. `converts` says that the schema can be read as a
 /// structural one; without it that is looked at.
-fn rules(errors: &mut ErrorList, schema: &Props, converts: bool, path: &Place<'_>) {
+fn rules(errors: &mut ErrorList, schema: &JsonSchemaProps, converts: bool, path: &LazyPath<'_>) {
     let has_newline = |text: &str| text.contains(['\n', '\r']);
     let field_paths = schema.rules.iter().any(|rule| !rule.field_path.is_empty());
     let converts = converts || (field_paths && structural::conversion_error(schema).is_none());
-    let list = Place::Field(path, "x-kubernetes-validations");
+    let list = LazyPath::Field(path, "x-kubernetes-validations");
     for (index, rule) in schema.rules.iter().enumerate() {
         if errors.is_full() {
             return;
         }
-        let place = Place::Index(&list, index);
+        let place = LazyPath::Index(&list, index);
         let (text, message) = (rule.rule.trim(), rule.message.trim());
         if text.is_empty() {
             errors.push(FieldError::required(
@@ -592,7 +610,7 @@ fn rules(errors: &mut ErrorList, schema: &Props, converts: bool, path: &Place<'_
             if has_newline(&rule.field_path) {
                 refuse("must not contain line breaks");
             }
-            if converts && field_path::follow(&rule.field_path, schema, true).is_err() {
+            if converts && field_path::resolve(&rule.field_path, schema, true).is_err() {
                 refuse("must be a valid path");
             }
         }
