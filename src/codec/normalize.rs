@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn trees_come_out_as_from_a_round_trip() {
+    fn normalize_equals_a_round_trip() {
         for value in deployments() {
             let want = from_value(&value, ty("apps/v1", "Deployment"))
                 .expect("valid")
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_odd_is_left_to_others() {
+    fn normalize_declines_misfits() {
         for (value, why) in [
             (
                 json!({"spec": {"replicas": "1"}}),
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_converter_is_generous_with_numbers() {
+    fn converter_accepts_numbers_of_other_types() {
         let Value::Object(mut object) =
             json!({"spec": {"replicas": 2.0, "minReadySeconds": 4294967297i64}})
         else {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_told_in_order() {
+    fn unknown_fields_are_reported_in_order() {
         let Value::Object(object) =
             json!({"z": 1, "spec": {"template": {"spec": {"containers": [{"y": 1}, {"x": 1}]}}}})
         else {

@@ -142,7 +142,7 @@ fn aggregated_documents_are_as_recorded() {
 }
 
 #[test]
-fn an_accept_header_chooses_the_form() {
+fn accept_header_chooses_the_format() {
     let kind = |path, accept: &str| get(path, accept)["kind"].clone();
     let beta = AGGREGATED.replace("v=v2", "v=v2beta1");
     let both = format!("application/json,{beta},{AGGREGATED}");
@@ -213,7 +213,7 @@ fn documents_come_as_yaml_and_protobuf_too() {
 }
 
 #[test]
-fn unknown_versions_are_errors_and_unknown_groups_are_not_ours() {
+fn unknown_versions_are_errors_and_unknown_groups_are_not() {
     let missing = json!([
         404,
         "the server could not find the requested resource",
@@ -256,7 +256,7 @@ fn an_unchanged_aggregated_document_is_not_sent_again() {
 }
 
 #[test]
-fn people_get_indented_json() {
+fn browsers_and_curl_get_indented_json() {
     let documents = documents();
     let lines = |query: &str, agent: &'static str| {
         let headers = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(agent))]);

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn version_3_says_everything_and_version_2_what_it_can() {
+    fn openapi_v3_publishes_all_and_v2_a_subset() {
         let alternatives = json!([{"format": "ipv4"}, {"format": "ipv6"}]);
         let schema = json!({"type": "object", "description": "", "required": [], "properties": {
             "a": {"type": "string", "anyOf": alternatives, "default": "::1", "nullable": false, "pattern": "^x"},
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_or_strings_are_alternatives_once() {
+    fn int_or_string_becomes_any_of_once() {
         let both = json!([{"type": "integer"}, {"type": "string"}]);
         let of = |tree: Value| root(&tree, false, false).map(Value::Object);
         let spelled = json!({INT_OR_STRING: true, "anyOf": both});
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_forbids_nothing_that_may_be_there() {
+    fn openapi_v2_allows_preserved_fields() {
         let open =
             json!({"type": "object", PRESERVE: true, "properties": {"a": {"type": "string"}}});
         assert_eq!(root(&open, false, true), None);

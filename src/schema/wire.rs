@@ -1,7 +1,7 @@
 //! A type as the protobuf codec reads it: numbers look up a dense table, and what JSON shows of a
 //! field is there as bytes.
 
-use super::graph::{Field, Kind, Presence, Schema, SchemaAlternative, Type, TypeId, TypeRef};
+use super::graph::{Field, Kind, Presence, Schema, SchemaAlternative, Type, TypeRef};
 
 /// Stands for a tag that the type does not have.
 const NONE: u8 = u8::MAX;
@@ -273,10 +273,10 @@ fn embedded(schema: &Schema, field: &Field) -> Option<PreparedText> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::builtin;
+    use crate::schema::{TypeId, builtin};
 
     #[test]
-    fn every_type_has_a_table() {
+    fn every_type_has_a_wire_table() {
         for (id, ty) in builtin().types.iter().enumerate() {
             let wire = builtin().wire(TypeId(id as u32));
             assert_eq!(wire.fields.len(), ty.by_number.len(), "{}", ty.name);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shows_of_nothing_is_prepared() {
+    fn absent_fields_have_prepared_json() {
         let text = |prepared: &PreparedText| {
             let mut out = b"x".to_vec();
             prepared.append(&mut out);

@@ -258,7 +258,7 @@ mod tests {
 
     /// Every byte in every place of a step, and of the steps after it.
     #[test]
-    fn escapes_are_found_wherever_they_are() {
+    fn strings_are_escaped_at_every_offset() {
         for byte in 0..=0x7f_u8 {
             for place in 0..90 {
                 let mut text = vec![b'a'; 90];

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_has_its_line() {
+    fn indent_puts_each_value_on_a_line() {
         check(
             r#"{"a":[1,{"b":{}}],"c":[],"d":null}"#,
             "{\n  \"a\": [\n    1,\n    {\n      \"b\": {}\n    }\n  ],\n  \"c\": [],\n  \"d\": null\n}",
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_stay_as_they_are() {
+    fn indent_keeps_strings() {
         check(
             r#"{"a{[,:\"\\":"}]\\\"","b":"\\"}"#,
             "{\n  \"a{[,:\\\"\\\\\": \"}]\\\\\\\"\",\n  \"b\": \"\\\\\"\n}",
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_indented_already_is_indented_alike() {
+    fn indent_is_idempotent() {
         let indented = "{\n  \"a\": [\n    1,\n    \"b c\"\n  ]\n}\n";
         check("{ \"a\" : [1,\t\"b c\" ]\r\n}\n", indented);
         check(indented, indented);

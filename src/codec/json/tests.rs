@@ -90,7 +90,7 @@ fn syntax_errors_are_those_of_go() {
 }
 
 #[test]
-fn what_a_type_cannot_read_itself_weighs_more_than_a_wrong_type() {
+fn custom_unmarshal_errors_precede_type_errors() {
     let error =
         |kind: &str, group: &str, body: &str| typed(group, kind, body).expect_err("refused").0;
     let lease = r#"{"spec":{"leaseDurationSeconds":"x","holderIdentity":1,"renewTime":"1Gi"}}"#;
@@ -109,7 +109,7 @@ fn what_a_type_cannot_read_itself_weighs_more_than_a_wrong_type() {
 }
 
 #[test]
-fn depth_is_bounded() {
+fn json_depth_is_bounded() {
     let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
     assert!(Document::new(nested(MAX_DEPTH).as_bytes()).is_ok());
     let error = Document::new(nested(MAX_DEPTH + 1).as_bytes()).map(|_| ());
@@ -133,7 +133,7 @@ fn depth_is_bounded() {
 }
 
 #[test]
-fn type_meta_does_not_mind_case() {
+fn type_meta_keys_ignore_case() {
     let meta = |text: &str| Document::new(text.as_bytes()).and_then(Document::type_meta);
     let want = TypeMeta {
         api_version: "v1".to_owned(),
@@ -156,7 +156,7 @@ fn type_meta_does_not_mind_case() {
 }
 
 #[test]
-fn objects_show_what_go_shows() {
+fn decoded_objects_show_the_fields_that_go_shows() {
     let table = [
         (
             "v1",
@@ -409,7 +409,7 @@ fn any_prefix_of_a_document_is_refused_without_harm() {
 }
 
 #[test]
-fn scalars_and_labels_are_read_where_they_lie() {
+fn scalars_and_labels_are_read_without_decoding() {
     let text =
         br#" { "spec" : {"skip": {"a": "}\"]", "b": [[{}], "]"]}, "list": [1, {"ip": "::1"}], "on" : true, "n":-5, "f": 1.50, "z": -0,
         "none": null, "key\u003c": "a\u00e9\n" }, "metadata" : {"labels": {"a": "1", "b\"": "2"}} } "#;
@@ -449,7 +449,7 @@ fn scalars_and_labels_are_read_where_they_lie() {
 }
 
 #[test]
-fn objects_that_would_be_written_just_so_are_known() {
+fn canonical_objects_are_recognized() {
     let deep = |levels: usize| {
         format!(
             "{}{}",
@@ -481,7 +481,7 @@ fn objects_that_would_be_written_just_so_are_known() {
 }
 
 #[test]
-fn issues_cost_no_more_than_their_bounds() {
+fn issues_are_bounded() {
     let crd = builtin()
         .get(&Gvk::new(
             "apiextensions.k8s.io",

@@ -120,7 +120,7 @@ fn tree_and_transcoder_agree() {
 }
 
 #[test]
-fn what_the_api_answers_decodes_to_the_stored_bytes() {
+fn api_answers_decode_to_the_stored_bytes() {
     for stored in recorded() {
         let (bytes, ty) = open(&stored);
         let envelope = unwrap(&bytes).expect("an envelope");
@@ -142,7 +142,7 @@ fn what_the_api_answers_decodes_to_the_stored_bytes() {
 }
 
 #[test]
-fn values_that_are_no_pointers_are_always_written() {
+fn non_pointer_values_are_always_written() {
     let ty = builtin()
         .get(&Gvk::new("", "v1", "Service"))
         .expect("a kind");
@@ -236,7 +236,7 @@ fn tree_at(raw: &[u8], ty: TypeRef, revision: Option<i64>) -> Object {
 }
 
 #[test]
-fn stored_bytes_get_their_revision_without_a_tree() {
+fn resource_version_is_patched_into_stored_bytes() {
     for stored in recorded() {
         let (bytes, ty) = open(&stored);
         let envelope = unwrap(&bytes).expect("an envelope");
@@ -346,7 +346,7 @@ fn lists_are_written_item_by_item() {
 }
 
 #[test]
-fn what_reading_fills_in_needs_a_tree() {
+fn read_defaults_need_a_tree() {
     for (kind, filled) in [
         ("Namespace", json!({"phase": "Active"})),
         ("PersistentVolumeClaim", json!({"phase": "Bound"})),
@@ -402,7 +402,7 @@ fn what_reading_fills_in_needs_a_tree() {
 }
 
 #[test]
-fn a_part_of_an_object_is_what_the_whole_has_there() {
+fn projection_equals_part_of_the_whole_object() {
     const PATHS: [&str; 6] = [
         "metadata.name",
         "spec.containers.name",
@@ -482,7 +482,7 @@ fn scalar_paths(value: &Value, path: &str, out: &mut Vec<String>) {
 }
 
 #[test]
-fn scalars_and_labels_are_read_where_they_lie() {
+fn scalars_and_labels_are_read_without_decoding() {
     for stored in recorded() {
         let (bytes, ty) = open(&stored);
         let raw = unwrap(&bytes).expect("an envelope").raw;
@@ -585,7 +585,7 @@ fn every_stored_kind_has_its_labels_in_the_same_place() {
 
 /// Work that is done twice at each level would never end.
 #[test]
-fn disorder_at_every_depth_costs_little() {
+fn unordered_fields_take_linear_time() {
     const LEVELS: usize = 60;
     let name = "k8s.io.apiextensions_apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
     let ty = builtin().named(name).expect("a type");
@@ -812,7 +812,7 @@ proptest! {
 
     /// JSON, the tree, protobuf and the transcoder say the same of any object of any type.
     #[test]
-    fn all_forms_agree((id, value) in (0..builtin().types.len() as u32).prop_flat_map(|id| (Just(TypeId(id)), any_message(TypeId(id), 5)))) {
+    fn json_and_protobuf_of_any_object_agree((id, value) in (0..builtin().types.len() as u32).prop_flat_map(|id| (Just(TypeId(id)), any_message(TypeId(id), 5)))) {
         let ty = TypeRef { schema: builtin(), id };
         let tree = crate::codec::from_value(&value, ty).expect("valid").object;
         let again = crate::codec::from_value(&tree.clone().into(), ty).expect("valid");

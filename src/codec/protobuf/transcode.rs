@@ -462,7 +462,7 @@ impl<'a> Transcoder<'a> {
 
     fn item(&mut self, field: &WireField, value: Value, open: Open) -> Result<(), DecodeError> {
         self.out.push(b',');
-        let (Some(embedded), Kind::Message(id)) = (&field.embedded, field.item) else {
+        let (Some(embedded), &Kind::Message(id)) = (&field.embedded, &field.item) else {
             return self.value(&field.item, value, open);
         };
         let item = self.out.len();
@@ -695,7 +695,7 @@ impl<'a> Transcoder<'a> {
     fn inner(&self, part: ByteRange) -> Result<Option<ByteRange>, DecodeError> {
         Ok(self
             .last(part, 1)?
-            .map(Value::part)
+            .map(Value::range)
             .filter(|part| part.start < part.end))
     }
 

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_comes_to_what_yaml_makes_of_it() {
+    fn json_subset_equals_yaml() {
         for text in [
             r#"{"b":[1,-2,{"z":null,"a":true}],"a":{"y":"x: #y","b\"c\\":"\n"},"c":9007199254740993}"#,
             "{\n  \"a\": [],\n  \"B\": {},\n  \"no\": \"yes\", \"1\": \"1\"}\n",
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_differ_is_left_to_yaml() {
+    fn json_subset_declines_ambiguous_values() {
         for text in [
             "a: 1",
             r#"{"a":1.5}"#,

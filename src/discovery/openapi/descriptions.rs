@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_and_fields_have_words() {
+    fn types_and_fields_have_descriptions() {
         let words = Descriptions::load();
         assert_eq!(
             words.of_type("io.k8s.api.coordination.v1.LeaseSpec"),

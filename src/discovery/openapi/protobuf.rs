@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_told_apart_by_their_place() {
+    fn protobuf_parameters_differ_by_location() {
         let place =
             |place: &str| json!({"parameters": [{"in": place, "name": "n", "required": true}]});
         let paths =

@@ -342,7 +342,7 @@ fn bodies_are_compressed_for_those_who_can_read_it() {
 }
 
 #[test]
-fn version_2_comes_as_protobuf_too() {
+fn openapi_v2_is_served_as_protobuf() {
     let json = get(V2, "", &[]);
     for accept in PROTOBUF {
         let response = get(V2, "", &[(ACCEPT, accept)]);
@@ -353,7 +353,7 @@ fn version_2_comes_as_protobuf_too() {
 }
 
 #[test]
-fn what_is_not_served_is_refused_without_a_body() {
+fn unserved_documents_are_refused_without_a_body() {
     for (path, accept, want) in [
         ("/openapi/v3/bogus", "", 404),
         ("/openapi/v3/apis/bogus/v1", "", 404),

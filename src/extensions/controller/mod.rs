@@ -643,7 +643,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn definitions_that_went_are_forgotten_in_the_end() {
+    fn deleted_definitions_are_eventually_forgotten() {
         let (mut known, mut gone) = (HashMap::new(), VecDeque::new());
         let there = TrackedDefinition {
             revision: 1,

@@ -67,7 +67,7 @@ pub fn resolve<'a>(
             }
         }
     }
-    Ok(Found {
+    Ok(ResolvedPath {
         path,
         root,
         schema: present,

@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_of_formats() {
+    fn formats_match_their_texts() {
         let right = [
             ("ipv4", "1.2.3.4"),
             ("date", "2020-02-29"),

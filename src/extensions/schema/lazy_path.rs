@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_read_as_paths() {
+    fn lazy_paths_print_as_field_paths() {
         let root = LazyPath::EMPTY;
         let spec = Field(&root, "spec");
         let (list, odd) = (Index(&spec, 3), Dotted(&root, "x"));

@@ -97,7 +97,7 @@ mod tests {
     use crate::meta::json;
 
     #[test]
-    fn the_second_of_two_is_refused() {
+    fn repeated_list_items_are_refused() {
         let schema = JsonSchemaProps::read(&json!({"type": "object", "properties": {
             "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
             "map": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["p", "k"],

@@ -278,7 +278,7 @@ mod tests {
     use crate::meta::json;
 
     #[test]
-    fn limits_read_as_clients_know_them() {
+    fn number_violations_have_upstream_messages() {
         let cases = [
             (
                 json!({"type": "integer", "minimum": 3}),

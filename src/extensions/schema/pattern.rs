@@ -81,7 +81,8 @@ mod tests {
         let count = 4 * MAX_KEPT_BYTES / ENTRY_BYTES;
         for number in 0..count {
             cache.insert(format!("{number}").into(), program.clone());
-            cache.insert("used".into(), cache.get("used").unwrap_or(program.clone()));
+            let used = cache.get("used").unwrap_or_else(|| program.clone());
+            cache.insert("used".into(), used);
         }
         assert!(cache.newer.len() + cache.older.len() <= MAX_KEPT_BYTES / ENTRY_BYTES);
         assert!(cache.get("used").is_some() && cache.get("0").is_none());

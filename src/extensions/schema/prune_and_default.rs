@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_specified_goes() {
+    fn unspecified_fields_are_pruned() {
         let mut object = Object::from_value(json!({"kind": "K", "apiVersion": "g/v1", "metadata": {"name": "x", "zz": 1}, "top": 1,
             "spec": {"a": null, "n": null, "zz": 1, "l": [{"k": 1, "z": 2}, {"z": null}], "p": {"q": 1, "in": {"z": 1}},
                 "e": {"kind": "P", "apiVersion": "v1", "metadata": {"name": "y", "bogus": 1}, "x": 1}}}))
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_and_what_defaults_add_is_bounded() {
+    fn pruned_paths_and_defaults_are_bounded() {
         let schema = JsonSchemaProps::read(&json!({"type": "object", "properties": {
             "m": {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "object"}}},
             "d": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "string", "default": "y".repeat(100_000)}}}}}}));
@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_must_be_in_form() {
+    fn malformed_metadata_is_refused_or_dropped() {
         let wrong = json!({"kind": "K", "apiVersion": "g/v1", "metadata": {"name": "x", "labels": {"a": 1}}});
         let coerce = |stored| {
             let mut object = Object::from_value(wrong.clone()).expect("an object");

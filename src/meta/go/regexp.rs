@@ -363,7 +363,7 @@ fn counts_are_valid(repetition: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::compile;
+    use super::*;
 
     #[test]
     fn patterns_match_as_in_go() {
