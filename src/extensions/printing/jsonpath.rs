@@ -452,7 +452,7 @@ mod tests {
         let inner = Value::Array(vec![json!({"a": {"b": [1, 2]}}); 200]);
         let object = json!({"l": inner.clone(), "m": inner});
         let (descents, conditions) = ("..[*]".repeat(20), "[?(@..[*]..[*].z)]".repeat(3));
-        for path in [format!(".{descents}.none"), format!(".l{conditions}")] {
+        for path in [format!("{descents}.none"), format!(".l{conditions}")] {
             let path = JsonPath::parse(&path).expect("a path");
             let budget = Budget::default();
             assert_eq!(path.first(&object, &budget), None);

@@ -415,7 +415,7 @@ mod tests {
         for pattern in [
             repeat("[:"),
             format!("[{}", repeat("[:")),
-            repeat("{1"),
+            format!("{}(", repeat("{1")),
             repeat("(?P<"),
             repeat("\\pL"),
             format!("(?i){}", repeat("[^a]")),
