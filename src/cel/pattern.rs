@@ -9,5 +9,5 @@ use crate::meta::go::regexp;
 /// # Errors
 /// The pattern is none, in the words of Go's `regexp`.
 pub fn compile(pattern: &str) -> Result<Regex, String> {
-    regexp::compile(pattern)
+    regexp::compile(pattern).map(|program| program.regex)
 }

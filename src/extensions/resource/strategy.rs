@@ -105,7 +105,7 @@ impl CustomStrategy {
     fn rule_errors(
         &self,
         object: &Value,
-        old: Option<Correlation<'_>>,
+        old: Option<CorrelatedValue<'_>>,
         found: &ErrorList,
     ) -> (ErrorList, Vec<String>) {
         let compile = || self.schema.as_deref().and_then(RuleValidator::new);
@@ -257,7 +257,7 @@ impl Strategy for CustomStrategy {
                 Value::Object(object.0.clone()),
                 Value::Object(old.0.clone()),
             );
-            let whole = Correlation {
+            let whole = CorrelatedValue {
                 new: &new,
                 old: &old,
                 schema,

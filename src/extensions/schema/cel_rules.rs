@@ -9,9 +9,9 @@ use crate::cel::{
 };
 use crate::extensions::schema::cel_schema;
 use crate::extensions::schema::field_path;
-use crate::extensions::schema::json_schema_props::Props;
-use crate::extensions::schema::old_value::{Correlation, Items};
-use crate::extensions::schema::validation_rule::Rule;
+use crate::extensions::schema::json_schema_props::JsonSchemaProps;
+use crate::extensions::schema::old_value::{CorrelatedItems, CorrelatedValue};
+use crate::extensions::schema::validation_rule::ValidationRule;
 use crate::meta::{ErrorList, FieldError, Map, Path, Value};
 
 /// The most that the rules of one object may cost together (apiserver `apis/cel/config.go`).
@@ -22,7 +22,7 @@ const MAX_MESSAGE_BYTES: usize = 5 * 1024;
 /// A rule that has been compiled.
 #[derive(Debug)]
 pub struct CompiledRule {
-    rule: Rule,
+    rule: ValidationRule,
     /// The program; `None` of an empty rule.
     pub program: Option<Result<Program, String>>,
     pub message: Option<Result<Program, String>>,
@@ -59,7 +59,11 @@ fn compile(
 }
 
 /// Compiles the rules of a node with its schema.
-pub fn compiled(rules: &[Rule], props: &Props, schema: &Arc<Schema>) -> Vec<CompiledRule> {
+pub fn compiled(
+    rules: &[ValidationRule],
+    props: &JsonSchemaProps,
+    schema: &Arc<Schema>,
+) -> Vec<CompiledRule> {
     let environment = |optional: bool| {
         let environment = Environment::new().with_schema("self", schema);
         match schema.ty() {
@@ -80,8 +84,8 @@ pub fn compiled(rules: &[Rule], props: &Props, schema: &Arc<Schema>) -> Vec<Comp
 }
 
 fn compiled_rule(
-    rule: &Rule,
-    props: &Props,
+    rule: &ValidationRule,
+    props: &JsonSchemaProps,
     schema: &Schema,
     environment: &Environment,
 ) -> CompiledRule {
@@ -123,7 +127,7 @@ fn compiled_rule(
         }));
     }
     if !rule.field_path.is_empty()
-        && let Ok(found) = field_path::follow(&rule.field_path, props, true)
+        && let Ok(found) = field_path::resolve(&rule.field_path, props, true)
     {
         out.field = Some(found.path.to_string());
     }
@@ -152,8 +156,8 @@ struct Outcome {
 /// The old value that a node stands for, or the nearest one around it.
 #[derive(Clone, Copy, Default)]
 struct Ratchet<'a> {
-    current: Option<Correlation<'a>>,
-    around: Option<Correlation<'a>>,
+    current: Option<CorrelatedValue<'a>>,
+    around: Option<CorrelatedValue<'a>>,
 }
 
 impl<'a> Ratchet<'a> {
@@ -161,7 +165,7 @@ impl<'a> Ratchet<'a> {
     fn forgives(self) -> bool {
         self.current
             .or(self.around)
-            .is_some_and(Correlation::unchanged)
+            .is_some_and(CorrelatedValue::unchanged)
     }
 
     fn key(self, name: &str) -> Self {
@@ -177,7 +181,7 @@ impl<'a> Ratchet<'a> {
         }
     }
 
-    fn index(self, items: Option<&Items<'a>>, index: usize) -> Self {
+    fn index(self, items: Option<&CorrelatedItems<'a>>, index: usize) -> Self {
         let Some(current) = self.current else {
             return self;
         };
@@ -190,8 +194,8 @@ impl<'a> Ratchet<'a> {
 
 impl RuleValidator {
     /// Compiles all rules of a schema; `None` if there are none.
-    pub fn new(props: &Props) -> Option<Self> {
-        let has_rules = |props: &Props| props.any(&mut |one| !one.rules.is_empty());
+    pub fn new(props: &JsonSchemaProps) -> Option<Self> {
+        let has_rules = |props: &JsonSchemaProps| props.any(&mut |one| !one.rules.is_empty());
         if !has_rules(props) {
             return None;
         }
@@ -199,7 +203,7 @@ impl RuleValidator {
     }
 
     /// Compiles the rules that `validation` has for values of `props`.
-    fn node(validation: &Props, props: &Props, is_root: bool) -> Option<Self> {
+    fn node(validation: &JsonSchemaProps, props: &JsonSchemaProps, is_root: bool) -> Option<Self> {
         let schema = cel_schema::schema(props, is_root);
         let is_seen = schema.ty().is_some();
         let rules = if validation.rules.is_empty() {
@@ -243,9 +247,9 @@ impl RuleValidator {
     /// held against it, but told in warnings.
     pub fn validate(
         &self,
-        props: &Props,
+        props: &JsonSchemaProps,
         object: &Value,
-        old: Option<Correlation<'_>>,
+        old: Option<CorrelatedValue<'_>>,
     ) -> (ErrorList, Vec<String>) {
         let mut outcome = Outcome {
             errors: ErrorList::new(),
@@ -328,9 +332,9 @@ impl RuleValidator {
         let (Some(validator), Some(props)) = (&self.items, subject.props.items.as_deref()) else {
             return;
         };
-        let correlated = subject.ratchet.current.and_then(Correlation::items);
+        let correlated = subject.ratchet.current.and_then(CorrelatedValue::items);
         let before = subject.old.and_then(|old| {
-            let whole = Correlation {
+            let whole = CorrelatedValue {
                 new: subject.value,
                 old,
                 schema: subject.props,
@@ -390,7 +394,7 @@ impl RuleValidator {
 /// A value with its schema, and the old one in its place.
 #[derive(Clone, Copy)]
 struct Subject<'v> {
-    props: &'v Props,
+    props: &'v JsonSchemaProps,
     value: &'v Value,
     old: Option<&'v Value>,
     ratchet: Ratchet<'v>,

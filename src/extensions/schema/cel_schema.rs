@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::cel::{Field, ListType, MAX_REQUEST_BYTES, Object, Schema, Shape};
-use crate::extensions::schema::json_schema_props::Props;
+use crate::extensions::schema::json_schema_props::JsonSchemaProps;
 
 /// The longest durations and times, in characters with quotes.
 const MAX_TIME_CHARS: u64 = 32;
@@ -66,12 +66,12 @@ pub fn escape(name: &str) -> Option<String> {
 
 /// Returns the schema of a node as expressions see it. `is_root` says that it is an object with
 /// type and metadata, which are seen whatever the node says.
-pub fn schema(props: &Props, is_root: bool) -> Arc<Schema> {
+pub fn schema(props: &JsonSchemaProps, is_root: bool) -> Arc<Schema> {
     node(props, is_root, "self")
 }
 
 /// The schema of a node whose type, if it is an object, has a name.
-fn node(props: &Props, is_root: bool, name: &str) -> Arc<Schema> {
+fn node(props: &JsonSchemaProps, is_root: bool, name: &str) -> Arc<Schema> {
     let (shape, min_bytes, max_elements) = shape(props, is_root, name);
     Arc::new(Schema {
         shape,
@@ -86,7 +86,7 @@ fn unsigned(number: i64) -> u64 {
 }
 
 /// The shape of a node, the least bytes and the most elements of its values.
-fn shape(props: &Props, is_root: bool, name: &str) -> (Shape, u64, u64) {
+fn shape(props: &JsonSchemaProps, is_root: bool, name: &str) -> (Shape, u64, u64) {
     let longest = || match props.values.max_length {
         Some(length) => unsigned(length).saturating_mul(4),
         None => MAX_REQUEST_BYTES - 2,
@@ -109,7 +109,7 @@ fn shape(props: &Props, is_root: bool, name: &str) -> (Shape, u64, u64) {
     }
 }
 
-fn list(props: &Props, name: &str) -> (Shape, u64, u64) {
+fn list(props: &JsonSchemaProps, name: &str) -> (Shape, u64, u64) {
     let Some(items) = &props.items else {
         return (Shape::Hidden, 1, 0);
     };
@@ -132,7 +132,7 @@ fn list(props: &Props, name: &str) -> (Shape, u64, u64) {
     (Shape::List(item, kind), 2, max)
 }
 
-fn object(props: &Props, is_root: bool, name: &str) -> (Shape, u64, u64) {
+fn object(props: &JsonSchemaProps, is_root: bool, name: &str) -> (Shape, u64, u64) {
     if let Some(values) = props.additional_schema().filter(|_| !is_root) {
         let value = node(values, values.embedded, &format!("{name}.@elem"));
         if value.ty().is_none() {
@@ -153,10 +153,13 @@ fn object(props: &Props, is_root: bool, name: &str) -> (Shape, u64, u64) {
         })
         .collect();
     if is_root && !has_type_and_metadata(props) {
-        let meta = Props::object([("name", Props::text()), ("generateName", Props::text())]);
+        let meta = JsonSchemaProps::object([
+            ("name", JsonSchemaProps::text()),
+            ("generateName", JsonSchemaProps::text()),
+        ]);
         fields.retain(|(field, _)| !matches!(field.as_str(), "kind" | "apiVersion" | "metadata"));
         for field in ["apiVersion", "kind"] {
-            fields.push((field.to_owned(), node(&Props::text(), false, "")));
+            fields.push((field.to_owned(), node(&JsonSchemaProps::text(), false, "")));
         }
         let metadata = node(&meta, false, &format!("{name}.metadata"));
         fields.push(("metadata".to_owned(), metadata));
@@ -188,8 +191,8 @@ fn object(props: &Props, is_root: bool, name: &str) -> (Shape, u64, u64) {
     (Shape::Object(out), min_bytes, 0)
 }
 
-fn has_type_and_metadata(props: &Props) -> bool {
-    let is = |props: &Props, field: &str, kind: &str| {
+fn has_type_and_metadata(props: &JsonSchemaProps) -> bool {
+    let is = |props: &JsonSchemaProps, field: &str, kind: &str| {
         props
             .properties
             .get(field)
@@ -203,7 +206,7 @@ fn has_type_and_metadata(props: &Props) -> bool {
         })
 }
 
-fn text(props: &Props, longest: u64) -> (Shape, u64, u64) {
+fn text(props: &JsonSchemaProps, longest: u64) -> (Shape, u64, u64) {
     match props.format.as_str() {
         "byte" => {
             let max = props
@@ -216,7 +219,7 @@ fn text(props: &Props, longest: u64) -> (Shape, u64, u64) {
         "date" => (Shape::Date, DATE_BYTES, DATE_BYTES),
         "date-time" => (Shape::DateTime, MIN_TIME_BYTES, MAX_TIME_CHARS),
         _ => {
-            let values = props.values.enumeration.iter();
+            let values = props.values.enumeration.values.iter();
             let listed = values
                 .filter_map(|value| value.as_str())
                 .map(str::len)

@@ -3,7 +3,7 @@
 
 use crate::extensions::schema::cel_rules::{CompiledRule, compiled};
 use crate::extensions::schema::cel_schema;
-use crate::extensions::schema::json_schema_props::Props;
+use crate::extensions::schema::json_schema_props::JsonSchemaProps;
 use crate::meta::{ErrorList, FieldError, Path};
 
 /// The most that one rule may cost by estimate.
@@ -16,7 +16,7 @@ const MAX_REQUEST_BYTES: u64 = 3 << 20;
 const MAX_EXPENSIVE: usize = 4;
 
 /// Checks all rules of a schema that is sound otherwise.
-pub fn validate(errors: &mut ErrorList, schema: &Props, path: &Path) {
+pub fn validate(errors: &mut ErrorList, schema: &JsonSchemaProps, path: &Path) {
     if !schema.any(&mut |one| !one.rules.is_empty()) {
         return;
     }
@@ -67,7 +67,7 @@ struct Walk<'e> {
 
 impl Node {
     /// A node below one of a schema.
-    fn below(&self, schema: &Props) -> Self {
+    fn below(&self, schema: &JsonSchemaProps) -> Self {
         let factor = match schema.kind.as_str() {
             "object" if schema.additional.is_some() => schema.values.max_properties,
             "array" => schema.values.max_items,
@@ -91,7 +91,7 @@ impl Node {
 }
 
 impl Walk<'_> {
-    fn schema(&mut self, schema: &Props, path: &Path, node: &Node) {
+    fn schema(&mut self, schema: &JsonSchemaProps, path: &Path, node: &Node) {
         let below = node.below(schema);
         if let Some(additional) = schema.additional_schema() {
             self.schema(additional, &path.child("additionalProperties"), &below);
@@ -119,7 +119,7 @@ impl Walk<'_> {
         self.rules(schema, path, node);
     }
 
-    fn rules(&mut self, schema: &Props, path: &Path, node: &Node) {
+    fn rules(&mut self, schema: &JsonSchemaProps, path: &Path, node: &Node) {
         if schema.rules.is_empty() {
             return;
         }
@@ -139,14 +139,14 @@ impl Walk<'_> {
             let place = place.index(index);
             self.costs(compiled, cardinality, &place);
             if let Some(Err(why)) = &compiled.program {
-                let error = FieldError::invalid(&place.child("rule"), rule.shown(), why);
+                let error = FieldError::invalid(&place.child("rule"), rule.go_value(), why);
                 self.errors.push(error);
             }
             match &compiled.message {
                 Some(Err(why)) => {
                     let place = place.child("messageExpression");
                     self.errors
-                        .push(FieldError::invalid(&place, rule.shown(), why));
+                        .push(FieldError::invalid(&place, rule.go_value(), why));
                 }
                 Some(Ok(_)) => {
                     let cost = compiled.max_message_cost;
