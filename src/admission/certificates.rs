@@ -18,7 +18,7 @@ use crate::meta::status::Result;
 const GROUP: &str = "certificates.k8s.io";
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
-/// Whether `user` may `verb` for `signer`, by its own name or for all of its domain.
+/// Reports whether `user` may `verb` for `signer`, by its own name or for all of its domain.
 pub async fn may(authorizer: &dyn Authorizer, user: &User, verb: &str, signer: &str) -> bool {
     let domain = signer.split('/').next().unwrap_or_default();
     for name in [signer.to_owned(), format!("{domain}/*")] {

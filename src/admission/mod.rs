@@ -9,6 +9,8 @@ mod namespace_lifecycle;
 mod namespaces;
 mod node_restriction;
 pub mod plugins;
+mod pod_resize;
+mod pod_topology_labels;
 mod pods;
 mod priority;
 pub mod quota;
@@ -28,7 +30,7 @@ use crate::auth::authz::Authorizer;
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Gvr, Object, Status};
 
-/// What the request does to the object.
+/// The operation of a request on its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Create,
@@ -70,12 +72,12 @@ pub struct Attributes<'a> {
 }
 
 impl Attributes<'_> {
-    /// Whether the request is about `resource` of `group` itself, not a subresource.
+    /// Reports whether the request is about `resource` of `group` itself, not a subresource.
     pub fn is(&self, group: &str, resource: &str) -> bool {
         self.is_any(group, resource) && self.subresource.is_empty()
     }
 
-    /// Whether the request is about `resource` of `group` or one of its subresources.
+    /// Reports whether the request is about `resource` of `group` or one of its subresources.
     pub fn is_any(&self, group: &str, resource: &str) -> bool {
         self.gvr.resource == resource && self.gvr.group == group
     }
@@ -153,8 +155,8 @@ pub trait Plugin: Send + Sync {
     /// The name in `--enable-admission-plugins`.
     fn name(&self) -> &'static str;
 
-    /// Whether the plugin cares about this request; cheap, so that most plugins cost most requests
-    /// nothing.
+    /// Reports whether the plugin handles this request; cheap, so that most plugins cost most
+    /// requests nothing.
     fn handles(&self, attributes: &Attributes<'_>) -> bool;
 
     /// Changes the object, or refuses the request.

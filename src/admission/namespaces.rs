@@ -1,6 +1,6 @@
-//! What a namespace must be before something is written into it: NamespaceAutoProvision makes it,
-//! NamespaceExists demands it (`plugin/pkg/admission/namespace`). NamespaceLifecycle, which is on
-//! by default, is next door.
+//! Plugins about the namespace of what is written: NamespaceAutoProvision creates it,
+//! NamespaceExists requires it (`plugin/pkg/admission/namespace`). NamespaceLifecycle, which is on
+//! by default, has a file of its own.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn namespaces() -> Gvr {
     Gvr::new("", "v1", "namespaces")
 }
 
-/// Whether the request is in a namespace, and not about one.
+/// Reports whether the request is in a namespace, and not about one.
 fn is_namespaced(attributes: &Attributes<'_>) -> bool {
     !attributes.namespace.is_empty()
         && (!attributes.gvk.group.is_empty() || attributes.gvk.kind != "Namespace")

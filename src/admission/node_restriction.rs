@@ -258,7 +258,8 @@ impl NodeRestriction {
         Err(attributes.forbidden(&why))
     }
 
-    /// Whether a volume of the pod, or the driver behind one, asks for tokens for the audience.
+    /// Reports whether a volume of the pod, or the driver behind one, asks for tokens for the
+    /// audience.
     async fn mentions(&self, pod: &Object, audience: &str) -> Result<bool> {
         let volumes = pod.array_at("/spec/volumes");
         let mut sources = volumes

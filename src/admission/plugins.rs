@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use super::{
     Objects, Plugin, Settings, certificates, deny, ingress_class, limit_ranger,
-    namespace_lifecycle, namespaces, node_restriction, pods, priority, quota, runtime_class,
-    service_account, storage, taints,
+    namespace_lifecycle, namespaces, node_restriction, pod_resize, pod_topology_labels, pods,
+    priority, quota, runtime_class, service_account, storage, taints,
 };
 use crate::auth::authz::Authorizer;
 
-/// What plugins are made of.
+/// The dependencies of plugins.
 pub struct Parts<'a> {
     pub objects: &'a Arc<dyn Objects>,
     pub authorizer: &'a Arc<dyn Authorizer>,
     pub settings: &'a Settings,
 }
 
-/// What this server does with a plugin.
+/// The support of this server for a plugin.
 #[derive(Clone, Copy)]
 pub enum Support {
     /// Runs it.
@@ -34,7 +34,7 @@ pub enum Support {
 /// One plugin.
 pub struct Entry {
     pub name: &'static str,
-    /// Whether kube-apiserver runs it where no flag names it.
+    /// True if kube-apiserver runs it unless a flag says otherwise.
     pub by_default: bool,
     pub support: Support,
 }
@@ -95,11 +95,11 @@ pub const PLUGINS: &[Entry] = &[
     default("CertificateSubjectRestriction", Runs(|_| Box::new(certificates::CertificateSubjectRestriction))),
     default("DefaultIngressClass", Runs(|parts| Box::new(ingress_class::DefaultIngressClass(parts.objects.clone())))),
     optional("DenyServiceExternalIPs", Runs(|_| Box::new(deny::DenyServiceExternalIPs))),
-    default("PodTopologyLabels", Missing("pods do not get the topology labels of their nodes")),
+    default("PodTopologyLabels", Runs(|parts| Box::new(pod_topology_labels::PodTopologyLabels(parts.objects.clone())))),
     default("PodGroupWorkloadExists", Inert(NO_WORKLOADS)),
     default("NodeDeclaredFeatureValidator", Missing("pods are not checked against the features that their nodes declare")),
     default("JobValidation", Inert(NO_WORKLOADS)),
-    default("PodResizeValidator", Missing("resizes of pods are not checked against what their nodes have")),
+    default("PodResizeValidator", Runs(|parts| Box::new(pod_resize::PodResizeValidator(parts.objects.clone())))),
     // What is new goes above; these come last.
     default("MutatingAdmissionPolicy", Missing("mutating policies are not applied")),
     default("MutatingAdmissionWebhook", Missing("mutating webhooks are not called")),

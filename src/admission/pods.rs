@@ -37,7 +37,7 @@ fn containers(pod: &Object) -> impl Iterator<Item = (Path, &Value)> {
 pub struct AlwaysPullImages;
 
 impl AlwaysPullImages {
-    /// Whether an update brings an image that no container had.
+    /// Reports whether an update brings an image that no container had.
     fn has_new_image(new: &Object, old: &Object) -> bool {
         let known: HashSet<&str> = containers(old)
             .map(|(_, container)| str_at(container, "/image"))
@@ -131,7 +131,8 @@ impl Plugin for AlwaysPullImages {
 /// Lets pods that ask for an extended resource onto the nodes that are tainted for those who do.
 pub struct ExtendedResourceToleration;
 
-/// Whether a resource belongs to a domain that is not Kubernetes' own (`IsExtendedResourceName`).
+/// Reports whether a resource belongs to a domain that is not Kubernetes' own
+/// (`IsExtendedResourceName`).
 fn is_extended(name: &str) -> bool {
     let native = !name.contains('/') || name.contains("kubernetes.io/");
     !native

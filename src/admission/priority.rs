@@ -10,7 +10,7 @@ use super::{Attributes, Objects, Operation, Plugin};
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object};
 
-/// What preempts others unless a class says Never.
+/// The preemption policy of pods whose class says nothing else.
 const PREEMPT: &str = "PreemptLowerPriority";
 
 pub struct Priority(pub Arc<dyn Objects>);

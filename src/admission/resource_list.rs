@@ -47,9 +47,9 @@ fn raise(list: &mut ResourceList, other: &ResourceList) {
     }
 }
 
-/// What the pod asks for under `/resources/requests` or `/resources/limits` of its containers: the
-/// sum over those that run together, or what an init container needs before them where that is
-/// more. Amounts for the pod as a whole win.
+/// Returns the requests or limits of a pod (`which`): the sum over the containers that run
+/// together, or what an init container needs before them where that is more. Amounts for the pod as
+/// a whole win.
 pub fn of_pod(pod: &Object, which: &str) -> ResourceList {
     let path = format!("/resources/{which}");
     let mut sum = ResourceList::new();
@@ -81,19 +81,19 @@ pub fn of_pod(pod: &Object, which: &str) -> ResourceList {
     sum
 }
 
-/// Whether a resource can be given for a pod as a whole.
+/// Reports whether a resource can be requested for a pod as a whole.
 fn for_whole_pod(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
 }
 
-/// What running the pod costs beyond its containers.
+/// Returns the overhead of running the pod beyond its containers.
 pub fn overhead(pod: &Object) -> ResourceList {
     pod.get("spec")
         .map(|spec| read(spec, "/overhead"))
         .unwrap_or_default()
 }
 
-/// Whether a container asks for any processor or memory.
+/// Reports whether a container requests or limits CPU or memory.
 pub fn asks_for_compute(pod: &Object) -> bool {
     let containers = ["/spec/initContainers", "/spec/containers"]
         .into_iter()

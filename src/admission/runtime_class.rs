@@ -86,7 +86,7 @@ fn set_node_selector(attributes: &mut Attributes<'_>, class: &Object) -> Result<
     Ok(())
 }
 
-/// Whether everything that `other` tolerates, `one` tolerates too (`pkg/util/tolerations`).
+/// Reports whether `one` tolerates everything that `other` tolerates (`pkg/util/tolerations`).
 fn tolerates_all(one: &Value, other: &Value) -> bool {
     if one == other {
         return true;

@@ -23,8 +23,7 @@ const TOKEN_SECONDS: i64 = 3607;
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const ENFORCE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
 
-/// How often the default account is looked for, since a controller makes it only after its
-/// namespace.
+/// The most look-ups of the default account, which a controller makes only after its namespace.
 const ATTEMPTS: usize = 10;
 const RETRY: Duration = Duration::from_millis(150);
 
@@ -55,7 +54,7 @@ fn is_mirror(pod: &Object) -> bool {
         .is_some_and(|all| all.contains_key(MIRROR))
 }
 
-/// Whether the pod gets a token: as it says, else as its account says, else yes.
+/// Reports whether the pod gets a token: as it says, else as its account says, else yes.
 fn wants_token(pod: &Object, account: &Object) -> bool {
     let of_pod = pod
         .at("/spec/automountServiceAccountToken")
@@ -119,7 +118,7 @@ fn mount_token(pod: &mut Object) {
     }
 }
 
-/// What of a mirror pod, which stands for one that the kubelet made by itself, is not allowed.
+/// Returns what is not allowed in a mirror pod, which stands for a static pod of the kubelet.
 fn mirror_problem(pod: &Object) -> Option<&'static str> {
     let mut sources = pod
         .array_at("/spec/volumes")

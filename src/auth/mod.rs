@@ -32,6 +32,15 @@ impl User {
     pub fn is_essential(&self) -> bool {
         self.is_privileged() || self.is_in(authz::node::NODES)
     }
+
+    /// Returns the user that the server itself acts as (apiserver `user.APIServerUser`).
+    pub fn apiserver() -> Self {
+        Self {
+            name: "system:apiserver".to_owned(),
+            groups: vec![MASTERS.to_owned()],
+            ..Self::default()
+        }
+    }
 }
 
 /// The group of every authenticated user.

@@ -1,13 +1,13 @@
-//! What a server does for as long as it runs: it says that it lives, keeps the endpoints of the
-//! `kubernetes` service in step with the servers that do, and puts right what no cluster can be
-//! without (`pkg/controlplane/controller`).
+//! The reconciler of what a server keeps up while it runs: its key among the living servers, the
+//! endpoints of the `kubernetes` service, and the objects that no cluster can be without
+//! (`pkg/controlplane/controller`, `pkg/controlplane/reconcilers`).
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use super::bootstrap::{self, Params};
-use super::loopback_client::RegistryCreator;
+use super::loopback_client::LoopbackClient;
 use super::master_leases::MasterLeases;
 use super::reconcilers::service_cidr::DefaultServiceCidr;
 use crate::base::clock::Clock;
@@ -18,16 +18,17 @@ use crate::meta::time::parse_micro;
 use crate::meta::{Gvr, Object, Status};
 use crate::storage::StorageError;
 
-/// The time between turns (`DefaultEndpointReconcilerInterval`,
+/// The time between rounds (`DefaultEndpointReconcilerInterval`,
 /// `IdentityLeaseRenewIntervalPeriod`).
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Every so many turns, identity leases that nobody renews are deleted (`IdentityLeaseGCPeriod`: an
-/// hour).
-const COLLECT_TURNS: u64 = 360;
-/// How long saying good-bye may take: a store that is away must not hold up the end.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// The number of rounds between two deletions of expired identity leases (`IdentityLeaseGCPeriod`:
+/// an hour).
+const LEASE_GC_ROUNDS: u64 = 360;
+/// The longest time that leaving the endpoints may take: a store that is away must not hold up the
+/// shutdown.
+const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The namespace of the identity leases, and the label that they have.
-const LEASES: (&str, &str, &str) = (
+const IDENTITY_LEASES: (&str, &str, &str) = (
     "kube-system",
     "apiserver.kubernetes.io/identity",
     "kube-apiserver",
@@ -42,38 +43,38 @@ pub struct Authorities {
 }
 
 /// A server among those of its cluster.
-pub struct Keeper {
+pub struct EndpointReconciler {
     params: Params,
-    /// What the objects of the cluster should say of this server's authorities.
+    /// The authorities that the objects of the cluster should name.
     authorities: watch::Sender<Authorities>,
-    /// What they do say.
+    /// The authorities that they do name.
     published: Authorities,
-    creator: RegistryCreator,
+    client: LoopbackClient,
     /// `None` where no other server can be on the store.
     leases: Option<MasterLeases>,
     service_cidr: DefaultServiceCidr,
     clock: Clock,
 }
 
-impl Keeper {
-    /// Makes the default ServiceCIDR, says that this server lives, and learns who else does.
+impl EndpointReconciler {
+    /// Creates the default ServiceCIDR, registers this server, and learns of the others.
     ///
     /// # Errors
     /// The store's.
     pub async fn join(
         mut params: Params,
         leases: Option<MasterLeases>,
-        creator: RegistryCreator,
+        client: LoopbackClient,
         mut service_cidr: DefaultServiceCidr,
         clock: Clock,
     ) -> Result<Self> {
-        service_cidr.sync(&creator).await?;
+        service_cidr.sync(&client).await?;
         if let Some(leases) = &leases {
             leases
                 .renew(params.advertise_address)
                 .await
                 .map_err(unavailable)?;
-            params.servers = Some(leases.living().await.map_err(unavailable)?);
+            params.servers = Some(leases.live_servers().await.map_err(unavailable)?);
         }
         let published = Authorities {
             clients: params.client_ca.clone().unwrap_or_default(),
@@ -87,58 +88,59 @@ impl Keeper {
             params,
             authorities: watch::Sender::new(published.clone()),
             published,
-            creator,
+            client,
             leases,
             service_cidr,
             clock,
         })
     }
 
-    /// Where to tell that this server trusts other authorities.
+    /// Returns the channel through which to announce other authorities.
     pub fn authorities(&self) -> watch::Sender<Authorities> {
         self.authorities.clone()
     }
 
-    /// What the objects of this server depend on.
+    /// Returns the parameters of this server's objects.
     pub fn params(&self) -> &Params {
         &self.params
     }
 
-    /// What it writes through.
-    pub fn creator(&self) -> &RegistryCreator {
-        &self.creator
+    /// Returns the client that it writes with.
+    pub fn client(&self) -> &LoopbackClient {
+        &self.client
     }
 
-    /// Takes a turn every [`INTERVAL`], and when the authorities change, until the server stops,
-    /// then says good-bye.
+    /// Reconciles every [`INTERVAL`], and when the authorities change, until the server stops; then
+    /// deregisters it.
     pub async fn run(mut self, stopping: Latch) {
-        let mut told = self.authorities.subscribe();
-        let keeping = FailureTracker::new("keeping what the cluster needs");
-        for turn in 1_u64.. {
+        let mut changes = self.authorities.subscribe();
+        let reconciling = FailureTracker::new("reconciling the objects of the cluster");
+        for round in 1_u64.. {
             tokio::select! {
                 () = tokio::time::sleep(INTERVAL) => {}
                 // The sender is this server's own, and stays.
-                Ok(()) = told.changed() => {}
+                Ok(()) = changes.changed() => {}
                 () = stopping.wait() => break,
             }
-            match catch_panic("keeper", self.turn())
+            match catch_panic("endpoint reconciler", self.reconcile())
                 .await
                 .map_err(Status::internal)
                 .flatten()
             {
-                Ok(()) => keeping.record_success(),
-                Err(status) => keeping.record_failure(&status.message),
+                Ok(()) => reconciling.record_success(),
+                Err(status) => reconciling.record_failure(&status.message),
             }
-            if turn % COLLECT_TURNS == 0
-                && let Err(status) = catch_panic("keeper", self.collect())
-                    .await
-                    .map_err(Status::internal)
-                    .flatten()
+            if round % LEASE_GC_ROUNDS == 0
+                && let Err(status) =
+                    catch_panic("endpoint reconciler", self.delete_expired_leases())
+                        .await
+                        .map_err(Status::internal)
+                        .flatten()
             {
                 tracing::warn!("deleting old identity leases: {}", status.message);
             }
         }
-        match tokio::time::timeout(LEAVE_TIMEOUT, self.leave()).await {
+        match tokio::time::timeout(DEREGISTER_TIMEOUT, self.deregister()).await {
             Ok(Ok(())) => {}
             Ok(Err(status)) => tracing::warn!(
                 "leaving the endpoints of the kubernetes service: {}",
@@ -150,26 +152,26 @@ impl Keeper {
         }
     }
 
-    async fn turn(&mut self) -> Result<()> {
+    async fn reconcile(&mut self) -> Result<()> {
         if let Some(leases) = &self.leases {
             leases
                 .renew(self.params.advertise_address)
                 .await
                 .map_err(unavailable)?;
-            let living = leases.living().await.map_err(unavailable)?;
+            let live = leases.live_servers().await.map_err(unavailable)?;
             // It has just written its own: without any, something is wrong.
-            if living.is_empty() {
+            if live.is_empty() {
                 return Err(Status::internal("no server is listed in the store"));
             }
-            self.params.servers = Some(living);
+            self.params.servers = Some(live);
         }
         self.params.now = self.clock.now();
-        self.service_cidr.sync(&self.creator).await?;
-        bootstrap::ensure(bootstrap::kept(&self.params), &self.creator).await?;
+        self.service_cidr.sync(&self.client).await?;
+        bootstrap::ensure(bootstrap::reconciled_objects(&self.params), &self.client).await?;
         self.publish_authorities().await
     }
 
-    /// Tells extension servers of other authorities
+    /// Publishes other authorities to extension servers
     /// (`pkg/controlplane/controller/clusterauthenticationtrust`).
     async fn publish_authorities(&mut self) -> Result<()> {
         let now = self.authorities.borrow().clone();
@@ -180,13 +182,17 @@ impl Keeper {
         if let Some(proxy) = &mut self.params.front_proxy {
             proxy.client_ca.clone_from(&now.front_proxy);
         }
-        bootstrap::ensure(bootstrap::authorities_of(&self.params), &self.creator).await?;
+        bootstrap::ensure(
+            bootstrap::authentication_objects(&self.params),
+            &self.client,
+        )
+        .await?;
         self.published = now;
         Ok(())
     }
 
-    /// Takes this server from the endpoints, so that clients need not find out.
-    async fn leave(&mut self) -> Result<()> {
+    /// Takes this server from the endpoints, so that clients do not find out the hard way.
+    async fn deregister(&mut self) -> Result<()> {
         let Some(leases) = &self.leases else {
             return Ok(());
         };
@@ -194,19 +200,19 @@ impl Keeper {
             .remove(self.params.advertise_address)
             .await
             .map_err(unavailable)?;
-        self.params.servers = Some(leases.living().await.map_err(unavailable)?);
-        bootstrap::ensure(bootstrap::endpoints_of(&self.params), &self.creator).await
+        self.params.servers = Some(leases.live_servers().await.map_err(unavailable)?);
+        bootstrap::ensure(bootstrap::endpoint_objects(&self.params), &self.client).await
     }
 
     /// Deletes the identity leases of servers that are gone.
-    async fn collect(&self) -> Result<()> {
+    async fn delete_expired_leases(&self) -> Result<()> {
         let gvr = Gvr::new("coordination.k8s.io", "v1", "leases");
-        let (namespace, label, value) = LEASES;
-        for lease in self.creator.list(&gvr, namespace).await? {
+        let (namespace, label, value) = IDENTITY_LEASES;
+        for lease in self.client.list(&gvr, namespace).await? {
             let of_a_server =
                 lease.labels().and_then(|all| all.get(label)?.as_str()) == Some(value);
             if of_a_server && self.is_expired(&lease) {
-                match self.creator.remove(&gvr, &lease).await {
+                match self.client.delete_unchanged(&gvr, &lease).await {
                     // Another server was faster, or its owner is back.
                     Err(status) if status.code == 404 || status.code == 409 => {}
                     outcome => outcome?,

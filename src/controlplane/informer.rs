@@ -18,20 +18,19 @@ use crate::registry::Store;
 use crate::registry::store::EventKind;
 use crate::storage::{Revision, Stored};
 
-/// How long to wait before a broken watch is begun anew; doubles with each list that fails after
-/// that.
+/// The wait before a broken watch is opened again; doubles with each list that fails after that.
 const RETRY: Duration = Duration::from_millis(500);
 /// The longest wait before that.
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// What follows a resource.
-pub trait Follower: Send + Sync + 'static {
+/// A handler of the objects of a resource and their changes.
+pub trait EventHandler: Send + Sync + 'static {
     /// The dotted paths of what it reads of an object; `None` for everything.
-    fn reads(&self) -> Option<&'static [&'static str]> {
+    fn fields(&self) -> Option<&'static [&'static str]> {
         None
     }
-    /// Whether an object that is there and has changed is, to who follows, as it was.
-    fn is_same(&self, _object: &dyn FieldReader) -> bool {
+    /// Reports whether an object that has changed is, to this handler, as it was.
+    fn is_unchanged(&self, _object: &dyn FieldReader) -> bool {
         false
     }
     /// These are all there are.
@@ -47,13 +46,13 @@ pub trait Follower: Send + Sync + 'static {
 pub struct Informers(Arc<Mutex<Vec<Arc<FailureTracker>>>>);
 
 impl Informers {
-    /// Hands `follower` everything that there is, then follows the changes in the background until
+    /// Hands `handler` everything that there is, then follows the changes in the background until
     /// the runtime ends. Objects that cannot be read do not exist to it.
-    pub async fn follow(&self, store: Arc<Store>, follower: Arc<dyn Follower>) -> Result<()> {
-        let part = follower
-            .reads()
+    pub async fn start(&self, store: Arc<Store>, handler: Arc<dyn EventHandler>) -> Result<()> {
+        let part = handler
+            .fields()
             .map(|paths| Projection::new(store.resource.storage_ty(), paths.iter().copied()));
-        let revision = fill(&store, follower.as_ref(), part.as_ref()).await?;
+        let revision = list(&store, handler.as_ref(), part.as_ref()).await?;
         let condition = Arc::new(FailureTracker::new(format!(
             "following {}",
             store.resource.gvr.group_resource()
@@ -65,7 +64,7 @@ impl Informers {
             loop {
                 let round = catch_panic(
                     "informer",
-                    round(&store, follower.as_ref(), part.as_ref(), from.take()),
+                    list_and_watch(&store, handler.as_ref(), part.as_ref(), from.take()),
                 )
                 .await;
                 match round.map_err(crate::meta::Status::internal).flatten() {
@@ -84,11 +83,11 @@ impl Informers {
         Ok(())
     }
 
-    /// Whether all of them know what there is; the error says which do not and why.
+    /// Reports whether all informers have synced.
     ///
     /// # Errors
     /// Names those that cannot list what they follow, and what they were told instead.
-    pub fn in_step(&self) -> std::result::Result<(), String> {
+    pub fn has_synced(&self) -> std::result::Result<(), String> {
         let behind: Vec<String> = self
             .0
             .lock()
@@ -105,20 +104,20 @@ impl Informers {
 
 /// Follows the changes after a revision until the watch ends; without one, hands over everything
 /// that there is and says at which revision.
-async fn round(
+async fn list_and_watch(
     store: &Arc<Store>,
-    follower: &dyn Follower,
+    handler: &dyn EventHandler,
     part: Option<&Projection>,
     from: Option<Revision>,
 ) -> Result<Revision> {
     if let Some(from) = from {
-        changes(store, follower, part, from).await;
+        watch(store, handler, part, from).await;
         tokio::time::sleep(RETRY).await;
     }
-    fill(store, follower, part).await
+    list(store, handler, part).await
 }
 
-/// What a follower reads of a stored object: `part`, or all of it.
+/// Decodes the fields of a stored object that a handler reads: `part`, or all of them.
 fn decode(store: &Store, part: Option<&Projection>, stored: &Stored) -> Result<Object> {
     match part {
         Some(part) => store.decode_part(stored, part),
@@ -126,16 +125,16 @@ fn decode(store: &Store, part: Option<&Projection>, stored: &Stored) -> Result<O
     }
 }
 
-/// Whether a change is none to the follower, as far as can be told without decoding.
-fn is_same(store: &Store, follower: &dyn Follower, stored: &Stored) -> bool {
+/// Reports whether a change is none to the handler, as far as can be told without decoding.
+fn is_unchanged(store: &Store, handler: &dyn EventHandler, stored: &Stored) -> bool {
     store
         .message(stored)
-        .is_ok_and(|message| message.is_some_and(|message| follower.is_same(&message)))
+        .is_ok_and(|message| message.is_some_and(|message| handler.is_unchanged(&message)))
 }
 
-async fn fill(
+async fn list(
     store: &Store,
-    follower: &dyn Follower,
+    handler: &dyn EventHandler,
     part: Option<&Projection>,
 ) -> Result<Revision> {
     let page = store.all_stored("").await?;
@@ -148,14 +147,14 @@ async fn fill(
         }
         budget.step().await;
     }
-    follower.replace(&objects);
+    handler.replace(&objects);
     Ok(page.revision)
 }
 
 /// Follows until the watch ends.
-async fn changes(
+async fn watch(
     store: &Arc<Store>,
-    follower: &dyn Follower,
+    handler: &dyn EventHandler,
     part: Option<&Projection>,
     after: Revision,
 ) {
@@ -168,17 +167,17 @@ async fn changes(
     };
     while let Some(Ok(event)) = events.next().await {
         let Some(stored) = event.stored else { continue };
-        if event.kind == EventKind::Modified && is_same(store, follower, &stored) {
+        if event.kind == EventKind::Modified && is_unchanged(store, handler, &stored) {
             continue;
         }
         match (event.kind, decode(store, part, &stored)) {
-            (EventKind::Added | EventKind::Modified, Ok(object)) => follower.upsert(&object),
-            (EventKind::Deleted, Ok(object)) => follower.remove(&object),
+            (EventKind::Added | EventKind::Modified, Ok(object)) => handler.upsert(&object),
+            (EventKind::Deleted, Ok(object)) => handler.remove(&object),
             (EventKind::InitialEventsEnd, Ok(_)) => {}
             // What it was before counts no more.
             (_, Err(why)) => {
                 store.skip(&stored, &why);
-                follower.remove(&store.named(&stored));
+                handler.remove(&store.named(&stored));
             }
         }
     }
@@ -203,7 +202,7 @@ mod tests {
         panicked: Mutex<bool>,
     }
 
-    impl Follower for Names {
+    impl EventHandler for Names {
         fn replace(&self, objects: &[Object]) {
             *self.known.lock() = objects
                 .iter()
@@ -274,7 +273,7 @@ mod tests {
         put("b", false).await;
         let (informers, names) = (Informers::default(), Arc::<Names>::default());
         informers
-            .follow(store, names.clone())
+            .start(store, names.clone())
             .await
             .expect("it is listed");
         names.become_known(&["a"]).await;
@@ -285,19 +284,19 @@ mod tests {
         names.become_known(&["d"]).await;
         put("b", true).await;
         names.become_known(&["b", "d"]).await;
-        assert_eq!(informers.in_step(), Ok(()));
+        assert_eq!(informers.has_synced(), Ok(()));
         put("fatal", true).await;
         while !*names.panicked.lock() {
             tokio::task::yield_now().await;
         }
         assert!(
             informers
-                .in_step()
+                .has_synced()
                 .is_err_and(|why| why.contains("an object that nobody expected"))
         );
         names.become_known(&["b", "d", "fatal"]).await;
         put("e", true).await;
         names.become_known(&["b", "d", "e", "fatal"]).await;
-        assert_eq!(informers.in_step(), Ok(()));
+        assert_eq!(informers.has_synced(), Ok(()));
     }
 }

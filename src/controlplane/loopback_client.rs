@@ -1,38 +1,35 @@
-//! Writes of the server itself: the bootstrap objects, through the same stores as everybody's.
+//! The client that the server itself reads and writes objects with: the same stores as everybody's,
+//! as user `system:apiserver`, without admission (apiserver `LoopbackClientConfig`).
 
 use std::sync::Arc;
 
-use crate::meta::Value;
 use async_trait::async_trait;
 
-use crate::auth::{MASTERS, User};
+use super::bootstrap::ObjectClient;
+use crate::admission::Objects;
+use crate::auth::{ObjectSource, User};
+use crate::cacher::CachedObject;
+use crate::merge::APISERVER_MANAGER;
 use crate::meta::options::DeleteOptions;
 use crate::meta::status::Result;
-use crate::meta::{Gvr, Object, Status};
+use crate::meta::{Gvr, Object, Status, Value};
 use crate::registry::store::{OpenGate, Target, Updater, Warnings, WriteContext};
 use crate::registry::{Registry, Store, Subresource};
 
-use super::bootstrap::Creator;
-
-/// Creates and updates objects as the server's own user. Admission has no say in what the server
-/// needs to work.
+/// Reads, creates and updates objects of the storage version.
 #[derive(Debug)]
-pub struct RegistryCreator {
+pub struct LoopbackClient {
     registry: Arc<Registry>,
     user: User,
     warnings: Warnings,
 }
 
-impl RegistryCreator {
+impl LoopbackClient {
+    /// Returns a client of the resources of `registry`.
     pub fn new(registry: Arc<Registry>) -> Self {
-        let user = User {
-            name: "system:apiserver".to_owned(),
-            groups: vec![MASTERS.to_owned()],
-            ..User::default()
-        };
         Self {
             registry,
-            user,
+            user: User::apiserver(),
             warnings: Warnings::default(),
         }
     }
@@ -52,58 +49,56 @@ impl RegistryCreator {
         }
     }
 
-    /// The objects of a namespace that can be read, as far as this server knows.
+    /// Returns the objects of a namespace that can be read, as far as this server knows.
     ///
     /// # Errors
     /// The store's.
     pub async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Object>> {
-        let store = self.store(gvr)?;
-        store.known(namespace).await
+        self.store(gvr)?.known(namespace).await
     }
 
     /// Deletes an object if it is still the one that was read.
     ///
     /// # Errors
-    /// It has changed, or is gone, or the store's.
-    pub async fn remove(&self, gvr: &Gvr, object: &Object) -> Result<()> {
-        let version = Some(object.resource_version().to_owned());
+    /// 409 if it has changed, 404 if it is gone, or the store's.
+    pub async fn delete_unchanged(&self, gvr: &Gvr, object: &Object) -> Result<()> {
         let options = DeleteOptions {
-            resource_version: version,
+            resource_version: Some(object.resource_version().to_owned()),
             ..DeleteOptions::default()
         };
-        self.store(gvr)?
-            .delete(
-                &self.context(object.namespace()),
-                object.name(),
-                &options,
-                &OpenGate,
-            )
+        self.delete_with(gvr, object.namespace(), object.name(), &options)
+            .await
+    }
+
+    async fn delete_with(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<()> {
+        let context = self.context(namespace);
+        let store = self.store(gvr)?;
+        store
+            .delete(&context, name, options, &OpenGate)
             .await
             .map(drop)
     }
 
-    async fn write(
-        &self,
-        store: &Store,
-        sub: Subresource<'_>,
-        object: &Object,
-        change: Change<'_>,
-    ) -> Result<Object> {
-        let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
+    async fn write(&self, store: &Store, object: &Object, change: Change<'_>) -> Result<Object> {
         let target = Target {
-            name: &name,
-            sub,
+            name: object.name(),
+            sub: change.sub,
             force_create: false,
         };
-        let updated = store
-            .update(&self.context(&namespace), target, &change, &OpenGate)
-            .await?;
+        let context = self.context(object.namespace());
+        let updated = store.update(&context, target, &change, &OpenGate).await?;
         Ok(updated.live.object)
     }
 }
 
 #[async_trait]
-impl Creator for RegistryCreator {
+impl ObjectClient for LoopbackClient {
     async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Object>> {
         self.store(gvr)?.find(namespace, name).await
     }
@@ -113,10 +108,8 @@ impl Creator for RegistryCreator {
         store.to_storage(&mut object);
         store.track(None, &mut object, Subresource::Main, manager);
         let namespace = object.namespace().to_owned();
-        let live = store
-            .create(&self.context(&namespace), object, &OpenGate)
-            .await?;
-        Ok(live.object)
+        let context = self.context(&namespace);
+        Ok(store.create(&context, object, &OpenGate).await?.object)
     }
 
     async fn update(&self, gvr: &Gvr, mut object: Object, manager: &str) -> Result<Object> {
@@ -126,18 +119,15 @@ impl Creator for RegistryCreator {
             store: &store,
             sub: Subresource::Main,
             manager,
-            object: Some(&object),
-            status: None,
+            uid: None,
+            state: NewState::Object(&object),
         };
-        self.write(&store, Subresource::Main, &object, change).await
+        self.write(&store, &object, change).await
     }
 
     async fn delete(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<()> {
-        let options = DeleteOptions::default();
-        self.store(gvr)?
-            .delete(&self.context(namespace), name, &options, &OpenGate)
+        self.delete_with(gvr, namespace, name, &DeleteOptions::default())
             .await
-            .map(drop)
     }
 
     async fn apply_status(
@@ -152,35 +142,103 @@ impl Creator for RegistryCreator {
             store: &store,
             sub: Subresource::Status,
             manager,
-            object: None,
-            status: Some(&status),
+            uid: None,
+            state: NewState::Status(&status),
         };
-        self.write(&store, Subresource::Status, object, change)
-            .await
-            .map(drop)
+        self.write(&store, object, change).await.map(drop)
     }
 }
 
-/// The new state of an object: another one altogether, or the same with another status.
+/// Reads as [`Store::find_stored`] and [`Store::known_stored`] do.
+#[async_trait]
+impl Objects for LoopbackClient {
+    async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Arc<Object>>> {
+        let store = self.store(gvr)?;
+        store
+            .find_stored(namespace, name)
+            .await?
+            .map(|stored| store.kept_tree(&stored).map(Arc::new))
+            .transpose()
+    }
+
+    async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Arc<Object>>> {
+        let store = self.store(gvr)?;
+        let known = store.known_stored(namespace).await?;
+        let tree = |stored: &Arc<CachedObject>| {
+            store
+                .kept_tree(stored)
+                .map_err(|why| store.skip(stored, &why))
+                .ok()
+                .map(Arc::new)
+        };
+        Ok(known.iter().filter_map(tree).collect())
+    }
+
+    async fn create(&self, gvr: &Gvr, object: Object) -> Result<()> {
+        ObjectClient::create(self, gvr, object, APISERVER_MANAGER)
+            .await
+            .map(drop)
+    }
+
+    async fn update_status(&self, gvr: &Gvr, object: Object) -> Result<()> {
+        let store = self.store(gvr)?;
+        let change = Change {
+            store: &store,
+            sub: Subresource::Status,
+            manager: APISERVER_MANAGER,
+            uid: Some(object.uid()).filter(|uid| !uid.is_empty()),
+            state: NewState::Object(&object),
+        };
+        self.write(&store, &object, change).await.map(drop)
+    }
+}
+
+#[async_trait]
+impl ObjectSource for LoopbackClient {
+    async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Option<Object> {
+        self.store(gvr).ok()?.find(namespace, name).await.ok()?
+    }
+
+    async fn known(&self, gvr: &Gvr, namespace: &str, name: &str) -> Option<Object> {
+        let store = self.store(gvr).ok()?;
+        store
+            .decode(&*store.cached_stored(namespace, name).await?)
+            .ok()
+    }
+}
+
+/// A change of an object by a field manager.
 struct Change<'a> {
     store: &'a Store,
     sub: Subresource<'a>,
     manager: &'a str,
-    object: Option<&'a Object>,
-    status: Option<&'a Value>,
+    /// The UID that the object must have.
+    uid: Option<&'a str>,
+    state: NewState<'a>,
+}
+
+enum NewState<'a> {
+    /// The object as a whole.
+    Object(&'a Object),
+    /// The stored object with this status.
+    Status(&'a Value),
 }
 
 #[async_trait]
 impl Updater for Change<'_> {
     fn uid(&self) -> Option<&str> {
-        None
+        self.uid
     }
 
     async fn updated(&self, live: Option<&Object>) -> Result<Object> {
-        let mut object = self.object.or(live).cloned().unwrap_or_default();
-        if let Some(status) = self.status {
-            object.insert("status", status.clone());
-        }
+        let mut object = match self.state {
+            NewState::Object(object) => object.clone(),
+            NewState::Status(status) => {
+                let mut object = live.cloned().unwrap_or_default();
+                object.insert("status", status.clone());
+                object
+            }
+        };
         self.store.track(live, &mut object, self.sub, self.manager);
         Ok(object)
     }

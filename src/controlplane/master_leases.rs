@@ -1,5 +1,5 @@
-//! Which servers of the cluster live: each writes a key with its address that goes away unless it
-//! is written again.
+//! The keys of the living servers of a cluster: each writes a key with its address that expires
+//! unless it is renewed.
 //!
 //! The keys and their values are kube-apiserver's (`pkg/controlplane/reconcilers/lease.go`): both
 //! can be servers of one cluster.
@@ -13,10 +13,9 @@ use crate::meta::{Gvk, Object, json};
 use crate::schema::TypeRef;
 use crate::storage::{ListRequest, Result, Revision, Storage, StorageError, Stored, WriteOutcome};
 
-/// How long a server counts as living after it said so (`DefaultEndpointReconcilerTTL`).
+/// The time for which a server counts as living (`DefaultEndpointReconcilerTTL`).
 const TTL: Duration = Duration::from_secs(15);
-/// How often a write begins again when another one, of a server with the same address, came
-/// between.
+/// The most attempts of a write that conflicts with those of another server of the same address.
 const ATTEMPTS: usize = 5;
 
 /// The keys of all servers.
@@ -34,7 +33,7 @@ impl MasterLeases {
         }
     }
 
-    /// Says that the server at this address lives.
+    /// Renews the key of the server at this address.
     ///
     /// # Errors
     /// The store's. Then others may see the server go.
@@ -43,13 +42,13 @@ impl MasterLeases {
         let mut found = self.storage.get(&key).await?;
         for _ in 0..ATTEMPTS {
             // A value that is the same would not be written, so it counts.
-            let turn = found
+            let generation = found
                 .as_ref()
                 .and_then(decode)
                 .and_then(|lease| lease.i64_at("/metadata/generation"))
                 .unwrap_or(0)
                 + 1;
-            let value = encode(address, turn).into();
+            let value = encode(address, generation).into();
             let outcome = match &found {
                 None => self.storage.create(&key, value, Some(TTL)).await?,
                 Some(stored) => {
@@ -66,7 +65,7 @@ impl MasterLeases {
         Err(StorageError::Internal(format!("others keep writing {key}")))
     }
 
-    /// Says that the server at this address goes.
+    /// Deletes the key of the server at this address.
     ///
     /// # Errors
     /// The store's.
@@ -92,7 +91,7 @@ impl MasterLeases {
     ///
     /// # Errors
     /// The store's.
-    pub async fn living(&self) -> Result<Vec<IpAddr>> {
+    pub async fn live_servers(&self) -> Result<Vec<IpAddr>> {
         let page = self
             .storage
             .list(ListRequest {
@@ -122,8 +121,8 @@ fn ty() -> Option<TypeRef<'static>> {
 }
 
 /// The value of a key: Endpoints without a name.
-fn encode(address: IpAddr, turn: i64) -> Vec<u8> {
-    let lease = json!({"metadata": {"generation": turn}, "subsets": [{"addresses": [{"ip": address.to_string()}]}]});
+fn encode(address: IpAddr, generation: i64) -> Vec<u8> {
+    let lease = json!({"metadata": {"generation": generation}, "subsets": [{"addresses": [{"ip": address.to_string()}]}]});
     let object = Object(lease.as_object().cloned().unwrap_or_default());
     let raw = ty()
         .map(|ty| protobuf::encode(&object, ty))
@@ -149,11 +148,11 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let storage: Arc<dyn Storage> = Arc::new(Embedded::open(folder.path()).expect("a store"));
         let leases = MasterLeases::new(storage.clone(), "/registry");
-        assert_eq!(leases.living().await, Ok(vec![]));
+        assert_eq!(leases.live_servers().await, Ok(vec![]));
         leases.renew(B).await.expect("written");
         leases.renew(A).await.expect("written");
         leases.renew(A).await.expect("written again");
-        assert_eq!(leases.living().await, Ok(vec![A, B]));
+        assert_eq!(leases.live_servers().await, Ok(vec![A, B]));
         let stored = storage
             .get("/registry/masterleases/10.0.0.9")
             .await
@@ -168,10 +167,10 @@ mod tests {
         );
         leases.remove(A).await.expect("removed");
         leases.remove(A).await.expect("not there is as good");
-        assert_eq!(leases.living().await, Ok(vec![B]));
+        assert_eq!(leases.live_servers().await, Ok(vec![B]));
     }
 
-    /// As Go writes Endpoints with nothing but a generation and the address: empty strings, too.
+    /// The value is that of Go, which writes empty strings, too.
     #[test]
     fn the_value_is_kube_apiservers() {
         let message = [

@@ -3,8 +3,8 @@
 
 pub mod bootstrap;
 pub mod endpoint_reconciler;
+pub mod event_handlers;
 pub mod informer;
 pub mod loopback_client;
 pub mod master_leases;
-pub mod objects;
 pub mod reconcilers;

@@ -13,6 +13,9 @@ pub mod topology;
 pub mod typed;
 pub mod validate;
 
+/// The field manager of what the server itself writes.
+pub const APISERVER_MANAGER: &str = "kube-apiserver";
+
 pub use apply::apply;
 pub use managers::{OneVersion, Versions, Writer, update};
 pub use topology::Ty;

@@ -1,5 +1,5 @@
-//! Which API versions and resources are served: what `--runtime-config` makes of those that there
-//! are (apiserver `server/options/api_enablement.go`, `server/resourceconfig`).
+//! The API versions and resources that are served: the built-in ones as `--runtime-config` changes
+//! them (apiserver `server/options/api_enablement.go`, `server/resourceconfig`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,7 +58,7 @@ const NEVER_SERVED: &[(&str, &str)] = &[
 
 type Version = (String, String);
 
-/// What is served.
+/// The API versions and resources that are served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApiEnablement {
     /// The versions that are not served, of those that this server has.
@@ -70,7 +70,7 @@ pub struct ApiEnablement {
 /// The keys that mean many versions, in the order in which they are obeyed.
 const LEVELS: [&str; 4] = ["api/all", "api/ga", "api/beta", "api/alpha"];
 
-/// Whether one of [`LEVELS`] means a version.
+/// Reports whether one of [`LEVELS`] means a version.
 fn is_meant(level: &str, version: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let staged = |stage: &str| {
@@ -156,7 +156,7 @@ impl ApiEnablement {
         })
     }
 
-    /// Whether a resource is served.
+    /// Reports whether a resource is served.
     pub fn serves(&self, decl: &ResourceDecl) -> bool {
         let version = (decl.group.clone(), decl.version.clone());
         let named = (
@@ -218,7 +218,7 @@ fn known() -> impl Iterator<Item = (&'static str, &'static str)> {
         .chain(NEVER_SERVED.iter().copied())
 }
 
-/// What the key of a version or a resource says.
+/// The parsed key of a version or a resource.
 fn enabled(key: &str, value: &str) -> Result<bool, FlagError> {
     let mut parts = key.split('/');
     let (group, version) = (

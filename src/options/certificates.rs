@@ -17,12 +17,12 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
 use super::config::{CertFiles, Config, RequestHeader};
-pub use super::credential_files::{CertError, Material, NamedFile, Pair};
+pub use super::credential_files::{CertError, CertKeyPair, CredentialFile, FileContent};
 use super::data_dir;
 use crate::auth::MASTERS;
 use crate::base::files::write_atomic;
 
-/// How many years self-made authorities and certificates last.
+/// The years for which self-made authorities and certificates are valid.
 const CA_YEARS: i16 = 10;
 const CERTIFICATE_YEARS: i16 = 1;
 /// A self-made certificate with fewer days left is made anew.
@@ -39,28 +39,28 @@ const FRONT_PROXY_CA_NAME: &str = "keelson-front-proxy-ca";
 const ADMIN_NAME: &str = "kubernetes-admin";
 const FRONT_PROXY_NAME: &str = "front-proxy-client";
 
-/// Everything that the server proves its own and others' identity with.
+/// The credentials of the server, and those that it verifies others' by.
 #[derive(Debug)]
 pub struct Identity {
-    pub serving: Pair,
+    pub serving: CertKeyPair,
     /// The authorities of client certificates.
-    pub client_ca: Material,
+    pub client_ca: FileContent,
     /// The front proxy, with its authorities.
-    pub request_header: Option<(RequestHeader, Material)>,
+    pub request_header: Option<(RequestHeader, FileContent)>,
     /// The static tokens.
-    pub token_file: Option<Material>,
+    pub token_file: Option<FileContent>,
     /// The key that signs service account tokens; `None` if only public keys are known.
-    pub signing_key: Option<Material>,
+    pub signing_key: Option<FileContent>,
     /// The keys that verify service account tokens, each file possibly with several keys.
-    pub public_keys: Vec<Material>,
+    pub public_keys: Vec<FileContent>,
     /// Present where the server made its own client authority.
     pub admin: Option<Admin>,
 }
 
-/// What admin.kubeconfig holds.
+/// The content of admin.kubeconfig.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Admin {
-    /// Where to write it.
+    /// The path of the kubeconfig.
     pub path: PathBuf,
     /// PEM of what to trust, the client certificate and its key.
     ca: String,
@@ -113,10 +113,10 @@ pub fn prepare(config: &Config, advertise: IpAddr, now: Timestamp) -> Result<Ide
     let own_client_ca = config.authentication.client_ca.is_none();
     let (serving, serving_ca) = serving(config, &pki, advertise, now)?;
     let client_ca = match &config.authentication.client_ca {
-        Some(path) => NamedFile::of_flag("client-ca-file", path).read()?,
+        Some(path) => CredentialFile::of_flag("client-ca-file", path).read()?,
         None => {
             Authority::load_or_make(&pki, "ca", CA_NAME, now)?;
-            NamedFile::own(pki.join("ca.crt")).read()?
+            CredentialFile::own(pki.join("ca.crt")).read()?
         }
     };
     let admin = if own_client_ca {
@@ -127,7 +127,7 @@ pub fn prepare(config: &Config, advertise: IpAddr, now: Timestamp) -> Result<Ide
     let request_header = front_proxy(config, &pki, own_client_ca, now)?;
     let token_file = config.authentication.token_file.as_deref();
     let token_file = token_file
-        .map(|path| NamedFile::of_flag("token-auth-file", path).read())
+        .map(|path| CredentialFile::of_flag("token-auth-file", path).read())
         .transpose()?;
     let (signing_key, public_keys) = service_account_keys(config, &pki)?;
     Ok(Identity {
@@ -171,9 +171,9 @@ fn serving(
     pki: &Path,
     advertise: IpAddr,
     now: Timestamp,
-) -> Result<(Pair, String), CertError> {
+) -> Result<(CertKeyPair, String), CertError> {
     if let Some(files) = &config.serving.tls {
-        let pair = Pair::read(files, Some(["tls-cert-file", "tls-private-key-file"]))?;
+        let pair = CertKeyPair::read(files, Some(["tls-cert-file", "tls-private-key-file"]))?;
         let trusted = pair.cert.text()?.to_owned();
         return Ok((pair, trusted));
     }
@@ -185,7 +185,7 @@ fn serving(
     let exists = files.cert.exists() && files.key.exists();
     if exists && config.serving.cert_dir.is_some() {
         // Someone else's choice: taken as it is, whatever names it has.
-        let pair = Pair::read(&files, Some(["cert-dir", "cert-dir"]))?;
+        let pair = CertKeyPair::read(&files, Some(["cert-dir", "cert-dir"]))?;
         let trusted = pair.cert.text()?.to_owned();
         return Ok((pair, trusted));
     }
@@ -197,7 +197,7 @@ fn serving(
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         ca.issue(params, &files)?;
     }
-    Ok((Pair::read(&files, None)?, ca.cert_pem))
+    Ok((CertKeyPair::read(&files, None)?, ca.cert_pem))
 }
 
 /// The names that clients inside and outside of the cluster use.
@@ -231,7 +231,7 @@ fn hostname() -> String {
         .unwrap_or_default()
 }
 
-/// Whether a certificate has all these names and some time left.
+/// Reports whether a certificate has all these names and is valid for long enough.
 fn still_good(path: &Path, names: &[String], now: Timestamp) -> bool {
     use x509_parser::extensions::GeneralName;
     use x509_parser::prelude::FromDer;
@@ -267,7 +267,7 @@ fn admin(
     now: Timestamp,
 ) -> Result<Admin, CertError> {
     let files = client_pair(pki, ["ca", CA_NAME], "admin", ADMIN_NAME, &[MASTERS], now)?;
-    let pair = Pair::read(&files, None)?;
+    let pair = CertKeyPair::read(&files, None)?;
     let (cert, key) = (pair.cert.text()?.to_owned(), pair.key.text()?.to_owned());
     Ok(Admin {
         path: folder.join(data_dir::KUBECONFIG),
@@ -277,7 +277,7 @@ fn admin(
     })
 }
 
-type FrontProxy = Option<(RequestHeader, Material)>;
+type FrontProxy = Option<(RequestHeader, FileContent)>;
 
 /// The front proxy of the flags; one of its own for a server that makes its own client authority.
 fn front_proxy(
@@ -290,7 +290,7 @@ fn front_proxy(
     if let Some(path) = &given.client_ca {
         return Ok(Some((
             given.clone(),
-            NamedFile::of_flag("requestheader-client-ca-file", path).read()?,
+            CredentialFile::of_flag("requestheader-client-ca-file", path).read()?,
         )));
     }
     if !own {
@@ -313,16 +313,16 @@ fn front_proxy(
         group_headers: vec!["X-Remote-Group".to_owned()],
         extra_prefixes: vec!["X-Remote-Extra-".to_owned()],
     };
-    Ok(Some((header, NamedFile::own(ca).read()?)))
+    Ok(Some((header, CredentialFile::own(ca).read()?)))
 }
 
 /// The key that signs, if there is one, and those that verify.
-type AccountKeys = (Option<Material>, Vec<Material>);
+type AccountKeys = (Option<FileContent>, Vec<FileContent>);
 
 /// The signing key and the public keys of service account tokens.
 fn service_account_keys(config: &Config, pki: &Path) -> Result<AccountKeys, CertError> {
     let accounts = &config.service_accounts;
-    let read = |path: &PathBuf| NamedFile::of_flag("service-account-key-file", path).read();
+    let read = |path: &PathBuf| CredentialFile::of_flag("service-account-key-file", path).read();
     let mut public = accounts
         .key_files
         .iter()
@@ -330,7 +330,7 @@ fn service_account_keys(config: &Config, pki: &Path) -> Result<AccountKeys, Cert
         .collect::<Result<Vec<_>, _>>()?;
     let signing = match (&accounts.signing_key, public.is_empty()) {
         (Some(path), _) => {
-            Some(NamedFile::of_flag("service-account-signing-key-file", path).read()?)
+            Some(CredentialFile::of_flag("service-account-signing-key-file", path).read()?)
         }
         (None, false) => None,
         (None, true) => {
@@ -340,7 +340,7 @@ fn service_account_keys(config: &Config, pki: &Path) -> Result<AccountKeys, Cert
                 write(&path, key.serialize_pem().as_bytes(), true)?;
                 write(&pki.join("sa.pub"), key.public_key_pem().as_bytes(), false)?;
             }
-            Some(NamedFile::own(path).read()?)
+            Some(CredentialFile::own(path).read()?)
         }
     };
     if let (true, Some(key)) = (public.is_empty(), &signing) {
@@ -396,7 +396,7 @@ impl Authority {
             KeyUsagePurpose::CrlSign,
         ];
         let key = if files.cert.exists() && files.key.exists() {
-            let found = Pair::read(&files, None)?;
+            let found = CertKeyPair::read(&files, None)?;
             let key =
                 KeyPair::from_pem(found.key.text()?).map_err(|why| found.key.file.error(why))?;
             if is_ours_and_ends(&found, name, now)? {
@@ -424,7 +424,7 @@ impl Authority {
         // Names and key identifier follow from `params` and the key, so the certificate need not be
         // parsed.
         Ok(Self {
-            cert_pem: NamedFile::own(files.cert).read()?.text()?.to_owned(),
+            cert_pem: CredentialFile::own(files.cert).read()?.text()?.to_owned(),
             issuer: Issuer::new(params, key),
         })
     }
@@ -443,9 +443,9 @@ impl Authority {
     }
 }
 
-/// Whether an authority has the name that a self-made one has, and an end that is near. One that
-/// somebody else put there is theirs.
-fn is_ours_and_ends(pair: &Pair, name: &str, now: Timestamp) -> Result<bool, CertError> {
+/// Reports whether an authority has the name of a self-made one and is about to expire. One that
+/// somebody else put there is left alone.
+fn is_ours_and_ends(pair: &CertKeyPair, name: &str, now: Timestamp) -> Result<bool, CertError> {
     use x509_parser::prelude::FromDer;
     let chain = pair.parse()?.chain;
     let parsed = chain
@@ -489,7 +489,7 @@ fn params(name: &str, groups: &[&str], years: i16, now: Timestamp) -> Certificat
 /// Writes a file whole or not at all, readable by its owner alone if it is secret.
 fn write(path: &Path, content: &[u8], secret: bool) -> Result<(), CertError> {
     write_atomic(path, content, secret).map_err(|source| CertError::File {
-        file: NamedFile::own(path),
+        file: CredentialFile::own(path),
         source,
     })
 }

@@ -22,10 +22,10 @@ pub const MAX_WORKER_THREADS: usize = 1024;
 /// The largest `--goaway-chance` (apiserver `server/options/server_run_options.go`).
 pub const MAX_GOAWAY_CHANCE: f64 = 0.02;
 
-/// Everything that the command line decides. Parts are grouped as the modules that need them.
+/// The configuration of a server, grouped by the modules that need it.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where the embedded store and self-made certificates are. It is not touched if neither is
+    /// The folder of the embedded store and self-made certificates. It is not touched if neither is
     /// needed.
     pub(crate) data_dir: PathBuf,
     pub(crate) serving: Serving,
@@ -38,15 +38,15 @@ pub struct Config {
     pub(crate) services: Services,
     pub(crate) requests: Requests,
     pub(crate) shutdown: Shutdown,
-    /// Which API versions and resources are served.
+    /// The API versions and resources that are served.
     pub(crate) apis: ApiEnablement,
     pub(crate) feature_gates: FeatureGates,
-    /// How long events are kept.
+    /// The time for which events are kept.
     pub(crate) event_ttl: Duration,
     pub(crate) allow_privileged: bool,
-    /// Whether this server keeps itself among the endpoints of the kubernetes service.
+    /// True if this server keeps itself among the endpoints of the kubernetes service.
     pub(crate) reconcile_endpoints: bool,
-    /// How many threads run tasks; `None` for one on each processor.
+    /// The number of threads that run tasks; `None` for one on each processor.
     pub(crate) worker_threads: Option<usize>,
     pub(crate) log: Log,
 }
@@ -60,8 +60,7 @@ pub struct Serving {
     /// 0 for any free port.
     pub(crate) port: u16,
     pub(crate) external_hostname: String,
-    /// Where a serving certificate is looked for or made without `tls`; `None` for `pki` in the
-    /// data directory.
+    /// The folder of the serving certificate without `tls`; `None` for `pki` in the data directory.
     pub(crate) cert_dir: Option<PathBuf>,
     pub(crate) tls: Option<CertFiles>,
     pub(crate) sni: Vec<SniCert>,
@@ -90,7 +89,7 @@ pub struct SniCert {
     pub(crate) names: Vec<String>,
 }
 
-/// Where objects are stored.
+/// The configuration of the store.
 #[derive(Clone, Debug)]
 pub struct StorageConfig {
     /// Empty for the embedded store.
@@ -99,11 +98,11 @@ pub struct StorageConfig {
     pub(crate) etcd_overrides: Vec<EtcdOverride>,
     pub(crate) etcd_ca: Option<PathBuf>,
     pub(crate) etcd_client: Option<CertFiles>,
-    /// What every key begins with, with one leading slash and none at the end: `/registry`.
+    /// The prefix of every key, with one leading slash and none at the end: `/registry`.
     pub(crate) prefix: String,
     /// `None` for never.
     pub(crate) compaction_interval: Option<Duration>,
-    /// Whether reads and watches are served from memory.
+    /// True if reads and watches are served from memory.
     pub(crate) watch_cache: bool,
     /// The resources (`deployments.apps`) for which they are not.
     pub(crate) uncached: Vec<String>,
@@ -123,7 +122,7 @@ pub struct EtcdOverride {
     pub(crate) servers: Vec<String>,
 }
 
-/// Who may come in.
+/// The configuration of authentication.
 #[derive(Clone, Debug)]
 pub struct Authentication {
     pub(crate) anonymous: bool,
@@ -179,7 +178,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Whether the plugin runs, given whether it does by default.
+    /// Reports whether the plugin runs, given whether it does by default.
     pub fn runs(&self, plugin: &str, by_default: bool) -> bool {
         let named = |list: &[String]| list.iter().any(|name| name == plugin);
         (by_default && !named(&self.disabled)) || named(&self.enabled)
@@ -240,22 +239,22 @@ pub struct Requests {
     pub(crate) max_in_flight: usize,
     pub(crate) max_mutating_in_flight: usize,
     pub(crate) timeout: Duration,
-    /// How long a watch lasts at least.
+    /// The shortest time that a watch lasts.
     pub(crate) min_watch: Duration,
-    /// How likely an HTTP/2 client is told, with an answer, to use another connection from then on.
+    /// The chance that an answer tells an HTTP/2 client to open another connection.
     pub(crate) goaway_chance: f64,
 }
 
-/// How the server ends.
+/// The configuration of the shutdown.
 #[derive(Clone, Debug)]
 pub struct Shutdown {
-    /// How long it goes on serving, not ready.
+    /// The time for which it goes on serving, not ready.
     pub(crate) delay: Duration,
-    /// How long it waits for watches.
+    /// The time over which watches end.
     pub(crate) watch_grace: Duration,
 }
 
-/// What is logged.
+/// The configuration of the log.
 #[derive(Clone, Debug)]
 pub struct Log {
     /// klog's levels: 0 to 10.
@@ -263,7 +262,7 @@ pub struct Log {
     pub(crate) json: bool,
 }
 
-/// What a command line asks of a server.
+/// The command of a command line that has been checked.
 #[derive(Debug)]
 pub struct Checked {
     /// The configuration in Rust's debugging syntax: equal texts are equal configurations.
@@ -292,7 +291,7 @@ pub fn check(args: impl IntoIterator<Item = String>) -> Result<Checked, FlagErro
 }
 
 impl Config {
-    /// What the flags say.
+    /// Returns the configuration of the flags.
     ///
     /// # Errors
     /// Values that are wrong, or that contradict each other.

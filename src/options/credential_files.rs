@@ -1,4 +1,4 @@
-//! Key material: files with certificates, keys and tokens, each with the flag that names it, as
+//! Key content: files with certificates, keys and tokens, each with the flag that names it, as
 //! they were read.
 
 use std::fmt;
@@ -14,25 +14,28 @@ use super::config::CertFiles;
 /// The largest file that is read, in bytes: a token file may have many lines.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// Why certificates or keys could not be had.
+/// An error of a certificate, key or token file.
 #[derive(Debug, thiserror::Error)]
 pub enum CertError {
     #[error("{file}: {source}")]
-    File { file: NamedFile, source: io::Error },
+    File {
+        file: CredentialFile,
+        source: io::Error,
+    },
     #[error("{file}: {why}")]
-    Content { file: NamedFile, why: String },
+    Content { file: CredentialFile, why: String },
     #[error("making a certificate: {0}")]
     Make(#[from] rcgen::Error),
 }
 
 /// A file, and the flag that names it; no flag names those that the server makes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamedFile {
+pub struct CredentialFile {
     pub flag: Option<&'static str>,
     pub path: PathBuf,
 }
 
-impl NamedFile {
+impl CredentialFile {
     /// The file that a flag (without its dashes) names.
     pub fn of_flag(flag: &'static str, path: &Path) -> Self {
         Self {
@@ -53,7 +56,7 @@ impl NamedFile {
     ///
     /// # Errors
     /// The system's, and files of more than [`MAX_FILE_BYTES`].
-    pub fn read(&self) -> Result<Material, CertError> {
+    pub fn read(&self) -> Result<FileContent, CertError> {
         let attempt = || {
             let mut bytes = Vec::new();
             File::open(&self.path)?
@@ -66,7 +69,7 @@ impl NamedFile {
             }
         };
         match attempt() {
-            Ok(bytes) => Ok(Material {
+            Ok(bytes) => Ok(FileContent {
                 file: self.clone(),
                 bytes,
             }),
@@ -77,8 +80,8 @@ impl NamedFile {
         }
     }
 
-    /// Whether it can be read but once, as a pipe can: then what was read at the start is all there
-    /// is.
+    /// Reports whether it can be read only once, as a pipe can: what was read at the start is all
+    /// there is.
     pub fn is_pipe(&self) -> bool {
         #[cfg(unix)]
         {
@@ -90,7 +93,7 @@ impl NamedFile {
         false
     }
 
-    /// That something is wrong with its content.
+    /// Returns an error about the content of the file.
     pub fn error(&self, why: impl ToString) -> CertError {
         CertError::Content {
             file: self.clone(),
@@ -99,8 +102,8 @@ impl NamedFile {
     }
 }
 
-/// As it is given on the command line.
-impl fmt::Display for NamedFile {
+/// Formats the file as it is given on the command line.
+impl fmt::Display for CredentialFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.flag {
             Some(flag) => write!(f, "--{flag}={}", self.path.display()),
@@ -111,19 +114,19 @@ impl fmt::Display for NamedFile {
 
 /// A file as it was read.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Material {
-    pub file: NamedFile,
+pub struct FileContent {
+    pub file: CredentialFile,
     pub bytes: Vec<u8>,
 }
 
 /// Not the bytes, which may be a key.
-impl fmt::Debug for Material {
+impl fmt::Debug for FileContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Material({}, {} bytes)", self.file, self.bytes.len())
+        write!(f, "FileContent({}, {} bytes)", self.file, self.bytes.len())
     }
 }
 
-impl Material {
+impl FileContent {
     /// The text that a PEM or CSV file is.
     ///
     /// # Errors
@@ -142,12 +145,12 @@ pub struct ServingCert {
 
 /// The files of a certificate chain and its key.
 #[derive(Clone, Debug)]
-pub struct Pair {
-    pub cert: Material,
-    pub key: Material,
+pub struct CertKeyPair {
+    pub cert: FileContent,
+    pub key: FileContent,
 }
 
-impl Pair {
+impl CertKeyPair {
     /// Reads both files, which two flags (or the same twice) name.
     ///
     /// # Errors
@@ -155,7 +158,7 @@ impl Pair {
     pub fn read(files: &CertFiles, flags: Option<[&'static str; 2]>) -> Result<Self, CertError> {
         let [cert, key] = flags.map_or([None, None], |flags| flags.map(Some));
         let read = |flag, path: &Path| {
-            NamedFile {
+            CredentialFile {
                 flag,
                 path: path.to_owned(),
             }
@@ -182,14 +185,14 @@ impl Pair {
         Ok(ServingCert { chain, key })
     }
 
-    /// Both, in the order that [`Pair::from_materials`] takes them in.
-    pub fn files(&self) -> Vec<Material> {
+    /// Both, in the order that [`CertKeyPair::from_contents`] takes them in.
+    pub fn files(&self) -> Vec<FileContent> {
         vec![self.cert.clone(), self.key.clone()]
     }
 
     /// The pair of two files; `None` for any other number.
-    pub fn from_materials(materials: &[Material]) -> Option<Self> {
-        match materials {
+    pub fn from_contents(contents: &[FileContent]) -> Option<Self> {
+        match contents {
             [cert, key] => Some(Self {
                 cert: cert.clone(),
                 key: key.clone(),
@@ -207,7 +210,7 @@ mod tests {
     fn errors_name_flag_and_file_and_keys_are_not_shown() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.crt");
-        let file = NamedFile::of_flag("client-ca-file", &path);
+        let file = CredentialFile::of_flag("client-ca-file", &path);
         let shown = format!("--client-ca-file={}: ", path.display());
         assert!(
             file.read()
@@ -216,11 +219,11 @@ mod tests {
                 .starts_with(&shown)
         );
         std::fs::write(&path, "secret").expect("written");
-        let material = file.read().expect("readable");
-        assert!(!format!("{material:?}").contains("secret"));
-        let pair = Pair {
-            cert: material.clone(),
-            key: material,
+        let content = file.read().expect("readable");
+        assert!(!format!("{content:?}").contains("secret"));
+        let pair = CertKeyPair {
+            cert: content.clone(),
+            key: content,
         };
         assert_eq!(
             pair.parse().expect_err("no PEM").to_string(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 
-use super::run::Parts;
+use super::run::ServerDeps;
 use crate::auth::ObjectSource;
 use crate::auth::authn::keys::{KeySet, SigningKey};
 use crate::auth::authn::oidc::{self, Documents};
@@ -17,9 +17,9 @@ use crate::auth::authn::{Chain, Options};
 use crate::base::clock::Clock;
 use crate::builtin::authentication::{TokenReviewer, TokenVerdict};
 use crate::options::config::Config;
-use crate::options::credential_files::{CertError, Material};
+use crate::options::credential_files::{CertError, FileContent};
 
-/// Why authentication could not be set up.
+/// An error of setting up authentication.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     #[error(transparent)]
@@ -32,7 +32,7 @@ pub enum SetupError {
     Overlap,
 }
 
-/// What the rest of the server needs of authentication. Clones share it.
+/// The authentication of a server. Clones share it.
 #[derive(Clone)]
 pub struct Authentication {
     pub chain: Arc<Chain>,
@@ -43,7 +43,7 @@ pub struct Authentication {
     discovered: Discovered,
 }
 
-/// What the discovery documents say besides the keys.
+/// The facts in the discovery documents besides the keys.
 #[derive(Clone)]
 struct Discovered {
     issuer: String,
@@ -62,11 +62,11 @@ impl Discovered {
 /// # Errors
 /// Files that cannot be understood.
 pub fn build(
-    parts: &Parts,
+    deps: &ServerDeps,
     objects: Arc<dyn ObjectSource>,
     clock: &Clock,
 ) -> Result<Authentication, SetupError> {
-    let (config, identity) = (&parts.config, &parts.identity);
+    let (config, identity) = (&deps.config, &deps.identity);
     let accounts = &config.service_accounts;
     let keys = key_set(&identity.public_keys)?;
     let api_audiences = match config.authentication.api_audiences.as_slice() {
@@ -77,7 +77,7 @@ pub fn build(
     let discovered = Discovered {
         issuer: issuer_name.clone(),
         jwks_uri: accounts.jwks_uri.clone(),
-        address: external_address(config, parts),
+        address: external_address(config, deps),
     };
     let discovery = Arc::new(ArcSwapOption::new(discovered.render(&keys)));
     let signing_key = identity.signing_key.as_ref().map(signing_key).transpose()?;
@@ -128,7 +128,7 @@ pub fn build(
 impl Authentication {
     /// # Errors
     /// There is no certificate in it, or anybody with one of them could name any user in headers.
-    pub fn replace_client_ca(&self, ca: &Material) -> Result<(), SetupError> {
+    pub fn replace_client_ca(&self, ca: &FileContent) -> Result<(), SetupError> {
         let authorities = bundle(ca)?;
         self.chain.change(|options| {
             options.client_authorities = Some(authorities);
@@ -138,7 +138,7 @@ impl Authentication {
 
     /// # Errors
     /// Those of [`Authentication::replace_client_ca`].
-    pub fn replace_front_proxy_ca(&self, ca: &Material) -> Result<(), SetupError> {
+    pub fn replace_front_proxy_ca(&self, ca: &FileContent) -> Result<(), SetupError> {
         let authorities = bundle(ca)?;
         self.chain.change(|options| {
             if let Some(proxy) = &mut options.front_proxy {
@@ -150,7 +150,7 @@ impl Authentication {
 
     /// # Errors
     /// The file is no list of tokens.
-    pub fn replace_static_tokens(&self, file: &Material) -> Result<(), SetupError> {
+    pub fn replace_static_tokens(&self, file: &FileContent) -> Result<(), SetupError> {
         let tokens = static_tokens(file)?;
         self.chain.change(|options| {
             options.static_tokens = Some(tokens);
@@ -160,7 +160,7 @@ impl Authentication {
 
     /// # Errors
     /// A file has no key in it, or one that cannot be used.
-    pub fn replace_account_keys(&self, files: &[Material]) -> Result<(), SetupError> {
+    pub fn replace_account_keys(&self, files: &[FileContent]) -> Result<(), SetupError> {
         let keys = key_set(files)?;
         self.discovery.store(self.discovered.render(&keys));
         self.chain.change(|options| {
@@ -173,7 +173,7 @@ impl Authentication {
 
     /// # Errors
     /// There is no key in it that can sign.
-    pub fn replace_signing_key(&self, file: &Material) -> Result<(), SetupError> {
+    pub fn replace_signing_key(&self, file: &FileContent) -> Result<(), SetupError> {
         let key = signing_key(file)?;
         if let Some(issuer) = &self.issuer {
             issuer.replace_key(key);
@@ -194,11 +194,11 @@ fn check_overlap(options: &Options) -> Result<(), SetupError> {
     }
 }
 
-fn bundle(file: &Material) -> Result<CaBundle, CertError> {
+fn bundle(file: &FileContent) -> Result<CaBundle, CertError> {
     CaBundle::from_pem(&file.bytes).map_err(|why| file.file.error(why))
 }
 
-fn key_set(files: &[Material]) -> Result<KeySet, CertError> {
+fn key_set(files: &[FileContent]) -> Result<KeySet, CertError> {
     let mut keys = KeySet::default();
     for file in files {
         keys.extend(KeySet::from_pem(&[&file.bytes]).map_err(|why| file.file.error(why))?);
@@ -206,25 +206,25 @@ fn key_set(files: &[Material]) -> Result<KeySet, CertError> {
     Ok(keys)
 }
 
-fn signing_key(file: &Material) -> Result<SigningKey, CertError> {
+fn signing_key(file: &FileContent) -> Result<SigningKey, CertError> {
     SigningKey::from_pem(&file.bytes).map_err(|why| file.file.error(why))
 }
 
-fn static_tokens(file: &Material) -> Result<StaticTokens, CertError> {
+fn static_tokens(file: &FileContent) -> Result<StaticTokens, CertError> {
     StaticTokens::from_csv(file.text()?).map_err(|why| file.file.error(why))
 }
 
 /// The host and port in URLs that lead back here.
-fn external_address(config: &Config, parts: &Parts) -> String {
+fn external_address(config: &Config, deps: &ServerDeps) -> String {
     match config.serving.external_hostname.as_str() {
-        "" => parts.advertise.to_string(),
+        "" => deps.advertise.to_string(),
         host if host
             .parse::<http::uri::Authority>()
             .is_ok_and(|authority| authority.port().is_some()) =>
         {
             host.to_owned()
         }
-        host => format!("{host}:{}", parts.advertise.port()),
+        host => format!("{host}:{}", deps.advertise.port()),
     }
 }
 
@@ -266,7 +266,7 @@ mod tests {
         }
     }
 
-    /// What a server on `folder` with these flags makes of authentication.
+    /// Sets up authentication of a server on `folder` with these flags.
     fn set_up(folder: &std::path::Path, flags: &[String]) -> Result<Authentication, SetupError> {
         let args = flags
             .iter()
@@ -277,7 +277,7 @@ mod tests {
         };
         let config = Arc::new(Config::from_flags(&flags).expect("a configuration"));
         let advertise = SocketAddr::from(([10, 0, 0, 1], 6443));
-        let parts = Parts {
+        let deps = ServerDeps {
             identity: Arc::new(
                 certificates::prepare(&config, advertise.ip(), jiff::Timestamp::now())
                     .expect("an identity"),
@@ -286,11 +286,11 @@ mod tests {
             advertise,
             storage: Arc::new(Embedded::open(folder).expect("a store")),
             reflector: None,
-            apart: Default::default(),
+            storage_overrides: Default::default(),
             health: Arc::default(),
             shutdown: Shutdown::new(),
         };
-        build(&parts, Arc::new(Nothing), &Clock::system())
+        build(&deps, Arc::new(Nothing), &Clock::system())
     }
 
     #[test]

@@ -6,7 +6,7 @@ use http::header::{CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 
 use super::shutdown::Shutdown;
-use super::storage_overrides::{Apart, Place};
+use super::storage_overrides::{Backend, StorageOverrides};
 use crate::controlplane::informer::Informers;
 use crate::endpoints::body::{Body, full};
 use crate::options::config::Config;
@@ -40,14 +40,14 @@ pub fn add_basics(health: &Health) {
 /// Adds `etcd` in every scope and `etcd-readiness` for `/readyz`, as upstream names them, whatever
 /// the store is; and the watch caches over it to `/readyz`: the check names those that cannot
 /// answer yet, and why. A store that has no room for writes is not ready.
-pub fn add_storage(health: &Health, config: &Config, place: &Place) {
-    add_place(health, config, place, |check| check.to_owned());
+pub fn add_storage(health: &Health, config: &Config, backend: &Backend) {
+    add_backend(health, config, backend, |check| check.to_owned());
 }
 
 /// [`add_storage`] for the stores of single resources, by their numbers.
-pub fn add_overrides(health: &Health, config: &Config, apart: &Apart) {
-    for (number, place) in apart.places().iter().enumerate() {
-        add_place(health, config, place, |check| match check {
+pub fn add_overrides(health: &Health, config: &Config, storage_overrides: &StorageOverrides) {
+    for (number, backend) in storage_overrides.backends().iter().enumerate() {
+        add_backend(health, config, backend, |check| match check {
             "etcd" => format!("etcd-override-{number}"),
             "etcd-readiness" => format!("etcd-override-readiness-{number}"),
             other => format!("{other}-override-{number}"),
@@ -55,9 +55,9 @@ pub fn add_overrides(health: &Health, config: &Config, apart: &Apart) {
     }
 }
 
-fn add_place(health: &Health, config: &Config, place: &Place, name: impl Fn(&str) -> String) {
+fn add_backend(health: &Health, config: &Config, backend: &Backend, name: impl Fn(&str) -> String) {
     let check = |limit: Duration, must_have_room: bool| {
-        let storage = place.storage.clone();
+        let storage = backend.storage.clone();
         move || {
             let storage = storage.clone();
             async move {
@@ -82,7 +82,7 @@ fn add_place(health: &Health, config: &Config, place: &Place, name: impl Fn(&str
         FRESH,
         check(config.storage.ready_timeout, true),
     );
-    if let Some(reflector) = place.reflector.clone() {
+    if let Some(reflector) = backend.reflector.clone() {
         health.add(name("watch-cache"), Scope::READY, move || {
             std::future::ready(reflector.ready())
         });
@@ -94,7 +94,7 @@ fn add_place(health: &Health, config: &Config, place: &Place, name: impl Fn(&str
 pub fn add_informers(health: &Health, informers: &Informers) {
     let informers = informers.clone();
     health.add("informer-sync", Scope::READY, move || {
-        std::future::ready(informers.in_step())
+        std::future::ready(informers.has_synced())
     });
 }
 

@@ -2,7 +2,7 @@
 //! knows every other.
 
 pub mod authentication;
-pub mod assemble;
+pub mod build;
 mod coalesce;
 mod connections;
 mod deadline;
@@ -18,6 +18,7 @@ mod routes;
 pub mod run;
 pub mod shutdown;
 mod storage_overrides;
+mod stores;
 pub mod tls;
 mod token_requests;
 

@@ -1,9 +1,11 @@
-//! Certificates, keys and tokens while the server runs: files that change are read again, and the
-//! server's own are renewed in time.
+//! Reloads certificates, keys and tokens while the server runs: files that change are read again,
+//! and the server's own certificates are renewed in time.
 //!
-//! The content of the files is compared, not their times: that also finds what a Kubernetes volume
-//! does, where a link is turned to another folder. What cannot be used is told in the log, and what
-//! was read before stays in use (apiserver `server/dynamiccertificates`).
+//! The content of the files is compared, not their times: that also finds the change of a
+//! Kubernetes volume, whose link is turned to another folder. New content is applied once two looks
+//! have found it the same, so that no file is read half written. Content that cannot be used is
+//! logged and tried again at the next look, and what was read before stays in use (apiserver
+//! `server/dynamiccertificates`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::authentication::Authentication;
-use super::run::Parts;
+use super::run::ServerDeps;
 use super::shutdown::Shutdown;
 use super::tls::{self, ServingCertificates};
 use crate::auth::authn::x509::CaBundle;
@@ -25,108 +27,134 @@ use crate::base::supervise::catch_panic_sync;
 use crate::controlplane::endpoint_reconciler::Authorities;
 use crate::options::certificates::{self, Admin};
 use crate::options::config::{Config, StorageConfig};
-use crate::options::credential_files::{CertError, Material, NamedFile, Pair};
+use crate::options::credential_files::{CertError, CertKeyPair, CredentialFile, FileContent};
 use crate::storage::etcd3::Etcd3;
 
-/// How often the files are looked at.
+/// The time between two looks at the files.
 pub const INTERVAL: Duration = Duration::from_secs(10);
-/// How often it is looked whether the server's own certificates are about to end.
+/// The time until the second look at files that have changed.
+const SETTLE_INTERVAL: Duration = Duration::from_secs(1);
+/// The time between two checks whether the server's own certificates are about to expire.
 const RENEWAL_INTERVAL: SignedDuration = SignedDuration::from_hours(1);
 
-/// Takes what some files hold now; says why not.
-type Apply = Box<dyn Fn(&[Material]) -> Result<(), String> + Send + Sync>;
+/// Puts the content of some files to use, or says why that is not possible.
+type Apply = Box<dyn Fn(&[FileContent]) -> Result<(), String> + Send + Sync>;
 
-/// Files that are read together, and what becomes of them.
-pub struct Source {
-    files: Vec<NamedFile>,
-    /// A hash of what was looked at last, whether it could be used or not.
-    seen: Vec<u8>,
-    /// What was told last of files that cannot be read.
+/// Files that are read together, and what is done when they change.
+pub struct WatchedFiles {
+    files: Vec<CredentialFile>,
+    /// A hash of the content in use.
+    applied: Vec<u8>,
+    /// A hash of the content of the last look, if it was not the one in use.
+    found: Option<Vec<u8>>,
+    /// The last error that was logged.
     complaint: String,
     apply: Apply,
 }
 
-impl Source {
-    /// Files as they were read at the start.
+impl WatchedFiles {
+    /// Watches files whose content `read` is in use.
     pub fn new<E: ToString>(
-        read: &[Material],
-        apply: impl Fn(&[Material]) -> Result<(), E> + Send + Sync + 'static,
+        read: &[FileContent],
+        apply: impl Fn(&[FileContent]) -> Result<(), E> + Send + Sync + 'static,
     ) -> Self {
         Self {
-            files: read.iter().map(|material| material.file.clone()).collect(),
-            seen: hash(read),
+            files: read.iter().map(|content| content.file.clone()).collect(),
+            applied: hash(read),
+            found: None,
             complaint: String::new(),
-            apply: Box::new(move |materials| apply(materials).map_err(|why| why.to_string())),
+            apply: Box::new(move |contents| apply(contents).map_err(|why| why.to_string())),
         }
     }
 
-    /// Applies what the files hold if it is not what they held before.
-    fn check(&mut self) {
-        if self.files.iter().any(NamedFile::is_pipe) {
-            return;
+    /// Applies what the files hold if it is not in use, and was there at the last look, too.
+    /// Returns whether it was not, so that a second look is due.
+    fn check(&mut self) -> bool {
+        if self.files.iter().any(CredentialFile::is_pipe) {
+            return false;
         }
-        let materials = match self
-            .files
-            .iter()
-            .map(NamedFile::read)
-            .collect::<Result<Vec<_>, _>>()
-        {
-            Ok(materials) => materials,
+        let contents = match self.read() {
+            Ok(contents) => contents,
             Err(why) => {
-                let complaint = why.to_string();
-                if complaint != self.complaint {
-                    tracing::error!("{complaint}; what was read before stays in use");
-                }
-                self.complaint = complaint;
-                return;
+                self.found = None;
+                self.complain(why);
+                return false;
             }
         };
-        self.complaint.clear();
-        let now = hash(&materials);
-        if now == self.seen {
-            return;
+        let now = hash(&contents);
+        if now == self.applied {
+            self.found = None;
+            self.complaint.clear();
+            return false;
         }
-        self.seen = now;
-        let names = self
-            .files
-            .iter()
-            .map(NamedFile::to_string)
-            .collect::<Vec<_>>()
-            .join(" ");
-        match (self.apply)(&materials) {
-            Ok(()) => tracing::info!("{names}: read again, for it has changed"),
-            // The reason names the file, unless it is about several.
-            Err(why)
-                if self
-                    .files
-                    .iter()
-                    .any(|file| why.starts_with(&file.to_string())) =>
-            {
-                tracing::error!("{why}; what was read before stays in use");
+        if self.found.as_ref() != Some(&now) {
+            self.found = Some(now);
+            return true;
+        }
+        match (self.apply)(&contents) {
+            Ok(()) => {
+                tracing::info!("{}: read again, for it has changed", self.names());
+                self.applied = now;
+                self.found = None;
+                self.complaint.clear();
             }
-            Err(why) => tracing::error!("{names}: {why}; what was read before stays in use"),
+            // Another file may be what it is refused for, so it is tried again.
+            Err(why) => self.complain(why),
         }
+        false
+    }
+
+    /// Reads all files. An empty one is about to be written, or a mistake.
+    fn read(&self) -> Result<Vec<FileContent>, String> {
+        let read = |file: &CredentialFile| match file.read() {
+            Ok(found) if found.bytes.trim_ascii().is_empty() => {
+                Err(file.error("the file is empty").to_string())
+            }
+            outcome => outcome.map_err(|why| why.to_string()),
+        };
+        self.files.iter().map(read).collect()
+    }
+
+    /// Logs an error, unless it is that of the last look.
+    fn complain(&mut self, why: String) {
+        if why != self.complaint {
+            // Most errors name their file.
+            let named = |file: &CredentialFile| why.starts_with(&file.to_string());
+            if self.files.iter().any(named) {
+                tracing::error!("{why}; what was read before stays in use");
+            } else {
+                let names = self.names();
+                tracing::error!("{names}: {why}; what was read before stays in use");
+            }
+        }
+        self.complaint = why;
+    }
+
+    fn names(&self) -> String {
+        let names: Vec<String> = self.files.iter().map(CredentialFile::to_string).collect();
+        names.join(" ")
     }
 }
 
-/// A hash of some files' content, so that keys do not lie around in memory.
-fn hash(materials: &[Material]) -> Vec<u8> {
-    let each = |material: &Material| -> Digest { digest::digest(&digest::SHA256, &material.bytes) };
-    materials
+/// Returns a hash of the content of some files, so that keys are not kept in memory.
+fn hash(contents: &[FileContent]) -> Vec<u8> {
+    let each =
+        |content: &FileContent| -> Digest { digest::digest(&digest::SHA256, &content.bytes) };
+    contents
         .iter()
-        .flat_map(|material| each(material).as_ref().to_vec())
+        .flat_map(|content| each(content).as_ref().to_vec())
         .collect()
 }
 
 /// Looks after the files.
 pub struct Reloader {
-    sources: Vec<Source>,
+    sources: Vec<WatchedFiles>,
     config: Arc<Config>,
-    /// Where the server is found.
+    /// The address that the rest of the cluster reaches the server at.
     advertise: SocketAddr,
-    /// Where it listens.
+    /// The address that it listens on.
     address: SocketAddr,
-    /// What admin.kubeconfig holds.
+    /// The content of admin.kubeconfig.
     admin: Option<Admin>,
     renewed: Timestamp,
     clock: Clock,
@@ -135,37 +163,37 @@ pub struct Reloader {
 impl Reloader {
     /// Looks after the files that a server began with.
     pub fn new(
-        parts: &Parts,
+        deps: &ServerDeps,
         address: SocketAddr,
         serving: &Arc<ServingCertificates>,
         authentication: &Authentication,
         trusted: &watch::Sender<Authorities>,
         clock: Clock,
     ) -> Self {
-        let identity = &parts.identity;
+        let identity = &deps.identity;
         let mut sources = Vec::new();
         for (at, files) in serving.files().into_iter().enumerate() {
             let serving = serving.clone();
-            sources.push(Source::new(
+            sources.push(WatchedFiles::new(
                 &files,
-                move |files| match Pair::from_materials(files) {
+                move |files| match CertKeyPair::from_contents(files) {
                     Some(pair) => serving.replace(at, &pair).map_err(|why| why.to_string()),
                     None => Ok(()),
                 },
             ));
         }
-        let text = |ca: &Material| String::from_utf8_lossy(&ca.bytes).into_owned();
-        let (shared, told) = (authentication.clone(), trusted.clone());
+        let text = |ca: &FileContent| String::from_utf8_lossy(&ca.bytes).into_owned();
+        let (shared, published) = (authentication.clone(), trusted.clone());
         sources.push(single(&identity.client_ca, move |ca| {
             shared.replace_client_ca(ca)?;
-            told.send_modify(|all| all.clients = text(ca));
+            published.send_modify(|all| all.clients = text(ca));
             Ok::<_, super::authentication::SetupError>(())
         }));
         if let Some((_, ca)) = &identity.request_header {
-            let (shared, told) = (authentication.clone(), trusted.clone());
+            let (shared, published) = (authentication.clone(), trusted.clone());
             sources.push(single(ca, move |ca| {
                 shared.replace_front_proxy_ca(ca)?;
-                told.send_modify(|all| all.front_proxy = text(ca));
+                published.send_modify(|all| all.front_proxy = text(ca));
                 Ok::<_, super::authentication::SetupError>(())
             }));
         }
@@ -174,7 +202,7 @@ impl Reloader {
             sources.push(single(file, move |file| shared.replace_static_tokens(file)));
         }
         let shared = authentication.clone();
-        sources.push(Source::new(&identity.public_keys, move |files| {
+        sources.push(WatchedFiles::new(&identity.public_keys, move |files| {
             shared.replace_account_keys(files)
         }));
         if let Some(file) = &identity.signing_key {
@@ -184,8 +212,8 @@ impl Reloader {
         let renewed = clock.now();
         Self {
             sources,
-            config: parts.config.clone(),
-            advertise: parts.advertise,
+            config: deps.config.clone(),
+            advertise: deps.advertise,
             address,
             admin: identity.admin.clone(),
             renewed,
@@ -194,18 +222,21 @@ impl Reloader {
     }
 
     /// Looks after other files, too.
-    pub fn add(&mut self, source: Source) {
+    pub fn add(&mut self, source: WatchedFiles) {
         self.sources.push(source);
     }
 
-    /// Renews the server's own certificates where it is time, then looks at every file.
-    pub fn check(&mut self) {
+    /// Renews the server's own certificates where it is time, then looks at every file. Returns
+    /// whether a second look is due.
+    pub fn check(&mut self) -> bool {
         let now = self.clock.now();
         if now.duration_since(self.renewed) >= RENEWAL_INTERVAL {
             self.renewed = now;
             self.renew(now);
         }
-        self.sources.iter_mut().for_each(Source::check);
+        self.sources
+            .iter_mut()
+            .fold(false, |due, source| source.check() | due)
     }
 
     fn renew(&mut self, now: Timestamp) {
@@ -224,31 +255,30 @@ impl Reloader {
         }
     }
 
-    /// Looks every [`INTERVAL`], and at once when the process gets SIGHUP.
-    pub async fn run(mut self, mut hangup: Hangup, shutdown: Shutdown) {
+    /// Looks every [`INTERVAL`], and at once when the process gets SIGHUP, until the server drains.
+    pub async fn run(mut self, mut hangup: SighupListener, shutdown: Shutdown) {
+        let mut wait = INTERVAL;
         loop {
             tokio::select! {
-                () = tokio::time::sleep(INTERVAL) => {}
+                () = tokio::time::sleep(wait) => {}
                 () = hangup.received() => tracing::info!("SIGHUP: looking at certificates, keys and tokens"),
                 () = shutdown.drained() => return,
             }
-            // A panic has been logged, and the next turn looks at everything again.
-            let _ = run_blocking(|| {
-                catch_panic_sync("reading certificates, keys and tokens again", || {
-                    self.check()
-                })
-            });
+            let what = "reading certificates, keys and tokens again";
+            // A panic has been logged, and the next look begins anew.
+            let due = run_blocking(|| catch_panic_sync(what, || self.check())).unwrap_or(false);
+            wait = if due { SETTLE_INTERVAL } else { INTERVAL };
         }
     }
 }
 
 /// A source of one file.
 fn single<E: ToString>(
-    read: &Material,
-    apply: impl Fn(&Material) -> Result<(), E> + Send + Sync + 'static,
-) -> Source {
-    Source::new(std::slice::from_ref(read), move |materials| {
-        materials.first().map_or(Ok(()), &apply)
+    read: &FileContent,
+    apply: impl Fn(&FileContent) -> Result<(), E> + Send + Sync + 'static,
+) -> WatchedFiles {
+    WatchedFiles::new(std::slice::from_ref(read), move |contents| {
+        contents.first().map_or(Ok(()), &apply)
     })
 }
 
@@ -257,7 +287,7 @@ fn single<E: ToString>(
 ///
 /// # Errors
 /// Files that cannot be read or used.
-pub fn etcd_files(given: &StorageConfig) -> Result<Vec<Material>, CertError> {
+pub fn etcd_files(given: &StorageConfig) -> Result<Vec<FileContent>, CertError> {
     let overrides = given.etcd_overrides.iter().flat_map(|one| &one.servers);
     if !given
         .etcd_servers
@@ -270,37 +300,37 @@ pub fn etcd_files(given: &StorageConfig) -> Result<Vec<Material>, CertError> {
     let ca = given
         .etcd_ca
         .as_ref()
-        .map(|path| NamedFile::of_flag("etcd-cafile", path).read())
+        .map(|path| CredentialFile::of_flag("etcd-cafile", path).read())
         .transpose()?;
     let pair = given
         .etcd_client
         .as_ref()
-        .map(|files| Pair::read(files, Some(["etcd-certfile", "etcd-keyfile"])))
+        .map(|files| CertKeyPair::read(files, Some(["etcd-certfile", "etcd-keyfile"])))
         .transpose()?;
-    let materials: Vec<Material> = ca
+    let contents: Vec<FileContent> = ca
         .into_iter()
         .chain(pair.into_iter().flat_map(|pair| pair.files()))
         .collect();
-    check_etcd_files(&materials)?;
-    Ok(materials)
+    check_etcd_files(&contents)?;
+    Ok(contents)
 }
 
-/// Whether an authority, a certificate with its key, or all three can be used.
-fn check_etcd_files(materials: &[Material]) -> Result<(), CertError> {
-    let (ca, pair) = if materials.len() == 2 {
-        (&[][..], materials)
+/// Checks that an authority, a certificate with its key, or all three can be used.
+fn check_etcd_files(contents: &[FileContent]) -> Result<(), CertError> {
+    let (ca, pair) = if contents.len() == 2 {
+        (&[][..], contents)
     } else {
-        materials.split_at(materials.len().min(1))
+        contents.split_at(contents.len().min(1))
     };
     if let Some(ca) = ca.first() {
         CaBundle::from_pem(&ca.bytes).map_err(|why| ca.file.error(why))?;
     }
-    Pair::from_materials(pair).map_or(Ok(()), |pair| tls::check_pair(&pair))
+    CertKeyPair::from_contents(pair).map_or(Ok(()), |pair| tls::check_pair(&pair))
 }
 
-/// What makes clients of etcd connect anew when the files change.
-pub fn etcd_source(files: &[Material], etcds: Vec<Arc<Etcd3>>) -> Source {
-    Source::new(files, move |files| {
+/// Returns the files of the clients of etcd, which reconnect when they change.
+pub fn etcd_watched_files(files: &[FileContent], etcds: Vec<Arc<Etcd3>>) -> WatchedFiles {
+    WatchedFiles::new(files, move |files| {
         check_etcd_files(files).map_err(|why| why.to_string())?;
         for etcd in &etcds {
             // Nothing waits in there: connections come up when they are needed.
@@ -313,12 +343,12 @@ pub fn etcd_source(files: &[Material], etcds: Vec<Arc<Etcd3>>) -> Source {
 }
 
 /// SIGHUP, which no longer ends the process once this is made.
-pub struct Hangup {
+pub struct SighupListener {
     #[cfg(unix)]
     signal: Option<tokio::signal::unix::Signal>,
 }
 
-impl Hangup {
+impl SighupListener {
     /// Listens from now on.
     pub fn listen() -> Self {
         #[cfg(unix)]
@@ -375,7 +405,7 @@ mod tests {
         }
     }
 
-    /// What a server has that reloads.
+    /// The parts of a server that reloading needs.
     struct World {
         folder: tempfile::TempDir,
         clock: Clock,
@@ -399,7 +429,7 @@ mod tests {
             Clock::manual(Timestamp::now()),
             SocketAddr::from(([10, 0, 0, 1], 6443)),
         );
-        let parts = Parts {
+        let deps = ServerDeps {
             identity: Arc::new(
                 certificates::prepare(&config, advertise.ip(), clock.now()).expect("an identity"),
             ),
@@ -407,16 +437,16 @@ mod tests {
             advertise,
             storage: Arc::new(Embedded::open(&data).expect("a store")),
             reflector: None,
-            apart: Default::default(),
+            storage_overrides: Default::default(),
             health: Arc::default(),
             shutdown: Shutdown::new(),
         };
-        let (_, serving) = tls::set_up(&config.serving, &parts.identity.serving).expect("TLS");
+        let (_, serving) = tls::set_up(&config.serving, &deps.identity.serving).expect("TLS");
         let authentication =
-            authentication::build(&parts, Arc::new(Accounts), &clock).expect("authentication");
+            authentication::build(&deps, Arc::new(Accounts), &clock).expect("authentication");
         let trusted = watch::Sender::new(Authorities::default());
         let reloader = Reloader::new(
-            &parts,
+            &deps,
             advertise,
             &serving,
             &authentication,
@@ -450,6 +480,13 @@ mod tests {
                 })
                 .await;
             found.ok().flatten().map(|user| user.name)
+        }
+
+        /// Looks at the files as often as it takes until what they hold is in use.
+        fn reload(&mut self) {
+            if self.reloader.check() {
+                assert!(!self.reloader.check(), "nothing has changed meanwhile");
+            }
         }
 
         async fn knows(&self, token: &str) -> bool {
@@ -522,7 +559,7 @@ mod tests {
         });
         let alice = authority(&world.path("ca.crt"), "alice");
         assert_eq!(world.user(&alice).await, None);
-        world.reloader.check();
+        world.reload();
         // What was refused on a connection is looked at again, too.
         assert_eq!(world.user(&alice).await.as_deref(), Some("alice"));
 
@@ -530,7 +567,7 @@ mod tests {
         assert_eq!(world.user(&bob).await, None);
         symlink("two", world.path("..turned")).expect("a link");
         fs::rename(world.path("..turned"), world.path("..data")).expect("turned");
-        world.reloader.check();
+        world.reload();
         assert_eq!(
             (world.user(&alice).await, world.user(&bob).await.as_deref()),
             (None, Some("bob"))
@@ -543,11 +580,11 @@ mod tests {
             "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
         ] {
             fs::write(world.path("ca.crt"), broken).expect("written");
-            world.reloader.check();
+            world.reload();
             assert_eq!(world.user(&bob).await.as_deref(), Some("bob"));
         }
         fs::remove_file(world.path("two/ca.crt")).expect("removed");
-        world.reloader.check();
+        world.reload();
         assert_eq!(world.user(&bob).await.as_deref(), Some("bob"));
         assert_eq!(world.trusted.borrow().clients, told);
     }
@@ -566,7 +603,7 @@ mod tests {
         });
         let alice = authority(&world.path("ca.crt"), "alice");
         fs::copy(world.path("ca.crt"), world.path("proxy.crt")).expect("copied");
-        world.reloader.check();
+        world.reload();
         // She is a client, and cannot name others.
         assert_eq!(world.user(&alice).await.as_deref(), Some("alice"));
         let mut headers = http::HeaderMap::new();
@@ -581,6 +618,17 @@ mod tests {
             .await;
         assert_eq!(found.expect("let in").expect("a user").name, "alice");
         assert_eq!(world.trusted.borrow().front_proxy, "");
+
+        // It is taken as soon as the clients' authority, which spoke against it, is another.
+        let bob = authority(&world.path("ca.crt"), "bob");
+        world.reload();
+        world.reload();
+        assert_eq!(
+            (world.user(&alice).await, world.user(&bob).await.as_deref()),
+            (None, Some("bob"))
+        );
+        let proxy = fs::read_to_string(world.path("proxy.crt")).expect("a file");
+        assert_eq!(world.trusted.borrow().front_proxy, proxy);
     }
 
     #[tokio::test]
@@ -595,11 +643,32 @@ mod tests {
         assert!(world.knows("one").await && !world.knows("two").await);
         fs::write(world.path("tokens.csv"), "two,alice,u1\n").expect("written");
         assert!(world.knows("one").await);
-        world.reloader.check();
+        world.reload();
         assert!(!world.knows("one").await && world.knows("two").await);
-        fs::write(world.path("tokens.csv"), "three\n").expect("written");
-        world.reloader.check();
-        assert!(world.knows("two").await);
+        for broken in ["three\n", "", "\n"] {
+            fs::write(world.path("tokens.csv"), broken).expect("written");
+            world.reload();
+            assert!(world.knows("two").await, "{broken:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_token_file_that_is_being_written_is_not_read() {
+        let mut world = world(|folder| {
+            fs::write(folder.join("tokens.csv"), "one,alice,u1\ntwo,bob,u2\n").expect("written");
+            let path = folder.join("tokens.csv");
+            vec![format!("--token-auth-file={}", path.display())]
+        });
+        // Its first line is there, as a file of its own would be.
+        fs::write(world.path("tokens.csv"), "one,alice,u1\n").expect("written");
+        assert!(world.reloader.check());
+        assert!(world.knows("two").await, "bob is not revoked");
+        let whole = "one,alice,u1\ntwo,bob,u2\nthree,eve,u3\n";
+        fs::write(world.path("tokens.csv"), whole).expect("written");
+        assert!(world.reloader.check());
+        assert!(world.knows("two").await && !world.knows("three").await);
+        assert!(!world.reloader.check());
+        assert!(world.knows("two").await && world.knows("three").await);
     }
 
     #[cfg(unix)]
@@ -615,7 +684,7 @@ mod tests {
         });
         assert!(world.knows("one").await);
         // Nobody writes any more: reading would wait for ever.
-        world.reloader.check();
+        world.reload();
         assert!(world.knows("one").await);
     }
 
@@ -652,19 +721,19 @@ mod tests {
             fs::read_to_string(world.path("sa.pub")).expect("a file"),
         );
         fs::write(world.path("sa.pub"), format!("{new}{both}")).expect("written");
-        world.reloader.check();
+        world.reload();
         assert!(world.knows(&old).await);
         assert_ne!(documents(&world), shown);
         fs::write(world.path("sa.key"), &new).expect("written");
-        world.reloader.check();
+        world.reload();
         let fresh = world.token();
         assert!(world.knows(&old).await && world.knows(&fresh).await);
         fs::write(world.path("sa.pub"), &new).expect("written");
-        world.reloader.check();
+        world.reload();
         assert!(!world.knows(&old).await && world.knows(&fresh).await);
         fs::write(world.path("sa.pub"), "no key").expect("written");
         fs::write(world.path("sa.key"), "no key").expect("written");
-        world.reloader.check();
+        world.reload();
         assert!(world.knows(&fresh).await && world.knows(&world.token()).await);
     }
 
@@ -697,10 +766,10 @@ mod tests {
             );
             pair(&world.path("new.crt"), &world.path("new.key"));
             fs::copy(world.path("new.crt"), &cert).expect("copied");
-            world.reloader.check();
+            world.reload();
             assert_eq!(shown(&world), before, "the certificate without its key");
             fs::copy(world.path("new.key"), &key).expect("copied");
-            world.reloader.check();
+            world.reload();
             let after = shown(&world);
             assert_eq!(after[at][0].bytes, fs::read(&cert).expect("a file"));
             assert_eq!((after.len(), &after[1 - at]), (2, &before[1 - at]));
@@ -711,10 +780,10 @@ mod tests {
     fn the_servers_own_certificates_are_renewed_while_it_runs() {
         let mut world = world(|_| Vec::new());
         let (before, kubeconfig) = (world.serving.files(), world.path("data/admin.kubeconfig"));
-        world.reloader.check();
+        world.reload();
         assert!(!kubeconfig.exists());
         world.clock.advance(Duration::from_secs(300 * 24 * 60 * 60));
-        world.reloader.check();
+        world.reload();
         let after = world.serving.files();
         assert_ne!(after, before);
         let der = CertificateDer::from_pem_slice(&after[0][0].bytes).expect("a certificate");
@@ -732,7 +801,7 @@ mod tests {
         );
         fs::remove_file(&kubeconfig).expect("removed");
         world.clock.advance(Duration::from_secs(24 * 60 * 60));
-        world.reloader.check();
+        world.reload();
         assert!(!kubeconfig.exists(), "nothing was renewed");
     }
 }

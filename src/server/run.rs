@@ -10,21 +10,21 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 
-use super::assemble::{AssembleError, assemble};
+use super::build::{BuildError, Built, build_server};
 use super::filters::HandlerChain;
 use super::health;
 use super::limits;
 use super::listener::Listener;
-use super::reload::{self, Hangup, Reloader};
+use super::reload::{self, Reloader, SighupListener};
 use super::shutdown::{Shutdown, Signals};
-use super::storage_overrides::{Apart, Place};
+use super::storage_overrides::{Backend, StorageOverrides};
 use super::tls::{self, TlsError};
 use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
 use crate::base::supervise::{FailureTracker, catch_panic};
 use crate::builtin;
 use crate::cacher::Reflector;
-use crate::controlplane::endpoint_reconciler::Keeper;
+use crate::controlplane::endpoint_reconciler::EndpointReconciler;
 use crate::discovery::version;
 use crate::meta::tree::STACK_BYTES;
 use crate::options::certificates::{self, Admin, CertError, Identity};
@@ -39,15 +39,15 @@ use crate::storage::{Storage, StorageError};
 use crate::telemetry::health::Health;
 use crate::telemetry::{panics, requests};
 
-/// How long blocking work may go on when everything else has ended.
+/// The time that blocking work has left when everything else has ended.
 const LAST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long to wait before asking again an etcd that does not answer; doubles with each attempt.
+/// The wait before an etcd that does not answer is asked again; doubles with each attempt.
 const ETCD_PAUSE: Duration = Duration::from_millis(200);
 /// The longest wait before that.
 const ETCD_PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Why a server does not run.
+/// An error that ends a server, or keeps it from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error(transparent)]
@@ -64,23 +64,23 @@ pub enum RunError {
         source: io::Error,
     },
     #[error(transparent)]
-    Assemble(#[from] AssembleError),
+    Build(#[from] BuildError),
     #[error("{0}")]
     Io(#[from] io::Error),
 }
 
-/// What a handler is made of.
+/// The dependencies that a server is built of.
 #[derive(Clone)]
-pub struct Parts {
+pub struct ServerDeps {
     pub config: Arc<Config>,
     pub identity: Arc<Identity>,
-    /// Where the rest of the cluster finds this server.
+    /// The address that the rest of the cluster reaches this server at.
     pub advertise: SocketAddr,
     pub storage: Arc<dyn Storage>,
-    /// What keeps the watch caches; `None` where the operator wants none.
+    /// The reflector of the watch caches; `None` where the operator wants none.
     pub reflector: Option<Arc<Reflector>>,
     /// The stores of single resources.
-    pub apart: Apart,
+    pub storage_overrides: StorageOverrides,
     pub health: Arc<Health>,
     pub shutdown: Shutdown,
 }
@@ -140,8 +140,9 @@ fn start(flags: &Flags) -> Result<(), RunError> {
     outcome.map_err(io::Error::other)?
 }
 
-/// What tasks run on: one thread for each processor, and two at least, so that a task that computes
-/// long does not stop all others.
+/// Returns the runtime: one thread for each processor, and two at least, so that a task that
+/// computes long does not stop all others. The number is always set, so that no environment
+/// variable of tokio's counts.
 fn runtime(worker_threads: Option<usize>) -> io::Result<Runtime> {
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     let threads = worker_threads.unwrap_or(processors).max(MIN_WORKER_THREADS);
@@ -180,12 +181,12 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
     let Prepared {
         listener,
         chain,
-        keeper,
+        endpoint_reconciler,
     } = prepared;
-    let keeper = tokio::spawn(keeper.run(shutdown.stopping()));
+    let endpoint_reconciler = tokio::spawn(endpoint_reconciler.run(shutdown.stopping()));
     listener.serve(Arc::new(chain), shutdown, drain).await;
-    // It says good-bye while the requests that run finish, and bounds itself.
-    if keeper.await.is_err() {
+    // It deregisters the server while the requests that run finish, in a bounded time.
+    if endpoint_reconciler.await.is_err() {
         tracing::error!("what keeps the cluster's objects has panicked");
     }
     Ok(())
@@ -195,12 +196,12 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
 pub(super) struct Prepared {
     pub listener: Listener,
     pub chain: HandlerChain,
-    pub keeper: Keeper,
+    pub endpoint_reconciler: EndpointReconciler,
 }
 
 /// Opens the store, binds the address and puts the handler together.
 pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepared, RunError> {
-    let (config, clock, hangup) = (Arc::new(config), Clock::system(), Hangup::listen());
+    let (config, clock, hangup) = (Arc::new(config), Clock::system(), SighupListener::listen());
     data_dir::secure(&config.data_dir);
     // The store comes first: it is what a second server on the same directory fails on.
     let (etcd_files, mut etcds) = (reload::etcd_files(&config.storage)?, Vec::new());
@@ -214,37 +215,41 @@ pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepa
     };
     let listener = Listener::bind(&config.serving, tls).map_err(listen)?;
     let address = listener.address()?;
-    let place = Place::new(storage, &config.storage);
-    let apart = open_apart(&config.storage, &mut etcds).await?;
+    let backend = Backend::new(storage, &config.storage);
+    let storage_overrides = open_overrides(&config.storage, &mut etcds).await?;
     let health = Arc::new(Health::default());
     health::add_basics(&health);
-    health::add_storage(&health, &config, &place);
-    health::add_overrides(&health, &config, &apart);
+    health::add_storage(&health, &config, &backend);
+    health::add_overrides(&health, &config, &storage_overrides);
     health::add_shutdown(&health, shutdown);
-    let parts = Parts {
+    let deps = ServerDeps {
         config: config.clone(),
         identity: identity.clone(),
         advertise: SocketAddr::new(advertise, address.port()),
-        storage: place.storage.clone(),
-        reflector: place.reflector.clone(),
-        apart,
+        storage: backend.storage.clone(),
+        reflector: backend.reflector.clone(),
+        storage_overrides,
         health,
         shutdown: shutdown.clone(),
     };
-    let (chain, keeper, authentication) = assemble(&parts).await?;
+    let Built {
+        chain,
+        endpoint_reconciler,
+        authentication,
+    } = build_server(&deps).await?;
     let mut reloader = Reloader::new(
-        &parts,
+        &deps,
         address,
         &certificates,
         &authentication,
-        &keeper.authorities(),
+        &endpoint_reconciler.authorities(),
         clock,
     );
-    reloader.add(reload::etcd_source(&etcd_files, etcds));
+    reloader.add(reload::etcd_watched_files(&etcd_files, etcds));
     tokio::spawn(reloader.run(hangup, shutdown.clone()));
     if let Some(interval) = config.storage.compaction_interval {
-        for place in std::iter::once(&place).chain(parts.apart.places()) {
-            tokio::spawn(compact(place.clone(), interval, shutdown.clone()));
+        for backend in std::iter::once(&backend).chain(deps.storage_overrides.backends()) {
+            tokio::spawn(compact(backend.clone(), interval, shutdown.clone()));
         }
     }
     if let Some(admin) = &identity.admin {
@@ -256,7 +261,7 @@ pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepa
     Ok(Prepared {
         listener,
         chain,
-        keeper,
+        endpoint_reconciler,
     })
 }
 
@@ -276,18 +281,18 @@ async fn open_storage(
 }
 
 /// The etcds of single resources.
-async fn open_apart(
+async fn open_overrides(
     config: &StorageConfig,
     etcds: &mut Vec<Arc<Etcd3>>,
-) -> Result<Apart, RunError> {
-    let mut places = Vec::new();
-    for servers in Apart::servers(&config.etcd_overrides) {
-        places.push(Place::new(
+) -> Result<StorageOverrides, RunError> {
+    let mut backends = Vec::new();
+    for servers in StorageOverrides::servers(&config.etcd_overrides) {
+        backends.push(Backend::new(
             open_etcd(config, &servers, etcds).await?,
             config,
         ));
     }
-    Ok(Apart::new(&config.etcd_overrides, places))
+    Ok(StorageOverrides::new(&config.etcd_overrides, backends))
 }
 
 /// An etcd as soon as it answers; it is added to `etcds`.
@@ -332,7 +337,7 @@ async fn open_etcd(
 }
 
 /// Has old history forgotten every `interval`.
-async fn compact(place: Place, interval: Duration, shutdown: Shutdown) {
+async fn compact(backend: Backend, interval: Duration, shutdown: Shutdown) {
     let (mut compactor, compacting) = (
         Compactor::default(),
         FailureTracker::new("compacting the store"),
@@ -342,14 +347,14 @@ async fn compact(place: Place, interval: Duration, shutdown: Shutdown) {
             () = tokio::time::sleep(interval) => {}
             () = shutdown.drained() => return,
         }
-        match catch_panic("compactor", compactor.turn(place.storage.as_ref()))
+        match catch_panic("compactor", compactor.turn(backend.storage.as_ref()))
             .await
             .map_err(StorageError::Internal)
             .flatten()
         {
             Ok(revision) => {
                 compacting.record_success();
-                if let (Some(revision), Some(reflector)) = (revision, &place.reflector) {
+                if let (Some(revision), Some(reflector)) = (revision, &backend.reflector) {
                     reflector.record_compaction(revision);
                 }
             }
@@ -381,7 +386,7 @@ fn advertise_address(config: &Config) -> IpAddr {
         .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
-/// Tells on the terminal how to go on.
+/// Prints how to go on to the terminal.
 fn introduce(admin: &Admin) -> io::Result<()> {
     let path = std::path::absolute(&admin.path).unwrap_or_else(|_| admin.path.clone());
     let mut out = io::stdout().lock();

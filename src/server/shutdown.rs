@@ -7,7 +7,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::base::latch::Latch;
 
-/// How many watches end in a second at least, when a shutdown spreads their ends (apiserver
+/// The fewest watches that end in a second when a shutdown spreads their ends (apiserver
 /// `server/genericapiserver.go`).
 const WATCHES_PER_SECOND: f64 = 200.0;
 
@@ -75,7 +75,7 @@ impl Shutdown {
     }
 }
 
-/// What tells the process to end: SIGTERM and SIGINT. None is lost that comes after it was made.
+/// The signals that end the process, SIGTERM and SIGINT. None is lost that comes after it was made.
 #[derive(Debug)]
 pub struct Signals {
     #[cfg(unix)]

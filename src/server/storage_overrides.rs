@@ -8,12 +8,12 @@ use crate::storage::Storage;
 
 /// A store with what keeps the watch caches over it; `None` where the operator wants none.
 #[derive(Clone)]
-pub struct Place {
+pub struct Backend {
     pub storage: Arc<dyn Storage>,
     pub reflector: Option<Arc<Reflector>>,
 }
 
-impl Place {
+impl Backend {
     /// A store, with a reflector if the operator wants watch caches. Needs a runtime.
     pub fn new(storage: Arc<dyn Storage>, config: &StorageConfig) -> Self {
         let reflector = config.watch_cache.then(|| {
@@ -26,15 +26,15 @@ impl Place {
     }
 }
 
-/// Which resources are in which of these stores.
+/// The resources that have a backend of their own.
 #[derive(Clone, Default)]
-pub struct Apart {
+pub struct StorageOverrides {
     /// One for each set of servers, in the order of the flag.
-    places: Vec<Place>,
+    backends: Vec<Backend>,
     resources: Vec<(EtcdOverride, usize)>,
 }
 
-impl Apart {
+impl StorageOverrides {
     /// The sets of servers that are named, each once, however they are ordered.
     pub fn servers(overrides: &[EtcdOverride]) -> Vec<Vec<String>> {
         let mut all: Vec<Vec<String>> = Vec::new();
@@ -46,8 +46,8 @@ impl Apart {
         all
     }
 
-    /// `places` are the stores at [`Apart::servers`], in their order.
-    pub fn new(overrides: &[EtcdOverride], places: Vec<Place>) -> Self {
+    /// `backends` are the stores at [`StorageOverrides::servers`], in their order.
+    pub fn new(overrides: &[EtcdOverride], backends: Vec<Backend>) -> Self {
         let servers = Self::servers(overrides);
         let at = |one: &EtcdOverride| {
             servers
@@ -57,18 +57,18 @@ impl Apart {
         };
         Self {
             resources: overrides.iter().map(|one| (one.clone(), at(one))).collect(),
-            places,
+            backends,
         }
     }
 
-    pub fn places(&self) -> &[Place] {
-        &self.places
+    pub fn backends(&self) -> &[Backend] {
+        &self.backends
     }
 
     /// The store of a resource, if it is one of these. As upstream's (`storage_factory.go`): the
     /// resource itself counts before its whole group (`apps/*`), the last mention before others,
     /// and events of either group are those of the core.
-    pub fn of(&self, group: &str, resource: &str) -> Option<&Place> {
+    pub fn of(&self, group: &str, resource: &str) -> Option<&Backend> {
         let group = if (group, resource) == ("events.k8s.io", "events") {
             ""
         } else {
@@ -81,7 +81,7 @@ impl Apart {
                 .find(|(one, _)| one.group == group && one.resource == name)
         };
         let (_, at) = named(resource).or_else(|| named("*"))?;
-        self.places.get(*at)
+        self.backends.get(*at)
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
             over("batch", "jobs", &["http://c"]),
         ];
         assert_eq!(
-            Apart::servers(&overrides),
+            StorageOverrides::servers(&overrides),
             [
                 vec!["http://a", "http://b"],
                 vec!["http://c"],
@@ -125,17 +125,17 @@ mod tests {
             ]
         );
         let folders = [(); 3].map(|()| tempfile::tempdir().expect("a folder"));
-        let places = folders.iter().map(|folder| Place {
+        let backends = folders.iter().map(|folder| Backend {
             storage: Arc::new(Embedded::open(folder.path()).expect("a store")),
             reflector: None,
         });
-        let apart = Apart::new(&overrides, places.collect());
+        let storage_overrides = StorageOverrides::new(&overrides, backends.collect());
         let at = |group, resource| {
-            let place = apart.of(group, resource)?;
-            apart
-                .places()
+            let backend = storage_overrides.of(group, resource)?;
+            storage_overrides
+                .backends()
                 .iter()
-                .position(|one| Arc::ptr_eq(&one.storage, &place.storage))
+                .position(|one| Arc::ptr_eq(&one.storage, &backend.storage))
         };
         assert_eq!(
             [

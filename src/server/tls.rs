@@ -17,7 +17,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::auth::authn::x509;
 use crate::options::config::Serving;
-use crate::options::credential_files::{CertError, Material, Pair, ServingCert};
+use crate::options::credential_files::{CertError, CertKeyPair, FileContent, ServingCert};
 
 /// The protocol names of ALPN.
 pub const HTTP_2: &[u8] = b"h2";
@@ -49,7 +49,7 @@ pub enum TlsError {
 /// # Errors
 /// Certificates that cannot be read or do not match their keys; unknown cipher suites or curves.
 #[cfg(test)]
-pub fn server_config(serving: &Serving, default: &Pair) -> Result<ServerConfig, TlsError> {
+pub fn server_config(serving: &Serving, default: &CertKeyPair) -> Result<ServerConfig, TlsError> {
     Ok(set_up(serving, default)?.0)
 }
 
@@ -59,7 +59,7 @@ pub fn server_config(serving: &Serving, default: &Pair) -> Result<ServerConfig, 
 /// Those of [`server_config`].
 pub fn set_up(
     serving: &Serving,
-    default: &Pair,
+    default: &CertKeyPair,
 ) -> Result<(ServerConfig, Arc<ServingCertificates>), TlsError> {
     let provider = Arc::new(provider(serving)?);
     let versions: &[&rustls::SupportedProtocolVersion] = if serving.tls13_only {
@@ -143,7 +143,7 @@ fn is_named(suite: &SupportedCipherSuite, name: &str) -> bool {
 
 /// A certificate with its key, which must match.
 fn certified(
-    pair: &Pair,
+    pair: &CertKeyPair,
     provider: &CryptoProvider,
 ) -> Result<(ServingCert, Arc<CertifiedKey>), CertError> {
     let cert = pair.parse()?;
@@ -173,7 +173,7 @@ fn certified(
 ///
 /// # Errors
 /// Which of the files is wrong, and why.
-pub fn check_pair(pair: &Pair) -> Result<(), CertError> {
+pub fn check_pair(pair: &CertKeyPair) -> Result<(), CertError> {
     certified(pair, &aws_lc_rs::default_provider()).map(drop)
 }
 
@@ -204,7 +204,7 @@ fn names_of(cert: &ServingCert) -> Vec<String> {
 /// A certificate for some names, and the files that it came from.
 #[derive(Clone, Debug)]
 struct Named {
-    pair: Pair,
+    pair: CertKeyPair,
     certified: Arc<CertifiedKey>,
     names: Vec<String>,
 }
@@ -256,13 +256,13 @@ pub struct ServingCertificates {
 impl ServingCertificates {
     fn new(
         serving: &Serving,
-        default: &Pair,
+        default: &CertKeyPair,
         provider: Arc<CryptoProvider>,
     ) -> Result<Self, TlsError> {
         let default = Self::named(default, &[], &provider)?;
         let mut sni = Vec::new();
         for one in &serving.sni {
-            let pair = Pair::read(&one.files, Some(["tls-sni-cert-key"; 2]))?;
+            let pair = CertKeyPair::read(&one.files, Some(["tls-sni-cert-key"; 2]))?;
             sni.push(Self::named(&pair, &one.names, &provider)?);
         }
         let sni_names = serving.sni.iter().map(|one| one.names.clone()).collect();
@@ -273,7 +273,11 @@ impl ServingCertificates {
         })
     }
 
-    fn named(pair: &Pair, names: &[String], provider: &CryptoProvider) -> Result<Named, CertError> {
+    fn named(
+        pair: &CertKeyPair,
+        names: &[String],
+        provider: &CryptoProvider,
+    ) -> Result<Named, CertError> {
         let (cert, certified) = certified(pair, provider)?;
         let names = if names.is_empty() {
             names_of(&cert)
@@ -289,7 +293,7 @@ impl ServingCertificates {
 
     /// The files that each certificate came from: the default one first, then those for server
     /// names.
-    pub fn files(&self) -> Vec<Vec<Material>> {
+    pub fn files(&self) -> Vec<Vec<FileContent>> {
         let current = self.current.load();
         std::iter::once(&current.default)
             .chain(&current.sni)
@@ -302,7 +306,7 @@ impl ServingCertificates {
     ///
     /// # Errors
     /// The certificate cannot be used, or does not match its key.
-    pub fn replace(&self, at: usize, pair: &Pair) -> Result<(), CertError> {
+    pub fn replace(&self, at: usize, pair: &CertKeyPair) -> Result<(), CertError> {
         let current = self.current.load();
         let (mut default, mut sni) = (current.default.clone(), current.sni.clone());
         let names = at

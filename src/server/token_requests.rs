@@ -9,41 +9,41 @@ use crate::admission::Objects;
 use crate::auth::authn::jwt::Ref;
 use crate::auth::authn::service_account::{Issuer, TokenSpec};
 use crate::base::clock::Clock;
-use crate::controlplane::objects::RegistryObjects;
+use crate::controlplane::loopback_client::LoopbackClient;
 use crate::endpoints::handlers::token::{DEFAULT_SECONDS, TokenIssuer};
 use crate::meta::status::Result;
 use crate::meta::{ErrorList, FieldError, Gvk, Gvr, Map, Object, Path, Status, Value, json, time};
 use crate::options::config::Config;
 
-/// What kubelets ask for where tokens may be extended: an hour and seven seconds.
+/// The lifetime that kubelets ask for where tokens may be extended: an hour and seven seconds.
 const WARN_ONLY_SECONDS: i64 = 60 * 60 + 7;
-/// How long an extended token lasts: a year.
+/// The lifetime of an extended token: a year.
 const EXTENDED_SECONDS: i64 = 365 * 24 * 60 * 60;
 const MIN_SECONDS: i64 = 10 * 60;
 const MAX_SECONDS: i64 = 1 << 32;
 
 /// Issues tokens for TokenRequests.
-pub struct Tokens {
+pub struct TokenRequestIssuer {
     issuer: Arc<Issuer>,
-    objects: Arc<RegistryObjects>,
+    objects: Arc<LoopbackClient>,
     clock: Clock,
     audiences: Vec<String>,
     extend: bool,
     max_seconds: Option<i64>,
 }
 
-/// What a token is bound to.
+/// The objects that a token is bound to.
 #[derive(Default)]
-struct Bound {
+struct BoundObjects {
     pod: Option<Ref>,
     secret: Option<Ref>,
     node: Option<Ref>,
 }
 
-impl Tokens {
+impl TokenRequestIssuer {
     pub fn new(
         issuer: Arc<Issuer>,
-        objects: Arc<RegistryObjects>,
+        objects: Arc<LoopbackClient>,
         config: &Config,
         clock: Clock,
     ) -> Self {
@@ -74,8 +74,8 @@ impl Tokens {
     }
 
     /// The object that the request names, checked.
-    async fn bound(&self, account: &Object, request: &Object) -> Result<Bound> {
-        let mut bound = Bound::default();
+    async fn bound(&self, account: &Object, request: &Object) -> Result<BoundObjects> {
+        let mut bound = BoundObjects::default();
         let Some(reference) = request
             .at("/spec/boundObjectRef")
             .filter(|reference| !reference.is_null())
@@ -163,7 +163,7 @@ fn gvk() -> Gvk {
     Gvk::new("authentication.k8s.io", "v1", "TokenRequest")
 }
 
-/// What a TokenRequest must satisfy (`ValidateTokenRequest`).
+/// Validates a TokenRequest (`ValidateTokenRequest`).
 fn validate(request: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let path = Path::new("spec");
@@ -188,31 +188,37 @@ fn validate(request: &Object) -> ErrorList {
     errors
 }
 
+/// Checks that a TokenRequest names its own service account, where it names one.
+fn check_account(account: &Object, request: &Object) -> Result<()> {
+    if !request.name().is_empty() && request.name() != account.name() {
+        let path = Path::new("metadata").child("name");
+        let error = FieldError::invalid(
+            &path,
+            request.name(),
+            "must match the service account name if specified",
+        );
+        return Err(Status::invalid(&gvk(), account.name(), [error].into()));
+    }
+    if !request.uid().is_empty() && request.uid() != account.uid() {
+        let why = format!(
+            "the UID in the token request ({}) does not match the UID of the service account ({})",
+            request.uid(),
+            account.uid()
+        );
+        let kind = gvk();
+        return Err(Status::conflict(
+            &Gvr::new(kind.group, kind.version, kind.kind),
+            account.name(),
+            &why,
+        ));
+    }
+    Ok(())
+}
+
 #[async_trait]
-impl TokenIssuer for Tokens {
+impl TokenIssuer for TokenRequestIssuer {
     async fn issue(&self, account: &Object, mut request: Object) -> Result<Object> {
-        if !request.name().is_empty() && request.name() != account.name() {
-            let path = Path::new("metadata").child("name");
-            let error = FieldError::invalid(
-                &path,
-                request.name(),
-                "must match the service account name if specified",
-            );
-            return Err(Status::invalid(&gvk(), account.name(), [error].into()));
-        }
-        if !request.uid().is_empty() && request.uid() != account.uid() {
-            let why = format!(
-                "the UID in the token request ({}) does not match the UID of the service account ({})",
-                request.uid(),
-                account.uid()
-            );
-            let kind = gvk();
-            return Err(Status::conflict(
-                &Gvr::new(kind.group, kind.version, kind.kind),
-                account.name(),
-                &why,
-            ));
-        }
+        check_account(account, &request)?;
         let errors = validate(&request);
         if !errors.is_empty() {
             return Err(Status::invalid(&gvk(), "", errors));

@@ -10,8 +10,8 @@ use futures::future::{BoxFuture, Shared};
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
-/// What a check finds: nothing, or what is wrong. Only the server's own log and the check's own
-/// path tell the reason.
+/// The outcome of a check: fine, or the reason why not, which only the server's own log and the
+/// check's own path show.
 pub type Outcome = Result<(), String>;
 
 /// A check that runs, or has ended: what it found, and when it ended.
@@ -156,7 +156,7 @@ impl Health {
         })
     }
 
-    /// Whether all checks of an endpoint (`livez`, `readyz`, `healthz`) pass.
+    /// Reports whether all checks of an endpoint (`livez`, `readyz`, `healthz`) pass.
     #[cfg(test)]
     pub async fn passes(&self, endpoint: &str) -> bool {
         self.answer(endpoint, "")

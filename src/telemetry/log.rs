@@ -11,10 +11,10 @@ pub const FILTER_VARIABLE: &str = "KEELSON_LOG";
 /// klog's verbosity from which on there is a line for each request (apiserver `server/httplog`).
 const REQUESTS: i64 = 3;
 
-/// Whether there is a line for each request.
+/// True if each request is logged.
 static LOGS_REQUESTS: AtomicBool = AtomicBool::new(false);
 
-/// Whether each request is to be logged.
+/// Reports whether each request is to be logged.
 pub fn logs_requests() -> bool {
     LOGS_REQUESTS.load(Ordering::Relaxed)
 }

@@ -28,7 +28,7 @@ use prometheus::{HistogramOpts, IntCounter, IntGauge, Opts, TextEncoder};
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 /// The most series of one metric; further ones are counted under empty labels.
 pub const MAX_SERIES: usize = 20_000;
-/// What joins label values to a key: a control character, which no label value contains.
+/// The separator of label values in a key: a control character, which no label value contains.
 const SEPARATOR: char = '\u{1f}';
 
 /// The buckets of request durations in seconds (apiserver `endpoints/metrics`).

@@ -20,13 +20,13 @@ const MAX_TRACED: usize = 32;
 static TRACED: Mutex<Vec<(String, u32)>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// Whether what this thread runs is [`guard`]ed.
+    /// True while this thread runs something that is [`guard`]ed.
     static GUARDED: Cell<bool> = const { Cell::new(false) };
-    /// What the hook saw of a panic that is about to be caught.
+    /// The report of the hook on a panic that is about to be caught.
     static SEEN: RefCell<Option<Panic>> = const { RefCell::new(None) };
 }
 
-/// What is known of a panic.
+/// A report of a panic.
 #[derive(Clone, Debug, Default)]
 pub struct Panic {
     pub message: String,

@@ -1,4 +1,4 @@
-//! What is counted of every request, under upstream's names (apiserver `endpoints/metrics`).
+//! The metrics of requests, under upstream's names (apiserver `endpoints/metrics`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -114,11 +114,11 @@ const VERBS: &[&str] = &[
     "WATCH",
 ];
 
-/// What a request is about. The values come from tables of what is served, never from the client:
-/// each is a time series.
+/// The labels of a request. The values come from tables of what is served, never from the client:
+/// each combination is a time series.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Labels<'a> {
-    /// As in [`verb`].
+    /// One of those that [`verb`] returns.
     pub verb: &'a str,
     pub group: &'a str,
     pub version: &'a str,
@@ -220,7 +220,7 @@ pub fn long_running(labels: &Labels<'_>) -> GaugeGuard {
     ])
 }
 
-/// How many watches and streams are open.
+/// Returns the number of open watches and streams.
 pub fn open_long_running() -> u64 {
     LONG_RUNNING.total()
 }

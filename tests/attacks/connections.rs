@@ -457,7 +457,7 @@ async fn server_that_waits_for_its_store_can_be_terminated() {
 }
 
 /// How many reads an etcd has served.
-async fn reads(endpoint: &str) -> f64 {
+pub async fn reads(endpoint: &str) -> f64 {
     let mut stream = TcpStream::connect(endpoint.trim_start_matches("http://"))
         .await
         .unwrap();

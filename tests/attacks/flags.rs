@@ -23,6 +23,8 @@ use tokio_rustls::rustls::{
     SupportedProtocolVersion,
 };
 
+use super::connections::reads;
+use super::support::etcd::Etcd;
 use super::support::{ADMIN, Process, Store, TestServer, USER, free_port, http as wire};
 use super::{PATIENCE, ask, embedded, start};
 
@@ -598,4 +600,48 @@ async fn tls_is_as_the_flags_say() {
             .as_deref(),
         Some("http/1.1")
     );
+}
+
+/// The number of threads of the server's runtime.
+fn runtime_threads(server: &TestServer) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
+    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
+    let names = tasks.filter_map(|task| name(task.ok()?).ok());
+    names.filter(|name| name.starts_with("tokio")).count()
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn only_the_flag_says_how_many_threads_there_are() {
+    // Tokio refuses the first of these, and would have obeyed the second.
+    for (environment, flags, many) in [
+        ("TOKIO_WORKER_THREADS=0", &["--worker-threads=47"][..], true),
+        ("TOKIO_WORKER_THREADS=447", &[], false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let set = format!("export {environment}");
+        let server = TestServer::start_after(&set, folder.path(), Store::Embedded, flags).await;
+        let threads = runtime_threads(&server);
+        assert_eq!(threads >= 47, many, "{environment}: {threads} threads");
+        assert!(threads < 447, "{environment}: {threads} threads");
+    }
+}
+
+#[tokio::test]
+async fn resources_without_a_watch_cache_are_read_from_etcd() {
+    let etcd = tokio::task::spawn_blocking(Etcd::start).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--watch-cache-sizes=configmaps#0,secrets#100"];
+    let server = start(folder.path(), Store::Etcd(&etcd.endpoint()), &flags).await;
+    const READS: u32 = 200;
+    for (resource, cached) in [("configmaps", false), ("secrets", true)] {
+        let path = format!("/api/v1/namespaces/default/{resource}?resourceVersion=0");
+        let before = reads(&etcd.endpoint()).await;
+        for _ in 0..READS {
+            assert_eq!(ask("GET", &path).status(&server).await, 200);
+        }
+        // The server itself reads something now and then.
+        let asked = reads(&etcd.endpoint()).await - before;
+        assert_eq!(asked < f64::from(READS), cached, "{resource}: {asked}");
+    }
 }

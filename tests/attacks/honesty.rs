@@ -507,7 +507,6 @@ async fn a_plugin_that_cannot_run_cannot_be_asked_for() {
         "MutatingAdmissionWebhook",
         "ValidatingAdmissionPolicy",
         "MutatingAdmissionPolicy",
-        "PodTopologyLabels",
         "NodeDeclaredFeatureValidator",
         "ImagePolicyWebhook",
         "EventRateLimit",
@@ -816,4 +815,116 @@ async fn fields_of_gates_that_are_off_are_not_stored() {
             "{projected}"
         );
     }
+}
+
+const NODES: &str = "/api/v1/nodes";
+
+/// A server with a service account for pods and a node of these labels.
+async fn with_node(labels: Value) -> (tempfile::TempDir, TestServer) {
+    let (folder, server) = embedded(&[]).await;
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    let node =
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": labels}});
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    for (path, object) in [(accounts, account), (NODES, node)] {
+        assert_eq!(ask("POST", path).json(&object).status(&server).await, 201);
+    }
+    (folder, server)
+}
+
+fn pod_on(name: &str, node: &str, cpu: &str) -> Value {
+    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}});
+    let mut spec = json!({"containers": [container]});
+    if !node.is_empty() {
+        spec["nodeName"] = json!(node);
+    }
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"a": "b"}}, "spec": spec})
+}
+
+#[tokio::test]
+async fn pods_get_the_topology_labels_of_their_node() {
+    let (zone, region) = (
+        "topology.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+    );
+    let (_folder, server) = with_node(json!({zone: "z", region: "r", "other": "o"})).await;
+    let want = json!({"a": "b", zone: "z", region: "r"});
+    let (_, made) = ask("POST", PODS)
+        .json(&pod_on("placed", "n", "1"))
+        .answer(&server)
+        .await;
+    assert_eq!(made["metadata"]["labels"], want, "{made}");
+    let (_, made) = ask("POST", PODS)
+        .json(&pod_on("lost", "gone", "1"))
+        .answer(&server)
+        .await;
+    assert_eq!(made["metadata"]["labels"], json!({"a": "b"}), "{made}");
+    let (_, made) = ask("POST", PODS)
+        .json(&pod_on("bound", "", "1"))
+        .answer(&server)
+        .await;
+    assert_eq!(made["metadata"]["labels"], json!({"a": "b"}), "{made}");
+    let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "bound"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n"}});
+    let path = format!("{PODS}/bound");
+    let answer = ask("POST", &format!("{path}/binding"))
+        .json(&binding)
+        .answer(&server)
+        .await;
+    assert_eq!(answer.0, 201, "{answer:?}");
+    let (_, bound) = ask("GET", &path).answer(&server).await;
+    assert_eq!(bound["spec"]["nodeName"], "n");
+    assert_eq!(bound["metadata"]["labels"], want, "{bound}");
+}
+
+#[tokio::test]
+async fn pods_are_resized_to_what_their_node_can_give() {
+    let (_folder, server) = with_node(json!({"kubernetes.io/os": "linux"})).await;
+    const MERGE: &str = "application/merge-patch+json";
+    let node = format!("{NODES}/n");
+    let status = json!({"status": {"allocatable": {"cpu": "4", "memory": "1Gi"}}});
+    let path = format!("{node}/status");
+    let answer = ask("PATCH", &path).body(MERGE, status.to_string());
+    assert_eq!(answer.status(&server).await, 200);
+    let made = ask("POST", PODS)
+        .json(&pod_on("p", "n", "1"))
+        .answer(&server)
+        .await;
+    assert_eq!(made.0, 201, "{made:?}");
+    let resize = async |cpu: &str| {
+        let resources = json!({"requests": {"cpu": cpu}});
+        let patch = json!({"spec": {"containers": [{"name": "c", "resources": resources}]}});
+        let path = format!("{PODS}/p/resize");
+        let media = "application/strategic-merge-patch+json";
+        ask("PATCH", &path)
+            .body(media, patch.to_string())
+            .answer(&server)
+            .await
+    };
+    assert_eq!(resize("4").await.0, 200);
+    let why = "pods \"p\" is forbidden: node didn't have enough allocatable resources: \
+               cpu, requested: 4001, allocatable: 4000";
+    let refused = resize("4001m").await;
+    assert_eq!(message(&refused), (403, why));
+    assert_eq!(
+        refused.1["details"]["causes"],
+        json!([{"reason": "NodeCapacity"}])
+    );
+
+    let os = json!({"metadata": {"labels": {"kubernetes.io/os": "windows"}}});
+    assert_eq!(
+        ask("PATCH", &node)
+            .body(MERGE, os.to_string())
+            .status(&server)
+            .await,
+        200
+    );
+    let why = "pods \"p\" is forbidden: pod resize is only supported on linux nodes, \
+               node \"n\" is \"windows\"";
+    assert_eq!(message(&resize("2").await), (403, why));
+    assert_eq!(resize("4").await.0, 200, "nothing is resized");
+    assert_eq!(ask("DELETE", &node).status(&server).await, 200);
+    let why = "pods \"p\" is forbidden: node \"n\" not found";
+    assert_eq!(message(&resize("2").await), (403, why));
 }

@@ -733,9 +733,9 @@ impl Proxy {
             flag("requestheader-client-ca-file", &ca),
             flag("requestheader-allowed-names", "front-proxy-client"),
             flag("requestheader-username-headers", "X-Remote-User"),
-            flag("requestheader-uid-headers", "X-Remote-Uid"),
+            flag("requestheader-uid-headers", "X-Own-Uid"),
             flag("requestheader-group-headers", "X-Remote-Group"),
-            flag("requestheader-extra-headers-prefix", "X-Remote-Extra-"),
+            flag("requestheader-extra-headers-prefix", "X-Own-Extra-"),
         ]
     }
 
@@ -787,6 +787,27 @@ impl Proxy {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_front_proxy_speaks_in_the_headers_of_the_flags() {
+    let proxy = Proxy::new();
+    let flags = proxy.flags();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    both(&flags, async |server| {
+        let headers: [(&str, &[u8]); 5] = [
+            ("X-Remote-User", b"alice"),
+            ("X-Own-Uid", b"7"),
+            ("X-Remote-Uid", b"8"),
+            ("X-Own-Extra-Team", b"red"),
+            ("X-Remote-Extra-Team", b"blue"),
+        ];
+        let (_, answer) = proxy.ask(server, &headers).await;
+        let user = &answer["status"]["userInfo"];
+        assert_eq!(user["uid"], "7", "{answer}");
+        assert_eq!(user["extra"], json!({"team": ["red"]}), "{answer}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_front_proxy_is_never_taken_for_whom_it_speaks_for() {
     let proxy = Proxy::new();
     let flags = proxy.flags();
@@ -814,10 +835,10 @@ async fn a_front_proxy_is_never_taken_for_whom_it_speaks_for() {
         assert_eq!(answer["status"]["userInfo"]["username"], "a");
         for header in [
             "X-Remote-User",
-            "X-Remote-Uid",
+            "X-Own-Uid",
             "X-Remote-Group",
-            "X-Remote-Extra-A",
-            "X-Remote-Extra-%ff",
+            "X-Own-Extra-A",
+            "X-Own-Extra-%ff",
         ] {
             let named = proxy
                 .ask(server, &[("X-Remote-User", b"alice"), (header, b"\xff")])

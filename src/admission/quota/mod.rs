@@ -15,7 +15,7 @@ use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status};
 use usage::Evaluator;
 
-/// How often a quota is read anew because somebody else changed it meanwhile.
+/// The most attempts to update a quota that others update at the same time.
 const RETRIES: usize = 4;
 
 /// Never counted: what is not stored, and events.
@@ -207,7 +207,7 @@ fn sum(used: &ResourceList, requested: &ResourceList) -> ResourceList {
     total
 }
 
-/// What `usage` has more than `before`, at least nothing.
+/// Returns what `usage` has more than `before`, at least nothing.
 fn added(usage: &ResourceList, before: &ResourceList) -> ResourceList {
     let mut out = usage.clone();
     for (name, amount) in &mut out {

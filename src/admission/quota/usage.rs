@@ -1,4 +1,4 @@
-//! What an object uses of a quota, and which quotas it counts against (`pkg/quota/v1/evaluator`).
+//! The usage of objects, and the quotas that they count against (`pkg/quota/v1/evaluator`).
 
 use crate::meta::Value;
 
@@ -47,7 +47,7 @@ const ALIASES: [&str; 4] = [
     "secrets",
 ];
 
-/// How objects of a kind are counted.
+/// An evaluator: how objects of a kind are counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evaluator {
     Pods,
@@ -62,7 +62,7 @@ fn one() -> Quantity {
 }
 
 impl Evaluator {
-    /// How objects of `gvr` are counted.
+    /// Returns the evaluator of `gvr`.
     pub fn of(gvr: &Gvr) -> Self {
         match (gvr.group.as_str(), gvr.resource.as_str()) {
             ("", "pods") => Self::Pods,
@@ -79,7 +79,7 @@ impl Evaluator {
         }
     }
 
-    /// Whether the request can change what is used.
+    /// Reports whether the request can change the usage.
     pub fn handles(&self, attributes: &Attributes<'_>) -> bool {
         let (create, update) = (
             attributes.operation == Operation::Create,
@@ -103,7 +103,7 @@ impl Evaluator {
         }
     }
 
-    /// Whether a limit on `resource` is about objects of this kind.
+    /// Reports whether a limit on `resource` is about objects of this kind.
     pub fn matches_resource(&self, resource: &str) -> bool {
         match self {
             Self::Pods => {
@@ -127,8 +127,8 @@ impl Evaluator {
         }
     }
 
-    /// Whether the quota is about this object: it limits something of its kind, and all its scopes
-    /// fit.
+    /// Reports whether the quota is about this object: it limits something of its kind, and all its
+    /// scopes match.
     pub fn matches(&self, quota: &Object, object: &Object) -> bool {
         let hard = quota.at("/status/hard").and_then(Value::as_object);
         hard.is_some_and(|hard| hard.keys().any(|name| self.matches_resource(name)))
@@ -159,8 +159,8 @@ impl Evaluator {
             })
     }
 
-    /// What the object lacks to be counted against limits on `resources`, in the words of the
-    /// answer.
+    /// Returns what the object lacks to be counted against limits on `resources`, in the words of
+    /// the answer.
     pub fn constraints(&self, resources: &[String], object: &Object) -> Option<String> {
         let whole = |path: &str| {
             object
@@ -208,7 +208,7 @@ impl Evaluator {
         ))
     }
 
-    /// What the object uses.
+    /// Returns the usage of the object.
     pub fn usage(&self, object: &Object) -> ResourceList {
         match self {
             Self::Pods => pod_usage(object),
@@ -238,7 +238,7 @@ fn is_terminating(pod: &Object) -> bool {
         .is_some_and(|seconds| seconds >= 0)
 }
 
-/// Whether a set of labels' values satisfies a requirement.
+/// Reports whether a set of labels' values satisfies a requirement.
 fn selects(found: &[&str], operator: &str, values: &[Value]) -> bool {
     let listed = || {
         found
@@ -274,7 +274,7 @@ fn pod_in_scope(pod: &Object, scope: &str, operator: &str, values: &[Value]) -> 
     }
 }
 
-/// Whether an affinity or anti-affinity of the pod looks beyond its namespace.
+/// Reports whether an affinity or anti-affinity of the pod looks beyond its namespace.
 fn reaches_other_namespaces(pod: &Object) -> bool {
     let beyond = |term: &Value| {
         !array_at(term, "/namespaces").is_empty()

@@ -1,6 +1,6 @@
 //! APIServices: how groups and versions rank in discovery (`cmd/kube-apiserver/app/aggregator.go`).
 
-use super::Creator;
+use super::ObjectClient;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Value, json};
 
@@ -46,8 +46,8 @@ const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// (kube-aggregator's `autoregister`).
 ///
 /// # Errors
-/// Those of `creator`.
-pub async fn remove_unserved(served: &[(String, String)], creator: &dyn Creator) -> Result<()> {
+/// Those of `client`.
+pub async fn remove_unserved(served: &[(String, String)], client: &dyn ObjectClient) -> Result<()> {
     let gvr = Gvr::new("apiregistration.k8s.io", "v1", "apiservices");
     let mut unserved: Vec<String> = Vec::new();
     for (group, _, versions) in PRIORITIES {
@@ -61,7 +61,7 @@ pub async fn remove_unserved(served: &[(String, String)], creator: &dyn Creator)
         );
     }
     for name in unserved {
-        let Some(found) = creator.get(&gvr, "", &name).await? else {
+        let Some(found) = client.get(&gvr, "", &name).await? else {
             continue;
         };
         if found
@@ -70,7 +70,7 @@ pub async fn remove_unserved(served: &[(String, String)], creator: &dyn Creator)
             .and_then(Value::as_str)
             == Some("onstart")
         {
-            creator.delete(&gvr, "", &name).await?;
+            client.delete(&gvr, "", &name).await?;
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What each controller of kube-controller-manager may do: a ClusterRole `system:controller:NAME`,
+//! The rules of each controller of kube-controller-manager: a ClusterRole `system:controller:NAME`,
 //! bound to the service account of that name in kube-system
 //! (`bootstrappolicy/controller_policy.go`).
 

@@ -72,14 +72,18 @@ fn everything(subjects: Value) -> Value {
     })
 }
 
-/// Every FlowSchema: name, priority level, precedence, distinguisher (empty for none), rule.
-fn schemas() -> Vec<(&'static str, &'static str, i64, &'static str, Value)> {
-    let everybody = || {
-        json!([
-            group("system:unauthenticated"),
-            group("system:authenticated")
-        ])
-    };
+/// A FlowSchema: name, priority level, precedence, distinguisher (empty for none), rule.
+type Schema = (&'static str, &'static str, i64, &'static str, Value);
+
+fn everybody() -> Value {
+    json!([
+        group("system:unauthenticated"),
+        group("system:authenticated")
+    ])
+}
+
+/// Returns the FlowSchemas of masters, probes, leader election and nodes.
+fn system_schemas() -> Vec<Schema> {
     let leases = |verbs: Value| json!({"verbs": verbs, "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "namespaces": ["*"]});
     let nodes = json!({"verbs": ["*"], "apiGroups": [""], "resources": ["nodes", "nodes/status"], "clusterScope": true, "namespaces": ["*"]});
     let electors = json!([
@@ -124,6 +128,12 @@ fn schemas() -> Vec<(&'static str, &'static str, i64, &'static str, Value)> {
             "ByUser",
             everything(json!([group("system:nodes")])),
         ),
+    ]
+}
+
+/// Returns the FlowSchemas of controllers, service accounts and everybody else.
+fn workload_schemas() -> Vec<Schema> {
+    vec![
         (
             "kube-controller-manager",
             "workload-high",
@@ -173,7 +183,7 @@ fn schemas() -> Vec<(&'static str, &'static str, i64, &'static str, Value)> {
 /// 3339.
 pub(super) fn flow_schemas(now: &str) -> Vec<(Gvr, Object, Value)> {
     let gvr = Gvr::new(GROUP, "v1", "flowschemas");
-    let one = |(name, level, precedence, distinguisher, rule): (&str, &str, i64, &str, Value)| {
+    let one = |(name, level, precedence, distinguisher, rule): Schema| {
         let mut spec = json!({"priorityLevelConfiguration": {"name": level}, "matchingPrecedence": precedence});
         if !distinguisher.is_empty() {
             spec["distinguisherMethod"] = json!({"type": distinguisher});
@@ -189,5 +199,6 @@ pub(super) fn flow_schemas(now: &str) -> Vec<(Gvr, Object, Value)> {
             json!({"conditions": [condition]}),
         )
     };
-    schemas().into_iter().map(one).collect()
+    let all = system_schemas().into_iter().chain(workload_schemas());
+    all.map(one).collect()
 }

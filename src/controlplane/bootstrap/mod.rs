@@ -19,11 +19,12 @@ pub use api_services::{api_service, remove_unserved};
 pub use cluster::{endpoints, identity_lease, service_address};
 pub use rbac::node_rules;
 
+use crate::merge::APISERVER_MANAGER;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Map, Object, Status, Value};
 use rbac::Repair;
 
-/// What the objects depend on.
+/// The parameters of the objects.
 #[derive(Clone, Debug)]
 pub struct Params {
     pub now: Timestamp,
@@ -58,9 +59,9 @@ pub struct FrontProxy {
     pub extra_prefixes: Vec<String>,
 }
 
-/// What happens to an object that exists already.
+/// The policy for an object that exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Upkeep {
+enum ReconcilePolicy {
     /// It is left alone.
     None,
     /// Missing rules and subjects are added.
@@ -73,18 +74,17 @@ enum Upkeep {
 
 /// One object to make.
 #[derive(Clone, Debug)]
-pub struct Planned {
+pub struct BootstrapObject {
     pub gvr: Gvr,
     pub object: Object,
     /// The field manager that makes it.
     pub manager: &'static str,
-    /// Who applies which status once it is made.
+    /// The field manager that applies a status once the object is created, and that status.
     pub status: Option<(&'static str, Value)>,
-    upkeep: Upkeep,
+    policy: ReconcilePolicy,
     stage: u8,
 }
 
-const MANAGER: &str = "kube-apiserver";
 const FLOW_MANAGER: &str = "api-priority-and-fairness-config-producer-v1";
 const FLOW_STATUS_MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
 
@@ -94,7 +94,7 @@ const STAGES: u8 = 2;
 /// Makes and changes objects, through everything that a client's request would go through but
 /// authorization.
 #[async_trait]
-pub trait Creator: Send + Sync {
+pub trait ObjectClient: Send + Sync {
     async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Object>>;
     async fn create(&self, gvr: &Gvr, object: Object, manager: &str) -> Result<Object>;
     async fn update(&self, gvr: &Gvr, object: Object, manager: &str) -> Result<Object>;
@@ -121,22 +121,22 @@ fn object(api_version: &str, kind: &str, namespace: &str, name: &str) -> Object 
 
 /// Gathers what is to be made.
 #[derive(Default)]
-struct Plan(Vec<Planned>);
+struct Plan(Vec<BootstrapObject>);
 
 impl Plan {
     fn add(
         &mut self,
         stage: u8,
         manager: &'static str,
-        upkeep: Upkeep,
+        policy: ReconcilePolicy,
         (gvr, object): (Gvr, Object),
     ) {
-        self.0.push(Planned {
+        self.0.push(BootstrapObject {
             gvr,
             object,
             manager,
             status: None,
-            upkeep,
+            policy,
             stage,
         });
     }
@@ -144,76 +144,93 @@ impl Plan {
     fn add_with_status(
         &mut self,
         stage: u8,
-        upkeep: Upkeep,
+        policy: ReconcilePolicy,
         one: (Gvr, Object, Value),
         managers: [&'static str; 2],
     ) {
         let (gvr, object, status) = one;
-        self.0.push(Planned {
+        self.0.push(BootstrapObject {
             gvr,
             object,
             manager: managers[0],
             status: Some((managers[1], status)),
-            upkeep,
+            policy,
             stage,
         });
     }
 }
 
-/// Everything that a server with these parameters makes when it starts.
-pub fn objects(params: &Params) -> Vec<Planned> {
+/// Returns every object that a server with these parameters makes when it starts.
+pub fn objects(params: &Params) -> Vec<BootstrapObject> {
     let now = params.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let mut plan = Plan(kept(params));
+    let mut plan = Plan(reconciled_objects(params));
     flowcontrol::priority_levels()
         .into_iter()
-        .for_each(|one| plan.add(1, FLOW_MANAGER, Upkeep::FlowControl, one));
+        .for_each(|one| plan.add(1, FLOW_MANAGER, ReconcilePolicy::FlowControl, one));
     for one in flowcontrol::flow_schemas(&now) {
         plan.add_with_status(
             1,
-            Upkeep::FlowControl,
+            ReconcilePolicy::FlowControl,
             one,
             [FLOW_MANAGER, FLOW_STATUS_MANAGER],
         );
     }
     rbac::objects()
         .into_iter()
-        .for_each(|one| plan.add(1, MANAGER, Upkeep::Rbac, one));
+        .for_each(|one| plan.add(1, APISERVER_MANAGER, ReconcilePolicy::Rbac, one));
     cluster::priority_classes()
         .into_iter()
-        .for_each(|one| plan.add(1, MANAGER, Upkeep::None, one));
+        .for_each(|one| plan.add(1, APISERVER_MANAGER, ReconcilePolicy::None, one));
     let services = params
         .group_versions
         .iter()
         .filter_map(|(group, version)| api_service(group, version));
-    services.for_each(|one| plan.add(1, MANAGER, Upkeep::Members(&["spec"]), one));
-    plan.0.extend(authorities_of(params));
-    plan.add(1, MANAGER, Upkeep::None, cluster::token_tracking(&now));
+    services.for_each(|one| {
+        plan.add(
+            1,
+            APISERVER_MANAGER,
+            ReconcilePolicy::Members(&["spec"]),
+            one,
+        )
+    });
+    plan.0.extend(authentication_objects(params));
+    plan.add(
+        1,
+        APISERVER_MANAGER,
+        ReconcilePolicy::None,
+        cluster::token_tracking(&now),
+    );
     plan.0
 }
 
-/// What a server keeps as it should be for as long as it runs: the namespaces, the `kubernetes`
-/// service with its endpoints, the identity lease.
-pub fn kept(params: &Params) -> Vec<Planned> {
+/// Returns the objects that a server reconciles for as long as it runs: the namespaces, the
+/// `kubernetes` service with its endpoints, the identity lease.
+pub fn reconciled_objects(params: &Params) -> Vec<BootstrapObject> {
     let mut plan = Plan::default();
     cluster::namespaces()
         .into_iter()
-        .for_each(|one| plan.add(0, MANAGER, Upkeep::None, one));
+        .for_each(|one| plan.add(0, APISERVER_MANAGER, ReconcilePolicy::None, one));
     if let Some(address) = service_address(params) {
-        plan.add(1, MANAGER, Upkeep::None, cluster::service(params, address));
+        plan.add(
+            1,
+            APISERVER_MANAGER,
+            ReconcilePolicy::None,
+            cluster::service(params, address),
+        );
     }
     plan.add(
         1,
-        MANAGER,
-        Upkeep::Members(&["spec"]),
+        APISERVER_MANAGER,
+        ReconcilePolicy::Members(&["spec"]),
         identity_lease(params),
     );
-    plan.0.extend(endpoints_of(params));
+    plan.0.extend(endpoint_objects(params));
     plan.0
 }
 
 /// The endpoints of the `kubernetes` service. Loopback addresses cannot be any: a server that is
 /// advertised at one has none.
-pub fn endpoints_of(params: &Params) -> Vec<Planned> {
+pub fn endpoint_objects(params: &Params) -> Vec<BootstrapObject> {
     let mut plan = Plan::default();
     if let Some(servers) = params
         .servers
@@ -221,19 +238,29 @@ pub fn endpoints_of(params: &Params) -> Vec<Planned> {
         .filter(|servers| !servers.iter().any(IpAddr::is_loopback))
     {
         let [all, slice] = endpoints(servers, params.secure_port);
-        plan.add(1, MANAGER, Upkeep::Members(&["subsets"]), all);
-        plan.add(1, MANAGER, Upkeep::Members(&["endpoints", "ports"]), slice);
+        plan.add(
+            1,
+            APISERVER_MANAGER,
+            ReconcilePolicy::Members(&["subsets"]),
+            all,
+        );
+        plan.add(
+            1,
+            APISERVER_MANAGER,
+            ReconcilePolicy::Members(&["endpoints", "ports"]),
+            slice,
+        );
     }
     plan.0
 }
 
-/// What tells extension servers which authorities this server trusts.
-pub fn authorities_of(params: &Params) -> Vec<Planned> {
+/// Returns the object that tells extension servers which authorities this server trusts.
+pub fn authentication_objects(params: &Params) -> Vec<BootstrapObject> {
     let mut plan = Plan::default();
     plan.add(
         1,
-        MANAGER,
-        Upkeep::Members(&["data"]),
+        APISERVER_MANAGER,
+        ReconcilePolicy::Members(&["data"]),
         cluster::extension_authentication(params),
     );
     plan.0
@@ -241,41 +268,41 @@ pub fn authorities_of(params: &Params) -> Vec<Planned> {
 
 /// Makes every object that is missing and puts right those that exist. All of a stage are under way
 /// at once, so that their writes share commits. The first failure ends it.
-pub async fn ensure(planned: Vec<Planned>, creator: &dyn Creator) -> Result<()> {
-    let mut stages: Vec<Vec<Planned>> = (0..STAGES).map(|_| Vec::new()).collect();
-    for one in planned {
+pub async fn ensure(wanted: Vec<BootstrapObject>, client: &dyn ObjectClient) -> Result<()> {
+    let mut stages: Vec<Vec<BootstrapObject>> = (0..STAGES).map(|_| Vec::new()).collect();
+    for one in wanted {
         stages[usize::from(one.stage)].push(one);
     }
     for stage in stages {
-        try_join_all(stage.into_iter().map(|one| ensure_one(one, creator))).await?;
+        try_join_all(stage.into_iter().map(|one| ensure_one(one, client))).await?;
     }
     Ok(())
 }
 
-async fn ensure_one(planned: Planned, creator: &dyn Creator) -> Result<()> {
-    let Planned {
+async fn ensure_one(wanted: BootstrapObject, client: &dyn ObjectClient) -> Result<()> {
+    let BootstrapObject {
         gvr,
         object,
         manager,
         status,
-        upkeep,
+        policy,
         ..
-    } = planned;
-    let Some(existing) = creator.get(&gvr, object.namespace(), object.name()).await? else {
-        return make(&gvr, object, manager, status, creator).await;
+    } = wanted;
+    let Some(existing) = client.get(&gvr, object.namespace(), object.name()).await? else {
+        return make(&gvr, object, manager, status, client).await;
     };
-    match repair(upkeep, &existing, &object) {
+    match repair(policy, &existing, &object) {
         Repair::Nothing => Ok(()),
-        Repair::Update(object) => match creator.update(&gvr, object, manager).await {
+        Repair::Update(object) => match client.update(&gvr, object, manager).await {
             // Another server is at it too; it wants the same.
             Err(status) if status.code == 409 || status.code == 404 => Ok(()),
             done => done.map(drop),
         },
         Repair::Recreate => {
-            creator
+            client
                 .delete(&gvr, object.namespace(), object.name())
                 .await?;
-            make(&gvr, object, manager, status, creator).await
+            make(&gvr, object, manager, status, client).await
         }
     }
 }
@@ -285,24 +312,24 @@ async fn make(
     object: Object,
     manager: &str,
     status: Option<(&'static str, Value)>,
-    creator: &dyn Creator,
+    client: &dyn ObjectClient,
 ) -> Result<()> {
-    let made = match creator.create(gvr, object, manager).await {
+    let made = match client.create(gvr, object, manager).await {
         Ok(made) => made,
         Err(Status { code: 409, .. }) => return Ok(()),
         Err(status) => return Err(status),
     };
     match status {
-        Some((manager, status)) => creator.apply_status(gvr, &made, status, manager).await,
+        Some((manager, status)) => client.apply_status(gvr, &made, status, manager).await,
         None => Ok(()),
     }
 }
 
-fn repair(upkeep: Upkeep, existing: &Object, expected: &Object) -> Repair {
-    let members: &[&str] = match upkeep {
-        Upkeep::None => return Repair::Nothing,
-        Upkeep::Rbac => return rbac::reconcile(existing, expected),
-        Upkeep::FlowControl => {
+fn repair(policy: ReconcilePolicy, existing: &Object, expected: &Object) -> Repair {
+    let members: &[&str] = match policy {
+        ReconcilePolicy::None => return Repair::Nothing,
+        ReconcilePolicy::Rbac => return rbac::reconcile(existing, expected),
+        ReconcilePolicy::FlowControl => {
             const MANDATORY: [&str; 2] = ["exempt", "catch-all"];
             let auto = existing
                 .annotations()
@@ -313,7 +340,7 @@ fn repair(upkeep: Upkeep, existing: &Object, expected: &Object) -> Repair {
             }
             &["spec"]
         }
-        Upkeep::Members(members) => members,
+        ReconcilePolicy::Members(members) => members,
     };
     let wrong = |member: &&&str| existing.get(member) != expected.get(member);
     if members.iter().find(wrong).is_none() {

@@ -13,7 +13,7 @@ const AGGREGATE_TO: &str = "rbac.authorization.k8s.io/aggregate-to-";
 pub(super) const READ: &str = "get,list,watch";
 pub(super) const WRITE: &str = "create,delete,deletecollection,patch,update";
 pub(super) const READ_WRITE: &str = "create,delete,deletecollection,get,list,patch,update,watch";
-/// What everybody who records events may do.
+/// The rule of everybody who records events.
 pub(super) const EVENTS: RuleRow = rule("create,patch,update", ",events.k8s.io", "events");
 
 /// A rule as comma-separated lists. The core group is the empty string, so `,apps` is core and
@@ -265,7 +265,7 @@ fn binding(
     )
 }
 
-/// What to do about an RBAC object that exists.
+/// The repair of an RBAC object that exists.
 #[derive(Debug, PartialEq)]
 pub(super) enum Repair {
     Nothing,

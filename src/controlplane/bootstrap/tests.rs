@@ -47,7 +47,7 @@ impl Memory {
 }
 
 #[async_trait]
-impl Creator for Memory {
+impl ObjectClient for Memory {
     async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Object>> {
         Ok(self
             .objects
@@ -107,13 +107,13 @@ fn params() -> Params {
 fn a_fresh_server_makes_what_kube_apiserver_makes() {
     let mut counts = BTreeMap::new();
     let mut keys = std::collections::BTreeSet::new();
-    for planned in objects(&params()) {
-        *counts.entry(planned.gvr.resource.clone()).or_insert(0) += 1;
+    for wanted in objects(&params()) {
+        *counts.entry(wanted.gvr.resource.clone()).or_insert(0) += 1;
         assert!(
             keys.insert((
-                planned.gvr,
-                planned.object.namespace().to_owned(),
-                planned.object.name().to_owned()
+                wanted.gvr,
+                wanted.object.namespace().to_owned(),
+                wanted.object.name().to_owned()
             )),
             "made twice"
         );
@@ -227,7 +227,9 @@ async fn the_endpoints_follow_the_servers() {
         let params = params.clone();
         let memory = &memory;
         async move {
-            ensure(endpoints_of(&params), memory).await.expect("made");
+            ensure(endpoint_objects(&params), memory)
+                .await
+                .expect("made");
             let objects = memory.objects.lock();
             let one = |resource: &str| {
                 &objects[&(
@@ -263,7 +265,7 @@ async fn the_endpoints_follow_the_servers() {
     assert_eq!(addresses(&params).await, (vec![], vec![]));
     params.servers = None;
     memory.take_writes();
-    ensure(endpoints_of(&params), &memory)
+    ensure(endpoint_objects(&params), &memory)
         .await
         .expect("nothing to do");
     assert_eq!(memory.take_writes(), [""; 0]);

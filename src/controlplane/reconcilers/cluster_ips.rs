@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::events::{Because, EventRecorder};
+use super::PASSES_BEFORE_RELEASE;
+use super::events::EventRecorder;
 use crate::base::clock::Clock;
 use crate::builtin::core::service::families::family_of;
 use crate::builtin::core::service::ip_addresses::{self, IpAddresses};
@@ -18,11 +19,12 @@ use crate::meta::{Object, names, time};
 use crate::registry::Store;
 use crate::telemetry::metrics::Counter;
 
-/// How long an address may be without its service: that is written later, and requests take so long
-/// at most.
+/// The age up to which an address may be without its service, which is written after it.
 const SERVICE_GRACE: Duration = Duration::from_secs(60);
-/// How long an address may be more than its service names: the service is changed later.
+/// The age up to which an address may be one that its service does not name yet.
 const CHANGE_GRACE: Duration = Duration::from_secs(5);
+/// The time until a leaked address is looked at again.
+const LEAK_INTERVAL: Duration = Duration::from_secs(60);
 const OF_SERVICE: &str = "ClusterIPAllocation";
 const OF_ADDRESS: &str = "IPAddressAllocation";
 
@@ -37,31 +39,33 @@ static RECONCILE_ERRORS: Counter = Counter::new(
     &[],
 );
 
-/// Repairs the cluster IPs, pass by pass.
+/// The repair of cluster IPs, pass by pass.
 pub struct ClusterIpRepair {
     services: Arc<Store>,
     addresses: IpAddresses,
     cidrs: Arc<Store>,
     events: EventRecorder,
     clock: Clock,
+    /// The UIDs of leaked addresses, with the number of passes that they are still kept.
+    leaks: HashMap<String, u32>,
 }
 
 /// The services of one pass, by namespace and name, with their addresses.
 type Services<'a> = HashMap<(&'a str, &'a str), (&'a Object, Vec<IpAddr>)>;
 
-/// What becomes of an IPAddress object.
+/// The verdict on an IPAddress object.
 enum Verdict {
-    Right,
-    /// It cannot be told before so much time has passed.
-    Young(Duration),
-    Wrong {
-        kind: &'static str,
-        reason: &'static str,
-        note: String,
-    },
+    Valid,
+    /// It cannot be told before this time has passed.
+    TooYoung(Duration),
+    /// It refers to no service.
+    Invalid(String),
+    /// No service has it: the reason and the note of the event.
+    Leaked(&'static str, String),
 }
 
 impl ClusterIpRepair {
+    /// Returns a repair of the addresses of `services`.
     pub fn new(
         services: Arc<Store>,
         addresses: Arc<Store>,
@@ -76,30 +80,31 @@ impl ClusterIpRepair {
             cidrs,
             events,
             clock,
+            leaks: HashMap::new(),
         }
     }
 
-    /// One pass over all services and addresses. Gives the time after which there is more to see,
-    /// where something was too young.
+    /// Passes over all services and addresses once. Returns the time after which another pass sees
+    /// more, where something was too young.
     ///
     /// # Errors
-    /// The store's; what could be put right before was.
-    pub async fn run_once(&self) -> Result<Option<Duration>> {
-        let done = self.pass().await;
-        if done.is_err() {
+    /// The store's; what was repaired before it stays repaired.
+    pub async fn run_once(&mut self) -> Result<Option<Duration>> {
+        let outcome = self.pass().await;
+        if outcome.is_err() {
             RECONCILE_ERRORS.inc(&[]);
         }
-        done
+        outcome
     }
 
-    async fn pass(&self) -> Result<Option<Duration>> {
+    async fn pass(&mut self) -> Result<Option<Duration>> {
         let all = super::services(&self.services).await?;
         let services: Services<'_> = all
             .iter()
             .map(|one| ((one.namespace(), one.name()), (one, ips_of(one))))
             .collect();
         let ranges = ranges::of_cidrs(&self.cidrs.known("").await?);
-        // Whoever is in the list of services had its address before.
+        // Every service of the list claimed its addresses before it was written.
         let mut addresses: HashMap<IpAddr, Object> = self
             .addresses
             .all()
@@ -108,126 +113,108 @@ impl ClusterIpRepair {
             .filter_map(|one| Some((ip_of(&one)?, one)))
             .collect();
         for service in &all {
-            self.check_service(service, &services, &mut addresses, &ranges)
-                .await?;
+            for text in cluster_ips(service) {
+                match names::parse_ip_sloppy(&text) {
+                    Some(ip) => {
+                        self.check_service(service, ip, &services, &mut addresses, &ranges)
+                            .await?;
+                    }
+                    None => self.report_unparsable(service, &text).await,
+                }
+            }
         }
-        let mut next: Option<Duration> = None;
-        for address in addresses
+        let managed: Vec<&Object> = addresses
             .values()
             .filter(|one| ip_addresses::is_managed(one))
-        {
-            if let Some(wait) = self.check_address(address, &services).await? {
+            .collect();
+        let known_leaks = std::mem::take(&mut self.leaks);
+        let mut next: Option<Duration> = None;
+        for address in &managed {
+            if let Some(wait) = self.check_address(address, &services, &known_leaks).await? {
                 next = Some(next.map_or(wait, |next| next.min(wait)));
             }
         }
-        let taken = addresses
-            .values()
-            .filter(|one| ip_addresses::is_managed(one))
-            .filter_map(ip_of);
-        count(&ranges, taken);
+        count(&ranges, managed.iter().filter_map(|one| ip_of(one)));
         Ok(next)
     }
 
-    /// Sees to it that every address of the service is the service's. Objects that are made anew
-    /// are no longer among `addresses`.
+    async fn report_unparsable(&self, service: &Object, text: &str) {
+        let note = format!("Cluster IP {text} is not a valid IP; please recreate Service");
+        let action = "ClusterIPValidation";
+        self.report(service, "invalid", ["ClusterIPNotValid", action], note)
+            .await;
+    }
+
+    /// Makes an address of the service the service's. Objects that are recreated are no longer
+    /// among `addresses`.
     async fn check_service(
         &self,
         service: &Object,
+        ip: IpAddr,
         services: &Services<'_>,
         addresses: &mut HashMap<IpAddr, Object>,
         ranges: &[Range],
     ) -> Result<()> {
-        for text in cluster_ips(service) {
-            let Some(ip) = names::parse_ip_sloppy(&text) else {
-                let note = format!("Cluster IP {text} is not a valid IP; please recreate Service");
-                self.tell(
-                    service,
-                    "invalid",
-                    Because {
-                        reason: "ClusterIPNotValid",
-                        action: "ClusterIPValidation",
-                    },
-                    note,
-                )
-                .await;
-                continue;
-            };
-            let family = family_of(ip);
-            if !ranges.iter().any(|range| range.contains(ip)) {
-                let note = format!(
-                    "Cluster IP [{family}]: {ip} is not within any configured Service CIDR; please recreate service"
-                );
-                self.tell(
-                    service,
-                    "outOfRange",
-                    Because {
-                        reason: "ClusterIPOutOfRange",
-                        action: OF_SERVICE,
-                    },
-                    note,
-                )
-                .await;
-                continue;
+        let family = family_of(ip);
+        if !ranges.iter().any(|range| range.contains(ip)) {
+            let note = format!(
+                "Cluster IP [{family}]: {ip} is not within any configured Service CIDR; please recreate service"
+            );
+            let reason = ["ClusterIPOutOfRange", OF_SERVICE];
+            self.report(service, "outOfRange", reason, note).await;
+            return Ok(());
+        }
+        let Some(address) = addresses.get(&ip) else {
+            return self.allocate_missing(service, ip).await;
+        };
+        let (namespace, name) = (service.namespace(), service.name());
+        if ip_addresses::is_of(address, namespace, name) {
+            if !ip_addresses::is_labelled(address) {
+                self.recreate(address, ip, service).await?;
+                addresses.remove(&ip);
             }
-            let because = Because {
-                reason: "ClusterIPNotAllocated",
-                action: OF_SERVICE,
-            };
-            let Some(address) = addresses.get(&ip) else {
-                if self.still_has(service, ip).await? && self.addresses.find(ip).await?.is_none() {
-                    self.tell(
-                        service,
-                        "repair",
-                        because,
-                        format!("Cluster IP [{family}]: {ip} is not allocated; repairing"),
-                    )
-                    .await;
-                    self.addresses
-                        .claim(ip, service.namespace(), service.name())
-                        .await?;
-                }
-                continue;
-            };
-            let other = services
-                .get(&ip_addresses::parent(address))
-                .filter(|_| ip_addresses::refers_to_service(address));
-            if !ip_addresses::is_of(address, service.namespace(), service.name()) {
-                if other.is_some_and(|(_, ips)| ips.contains(&ip)) {
-                    let note = format!(
-                        "Cluster IP [{family}]:{ip} was assigned to multiple services; please recreate service"
-                    );
-                    self.tell(
-                        service,
-                        "duplicate",
-                        Because {
-                            reason: "ClusterIPAlreadyAllocated",
-                            action: OF_SERVICE,
-                        },
-                        note,
-                    )
-                    .await;
-                    continue;
-                }
-                // Whoever it names may be about to be written.
-                if ip_addresses::refers_to_service(address) && self.age(address) < SERVICE_GRACE {
-                    continue;
-                }
-                let (namespace, name) = (service.namespace(), service.name());
+            return Ok(());
+        }
+        if ip_addresses::refers_to_service(address) {
+            let other = services.get(&ip_addresses::parent(address));
+            if other.is_some_and(|(_, ips)| ips.contains(&ip)) {
                 let note = format!(
-                    "the ClusterIP [{family}]: {ip} for Service {namespace}/{name} has a wrong reference; repairing"
+                    "Cluster IP [{family}]:{ip} was assigned to multiple services; please recreate service"
                 );
-                self.tell(service, "repair", because, note).await;
-                self.make_anew(address, ip, service).await?;
-                addresses.remove(&ip);
-            } else if !ip_addresses::is_labelled(address) {
-                self.make_anew(address, ip, service).await?;
-                addresses.remove(&ip);
+                let reason = ["ClusterIPAlreadyAllocated", OF_SERVICE];
+                self.report(service, "duplicate", reason, note).await;
+                return Ok(());
+            }
+            // The service that it names may be about to be written, or have been since the list.
+            if self.age(address) < SERVICE_GRACE || self.parent_has(address).await? {
+                return Ok(());
             }
         }
+        let note = format!(
+            "the ClusterIP [{family}]: {ip} for Service {namespace}/{name} has a wrong reference; repairing"
+        );
+        let reason = ["ClusterIPNotAllocated", OF_SERVICE];
+        self.report(service, "repair", reason, note).await;
+        self.recreate(address, ip, service).await?;
+        addresses.remove(&ip);
         Ok(())
     }
 
-    async fn make_anew(&self, address: &Object, ip: IpAddr, service: &Object) -> Result<()> {
+    /// Claims an address that a service has and nobody claimed.
+    async fn allocate_missing(&self, service: &Object, ip: IpAddr) -> Result<()> {
+        let (namespace, name) = (service.namespace(), service.name());
+        if !self.service_has(namespace, name, ip).await? || self.addresses.find(ip).await?.is_some()
+        {
+            return Ok(());
+        }
+        let family = family_of(ip);
+        let note = format!("Cluster IP [{family}]: {ip} is not allocated; repairing");
+        let reason = ["ClusterIPNotAllocated", OF_SERVICE];
+        self.report(service, "repair", reason, note).await;
+        self.addresses.claim(ip, namespace, name).await.map(drop)
+    }
+
+    async fn recreate(&self, address: &Object, ip: IpAddr, service: &Object) -> Result<()> {
         self.addresses.delete(address).await?;
         self.addresses
             .claim(ip, service.namespace(), service.name())
@@ -235,45 +222,45 @@ impl ClusterIpRepair {
             .map(drop)
     }
 
-    /// Deletes an address that belongs to no service. Gives the time after which it can be told,
+    /// Deletes an address that belongs to no service. Returns the time after which it can be told,
     /// where it cannot yet.
+    ///
+    /// A write that claimed the address may take longer than any grace where the store is slow, so
+    /// a leak is kept for some passes, and looked at once more before it goes.
     async fn check_address(
-        &self,
+        &mut self,
         address: &Object,
         services: &Services<'_>,
+        known_leaks: &HashMap<String, u32>,
     ) -> Result<Option<Duration>> {
-        let verdict = match self.judge(address, services) {
-            // What was read may be old by now: an address is never taken from a service that has
-            // it.
-            Verdict::Wrong { .. } if self.parent_has(address).await? => Verdict::Right,
-            verdict => verdict,
-        };
-        match verdict {
-            Verdict::Right => Ok(None),
-            Verdict::Young(wait) => Ok(Some(wait)),
-            Verdict::Wrong { kind, reason, note } => {
-                self.tell(
-                    address,
-                    kind,
-                    Because {
-                        reason,
-                        action: OF_ADDRESS,
-                    },
-                    note,
-                )
-                .await;
-                match self.addresses.delete(address).await {
-                    Err(status) if status.code == 409 => Ok(None),
-                    done => done.map(|()| None),
+        let (kind, reason, note) = match self.judge(address, services) {
+            Verdict::Valid => return Ok(None),
+            Verdict::TooYoung(wait) => return Ok(Some(wait)),
+            Verdict::Invalid(note) => ("invalid", "IPAddressNotAllocated", note),
+            Verdict::Leaked(reason, note) => {
+                let left = known_leaks
+                    .get(address.uid())
+                    .map_or(PASSES_BEFORE_RELEASE, |left| left.saturating_sub(1));
+                if left > 0 {
+                    self.leaks.insert(address.uid().to_owned(), left);
+                    return Ok(Some(LEAK_INTERVAL));
                 }
+                if self.parent_has(address).await? {
+                    return Ok(None);
+                }
+                ("leak", reason, note)
             }
+        };
+        self.report(address, kind, [reason, OF_ADDRESS], note).await;
+        match self.addresses.delete(address).await {
+            Err(status) if status.code == 409 => Ok(None),
+            outcome => outcome.map(|()| None),
         }
     }
 
     fn judge(&self, address: &Object, services: &Services<'_>) -> Verdict {
         let (name, (parent_namespace, parent_name)) =
             (address.name(), ip_addresses::parent(address));
-        let wrong = |kind, reason, note| Verdict::Wrong { kind, reason, note };
         if !ip_addresses::refers_to_service(address) {
             let (group, resource) = (
                 address.str_at("/spec/parentRef/group"),
@@ -282,23 +269,24 @@ impl ClusterIpRepair {
             let parent = format!(
                 "&ParentReference{{Group:{group},Resource:{resource},Namespace:{parent_namespace},Name:{parent_name},}}"
             );
-            let note = format!(
+            return Verdict::Invalid(format!(
                 "IPAddress {name} appears to have been modified, not referencing a Service {parent}: cleaning up"
-            );
-            return wrong("invalid", "IPAddressNotAllocated", note);
+            ));
         }
         let age = self.age(address);
+        let too_young =
+            |grace: Duration| Verdict::TooYoung(grace.saturating_sub(age) + Duration::from_secs(1));
         let Some((service, ips)) = services.get(&(parent_namespace, parent_name)) else {
             if age <= SERVICE_GRACE {
-                return Verdict::Young(SERVICE_GRACE.saturating_sub(age) + Duration::from_secs(1));
+                return too_young(SERVICE_GRACE);
             }
             let note = format!(
                 "IPAddress: {name} for Service {parent_namespace}/{parent_name} appears to have leaked: cleaning up"
             );
-            return wrong("leak", "IPAddressNotAllocated", note);
+            return Verdict::Leaked("IPAddressNotAllocated", note);
         };
         if ip_of(address).is_some_and(|ip| ips.contains(&ip)) {
-            return Verdict::Right;
+            return Verdict::Valid;
         }
         let external = service.str_at("/spec/type") == "ExternalName";
         let grace = if external {
@@ -306,41 +294,33 @@ impl ClusterIpRepair {
         } else {
             CHANGE_GRACE
         };
-        let later = created(address) > created(service);
-        if age < grace && (external || later) {
-            return Verdict::Young(grace.saturating_sub(age) + Duration::from_secs(1));
+        if age < grace && (external || created(address) > created(service)) {
+            return too_young(grace);
         }
         let note = format!(
             "IPAddress: {name} for Service {parent_namespace}/{parent_name} has a wrong reference; cleaning up"
         );
-        wrong("leak", "IPAddressWrongReference", note)
+        Verdict::Leaked("IPAddressWrongReference", note)
     }
 
-    /// Whether the service that the address names has it, as of now.
+    /// Reports whether the service that the address names has it, as of now.
     async fn parent_has(&self, address: &Object) -> Result<bool> {
         let (namespace, name) = ip_addresses::parent(address);
-        if !ip_addresses::refers_to_service(address) || namespace.is_empty() || name.is_empty() {
-            return Ok(false);
-        }
-        match self.services.get(namespace, name, "").await {
-            Ok(stored) => Ok(ip_of(address).is_some_and(|ip| {
-                self.services
-                    .decode(&stored)
-                    .is_ok_and(|one| ips_of(&one).contains(&ip))
-            })),
-            Err(status) if status.code == 404 => Ok(false),
-            Err(status) => Err(status),
+        match ip_of(address) {
+            Some(ip) if !namespace.is_empty() && !name.is_empty() => {
+                self.service_has(namespace, name, ip).await
+            }
+            _ => Ok(false),
         }
     }
 
-    /// Whether the service has the address, as of now.
-    async fn still_has(&self, service: &Object, ip: IpAddr) -> Result<bool> {
-        match self
-            .services
-            .get(service.namespace(), service.name(), "")
-            .await
-        {
-            Ok(stored) => Ok(ips_of(&self.services.decode(&stored)?).contains(&ip)),
+    /// Reports whether a service has an address, as of now. One that cannot be read may have any.
+    async fn service_has(&self, namespace: &str, name: &str, ip: IpAddr) -> Result<bool> {
+        match self.services.get(namespace, name, "").await {
+            Ok(stored) => Ok(self
+                .services
+                .decode(&stored)
+                .map_or(true, |service| ips_of(&service).contains(&ip))),
             Err(status) if status.code == 404 => Ok(false),
             Err(status) => Err(status),
         }
@@ -351,13 +331,20 @@ impl ClusterIpRepair {
         Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
     }
 
-    async fn tell(&self, about: &Object, kind: &'static str, because: Because, note: String) {
+    /// Counts an error of this kind and writes an event with its reason and action.
+    async fn report(
+        &self,
+        about: &Object,
+        kind: &'static str,
+        [reason, action]: [&'static str; 2],
+        note: String,
+    ) {
         IP_ERRORS.inc(&[kind]);
-        self.events.warn(about, because, note).await;
+        self.events.warn(about, reason, action, note).await;
     }
 }
 
-/// The addresses that a service has.
+/// Returns the addresses that a service has.
 fn ips_of(service: &Object) -> Vec<IpAddr> {
     cluster_ips(service)
         .iter()
@@ -369,12 +356,12 @@ fn ip_of(address: &Object) -> Option<IpAddr> {
     names::parse_ip_sloppy(address.name())
 }
 
-/// When an object was made, in seconds; in the distant past where it does not say.
+/// Returns when an object was created, in seconds since 1970; 0 where it does not say.
 fn created(object: &Object) -> i64 {
     time::parse(object.creation_timestamp()).map_or(0, |at| at.seconds)
 }
 
-/// Tells how many addresses of each range are taken.
+/// Sets the metrics of how many addresses of each range are taken.
 fn count(ranges: &[Range], taken: impl Iterator<Item = IpAddr>) {
     let mut counts: Vec<(String, u128, i64)> = ranges
         .iter()

@@ -1,4 +1,4 @@
-//! Events of the server's own loops (`events.k8s.io/v1`), so that people see what they put right
+//! Events of the server's own loops (`events.k8s.io/v1`), which show people what was repaired
 //! (client-go `tools/events`).
 
 use std::collections::HashMap;
@@ -9,44 +9,37 @@ use parking_lot::Mutex;
 
 use crate::base::clock::Clock;
 use crate::base::random;
-use crate::controlplane::bootstrap::Creator;
-use crate::controlplane::loopback_client::RegistryCreator;
+use crate::controlplane::bootstrap::ObjectClient;
+use crate::controlplane::loopback_client::LoopbackClient;
+use crate::merge::APISERVER_MANAGER;
 use crate::meta::{Gvr, Object, json, names, time};
 
-/// An event that was written is not written again for so long (`finishTime`).
-const QUIET: Duration = Duration::from_secs(6 * 60);
-/// How many events are remembered.
+/// The time for which an event that was written is not written again (`finishTime`).
+const REPEAT_INTERVAL: Duration = Duration::from_secs(6 * 60);
+/// The most events that are remembered.
 const MAX_REMEMBERED: usize = 4096;
 /// The longest note that an event may have, in bytes.
 const MAX_NOTE: usize = 1024;
-const MANAGER: &str = "kube-apiserver";
 
-/// Writes the events of one loop.
+/// A writer of the events of one loop.
 pub struct EventRecorder {
-    creator: RegistryCreator,
+    client: LoopbackClient,
     controller: &'static str,
     instance: String,
     clock: Clock,
-    /// What was written when: the UID of what it is about, its reason and its note.
+    /// The times of events, by the UID of what they are about, their reason and their note.
     written: Mutex<HashMap<(String, &'static str, String), Timestamp>>,
-}
-
-/// Why something is said, and what of.
-#[derive(Clone, Copy, Debug)]
-pub struct Because {
-    pub reason: &'static str,
-    pub action: &'static str,
 }
 
 impl EventRecorder {
     pub fn new(
-        creator: RegistryCreator,
+        client: LoopbackClient,
         controller: &'static str,
         hostname: &str,
         clock: Clock,
     ) -> Self {
         Self {
-            creator,
+            client,
             controller,
             instance: format!("{controller}-{hostname}"),
             clock,
@@ -54,35 +47,39 @@ impl EventRecorder {
         }
     }
 
-    /// Writes a warning about an object, unless the same was written a short time ago. An event
-    /// that cannot be written is logged: what it is about matters more.
-    pub async fn warn(&self, about: &Object, because: Because, note: String) {
-        tracing::warn!("{}: {note}", because.reason);
-        if !self.is_news(about, because, &note) {
+    /// Writes a warning about an object, unless the same was written a short time ago. A failure to
+    /// write it is only logged.
+    pub async fn warn(&self, about: &Object, reason: &'static str, action: &str, note: String) {
+        tracing::warn!("{reason}: {note}");
+        if !self.is_new(about, reason, &note) {
             return;
         }
         let gvr = Gvr::new("events.k8s.io", "v1", "events");
         if let Err(status) = self
-            .creator
-            .create(&gvr, self.event(about, because, note), MANAGER)
+            .client
+            .create(
+                &gvr,
+                self.event(about, [reason, action], note),
+                APISERVER_MANAGER,
+            )
             .await
         {
             tracing::warn!("writing an event: {}", status.message);
         }
     }
 
-    fn is_news(&self, about: &Object, because: Because, note: &str) -> bool {
+    fn is_new(&self, about: &Object, reason: &'static str, note: &str) -> bool {
         let (now, mut written) = (self.clock.now(), self.written.lock());
-        let recent = |at: &Timestamp| now.duration_since(*at).unsigned_abs() < QUIET;
+        let recent = |at: &Timestamp| now.duration_since(*at).unsigned_abs() < REPEAT_INTERVAL;
         if written.len() >= MAX_REMEMBERED {
             written.retain(|_, at| recent(at));
         }
         let known = written.len() < MAX_REMEMBERED;
-        let key = (about.uid().to_owned(), because.reason, note.to_owned());
+        let key = (about.uid().to_owned(), reason, note.to_owned());
         known && !written.insert(key, now).is_some_and(|at| recent(&at))
     }
 
-    fn event(&self, about: &Object, because: Because, mut note: String) -> Object {
+    fn event(&self, about: &Object, [reason, action]: [&str; 2], mut note: String) -> Object {
         let now = self.clock.now();
         note.truncate(note.floor_char_boundary(MAX_NOTE));
         let namespace = if about.namespace().is_empty() {
@@ -107,7 +104,7 @@ impl EventRecorder {
             "kind": "Event", "apiVersion": "events.k8s.io/v1", "metadata": {"name": name, "namespace": namespace},
             "eventTime": time::format_micro(time::Timestamp { seconds: now.as_second(), nanos: now.subsec_nanosecond().unsigned_abs() }),
             "reportingController": self.controller, "reportingInstance": self.instance, "type": "Warning",
-            "reason": because.reason, "action": because.action, "regarding": regarding, "note": note,
+            "reason": reason, "action": action, "regarding": regarding, "note": note,
         }))
         .unwrap_or_default()
     }

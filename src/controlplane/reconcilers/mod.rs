@@ -1,5 +1,5 @@
-//! Loops that compare what there is with what should be, and put it right: cluster IPs, node ports,
-//! the default ServiceCIDR.
+//! Loops that compare the actual with the desired state and repair it: cluster IPs, node ports, the
+//! default ServiceCIDR.
 
 mod cluster_ips;
 mod events;
@@ -9,7 +9,7 @@ pub mod service_cidr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::loopback_client::RegistryCreator;
+use super::loopback_client::LoopbackClient;
 use crate::base::clock::Clock;
 use crate::base::latch::Latch;
 use crate::base::supervise;
@@ -26,9 +26,12 @@ pub use node_ports::NodePortRepair;
 
 /// The time between two passes over everything (`IPRepairInterval`).
 const INTERVAL: Duration = Duration::from_secs(180);
-/// How many objects are read before other tasks have their turn.
+/// The number of passes that keep a leaked address or port: the service that claimed it may be
+/// about to be written (`numRepairsBeforeLeakCleanup`).
+const PASSES_BEFORE_RELEASE: u32 = 3;
+/// The number of objects that are read before other tasks have their turn.
 const READS_PER_TURN: usize = 256;
-/// What the repairs read of a service.
+/// The fields of a service that the repairs read.
 const SERVICE_PATHS: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
@@ -41,13 +44,15 @@ const SERVICE_PATHS: [&str; 9] = [
     "spec.healthCheckNodePort",
 ];
 
-/// The repairs of what services take: whatever a crash or a failed write left behind.
+/// The repairs of addresses and ports, which crashes and failed writes leave behind.
 pub struct Repairs {
     cluster_ips: ClusterIpRepair,
     node_ports: NodePortRepair,
 }
 
 impl Repairs {
+    /// Returns the repairs of the services of `registry`.
+    ///
     /// # Errors
     /// A resource that they need is not served.
     pub fn new(
@@ -64,7 +69,7 @@ impl Repairs {
         };
         let events = |controller| {
             EventRecorder::new(
-                RegistryCreator::new(registry.clone()),
+                LoopbackClient::new(registry.clone()),
                 controller,
                 hostname,
                 clock.clone(),
@@ -88,24 +93,24 @@ impl Repairs {
         })
     }
 
-    /// The first pass over the node ports: none is handed out before.
+    /// Makes the first pass over the node ports, before any is allocated.
     pub async fn check_node_ports(&mut self) {
         if let Err(status) = self.node_ports.run_once().await {
             tracing::error!("checking the node ports: {}", status.message);
         }
     }
 
-    /// The first pass over the cluster IPs.
+    /// Makes the first pass over the cluster IPs.
     pub async fn check_cluster_ips(&mut self) {
         if let Err(status) = self.cluster_ips.run_once().await {
             tracing::error!("checking the cluster IPs: {}", status.message);
         }
     }
 
-    /// Goes on until the server stops.
+    /// Repairs until the server stops.
     pub async fn run(self, stopping: Latch) {
         let Self {
-            cluster_ips,
+            mut cluster_ips,
             mut node_ports,
         } = self;
         let ips = async {
@@ -127,7 +132,7 @@ impl Repairs {
     }
 }
 
-/// Waits; false where the server stops meanwhile.
+/// Waits; returns false if the server stops meanwhile.
 async fn pause(time: Duration, stopping: &Latch) -> bool {
     tokio::select! {
         () = tokio::time::sleep(time) => true,
@@ -135,7 +140,7 @@ async fn pause(time: Duration, stopping: &Latch) -> bool {
     }
 }
 
-/// What a pass comes to. Neither an error nor a panic keeps the next one from coming.
+/// Runs a pass. Errors and panics are logged, and the next pass comes all the same.
 async fn guarded<T>(what: &str, pass: impl Future<Output = Result<T>>) -> Option<T> {
     match supervise::catch_panic(what, pass).await {
         Ok(Ok(done)) => Some(done),
@@ -147,7 +152,7 @@ async fn guarded<T>(what: &str, pass: impl Future<Output = Result<T>>) -> Option
     }
 }
 
-/// All services as they are now, with what the repairs read of them.
+/// Returns all services as of now, with the fields that the repairs read.
 async fn services(store: &Store) -> Result<Vec<Object>> {
     let part = Projection::new(
         store.resource.storage_ty(),

@@ -1,10 +1,11 @@
-//! The repair of node ports: the bitmap of those that are taken is made anew from the services,
-//! whatever range it was of (`pkg/registry/core/service/portallocator/controller`).
+//! The repair of node ports: the bitmap of allocated ports is rebuilt from the services, whatever
+//! range it was of (`pkg/registry/core/service/portallocator/controller`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::events::{Because, EventRecorder};
+use super::PASSES_BEFORE_RELEASE;
+use super::events::EventRecorder;
 use crate::builtin::core::service::node_ports::{Allocation, NodePorts};
 use crate::builtin::core::service::ports;
 use crate::meta::status::Result;
@@ -12,10 +13,7 @@ use crate::meta::{Object, Status};
 use crate::registry::Store;
 use crate::telemetry::metrics::Counter;
 
-/// How many passes must find a port without a service before it is given back: a service that takes
-/// it may be about to be written.
-const PASSES_BEFORE_RELEASE: u32 = 3;
-/// How often a pass begins anew because ports were taken meanwhile.
+/// The most attempts of a pass, each undone by ports that are taken meanwhile.
 const CONFLICT_RETRIES: usize = 100;
 const ACTION: &str = "PortAllocation";
 
@@ -30,7 +28,7 @@ static RECONCILE_ERRORS: Counter = Counter::new(
     &[],
 );
 
-/// Repairs the node ports, pass by pass.
+/// The repair of node ports, pass by pass.
 pub struct NodePortRepair {
     services: Arc<Store>,
     ports: Arc<NodePorts>,
@@ -39,8 +37,8 @@ pub struct NodePortRepair {
     leaks: BTreeMap<u16, u32>,
 }
 
-/// What is wrong with the node ports of a service.
-enum Wrong {
+/// A problem with a node port of a service.
+enum Problem {
     /// The port is not marked as taken.
     NotAllocated,
     /// Another service has it, too.
@@ -59,10 +57,10 @@ impl NodePortRepair {
         }
     }
 
-    /// One pass.
+    /// Passes over all services once.
     ///
     /// # Errors
-    /// The store's; nothing was changed then.
+    /// The store's; then nothing was changed.
     pub async fn run_once(&mut self) -> Result<()> {
         let done = self.pass().await;
         if done.is_err() {
@@ -95,29 +93,29 @@ impl NodePortRepair {
         ))
     }
 
-    /// The ports that services have, and what is wrong with them.
+    /// Returns the ports that services have, and the problems with them.
     fn used<'a>(
         &self,
         services: &'a [Object],
         allocation: &Allocation,
-    ) -> (BTreeSet<u16>, Vec<(&'a Object, u16, Wrong)>) {
+    ) -> (BTreeSet<u16>, Vec<(&'a Object, u16, Problem)>) {
         let (mut used, mut wrong) = (BTreeSet::new(), Vec::new());
         for service in services {
             for port in ports::owned(service) {
                 if !self.ports.contains(port) {
-                    wrong.push((service, port, Wrong::OutOfRange));
+                    wrong.push((service, port, Problem::OutOfRange));
                 } else if !used.insert(port) {
-                    wrong.push((service, port, Wrong::Duplicate));
+                    wrong.push((service, port, Problem::Duplicate));
                 } else if !allocation.ports.contains(&port) {
-                    wrong.push((service, port, Wrong::NotAllocated));
+                    wrong.push((service, port, Problem::NotAllocated));
                 }
             }
         }
         (used, wrong)
     }
 
-    /// The ports that are taken by nobody, with the number of passes that they are kept from now
-    /// on; 0 for those to be given back.
+    /// Returns the allocated ports that no service has, with the number of passes that they are
+    /// still kept; 0 for those to be released.
     fn leaked(&self, allocation: &Allocation, used: &BTreeSet<u16>) -> BTreeMap<u16, u32> {
         let left = |port: &u16| {
             self.leaks
@@ -131,21 +129,21 @@ impl NodePortRepair {
             .collect()
     }
 
-    async fn report(&mut self, wrong: Vec<(&Object, u16, Wrong)>, leaks: BTreeMap<u16, u32>) {
+    async fn report(&mut self, wrong: Vec<(&Object, u16, Problem)>, leaks: BTreeMap<u16, u32>) {
         for (service, port, wrong) in wrong {
             let (kind, reason, note) = match wrong {
-                Wrong::NotAllocated => (
+                Problem::NotAllocated => (
                     "repair",
                     "PortNotAllocated",
                     format!("Port {port} is not allocated; repairing"),
                 ),
-                Wrong::Duplicate => {
+                Problem::Duplicate => {
                     let note = format!(
                         "Port {port} was assigned to multiple services; please recreate service"
                     );
                     ("duplicate", "PortAlreadyAllocated", note)
                 }
-                Wrong::OutOfRange => {
+                Problem::OutOfRange => {
                     let range = self.ports.range_text();
                     (
                         "outOfRange",
@@ -157,16 +155,7 @@ impl NodePortRepair {
                 }
             };
             PORT_ERRORS.inc(&[kind]);
-            self.events
-                .warn(
-                    service,
-                    Because {
-                        reason,
-                        action: ACTION,
-                    },
-                    note,
-                )
-                .await;
+            self.events.warn(service, reason, ACTION, note).await;
         }
         for (port, left) in &leaks {
             if *left == 0 {

@@ -4,27 +4,26 @@
 
 use ipnet::IpNet;
 
-use super::events::{Because, EventRecorder};
+use super::events::EventRecorder;
 use crate::base::clock::Clock;
-use crate::controlplane::bootstrap::Creator;
+use crate::controlplane::bootstrap::ObjectClient;
+use crate::merge::APISERVER_MANAGER;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Value, json, time};
 
 /// The name of the default ServiceCIDR.
 const NAME: &str = "kubernetes";
-const MANAGER: &str = "kube-apiserver";
-/// The field manager of its status, and who writes events about it.
+/// The field manager of its status, and the reporting controller of its events.
 pub const CONTROLLER: &str = "kubernetes-service-cidr-controller";
 const ACTION: &str = "ServiceCIDR";
 
-/// Makes the default ServiceCIDR and keeps it; tells people where they have made something else of
-/// it.
+/// The reconciler of the default ServiceCIDR. Where somebody has changed it, events say so.
 pub struct DefaultServiceCidr {
     cidrs: Vec<String>,
     events: EventRecorder,
     clock: Clock,
-    told_of_mismatch: bool,
-    told_of_not_ready: bool,
+    reported_mismatch: bool,
+    reported_not_ready: bool,
 }
 
 impl DefaultServiceCidr {
@@ -38,24 +37,24 @@ impl DefaultServiceCidr {
             cidrs,
             events,
             clock,
-            told_of_mismatch: false,
-            told_of_not_ready: false,
+            reported_mismatch: false,
+            reported_not_ready: false,
         }
     }
 
-    /// One turn.
+    /// Creates the ServiceCIDR, adds the second family, or updates the status.
     ///
     /// # Errors
-    /// The ServiceCIDR can be neither read nor made.
-    pub async fn sync(&mut self, creator: &dyn Creator) -> Result<()> {
-        let Some(present) = creator.get(&gvr(), "", NAME).await? else {
+    /// The ServiceCIDR can be neither read nor created.
+    pub async fn sync(&mut self, client: &dyn ObjectClient) -> Result<()> {
+        let Some(present) = client.get(&gvr(), "", NAME).await? else {
             let mut cidr = Object::default();
             cidr.insert("kind", "ServiceCIDR".into());
             cidr.insert("apiVersion", "networking.k8s.io/v1".into());
             cidr.set_meta_str("name", NAME);
             cidr.insert("spec", json!({"cidrs": self.cidrs}));
-            return match creator.create(&gvr(), cidr, MANAGER).await {
-                Ok(made) => self.sync_status(&made, creator).await,
+            return match client.create(&gvr(), cidr, APISERVER_MANAGER).await {
+                Ok(made) => self.sync_status(&made, client).await,
                 // Another server was faster.
                 Err(status) if status.code == 409 => Ok(()),
                 Err(status) => Err(status),
@@ -63,58 +62,49 @@ impl DefaultServiceCidr {
         };
         let cidrs = cidrs(&present);
         if self.cidrs.len() == 2 && cidrs.len() == 1 && cidrs[0] == self.cidrs[0] {
-            return self.add_second(present, creator).await;
+            return self.add_second(present, client).await;
         }
-        self.sync_status(&present, creator).await
+        self.sync_status(&present, client).await
     }
 
-    /// A cluster that had one family gets a second one.
-    async fn add_second(&self, present: Object, creator: &dyn Creator) -> Result<()> {
+    /// Upgrades a cluster of one family to two.
+    async fn add_second(&self, present: Object, client: &dyn ObjectClient) -> Result<()> {
         let mut wanted = present.clone();
         wanted
             .section_mut("spec")
             .insert("cidrs", json!(self.cidrs));
-        if let Err(status) = creator.update(&gvr(), wanted, MANAGER).await {
-            let (first, all) = (&self.cidrs[0], shown(&self.cidrs));
+        if let Err(status) = client.update(&gvr(), wanted, APISERVER_MANAGER).await {
+            let (first, all) = (&self.cidrs[0], go_list(&self.cidrs));
             let note = format!(
                 "The default ServiceCIDR can not be upgraded from {first} to dual stack {all} : {}",
                 status.message
             );
             self.events
-                .warn(
-                    &present,
-                    Because {
-                        reason: "KubernetesDefaultServiceCIDRError",
-                        action: ACTION,
-                    },
-                    note,
-                )
+                .warn(&present, "KubernetesDefaultServiceCIDRError", ACTION, note)
                 .await;
         }
         Ok(())
     }
 
-    async fn sync_status(&mut self, present: &Object, creator: &dyn Creator) -> Result<()> {
+    async fn sync_status(&mut self, present: &Object, client: &dyn ObjectClient) -> Result<()> {
         if present.deletion_timestamp().is_some() {
             return Ok(());
         }
         if cidrs(present) != self.cidrs {
-            if !self.told_of_mismatch {
-                let (theirs, ours) = (shown(&cidrs(present)), shown(&self.cidrs));
+            if !self.reported_mismatch {
+                let (theirs, ours) = (go_list(&cidrs(present)), go_list(&self.cidrs));
                 let note = format!(
                     "The default ServiceCIDR {theirs} does not match the controller flag configurations {ours}"
                 );
                 self.events
                     .warn(
                         present,
-                        Because {
-                            reason: "KubernetesDefaultServiceCIDRInconsistent",
-                            action: ACTION,
-                        },
+                        "KubernetesDefaultServiceCIDRInconsistent",
+                        ACTION,
                         note,
                     )
                     .await;
-                self.told_of_mismatch = true;
+                self.reported_mismatch = true;
             }
             return Ok(());
         }
@@ -133,26 +123,24 @@ impl DefaultServiceCidr {
             Some("True") => {}
             Some("False") => {
                 // Somebody set it, and must see to it.
-                if let (Some(condition), false) = (ready, self.told_of_not_ready) {
+                if let (Some(condition), false) = (ready, self.reported_not_ready) {
                     let note = format!("Configuration matches, but {}", text(condition, "message"));
                     self.events
                         .warn(
                             present,
-                            Because {
-                                reason: "KubernetesDefaultServiceCIDRNotReady",
-                                action: ACTION,
-                            },
+                            "KubernetesDefaultServiceCIDRNotReady",
+                            ACTION,
                             note,
                         )
                         .await;
-                    self.told_of_not_ready = true;
+                    self.reported_not_ready = true;
                 }
             }
             _ => {
                 let now = time::format(self.clock.now().as_second());
                 let message = "Kubernetes default Service CIDR is ready";
                 let condition = json!({"type": "Ready", "status": "True", "lastTransitionTime": now, "reason": "", "message": message});
-                if let Err(status) = creator
+                if let Err(status) = client
                     .apply_status(
                         &gvr(),
                         present,
@@ -182,7 +170,7 @@ fn cidrs(object: &Object) -> Vec<String> {
         .collect()
 }
 
-/// A list as Go prints it.
-fn shown(texts: &[String]) -> String {
+/// Formats a list as Go prints it.
+fn go_list(texts: &[String]) -> String {
     format!("[{}]", texts.join(" "))
 }

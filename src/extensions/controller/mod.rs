@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::auth::{MASTERS, User};
+use crate::auth::User;
 use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
 use crate::base::supervise::catch_panic;
@@ -30,6 +30,7 @@ use crate::extensions::definition::{
 };
 use crate::extensions::resource;
 use crate::extensions::schema::structural;
+use crate::merge::APISERVER_MANAGER;
 use crate::meta::options::{DeleteOptions, ListOptions};
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Path, Status, time};
@@ -37,8 +38,6 @@ use crate::registry::store::{OpenGate, Target, Updater, Warnings, WriteContext};
 use crate::registry::{Registry, Resource, Store, Subresource};
 use crate::storage::Revision;
 
-/// The field manager of the conditions.
-const MANAGER: &str = "kube-apiserver";
 /// The pause before a definition whose sync failed is synced again; doubles with each failure.
 const RETRY: Duration = Duration::from_millis(500);
 /// The longest wait before that.
@@ -130,11 +129,7 @@ impl Extensions {
         stores: Box<dyn CustomStores>,
         clock: Clock,
     ) -> Arc<Self> {
-        let user = User {
-            name: "system:apiserver".to_owned(),
-            groups: vec![MASTERS.to_owned()],
-            ..User::default()
-        };
+        let user = User::apiserver();
         let extensions = Arc::new(Self {
             registry,
             definitions,
@@ -633,7 +628,7 @@ impl<F: Fn(&mut Object, &str) + Send + Sync> Updater for StatusChange<'_, F> {
         let mut object = live.cloned().unwrap_or_default();
         (self.change)(&mut object, &self.now);
         self.store
-            .track(live, &mut object, Subresource::Status, MANAGER);
+            .track(live, &mut object, Subresource::Status, APISERVER_MANAGER);
         Ok(object)
     }
 }

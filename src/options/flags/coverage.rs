@@ -1,5 +1,5 @@
-//! Which test shows that a flag is obeyed: each flag that the table says has an effect is here,
-//! with a test that fails without it.
+//! The tests of flags: each flag that the table says has an effect is here, with a test that fails
+//! without it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,6 +12,7 @@ use crate::options::config::Config;
 /// Servers are started with the flag.
 const WIRE: &str = "tests/attacks/flags.rs";
 const CONNECTIONS: &str = "tests/attacks/connections.rs";
+const IDENTITY: &str = "tests/attacks/identity.rs";
 const OVERLOAD: &str = "tests/attacks/overload.rs";
 const HONESTY: &str = "tests/attacks/honesty.rs";
 /// Every flag of the manifest is passed, and what it means is seen.
@@ -68,9 +69,9 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("request-timeout", OVERLOAD, "missing_body_ends_with_the_request_timeout"),
     ("requestheader-allowed-names", MANIFEST, STARTS),
     ("requestheader-client-ca-file", MANIFEST, STARTS),
-    ("requestheader-extra-headers-prefix", HERE, TYPED),
+    ("requestheader-extra-headers-prefix", IDENTITY, "a_front_proxy_speaks_in_the_headers_of_the_flags"),
     ("requestheader-group-headers", MANIFEST, STARTS),
-    ("requestheader-uid-headers", HERE, TYPED),
+    ("requestheader-uid-headers", IDENTITY, "a_front_proxy_speaks_in_the_headers_of_the_flags"),
     ("requestheader-username-headers", MANIFEST, STARTS),
     ("runtime-config", HONESTY, "what_the_runtime_config_switches_off_is_nowhere"),
     ("secure-port", WIRE, "a_port_is_shared_if_the_flag_says_so"),
@@ -96,8 +97,8 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("v", WIRE, "what_is_logged_and_how_is_as_the_flags_say"),
     ("version", "src/options/flags/mod.rs", "help_and_version_win_over_the_rest"),
     ("watch-cache", WIRE, "events_and_history_end_when_the_flags_say"),
-    ("watch-cache-sizes", HERE, TYPED),
-    ("worker-threads", HERE, TYPED),
+    ("watch-cache-sizes", WIRE, "resources_without_a_watch_cache_are_read_from_etcd"),
+    ("worker-threads", WIRE, "only_the_flag_says_how_many_threads_there_are"),
 ];
 
 fn read(file: &str) -> String {
@@ -128,7 +129,11 @@ fn every_flag_with_an_effect_has_a_test_that_sees_it() {
             text.contains(&format!("fn {test}(")),
             "{flag}: there is no {test} in {file}"
         );
-        let named = [format!("--{flag}="), format!("--{flag}\"")];
+        let named = [
+            format!("--{flag}="),
+            format!("--{flag}\""),
+            format!("flag(\"{flag}\","),
+        ];
         let shared = if *file == MANIFEST {
             read("tests/kubeadm/kube-apiserver.yaml")
         } else {

@@ -15,16 +15,16 @@ enum Stage {
     Locked,
 }
 
-/// What this server does with a gate.
+/// The effect of a gate on this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
     /// Asks for it.
     Consulted,
     /// Behaves as with the default, whatever is said; anything else is refused.
     Fixed,
-    /// Nothing, which no client could tell: the gate is another component's (the kubelet's, a
-    /// controller's, the scheduler's, a Go client's), is about how kube-apiserver is built inside,
-    /// or tunes what is refused as a whole.
+    /// No effect that a client could tell: the gate is another component's (the kubelet's, a
+    /// controller's, the scheduler's, a Go client's), is about the internals of kube-apiserver, or
+    /// tunes what is refused as a whole.
     Elsewhere,
 }
 
@@ -79,8 +79,8 @@ const ALL_ALPHA: &str = "AllAlpha";
 /// Sets every beta gate that is not named itself.
 const ALL_BETA: &str = "AllBeta";
 
-/// What the command line says of feature gates. The component prefix (`kube:`) is understood;
-/// others are ignored.
+/// The feature gates of the command line. The component prefix (`kube:`) is understood; others are
+/// ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeatureGates(BTreeMap<String, bool>);
 
@@ -128,7 +128,7 @@ impl FeatureGates {
         Ok(Self(set))
     }
 
-    /// Whether the gate is on; false for a name that does not exist.
+    /// Reports whether the gate is on; false for a name that does not exist.
     pub fn enabled(&self, name: &str) -> bool {
         if let Some(value) = self.0.get(name) {
             return *value;

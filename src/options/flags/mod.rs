@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-/// What this server does with a flag.
+/// The effect of a flag on this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     Used,
@@ -55,7 +55,7 @@ pub struct Flag {
     pub kind: Kind,
     pub default: &'static str,
     pub effect: Effect,
-    /// What it does, or why it does nothing or is refused.
+    /// Its help text, or the reason why it does nothing or is refused.
     pub text: &'static str,
 }
 
@@ -78,7 +78,7 @@ impl FlagError {
     }
 }
 
-/// What the command line asks for.
+/// The command of a command line.
 #[derive(Debug)]
 pub enum Command {
     Run(Flags),
@@ -192,7 +192,7 @@ fn finish(flags: Flags) -> Result<Command, FlagError> {
     Ok(Command::Run(flags))
 }
 
-/// Whether a value says the same as the flag's default.
+/// Reports whether a value means the same as the flag's default.
 fn same(flag: &Flag, value: &str) -> bool {
     match flag.kind {
         Kind::Switch => parse_bool(value) == parse_bool(flag.default),

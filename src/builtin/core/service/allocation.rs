@@ -14,7 +14,7 @@ use super::metrics::{self, scope};
 use super::node_ports::NodePorts;
 use super::ranges::{self, Range};
 use super::{cluster_ips, headless, needs_cluster_ip, ports};
-use crate::auth::{MASTERS, User};
+use crate::auth::User;
 use crate::meta::options::DeleteOptions;
 use crate::meta::status::Result;
 use crate::meta::{FieldError, Object, Path, Status, json, names};
@@ -80,12 +80,13 @@ struct Taken<'a> {
 impl Reservation for Taken<'_> {
     async fn keep(self: Box<Self>, object: &Object) {
         let now = Owned::of(object);
-        for claim in self
-            .claims
-            .iter()
-            .filter(|claim| !now.ips.contains(&claim.ip))
-        {
-            self.allocator.unclaim(claim).await;
+        for claim in &self.claims {
+            if now.ips.contains(&claim.ip) {
+                let addresses = &self.allocator.addresses;
+                addresses.confirm(claim, &self.namespace, &self.name).await;
+            } else {
+                self.allocator.unclaim(claim).await;
+            }
         }
         let mut ports: BTreeSet<u16> = self.ports.difference(&now.ports).copied().collect();
         if let Some(had) = &self.had {
@@ -116,11 +117,7 @@ impl ServiceAllocator {
         families: Vec<&'static str>,
         node_ports: Arc<NodePorts>,
     ) -> Self {
-        let user = User {
-            name: "system:apiserver".to_owned(),
-            groups: vec![MASTERS.to_owned()],
-            ..User::default()
-        };
+        let user = User::apiserver();
         let addresses = IpAddresses::new(addresses);
         Self {
             addresses,

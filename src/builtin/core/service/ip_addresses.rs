@@ -3,21 +3,27 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::families::family_of;
-use crate::auth::{MASTERS, User};
+use crate::auth::User;
+use crate::merge::APISERVER_MANAGER;
 use crate::meta::options::DeleteOptions;
 use crate::meta::status::Result;
 use crate::meta::{Object, Value, json, names};
 use crate::registry::store::{KnownKeys, OpenGate, Warnings, WriteContext};
 use crate::registry::{Store, Subresource};
 
-/// The field manager of IPAddress objects.
-const MANAGER: &str = "kube-apiserver";
 const FAMILY_LABEL: &str = "ipaddress.kubernetes.io/ip-family";
 const MANAGED_BY_LABEL: &str = "ipaddress.kubernetes.io/managed-by";
 /// Who manages the addresses of services (`ControllerName`).
 const ALLOCATOR: &str = "ipallocator.k8s.io";
+
+/// The time after which a claim is confirmed once its service is written: well before the repair
+/// takes it for a leak.
+const CONFIRM_AFTER: Duration = Duration::from_secs(10);
 
 /// The IPAddress objects of the cluster, as the server itself reads and writes them.
 pub struct IpAddresses {
@@ -32,16 +38,13 @@ pub struct Claim {
     pub ip: IpAddr,
     /// Of the object that was made for it.
     uid: String,
+    made: Instant,
 }
 
 impl IpAddresses {
     /// Over the store of `networking.k8s.io/v1` ipaddresses.
     pub fn new(store: Arc<Store>) -> Self {
-        let user = User {
-            name: "system:apiserver".to_owned(),
-            groups: vec![MASTERS.to_owned()],
-            ..User::default()
-        };
+        let user = User::apiserver();
         Self {
             store,
             user,
@@ -70,14 +73,41 @@ impl IpAddresses {
         let mut object = Object::from_value(value).unwrap_or_default();
         self.store.to_storage(&mut object);
         self.store
-            .track(None, &mut object, Subresource::Main, MANAGER);
+            .track(None, &mut object, Subresource::Main, APISERVER_MANAGER);
         match self.store.create(&self.context(), object, &OpenGate).await {
             Ok(live) => Ok(Some(Claim {
                 ip,
                 uid: live.object.uid().to_owned(),
+                made: Instant::now(),
             })),
             Err(status) if status.reason == "AlreadyExists" => Ok(None),
             Err(status) => Err(status),
+        }
+    }
+
+    /// Makes sure that the service still has an address, once it is written. The repair releases
+    /// addresses without a service, and a slow write may take longer than it waits.
+    pub async fn confirm(&self, claim: &Claim, namespace: &str, name: &str) {
+        if claim.made.elapsed() < CONFIRM_AFTER {
+            return;
+        }
+        let ip = claim.ip;
+        let outcome = match self.store.get("", &ip.to_string(), "").await {
+            Ok(stored) => match self.store.decode(&*stored) {
+                Ok(object) if is_of(&object, namespace, name) => return,
+                _ => Ok(None),
+            },
+            Err(status) if status.code == 404 => self.claim(ip, namespace, name).await,
+            Err(status) => Err(status),
+        };
+        match outcome {
+            Ok(Some(_)) => tracing::warn!(%ip, "claimed again for service {namespace}/{name}"),
+            Ok(None) => {
+                tracing::error!(%ip, "also belongs to another service than {namespace}/{name}")
+            }
+            Err(status) => {
+                tracing::error!(%ip, reason = status.message, "cannot confirm a cluster IP");
+            }
         }
     }
 

@@ -1,0 +1,117 @@
+//! Flags of the section "Etcd".
+
+use super::{Flag, ignored, refused, used};
+use crate::options::flags::Kind::{Duration, Int, List, Switch, Text};
+
+pub const FLAGS: &[Flag] = &[
+    ignored(
+        Int,
+        "delete-collection-workers",
+        "1",
+        "a collection is deleted by one worker",
+    ),
+    refused(
+        Switch,
+        "enable-garbage-collector",
+        "true",
+        "deletes always mark objects for the garbage collector",
+    ),
+    refused(
+        Text,
+        "encryption-provider-config",
+        "",
+        "encryption at rest is not implemented",
+    ),
+    refused(
+        Switch,
+        "encryption-provider-config-automatic-reload",
+        "false",
+        "encryption at rest is not implemented",
+    ),
+    used(Text, "etcd-cafile", "", "the certificate authority of etcd"),
+    used(Text, "etcd-certfile", "", "the client certificate for etcd"),
+    used(
+        Duration,
+        "etcd-compaction-interval",
+        "5m0s",
+        "how often old revisions are compacted away; 0 for never",
+    ),
+    ignored(
+        Duration,
+        "etcd-count-metric-poll-period",
+        "1m0s",
+        "objects are not counted by polling",
+    ),
+    ignored(
+        Duration,
+        "etcd-db-metric-poll-interval",
+        "30s",
+        "the size of the database is not polled",
+    ),
+    used(
+        Duration,
+        "etcd-healthcheck-timeout",
+        "2s",
+        "how long the store may take to prove its health",
+    ),
+    used(
+        Text,
+        "etcd-keyfile",
+        "",
+        "the key of the client certificate for etcd",
+    ),
+    used(
+        Text,
+        "etcd-prefix",
+        "/registry",
+        "what every key in the store begins with",
+    ),
+    used(
+        Duration,
+        "etcd-readycheck-timeout",
+        "2s",
+        "how long the store may take to prove that it is ready",
+    ),
+    used(
+        List,
+        "etcd-servers",
+        "",
+        "the etcd servers (scheme://ip:port); without any, the embedded store in --data-dir is used",
+    ),
+    used(
+        List,
+        "etcd-servers-overrides",
+        "",
+        "group/resource#server;server of resources (events, mostly) that are in an etcd of their own",
+    ),
+    used(
+        Int,
+        "lease-reuse-duration-seconds",
+        "60",
+        "how much longer than asked events may live in etcd, so that many can share a lease",
+    ),
+    refused(
+        Text,
+        "storage-backend",
+        "etcd3",
+        "the only backend is etcd3 (or none, for the embedded store)",
+    ),
+    refused(
+        Text,
+        "storage-media-type",
+        "application/vnd.kubernetes.protobuf",
+        "objects are stored as protobuf",
+    ),
+    used(
+        Switch,
+        "watch-cache",
+        "true",
+        "serve reads and watches from memory",
+    ),
+    used(
+        List,
+        "watch-cache-sizes",
+        "",
+        "resource[.group]#0 for each resource that is not to be cached; other sizes mean nothing",
+    ),
+];

@@ -1,0 +1,103 @@
+//! Flags of the section "Misc": those of kube-apiserver itself (`controlplane/apiserver/options`).
+
+use super::{Flag, ignored, refused, used};
+use crate::options::flags::Kind::{Duration, Int, List, Switch, Text};
+
+const NO_PEERS: &str = "requests are not proxied between API servers of different versions";
+const NO_KUBELET: &str = "no requests are sent to kubelets";
+const NO_PROXY: &str = "no requests are proxied to aggregated API servers";
+const NO_ELECTION: &str =
+    "leaders are not elected by the server (CoordinatedLeaderElection is off)";
+
+pub const FLAGS: &[Flag] = &[
+    ignored(
+        Switch,
+        "aggregator-reject-forwarding-redirect",
+        "true",
+        NO_PROXY,
+    ),
+    used(
+        Switch,
+        "allow-privileged",
+        "false",
+        "allow privileged containers",
+    ),
+    ignored(
+        Duration,
+        "coordinated-leadership-lease-duration",
+        "15s",
+        NO_ELECTION,
+    ),
+    ignored(
+        Duration,
+        "coordinated-leadership-renew-deadline",
+        "10s",
+        NO_ELECTION,
+    ),
+    ignored(
+        Duration,
+        "coordinated-leadership-retry-period",
+        "2s",
+        NO_ELECTION,
+    ),
+    ignored(Switch, "enable-aggregator-routing", "false", NO_PROXY),
+    refused(Switch, "enable-logs-handler", "false", "there is no /logs"),
+    used(
+        Text,
+        "endpoint-reconciler-type",
+        "lease",
+        "who keeps the endpoints of the kubernetes service: lease or none",
+    ),
+    used(Duration, "event-ttl", "1h0m0s", "how long events are kept"),
+    ignored(Text, "kubelet-certificate-authority", "", NO_KUBELET),
+    ignored(Text, "kubelet-client-certificate", "", NO_KUBELET),
+    ignored(Text, "kubelet-client-key", "", NO_KUBELET),
+    ignored(
+        List,
+        "kubelet-preferred-address-types",
+        "Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP",
+        NO_KUBELET,
+    ),
+    ignored(Duration, "kubelet-timeout", "5s", NO_KUBELET),
+    used(
+        Int,
+        "kubernetes-service-node-port",
+        "0",
+        "the node port of the kubernetes service; 0 for none",
+    ),
+    refused(
+        Int,
+        "max-connection-bytes-per-sec",
+        "0",
+        "connections are not throttled",
+    ),
+    refused(Text, "peer-advertise-ip", "", NO_PEERS),
+    refused(Text, "peer-advertise-port", "", NO_PEERS),
+    refused(Text, "peer-ca-file", "", NO_PEERS),
+    ignored(Text, "proxy-client-cert-file", "", NO_PROXY),
+    ignored(Text, "proxy-client-key-file", "", NO_PROXY),
+    refused(
+        Text,
+        "service-account-signing-endpoint",
+        "",
+        "external signers are not implemented",
+    ),
+    used(
+        Text,
+        "service-account-signing-key-file",
+        "",
+        "the private key (PEM) that signs service account tokens",
+    ),
+    used(
+        Text,
+        "service-cluster-ip-range",
+        "10.0.0.0/24",
+        "the CIDRs of cluster IPs: one, or one of each family",
+    ),
+    used(
+        Text,
+        "service-node-port-range",
+        "30000-32767",
+        "the ports of NodePort services",
+    ),
+];

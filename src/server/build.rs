@@ -1,0 +1,388 @@
+//! The construction of a server: stores, authentication, authorization, admission, bootstrap
+//! objects, documents.
+
+use std::sync::Arc;
+
+use super::authentication::{self, Authentication, SetupError};
+use super::discovery::DiscoveryHandler;
+use super::filters::{Goaway, HandlerChain, InFlight};
+use super::health;
+use super::run::ServerDeps;
+use super::stores::{self, StoreFactory};
+use super::token_requests::TokenRequestIssuer;
+use crate::admission::{self, Objects, Settings};
+use crate::auth::authz::node::{NodeAuthorizer, NodeGraph};
+use crate::auth::authz::rbac::RbacStore;
+use crate::auth::authz::{self, Authorizer};
+use crate::auth::impersonation::Impersonation;
+use crate::base::clock::Clock;
+use crate::base::random;
+use crate::cacher::EncodingCache;
+use crate::controlplane::bootstrap::{self, FrontProxy, Params};
+use crate::controlplane::endpoint_reconciler::EndpointReconciler;
+use crate::controlplane::event_handlers::{watch_definitions, watch_node_graph, watch_rbac};
+use crate::controlplane::informer::Informers;
+use crate::controlplane::loopback_client::LoopbackClient;
+use crate::controlplane::master_leases::MasterLeases;
+use crate::controlplane::reconcilers::service_cidr::{self, DefaultServiceCidr};
+use crate::controlplane::reconcilers::{EventRecorder, Repairs};
+use crate::discovery::About;
+use crate::endpoints::Api;
+use crate::endpoints::handlers::token::TokenIssuer;
+use crate::endpoints::request_body::{BodyBudget, MAX_ALL_BODIES};
+use crate::extensions::{DefinitionHooks, Extensions};
+use crate::meta::{Gvr, Object, Status, Value};
+use crate::options::config::{self, AuthorizationMode, Config};
+use crate::options::credential_files::FileContent;
+use crate::registry::Registry;
+use crate::registry::unenforced::UNENFORCED;
+
+/// An error of building a server.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    #[error(transparent)]
+    Authentication(#[from] SetupError),
+    #[error("bootstrap: {}", .0.message)]
+    Bootstrap(Status),
+}
+
+impl From<Status> for BuildError {
+    fn from(status: Status) -> Self {
+        Self::Bootstrap(status)
+    }
+}
+
+/// The parts of a server that others go on using.
+pub struct Built {
+    pub chain: HandlerChain,
+    /// It is to run for as long as the server does.
+    pub endpoint_reconciler: EndpointReconciler,
+    pub authentication: Authentication,
+}
+
+/// The objects of the cluster as the server itself sees them.
+struct Cluster {
+    registry: Arc<Registry>,
+    client: Arc<LoopbackClient>,
+    informers: Informers,
+    rbac: Arc<RbacStore>,
+    extensions: Arc<Extensions>,
+    authorizer: Arc<dyn Authorizer>,
+}
+
+/// Builds a server: makes the bootstrap objects and waits until authorization knows its rules.
+///
+/// # Errors
+/// The store's, and credentials that cannot be understood.
+pub async fn build_server(deps: &ServerDeps) -> Result<Built, BuildError> {
+    let clock = Clock::system();
+    let hooks = Arc::new(DefinitionHooks::default());
+    let node_ports = Arc::new(stores::node_ports(deps));
+    let registry = Arc::new(stores::registry(deps, &clock, &hooks, &node_ports));
+    let mut repairs = Repairs::new(&registry, node_ports, &clock, &hostname())?;
+    repairs.check_node_ports().await;
+    let endpoint_reconciler = endpoint_reconciler(deps, &registry, &clock).await?;
+    repairs.check_cluster_ips().await;
+    tokio::spawn(repairs.run(deps.shutdown.stopping()));
+    let cluster = start_informers(deps, registry, &clock, &hooks).await?;
+    health::add_informers(&deps.health, &cluster.informers);
+    let authentication = authentication::build(deps, cluster.client.clone(), &clock)?;
+    log_unenforced(&cluster.registry).await;
+    Ok(Built {
+        chain: filter_chain(deps, cluster, &authentication, clock),
+        endpoint_reconciler,
+        authentication,
+    })
+}
+
+/// Starts to follow what authorization and custom resources depend on.
+async fn start_informers(
+    deps: &ServerDeps,
+    registry: Arc<Registry>,
+    clock: &Clock,
+    hooks: &DefinitionHooks,
+) -> Result<Cluster, Status> {
+    let (rbac, informers) = (Arc::new(RbacStore::default()), Informers::default());
+    watch_rbac(&registry, &rbac, &informers).await?;
+    let extensions = extensions(deps, &registry, clock, hooks, &informers).await?;
+    let authorizer = authorizer(&deps.config, &registry, &rbac, &informers).await?;
+    Ok(Cluster {
+        client: Arc::new(LoopbackClient::new(registry.clone())),
+        registry,
+        informers,
+        rbac,
+        extensions,
+        authorizer,
+    })
+}
+
+/// Returns the chain of filters over the API.
+fn filter_chain(
+    deps: &ServerDeps,
+    cluster: Cluster,
+    authentication: &Authentication,
+    clock: Clock,
+) -> HandlerChain {
+    let config = &deps.config;
+    let tokens = authentication.issuer.clone().map(|issuer| {
+        let client = cluster.client.clone();
+        Arc::new(TokenRequestIssuer::new(
+            issuer,
+            client,
+            config,
+            clock.clone(),
+        )) as Arc<dyn TokenIssuer>
+    });
+    let about = About {
+        server_address: deps.advertise.to_string(),
+        paths: paths(),
+    };
+    let rbac_is_on = config.authorization.contains(&AuthorizationMode::Rbac);
+    HandlerChain {
+        authenticator: authentication.chain.clone(),
+        impersonation: Impersonation::new(
+            cluster.authorizer.clone(),
+            config.feature_gates.enabled("ConstrainedImpersonation"),
+        ),
+        authorizer: cluster.authorizer.clone(),
+        documents: DiscoveryHandler::new(cluster.registry.clone(), about),
+        oidc: authentication.discovery.clone(),
+        health: deps.health.clone(),
+        in_flight: InFlight::new(&config.requests),
+        request_timeout: config.requests.timeout,
+        goaway: Goaway {
+            chance: config.requests.goaway_chance,
+            unauthenticated: config
+                .feature_gates
+                .enabled("UnauthenticatedHTTP2DOSMitigation"),
+        },
+        api: Arc::new(Api {
+            admission: Arc::new(admission_chain(&config.admission, &cluster)),
+            registry: cluster.registry,
+            extensions: cluster.extensions,
+            authorizer: cluster.authorizer,
+            rbac: rbac_is_on.then_some(cluster.rbac),
+            token_reviewer: authentication.chain.clone(),
+            clock,
+            bodies: BodyBudget::new(MAX_ALL_BODIES),
+            encodings: EncodingCache::with_metrics(config.storage.encoding_cache_bytes),
+            compresses: config.feature_gates.enabled("APIResponseCompression"),
+            draining: deps.shutdown.draining(),
+            tasks: deps.shutdown.tasks(),
+            min_request_timeout: config.requests.min_watch.as_secs(),
+            tokens,
+        }),
+    }
+}
+
+/// Returns the admission plugins that are to run, and logs which they are.
+fn admission_chain(config: &config::Admission, cluster: &Cluster) -> admission::Chain {
+    let settings = Settings {
+        not_ready_toleration_seconds: config.not_ready_toleration_seconds,
+        unreachable_toleration_seconds: config.unreachable_toleration_seconds,
+    };
+    let objects: Arc<dyn Objects> = cluster.client.clone();
+    let runs = |plugin: &str, by_default: bool| config.runs(plugin, by_default);
+    let chain = admission::chain(&objects, &cluster.authorizer, &settings, runs);
+    let names = chain.names().join(", ");
+    tracing::info!("admission plugins, in this order: {names}");
+    for (plugin, why) in config.inert() {
+        tracing::info!("admission plugin {plugin} has nothing to do here: {why}");
+    }
+    for (plugin, what) in config.absent() {
+        tracing::warn!("admission plugin {plugin} is on in kube-apiserver and absent here: {what}");
+    }
+    chain
+}
+
+/// Joins the servers of the cluster and makes the bootstrap objects.
+async fn endpoint_reconciler(
+    deps: &ServerDeps,
+    registry: &Arc<Registry>,
+    clock: &Clock,
+) -> Result<EndpointReconciler, Status> {
+    let (config, client) = (&deps.config, LoopbackClient::new(registry.clone()));
+    // Nobody else has the embedded store.
+    let shared = config.reconcile_endpoints && !config.storage.etcd_servers.is_empty();
+    let leases = shared.then(|| MasterLeases::new(deps.storage.clone(), &config.storage.prefix));
+    let events = EventRecorder::new(
+        LoopbackClient::new(registry.clone()),
+        service_cidr::CONTROLLER,
+        &hostname(),
+        clock.clone(),
+    );
+    let service_cidr =
+        DefaultServiceCidr::new(&config.services.cluster_ip_ranges, events, clock.clone());
+    let endpoint_reconciler = EndpointReconciler::join(
+        params(deps, registry, clock),
+        leases,
+        client,
+        service_cidr,
+        clock.clone(),
+    )
+    .await?;
+    bootstrap::ensure(
+        bootstrap::objects(endpoint_reconciler.params()),
+        endpoint_reconciler.client(),
+    )
+    .await?;
+    bootstrap::remove_unserved(
+        &endpoint_reconciler.params().group_versions,
+        endpoint_reconciler.client(),
+    )
+    .await?;
+    Ok(endpoint_reconciler)
+}
+
+/// The most objects of a kind that the log names at start.
+const MAX_LOGGED_UNENFORCED: usize = 20;
+
+/// Logs which objects are stored and not enforced. Those that the server made itself are no
+/// surprise.
+async fn log_unenforced(registry: &Registry) {
+    for row in UNENFORCED {
+        let Some(store) = registry.get(&Gvr::new(row.group, "v1", row.resource)) else {
+            continue;
+        };
+        let objects = match store.known("").await {
+            Ok(objects) => objects,
+            Err(why) => {
+                tracing::warn!(
+                    "looking for {} that are not enforced: {}",
+                    row.resource,
+                    why.message
+                );
+                continue;
+            }
+        };
+        let own = |object: &Object| {
+            object
+                .annotations()
+                .and_then(|all| all.get(AUTO_UPDATE))
+                .and_then(Value::as_str)
+                == Some("true")
+        };
+        let told: Vec<String> = objects
+            .iter()
+            .filter(|object| !own(object))
+            .filter_map(|one| row.of(&store.resource, one))
+            .collect();
+        for text in told.iter().take(MAX_LOGGED_UNENFORCED) {
+            tracing::warn!("{text}");
+        }
+        if told.len() > MAX_LOGGED_UNENFORCED {
+            tracing::warn!(
+                "{} more {} are stored but not enforced by this server",
+                told.len() - MAX_LOGGED_UNENFORCED,
+                row.resource
+            );
+        }
+    }
+}
+
+/// The annotation of flow control objects that the server makes itself.
+const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
+
+fn params(deps: &ServerDeps, registry: &Registry, clock: &Clock) -> Params {
+    let (config, identity) = (&deps.config, &deps.identity);
+    let text = |ca: &FileContent| String::from_utf8_lossy(&ca.bytes).into_owned();
+    let mut group_versions: Vec<(String, String)> = registry
+        .decls()
+        .map(|decl| (decl.group.clone(), decl.version.clone()))
+        .collect();
+    group_versions.sort();
+    group_versions.dedup();
+    Params {
+        now: clock.now(),
+        hostname: hostname(),
+        instance: random::uuid(),
+        advertise_address: deps.advertise.ip(),
+        secure_port: deps.advertise.port(),
+        servers: config
+            .reconcile_endpoints
+            .then(|| vec![deps.advertise.ip()]),
+        service_cidrs: config.services.cluster_ip_ranges.clone(),
+        service_node_port: config.services.kubernetes_node_port,
+        client_ca: Some(text(&identity.client_ca)),
+        front_proxy: identity
+            .request_header
+            .as_ref()
+            .map(|(header, ca)| FrontProxy {
+                client_ca: text(ca),
+                allowed_names: header.allowed_names.clone(),
+                username_headers: header.username_headers.clone(),
+                uid_headers: header.uid_headers.clone(),
+                group_headers: header.group_headers.clone(),
+                extra_prefixes: header.extra_prefixes.clone(),
+            }),
+        group_versions,
+    }
+}
+
+fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() {
+        "localhost".to_owned()
+    } else {
+        name.to_owned()
+    }
+}
+
+/// The paths that `GET /` lists beside the API's own.
+fn paths() -> Vec<String> {
+    let fixed = [
+        "/healthz",
+        "/livez",
+        "/readyz",
+        "/metrics",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/version",
+    ];
+    fixed.into_iter().map(str::to_owned).collect()
+}
+
+async fn authorizer(
+    config: &Config,
+    registry: &Registry,
+    rbac: &Arc<RbacStore>,
+    informers: &Informers,
+) -> Result<Arc<dyn Authorizer>, Status> {
+    let mut chain: Vec<Arc<dyn Authorizer>> = vec![Arc::new(authz::PrivilegedGroup)];
+    for mode in &config.authorization {
+        match mode {
+            AuthorizationMode::Node => {
+                let graph = Arc::new(NodeGraph::default());
+                watch_node_graph(registry, &graph, informers).await?;
+                chain.push(Arc::new(NodeAuthorizer::new(
+                    graph,
+                    bootstrap::node_rules(),
+                )));
+            }
+            AuthorizationMode::Rbac => chain.push(rbac.clone()),
+            AuthorizationMode::AlwaysAllow => chain.push(Arc::new(authz::AlwaysAllow)),
+            AuthorizationMode::AlwaysDeny => chain.push(Arc::new(authz::AlwaysDeny)),
+        }
+    }
+    Ok(Arc::new(authz::Chain(chain)))
+}
+
+/// Serves the custom resources whose definitions there are, and follows what becomes of them.
+async fn extensions(
+    deps: &ServerDeps,
+    registry: &Arc<Registry>,
+    clock: &Clock,
+    hooks: &DefinitionHooks,
+    informers: &Informers,
+) -> Result<Arc<Extensions>, Status> {
+    let gvr = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+    let definitions = registry
+        .get(&gvr)
+        .ok_or_else(|| Status::internal("definitions are not served"))?;
+    let stores = Box::new(StoreFactory::new(deps, clock));
+    let extensions = Extensions::new(registry.clone(), definitions.clone(), stores, clock.clone());
+    hooks.tell(extensions.clone());
+    watch_definitions(definitions, &extensions, informers).await?;
+    Ok(extensions)
+}

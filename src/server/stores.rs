@@ -1,0 +1,134 @@
+//! The stores of the built-in and the custom resources, each over its backend.
+
+use std::sync::Arc;
+
+use super::run::ServerDeps;
+use crate::base::clock::Clock;
+use crate::builtin;
+use crate::builtin::autoscaling::{self, AutoscalerConversion};
+use crate::builtin::core::service::allocation::{self, ServiceAllocator};
+use crate::builtin::core::service::node_ports::NodePorts;
+use crate::builtin::events::EventConversion;
+use crate::extensions::{CustomResourceDefinitions, CustomStores, DefinitionHooks};
+use crate::registry::store::Trees;
+use crate::registry::{Registry, Resource, Store, StrategyHandle};
+use crate::schema::ResourceDecl;
+
+/// Opens the store of a resource: over its backend, with a watch cache unless the operator wants
+/// none for it.
+pub struct StoreFactory {
+    deps: ServerDeps,
+    clock: Clock,
+    trees: Trees,
+}
+
+impl StoreFactory {
+    pub fn new(deps: &ServerDeps, clock: &Clock) -> Self {
+        Self {
+            deps: deps.clone(),
+            clock: clock.clone(),
+            trees: Trees::default(),
+        }
+    }
+
+    fn store(&self, resource: Resource) -> Store {
+        let config = &self.deps.config.storage;
+        let (storage, reflector) = match self
+            .deps
+            .storage_overrides
+            .of(&resource.gvr.group, &resource.gvr.resource)
+        {
+            Some(backend) => (&backend.storage, backend.reflector.as_deref()),
+            None => (&self.deps.storage, self.deps.reflector.as_deref()),
+        };
+        let reflector =
+            reflector.filter(|_| !config.uncached.contains(&resource.gvr.group_resource()));
+        let store = Store::new(
+            Arc::new(resource),
+            storage.clone(),
+            self.trees.clone(),
+            self.clock.clone(),
+            &config.prefix,
+        );
+        store
+            .cached(reflector)
+            .privileged(self.deps.config.allow_privileged)
+    }
+}
+
+impl CustomStores for StoreFactory {
+    fn open(&self, resource: Resource) -> Store {
+        self.store(resource)
+    }
+
+    fn close(&self, store: &Store) {
+        if let Some(reflector) = &self.deps.reflector {
+            reflector.remove(&store.prefix());
+        }
+    }
+}
+
+/// Returns the allocator of node ports, on the backend of the services.
+pub fn node_ports(deps: &ServerDeps) -> NodePorts {
+    let storage = deps
+        .storage_overrides
+        .of("", "services")
+        .map_or(&deps.storage, |backend| &backend.storage);
+    NodePorts::new(
+        storage.clone(),
+        &deps.config.storage.prefix,
+        deps.config.services.node_ports.clone(),
+    )
+}
+
+/// Returns the registry of every built-in resource.
+pub fn registry(
+    deps: &ServerDeps,
+    clock: &Clock,
+    definitions: &Arc<DefinitionHooks>,
+    node_ports: &Arc<NodePorts>,
+) -> Registry {
+    let (schema, config) = (crate::schema::builtin(), &deps.config);
+    let stores = StoreFactory::new(deps, clock);
+    let store = |group: &str, resource: &str| {
+        let decl = schema
+            .resources
+            .iter()
+            .find(|decl| decl.group == group && decl.resource == resource);
+        let decl = decl.cloned().unwrap_or_else(ResourceDecl::default);
+        Arc::new(stores.store(Resource::builtin(&decl, builtin::strategy(group, resource))))
+    };
+    let services = Arc::new(ServiceAllocator::new(
+        store("networking.k8s.io", "ipaddresses"),
+        store("networking.k8s.io", "servicecidrs"),
+        store("", "endpoints"),
+        allocation::families_of(&config.services.cluster_ip_ranges),
+        node_ports.clone(),
+    ));
+    let resources = schema.resources.iter().map(|decl| {
+        let mut resource = Resource::builtin(decl, builtin::strategy(&decl.group, &decl.resource));
+        match (
+            decl.group.as_str(),
+            decl.version.as_str(),
+            decl.resource.as_str(),
+        ) {
+            ("", _, "services") => resource.hooks = Some(services.clone()),
+            ("apiextensions.k8s.io", _, "customresourcedefinitions") => {
+                resource.strategy = StrategyHandle::Static(&CustomResourceDefinitions);
+                resource.hooks = Some(definitions.clone());
+            }
+            ("", _, "events") => resource.ttl = Some(config.event_ttl),
+            ("events.k8s.io", _, "events") => {
+                resource.ttl = Some(config.event_ttl);
+                resource.conversion = Some(&EventConversion);
+            }
+            ("autoscaling", version, "horizontalpodautoscalers") => {
+                resource.versions = autoscaling::versions();
+                resource.conversion = (version == "v1").then_some(&AutoscalerConversion as _);
+            }
+            _ => {}
+        }
+        stores.store(resource)
+    });
+    Registry::new(resources, config.apis.hidden())
+}
