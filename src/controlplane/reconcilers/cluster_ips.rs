@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use super::events::{Because, EventRecorder};
 use crate::base::clock::Clock;
-use crate::builtin::core::service::families::family_of;
 use crate::builtin::core::service::ip_addresses::{self, IpAddresses};
+use crate::builtin::core::service::ip_family::family_of;
+use crate::builtin::core::service::metrics;
 use crate::builtin::core::service::ranges::{self, Range};
-use crate::builtin::core::service::{cluster_ips, metrics};
+use crate::builtin::core::service::spec::cluster_ips;
 use crate::meta::status::Result;
 use crate::meta::{Object, names, time};
 use crate::registry::Store;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::security::check_linux_user;
+use crate::builtin::pod_spec::security::check_linux_user;
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each};
 

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::families::family_of;
+use super::ip_family::family_of;
 use crate::auth::{MASTERS, User};
 use crate::meta::options::DeleteOptions;
 use crate::meta::status::Result;
@@ -154,7 +154,7 @@ impl IpAddresses {
     }
 
     /// Which addresses have an object.
-    pub(super) async fn taken(&self) -> Result<Taken> {
+    pub async fn taken(&self) -> Result<Taken> {
         Ok(Taken {
             keys: self.store.known_keys().await?,
             prefix: self.store.prefix(),
@@ -163,7 +163,7 @@ impl IpAddresses {
 }
 
 /// The addresses that have an object at one moment.
-pub(super) struct Taken {
+pub struct Taken {
     keys: KnownKeys,
     prefix: String,
 }

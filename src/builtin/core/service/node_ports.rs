@@ -9,7 +9,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rand::RngExt;
 
-use super::metrics::{self, scope};
+use super::metrics;
+use super::metrics::scope;
 use crate::codec;
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Gvr, Object, Status, json};
@@ -297,7 +298,7 @@ pub struct Operation<'a> {
 impl Operation<'_> {
     /// Takes a port that the client chose. The error says why not.
     pub async fn allocate(&mut self, asked: i64) -> std::result::Result<(), String> {
-        let port = super::ports::number(asked).filter(|port| self.ports.contains(*port));
+        let port = number(asked).filter(|port| self.ports.contains(*port));
         let done = match port {
             // A dry run does not ask about the range.
             None if self.dry_run => return Ok(()),
@@ -383,6 +384,11 @@ fn reserved(size: usize) -> usize {
     } else {
         (size / 32).clamp(16, 128)
     }
+}
+
+/// A port that is set and fits.
+pub fn number(port: i64) -> Option<u16> {
+    u16::try_from(port).ok().filter(|port| *port != 0)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use rand::RngExt;
 
-use super::families::{IPV4, family_of};
+use super::ip_family::{IPV4, family_of};
 use crate::meta::{Object, Value};
 
 /// The largest prefix of an IPv6 range that addresses are handed out of.

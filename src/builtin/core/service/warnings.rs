@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use super::{kind, spec};
+use super::spec::{kind, spec};
 use crate::meta::{Object, Path, Value, names};
 use crate::registry::validation::Fields;
 
@@ -26,7 +26,10 @@ pub fn of_service(service: &Object) -> Vec<String> {
         Path::new("spec"),
     );
     let external_ips = !spec.list("externalIPs").is_empty();
-    for (index, ip) in super::cluster_ips(service).iter().enumerate() {
+    for (index, ip) in crate::builtin::core::service::spec::cluster_ips(service)
+        .iter()
+        .enumerate()
+    {
         out.extend(of_ip(&path.child("clusterIPs").index(index), ip));
     }
     if headless(service) {
