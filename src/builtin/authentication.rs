@@ -8,7 +8,7 @@ use crate::auth::User;
 use crate::meta::status::Result;
 use crate::meta::{Map, Object, Status, Value, json};
 
-/// What is known of a token.
+/// The result of a token's review.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenVerdict {
     /// The user, `None` where the token is not valid.

@@ -360,7 +360,7 @@ fn validate_requirement(errors: &mut ErrorList, path: &Path, requirement: &Value
     }
 }
 
-/// What of the selectors could not be understood and is not considered.
+/// Describes the requirements of selectors that are ignored because they could not be parsed.
 fn selector_problems(object: &Object) -> Vec<String> {
     let mut problems = Vec::new();
     let Some(resource) = object

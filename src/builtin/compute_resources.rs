@@ -50,7 +50,7 @@ fn text(amount: &Value) -> String {
         .map_or_else(|| amount.to_string(), str::to_owned)
 }
 
-/// Whether a resource belongs to Kubernetes itself: no domain, or one of its own.
+/// Reports whether a resource belongs to Kubernetes itself: no domain, or one of its own.
 pub fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
@@ -59,7 +59,7 @@ pub fn is_huge_page(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-/// Whether requests may be less than limits.
+/// Reports whether requests may be less than limits.
 pub fn allows_overcommit(name: &str) -> bool {
     is_native(name) && !is_huge_page(name)
 }
@@ -169,8 +169,7 @@ pub fn check_pod_name(errors: &mut ErrorList, path: &Path, name: &str) {
     invalid_each(errors, path, name, problems);
 }
 
-/// How requests and limits are checked: by whose names, with which claims of the pod, and how
-/// strictly.
+/// Rules for requests and limits: by whose names, with which claims of the pod, and how strictly.
 pub struct Requirements<'a> {
     pub check_name: fn(&mut ErrorList, &Path, &str),
     pub claims: &'a [&'a str],
@@ -308,7 +307,7 @@ fn check_against_limit(
     ));
 }
 
-/// Whether an amount is a whole number of pages.
+/// Reports whether an amount is a whole number of pages.
 pub fn is_divisible(name: &str, amount: &Value) -> bool {
     let Some(size) = name
         .strip_prefix("hugepages-")

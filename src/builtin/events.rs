@@ -7,7 +7,7 @@ use crate::registry::resource::Conversion;
 /// The resources of the group.
 pub static ENTRIES: &[&ResourceEntry] = &[&super::core::event::EVENTS_ENTRY];
 
-/// What each field of a core Event is called in events.k8s.io, where the names differ.
+/// Fields of a core Event that have another name in events.k8s.io.
 const RENAMED: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),

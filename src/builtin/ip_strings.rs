@@ -1,5 +1,5 @@
-//! What to say in Warning headers of addresses in forms that can be misread (apimachinery
-//! `util/validation`, GetWarningsForIP).
+//! Warnings about addresses in forms that can be misread (apimachinery `util/validation`,
+//! GetWarningsForIP).
 
 use std::net::IpAddr;
 

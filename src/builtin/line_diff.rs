@@ -63,7 +63,7 @@ fn range(from: usize, to: usize) -> String {
     }
 }
 
-/// Where each line of `b` is, but for those too common to be of use.
+/// Returns the positions of each line of `b`, except for lines too common to be of use.
 fn positions<'a>(b: &[&'a str]) -> HashMap<&'a str, Vec<usize>> {
     let mut positions: HashMap<&str, Vec<usize>> = HashMap::new();
     for (index, line) in b.iter().enumerate() {

@@ -36,7 +36,7 @@ const DEPRECATED: [(&str, &str); 8] = [
     ),
 ];
 
-/// What to say of a label, if it is one of those.
+/// Returns the warning about a label, if it is deprecated.
 pub fn deprecation(label: &str) -> Option<&'static str> {
     DEPRECATED
         .iter()

@@ -54,7 +54,7 @@ pub fn fraction(amount: &Value) -> Option<String> {
     (quantity.scaled_value(MILLI) % 1000 != 0).then(|| quantity.to_string())
 }
 
-/// What to say of a part of a byte.
+/// Returns the warning about a fraction of a byte.
 pub fn fraction_warning(path: &Path, amount: &str) -> String {
     format!(
         "{path}: fractional byte value {} is invalid, must be an integer",

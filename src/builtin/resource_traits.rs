@@ -1,5 +1,4 @@
-//! What can be said of a resource without code, and the strategy that such facts make together with
-//! the code.
+//! Traits of a resource that need no code, and the strategy that they make together with the code.
 
 use std::borrow::Cow;
 
@@ -45,7 +44,7 @@ pub struct ResourceTraits {
     pub selectable: &'static [&'static str],
 }
 
-/// What upstream's `ResetObjectMetaForStatus` sets back.
+/// The members of metadata that upstream's `ResetObjectMetaForStatus` restores.
 pub const METADATA_FIELDS: &[&str] = &[
     "deletionTimestamp",
     "labels",

@@ -1,4 +1,4 @@
-//! Which requests a webhook or policy is about.
+//! Rules that select the requests of a webhook or policy.
 
 use std::collections::BTreeSet;
 

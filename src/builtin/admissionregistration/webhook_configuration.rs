@@ -34,7 +34,7 @@ const NO_SIDE_EFFECTS: &[&str] = &["None", "NoneOnDryRun"];
 const SIDE_EFFECTS: &[&str] = &["None", "NoneOnDryRun", "Some", "Unknown"];
 const SELECTORS: [&str; 2] = ["namespaceSelector", "objectSelector"];
 
-/// What an update may keep that a new object may not have.
+/// Invalid values that an update may keep although a new object may not have them.
 #[derive(Clone, Copy, Default)]
 struct ValidationOptions {
     side_effects: bool,

@@ -171,7 +171,7 @@ fn check(object: &Object) -> ErrorList {
     errors
 }
 
-/// How many bytes a base64 text stands for.
+/// Returns the number of bytes that a base64 text decodes to.
 fn decoded_len(base64: &str) -> usize {
     let padding = base64.bytes().rev().take(2).filter(|&c| c == b'=').count();
     (base64.len() / 4 * 3).saturating_sub(padding)

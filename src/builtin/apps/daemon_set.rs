@@ -30,7 +30,7 @@ pub static ENTRY: ResourceEntry = ResourceEntry {
     printer: &PRINTER,
 };
 
-/// Where the API shows the field that apps/v1 no longer has.
+/// The annotation in which the API shows a field that apps/v1 no longer has.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 pub struct DaemonSetStrategy;

@@ -1,4 +1,4 @@
-//! What `kubectl get` shows of each built-in kind: its columns and cells (facts of
+//! Columns and cells of the built-in kinds, as `kubectl get` prints them (facts of
 //! `pkg/printers/internalversion`).
 //!
 //! A kind is a list of columns and a function that fills a [`RowBuilder`], one call for each column.
@@ -141,7 +141,7 @@ impl<'a> RowBuilder<'a> {
         )
     }
 
-    /// How many items the list at `path` has.
+    /// Adds the number of items of the list at `path`.
     pub fn count(&mut self, path: &str) -> &mut Self {
         self.cell(self.object.array_at(path).len())
     }
@@ -257,7 +257,7 @@ pub const CONTAINERS: Column = wide("Containers", "The names of the containers i
 pub const IMAGES: Column = wide("Images", "The images of the containers in the template");
 pub const SELECTOR: Column = wide("Selector", "The labels of the pods that are meant");
 
-/// Where a template keeps its containers.
+/// The path of a template's containers.
 pub const TEMPLATE: &str = "/spec/template/spec/containers";
 
 pub static NAME_AND_AGE: ColumnPrinter = ColumnPrinter {

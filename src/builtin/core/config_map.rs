@@ -97,7 +97,7 @@ pub const DATA_MAX: usize = 1024 * 1024;
 /// The message for a change of a ConfigMap or Secret that said it would not.
 pub const IMMUTABLE_SET: &str = "field is immutable when `immutable` is set";
 
-/// How many bytes a base64 text stands for.
+/// Returns the number of bytes that a base64 text decodes to.
 pub fn decoded_len(base64: &str) -> usize {
     let padding = base64.bytes().rev().take(2).filter(|&c| c == b'=').count();
     (base64.len() / 4 * 3).saturating_sub(padding)

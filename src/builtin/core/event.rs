@@ -12,7 +12,7 @@ use crate::registry::validation::{
 };
 use crate::registry::{Context, NameRule, Strategy, Subresource};
 
-/// What an event can be selected by.
+/// The fields that an event can be selected by.
 const EVENT_FIELDS: &[&str] = &[
     "involvedObject.kind",
     "involvedObject.namespace",
@@ -70,8 +70,8 @@ pub static EVENTS_ENTRY: ResourceEntry = ResourceEntry {
 /// Characters of the short texts of an event, and of its message.
 const WORD_MAX: usize = 128;
 const NOTE_MAX: usize = 1024;
-/// What an update through events.k8s.io may not change, in the order of the checks; `reason` is
-/// checked twice.
+/// Fields that an update through events.k8s.io may not change, in the order of the checks; `reason`
+/// is checked twice.
 const FIXED: [(&str, &str); 14] = [
     ("involvedObject", "involvedObject"),
     ("reason", "reason"),
@@ -91,7 +91,7 @@ const FIXED: [(&str, &str); 14] = [
 
 /// Events of one of the groups.
 pub struct EventStrategy {
-    /// Whether they come through events.k8s.io.
+    /// The events come through events.k8s.io.
     pub strict: bool,
 }
 
@@ -177,8 +177,8 @@ impl Strategy for EventStrategy {
 }
 
 impl EventStrategy {
-    /// What any event must satisfy. One with an event time is of the new kind and must say who saw
-    /// what.
+    /// Checks the rules of any event. One with an event time is of the new kind and must say who
+    /// saw what.
     fn check(&self, object: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
         let (namespace, about) = (

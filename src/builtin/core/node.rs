@@ -289,7 +289,7 @@ fn check_pod_ranges(errors: &mut ErrorList, object: &Object) {
     }
 }
 
-/// What may be set once.
+/// Checks the fields that may be set once.
 fn check_unchanged(errors: &mut ErrorList, object: &Object, old: &Object) {
     let (new_ranges, old_ranges) = (object.at("/spec/podCIDRs"), old.at("/spec/podCIDRs"));
     if old_ranges

@@ -23,12 +23,12 @@ pub static ENTRY: ResourceEntry = ResourceEntry {
     printer: &PRINTER,
 };
 
-/// Where the storage class was named before there was a field.
+/// The annotation that named the storage class before there was a field.
 pub const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
-/// What to say to who still does.
+/// The warning about that annotation.
 pub const BETA_CLASS_TEXT: &str =
     "deprecated since v1.8; use \"storageClassName\" attribute instead";
-/// What the status may say of a resize.
+/// The values of a resize's status.
 const RESIZE_STATUSES: [&str; 5] = [
     "ControllerResizeInProgress",
     "ControllerResizeInfeasible",

@@ -24,7 +24,7 @@ pub static ENTRY: ResourceEntry = ResourceEntry {
 };
 
 const SERVICE_ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
-/// What is shown instead of a secret's content.
+/// The text that errors show instead of a secret's content.
 const REDACTED: &str = "<secret contents redacted>";
 
 pub struct SecretStrategy;
@@ -200,8 +200,8 @@ fn content(object: &Object, key: &str) -> Vec<u8> {
         .unwrap_or_default()
 }
 
-/// What Go's `tls.X509KeyPair` would first complain about: PEM blocks that are missing or not the
-/// right ones.
+/// Returns the first error of Go's `tls.X509KeyPair`: PEM blocks that are missing or not the right
+/// ones.
 fn tls_problem(object: &Object) -> Option<String> {
     let blocks = |key: &str| pem_labels(&content(object, key));
     let (certificates, keys) = (blocks("tls.crt"), blocks("tls.key"));

@@ -354,7 +354,7 @@ fn check_domain(errors: &mut ErrorList, path: &Path, name: &str) {
     }
 }
 
-/// What is wrong with a name.
+/// A check of a name.
 type Check = fn(&str) -> names::Problems;
 
 fn check_hints(errors: &mut ErrorList, path: &Path, hints: &Value) {

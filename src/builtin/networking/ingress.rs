@@ -16,14 +16,14 @@ pub static ENTRY: ResourceEntry = ResourceEntry {
     printer: &PRINTER,
 };
 
-/// How the class was told before there was a field for it.
+/// The annotation that named the class before there was a field for it.
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 const NOT_AN_ADDRESS: &str = "must be a DNS name, not an IP address";
 const PATH_TYPES: &[&str] = &["Exact", "ImplementationSpecific", "Prefix"];
 const BAD_IN_PATHS: &[&str] = &["//", "/./", "/../", "%2f", "%2F"];
 const BAD_ENDS: &[&str] = &["/..", "/."];
 
-/// What an update may keep that a new object may not have.
+/// Invalid values that an update may keep although a new object may not have them.
 #[derive(Clone, Copy, Default)]
 struct ValidationOptions {
     secret_names: bool,

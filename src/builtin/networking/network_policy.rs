@@ -29,7 +29,7 @@ const TYPES: &[&str] = &["Ingress", "Egress"];
 /// The direction of a rule, and where its peers are.
 const RULES: [(&str, &str); 2] = [("ingress", "from"), ("egress", "to")];
 
-/// What an update may keep that a new object may not have.
+/// Invalid values that an update may keep although a new object may not have them.
 #[derive(Default)]
 struct ValidationOptions<'a> {
     selectors: SelectorOptions,

@@ -22,7 +22,7 @@ pub static ENTRY: ResourceEntry = ResourceEntry {
     printer: &PRINTER,
 };
 
-/// What makes a toleration the same as another.
+/// The fields in which equal tolerations agree.
 const TOLERATION_KEYS: [&str; 4] = ["key", "operator", "value", "effect"];
 
 pub struct RuntimeClassStrategy;

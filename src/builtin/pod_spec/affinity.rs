@@ -1,4 +1,4 @@
-//! Where pods want to be: near which nodes and which other pods.
+//! Affinity to nodes and to other pods.
 
 use std::collections::{HashMap, HashSet};
 

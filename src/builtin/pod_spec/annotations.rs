@@ -96,7 +96,7 @@ fn check_seccomp_name(errors: &mut ErrorList, path: &Path, profile: &str) {
     }
 }
 
-/// Where a field and an annotation both name a profile, they name the same one.
+/// Checks that a field and an annotation that both name a profile name the same one.
 pub fn check_profiles_match(
     errors: &mut ErrorList,
     path: &Path,
@@ -198,8 +198,8 @@ pub fn app_armor_profile(annotation: &str) -> Option<Value> {
     }
 }
 
-/// What becomes of the AppArmor annotations of a new pod: the profile that each container's field
-/// gets, if it gets one. Containers whose annotation says nothing new are left out.
+/// Translates the AppArmor annotations of a new pod: the profile that each container's field gets,
+/// if it gets one. Containers whose annotation says nothing new are left out.
 pub fn app_armor_of_annotations(pod: &Map) -> Vec<(String, Option<Value>)> {
     let annotations = pod
         .map("metadata")

@@ -18,7 +18,7 @@ const RESTART_ACTIONS: [&str; 2] = ["Restart", "RestartAllContainers"];
 /// Restart rules of a container, and exit codes of a rule.
 const RULES_MAX: usize = 20;
 const EXIT_CODES_MAX: usize = 255;
-/// What an ephemeral container may not have, in the order of its fields.
+/// Fields that an ephemeral container may not have, in their order.
 const NOT_EPHEMERAL: [&str; 9] = [
     "ports",
     "resources",
@@ -176,7 +176,7 @@ pub fn check_image_spaces(errors: &mut ErrorList, path: &Path, container: &Map) 
     }
 }
 
-/// What all kinds of containers have in common.
+/// Checks the fields that all kinds of containers have.
 fn check_common(errors: &mut ErrorList, path: &Path, container: &Map, pod: &PodScope) {
     let name = container.str("name");
     let problems = names::dns1123_label(name);

@@ -1,5 +1,4 @@
-//! What a pod, and the template of one, gets where the client said nothing (upstream
-//! `pkg/apis/core/v1/defaults.go`).
+//! Defaults of pods and of templates of pods (upstream `pkg/apis/core/v1/defaults.go`).
 
 use super::image::is_latest;
 use super::volume_defaults::{default_field_ref, default_volume};

@@ -1,8 +1,8 @@
 //! Names of container images, as far as pull policies depend on them (the grammar of
 //! `distribution/reference`).
 
-/// Whether an image reference means the tag `latest`: named so, or by neither tag nor digest.
-/// References that are not well formed do not.
+/// Reports whether an image reference means the tag `latest`: named so, or by neither tag nor
+/// digest. References that are not well formed do not.
 pub fn is_latest(image: &str) -> bool {
     tag(image) == Some("latest")
 }

@@ -1,4 +1,4 @@
-//! Where containers mount volumes, as directories and as devices.
+//! Mounts of volumes in containers, as directories and as devices.
 
 use std::collections::HashSet;
 

@@ -25,7 +25,7 @@ impl File<'_> {
         }
     }
 
-    /// Whether one is the other, or a folder of it.
+    /// Reports whether one is the other, or a directory of it.
     fn overlaps(&self, other: &File) -> bool {
         let (a, b) = (self.path, other.path);
         let below = |path: &str, folder: &str| {
@@ -176,7 +176,7 @@ fn projected_files(source: &Value) -> Vec<File<'_>> {
 /// response may have.
 const MAX_WARNING_BYTES: usize = 64 * 1024;
 
-/// Whether there are so many warnings that nobody will see more.
+/// Reports whether there are more warnings already than a response carries.
 pub fn is_full(warnings: &[String]) -> bool {
     warnings.iter().map(String::len).sum::<usize>() >= MAX_WARNING_BYTES
 }

@@ -12,7 +12,7 @@ use crate::registry::validation::Fields;
 
 type Amounts = BTreeMap<String, Quantity>;
 
-/// Whether a resource may be given for a whole pod.
+/// Reports whether a resource may be given for a whole pod.
 pub fn is_pod_level(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || is_huge_page(name)
 }
@@ -74,7 +74,7 @@ fn has(resources: &Map, key: &str, name: &str) -> bool {
     resources.map(key).is_some_and(|map| map.contains_key(name))
 }
 
-/// What all containers come to: the sum of those that run together, or what one step of
+/// Returns the need of all containers: the sum of those that run together, or what one step of
 /// initialisation needs if more. Init containers that restart (sidecars) keep running and so are
 /// part of both.
 pub fn aggregate(spec: &Map, key: &str) -> Amounts {

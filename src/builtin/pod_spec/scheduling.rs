@@ -1,4 +1,4 @@
-//! What else decides where a pod runs: tolerations, spread over a topology, gates.
+//! Scheduling beside affinity: tolerations, spread over a topology, gates.
 
 use std::collections::HashSet;
 

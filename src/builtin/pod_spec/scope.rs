@@ -6,7 +6,7 @@ use super::validation_options::PodValidationOptions;
 use crate::meta::{Map, Path};
 use crate::registry::validation::Fields;
 
-/// What the checks of a part of a pod need to know of the rest.
+/// The rest of a pod, for the checks of a part of it.
 pub struct PodScope<'a> {
     pub spec: &'a Map,
     pub options: &'a PodValidationOptions,
@@ -16,7 +16,7 @@ pub struct PodScope<'a> {
     pub claims: Vec<&'a str>,
     pub grace_seconds: Option<i64>,
     pub os: Option<&'a str>,
-    /// Whether users in containers are those of the host.
+    /// Users in containers are those of the host.
     pub host_users: bool,
 }
 

@@ -262,8 +262,8 @@ pub fn check_app_armor(errors: &mut ErrorList, path: &Path, profile: Option<&Map
     }
 }
 
-/// Whether a name is segments of lower case letters, digits and inner dashes and underscores,
-/// between dots or slashes.
+/// Reports whether a name is segments of lower case letters, digits and inner dashes and
+/// underscores, between dots or slashes.
 fn is_sysctl(name: &str) -> bool {
     let alnum = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     name.len() <= SYSCTL_MAX

@@ -43,7 +43,7 @@ pub fn validate_template(
     }
 }
 
-/// What to say in Warning headers of a template that is new or changed.
+/// Returns the warnings about a template that is new or changed.
 pub fn template_warnings(path: &Path, template: Option<&Value>) -> Vec<String> {
     template
         .and_then(Value::as_object)

@@ -11,7 +11,7 @@ use crate::registry::validation::{
 
 pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// Whether a cost is a 32 bit integer without a plus sign or leading zeros.
+/// Reports whether a cost is a 32 bit integer without a plus sign or leading zeros.
 pub fn is_deletion_cost(cost: &str) -> bool {
     let digits = cost.strip_prefix('-').unwrap_or(cost);
     let canonical = digits == "0" || !digits.starts_with('0');
@@ -21,7 +21,7 @@ pub fn is_deletion_cost(cost: &str) -> bool {
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// What an update may keep that a new pod may not have.
+/// Invalid values that an update may keep although a new pod may not have them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PodValidationOptions {
     /// Selectors of pods may hold values that are no label values.
@@ -61,7 +61,7 @@ impl PodValidationOptions {
         }
     }
 
-    /// What the old pod or template (a struct of metadata and spec) has, the new one may have too.
+    /// Allows what the old pod or template (a struct of metadata and spec) has already.
     fn of_old(old: &Map) -> Self {
         let empty = Map::new();
         let spec = old.map("spec").unwrap_or(&empty);

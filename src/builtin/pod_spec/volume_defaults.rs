@@ -1,4 +1,4 @@
-//! What a volume of a pod gets where the client said nothing.
+//! Defaults of a pod's volumes.
 
 use super::image::is_latest;
 use crate::builtin::defaulting::{fill, fill_text, part, parts};

@@ -21,7 +21,7 @@ const HOST_PATH_TYPES: [&str; 8] = [
 ];
 const CSI_DRIVER_MAX: usize = 63;
 
-/// What a source belongs to: persistent volumes refer to secrets by namespace too, and are named.
+/// The owner of a source: persistent volumes refer to secrets by namespace too, and are named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checked<'a> {
     InPod,
@@ -138,7 +138,7 @@ fn check_disk(errors: &mut ErrorList, path: &Path, source: &Map, name: &str) {
     }
 }
 
-/// Whether the name of an iSCSI node is well formed: its prefix is known, and what follows fits.
+/// Describes what is wrong with the name of an iSCSI node: its prefix, or what follows it.
 fn iscsi_name_problem(name: &str) -> Option<&'static str> {
     static IQN: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"iqn\.\d{4}-\d{2}\.([[:alnum:].-]+)(:[^,;*&$|\s]+)$").ok());

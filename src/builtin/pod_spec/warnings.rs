@@ -1,5 +1,4 @@
-//! What to tell clients about pods that are valid but not wise (upstream
-//! `pkg/api/pod/warnings.go`).
+//! Warnings about pods that are valid but not wise (upstream `pkg/api/pod/warnings.go`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -49,7 +48,7 @@ const DEPRECATED_VOLUMES: [(&str, &str); 10] = [
 ];
 const FIELD_FOR_SECCOMP: &str =
     "non-functional in v1.27+; use the \"seccompProfile\" field instead";
-/// What a profile in an annotation is told.
+/// The advice about a profile in an annotation.
 pub const FIELD_FOR_APP_ARMOR: &str =
     "deprecated since v1.30; use the \"appArmorProfile\" field instead";
 const NULL_SELECTOR: &str = "a null labelSelector results in matching no pod";
@@ -57,7 +56,7 @@ const FRACTIONAL: [&str; 2] = ["memory", "ephemeral-storage"];
 
 /// A pod, or the template of one.
 struct Subject<'a> {
-    /// Where it is: the root for a pod.
+    /// The path to it: the root for a pod.
     path: &'a Path,
     /// Its `spec`.
     spec_path: Path,

@@ -1,4 +1,4 @@
-//! What pods of one operating system may have and those of the other may not.
+//! Fields that only pods of one operating system may have.
 
 use super::scope::{PodScope, each_container};
 use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
@@ -8,7 +8,8 @@ const CREDENTIAL_MAX: usize = 64 * 1024;
 const DOMAIN_MAX: usize = 256;
 const USER_MAX: usize = 104;
 const USER_FORBIDDEN: &str = "\"/\\:;|=,+*?<>@[]";
-/// What a security context of a pod may not have on Windows. The second is where an error sees it.
+/// Fields that a pod's security context may not have on Windows, and whether errors name the
+/// security context in their path.
 const POD_LINUX_ONLY: [(&str, bool); 12] = [
     ("appArmorProfile", true),
     ("seLinuxOptions", true),

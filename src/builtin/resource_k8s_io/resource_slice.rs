@@ -150,7 +150,7 @@ fn check(object: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-/// Where the devices can be reached from.
+/// Checks the nodes that the devices can be reached from.
 fn check_place(errors: &mut ErrorList, path: &Path, spec: &Map) {
     let mut set = Vec::new();
     if let Some(node) = spec.opt_str("nodeName") {

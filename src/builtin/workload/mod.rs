@@ -1,4 +1,4 @@
-//! What everything that makes pods from a template has in common.
+//! Rules that all kinds with a pod template and a selector share.
 
 pub mod rollout;
 
@@ -110,8 +110,8 @@ pub fn check_selected_template(
     }
 }
 
-/// What to say about a ReplicaSet or Deployment: of its name once, of its template whenever there
-/// is a new generation.
+/// Returns the warnings about a ReplicaSet or Deployment: of its name once, of its template
+/// whenever there is a new generation.
 pub fn replica_warnings(object: &Object, old: Option<&Object>) -> Vec<String> {
     let mut warnings = Vec::new();
     if old.is_none() {

@@ -202,7 +202,7 @@ fn default_resources(spec: &mut Map, key: &str) {
     }
 }
 
-/// What both kinds of policies have.
+/// Checks the fields that both kinds of policies have.
 fn check_policy(
     errors: &mut ErrorList,
     path: &Path,

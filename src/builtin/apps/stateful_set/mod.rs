@@ -34,7 +34,7 @@ pub static ENTRY: ResourceEntry = ResourceEntry {
     printer: &columns::PRINTER,
 };
 
-/// What an update may change of the spec.
+/// The fields of the spec that an update may change.
 const MUTABLE: [&str; 7] = [
     "replicas",
     "ordinals",

@@ -12,7 +12,7 @@ pub const CARRIERS: [&str; 4] = [METRICS, CURRENT_METRICS, BEHAVIOR, CONDITIONS]
 /// The CPU utilization that v1 autoscalers without a target aim at, in percent.
 const DEFAULT_CPU_UTILIZATION: i64 = 80;
 
-/// Where one member of a metric is in v1 and in v2.
+/// The places of one member of a metric in v1 and in v2.
 struct Member {
     v1: &'static str,
     v2: &'static str,

@@ -42,7 +42,7 @@ const SOURCES: [(&str, &str); 5] = [
     ("containerResource", "ContainerResource"),
 ];
 
-/// How strictly the version of a reference is checked.
+/// The strictness with which the version of a reference is checked.
 #[derive(Clone, Copy)]
 enum Version {
     Any,

@@ -2,7 +2,7 @@
 
 type Interval = (i64, i64);
 
-/// How many indexes a list names; or what is wrong with it.
+/// Counts the indexes that a list names; the error describes what is wrong with the list.
 pub fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
     if text.is_empty() {
         return Ok(0);

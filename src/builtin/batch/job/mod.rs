@@ -43,7 +43,7 @@ pub static ENTRY: ResourceEntry = ResourceEntry {
 
 const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
-/// What the labels were called before they had a domain.
+/// The names of the labels before they had a domain.
 const LEGACY_CONTROLLER_UID: &str = "controller-uid";
 const LEGACY_JOB_NAME: &str = "job-name";
 

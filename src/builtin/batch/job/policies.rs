@@ -1,4 +1,4 @@
-//! What a job makes of pods that failed, and when it has succeeded.
+//! Failure and success policies of jobs.
 
 use super::indexes::count_indexes;
 use crate::meta::{ErrorList, FieldError, Map, Path, Value, json, names};

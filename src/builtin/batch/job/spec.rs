@@ -189,7 +189,7 @@ fn check_template(errors: &mut ErrorList, path: &Path, spec: &Map, options: &Pod
     }
 }
 
-/// What to say in Warning headers of a job's spec that is new or changed.
+/// Returns the warnings about a job's spec that is new or changed.
 pub fn spec_warnings(path: &Path, spec: Option<&Map>) -> Vec<String> {
     let mut warnings = Vec::new();
     let Some(spec) = spec else { return warnings };

@@ -6,7 +6,7 @@ use super::indexes::{count_indexes, overlap};
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, time};
 use crate::registry::validation::{Fields, invalid_unshown, not_negative, same};
 
-/// Whether a condition is True.
+/// Reports whether a condition is True.
 pub fn is_true(object: &Object, kind: &str) -> bool {
     has_condition(object, kind, "True")
 }
@@ -322,7 +322,7 @@ fn check_success_criteria(errors: &mut ErrorList, change: &Change) {
     }
 }
 
-/// What may not go back.
+/// Checks the conditions and counts that no update may take back.
 fn check_transition(errors: &mut ErrorList, change: &Change) {
     for kind in ["Failed", "Complete", "FailureTarget"] {
         if is_true(change.old, kind) && !is_true(change.job, kind) {

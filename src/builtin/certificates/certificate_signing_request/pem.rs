@@ -15,7 +15,7 @@ fn blocks(text: &[u8]) -> impl Iterator<Item = Pem> + '_ {
     Pem::iter_from_buffer(text).filter_map(Result::ok)
 }
 
-/// What is wrong with a request: its form, or its signature.
+/// Describes what is wrong with a request: its form, or its signature.
 pub fn request_problem(text: &[u8]) -> Option<String> {
     let der = match certificate_request::der(text) {
         Ok(der) => der,
@@ -56,7 +56,7 @@ fn algorithms(oid: &str) -> Vec<&'static dyn VerificationAlgorithm> {
     }
 }
 
-/// What is wrong with a chain of certificates; none is fine.
+/// Describes what is wrong with a chain of certificates, if anything.
 pub fn chain_problem(text: &[u8]) -> Option<String> {
     if text.is_empty() {
         return None;

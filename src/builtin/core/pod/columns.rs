@@ -87,7 +87,7 @@ impl TablePrinter for PodPrinter {
     }
 }
 
-/// How often containers were restarted, and when last.
+/// The number of restarts of containers, and the time of the last one.
 #[derive(Clone, Copy, Default)]
 struct Restarts {
     count: i64,
@@ -116,7 +116,7 @@ impl Restarts {
     }
 }
 
-/// What is shown of a pod's containers.
+/// The state of a pod's containers, as its row shows it.
 struct Pod {
     ready: usize,
     total: usize,
@@ -235,7 +235,7 @@ impl Pod {
     }
 }
 
-/// How a container ended: the reason it gave, or else its signal or exit code.
+/// Returns the reason that a container terminated for, or else its signal or exit code.
 fn end_of(terminated: &Value) -> String {
     let (reason, signal) = (
         str_at(terminated, "/reason"),

@@ -189,7 +189,7 @@ impl Strategy for PodStrategy {
         warnings
     }
 
-    /// What each kubelet asks for.
+    /// The field that each kubelet selects its pods by.
     fn indexed_field(&self) -> Option<&'static str> {
         Some("spec.nodeName")
     }

@@ -1,4 +1,4 @@
-//! What may change of a pod.
+//! Updates of pods: the fields that may change.
 
 use std::collections::HashSet;
 

@@ -23,9 +23,10 @@ use crate::registry::Store;
 use crate::registry::resource::{Hooks, Reservation};
 use crate::registry::store::{OpenGate, Warnings, WriteContext};
 
-/// How many taken addresses are passed over before other tasks have their turn.
+/// The number of taken addresses that are passed over before the task yields.
 const PROBES_PER_TURN: usize = 1 << 12;
-/// How often somebody else may take the address that was chosen before the range counts as full.
+/// The attempts at an address, when others take the chosen one first, before the range counts as
+/// full.
 const MAX_COLLISIONS: usize = 1 << 10;
 
 /// Gives services their addresses and ports, and takes them back.
@@ -48,7 +49,7 @@ enum Refusal {
     Other(String),
 }
 
-/// What a service has of its own.
+/// The addresses and ports of a service.
 struct Owned {
     ips: BTreeSet<IpAddr>,
     ports: BTreeSet<u16>,
@@ -67,7 +68,8 @@ impl Owned {
     }
 }
 
-/// What one write took for a service, and what the service had before.
+/// The addresses and ports that one write took for a service, and those that the service had
+/// before.
 struct Taken<'a> {
     allocator: &'a ServiceAllocator,
     namespace: String,
@@ -385,8 +387,8 @@ impl Hooks for ServiceAllocator {
     }
 }
 
-/// What a dry run says of an address that the client chose: whether it is in the range, not whether
-/// it is free.
+/// Checks an address that the client chose in a dry run: whether it is in the range, not whether it
+/// is free.
 fn check(ranges: &[&Range], ip: IpAddr) -> std::result::Result<IpAddr, Refusal> {
     let range = ranges
         .iter()

@@ -39,7 +39,7 @@ pub fn normalise(service: &mut Object, old: Option<&Object>) {
     }
 }
 
-/// What the server allocated stays where an update says nothing of it.
+/// Keeps what the server allocated where an update does not mention it.
 pub fn keep_allocated(service: &mut Object, old: &Object) {
     if needs_cluster_ip(old) && needs_cluster_ip(service) {
         if spec(service).str("clusterIP").is_empty() {
@@ -64,8 +64,8 @@ fn copy(service: &mut Object, old: &Object, key: &str) {
     }
 }
 
-/// Whether the service preferred two families before and after, and has the same. It gets or loses
-/// none because the cluster did (`isMatchingPreferDualStackClusterIPFields`).
+/// Reports whether the service preferred two families before and after, and has the same. It gets
+/// or loses none because the cluster did (`isMatchingPreferDualStackClusterIPFields`).
 fn prefers_the_same(service: &Object, old: &Object) -> bool {
     let prefers =
         |service: &Object| spec(service).opt_str("ipFamilyPolicy") == Some("PreferDualStack");

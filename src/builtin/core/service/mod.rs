@@ -40,7 +40,7 @@ pub static ENTRY: ResourceEntry = ResourceEntry {
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceStrategy;
 
-/// How long ClientIP affinity lasts where nothing is said, in seconds.
+/// The default duration of ClientIP affinity, in seconds.
 const DEFAULT_AFFINITY_SECONDS: i64 = 10_800;
 
 impl Strategy for ServiceStrategy {

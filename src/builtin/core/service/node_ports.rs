@@ -1,4 +1,4 @@
-//! Which node ports are taken: a RangeAllocation object with a bitmap, shared by all servers of the
+//! Allocated node ports: a RangeAllocation object with a bitmap, shared by all servers of the
 //! cluster (`pkg/registry/core/service/{allocator,portallocator}`).
 
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use crate::registry::store::storage_status;
 use crate::schema::TypeRef;
 use crate::storage::{Storage, Stored, WriteOutcome};
 
-/// How often a change is tried again because another one came first.
+/// The attempts at a change when others come first.
 const CONFLICT_RETRIES: usize = 100;
 /// The port before the first one that a dry run is told (`PortAllocationOperation.AllocateNext`).
 const BEFORE_DRY_RUN: u16 = 32768;
@@ -63,13 +63,13 @@ impl Bitmap {
     }
 }
 
-/// What is stored of the node ports at one moment, whatever range it is of.
+/// The stored node ports at one moment, whatever range they are of.
 #[derive(Debug, Default)]
 pub struct Allocation {
     pub ports: BTreeSet<u16>,
-    /// What a change of it is conditional on; `None` where nothing is stored.
+    /// The object that a change is conditional on; `None` where nothing is stored.
     stored: Option<Stored>,
-    /// Whether it is of the configured range.
+    /// It is of the configured range.
     current: bool,
 }
 
@@ -238,7 +238,7 @@ impl NodePorts {
         ))
     }
 
-    /// What is stored, of whatever range; nothing where nothing is.
+    /// Returns the stored ports, of whatever range; none where nothing is stored.
     ///
     /// # Errors
     /// The store's, or what is stored cannot be read.
@@ -376,8 +376,8 @@ fn ty() -> Result<TypeRef<'static>> {
         .ok_or_else(|| Status::internal("RangeAllocation is not in the schema"))
 }
 
-/// How many of the lowest ports are left to people (`calculateRangeOffset` of upstream's port
-/// allocator).
+/// Returns the number of the lowest ports that are left to people (`calculateRangeOffset` of
+/// upstream's port allocator).
 fn reserved(size: usize) -> usize {
     if size <= 16 {
         0

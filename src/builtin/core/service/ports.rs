@@ -39,12 +39,12 @@ pub fn of_ports(service: &Object) -> BTreeSet<u16> {
         .collect()
 }
 
-/// Whether every node port was the old service's.
+/// Reports whether every node port was the old service's.
 pub fn subset(service: &Object, old: &Object) -> bool {
     of_ports(service).is_subset(&of_ports(old))
 }
 
-/// Whether ports that name no node port get one.
+/// Reports whether ports that name no node port get one.
 fn allocates(service: &Object) -> bool {
     needs_node_port(service)
         && !(kind(service) == "LoadBalancer"

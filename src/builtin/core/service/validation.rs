@@ -1,4 +1,4 @@
-//! What a service must satisfy, new and changed (`ValidateService*` in `pkg/apis/core/validation`).
+//! Validation of services, new and changed (`ValidateService*` in `pkg/apis/core/validation`).
 
 use std::collections::{BTreeSet, HashSet};
 

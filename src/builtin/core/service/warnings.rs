@@ -1,5 +1,5 @@
-//! What upstream warns of in services (`pkg/api/service/warnings.go`), and in how addresses are
-//! written (`k8s.io/apimachinery/pkg/util/validation/ip.go`).
+//! Warnings about services (`pkg/api/service/warnings.go`), and about how addresses are written
+//! (`k8s.io/apimachinery/pkg/util/validation/ip.go`).
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use super::spec::{kind, spec};
 use crate::meta::{Object, Path, Value, names};
 use crate::registry::validation::Fields;
 
-/// What upstream warns of (`pkg/api/service/warnings.go`).
+/// Returns the warnings about a service (`pkg/api/service/warnings.go`).
 pub fn of_service(service: &Object) -> Vec<String> {
     let mut out = Vec::new();
     if service
@@ -91,7 +91,7 @@ fn headless(service: &Object) -> bool {
     kind(service) == "ClusterIP" && spec(service).str("clusterIP") == "None"
 }
 
-/// What is told of an update of the status.
+/// Returns the warnings about an update of the status.
 pub fn of_status(service: &Object) -> Vec<String> {
     let path = Path::new("status.loadBalancer.ingress");
     let ingresses = service
