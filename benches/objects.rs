@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use keelson::internals::builtin::{for_resource, printed_paths};
+use keelson::internals::builtin::printer;
 use keelson::internals::codec::{json, protobuf};
 use keelson::internals::merge::patch::strategic;
 use keelson::internals::meta::FieldReader;
@@ -85,14 +85,14 @@ fn rows(c: &mut Criterion) {
     let object = json::decode(POD.as_bytes(), ty).expect("a pod").object;
     let stored = protobuf::encode(&object, ty);
     let now = jiff::Timestamp::from_second(1_800_000_000).expect("a time");
-    let printer = for_resource("", "pods");
+    let printer = printer("", "pods");
     let format = Format {
         printer,
         api_version: "meta.k8s.io/v1",
         include: IncludeObject::Metadata,
         now,
     };
-    let part = projection(printed_paths("", "pods"), ty);
+    let part = projection(printer.paths(), ty);
     let mut out = Vec::new();
     c.bench_function("table row", |b| {
         b.iter(|| {

@@ -41,9 +41,7 @@ pub mod internals {
         pub use crate::base::clock::Clock;
     }
     pub mod builtin {
-        pub use crate::builtin::printers::for_resource;
-        pub use crate::builtin::printers::paths::of as printed_paths;
-        pub use crate::builtin::strategy;
+        pub use crate::builtin::{printer, strategy};
     }
     pub mod cacher {
         pub use crate::cacher::{

@@ -44,6 +44,12 @@ pub struct RowCondition {
 pub trait TablePrinter: Send + Sync {
     fn columns(&self) -> &[Column];
 
+    /// The fields that the cells and the condition are made of beside [`PRINTED_METADATA`], in the
+    /// storage version, as a [`Projection`] takes them, with spaces in between.
+    fn paths(&self) -> &'static str {
+        ""
+    }
+
     /// The cells of one row, one for each column.
     fn cells(&self, object: &Object) -> Vec<Cell>;
 
@@ -377,7 +383,7 @@ fn write_text(out: &mut Vec<u8>, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builtin::printers;
+    use crate::builtin;
     use crate::meta::{Gvk, Gvr};
 
     fn object(value: Value) -> Object {
@@ -385,7 +391,7 @@ mod tests {
     }
 
     fn render(include: IncludeObject, headers: bool, objects: &[&Object]) -> Value {
-        let printer = printers::for_resource("", "configmaps");
+        let printer = builtin::printer("", "configmaps");
         let format = Format {
             printer,
             api_version: "meta.k8s.io/v1",
@@ -445,7 +451,7 @@ mod tests {
     fn a_table_without_rows_has_an_empty_list_or_null() {
         assert_eq!(render(IncludeObject::None, true, &[])["rows"], json!([]));
         let format = Format {
-            printer: printers::for_resource("", "limitranges"),
+            printer: builtin::printer("", "limitranges"),
             api_version: "meta.k8s.io/v1",
             include: IncludeObject::None,
             now: Timestamp::UNIX_EPOCH,
@@ -488,9 +494,9 @@ mod tests {
             let bytes = protobuf::encode(&json::decode(&text, ty).expect("valid").object, ty);
             let mut tree = protobuf::decode(&bytes, ty).expect("valid");
             tree.set_resource_version("7");
-            let printer = printers::for_resource(&decl.group, &decl.resource);
+            let printer = builtin::printer(&decl.group, &decl.resource);
             kinds.insert(gvr.resource);
-            let paths = printers::paths::of(&decl.group, &decl.resource);
+            let paths = printer.paths();
             let format = Format {
                 printer,
                 api_version: "meta.k8s.io/v1",

@@ -26,7 +26,6 @@ enum Matter {
 
 const WEBHOOKS: &str = "admission webhooks are not called";
 const POLICIES: &str = "admission policies are not evaluated";
-const FLOW_CONTROL: &str = "requests are not classified and queued by priority level";
 const PRIVILEGED: &str = "privileged";
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
@@ -74,14 +73,6 @@ pub const UNENFORCED: &[Unenforced] = &[
         "admissionregistration.k8s.io",
         "mutatingadmissionpolicybindings",
         |_| Some(POLICIES),
-    ),
-    row("flowcontrol.apiserver.k8s.io", "flowschemas", |_| {
-        Some(FLOW_CONTROL)
-    }),
-    row(
-        "flowcontrol.apiserver.k8s.io",
-        "prioritylevelconfigurations",
-        |_| Some(FLOW_CONTROL),
     ),
     row("apiregistration.k8s.io", "apiservices", service),
     row(

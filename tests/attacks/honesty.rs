@@ -260,13 +260,13 @@ async fn whoever_writes_what_is_not_enforced_is_told() {
         (
             format!("/apis/{flow}/v1/prioritylevelconfigurations"),
             json!({"apiVersion": format!("{flow}/v1"), "kind": "PriorityLevelConfiguration", "metadata": {"name": "a"}, "spec": level}),
-            true,
+            false,
         ),
         (
             format!("/apis/{flow}/v1/flowschemas"),
             json!({"apiVersion": format!("{flow}/v1"), "kind": "FlowSchema", "metadata": {"name": "a"},
                 "spec": {"priorityLevelConfiguration": {"name": "a"}, "matchingPrecedence": 1000}}),
-            true,
+            false,
         ),
         (
             "/apis/apiregistration.k8s.io/v1/apiservices".to_owned(),

@@ -1,10 +1,17 @@
-//! admissionregistration.k8s.io: what its kinds do beyond their facts
-//! (`pkg/apis/admissionregistration/{v1,validation}`). Expressions are read where they are
-//! compiled, not here.
+//! admissionregistration.k8s.io.
 
-mod policy;
-mod rules;
-mod webhook;
+pub mod admission_policy;
+pub mod rules;
+pub mod webhook_configuration;
 
-pub use policy::{MutatingBindings, MutatingPolicies, ValidatingBindings, ValidatingPolicies};
-pub use webhook::{MutatingWebhooks, ValidatingWebhooks, check_service, check_url};
+use crate::builtin::resource_traits::ResourceEntry;
+
+/// The resources of the group.
+pub static ENTRIES: &[&ResourceEntry] = &[
+    &admission_policy::MUTATING_ADMISSION_POLICY,
+    &admission_policy::MUTATING_ADMISSION_POLICY_BINDING,
+    &webhook_configuration::MUTATING_WEBHOOK_CONFIGURATION,
+    &admission_policy::VALIDATING_ADMISSION_POLICY,
+    &admission_policy::VALIDATING_ADMISSION_POLICY_BINDING,
+    &webhook_configuration::VALIDATING_WEBHOOK_CONFIGURATION,
+];

@@ -1,10 +1,19 @@
-//! Which requests a webhook or policy is about.
+//! Rules that select the requests of a webhook or policy.
 
 use std::collections::BTreeSet;
 
-use crate::builtin::defaults::{fill, parts};
+use crate::builtin::defaulting::{fill, parts};
+use crate::builtin::resource_traits::{DEFAULT, ResourceTraits};
 use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
 use crate::registry::validation::{Fields, invalid_each, one_of};
+
+/// Webhooks and policies: they count changes of anything, and no write may be blind.
+pub const ADMISSION: ResourceTraits = ResourceTraits {
+    generation: true,
+    any_finalizer: true,
+    unconditional_update: false,
+    ..DEFAULT
+};
 
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const SCOPES: &[&str] = &["*", "Cluster", "Namespaced"];
@@ -12,7 +21,7 @@ const SCOPES: &[&str] = &["*", "Cluster", "Namespaced"];
 const CONDITIONS_MAX: usize = 64;
 
 /// Rules without a scope are about all scopes.
-pub(super) fn default_rules(holder: &mut Map, key: &str) {
+pub fn default_rules(holder: &mut Map, key: &str) {
     for rule in parts(holder, key) {
         fill(rule, "scope", "*");
     }
@@ -25,7 +34,7 @@ fn texts<'a>(rule: &'a Value, key: &str) -> Vec<&'a str> {
         .collect()
 }
 
-pub(super) fn check_rule(errors: &mut ErrorList, path: &Path, rule: &Value) {
+pub fn check_rule(errors: &mut ErrorList, path: &Path, rule: &Value) {
     check_wildcard(
         errors,
         &path.child("operations"),
@@ -129,7 +138,7 @@ fn check_resources(errors: &mut ErrorList, path: &Path, resources: &[&str], show
 }
 
 /// A rule that may also name objects.
-pub(super) fn check_named_rule(errors: &mut ErrorList, path: &Path, rule: &Value) {
+pub fn check_named_rule(errors: &mut ErrorList, path: &Path, rule: &Value) {
     let mut seen = BTreeSet::new();
     for (index, name) in texts(rule, "resourceNames").into_iter().enumerate() {
         let path = path.child("resourceNames").index(index);
@@ -142,7 +151,7 @@ pub(super) fn check_named_rule(errors: &mut ErrorList, path: &Path, rule: &Value
 }
 
 /// Conditions on requests: each has a name of its own and an expression.
-pub(super) fn check_conditions(errors: &mut ErrorList, path: &Path, conditions: &[Value]) {
+pub fn check_conditions(errors: &mut ErrorList, path: &Path, conditions: &[Value]) {
     if conditions.len() > CONDITIONS_MAX {
         errors.push(FieldError::too_many(path, conditions.len(), CONDITIONS_MAX));
     }

@@ -1,18 +1,35 @@
 //! Deployments: how they roll out, and what counts as a new generation.
 
-use super::rollout::{amount, check_at_most_all, check_count_or_percent, field};
-use super::workload::{
+use crate::builtin::columns::{
+    AGE, CONTAINERS, ColumnPrinter, IMAGES, NAME, SELECTOR, TEMPLATE, labels, text,
+};
+use crate::builtin::defaulting::{fill, fill_text, part_or_new};
+use crate::builtin::pod_spec::defaults::default_template;
+use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WORKLOAD};
+use crate::builtin::workload::rollout::{amount, check_at_most_all, check_count_or_percent, field};
+use crate::builtin::workload::{
     check_selected_template, collisions_only_grow, replica_warnings, status_counts,
 };
-use crate::builtin::core::pod::default_template;
-use crate::builtin::defaults::{fill, fill_text, part_or_new};
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, json};
 use crate::registry::validation::{Fields, immutable, not_negative, same};
 use crate::registry::{Context, Strategy, Subresource};
 
-pub struct Deployments;
+/// The entry of `deployments`.
+pub static ENTRY: ResourceEntry = ResourceEntry {
+    resource: "deployments",
+    traits: ResourceTraits {
+        pod_spec: Some("/spec/template/spec"),
+        status_keeps: &["labels"],
+        status_resets: &["/spec", "/metadata/labels"],
+        ..WORKLOAD
+    },
+    strategy: &DeploymentStrategy,
+    printer: &PRINTER,
+};
 
-impl Strategy for Deployments {
+pub struct DeploymentStrategy;
+
+impl Strategy for DeploymentStrategy {
     fn default(&self, object: &mut Object) {
         let spec = object.section_mut("spec");
         if spec.is_shared() {
@@ -195,3 +212,29 @@ fn check_status(errors: &mut ErrorList, object: &Object) {
         ],
     );
 }
+
+pub static PRINTER: ColumnPrinter = ColumnPrinter {
+    columns: &[
+        NAME,
+        text("Ready", "How many of its pods are ready"),
+        text("Up-to-date", "The number of pods of the current template"),
+        text("Available", "The number of pods that are available"),
+        AGE,
+        CONTAINERS,
+        IMAGES,
+        SELECTOR,
+    ],
+    paths: "spec.replicas spec.selector spec.template.spec.containers.name \
+        spec.template.spec.containers.image status.readyReplicas \
+        status.updatedReplicas status.availableReplicas",
+    fill: |row| {
+        row.name()
+            .ratio("/status/readyReplicas", "/spec/replicas")
+            .int("/status/updatedReplicas")
+            .int("/status/availableReplicas")
+            .age();
+        let selector = labels::selector_text(row.object.at("/spec/selector"))
+            .unwrap_or_else(|| "<invalid>".to_owned());
+        row.containers(TEMPLATE).cell(selector);
+    },
+};

@@ -1,17 +1,18 @@
-//! The apps group: what its kinds do beyond their facts.
+//! apps.
 
-mod controllerrevision;
-mod daemonset;
-mod deployment;
-mod replicaset;
-mod rollout;
-mod statefulset;
-mod workload;
+pub mod controller_revision;
+pub mod daemon_set;
+pub mod deployment;
+pub mod replica_set;
+pub mod stateful_set;
 
-pub use controllerrevision::ControllerRevisions;
-pub use daemonset::DaemonSets;
-pub use deployment::Deployments;
-pub use replicaset::ReplicaSets;
-pub use rollout::{check_at_most_all, check_count_or_percent};
-pub use statefulset::StatefulSets;
-pub use workload::{pod_name_warning, status_counts};
+use crate::builtin::resource_traits::ResourceEntry;
+
+/// The resources of the group.
+pub static ENTRIES: &[&ResourceEntry] = &[
+    &controller_revision::ENTRY,
+    &daemon_set::ENTRY,
+    &deployment::ENTRY,
+    &replica_set::ENTRY,
+    &stateful_set::ENTRY,
+];

@@ -1,11 +1,9 @@
-//! The batch group: what its kinds do beyond their facts.
+//! batch.
 
-mod cronjob;
-mod indexes;
-mod job;
-mod job_spec;
-mod job_status;
-mod policies;
+pub mod cron_job;
+pub mod job;
 
-pub use cronjob::CronJobs;
-pub use job::Jobs;
+use crate::builtin::resource_traits::ResourceEntry;
+
+/// The resources of the group.
+pub static ENTRIES: &[&ResourceEntry] = &[&cron_job::ENTRY, &job::ENTRY];

@@ -2,20 +2,32 @@
 
 use std::net::IpAddr;
 
-use crate::meta::Value;
-
-use super::pod::PROTOCOLS;
-use crate::builtin::defaults::{fill_text, parts};
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::builtin::columns::{AGE, ColumnPrinter, NAME, NONE, text};
+use crate::builtin::defaulting::{fill_text, parts};
+use crate::builtin::pod_spec::containers::PROTOCOLS;
+use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
+use crate::meta::{ErrorList, FieldError, Object, Path, Value, array_at, i64_at, names, str_at};
 use crate::registry::validation::{Fields, invalid_each, invalid_number, ip_warning, same};
 use crate::registry::{Context, Strategy, Subresource};
+
+/// The entry of `endpoints`.
+pub static ENTRY: ResourceEntry = ResourceEntry {
+    resource: "endpoints",
+    traits: ResourceTraits {
+        create_on_update: true,
+        revalidates_meta: true,
+        ..DEFAULT
+    },
+    strategy: &EndpointsStrategy,
+    printer: &PRINTER,
+};
 
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const CONTROLLER: &str = "endpoint-controller";
 
-pub struct Endpoints;
+pub struct EndpointsStrategy;
 
-impl Strategy for Endpoints {
+impl Strategy for EndpointsStrategy {
     fn default(&self, object: &mut Object) {
         for subset in parts(object, "subsets") {
             for port in parts(subset, "ports") {
@@ -188,5 +200,57 @@ fn check_port(errors: &mut ErrorList, path: &Path, port: &Value, needs_name: boo
             protocol,
             names::qualified_name(protocol),
         );
+    }
+}
+
+pub static PRINTER: ColumnPrinter = ColumnPrinter {
+    columns: &[
+        NAME,
+        text("Endpoints", "The addresses and ports that are ready"),
+        AGE,
+    ],
+    paths: "subsets",
+    fill: |row| {
+        let addresses = endpoint_addresses(row.object);
+        row.name().cell(addresses).age();
+    },
+};
+
+/// At most three addresses of an Endpoints object. Once more than three were seen the rest is only
+/// counted.
+fn endpoint_addresses(object: &Object) -> String {
+    const MAX_SHOWN: usize = 3;
+    let subsets = object.array_at("/subsets");
+    if subsets.is_empty() {
+        return NONE.to_owned();
+    }
+    let (mut shown, mut count) = (Vec::new(), 0);
+    for subset in subsets {
+        let addresses = array_at(subset, "/addresses");
+        let ips = addresses.iter().map(|address| str_at(address, "/ip"));
+        let ports = array_at(subset, "/ports");
+        if ports.is_empty() {
+            count += addresses.len();
+            shown.extend(ips.take(MAX_SHOWN - shown.len()).map(str::to_owned));
+            continue;
+        }
+        for port in ports {
+            count += addresses.len();
+            let port = i64_at(port, "/port").unwrap_or(0);
+            let joined = ips.clone().map(|ip| {
+                if ip.contains(':') {
+                    format!("[{ip}]:{port}")
+                } else {
+                    format!("{ip}:{port}")
+                }
+            });
+            shown.extend(joined.take(MAX_SHOWN - shown.len()));
+        }
+    }
+    let text = shown.join(",");
+    if count > MAX_SHOWN {
+        format!("{text} + {} more...", count - MAX_SHOWN)
+    } else {
+        text
     }
 }

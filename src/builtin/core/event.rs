@@ -2,20 +2,76 @@
 
 use std::borrow::Cow;
 
-use crate::meta::Value;
-
+use crate::builtin::columns::{ColumnPrinter, RowBuilder, text, wide};
+use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::selector::FieldReader;
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, FieldError, Object, Path, Value, names};
+use crate::registry::cells::Cell;
 use crate::registry::validation::{
     Fields, IMMUTABLE, invalid_each, same, validate_object_meta, validate_object_meta_update,
 };
 use crate::registry::{Context, NameRule, Strategy, Subresource};
 
+/// The fields that an event can be selected by.
+const EVENT_FIELDS: &[&str] = &[
+    "involvedObject.kind",
+    "involvedObject.namespace",
+    "involvedObject.name",
+    "involvedObject.uid",
+    "involvedObject.apiVersion",
+    "involvedObject.resourceVersion",
+    "involvedObject.fieldPath",
+    "reason",
+    "reportingComponent",
+    "source",
+    "type",
+];
+
+/// The same by the names of events.k8s.io.
+const NEW_EVENT_FIELDS: &[&str] = &[
+    "reason",
+    "regarding.kind",
+    "regarding.namespace",
+    "regarding.name",
+    "regarding.uid",
+    "regarding.apiVersion",
+    "regarding.resourceVersion",
+    "regarding.fieldPath",
+    "reportingController",
+    "type",
+];
+
+/// The entry of `events`.
+pub static ENTRY: ResourceEntry = ResourceEntry {
+    resource: "events",
+    traits: ResourceTraits {
+        create_on_update: true,
+        ignores_dependents: true,
+        selectable: EVENT_FIELDS,
+        ..DEFAULT
+    },
+    strategy: &EventStrategy { strict: false },
+    printer: &PRINTER,
+};
+
+/// The entry of `events` of events.k8s.io.
+pub static EVENTS_ENTRY: ResourceEntry = ResourceEntry {
+    resource: "events",
+    traits: ResourceTraits {
+        create_on_update: true,
+        ignores_dependents: true,
+        selectable: NEW_EVENT_FIELDS,
+        ..DEFAULT
+    },
+    strategy: &EventStrategy { strict: true },
+    printer: &PRINTER,
+};
+
 /// Characters of the short texts of an event, and of its message.
 const WORD_MAX: usize = 128;
 const NOTE_MAX: usize = 1024;
-/// What an update through events.k8s.io may not change, in the order of the checks; `reason` is
-/// checked twice.
+/// Fields that an update through events.k8s.io may not change, in the order of the checks; `reason`
+/// is checked twice.
 const FIXED: [(&str, &str); 14] = [
     ("involvedObject", "involvedObject"),
     ("reason", "reason"),
@@ -34,12 +90,12 @@ const FIXED: [(&str, &str); 14] = [
 ];
 
 /// Events of one of the groups.
-pub struct Events {
-    /// Whether they come through events.k8s.io.
+pub struct EventStrategy {
+    /// The events come through events.k8s.io.
     pub strict: bool,
 }
 
-impl Strategy for Events {
+impl Strategy for EventStrategy {
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
         let mut errors = self.check(object);
         if !self.strict {
@@ -120,9 +176,9 @@ impl Strategy for Events {
     }
 }
 
-impl Events {
-    /// What any event must satisfy. One with an event time is of the new kind and must say who saw
-    /// what.
+impl EventStrategy {
+    /// Checks the rules of any event. One with an event time is of the new kind and must say who
+    /// saw what.
     fn check(&self, object: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
         let (namespace, about) = (
@@ -205,4 +261,76 @@ fn check_series(errors: &mut ErrorList, object: &Object) {
             "",
         ));
     }
+}
+
+pub static PRINTER: ColumnPrinter = ColumnPrinter {
+    columns: &[
+        text("Last Seen", "The time since it was last observed"),
+        text("Type", "Normal or Warning"),
+        text("Reason", "Why, in one word"),
+        text("Object", "What it is about"),
+        wide("Subobject", "The part of the object it is about"),
+        wide("Source", "The component that reported it"),
+        text("Message", "What happened, for people"),
+        wide("First Seen", "The time since it was first observed"),
+        wide("Count", "How often it was observed"),
+        crate::builtin::columns::make("Name", "string", "name", "The name of the object", 1),
+    ],
+    paths: "firstTimestamp lastTimestamp eventTime count series involvedObject source \
+        reportingComponent reportingInstance type reason message",
+    fill: event,
+};
+
+fn event(row: &mut RowBuilder) {
+    let object = row.object;
+    let seen = |path| Cell::since(object.str_at(path));
+    let first = if object.str_at("/firstTimestamp").is_empty() {
+        seen("/eventTime")
+    } else {
+        seen("/firstTimestamp")
+    };
+    let mut last = if object.str_at("/lastTimestamp").is_empty() {
+        first.clone()
+    } else {
+        seen("/lastTimestamp")
+    };
+    let mut count = object.i64_at("/count").unwrap_or(0);
+    if object.at("/series").is_some_and(Value::is_object) {
+        last = seen("/series/lastObservedTime");
+        count = object.i64_at("/series/count").unwrap_or(0);
+    } else if count == 0 {
+        // An event that happened once has no count in the newer API.
+        count = 1;
+    }
+    let mut target = object.str_at("/involvedObject/kind").to_lowercase();
+    if let Some(name) = Some(object.str_at("/involvedObject/name")).filter(|name| !name.is_empty())
+    {
+        target = format!("{target}/{name}");
+    }
+    let first_of = |one, other| {
+        if object.str_at(one).is_empty() {
+            object.str_at(other)
+        } else {
+            object.str_at(one)
+        }
+    };
+    let (component, instance) = (
+        first_of("/source/component", "/reportingComponent"),
+        first_of("/source/host", "/reportingInstance"),
+    );
+    let source = if instance.is_empty() {
+        component.to_owned()
+    } else {
+        format!("{component}, {instance}")
+    };
+    row.cell(last)
+        .text("/type")
+        .text("/reason")
+        .cell(target)
+        .text("/involvedObject/fieldPath")
+        .cell(source);
+    row.cell(object.str_at("/message").trim())
+        .cell(first)
+        .cell(count)
+        .name();
 }

@@ -1,49 +1,40 @@
-//! The core group: what its kinds do beyond their facts.
+//! The core group.
 
-mod claim;
-mod configmap;
-mod endpoints;
-mod event;
-pub mod internal;
-mod limitrange;
-mod line_diff;
-mod namespace;
-mod node;
-pub mod node_labels;
+pub mod component_status;
+pub mod config_map;
+pub mod endpoints;
+pub mod event;
+pub mod limit_range;
+pub mod namespace;
+pub mod node;
+pub mod persistent_volume;
+pub mod persistent_volume_claim;
 pub mod pod;
-mod podtemplate;
-mod quota;
-mod replicationcontroller;
-pub mod resources;
-mod secret;
+pub mod pod_template;
+pub mod replication_controller;
+pub mod resource_quota;
+pub mod secret;
 pub mod service;
-mod serviceaccount;
-mod volume;
+pub mod service_account;
 
-pub use claim::{Claims, claim_warnings, default_claim, validate_claim_spec};
-pub use configmap::ConfigMaps;
-pub use endpoints::Endpoints;
-pub use event::Events;
-pub use limitrange::LimitRanges;
-pub use namespace::Namespaces;
-pub use node::Nodes;
-pub use pod::Pods;
-pub use podtemplate::PodTemplates;
-pub use quota::ResourceQuotas;
-pub use replicationcontroller::ReplicationControllers;
-pub use secret::Secrets;
-pub use service::Service;
-pub use serviceaccount::ServiceAccounts;
-pub use volume::PersistentVolumes;
+use crate::builtin::resource_traits::ResourceEntry;
 
-/// The values of a ConfigMap or Secret may come to so many bytes in all.
-const DATA_MAX: usize = 1024 * 1024;
-
-/// The message for a change of a ConfigMap or Secret that said it would not.
-const IMMUTABLE_SET: &str = "field is immutable when `immutable` is set";
-
-/// How many bytes a base64 text stands for.
-fn decoded_len(base64: &str) -> usize {
-    let padding = base64.bytes().rev().take(2).filter(|&c| c == b'=').count();
-    (base64.len() / 4 * 3).saturating_sub(padding)
-}
+/// The resources of the group.
+pub static ENTRIES: &[&ResourceEntry] = &[
+    &component_status::ENTRY,
+    &config_map::ENTRY,
+    &endpoints::ENTRY,
+    &event::ENTRY,
+    &limit_range::ENTRY,
+    &namespace::ENTRY,
+    &node::ENTRY,
+    &persistent_volume_claim::ENTRY,
+    &persistent_volume::ENTRY,
+    &pod::ENTRY,
+    &pod_template::ENTRY,
+    &replication_controller::ENTRY,
+    &resource_quota::ENTRY,
+    &secret::ENTRY,
+    &service_account::ENTRY,
+    &service::ENTRY,
+];

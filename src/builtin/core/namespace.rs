@@ -1,17 +1,32 @@
 //! Namespaces: the label with their name, the finalizer that empties them, and the phase between.
 
+use crate::builtin::columns::{AGE, ColumnPrinter, NAME, text};
+use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WITH_STATUS};
 use crate::meta::{ErrorList, FieldError, Object, Path, Value, json, names};
 use crate::registry::validation::{Fields, invalid_each};
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, NameRule, Strategy, Subresource};
+
+/// The entry of `namespaces`.
+pub static ENTRY: ResourceEntry = ResourceEntry {
+    resource: "namespaces",
+    traits: ResourceTraits {
+        name: NameRule::DnsLabel,
+        returns_deleted: true,
+        selectable: &["status.phase"],
+        ..WITH_STATUS
+    },
+    strategy: &NamespaceStrategy,
+    printer: &PRINTER,
+};
 
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 /// The finalizer that the namespace controller takes off once everything inside is gone.
 const KUBERNETES: &str = "kubernetes";
 const STANDARD_FINALIZERS: [&str; 3] = [KUBERNETES, "orphan", "foregroundDeletion"];
 
-pub struct Namespaces;
+pub struct NamespaceStrategy;
 
-impl Strategy for Namespaces {
+impl Strategy for NamespaceStrategy {
     fn default(&self, object: &mut Object) {
         label_with_name(object);
         let status = object.section_mut("status");
@@ -168,3 +183,11 @@ fn check_finalizer(errors: &mut ErrorList, path: &Path, finalizer: &str) {
         ));
     }
 }
+
+pub static PRINTER: ColumnPrinter = ColumnPrinter {
+    columns: &[NAME, text("Status", "Active or Terminating"), AGE],
+    paths: "status.phase",
+    fill: |row| {
+        row.name().text("/status/phase").age();
+    },
+};

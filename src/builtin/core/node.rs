@@ -3,22 +3,36 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use super::internal;
-use super::pod::EFFECTS;
-use super::resources::check_quantity;
-use crate::builtin::defaults::part;
-use crate::builtin::quantity::round_amounts;
+use crate::builtin::columns::{AGE, ColumnPrinter, NAME, NONE, RowBuilder, condition, text, wide};
+use crate::builtin::compute_resources::check_quantity;
+use crate::builtin::defaulting::part;
+use crate::builtin::internal_types;
+use crate::builtin::pod_spec::scheduling::EFFECTS;
+use crate::builtin::quantities::round_amounts;
+use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WITH_STATUS};
 use crate::meta::selector::FieldReader;
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names, str_at};
 use crate::registry::strategy::text_or;
 use crate::registry::validation::{Fields, cidr_warnings, invalid_each, same};
 use crate::registry::{Context, Strategy, Subresource};
 
+/// The entry of `nodes`.
+pub static ENTRY: ResourceEntry = ResourceEntry {
+    resource: "nodes",
+    traits: ResourceTraits {
+        status_on_create: true,
+        selectable: &["spec.unschedulable"],
+        ..WITH_STATUS
+    },
+    strategy: &NodeStrategy,
+    printer: &PRINTER,
+};
+
 const AVOID_PODS: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
 
-pub struct Nodes;
+pub struct NodeStrategy;
 
-impl Strategy for Nodes {
+impl Strategy for NodeStrategy {
     fn default(&self, object: &mut Object) {
         if let Some(status) = part(object, "status") {
             round_amounts(status, "capacity");
@@ -205,7 +219,7 @@ fn check_taints(errors: &mut ErrorList, object: &Object) {
             let empty = Map::new();
             let mut error = FieldError::duplicate(
                 &path,
-                internal::json("Taint", taint.as_object().unwrap_or(&empty)),
+                internal_types::json("Taint", taint.as_object().unwrap_or(&empty)),
             );
             error.detail = "taints must be unique by key and effect pair".to_owned();
             errors.push(error);
@@ -275,7 +289,7 @@ fn check_pod_ranges(errors: &mut ErrorList, object: &Object) {
     }
 }
 
-/// What may be set once.
+/// Checks the fields that may be set once.
 fn check_unchanged(errors: &mut ErrorList, object: &Object, old: &Object) {
     let (new_ranges, old_ranges) = (object.at("/spec/podCIDRs"), old.at("/spec/podCIDRs"));
     if old_ranges
@@ -299,5 +313,86 @@ fn check_unchanged(errors: &mut ErrorList, object: &Object, old: &Object) {
             &Path::new("spec").child("providerID"),
             detail,
         ));
+    }
+}
+
+pub static PRINTER: ColumnPrinter = ColumnPrinter {
+    columns: &[
+        NAME,
+        text("Status", "Whether the node is ready and takes new pods"),
+        text("Roles", "The roles that the node's labels name"),
+        AGE,
+        text("Version", "The version of its kubelet"),
+        wide("Internal-IP", "Its address inside the cluster's network"),
+        wide("External-IP", "Its address outside the cluster's network"),
+        wide("OS-Image", "Its operating system"),
+        wide("Kernel-Version", "Its kernel"),
+        wide("Container-Runtime", "Its container runtime and version"),
+    ],
+    paths: "metadata.labels spec.unschedulable status.conditions.type \
+        status.conditions.status status.addresses status.nodeInfo",
+    fill: node,
+};
+
+fn node(row: &mut RowBuilder) {
+    let object = row.object;
+    let mut status = match condition(object, "/status/conditions", "Ready")
+        .map(|condition| str_at(condition, "/status"))
+    {
+        None => "Unknown".to_owned(),
+        Some("True") => "Ready".to_owned(),
+        Some(_) => "NotReady".to_owned(),
+    };
+    if object.bool_at("/spec/unschedulable") {
+        status.push_str(",SchedulingDisabled");
+    }
+    let address = |kind| {
+        let addresses = object.array_at("/status/addresses").iter();
+        addresses
+            .filter(|one| str_at(one, "/type") == kind)
+            .map(|one| str_at(one, "/address"))
+            .next()
+            .unwrap_or(NONE)
+    };
+    let info = |field| match object.str_at(field) {
+        "" => "<unknown>",
+        text => text,
+    };
+    let mut kernel = info("/status/nodeInfo/kernelVersion").to_owned();
+    if let Some(architecture) =
+        Some(object.str_at("/status/nodeInfo/architecture")).filter(|text| !text.is_empty())
+    {
+        kernel = format!("{kernel} ({architecture})");
+    }
+    row.name()
+        .cell(status)
+        .cell(node_roles(object))
+        .age()
+        .text("/status/nodeInfo/kubeletVersion");
+    row.cell(address("InternalIP")).cell(address("ExternalIP"));
+    row.cell(info("/status/nodeInfo/osImage"))
+        .cell(kernel)
+        .cell(info("/status/nodeInfo/containerRuntimeVersion"));
+}
+
+/// Roles are labels of the form `node-role.kubernetes.io/ROLE` or `kubernetes.io/role=ROLE`.
+fn node_roles(object: &Object) -> String {
+    let labels = object.labels().into_iter().flatten();
+    let mut roles: Vec<&str> = labels
+        .filter_map(
+            |(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
+                Some(role) => Some(role),
+                None if key == "kubernetes.io/role" => value.as_str(),
+                None => None,
+            },
+        )
+        .filter(|role| !role.is_empty())
+        .collect();
+    roles.sort_unstable();
+    roles.dedup();
+    if roles.is_empty() {
+        NONE.to_owned()
+    } else {
+        roles.join(",")
     }
 }

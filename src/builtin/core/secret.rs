@@ -1,23 +1,35 @@
 //! Secrets: the types that demand certain keys, and `stringData`, which is written but never
 //! stored.
 
-use crate::meta::Value;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::configmap::stays_immutable;
-use super::{DATA_MAX, decoded_len};
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use super::config_map::{DATA_MAX, decoded_len, stays_immutable};
+use crate::builtin::columns::{AGE, ColumnPrinter, NAME, map_len, text};
+use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
+use crate::meta::{ErrorList, FieldError, Object, Path, Value, names};
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each};
 use crate::registry::{Context, Strategy, Subresource};
 
+/// The entry of `secrets`.
+pub static ENTRY: ResourceEntry = ResourceEntry {
+    resource: "secrets",
+    traits: ResourceTraits {
+        selectable: &["type"],
+        revalidates_meta: true,
+        ..DEFAULT
+    },
+    strategy: &SecretStrategy,
+    printer: &PRINTER,
+};
+
 const SERVICE_ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
-/// What is shown instead of a secret's content.
+/// The text that errors show instead of a secret's content.
 const REDACTED: &str = "<secret contents redacted>";
 
-pub struct Secrets;
+pub struct SecretStrategy;
 
-impl Strategy for Secrets {
+impl Strategy for SecretStrategy {
     fn default(&self, object: &mut Object) {
         if let Some(Value::Object(texts)) = object.shift_remove("stringData") {
             let data = object.section_mut("data");
@@ -188,8 +200,8 @@ fn content(object: &Object, key: &str) -> Vec<u8> {
         .unwrap_or_default()
 }
 
-/// What Go's `tls.X509KeyPair` would first complain about: PEM blocks that are missing or not the
-/// right ones.
+/// Returns the first error of Go's `tls.X509KeyPair`: PEM blocks that are missing or not the right
+/// ones.
 fn tls_problem(object: &Object) -> Option<String> {
     let blocks = |key: &str| pem_labels(&content(object, key));
     let (certificates, keys) = (blocks("tls.crt"), blocks("tls.key"));
@@ -243,6 +255,20 @@ fn pem_labels(text: &[u8]) -> Vec<String> {
         .collect()
 }
 
+pub static PRINTER: ColumnPrinter = ColumnPrinter {
+    columns: &[
+        NAME,
+        text("Type", "What the secret is for"),
+        text("Data", "The number of entries"),
+        AGE,
+    ],
+    paths: "type data",
+    fill: |row| {
+        let entries = map_len(row.object, "/data");
+        row.name().text("/type").cell(entries).age();
+    },
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,7 +280,7 @@ mod tests {
             json!({"stringData": {"a": "x"}, "data": {"a": "AA==", "b": "AQ=="}}),
         )
         .expect("an object");
-        Secrets.default(&mut secret);
+        SecretStrategy.default(&mut secret);
         assert_eq!(
             Value::from(secret),
             json!({"data": {"a": "eA==", "b": "AQ=="}, "type": "Opaque"})

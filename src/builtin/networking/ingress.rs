@@ -2,29 +2,39 @@
 
 use std::collections::HashSet;
 
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
+use crate::builtin::columns::{AGE, ColumnPrinter, NAME, NONE, ingress_points, text};
+use crate::builtin::resource_traits::{ResourceEntry, WORKLOAD};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names, str_at};
 use crate::registry::validation::{Fields, invalid_each, invalid_number, one_of, required_segment};
 use crate::registry::{Context, Strategy, Subresource};
 
-/// How the class was told before there was a field for it.
+/// The entry of `ingresses`.
+pub static ENTRY: ResourceEntry = ResourceEntry {
+    resource: "ingresses",
+    traits: WORKLOAD,
+    strategy: &IngressStrategy,
+    printer: &PRINTER,
+};
+
+/// The annotation that named the class before there was a field for it.
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 const NOT_AN_ADDRESS: &str = "must be a DNS name, not an IP address";
 const PATH_TYPES: &[&str] = &["Exact", "ImplementationSpecific", "Prefix"];
 const BAD_IN_PATHS: &[&str] = &["//", "/./", "/../", "%2f", "%2F"];
 const BAD_ENDS: &[&str] = &["/..", "/."];
 
-/// What an update may keep that a new object may not have.
+/// Invalid values that an update may keep although a new object may not have them.
 #[derive(Clone, Copy, Default)]
-struct Leniency {
+struct ValidationOptions {
     secret_names: bool,
     wildcard_rules: bool,
 }
 
-pub struct Ingresses;
+pub struct IngressStrategy;
 
-impl Strategy for Ingresses {
+impl Strategy for IngressStrategy {
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        let mut errors = check_spec(object, Leniency::default());
+        let mut errors = check_spec(object, ValidationOptions::default());
         let annotation = object
             .annotations()
             .and_then(|annotations| annotations.opt_str(CLASS_ANNOTATION));
@@ -74,13 +84,13 @@ impl Strategy for Ingresses {
     }
 }
 
-fn leniency(old: &Object) -> Leniency {
+fn leniency(old: &Object) -> ValidationOptions {
     let broken = |rule: &Value| {
         let mut errors = ErrorList::new();
         check_rule_value(&mut errors, &Path::default(), rule);
         rule.str("host").contains('*') && !errors.is_empty()
     };
-    Leniency {
+    ValidationOptions {
         secret_names: old
             .array_at("/spec/tls")
             .iter()
@@ -97,7 +107,7 @@ fn secret_name_problems(name: &str) -> names::Problems {
     }
 }
 
-fn check_spec(object: &Object, leniency: Leniency) -> ErrorList {
+fn check_spec(object: &Object, leniency: ValidationOptions) -> ErrorList {
     let mut errors = ErrorList::new();
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
@@ -162,7 +172,7 @@ fn check_host(errors: &mut ErrorList, path: &Path, host: &str) {
     invalid_each(errors, path, host, problems);
 }
 
-fn check_rule(errors: &mut ErrorList, path: &Path, rule: &Value, leniency: Leniency) {
+fn check_rule(errors: &mut ErrorList, path: &Path, rule: &Value, leniency: ValidationOptions) {
     let host = rule.str("host");
     if !host.is_empty() {
         let path = path.child("host");
@@ -242,7 +252,7 @@ fn check_backend(errors: &mut ErrorList, path: &Path, backend: &Value) {
 }
 
 /// A reference to an object of the same namespace.
-pub(super) fn check_resource(errors: &mut ErrorList, path: &Path, reference: &Value) {
+pub fn check_resource(errors: &mut ErrorList, path: &Path, reference: &Value) {
     if let Some(group) = reference.opt_str("apiGroup") {
         invalid_each(
             errors,
@@ -322,4 +332,49 @@ fn check_status(object: &Object, old: &Object) -> ErrorList {
         }
     }
     errors
+}
+
+pub static PRINTER: ColumnPrinter = ColumnPrinter {
+    columns: &[
+        NAME,
+        text("Class", "The ingress class"),
+        text("Hosts", "The hosts that its rules are for"),
+        text("Address", "The addresses of its load balancer"),
+        text("Ports", "The ports it listens on"),
+        AGE,
+    ],
+    paths: "spec.ingressClassName spec.rules.host spec.tls status.loadBalancer",
+    fill: |row| {
+        let object = row.object;
+        let ports = if object.array_at("/spec/tls").is_empty() {
+            "80"
+        } else {
+            "80, 443"
+        };
+        row.name()
+            .text_or("/spec/ingressClassName", NONE)
+            .cell(hosts(object))
+            .cell(ingress_points(object))
+            .cell(ports)
+            .age();
+    },
+};
+
+/// At most three hosts. How many more there are counts rules, those without a host included.
+fn hosts(object: &Object) -> String {
+    const MAX_SHOWN: usize = 3;
+    let rules = object.array_at("/spec/rules");
+    let (mut shown, mut more) = (Vec::new(), false);
+    for rule in rules {
+        more |= shown.len() == MAX_SHOWN;
+        match str_at(rule, "/host") {
+            host if !more && !host.is_empty() => shown.push(host),
+            _ => {}
+        }
+    }
+    match shown.join(",") {
+        hosts if hosts.is_empty() => "*".to_owned(),
+        hosts if more => format!("{hosts} + {} more...", rules.len() - MAX_SHOWN),
+        hosts => hosts,
+    }
 }

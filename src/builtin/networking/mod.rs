@@ -1,12 +1,18 @@
-//! networking.k8s.io: what its kinds do beyond their facts.
+//! networking.k8s.io.
 
-mod addresses;
-mod ingress;
-mod ingressclass;
-mod networkpolicy;
-pub mod strings;
+pub mod ingress;
+pub mod ingress_class;
+pub mod ip_address;
+pub mod network_policy;
+pub mod service_cidr;
 
-pub use addresses::{IpAddresses, ServiceCidrs};
-pub use ingress::Ingresses;
-pub use ingressclass::IngressClasses;
-pub use networkpolicy::NetworkPolicies;
+use crate::builtin::resource_traits::ResourceEntry;
+
+/// The resources of the group.
+pub static ENTRIES: &[&ResourceEntry] = &[
+    &ingress_class::ENTRY,
+    &ingress::ENTRY,
+    &ip_address::ENTRY,
+    &network_policy::ENTRY,
+    &service_cidr::ENTRY,
+];

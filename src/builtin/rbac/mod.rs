@@ -1,27 +1,78 @@
 //! rbac.authorization.k8s.io: roles and bindings (`pkg/apis/rbac/{v1,validation}`). Whether
 //! somebody may grant what they write is not asked here but by [`crate::auth::authz::escalation`].
 
+pub mod columns;
+
+use crate::builtin::columns::DefaultPrinter;
+use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{ErrorList, FieldError, Object, Path, Value, json, names};
 use crate::registry::validation::{
     Fields, SelectorOptions, invalid_each, requirement_has_invalid_value, validate_label_selector,
 };
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, NameRule, Strategy, Subresource};
+
+/// RBAC: any name that fits into a URL, and PUT creates.
+const RBAC: ResourceTraits = ResourceTraits {
+    name: NameRule::PathSegment,
+    create_on_update: true,
+    ..DEFAULT
+};
+
+/// The resources of the group.
+pub static ENTRIES: &[&ResourceEntry] = &[
+    &CLUSTER_ROLE_BINDINGS,
+    &CLUSTER_ROLES,
+    &ROLE_BINDINGS,
+    &ROLES,
+];
+
+/// The entry of `clusterrolebindings`.
+pub static CLUSTER_ROLE_BINDINGS: ResourceEntry = ResourceEntry {
+    resource: "clusterrolebindings",
+    traits: RBAC,
+    strategy: &ClusterRoleBindingStrategy,
+    printer: &columns::PRINTER,
+};
+
+/// The entry of `clusterroles`.
+pub static CLUSTER_ROLES: ResourceEntry = ResourceEntry {
+    resource: "clusterroles",
+    traits: RBAC,
+    strategy: &ClusterRoleStrategy,
+    printer: &DefaultPrinter,
+};
+
+/// The entry of `rolebindings`.
+pub static ROLE_BINDINGS: ResourceEntry = ResourceEntry {
+    resource: "rolebindings",
+    traits: RBAC,
+    strategy: &RoleBindingStrategy,
+    printer: &columns::PRINTER,
+};
+
+/// The entry of `roles`.
+pub static ROLES: ResourceEntry = ResourceEntry {
+    resource: "roles",
+    traits: RBAC,
+    strategy: &RoleStrategy,
+    printer: &DefaultPrinter,
+};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Roles in a namespace.
-pub struct Roles;
+pub struct RoleStrategy;
 
 /// Roles of the cluster, which may also be about paths and gather other roles' rules.
-pub struct ClusterRoles;
+pub struct ClusterRoleStrategy;
 
 /// Bindings in a namespace.
-pub struct RoleBindings;
+pub struct RoleBindingStrategy;
 
 /// Bindings of the cluster.
-pub struct ClusterRoleBindings;
+pub struct ClusterRoleBindingStrategy;
 
-impl Strategy for Roles {
+impl Strategy for RoleStrategy {
     fn validate(&self, _ctx: &Context, role: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
         validate_rules(&mut errors, role, true);
@@ -29,7 +80,7 @@ impl Strategy for Roles {
     }
 }
 
-impl Strategy for ClusterRoles {
+impl Strategy for ClusterRoleStrategy {
     fn validate(&self, _ctx: &Context, role: &Object) -> ErrorList {
         validate_cluster_role(role, SelectorOptions::default())
     }
@@ -54,7 +105,7 @@ impl Strategy for ClusterRoles {
     }
 }
 
-impl Strategy for RoleBindings {
+impl Strategy for RoleBindingStrategy {
     fn default(&self, binding: &mut Object) {
         default_binding(binding);
     }
@@ -74,7 +125,7 @@ impl Strategy for RoleBindings {
     }
 }
 
-impl Strategy for ClusterRoleBindings {
+impl Strategy for ClusterRoleBindingStrategy {
     fn default(&self, binding: &mut Object) {
         default_binding(binding);
     }
@@ -330,25 +381,25 @@ mod tests {
         let local = "rules[0].nonResourceURLs: Invalid value: [\"/x\"]: namespaced rules cannot apply to non-resource URLs";
         let both = "rules[0].nonResourceURLs: Invalid value: [\"/x\"]: rules cannot apply to both regular resources and non-resource URLs";
         let cases: [(&dyn Strategy, Value, &[&str]); 6] = [
-            (&Roles, json!({"rules": null}), &[]),
-            (&Roles, rules(json!({})), &[verbs, groups, resources]),
+            (&RoleStrategy, json!({"rules": null}), &[]),
+            (&RoleStrategy, rules(json!({})), &[verbs, groups, resources]),
             (
-                &Roles,
+                &RoleStrategy,
                 rules(json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]})),
                 &[],
             ),
             (
-                &Roles,
+                &RoleStrategy,
                 rules(json!({"verbs": ["get"], "nonResourceURLs": ["/x"]})),
                 &[local],
             ),
             (
-                &ClusterRoles,
+                &ClusterRoleStrategy,
                 rules(json!({"verbs": ["get"], "nonResourceURLs": ["/x"], "resources": ["pods"]})),
                 &[both],
             ),
             (
-                &ClusterRoles,
+                &ClusterRoleStrategy,
                 json!({"aggregationRule": {}}),
                 &[
                     "aggregationRule.clusterRoleSelectors: Required value: at least one clusterRoleSelector required if aggregationRule is non-nil",
@@ -365,9 +416,9 @@ mod tests {
         let bind = |kind: &str, name: &str, subject: Value| json!({"roleRef": {"kind": kind, "name": name}, "subjects": [subject]});
         let user = || json!({"kind": "User", "name": "u"});
         let cases: [(&dyn Strategy, Value, &[&str]); 6] = [
-            (&RoleBindings, bind("Role", "r", user()), &[]),
+            (&RoleBindingStrategy, bind("Role", "r", user()), &[]),
             (
-                &RoleBindings,
+                &RoleBindingStrategy,
                 bind("", "", user()),
                 &[
                     r#"roleRef.kind: Unsupported value: "": supported values: "Role", "ClusterRole""#,
@@ -375,17 +426,17 @@ mod tests {
                 ],
             ),
             (
-                &ClusterRoleBindings,
+                &ClusterRoleBindingStrategy,
                 bind("Role", "r", user()),
                 &[r#"roleRef.kind: Unsupported value: "Role": supported values: "ClusterRole""#],
             ),
             (
-                &RoleBindings,
+                &RoleBindingStrategy,
                 bind("Role", "a/b", user()),
                 &[r#"roleRef.name: Invalid value: "a/b": may not contain '/'"#],
             ),
             (
-                &RoleBindings,
+                &RoleBindingStrategy,
                 bind("Role", "r", json!({"kind": "Alien", "name": ""})),
                 &[
                     "subjects[0].name: Required value",
@@ -393,7 +444,7 @@ mod tests {
                 ],
             ),
             (
-                &ClusterRoleBindings,
+                &ClusterRoleBindingStrategy,
                 bind(
                     "ClusterRole",
                     "r",
@@ -410,7 +461,7 @@ mod tests {
             json!({"roleRef": {"kind": "Role", "name": "s"}}),
         );
         let why = r#"roleRef: Invalid value: {"APIGroup":"rbac.authorization.k8s.io","Kind":"Role","Name":"s"}: cannot change roleRef"#;
-        assert_eq!(check(&RoleBindings, new, Some(old.clone())), [why]);
-        assert_eq!(check(&RoleBindings, old.clone(), Some(old)), [""; 0]);
+        assert_eq!(check(&RoleBindingStrategy, new, Some(old.clone())), [why]);
+        assert_eq!(check(&RoleBindingStrategy, old.clone(), Some(old)), [""; 0]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::builtin::printers;
+use crate::builtin;
 use crate::cacher::{CachedObject, Representation, Retention};
 use crate::codec;
 use crate::endpoints::body::Body;
@@ -75,7 +75,7 @@ impl Encoder {
         if let [scale] = objects
             && scale.kind() == "Scale"
         {
-            format.printer = printers::scale();
+            format.printer = builtin::scale_printer();
         }
         let mut order: Vec<&Object> = objects.iter().collect();
         if let Some(compare) = format.printer.order() {
@@ -113,7 +113,7 @@ impl Encoder {
             .resource()
             .strategy
             .printer()
-            .unwrap_or_else(|| printers::for_resource(&gvr.group, &gvr.resource));
+            .unwrap_or_else(|| builtin::printer(&gvr.group, &gvr.resource));
         Format {
             printer,
             api_version: meta_version(version),
@@ -159,11 +159,9 @@ impl Encoder {
         let Some(message) = self.message(stored)? else {
             return Ok(format.cells(&self.storage_tree(Source::Stored(stored.clone()))?));
         };
-        let part = self.projection.get_or_init(|| {
-            let gvr = &self.resource().gvr;
-            let paths = printers::paths::of(&gvr.group, &gvr.resource);
-            Arc::new(projection(paths, message.ty))
-        });
+        let part = self
+            .projection
+            .get_or_init(|| Arc::new(projection(format.printer.paths(), message.ty)));
         let object = codec::protobuf::decode_part(message.bytes, message.ty, part);
         Ok(format.cells(&object.map_err(unreadable)?))
     }

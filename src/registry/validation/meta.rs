@@ -515,7 +515,7 @@ mod tests {
         let want = "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{\"e.io/c\"}";
         let rules = MetaRules {
             namespaced: true,
-            strategy: &crate::builtin::NoCode,
+            strategy: &crate::builtin::DefaultStrategy,
         };
         assert_eq!(lines(rules.validate_update(&new, &old, true)), [want, want]);
         let mut new = old.clone();

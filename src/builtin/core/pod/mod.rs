@@ -1,57 +1,60 @@
 //! Pods: creation, status, grace, selectors. The checks of their spec are next door, by noun.
 
-mod affinity;
-mod annotations;
-mod containers;
-mod defaults;
-mod env;
-mod gated;
-mod image;
-mod level;
-mod mounts;
-mod options;
-mod overlaps;
-mod paths;
-mod probes;
-mod projected;
-mod scheduling;
-mod security;
-mod spec;
-mod status;
-mod storage;
-mod template;
-mod update;
-mod volume_defaults;
-mod volumes;
-mod warnings;
-mod windows;
+pub mod columns;
+pub mod status;
+pub mod update;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 
-pub use affinity::check_node_selector;
-pub use containers::PROTOCOLS;
-pub use defaults::{default_pod, default_template};
-pub use gated::drop_gated_fields;
-pub use options::PodOptions;
-pub use projected::check_signer_name;
-pub use scheduling::{EFFECTS, check_tolerations};
-pub use spec::PodScope;
-pub use status::set_condition;
-pub use storage::{Checked, check_csi_driver_name, check_storage};
-pub use template::{template_warnings, validate_template};
-pub use volume_defaults::default_storage;
-pub use warnings::{fraction, fraction_warning};
-
-use crate::builtin::defaults::{fill, part, part_or_new, parts};
-use crate::builtin::keep_meta;
+use crate::builtin::defaulting::{fill, part, part_or_new, parts};
+use crate::builtin::pod_spec::defaults::default_pod;
+use crate::builtin::pod_spec::validation_options::PodValidationOptions;
+use crate::builtin::pod_spec::{
+    annotations, defaults, feature_gates, pod_level_resources, warnings,
+};
+use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WORKLOAD, keep_meta};
 use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names, time};
 use crate::registry::strategy::text_or;
 use crate::registry::validation::Fields;
 use crate::registry::{Context, Strategy, Subresource};
+use update::check_pod;
 
-pub struct Pods;
+const POD_FIELDS: &[&str] = &[
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "spec.hostNetwork",
+    "status.phase",
+    "status.podIP",
+    "status.podIPs",
+    "status.nominatedNodeName",
+];
+
+pub use status::set_condition;
+
+/// The entry of `pods`.
+pub static ENTRY: ResourceEntry = ResourceEntry {
+    resource: "pods",
+    traits: ResourceTraits {
+        pod_spec: Some("/spec"),
+        returns_deleted: true,
+        selectable: POD_FIELDS,
+        status_keeps: &["ownerReferences"],
+        status_resets: &[
+            "/spec",
+            "/metadata/deletionTimestamp",
+            "/metadata/ownerReferences",
+        ],
+        ..WORKLOAD
+    },
+    strategy: &PodStrategy,
+    printer: &columns::PodPrinter,
+};
+
+pub struct PodStrategy;
 
 /// `podIP` is the first of `podIPs`; older clients know only the one
 /// (`pkg/apis/core/v1/conversion.go`).
@@ -67,7 +70,7 @@ fn sync_ips(object: &mut Object) {
     }
 }
 
-impl Strategy for Pods {
+impl Strategy for PodStrategy {
     fn default(&self, object: &mut Object) {
         default_pod(object);
         sync_ips(object);
@@ -76,7 +79,7 @@ impl Strategy for Pods {
     fn prepare_for_create(&self, ctx: &Context, object: &mut Object) {
         let mut status = json!({"phase": "Pending"});
         if let Some(spec) = object.map("spec") {
-            status["qosClass"] = level::qos_class(spec).into();
+            status["qosClass"] = pod_level_resources::qos_class(spec).into();
             if !spec.list("schedulingGates").is_empty() {
                 status["conditions"] = json!([{
                     "type": "PodScheduled",
@@ -110,7 +113,7 @@ impl Strategy for Pods {
             Subresource::Main => {}
             Subresource::Status => {
                 prepare_status(object, old);
-                gated::drop_gated_status(object, old);
+                feature_gates::drop_gated_status(object, old);
             }
             Subresource::Other("ephemeralcontainers") => {
                 keep_all_but_ephemeral_containers(object, old)
@@ -133,7 +136,7 @@ impl Strategy for Pods {
     }
 
     fn validate(&self, ctx: &Context, object: &Object) -> ErrorList {
-        let options = PodOptions::of_pods(ctx, None);
+        let options = PodValidationOptions::of_pods(ctx, None);
         let mut errors = check_pod(object, &options);
         let path = Path::new("spec");
         let empty = Map::new();
@@ -186,7 +189,7 @@ impl Strategy for Pods {
         warnings
     }
 
-    /// What each kubelet asks for.
+    /// The field that each kubelet selects its pods by.
     fn indexed_field(&self) -> Option<&'static str> {
         Some("spec.nodeName")
     }
@@ -214,59 +217,6 @@ impl Strategy for Pods {
         }
         Some(if seconds < 0 { 1 } else { seconds })
     }
-}
-
-/// Checks a pod: its annotations and spec, and what templates are allowed but pods are not.
-fn check_pod(object: &Object, options: &PodOptions) -> ErrorList {
-    let mut errors = ErrorList::new();
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
-    let annotations_path = Path::new("metadata").child("annotations");
-    annotations::check_annotations(
-        &mut errors,
-        &annotations_path,
-        object.annotations(),
-        spec,
-        options.allow_invalid_deletion_cost,
-    );
-    let path = Path::new("spec");
-    spec::check_spec(&mut errors, &path, spec, object.metadata(), options);
-    if spec.str("serviceAccountName").is_empty() {
-        for (at, volume) in spec.list("volumes").iter().enumerate() {
-            let sources = volume
-                .map("projected")
-                .map_or(&[][..], |projected| projected.list("sources"));
-            for (index, _) in sources
-                .iter()
-                .enumerate()
-                .filter(|(_, source)| source.map("serviceAccountToken").is_some())
-            {
-                let path = path
-                    .child("volumes")
-                    .index(at)
-                    .child("projected")
-                    .child("sources")
-                    .index(index)
-                    .child("serviceAccountToken");
-                errors.push(FieldError::forbidden(
-                    &path,
-                    "must not be specified when serviceAccountName is not set",
-                ));
-            }
-        }
-    }
-    for key in ["containers", "initContainers"] {
-        for (index, container) in spec.list(key).iter().enumerate() {
-            if let Some(container) = container.as_object() {
-                containers::check_image_spaces(
-                    &mut errors,
-                    &path.child(key).index(index),
-                    container,
-                );
-            }
-        }
-    }
-    errors
 }
 
 /// A status write may not clear what the server alone knows: the class of service and observed
@@ -310,7 +260,7 @@ fn keep_all_but_ephemeral_containers(object: &mut Object, old: &Object) {
             object.insert(key.to_owned(), value.clone());
         }
     }
-    for key in crate::builtin::META_OF_STATUS {
+    for key in crate::builtin::resource_traits::METADATA_FIELDS {
         keep_meta(object, old, key);
     }
     let spec = object.section_mut("spec");
@@ -357,7 +307,7 @@ fn keep_all_but_resources(object: &mut Object, old: &Object) {
     }
     object.insert("spec", spec.into());
     put(object, "status", old.get("status").cloned());
-    for key in crate::builtin::META_OF_STATUS {
+    for key in crate::builtin::resource_traits::METADATA_FIELDS {
         keep_meta(object, old, key);
     }
 }
@@ -451,7 +401,7 @@ mod tests {
             }],
             "volumes": [{"name": "v"}, {"name": "s", "secret": {"secretName": "x"}}],
         }}));
-        Pods.default(&mut object);
+        PodStrategy.default(&mut object);
         let want = json!({"spec": {
             "containers": [{
                 "name": "a", "image": "nginx",
@@ -474,7 +424,7 @@ mod tests {
             "schedulerName": "default-scheduler",
         }});
         assert_eq!(Value::from(object.clone()), want);
-        Pods.default(&mut object);
+        PodStrategy.default(&mut object);
         assert_eq!(Value::from(object), want);
     }
 
@@ -524,7 +474,7 @@ mod tests {
         ];
         for (value, requested, want) in cases {
             assert_eq!(
-                Pods.grace_period(&pod(value.clone()), requested),
+                PodStrategy.grace_period(&pod(value.clone()), requested),
                 Some(want),
                 "{value}"
             );

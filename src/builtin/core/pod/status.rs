@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::security::check_linux_user;
+use crate::builtin::pod_spec::security::check_linux_user;
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each};
 
@@ -182,8 +182,8 @@ fn check_transitions(
     }
 }
 
-/// Whether a container that ended with this code is to run again: by its rules, its policy, the
-/// policy of the pod.
+/// Reports whether a container that ended with this code may run again: by its rules, its policy,
+/// the policy of the pod.
 fn may_restart(container: &Value, spec: &Map, code: i64) -> bool {
     for rule in container.list("restartPolicyRules") {
         let Some(codes) = rule.map("exitCodes") else {

@@ -1,16 +1,70 @@
-//! What may change of a pod.
+//! Updates of pods: the fields that may change.
 
 use std::collections::HashSet;
 
-use super::annotations::{MIRROR, check_annotations, check_annotations_kept};
-use super::containers::check_image_spaces;
-use super::level::qos_class;
-use super::scheduling::check_tolerations;
-use super::{PodOptions, check_pod};
-use crate::builtin::core::internal;
+use crate::builtin::internal_types;
+use crate::builtin::pod_spec::annotations::{MIRROR, check_annotations, check_annotations_kept};
+use crate::builtin::pod_spec::containers::check_image_spaces;
+use crate::builtin::pod_spec::pod_level_resources::qos_class;
+use crate::builtin::pod_spec::scheduling::check_tolerations;
+use crate::builtin::pod_spec::validation_options::PodValidationOptions;
+use crate::builtin::pod_spec::{annotations, containers, validation};
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::Context;
 use crate::registry::validation::{Fields, same};
+
+/// Checks a pod: its annotations and spec, and what templates are allowed but pods are not.
+pub fn check_pod(object: &Object, options: &PodValidationOptions) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let empty = Map::new();
+    let spec = object.map("spec").unwrap_or(&empty);
+    let annotations_path = Path::new("metadata").child("annotations");
+    annotations::check_annotations(
+        &mut errors,
+        &annotations_path,
+        object.annotations(),
+        spec,
+        options.allow_invalid_deletion_cost,
+    );
+    let path = Path::new("spec");
+    validation::check_spec(&mut errors, &path, spec, object.metadata(), options);
+    if spec.str("serviceAccountName").is_empty() {
+        for (at, volume) in spec.list("volumes").iter().enumerate() {
+            let sources = volume
+                .map("projected")
+                .map_or(&[][..], |projected| projected.list("sources"));
+            for (index, _) in sources
+                .iter()
+                .enumerate()
+                .filter(|(_, source)| source.map("serviceAccountToken").is_some())
+            {
+                let path = path
+                    .child("volumes")
+                    .index(at)
+                    .child("projected")
+                    .child("sources")
+                    .index(index)
+                    .child("serviceAccountToken");
+                errors.push(FieldError::forbidden(
+                    &path,
+                    "must not be specified when serviceAccountName is not set",
+                ));
+            }
+        }
+    }
+    for key in ["containers", "initContainers"] {
+        for (index, container) in spec.list(key).iter().enumerate() {
+            if let Some(container) = container.as_object() {
+                containers::check_image_spaces(
+                    &mut errors,
+                    &path.child(key).index(index),
+                    container,
+                );
+            }
+        }
+    }
+    errors
+}
 
 const ONLY_COMPUTE: &str = "only cpu and memory resources are mutable";
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -27,7 +81,7 @@ pub fn check_annotation_update(
     errors: &mut ErrorList,
     object: &Object,
     old: &Object,
-    options: &PodOptions,
+    options: &PodValidationOptions,
 ) {
     let path = Path::new("metadata").child("annotations");
     let empty = Map::new();
@@ -44,7 +98,7 @@ pub fn check_annotation_update(
 
 /// Checks an update of the pod itself.
 pub fn check_update(ctx: &Context, object: &Object, old: &Object) -> ErrorList {
-    let options = PodOptions::of_pods(ctx, Some(old));
+    let options = PodValidationOptions::of_pods(ctx, Some(old));
     let mut errors = check_pod(object, &options);
     check_annotation_update(&mut errors, object, old, &options);
     let path = Path::new("spec");
@@ -218,7 +272,7 @@ fn check_nothing_else(errors: &mut ErrorList, path: &Path, new: &Map, old: &Map)
         .chain(old.keys())
         .all(|key| same(spec.get(key), old.get(key)));
     if !equal {
-        let diff = internal::diff("PodSpec", old, &spec);
+        let diff = internal_types::diff("PodSpec", old, &spec);
         errors.push(FieldError::forbidden(
             path,
             format!("pod updates may not change fields other than {UPDATABLE}\n{diff}"),
@@ -284,7 +338,7 @@ fn check_narrower(errors: &mut ErrorList, path: &Path, new: Option<&Value>, old:
         let shown = if new.is_empty() {
             Value::Null
         } else {
-            internal::json_list("NodeSelectorTerm", &new)
+            internal_types::json_list("NodeSelectorTerm", &new)
         };
         errors.push(FieldError::invalid(&path, shown, detail));
         return;
@@ -299,7 +353,7 @@ fn check_narrower(errors: &mut ErrorList, path: &Path, new: Option<&Value>, old:
         let is_empty =
             new.list("matchExpressions").is_empty() && new.list("matchFields").is_empty();
         if !narrower || (was_empty && !is_empty) {
-            let shown = internal::json("NodeSelectorTerm", new.as_object().unwrap_or(&empty));
+            let shown = internal_types::json("NodeSelectorTerm", new.as_object().unwrap_or(&empty));
             let detail = "only additions are allowed (no mutations or deletions)";
             errors.push(FieldError::invalid(&path.index(index), shown, detail));
         }
@@ -314,7 +368,7 @@ fn about_whole(detail: &str) -> ErrorList {
 
 /// Checks an update of the ephemeral containers: there may only be more of them.
 pub fn check_ephemeral_update(ctx: &Context, object: &Object, old: &Object) -> ErrorList {
-    let options = PodOptions::of_pods(ctx, Some(old));
+    let options = PodValidationOptions::of_pods(ctx, Some(old));
     let mut errors = check_pod(object, &options);
     check_annotation_update(&mut errors, object, old, &options);
     if old
@@ -342,7 +396,7 @@ pub fn check_ephemeral_update(ctx: &Context, object: &Object, old: &Object) -> E
                 errors.push(FieldError::forbidden(&path, detail));
             }
             Some(new) if new != container => {
-                let diff = internal::diff("EphemeralContainer", container, new);
+                let diff = internal_types::diff("EphemeralContainer", container, new);
                 let detail =
                     format!("existing ephemeral containers {name:?} may not be changed\n{diff}");
                 errors.push(FieldError::forbidden(&path, detail));
@@ -355,7 +409,7 @@ pub fn check_ephemeral_update(ctx: &Context, object: &Object, old: &Object) -> E
 
 /// Checks an update of resources: CPU and memory of containers, and of the pod as a whole.
 pub fn check_resize(ctx: &Context, object: &Object, old: &Object) -> ErrorList {
-    let options = PodOptions::of_pods(ctx, Some(old));
+    let options = PodValidationOptions::of_pods(ctx, Some(old));
     let mut errors = check_pod(object, &options);
     if old
         .annotations()
@@ -559,8 +613,8 @@ pub fn check_status_update(ctx: &Context, object: &Object, old: &Object) -> Erro
         &mut errors,
         object,
         old,
-        &PodOptions::of_pods(ctx, Some(old)),
+        &PodValidationOptions::of_pods(ctx, Some(old)),
     );
-    super::status::check_status(&mut errors, object, old);
+    crate::builtin::core::pod::status::check_status(&mut errors, object, old);
     errors
 }

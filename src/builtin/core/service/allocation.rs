@@ -8,12 +8,13 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 
-use super::families::{self, family_of, set_strings, strings};
 use super::ip_addresses::{Claim, IpAddresses};
-use super::metrics::{self, scope};
+use super::ip_family::family_of;
+use super::metrics::scope;
 use super::node_ports::NodePorts;
-use super::ranges::{self, Range};
-use super::{cluster_ips, headless, needs_cluster_ip, ports};
+use super::ranges::Range;
+use super::spec::{cluster_ips, headless, needs_cluster_ip, set_strings, strings};
+use super::{families, metrics, ports, ranges};
 use crate::auth::User;
 use crate::meta::options::DeleteOptions;
 use crate::meta::status::Result;

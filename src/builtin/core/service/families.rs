@@ -1,48 +1,16 @@
 //! The IP families of a service and how its singular and plural cluster IP go together
 //! (`pkg/registry/core/service/storage`).
 
-use std::net::IpAddr;
-
-use super::{kind, needs_cluster_ip, needs_health_check_port, ports, spec, validation};
-use crate::meta::{ErrorList, FieldError, Gvk, Map, Object, Path, Status, Value, json, names};
+use super::ip_family::{IPV4, IPV6, family_of};
+use super::spec::{kind, needs_cluster_ip, needs_health_check_port, set_strings, spec, strings};
+use super::{ports, validation};
+use crate::meta::{ErrorList, FieldError, Gvk, Map, Object, Path, Status, json, names};
 use crate::registry::validation::Fields;
 
-pub const IPV4: &str = "IPv4";
-pub const IPV6: &str = "IPv6";
 const SINGLE: &str = "SingleStack";
-
-/// The family of an address.
-pub fn family_of(ip: IpAddr) -> &'static str {
-    if ip.is_ipv4() { IPV4 } else { IPV6 }
-}
 
 fn other(family: &str) -> &'static str {
     if family == IPV4 { IPV6 } else { IPV4 }
-}
-
-/// The strings of a list in spec.
-pub fn strings(service: &Object, key: &str) -> Vec<String> {
-    spec(service)
-        .list(key)
-        .iter()
-        .filter_map(Value::as_str)
-        .map(str::to_owned)
-        .collect()
-}
-
-pub fn set_strings(service: &mut Object, key: &str, values: &[String]) {
-    let spec = service.section_mut("spec");
-    if values.is_empty() {
-        spec.shift_remove(key);
-    } else {
-        spec.insert(
-            key.to_owned(),
-            values
-                .iter()
-                .map(|value| Value::from(value.as_str()))
-                .collect(),
-        );
-    }
 }
 
 fn same(service: &Object, old: &Object, key: &str) -> bool {
@@ -71,7 +39,7 @@ pub fn normalise(service: &mut Object, old: Option<&Object>) {
     }
 }
 
-/// What the server allocated stays where an update says nothing of it.
+/// Keeps what the server allocated where an update does not mention it.
 pub fn keep_allocated(service: &mut Object, old: &Object) {
     if needs_cluster_ip(old) && needs_cluster_ip(service) {
         if spec(service).str("clusterIP").is_empty() {
@@ -96,8 +64,8 @@ fn copy(service: &mut Object, old: &Object, key: &str) {
     }
 }
 
-/// Whether the service preferred two families before and after, and has the same. It gets or loses
-/// none because the cluster did (`isMatchingPreferDualStackClusterIPFields`).
+/// Reports whether the service preferred two families before and after, and has the same. It gets
+/// or loses none because the cluster did (`isMatchingPreferDualStackClusterIPFields`).
 fn prefers_the_same(service: &Object, old: &Object) -> bool {
     let prefers =
         |service: &Object| spec(service).opt_str("ipFamilyPolicy") == Some("PreferDualStack");

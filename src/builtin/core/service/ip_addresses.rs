@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::families::family_of;
+use super::ip_family::family_of;
 use crate::auth::User;
 use crate::merge::APISERVER_MANAGER;
 use crate::meta::options::DeleteOptions;
@@ -184,7 +184,7 @@ impl IpAddresses {
     }
 
     /// Which addresses have an object.
-    pub(super) async fn taken(&self) -> Result<Taken> {
+    pub async fn taken(&self) -> Result<Taken> {
         Ok(Taken {
             keys: self.store.known_keys().await?,
             prefix: self.store.prefix(),
@@ -193,7 +193,7 @@ impl IpAddresses {
 }
 
 /// The addresses that have an object at one moment.
-pub(super) struct Taken {
+pub struct Taken {
     keys: KnownKeys,
     prefix: String,
 }

@@ -1,4 +1,4 @@
-//! What the allocators of cluster IPs and node ports count, under upstream's names
+//! Metrics of the allocators of cluster IPs and node ports, under upstream's names
 //! (`pkg/registry/core/service/{ipallocator,portallocator}/metrics.go`).
 
 use std::collections::BTreeMap;
@@ -56,12 +56,12 @@ pub static PORT_ALLOCATION_ERRORS: Counter = Counter::new(
     &["scope"],
 );
 
-/// Tells addresses that were chosen by the client from others.
+/// Returns the label that tells addresses chosen by the client from others.
 pub fn scope(chosen: bool) -> &'static str {
     if chosen { "static" } else { "dynamic" }
 }
 
-/// How many addresses are taken, by range. The repair counts them, and allocations count on.
+/// The number of allocated addresses, by range. The repair counts them, and allocations count on.
 static TAKEN: Mutex<BTreeMap<String, i64>> = Mutex::new(BTreeMap::new());
 
 /// So many addresses were taken (or, where negative, given back) of a range that has `size` of

@@ -2,27 +2,48 @@
 //! `allocation`.
 
 pub mod allocation;
+pub mod columns;
 pub mod families;
 pub mod ip_addresses;
+pub mod ip_family;
 pub mod metrics;
 pub mod node_ports;
 pub mod ports;
 pub mod ranges;
-mod validation;
-mod warnings;
+pub mod spec;
+pub mod validation;
+pub mod warnings;
 
+use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WITH_STATUS};
 use crate::meta::{ErrorList, Map, Object, Value, json};
 use crate::registry::validation::Fields;
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, NameRule, Strategy, Subresource};
+use spec::{
+    externally_accessible, kind, needs_cluster_ip, needs_health_check_port, needs_node_port, spec,
+};
+
+/// The entry of `services`.
+pub static ENTRY: ResourceEntry = ResourceEntry {
+    resource: "services",
+    traits: ResourceTraits {
+        name: NameRule::DnsLabel,
+        create_on_update: true,
+        returns_deleted: true,
+        selectable: &["spec.clusterIP", "spec.type"],
+        ..WITH_STATUS
+    },
+    strategy: &ServiceStrategy,
+    printer: &columns::PRINTER,
+};
 
 /// The code of the services resource.
 #[derive(Clone, Copy, Debug)]
-pub struct Service;
+pub struct ServiceStrategy;
 
-/// How long ClientIP affinity lasts where nothing is said, in seconds.
+/// The default duration of ClientIP affinity, in seconds.
 const DEFAULT_AFFINITY_SECONDS: i64 = 10_800;
 
-impl Strategy for Service {
+impl Strategy for ServiceStrategy {
     fn default(&self, object: &mut Object) {
         let externally_accessible = externally_accessible(object);
         default_spec(object.section_mut("spec"), externally_accessible);
@@ -70,56 +91,6 @@ impl Strategy for Service {
     fn status_warnings(&self, object: &Object) -> Vec<String> {
         warnings::of_status(object)
     }
-}
-
-pub(super) fn spec(service: &Object) -> &Map {
-    static NONE: std::sync::LazyLock<Map> = std::sync::LazyLock::new(Map::new);
-    service
-        .get("spec")
-        .and_then(Value::as_object)
-        .unwrap_or(&NONE)
-}
-
-pub(super) fn kind(service: &Object) -> &str {
-    spec(service).str("type")
-}
-
-/// No cluster IP, on purpose.
-pub fn headless(service: &Object) -> bool {
-    let spec = spec(service);
-    match spec.list("clusterIPs") {
-        [only] => only == "None",
-        [] => spec.str("clusterIP") == "None",
-        _ => false,
-    }
-}
-
-/// The cluster IPs that the service has: of a type that has any, and not headless.
-pub fn cluster_ips(service: &Object) -> Vec<String> {
-    if needs_cluster_ip(service) && !headless(service) {
-        families::strings(service, "clusterIPs")
-    } else {
-        Vec::new()
-    }
-}
-
-pub fn needs_cluster_ip(service: &Object) -> bool {
-    kind(service) != "ExternalName"
-}
-
-pub(super) fn needs_node_port(service: &Object) -> bool {
-    matches!(kind(service), "NodePort" | "LoadBalancer")
-}
-
-pub(super) fn needs_health_check_port(service: &Object) -> bool {
-    kind(service) == "LoadBalancer" && spec(service).str("externalTrafficPolicy") == "Local"
-}
-
-/// Reachable from outside: by node port, load balancer, or an external IP of a ClusterIP service.
-pub(super) fn externally_accessible(service: &Object) -> bool {
-    needs_node_port(service)
-        || (matches!(kind(service), "ClusterIP" | "")
-            && !spec(service).list("externalIPs").is_empty())
 }
 
 fn put_default(spec: &mut Map, key: &str, value: &str) {
@@ -257,6 +228,3 @@ fn drop_type_dependent_fields(service: &mut Object, old: &Object) {
             .insert("loadBalancer", json!({}));
     }
 }
-
-#[cfg(test)]
-mod tests;

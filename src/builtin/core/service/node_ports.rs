@@ -1,4 +1,4 @@
-//! Which node ports are taken: a RangeAllocation object with a bitmap, shared by all servers of the
+//! Allocated node ports: a RangeAllocation object with a bitmap, shared by all servers of the
 //! cluster (`pkg/registry/core/service/{allocator,portallocator}`).
 
 use std::collections::BTreeSet;
@@ -9,7 +9,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rand::RngExt;
 
-use super::metrics::{self, scope};
+use super::metrics;
+use super::metrics::scope;
 use crate::codec;
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Gvr, Object, Status, json};
@@ -17,7 +18,7 @@ use crate::registry::store::storage_status;
 use crate::schema::TypeRef;
 use crate::storage::{Storage, Stored, WriteOutcome};
 
-/// How often a change is tried again because another one came first.
+/// The attempts at a change when others come first.
 const CONFLICT_RETRIES: usize = 100;
 /// The port before the first one that a dry run is told (`PortAllocationOperation.AllocateNext`).
 const BEFORE_DRY_RUN: u16 = 32768;
@@ -62,13 +63,13 @@ impl Bitmap {
     }
 }
 
-/// What is stored of the node ports at one moment, whatever range it is of.
+/// The stored node ports at one moment, whatever range they are of.
 #[derive(Debug, Default)]
 pub struct Allocation {
     pub ports: BTreeSet<u16>,
-    /// What a change of it is conditional on; `None` where nothing is stored.
+    /// The object that a change is conditional on; `None` where nothing is stored.
     stored: Option<Stored>,
-    /// Whether it is of the configured range.
+    /// It is of the configured range.
     current: bool,
 }
 
@@ -237,7 +238,7 @@ impl NodePorts {
         ))
     }
 
-    /// What is stored, of whatever range; nothing where nothing is.
+    /// Returns the stored ports, of whatever range; none where nothing is stored.
     ///
     /// # Errors
     /// The store's, or what is stored cannot be read.
@@ -297,7 +298,7 @@ pub struct Operation<'a> {
 impl Operation<'_> {
     /// Takes a port that the client chose. The error says why not.
     pub async fn allocate(&mut self, asked: i64) -> std::result::Result<(), String> {
-        let port = super::ports::number(asked).filter(|port| self.ports.contains(*port));
+        let port = number(asked).filter(|port| self.ports.contains(*port));
         let done = match port {
             // A dry run does not ask about the range.
             None if self.dry_run => return Ok(()),
@@ -375,14 +376,19 @@ fn ty() -> Result<TypeRef<'static>> {
         .ok_or_else(|| Status::internal("RangeAllocation is not in the schema"))
 }
 
-/// How many of the lowest ports are left to people (`calculateRangeOffset` of upstream's port
-/// allocator).
+/// Returns the number of the lowest ports that are left to people (`calculateRangeOffset` of
+/// upstream's port allocator).
 fn reserved(size: usize) -> usize {
     if size <= 16 {
         0
     } else {
         (size / 32).clamp(16, 128)
     }
+}
+
+/// A port that is set and fits.
+pub fn number(port: i64) -> Option<u16> {
+    u16::try_from(port).ok().filter(|port| *port != 0)
 }
 
 #[cfg(test)]

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::families;
+use super::node_ports::{Operation, number};
+use super::spec::{kind, needs_health_check_port, needs_node_port, spec};
 use crate::meta::status::Result;
 use crate::meta::{FieldError, Map, Object, Path, Status, Value};
 use crate::registry::validation::Fields;
-
-use super::node_ports::Operation;
-use super::{families, kind, needs_health_check_port, needs_node_port, spec};
 
 /// The node ports that the service has: those that its type makes its own. Others may be named, and
 /// are nobody's by that.
@@ -39,17 +39,12 @@ pub fn of_ports(service: &Object) -> BTreeSet<u16> {
         .collect()
 }
 
-/// Whether every node port was the old service's.
+/// Reports whether every node port was the old service's.
 pub fn subset(service: &Object, old: &Object) -> bool {
     of_ports(service).is_subset(&of_ports(old))
 }
 
-/// A port that is set and fits.
-pub fn number(port: i64) -> Option<u16> {
-    u16::try_from(port).ok().filter(|port| *port != 0)
-}
-
-/// Whether ports that name no node port get one.
+/// Reports whether ports that name no node port get one.
 fn allocates(service: &Object) -> bool {
     needs_node_port(service)
         && !(kind(service) == "LoadBalancer"

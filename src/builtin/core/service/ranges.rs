@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use rand::RngExt;
 
-use super::families::{IPV4, family_of};
+use super::ip_family::{IPV4, family_of};
 use crate::meta::{Object, Value};
 
 /// The largest prefix of an IPv6 range that addresses are handed out of.
@@ -16,8 +16,7 @@ const MIN_IPV6_PREFIX: u8 = 64;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Range {
     pub net: IpNet,
-    /// Whether new addresses may come from it: one of its ServiceCIDRs is ready and not being
-    /// deleted.
+    /// New addresses may come from it: one of its ServiceCIDRs is ready and not being deleted.
     pub ready: bool,
 }
 
@@ -59,14 +58,14 @@ impl Range {
         family_of(self.net.addr())
     }
 
-    /// Whether an address can be one of the range: the network's own address and the broadcast
-    /// address of IPv4 cannot.
+    /// Reports whether an address can be one of the range: the network's own address and the
+    /// broadcast address of IPv4 cannot.
     pub fn contains(&self, ip: IpAddr) -> bool {
         let above = number(ip).checked_sub(number(self.net.network()));
         self.net.contains(&ip) && above.is_some_and(|above| (1..=self.size()).contains(&above))
     }
 
-    /// How many addresses there are to hand out.
+    /// Returns the number of addresses that can be allocated.
     pub fn size(&self) -> u128 {
         self.above()
             .saturating_sub(u128::from(self.family() == IPV4))
@@ -77,13 +76,13 @@ impl Range {
         self.net.network()
     }
 
-    /// How many addresses the network has besides its own.
+    /// Returns the number of addresses of the network besides its own.
     fn above(&self) -> u128 {
         number(self.net.broadcast()) - number(self.net.network())
     }
 
-    /// How many of the lowest addresses are left to people while there are others: a sixteenth of
-    /// the network, between 16 and 256 (KEP 3070, `calculateRangeOffset`).
+    /// Returns the number of the lowest addresses that are left to people while there are others: a
+    /// sixteenth of the network, between 16 and 256 (KEP 3070, `calculateRangeOffset`).
     fn offset(&self) -> u128 {
         if self.above() < 16 {
             0

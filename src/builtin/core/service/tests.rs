@@ -1,4 +1,4 @@
-//! What becomes of addresses and ports where storage fails in the middle of a write.
+//! Addresses and ports after a failure of storage in the middle of a write.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -174,7 +174,7 @@ impl Cluster {
             .is_ok()
     }
 
-    /// Whether the address and the port are both taken, or both free.
+    /// Reports whether the address and the port are both taken, or both free.
     async fn taken(&self) -> bool {
         let address = self
             .addresses

@@ -1,8 +1,8 @@
-//! What a service must satisfy, new and changed (`ValidateService*` in `pkg/apis/core/validation`).
+//! Validation of services, new and changed (`ValidateService*` in `pkg/apis/core/validation`).
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::{externally_accessible, headless, kind, needs_health_check_port, spec};
+use super::spec::{externally_accessible, headless, kind, needs_health_check_port, spec};
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
 use crate::registry::validation::{Fields, invalid_each, invalid_number, validate_labels};
 
@@ -428,7 +428,7 @@ fn check_addresses(
             continue;
         }
         let kept = old.is_some_and(|old| {
-            super::spec(old)
+            crate::builtin::core::service::spec::spec(old)
                 .list("clusterIPs")
                 .iter()
                 .any(|ip| ip == text)
@@ -463,7 +463,9 @@ fn check_addresses(
         ));
     }
     for (index, (ip, family)) in parsed.iter().zip(families).enumerate() {
-        if matches!(*family, "IPv4" | "IPv6") && *family != super::families::family_of(*ip) {
+        if matches!(*family, "IPv4" | "IPv6")
+            && *family != crate::builtin::core::service::ip_family::family_of(*ip)
+        {
             let why = format!("expected an {family} value as indicated by `ipFamilies[{index}]`");
             errors.push(FieldError::invalid(&path.index(index), texts[index], why));
         }
@@ -631,7 +633,7 @@ fn check_load_balancer(
     if let Some(old) = old
         && balanced
         && kind(old) == "LoadBalancer"
-        && super::spec(old).opt_str("loadBalancerClass") != class
+        && crate::builtin::core::service::spec::spec(old).opt_str("loadBalancerClass") != class
     {
         errors.push(FieldError::invalid(
             &path_class,

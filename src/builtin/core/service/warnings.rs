@@ -1,13 +1,13 @@
-//! What upstream warns of in services (`pkg/api/service/warnings.go`), and in how addresses are
-//! written (`k8s.io/apimachinery/pkg/util/validation/ip.go`).
+//! Warnings about services (`pkg/api/service/warnings.go`), and about how addresses are written
+//! (`k8s.io/apimachinery/pkg/util/validation/ip.go`).
 
 use std::net::IpAddr;
 
-use super::{kind, spec};
+use super::spec::{kind, spec};
 use crate::meta::{Object, Path, Value, names};
 use crate::registry::validation::Fields;
 
-/// What upstream warns of (`pkg/api/service/warnings.go`).
+/// Returns the warnings about a service (`pkg/api/service/warnings.go`).
 pub fn of_service(service: &Object) -> Vec<String> {
     let mut out = Vec::new();
     if service
@@ -26,7 +26,10 @@ pub fn of_service(service: &Object) -> Vec<String> {
         Path::new("spec"),
     );
     let external_ips = !spec.list("externalIPs").is_empty();
-    for (index, ip) in super::cluster_ips(service).iter().enumerate() {
+    for (index, ip) in crate::builtin::core::service::spec::cluster_ips(service)
+        .iter()
+        .enumerate()
+    {
         out.extend(of_ip(&path.child("clusterIPs").index(index), ip));
     }
     if headless(service) {
@@ -88,7 +91,7 @@ fn headless(service: &Object) -> bool {
     kind(service) == "ClusterIP" && spec(service).str("clusterIP") == "None"
 }
 
-/// What is told of an update of the status.
+/// Returns the warnings about an update of the status.
 pub fn of_status(service: &Object) -> Vec<String> {
     let path = Path::new("status.loadBalancer.ingress");
     let ingresses = service

@@ -1,0 +1,92 @@
+//! ControllerRevisions: a JSON object that is kept as it came and never changes.
+
+use crate::builtin::columns::{AGE, ColumnPrinter, NAME, NONE, text};
+use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
+use crate::meta::{ErrorList, FieldError, Object, Path, Value, str_at};
+use crate::registry::validation::{Fields, immutable, not_negative};
+use crate::registry::{Context, Strategy, Subresource};
+
+/// The entry of `controllerrevisions`.
+pub static ENTRY: ResourceEntry = ResourceEntry {
+    resource: "controllerrevisions",
+    traits: ResourceTraits {
+        revalidates_meta: true,
+        ..DEFAULT
+    },
+    strategy: &ControllerRevisionStrategy,
+    printer: &PRINTER,
+};
+
+pub struct ControllerRevisionStrategy;
+
+impl Strategy for ControllerRevisionStrategy {
+    fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
+        let mut errors = ErrorList::new();
+        not_negative(
+            &mut errors,
+            &Path::new("revision"),
+            object.int("revision").unwrap_or(0),
+        );
+        match object.field("data") {
+            Some(Value::Object(_)) => {}
+            Some(_) => errors.push(FieldError::required(
+                &Path::new("data"),
+                "data must be a valid JSON object",
+            )),
+            None => errors.push(FieldError::required(
+                &Path::new("data"),
+                "data is mandatory",
+            )),
+        }
+        errors
+    }
+
+    fn validate_update(
+        &self,
+        _ctx: &Context,
+        _sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
+        let mut errors = ErrorList::new();
+        not_negative(
+            &mut errors,
+            &Path::new("revision"),
+            object.int("revision").unwrap_or(0),
+        );
+        immutable(
+            &mut errors,
+            &Path::new("data"),
+            object.field("data"),
+            old.field("data"),
+        );
+        errors
+    }
+}
+
+pub static PRINTER: ColumnPrinter = ColumnPrinter {
+    columns: &[
+        NAME,
+        text("Controller", "The object it is a revision of"),
+        text("Revision", "The number of the revision"),
+        AGE,
+    ],
+    paths: "metadata.ownerReferences revision",
+    fill: |row| {
+        let owners = row.object.array_at("/metadata/ownerReferences");
+        let controller = owners
+            .iter()
+            .find(|owner| crate::meta::bool_at(owner, "/controller"))
+            .map_or(NONE.to_owned(), |owner| {
+                let group = str_at(owner, "/apiVersion")
+                    .rsplit_once('/')
+                    .map_or(String::new(), |(group, _)| format!(".{group}"));
+                format!(
+                    "{}/{}",
+                    format!("{}{group}", str_at(owner, "/kind")).to_lowercase(),
+                    str_at(owner, "/name")
+                )
+            });
+        row.name().cell(controller).int("/revision").age();
+    },
+};

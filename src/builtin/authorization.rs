@@ -1,0 +1,407 @@
+//! authorization.k8s.io: reviews of what somebody may do (`pkg/registry/authorization`,
+//! `pkg/apis/authorization/validation`). A review is answered, never stored.
+
+use crate::auth::User;
+use crate::auth::authz::{Attributes, Authorizer, Decision, Rule, aggregate};
+use crate::meta::status::Result;
+use crate::meta::{ErrorList, FieldError, Gvk, Map, Object, Path, Status, Value, json, names};
+use crate::registry::validation::{Fields, invalid_each};
+
+const GROUP: &str = "authorization.k8s.io";
+
+/// Whose rights are asked for, and where the review may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Review {
+    /// Of the user that the review names.
+    Subject,
+    /// The same, about one namespace, that of the review.
+    Local,
+    /// Of who asks.
+    Own,
+}
+
+/// Answers a SubjectAccessReview.
+///
+/// # Errors
+/// 422 if the review does not ask one complete question.
+pub async fn subject_access_review(object: Object, authorizer: &dyn Authorizer) -> Result<Object> {
+    let user = named_user(&object);
+    answer(object, Review::Subject, user, authorizer).await
+}
+
+/// Answers a LocalSubjectAccessReview, whose metadata has the namespace of the request.
+///
+/// # Errors
+/// 422 if the review does not ask one complete question about its namespace.
+pub async fn local_subject_access_review(
+    object: Object,
+    authorizer: &dyn Authorizer,
+) -> Result<Object> {
+    let user = named_user(&object);
+    answer(object, Review::Local, user, authorizer).await
+}
+
+/// Answers a SelfSubjectAccessReview of `user`.
+///
+/// # Errors
+/// 422 if the review does not ask one complete question.
+pub async fn self_subject_access_review(
+    object: Object,
+    user: &User,
+    authorizer: &dyn Authorizer,
+) -> Result<Object> {
+    answer(object, Review::Own, user.clone(), authorizer).await
+}
+
+/// Answers a SelfSubjectRulesReview of `user`: every rule that is known to apply to it in a
+/// namespace.
+///
+/// # Errors
+/// 400 if the review names no namespace.
+pub async fn self_subject_rules_review(
+    object: Object,
+    user: &User,
+    authorizer: &dyn Authorizer,
+) -> Result<Object> {
+    let namespace = object.str_at("/spec/namespace");
+    if namespace.is_empty() {
+        return Err(Status::bad_request("no namespace on request"));
+    }
+    let found = authorizer.rules_for(user, namespace).await;
+    let members = |rule: &Rule, names: &[&str]| {
+        let mut value = rule.to_value();
+        if let Some(map) = value.as_object_mut() {
+            map.retain(|key, _| names.contains(&key.as_str()));
+        }
+        value
+    };
+    let resource = found.rules.iter().filter(|rule| !rule.resources.is_empty());
+    let resource: Vec<Value> = resource
+        .map(|rule| members(rule, &["verbs", "apiGroups", "resources", "resourceNames"]))
+        .collect();
+    let paths = found
+        .rules
+        .iter()
+        .filter(|rule| !rule.non_resource_urls.is_empty());
+    let paths: Vec<Value> = paths
+        .map(|rule| members(rule, &["verbs", "nonResourceURLs"]))
+        .collect();
+    let mut status = json!({"resourceRules": resource, "nonResourceRules": paths, "incomplete": found.incomplete});
+    if !found.errors.is_empty() {
+        status["evaluationError"] = aggregate(&found.errors).into();
+    }
+    // The answer is a new object: it repeats nothing of the question.
+    let mut out = Object::default();
+    for key in ["kind", "apiVersion"] {
+        out.insert(key.to_owned(), object.get(key).cloned().unwrap_or_default());
+    }
+    out.insert("metadata", json!({}));
+    out.insert("spec", json!({}));
+    out.insert("status", status);
+    Ok(out)
+}
+
+async fn answer(
+    mut object: Object,
+    review: Review,
+    user: User,
+    authorizer: &dyn Authorizer,
+) -> Result<Object> {
+    let errors = validate(&object, review);
+    if !errors.is_empty() {
+        // Upstream names no kind here.
+        return Err(Status::invalid(&Gvk::new(GROUP, "v1", ""), "", errors));
+    }
+    let decision = authorizer.authorize(&asked(&object, user)).await;
+    let mut status = Map::new();
+    status.insert("allowed", matches!(decision, Decision::Allow(_)).into());
+    let (Decision::Allow(reason) | Decision::NoOpinion(reason)) = decision;
+    if !reason.is_empty() {
+        status.insert("reason", reason.into());
+    }
+    let problems = selector_problems(&object);
+    if !problems.is_empty() {
+        status.insert("evaluationError", problems.join("; ").into());
+    }
+    object.insert("status", Value::Object(status));
+    Ok(object)
+}
+
+fn strings(values: &[Value]) -> Vec<String> {
+    values
+        .iter()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The user that the spec names.
+fn named_user(object: &Object) -> User {
+    let extra = object
+        .at("/spec/extra")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
+    User {
+        name: object.str_at("/spec/user").to_owned(),
+        uid: object.str_at("/spec/uid").to_owned(),
+        groups: strings(object.array_at("/spec/groups")),
+        extra: extra
+            .map(|(key, values)| {
+                (
+                    key.to_string(),
+                    strings(values.as_array().map_or(&[], Vec::as_slice)),
+                )
+            })
+            .collect(),
+    }
+}
+
+fn asked(object: &Object, user: User) -> Attributes {
+    let user = user.into();
+    let Some(resource) = object
+        .at("/spec/resourceAttributes")
+        .filter(|resource| resource.is_object())
+    else {
+        let of = |key: &str| {
+            object
+                .at("/spec/nonResourceAttributes")
+                .map_or("", |paths| paths.str(key))
+                .to_owned()
+        };
+        return Attributes {
+            user,
+            verb: of("verb"),
+            path: of("path"),
+            ..Attributes::default()
+        };
+    };
+    let of = |key: &str| resource.str(key).to_owned();
+    Attributes {
+        user,
+        verb: of("verb"),
+        group: of("group"),
+        version: if resource.str("version").is_empty() {
+            "*".to_owned()
+        } else {
+            of("version")
+        },
+        resource: of("resource"),
+        subresource: of("subresource"),
+        namespace: of("namespace"),
+        name: of("name"),
+        resource_request: true,
+        ..Attributes::default()
+    }
+}
+
+fn validate(object: &Object, review: Review) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = Path::new("spec");
+    let member = |key: &str| object.get("spec").and_then(|spec| spec.map(key));
+    let (resource, paths) = (
+        member("resourceAttributes"),
+        member("nonResourceAttributes"),
+    );
+    // The value is told as the server's own type spells its members.
+    let told = |paths: &Map| json!({"Path": paths.str("path"), "Verb": paths.str("verb")});
+    let path = spec.child("nonResourceAttributes");
+    match (resource, paths) {
+        (Some(_), Some(paths)) => {
+            errors.push(FieldError::invalid(
+                &path,
+                told(paths),
+                "cannot be specified in combination with resourceAttributes",
+            ));
+        }
+        (None, None) => {
+            let why =
+                "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            errors.push(FieldError::invalid(
+                &spec.child("resourceAttributes"),
+                Value::Null,
+                why,
+            ));
+        }
+        _ => {}
+    }
+    if review != Review::Own
+        && object.str_at("/spec/user").is_empty()
+        && object.array_at("/spec/groups").is_empty()
+    {
+        errors.push(FieldError::invalid(
+            &spec.child("user"),
+            "",
+            "at least one of user or group must be specified",
+        ));
+    }
+    if let Some(resource) = resource {
+        validate_selectors(&mut errors, &spec.child("resourceAttributes"), resource);
+    }
+    validate_metadata(&mut errors, object, review);
+    if review == Review::Local {
+        if let Some(namespace) = resource
+            .map(|resource| resource.str("namespace"))
+            .filter(|namespace| *namespace != object.namespace())
+        {
+            let path = spec.child("resourceAttributes").child("namespace");
+            errors.push(FieldError::invalid(
+                &path,
+                namespace,
+                "must match metadata.namespace",
+            ));
+        }
+        if let Some(paths) = paths {
+            errors.push(FieldError::invalid(
+                &path,
+                told(paths),
+                "disallowed on this kind of request",
+            ));
+        }
+    }
+    errors
+}
+
+fn validate_metadata(errors: &mut ErrorList, object: &Object, review: Review) {
+    let allowed: &[&str] = if review == Review::Local {
+        &["managedFields", "namespace"]
+    } else {
+        &["managedFields"]
+    };
+    let empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    };
+    let Some(metadata) = object.metadata() else {
+        return;
+    };
+    if metadata
+        .iter()
+        .any(|(key, value)| !allowed.contains(&key.as_str()) && !empty(value))
+    {
+        let why = if review == Review::Local {
+            "must be empty except for namespace"
+        } else {
+            "must be empty"
+        };
+        errors.push(FieldError::invalid(
+            &Path::new("metadata"),
+            Value::Object(metadata.clone()),
+            why,
+        ));
+    }
+}
+
+fn validate_selectors(errors: &mut ErrorList, path: &Path, resource: &Map) {
+    for (key, labels) in [("fieldSelector", false), ("labelSelector", true)] {
+        let Some(selector) = resource.map(key) else {
+            continue;
+        };
+        let path = path.child(key);
+        let (raw, requirements) = (selector.str("rawSelector"), selector.list("requirements"));
+        if !raw.is_empty() && !requirements.is_empty() {
+            errors.push(FieldError::invalid(
+                &path.child("rawSelector"),
+                raw,
+                "may not specified at the same time as requirements",
+            ));
+        }
+        if raw.is_empty() && requirements.is_empty() {
+            let why = format!("when {path} is specified, requirements or rawSelector is required");
+            errors.push(FieldError::required(&path.child("requirements"), why));
+        }
+        for (index, requirement) in requirements.iter().enumerate() {
+            validate_requirement(
+                errors,
+                &path.child("requirements").index(index),
+                requirement,
+                labels,
+            );
+        }
+    }
+}
+
+/// Operators that the server does not know are let pass, so that newer clients can ask.
+fn validate_requirement(errors: &mut ErrorList, path: &Path, requirement: &Value, labels: bool) {
+    let (key, values) = (requirement.str("key"), requirement.list("values"));
+    if !labels && key.is_empty() {
+        errors.push(FieldError::required(
+            &path.child("key"),
+            "must be specified",
+        ));
+    }
+    match requirement.str("operator") {
+        "In" | "NotIn" if values.is_empty() => {
+            errors.push(FieldError::required(
+                &path.child("values"),
+                "must be specified when `operator` is 'In' or 'NotIn'",
+            ));
+        }
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            errors.push(FieldError::forbidden(
+                &path.child("values"),
+                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            ));
+        }
+        _ => {}
+    }
+    if labels {
+        invalid_each(errors, &path.child("key"), key, names::qualified_name(key));
+        for (index, value) in values.iter().filter_map(Value::as_str).enumerate() {
+            invalid_each(
+                errors,
+                &path.child("values").index(index),
+                value,
+                names::label_value(value),
+            );
+        }
+    }
+}
+
+/// Describes the requirements of selectors that are ignored because they could not be parsed.
+fn selector_problems(object: &Object) -> Vec<String> {
+    let mut problems = Vec::new();
+    let Some(resource) = object
+        .get("spec")
+        .and_then(|spec| spec.map("resourceAttributes"))
+    else {
+        return problems;
+    };
+    for (key, understood) in [
+        ("fieldSelector", field_requirement as fn(&Value) -> bool),
+        ("labelSelector", label_requirement),
+    ] {
+        let requirements = resource
+            .map(key)
+            .map_or(&[][..], |selector| selector.list("requirements"));
+        let known = requirements
+            .iter()
+            .filter(|requirement| understood(requirement))
+            .count();
+        if known < requirements.len() {
+            let how = if known == 0 {
+                "ignored"
+            } else {
+                "partially ignored"
+            };
+            problems.push(format!(
+                "spec.resourceAttributes.{key} {how} due to parse error"
+            ));
+        }
+    }
+    problems
+}
+
+fn label_requirement(requirement: &Value) -> bool {
+    matches!(
+        requirement.str("operator"),
+        "In" | "NotIn" | "Exists" | "DoesNotExist"
+    )
+}
+
+fn field_requirement(requirement: &Value) -> bool {
+    matches!(requirement.str("operator"), "In" | "NotIn") && requirement.list("values").len() == 1
+}

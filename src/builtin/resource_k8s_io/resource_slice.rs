@@ -1,0 +1,257 @@
+//! ResourceSlices: the devices that a driver has to offer.
+
+use super::device_rules::{check_label, check_size, check_unique};
+use super::resource_claim::check_pool;
+use crate::builtin::columns::{AGE, ColumnPrinter, NAME, text};
+use crate::builtin::defaulting::{fill, parts};
+use crate::builtin::pod_spec::affinity::check_node_selector;
+use crate::builtin::pod_spec::volume_sources::check_csi_driver_name;
+use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names, time};
+use crate::registry::validation::{Fields, immutable, immutable_text, invalid_each};
+use crate::registry::{Context, Strategy, Subresource};
+
+/// The entry of `resourceslices`.
+pub static ENTRY: ResourceEntry = ResourceEntry {
+    resource: "resourceslices",
+    traits: ResourceTraits {
+        generation: true,
+        returns_deleted: true,
+        selectable: &["spec.nodeName", "spec.driver"],
+        ..DEFAULT
+    },
+    strategy: &ResourceSliceStrategy,
+    printer: &PRINTER,
+};
+
+/// The most devices of a slice, and of one whose devices have taints or consume counters.
+const DEVICES_MAX: usize = 128;
+const ADVANCED_DEVICES_MAX: usize = 64;
+/// The most sets of counters.
+const COUNTER_SETS_MAX: usize = 8;
+const ONE_PLACE: &str =
+    "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
+
+pub struct ResourceSliceStrategy;
+
+impl Strategy for ResourceSliceStrategy {
+    fn prepare_for_create(&self, ctx: &Context, object: &mut Object) {
+        date_taints(ctx, object);
+    }
+
+    fn prepare_for_update(
+        &self,
+        ctx: &Context,
+        _sub: Subresource,
+        object: &mut Object,
+        _old: &Object,
+    ) {
+        date_taints(ctx, object);
+    }
+
+    fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
+        check(object, None)
+    }
+
+    fn validate_update(
+        &self,
+        _ctx: &Context,
+        _sub: Subresource,
+        object: &Object,
+        old: &Object,
+    ) -> ErrorList {
+        check(object, Some(old))
+    }
+}
+
+/// Dates the taints that came without.
+fn date_taints(ctx: &Context, object: &mut Object) {
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else {
+        return;
+    };
+    for device in parts(spec, "devices") {
+        for taint in parts(device, "taints") {
+            fill(taint, "timeAdded", time::format(ctx.now.as_second()));
+        }
+    }
+}
+
+fn check(object: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let empty = Map::new();
+    let spec = object.map("spec").unwrap_or(&empty);
+    let path = Path::new("spec");
+    check_csi_driver_name(&mut errors, &path.child("driver"), spec.str("driver"));
+    let pool = spec.map("pool").unwrap_or(&empty);
+    let pool_path = path.child("pool");
+    check_pool(&mut errors, &pool_path.child("name"), pool.str("name"));
+    let (count, generation) = (
+        pool.int("resourceSliceCount").unwrap_or(0),
+        pool.int("generation").unwrap_or(0),
+    );
+    if count <= 0 {
+        errors.push(FieldError::invalid(
+            &pool_path.child("resourceSliceCount"),
+            count,
+            "must be greater than zero",
+        ));
+    }
+    if generation < 0 {
+        errors.push(FieldError::invalid(
+            &pool_path.child("generation"),
+            generation,
+            "must be greater than or equal to zero",
+        ));
+    }
+    if let Some(old) = old {
+        immutable_text(
+            &mut errors,
+            &pool_path.child("name"),
+            object.str_at("/spec/pool/name"),
+            old.str_at("/spec/pool/name"),
+        );
+        immutable_text(
+            &mut errors,
+            &path.child("driver"),
+            object.str_at("/spec/driver"),
+            old.str_at("/spec/driver"),
+        );
+        immutable(
+            &mut errors,
+            &path.child("nodeName"),
+            object.at("/spec/nodeName"),
+            old.at("/spec/nodeName"),
+        );
+    }
+    check_place(&mut errors, &path, spec);
+    if spec.field("sharedCounters").is_some() && spec.field("devices").is_some() {
+        errors.push(FieldError::invalid(
+            &path,
+            "",
+            "only one of `sharedCounters` or `devices` is allowed",
+        ));
+    }
+    check_devices(&mut errors, &path.child("devices"), spec.list("devices"));
+    let sets = spec.list("sharedCounters");
+    let path = path.child("sharedCounters");
+    check_size(&mut errors, &path, sets, COUNTER_SETS_MAX);
+    for (index, set) in sets.iter().enumerate() {
+        let path = path.index(index);
+        if set.str("name").is_empty() {
+            errors.push(FieldError::required(&path.child("name"), ""));
+        } else {
+            check_label(&mut errors, &path.child("name"), set.str("name"));
+        }
+        if set.map("counters").is_none_or(Map::is_empty) {
+            errors.push(FieldError::required(&path.child("counters"), ""));
+        }
+    }
+    check_unique(&mut errors, &path, sets.iter().map(|set| set.str("name")));
+    errors
+}
+
+/// Checks the nodes that the devices can be reached from.
+fn check_place(errors: &mut ErrorList, path: &Path, spec: &Map) {
+    let mut set = Vec::new();
+    if let Some(node) = spec.opt_str("nodeName") {
+        if node.is_empty() {
+            errors.push(FieldError::invalid(
+                &path.child("nodeName"),
+                node,
+                "must be either unset or set to a non-empty string",
+            ));
+        } else {
+            set.push("`nodeName`");
+            invalid_each(
+                errors,
+                &path.child("nodeName"),
+                node,
+                names::dns1123_subdomain(node),
+            );
+        }
+    }
+    if let Some(selector) = spec.map("nodeSelector") {
+        set.push("`nodeSelector`");
+        let path = path.child("nodeSelector");
+        check_node_selector(errors, &path, selector, false);
+        if selector.list("nodeSelectorTerms").len() != 1 {
+            let shown = selector
+                .field("nodeSelectorTerms")
+                .cloned()
+                .unwrap_or_default();
+            errors.push(FieldError::invalid(
+                &path.child("nodeSelectorTerms"),
+                shown,
+                "must have exactly one node selector term",
+            ));
+        }
+    }
+    for (key, told) in [
+        ("allNodes", "`allNodes`"),
+        ("perDeviceNodeSelection", "`perDeviceNodeSelection`"),
+    ] {
+        match spec.opt_flag(key) {
+            Some(true) => set.push(told),
+            Some(false) => errors.push(FieldError::invalid(
+                &path.child(key),
+                false,
+                "must be either unset or set to true",
+            )),
+            None => {}
+        }
+    }
+    match set.len() {
+        0 => errors.push(FieldError::required(path, ONE_PLACE)),
+        1 => {}
+        _ => {
+            let detail = format!("{ONE_PLACE}, but multiple fields are set");
+            errors.push(FieldError::invalid(
+                path,
+                format!("{{{}}}", set.join(", ")),
+                detail,
+            ));
+        }
+    }
+}
+
+fn check_devices(errors: &mut ErrorList, path: &Path, devices: &[Value]) {
+    let advanced = |device: &Value| {
+        !device.list("taints").is_empty() || !device.list("consumesCounters").is_empty()
+    };
+    check_size(
+        errors,
+        path,
+        devices,
+        if devices.iter().any(advanced) {
+            ADVANCED_DEVICES_MAX
+        } else {
+            DEVICES_MAX
+        },
+    );
+    for (index, device) in devices.iter().enumerate() {
+        check_label(errors, &path.index(index).child("name"), device.str("name"));
+    }
+    check_unique(
+        errors,
+        path,
+        devices.iter().map(|device| device.str("name")),
+    );
+}
+
+pub static PRINTER: ColumnPrinter = ColumnPrinter {
+    columns: &[
+        NAME,
+        text("Node", "The node that has the devices"),
+        text("Driver", "The driver that manages them"),
+        text("Pool", "The pool they belong to"),
+        AGE,
+    ],
+    paths: "spec.nodeName spec.driver spec.pool.name",
+    fill: |row| {
+        row.name()
+            .text("/spec/nodeName")
+            .text("/spec/driver")
+            .text("/spec/pool/name")
+            .age();
+    },
+};
