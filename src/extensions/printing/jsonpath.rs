@@ -1,8 +1,7 @@
 //! JSON paths as printer columns have them (client-go `util/jsonpath`), and how their results are
 //! printed.
 
-use crate::extensions::schema::numeric::go_float;
-use crate::meta::Value;
+use crate::meta::{Value, go};
 
 /// How deep `..` looks.
 const MAX_DEPTH: usize = 64;
@@ -311,7 +310,9 @@ pub fn print(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => "<nil>".to_owned(),
-        Value::Number(number) if number.is_f64() => go_float(number.as_f64().unwrap_or(0.0)),
+        Value::Number(number) if number.is_f64() => {
+            go::sprint_float(number.as_f64().unwrap_or(0.0))
+        }
         Value::Object(_) | Value::Array(_) => {
             let mut sorted = value.clone();
             sorted.sort_all_objects();
