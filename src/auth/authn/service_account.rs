@@ -12,6 +12,7 @@ use super::{AuthnError, CREDENTIAL_ID, TokenUser};
 use crate::auth::{ObjectSource, User};
 use crate::base::clock::Clock;
 use crate::base::random;
+use crate::meta::go;
 use crate::meta::names::{dns1123_label, dns1123_subdomain};
 use crate::meta::{Gvr, Map, Object, Value, json};
 
@@ -98,8 +99,8 @@ impl ServiceAccounts {
         if matching.is_empty() && !self.api_audiences.is_empty() {
             let message = format!(
                 "token audiences {} is invalid for the target audiences {}",
-                quoted(own),
-                quoted(audiences)
+                go::quote_all(own),
+                go::quote_all(audiences)
             );
             return Err(AuthnError::new(message));
         }
@@ -295,15 +296,6 @@ fn is_deleted(object: &Object, now: Timestamp) -> bool {
     deleted
         .parse::<Timestamp>()
         .is_ok_and(|deleted| deleted < now.saturating_sub(leeway).unwrap_or(now))
-}
-
-/// A list as Go's `%q` writes it: `["a" "b"]`.
-fn quoted(items: &[String]) -> String {
-    let items: Vec<String> = items
-        .iter()
-        .map(|item| crate::meta::go::quote(item))
-        .collect();
-    format!("[{}]", items.join(" "))
 }
 
 /// The contents of a new token. At most one of pod, secret and node is what it is bound to; a pod's

@@ -1,7 +1,7 @@
 //! Nobody grants more than they hold: the checks on writes of roles and bindings
 //! (`pkg/registry/rbac/*/policybased`).
 
-use super::rule::{self, Rule, quoted};
+use super::rule::{self, Rule};
 use super::{Attributes, Authorizer, Decision, RbacStore, aggregate};
 use crate::auth::{MASTERS, User};
 use crate::base::blocking::run_blocking;
@@ -144,7 +144,7 @@ fn missing_rights(write: &Write<'_>, store: &RbacStore, wanted: &[Rule]) -> Opti
     let mut why = format!(
         "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
         go::quote(&write.user.name),
-        quoted(&write.user.groups),
+        go::quote_all(&write.user.groups),
         rule::describe(missing)
     );
     if !held.errors.is_empty() {

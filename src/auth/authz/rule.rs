@@ -234,7 +234,7 @@ impl Rule {
         let parts: Vec<String> = members
             .iter()
             .filter(|(_, values)| !values.is_empty())
-            .map(|(name, values)| format!("{name}:{}", quoted(values)))
+            .map(|(name, values)| format!("{name}:{}", go::quote_all(values)))
             .collect();
         format!("{{{}}}", parts.join(", "))
     }
@@ -252,12 +252,6 @@ fn resource_matches(rule: &str, asked: &Attributes) -> bool {
                 && (resource == ALL || resource == asked.resource)
         }
     }
-}
-
-/// Strings as Go's `%q` prints a slice of them.
-pub(super) fn quoted(values: &[String]) -> String {
-    let values: Vec<String> = values.iter().map(|value| go::quote(value)).collect();
-    format!("[{}]", values.join(" "))
 }
 
 /// The most comparisons of names, about, by which rules are checked that no held rule covers as

@@ -5,8 +5,7 @@ use std::cell::Cell;
 use std::cmp::Ordering;
 use std::iter;
 
-use crate::extensions::schema::numeric::go_float;
-use crate::meta::Value;
+use crate::meta::{Value, go};
 
 /// The depth to which `..` looks.
 const MAX_DEPTH: usize = 64;
@@ -406,7 +405,9 @@ pub fn print(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => "<nil>".to_owned(),
-        Value::Number(number) if number.is_f64() => go_float(number.as_f64().unwrap_or(0.0)),
+        Value::Number(number) if number.is_f64() => {
+            go::sprint_float(number.as_f64().unwrap_or(0.0))
+        }
         Value::Object(_) | Value::Array(_) => {
             let mut sorted = value.clone();
             sorted.sort_all_objects();

@@ -5,8 +5,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::meta::go::regexp;
-use crate::meta::go::url;
+use crate::meta::go::{self, regexp, url};
 use crate::meta::names;
 
 type Check = fn(&str) -> bool;
@@ -293,18 +292,6 @@ fn is_date_time(text: &str) -> bool {
             .is_some_and(|found| &found[1] <= "23" && &found[2] <= "59" && &found[3] <= "59")
 }
 
-/// The units of Go's durations, with their nanoseconds.
-const GO_UNITS: [(&str, i64); 8] = [
-    ("ns", 1),
-    ("us", 1_000),
-    ("µs", 1_000),
-    ("μs", 1_000),
-    ("ms", 1_000_000),
-    ("s", 1_000_000_000),
-    ("m", 60_000_000_000),
-    ("h", 3_600_000_000_000),
-];
-
 /// The units of Scala's durations: names, of which the last is also a prefix, and nanoseconds.
 const SCALA_UNITS: [(&[&str], i64); 8] = [
     (&["ns", "nano"], 1),
@@ -319,49 +306,9 @@ const SCALA_UNITS: [(&[&str], i64); 8] = [
 
 /// A duration in nanoseconds, as Go or Scala write them.
 pub fn parse_duration(text: &str) -> Option<i64> {
-    parse_go_duration(text).or_else(|| parse_scala_duration(text))
-}
-
-/// Returns the duration that Go's `time.ParseDuration` reads, in nanoseconds.
-pub fn parse_go_duration(text: &str) -> Option<i64> {
-    let (negative, mut rest) = match text.strip_prefix(['-', '+']) {
-        Some(rest) => (text.starts_with('-'), rest),
-        None => (false, text),
-    };
-    if rest == "0" {
-        return Some(0);
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut total = 0_i128;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, tail) = rest.split_at(end);
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
-            return None;
-        }
-        let unit_end = tail
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(tail.len());
-        let (unit, after) = tail.split_at(unit_end);
-        let scale = i128::from(GO_UNITS.iter().find(|(name, _)| *name == unit)?.1);
-        let whole: i128 = if whole.is_empty() {
-            0
-        } else {
-            whole.parse::<i64>().ok()?.into()
-        };
-        let digits: String = fraction.chars().take(18).collect();
-        let part = if digits.is_empty() {
-            0
-        } else {
-            digits.parse::<i128>().ok()? * scale / 10_i128.pow(digits.len() as u32)
-        };
-        total += whole * scale + part;
-        rest = after;
-    }
-    i64::try_from(if negative { -total } else { total }).ok()
+    go::parse_duration(text)
+        .ok()
+        .or_else(|| parse_scala_duration(text))
 }
 
 fn parse_scala_duration(text: &str) -> Option<i64> {

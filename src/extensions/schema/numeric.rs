@@ -1,11 +1,10 @@
-//! Limits on numbers, and numbers as Go prints them (kube-openapi `validation/validate`, go-openapi
-//! `swag`).
+//! Limits on numbers (kube-openapi `validation/validate`, go-openapi `swag`).
 
 use serde_json::Number;
 
 use crate::extensions::schema::json_schema_props::ValueValidation;
 use crate::extensions::schema::lazy_path::LazyPath;
-use crate::meta::Value;
+use crate::meta::{Value, go};
 
 /// The greatest integer that JSON numbers hold exactly.
 const MAX_JSON_INTEGER: f64 = 9_007_199_254_740_991.0;
@@ -158,7 +157,7 @@ impl Limits<'_> {
         let limit = if native {
             (limit as i64).to_string()
         } else {
-            go_float(limit)
+            go::sprint_float(limit)
         };
         broken.then(|| Problem::Limit(format!("{} in body should be {word} {limit}", self.path)))
     }
@@ -167,7 +166,7 @@ impl Limits<'_> {
         let (positive, shown) = if native {
             ((factor as i64) > 0, (factor as i64).to_string())
         } else {
-            (factor > 0.0, go_float(factor))
+            (factor > 0.0, go::sprint_float(factor))
         };
         if !positive {
             let value = if native {
@@ -237,35 +236,6 @@ pub fn same_as_enumerated(value: &Value, listed: &Value) -> bool {
     }
 }
 
-/// A float as Go's `%v` prints it.
-pub fn go_float(value: f64) -> String {
-    if value == 0.0 {
-        return if value.is_sign_negative() {
-            "-0".to_owned()
-        } else {
-            "0".to_owned()
-        };
-    }
-    if !value.is_finite() {
-        return if value.is_nan() {
-            "NaN"
-        } else if value > 0.0 {
-            "+Inf"
-        } else {
-            "-Inf"
-        }
-        .to_owned();
-    }
-    let scientific = format!("{value:e}");
-    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..21).contains(&exponent) {
-        return plain(value);
-    }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{digits}e{sign}{:02}", exponent.abs())
-}
-
 /// A float without an exponent, in as few digits as tell it from others.
 fn plain(value: f64) -> String {
     format!("{value}")
@@ -325,21 +295,6 @@ mod tests {
                 })
                 .collect();
             assert_eq!(found, [want], "{value}");
-        }
-    }
-
-    #[test]
-    fn floats_print_as_in_go() {
-        let cases = [
-            (0.1, "0.1"),
-            (1e21, "1e+21"),
-            (1e20, "100000000000000000000"),
-            (0.00001, "1e-05"),
-            (-2.5, "-2.5"),
-            (3.0, "3"),
-        ];
-        for (value, want) in cases {
-            assert_eq!(go_float(value), want);
         }
     }
 }

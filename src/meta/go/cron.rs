@@ -1,6 +1,8 @@
 //! Schedules of cron jobs: whether one can be read, in the words of the parser that upstream uses
 //! (robfig/cron v3).
 
+use super::parse_duration;
+
 struct Bounds {
     low: u64,
     high: u64,
@@ -49,7 +51,6 @@ const DESCRIPTORS: &[&str] = &[
     "@hourly",
 ];
 /// Units of a duration, in the order in which a longer one hides a shorter.
-const UNITS: &[&str] = &["ns", "us", "µs", "μs", "ms", "s", "m", "h"];
 
 /// What is wrong with a schedule.
 pub fn schedule_problem(schedule: &str) -> Option<String> {
@@ -177,45 +178,9 @@ fn descriptor_problem(text: &str) -> Option<String> {
     let Some(duration) = text.strip_prefix("@every ") else {
         return Some(format!("unrecognized descriptor: {text}"));
     };
-    duration_problem(duration).map(|why| format!("failed to parse duration {text}: {why}"))
-}
-
-/// What Go's `time.ParseDuration` finds wrong with a text.
-fn duration_problem(text: &str) -> Option<String> {
-    let invalid = || Some(format!("time: invalid duration {text:?}"));
-    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if rest == "0" {
-        return None;
-    }
-    if rest.is_empty() {
-        return invalid();
-    }
-    while !rest.is_empty() {
-        let number = rest.len()
-            - rest
-                .trim_start_matches(|c: char| c.is_ascii_digit() || c == '.')
-                .len();
-        if !rest[..number].bytes().any(|c| c.is_ascii_digit())
-            || rest[..number].matches('.').count() > 1
-        {
-            return invalid();
-        }
-        rest = &rest[number..];
-        let unit = rest
-            .find(|c: char| c == '.' || c.is_ascii_digit())
-            .unwrap_or(rest.len());
-        if unit == 0 {
-            return Some(format!("time: missing unit in duration {text:?}"));
-        }
-        if !UNITS.contains(&&rest[..unit]) {
-            return Some(format!(
-                "time: unknown unit {:?} in duration {text:?}",
-                &rest[..unit]
-            ));
-        }
-        rest = &rest[unit..];
-    }
-    None
+    parse_duration(duration)
+        .err()
+        .map(|why| format!("failed to parse duration {text}: {why}"))
 }
 
 #[cfg(test)]

@@ -1,21 +1,17 @@
-//! How Go prints values: numbers as `encoding/json` and `%v` write them, trees as `%v` and `%#v`,
+//! Go's formatting of values: numbers as `encoding/json` and `%v` write them, trees as `%v` and `%#v`,
 //! strings as jsoniter escapes them.
 
 use serde_json::Number;
 
 use crate::meta::{Key, Value};
 
-/// A number as `encoding/json` writes it.
+/// Appends a number as `encoding/json` writes it.
 fn json_number(number: &Number, out: &mut String) {
     match (number.as_i64(), number.as_f64()) {
-        (Some(int), _) => out.push_str(itoa(int).as_str()),
+        (Some(int), _) => out.push_str(&int.to_string()),
         (None, Some(float)) => json_float(float, out),
         (None, None) => out.push_str(&number.to_string()),
     }
-}
-
-fn itoa(int: i64) -> String {
-    int.to_string()
 }
 
 fn json_float(float: f64, out: &mut String) {
@@ -38,10 +34,15 @@ fn exponent_form(float: f64, width: usize) -> String {
     format!("{digits}e{sign}{exponent:0>width$}")
 }
 
-/// A float as `%v` prints it: an exponent from 1e6 on and below 1e-4, of two digits at least.
-fn plain_float(float: f64) -> String {
-    if float == 0.0 {
-        return "0".to_owned();
+/// Formats a float as `%v` does: with an exponent from 1e6 on and below 1e-4.
+pub fn sprint_float(float: f64) -> String {
+    if !float.is_finite() {
+        let text = match float {
+            f64::INFINITY => "+Inf",
+            f64::NEG_INFINITY => "-Inf",
+            _ => "NaN",
+        };
+        return text.to_owned();
     }
     let text = format!("{float:e}");
     let exponent: i32 = text
@@ -55,7 +56,7 @@ fn plain_float(float: f64) -> String {
     }
 }
 
-/// A JSON string. With `html`, `<`, `>`, `&` are escaped as well, which jsoniter does for values
+/// Appends a JSON string. With `html`, `<`, `>`, `&` are escaped as well, which jsoniter does for values
 /// and not for names.
 pub fn json_string(text: &str, html: bool, out: &mut String) {
     out.push('"');
@@ -76,7 +77,7 @@ pub fn json_string(text: &str, html: bool, out: &mut String) {
     out.push('"');
 }
 
-/// Compact JSON as `encoding/json` writes it: numbers Go's way, HTML escaped, keys in order of
+/// Appends compact JSON as `encoding/json` writes it: numbers Go's way, HTML escaped, keys in order of
 /// their bytes.
 pub fn json(value: &Value, out: &mut String) {
     match value {
@@ -115,7 +116,7 @@ fn sorted(map: &crate::meta::Map) -> Vec<(&Key, &Value)> {
     entries
 }
 
-/// `%v`.
+/// Formats a tree as `%v` does.
 pub fn sprint(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
@@ -136,16 +137,16 @@ pub fn sprint(value: &Value) -> String {
     }
 }
 
-/// A number as `%v` prints it.
+/// Formats a number as `%v` does.
 pub fn sprint_number(number: &Number) -> String {
     match (number.as_i64(), number.as_f64()) {
-        (Some(int), _) => itoa(int),
-        (None, Some(float)) => plain_float(float),
+        (Some(int), _) => int.to_string(),
+        (None, Some(float)) => sprint_float(float),
         (None, None) => number.to_string(),
     }
 }
 
-/// `%#v`.
+/// Formats a tree as `%#v` does.
 pub fn syntax(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),
@@ -166,7 +167,7 @@ pub fn syntax(value: &Value) -> String {
     }
 }
 
-/// `%T`.
+/// Returns the type of a value as `%T` prints it.
 pub fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
@@ -179,7 +180,7 @@ pub fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// A string as Go's `%q` prints it.
+/// Quotes a string as `%q` does.
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -205,6 +206,12 @@ pub fn quote(text: &str) -> String {
     out
 }
 
+/// Formats a slice of strings as `%q` does: `["a" "b"]`.
+pub fn quote_all(items: &[String]) -> String {
+    let items: Vec<String> = items.iter().map(|item| quote(item)).collect();
+    format!("[{}]", items.join(" "))
+}
+
 #[cfg(test)]
 mod tests {
 
@@ -212,7 +219,7 @@ mod tests {
     use crate::meta::json;
 
     #[test]
-    fn numbers_read_as_go_writes_them() {
+    fn numbers_print_as_in_go() {
         for (value, in_json, in_text) in [
             (json!(80), "80", "80"),
             (json!(8080.0), "8080", "8080"),
@@ -220,6 +227,8 @@ mod tests {
             (json!(1e21), "1e+21", "1e+21"),
             (json!(1e-7), "1e-7", "1e-07"),
             (json!(123456789.0), "123456789", "1.23456789e+08"),
+            (json!(1e20), "100000000000000000000", "1e+20"),
+            (json!(0.00001), "0.00001", "1e-05"),
         ] {
             let mut text = String::new();
             super::json(&value, &mut text);
@@ -228,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn trees_read_as_go_prints_them() {
+    fn trees_print_as_in_go() {
         let value = json!({"b": [1, "x", null], "a": {"t": true}});
         assert_eq!(sprint(&value), "map[a:map[t:true] b:[1 x <nil>]]");
         assert_eq!(

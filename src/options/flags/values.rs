@@ -13,63 +13,13 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// A duration as Go's `time.ParseDuration` reads it (`1h2m3.5s`, `300ms`, `0`); a negative one
-/// becomes zero.
+/// Parses a duration as [`go::parse_duration`] does; a negative one becomes zero.
 ///
 /// # Errors
 /// Go's message for a text that is none.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let invalid = || format!("time: invalid duration {}", go::quote(text));
-    let (negative, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if rest == "0" {
-        return Ok(Duration::ZERO);
-    }
-    if rest.is_empty() {
-        return Err(invalid());
-    }
-    let mut seconds = 0.0;
-    while !rest.is_empty() {
-        let end = rest
-            .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
-            .unwrap_or(rest.len());
-        let (number, tail) = rest.split_at(end);
-        let number: f64 = number.parse().map_err(|_| invalid())?;
-        let end = tail
-            .find(|letter: char| letter.is_ascii_digit() || letter == '.')
-            .unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(end);
-        seconds += number
-            * match unit {
-                "h" => 3600.0,
-                "m" => 60.0,
-                "s" => 1.0,
-                "ms" => 1e-3,
-                "us" | "µs" | "μs" => 1e-6,
-                "ns" => 1e-9,
-                "" => {
-                    return Err(format!(
-                        "time: missing unit in duration {}",
-                        go::quote(text)
-                    ));
-                }
-                unknown => {
-                    return Err(format!(
-                        "time: unknown unit {} in duration {}",
-                        go::quote(unknown),
-                        go::quote(text)
-                    ));
-                }
-            };
-        rest = tail;
-    }
-    if negative {
-        Ok(Duration::ZERO)
-    } else {
-        Duration::try_from_secs_f64(seconds).map_err(|_| invalid())
-    }
+    let nanos = go::parse_duration(text)?;
+    Ok(Duration::from_nanos(u64::try_from(nanos).unwrap_or(0)))
 }
 
 /// The elements of a comma-separated list. An element in double quotes may hold commas (pflag reads
