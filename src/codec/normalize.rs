@@ -115,8 +115,6 @@ impl Walker<'_> {
             | (Kind::String | Kind::IntOrString, Value::String(_))
             | (Kind::Bool, Value::Bool(_)) => true,
             (Kind::Raw | Kind::FieldsV1 | Kind::Any, _) => true,
-            // A section as it was stored is in form.
-            (_, Value::Object(map)) if depth == 0 && map.is_shared() => true,
             (Kind::Message(id), Value::Object(map)) => self.message(map, *id, depth + 1),
             (Kind::List(item, _), Value::Array(items)) => items
                 .iter_mut()

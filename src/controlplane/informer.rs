@@ -191,7 +191,6 @@ mod tests {
     use crate::base::clock::Clock;
     use crate::builtin;
     use crate::registry::Resource;
-    use crate::registry::store::Trees;
     use crate::storage::Storage;
     use crate::storage::embedded::Embedded;
 
@@ -245,7 +244,6 @@ mod tests {
         let store = Arc::new(Store::new(
             resource,
             storage.clone(),
-            Trees::default(),
             Clock::system(),
             "/registry",
         ));

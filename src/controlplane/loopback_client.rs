@@ -157,7 +157,7 @@ impl Objects for LoopbackClient {
         store
             .find_stored(namespace, name)
             .await?
-            .map(|stored| store.kept_tree(&stored).map(Arc::new))
+            .map(|stored| store.decode_defaulted(&stored).map(Arc::new))
             .transpose()
     }
 
@@ -166,7 +166,7 @@ impl Objects for LoopbackClient {
         let known = store.known_stored(namespace).await?;
         let tree = |stored: &Arc<CachedObject>| {
             store
-                .kept_tree(stored)
+                .decode_defaulted(stored)
                 .map_err(|why| store.skip(stored, &why))
                 .ok()
                 .map(Arc::new)

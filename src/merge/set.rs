@@ -240,13 +240,13 @@ impl<'a> Set<'a> {
 
     /// The FieldsV1 object.
     pub fn encode(&self) -> Map {
-        if self.depth() > Map::UNREAD_DEPTH {
+        if self.depth() > Map::MAX_RAW_DEPTH {
             return self.encode_map(false);
         }
         let mut out = Vec::with_capacity(ENCODED_BYTES);
         self.write(false, &mut String::new(), &mut out);
         String::from_utf8(out)
-            .map(Map::unread)
+            .map(Map::from_raw_json)
             .unwrap_or_else(|_| self.encode_map(false))
     }
 

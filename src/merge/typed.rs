@@ -371,11 +371,6 @@ fn compare_below<'a>(
         itself: [Change::None; 2],
         below: Parts::default(),
     };
-    if let (Some(Value::Object(old)), Some(Value::Object(new))) = (old, new)
-        && old.is_copy_of(new)
-    {
-        return Ok(found);
-    }
     let atom = ty.ok_or_else(unknown_field)?.atom();
     let (before, after) = (atom.deduce(old), atom.deduce(new));
     let forms_differ = old.is_some() && new.is_some() && !before.same_forms(&after);

@@ -266,7 +266,7 @@ pub fn map_at<'a>(value: &'a Value, path: &str) -> Option<&'a Map> {
 
 /// What is left of `bytes` after the members of a map; `None` where they take more.
 fn exceeds(map: &Map, bytes: usize) -> Option<usize> {
-    if let Some(text) = map.text() {
+    if let Some(text) = map.raw_json() {
         return bytes.checked_sub(text.len());
     }
     map.iter().try_fold(bytes, |left, (key, value)| {

@@ -56,8 +56,7 @@ pub enum NameRule {
 /// [`Object`] and need not fear wrong types.
 pub trait Strategy: Send + Sync + 'static {
     /// Fills in what was left out. Runs on every decoded and every stored object, so it must be
-    /// idempotent and fast. A section that is shared ([`crate::meta::Map::is_shared`]) is as it was
-    /// stored and has its defaults.
+    /// idempotent and fast.
     fn default(&self, _object: &mut Object) {}
 
     /// Tells stored bytes that lack something that [`Strategy::default`] fills in and that clients

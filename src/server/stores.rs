@@ -10,7 +10,6 @@ use crate::builtin::core::service::allocation::{self, ServiceAllocator};
 use crate::builtin::core::service::node_ports::NodePorts;
 use crate::builtin::events::EventConversion;
 use crate::extensions::{CustomResourceDefinitions, CustomStores, DefinitionHooks};
-use crate::registry::store::Trees;
 use crate::registry::{Registry, Resource, Store, StrategyHandle};
 use crate::schema::ResourceDecl;
 
@@ -19,7 +18,6 @@ use crate::schema::ResourceDecl;
 pub struct StoreFactory {
     deps: ServerDeps,
     clock: Clock,
-    trees: Trees,
 }
 
 impl StoreFactory {
@@ -27,7 +25,6 @@ impl StoreFactory {
         Self {
             deps: deps.clone(),
             clock: clock.clone(),
-            trees: Trees::default(),
         }
     }
 
@@ -46,7 +43,6 @@ impl StoreFactory {
         let store = Store::new(
             Arc::new(resource),
             storage.clone(),
-            self.trees.clone(),
             self.clock.clone(),
             &config.prefix,
         );

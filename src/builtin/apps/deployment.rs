@@ -32,9 +32,6 @@ pub struct DeploymentStrategy;
 impl Strategy for DeploymentStrategy {
     fn default(&self, object: &mut Object) {
         let spec = object.section_mut("spec");
-        if spec.is_shared() {
-            return;
-        }
         fill(spec, "replicas", 1);
         let strategy = part_or_new(spec, "strategy");
         fill_text(strategy, "type", "RollingUpdate");

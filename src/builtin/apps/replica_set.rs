@@ -27,9 +27,6 @@ pub struct ReplicaSetStrategy;
 impl Strategy for ReplicaSetStrategy {
     fn default(&self, object: &mut Object) {
         let spec = object.section_mut("spec");
-        if spec.is_shared() {
-            return;
-        }
         fill(spec, "replicas", 1);
         default_template(part_or_new(spec, "template"));
     }

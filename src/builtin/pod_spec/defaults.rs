@@ -24,11 +24,11 @@ const PROBE: [(&str, i64); 4] = [
 
 /// Defaults of a pod itself: those of its spec, and those that a template does not get.
 pub fn default_pod(pod: &mut Map) {
-    if let Some(status) = part(pod, "status").filter(|status| !status.is_shared()) {
+    if let Some(status) = part(pod, "status") {
         default_status(status);
     }
     drop_old_annotations(pod);
-    let Some(spec) = part(pod, "spec").filter(|spec| !spec.is_shared()) else {
+    let Some(spec) = part(pod, "spec") else {
         return;
     };
     for key in ["containers", "initContainers"] {

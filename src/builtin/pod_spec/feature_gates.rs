@@ -18,11 +18,7 @@ const PROJECTIONS: [&str; 2] = ["clusterTrustBundle", "podCertificate"];
 
 /// Drops them from the spec at `path`.
 pub fn drop_gated_fields(object: &mut Object, old: Option<&Object>, path: &str) {
-    let Some(spec) = object
-        .at(path)
-        .and_then(Value::as_object)
-        .filter(|spec| !spec.is_shared())
-    else {
+    let Some(spec) = object.at(path).and_then(Value::as_object) else {
         return;
     };
     let old = old.and_then(|old| old.at(path)).and_then(Value::as_object);

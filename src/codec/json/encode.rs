@@ -40,7 +40,7 @@ pub fn encode_value(value: &Value, out: &mut Vec<u8>) {
 }
 
 fn write_map(map: &Map, out: &mut Vec<u8>) {
-    if let Some(text) = map.text() {
+    if let Some(text) = map.raw_json() {
         return out.extend_from_slice(text.as_bytes());
     }
     out.push(b'{');

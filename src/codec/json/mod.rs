@@ -103,7 +103,7 @@ impl<'a> Document<'a> {
 
     /// The text of an object that [`encode_value`] would write just so, as far as can be told at a
     /// glance: one of plain ASCII without white space, in which nothing but quotes is escaped, and
-    /// not too deep for [`Map::unread`].
+    /// not too deep for [`Map::from_raw_json`].
     pub fn canonical_object(self) -> Option<&'a str> {
         let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
         for &byte in self.0 {
@@ -120,7 +120,7 @@ impl<'a> Document<'a> {
                 // Numbers have several forms.
                 _ => return None,
             }
-            if depth > Map::UNREAD_DEPTH {
+            if depth > Map::MAX_RAW_DEPTH {
                 return None;
             }
         }

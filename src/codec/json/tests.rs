@@ -459,8 +459,8 @@ fn canonical_objects_are_recognized() {
     };
     for (text, want) in [
         (r#"{"f:a":{".":{},"k:{\"x\":\"a b\"}":{}},"v:1":{}}"#, true),
-        (deep(Map::UNREAD_DEPTH).as_str(), true),
-        (deep(Map::UNREAD_DEPTH + 1).as_str(), false),
+        (deep(Map::MAX_RAW_DEPTH).as_str(), true),
+        (deep(Map::MAX_RAW_DEPTH + 1).as_str(), false),
         (r#"{"f:a": {}}"#, false),
         (r#"{"f:a":1.0}"#, false),
         (r#"{"f:a":null}"#, false),

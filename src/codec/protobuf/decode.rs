@@ -296,7 +296,7 @@ impl Decoder<'_> {
                     };
                     text.map_or_else(
                         || document.value(),
-                        |text| Ok(Value::Object(Map::unread(text.to_owned()))),
+                        |text| Ok(Value::Object(Map::from_raw_json(text.to_owned()))),
                     )?
                 }
             },

@@ -13,7 +13,6 @@ use crate::builtin::events::EventConversion;
 use crate::controlplane::bootstrap::ObjectClient;
 use crate::meta::{Value, json};
 use crate::registry::Resource;
-use crate::registry::store::Trees;
 use crate::storage::Storage;
 use crate::storage::embedded::Embedded;
 
@@ -52,7 +51,6 @@ impl Cluster {
             Store::new(
                 Arc::new(resource),
                 storage.clone(),
-                Trees::default(),
                 clock.clone(),
                 "/registry",
             )

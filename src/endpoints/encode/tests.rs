@@ -12,7 +12,7 @@ use crate::builtin;
 use crate::builtin::events::EventConversion;
 use crate::cacher::{Representation, Retention};
 use crate::meta::{Gvk, Value, json};
-use crate::registry::store::{Event, EventKind, Trees};
+use crate::registry::store::{Event, EventKind};
 use crate::schema::ResourceDecl;
 use crate::storage::embedded::Embedded;
 use crate::storage::{Storage, Stored};
@@ -34,7 +34,6 @@ fn store(decl: &ResourceDecl, storage: &Arc<dyn Storage>) -> Arc<Store> {
     Arc::new(Store::new(
         Arc::new(resource),
         storage.clone(),
-        Trees::default(),
         Clock::system(),
         "/registry",
     ))

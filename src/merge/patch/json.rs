@@ -267,8 +267,7 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
         "move" => {
             let (parent, key) =
                 find(document, from()?).ok_or_else(|| missing(text("from").unwrap_or("")))?;
-            let mut value = bounds.remove(parent, &key)?;
-            unshare(&mut value);
+            let value = bounds.remove(parent, &key)?;
             bounds.transplant(from()?, path()?, &value)?;
             let (parent, key) =
                 find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
@@ -277,8 +276,7 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
         "copy" => {
             let (parent, key) =
                 find(document, from()?).ok_or_else(|| missing(text("from").unwrap_or("")))?;
-            let mut value = get(parent, &key)?.cloned().unwrap_or_default();
-            unshare(&mut value);
+            let value = get(parent, &key)?.cloned().unwrap_or_default();
             bounds.copied += json_size(&value);
             if bounds.copied > MAX_COPIED_BYTES {
                 let copied = bounds.copied;
@@ -307,13 +305,6 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
             }
         }
         other => Err(format!("Unexpected kind: {other}")),
-    }
-}
-
-/// A section that is put in another place is not as it was stored.
-fn unshare(value: &mut Value) {
-    if let Value::Object(map) = value {
-        map.unshare();
     }
 }
 

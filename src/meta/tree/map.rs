@@ -17,8 +17,8 @@ pub struct Map(Form);
 
 #[derive(Clone)]
 enum Form {
-    Own(Entries),
-    Shared(Arc<Shared>),
+    Parsed(Entries),
+    Raw(Arc<Raw>),
 }
 
 #[derive(Clone)]
@@ -27,103 +27,72 @@ enum Entries {
     Long(Box<IndexMap<Key, Value>>),
 }
 
-/// The entries of several maps that are the same, which are read from a text when somebody looks at
-/// them if there is one.
-struct Shared {
-    text: Option<String>,
+/// The text of a JSON object, parsed on first access.
+struct Raw {
+    text: String,
     entries: OnceLock<Entries>,
 }
 
-impl Shared {
+impl Raw {
     fn entries(&self) -> &Entries {
-        self.entries.get_or_init(|| {
-            match serde_json::from_str::<Map>(self.text.as_deref().unwrap_or("{}")) {
-                Ok(Map(Form::Own(entries))) => entries,
+        self.entries
+            .get_or_init(|| match serde_json::from_str::<Map>(&self.text) {
+                Ok(Map(Form::Parsed(entries))) => entries,
                 _ => Entries::Short(Vec::new()),
-            }
-        })
+            })
     }
 }
 
 impl Map {
     pub const fn new() -> Self {
-        Self(Form::Own(Entries::Short(Vec::new())))
+        Self(Form::Parsed(Entries::Short(Vec::new())))
     }
 
-    /// A map that is read when somebody looks at it. Its text is a JSON object, compact and escaped
-    /// as Go does it, of at most [`Map::UNREAD_DEPTH`] levels.
-    pub fn unread(text: String) -> Self {
+    /// Returns a map that is parsed on first access. `text` is a JSON object, compact and escaped as
+    /// Go does it, of at most [`Map::MAX_RAW_DEPTH`] levels.
+    pub fn from_raw_json(text: String) -> Self {
         if text == "{}" {
             return Self::new();
         }
-        Self(Form::Shared(Arc::new(Shared {
-            text: Some(text),
+        Self(Form::Raw(Arc::new(Raw {
+            text,
             entries: OnceLock::new(),
         })))
     }
 
-    /// How deep the text of a map may nest that is not read at once.
-    pub const UNREAD_DEPTH: usize = 100;
+    /// The greatest depth of a text for [`Map::from_raw_json`].
+    pub const MAX_RAW_DEPTH: usize = 100;
 
-    /// The text of a map that was not read when it was made.
-    pub fn text(&self) -> Option<&str> {
+    /// Returns the text of a map from [`Map::from_raw_json`] that has not been changed since.
+    pub fn raw_json(&self) -> Option<&str> {
         match &self.0 {
-            Form::Own(_) => None,
-            Form::Shared(shared) => shared.text.as_deref(),
+            Form::Parsed(_) => None,
+            Form::Raw(raw) => Some(&raw.text),
         }
-    }
-
-    /// Makes copies of the map, until they are changed, cost nothing.
-    pub fn share(&mut self) {
-        if let Form::Own(entries) = &mut self.0 {
-            let entries = OnceLock::from(std::mem::replace(entries, Entries::Short(Vec::new())));
-            self.0 = Form::Shared(Arc::new(Shared {
-                text: None,
-                entries,
-            }));
-        }
-    }
-
-    /// Whether the map is shared, and so as it was when it was: every change ends that.
-    pub fn is_shared(&self) -> bool {
-        matches!(self.0, Form::Shared(_))
-    }
-
-    /// Whether the two are copies of one shared map.
-    pub fn is_copy_of(&self, other: &Self) -> bool {
-        match (&self.0, &other.0) {
-            (Form::Shared(a), Form::Shared(b)) => Arc::ptr_eq(a, b),
-            _ => false,
-        }
-    }
-
-    /// Makes the entries the map's own.
-    pub fn unshare(&mut self) {
-        self.entries_mut();
     }
 
     #[inline]
     fn entries(&self) -> &Entries {
         match &self.0 {
-            Form::Own(entries) => entries,
-            Form::Shared(shared) => shared.entries(),
+            Form::Parsed(entries) => entries,
+            Form::Raw(raw) => raw.entries(),
         }
     }
 
     #[inline]
     fn entries_mut(&mut self) -> &mut Entries {
-        if let Form::Shared(shared) = &mut self.0 {
-            let own = Arc::get_mut(shared).and_then(|alone| alone.entries.take());
-            self.0 = Form::Own(own.unwrap_or_else(|| shared.entries().clone()));
+        if let Form::Raw(raw) = &mut self.0 {
+            let sole = Arc::get_mut(raw).and_then(|raw| raw.entries.take());
+            self.0 = Form::Parsed(sole.unwrap_or_else(|| raw.entries().clone()));
         }
         match &mut self.0 {
-            Form::Own(entries) => entries,
-            Form::Shared(_) => unreachable!("it was just made its own"),
+            Form::Parsed(entries) => entries,
+            Form::Raw(_) => unreachable!("a raw map was replaced above"),
         }
     }
 
     pub fn with_capacity(capacity: usize) -> Self {
-        Self(Form::Own(if capacity <= SHORT {
+        Self(Form::Parsed(if capacity <= SHORT {
             Entries::Short(Vec::with_capacity(capacity))
         } else {
             Entries::Long(Box::new(IndexMap::with_capacity(capacity)))
@@ -140,7 +109,7 @@ impl Map {
 
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.text().is_none() && self.len() == 0
+        self.raw_json().is_none() && self.len() == 0
     }
 
     /// The place of a key.
@@ -194,7 +163,7 @@ impl Map {
             Entries::Short(entries) => {
                 let mut long: IndexMap<Key, Value> = std::mem::take(entries).into_iter().collect();
                 long.insert(key, value);
-                self.0 = Form::Own(Entries::Long(Box::new(long)));
+                self.0 = Form::Parsed(Entries::Long(Box::new(long)));
             }
             Entries::Long(entries) => {
                 entries.insert(key, value);
@@ -339,7 +308,7 @@ impl fmt::Debug for Map {
 /// Maps are equal whatever the order of their keys.
 impl PartialEq for Map {
     fn eq(&self, other: &Self) -> bool {
-        if self.is_copy_of(other) || self.text().is_some_and(|text| other.text() == Some(text)) {
+        if self.raw_json().is_some_and(|text| other.raw_json() == Some(text)) {
             return true;
         }
         if self.len() != other.len() {

@@ -115,58 +115,36 @@ fn values_are_small() {
 }
 
 #[test]
-fn a_map_is_read_when_somebody_looks_at_it() {
+fn a_raw_map_is_parsed_on_first_access() {
     let text = r#"{"f:b":{},"f:a":{".":{},"k:{\"x\":\"y\"}":{}}}"#;
-    let unread = Map::unread(text.to_owned());
+    let raw = Map::from_raw_json(text.to_owned());
     assert_eq!(
         (
-            unread.text(),
-            unread.is_empty(),
-            Map::unread("{}".to_owned())
+            raw.raw_json(),
+            raw.is_empty(),
+            Map::from_raw_json("{}".to_owned())
         ),
         (Some(text), false, Map::new())
     );
-    assert_eq!(unread, map(text));
-    assert_eq!(map(text), unread.clone());
-    assert_eq!(serde_json::to_string(&unread).expect("JSON"), text);
+    assert_eq!(raw, map(text));
+    assert_eq!(map(text), raw.clone());
+    assert_eq!(serde_json::to_string(&raw).expect("JSON"), text);
     assert_eq!(
-        unread.keys().map(Key::as_str).collect::<Vec<_>>(),
+        raw.keys().map(Key::as_str).collect::<Vec<_>>(),
         ["f:b", "f:a"]
     );
     assert_eq!(
-        unread.get("f:a").and_then(|below| below.get(".")),
+        raw.get("f:a").and_then(|below| below.get(".")),
         Some(&json!({}))
     );
-    let mut changed = unread.clone();
+    let mut changed = raw.clone();
     changed.insert("f:c", Value::Null);
-    assert_eq!((changed.len(), changed.text(), unread.len()), (3, None, 2));
+    assert_eq!((changed.len(), changed.raw_json(), raw.len()), (3, None, 2));
     assert_eq!(
-        unread
+        raw
             .into_iter()
             .map(|(key, _)| key.to_string())
             .collect::<Vec<_>>(),
         ["f:b", "f:a"]
     );
-}
-
-#[test]
-fn a_shared_map_ends_with_a_change() {
-    let mut first = map(r#"{"a":{"b":1},"c":2}"#);
-    first.share();
-    let mut second = first.clone();
-    assert!(second.is_copy_of(&first) && second.is_shared() && second == first);
-    second.insert("c", json!(3));
-    assert!(!second.is_copy_of(&first) && !second.is_shared() && first.is_shared());
-    assert_eq!(
-        (first.get("c"), second.get("c"), second.get("a")),
-        (Some(&json!(2)), Some(&json!(3)), first.get("a"))
-    );
-    // Whoever is the last one to have it need not copy it.
-    drop(second);
-    first.unshare();
-    assert_eq!(
-        (first.is_shared(), first == map(r#"{"c":2,"a":{"b":1}}"#)),
-        (false, true)
-    );
-    assert!(!map("{}").is_copy_of(&map("{}")));
 }

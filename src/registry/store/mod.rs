@@ -1,6 +1,7 @@
 //! The generic store: the life of an object from request to bytes and back, the same for every kind
 //! (apiserver `registry/generic/registry.Store`).
 
+mod cached_reads;
 mod complete;
 mod continuation;
 mod create;
@@ -9,7 +10,6 @@ mod index;
 mod items;
 mod read;
 mod reservation;
-mod trees;
 mod unreadable;
 mod update;
 mod watch;
@@ -41,7 +41,7 @@ use unreadable::Logged;
 pub use complete::{Completing, Incomplete};
 pub use items::Items;
 pub use read::{Page, Selection};
-pub use trees::{KnownKeys, Trees};
+pub use cached_reads::KnownKeys;
 pub use unreadable::unreadable;
 pub use update::Target;
 pub use watch::{Event, EventKind, Events};
@@ -158,7 +158,6 @@ pub struct Store {
     pub clock: Clock,
     /// What reads and watches are served from, where there is one.
     cacher: Option<Arc<Cacher>>,
-    trees: Trees,
     logged: Arc<Logged>,
     /// The root of all keys, `/registry` unless `--etcd-prefix` says otherwise.
     root: Arc<str>,
@@ -204,7 +203,6 @@ impl Store {
     pub fn new(
         resource: Arc<Resource>,
         storage: Arc<dyn Storage>,
-        trees: Trees,
         clock: Clock,
         root: &str,
     ) -> Self {
@@ -214,7 +212,6 @@ impl Store {
             storage,
             clock,
             cacher: None,
-            trees,
             logged: Arc::default(),
             root: root.trim_end_matches('/').into(),
             api_version,
@@ -452,6 +449,16 @@ impl Store {
             codec::json::decode(value, ty).map_err(unreadable)?.object
         };
         self.name_kind(&mut object);
+        Ok(object)
+    }
+
+    /// Decodes a stored object as [`Store::decode`] does and fills in what was left out of it: it may
+    /// have been written before a default was known.
+    pub fn decode_defaulted(&self, stored: &Stored) -> Result<Object> {
+        let mut object = self.decode(stored)?;
+        if self.resource.custom.is_none() {
+            self.resource.strategy.default(&mut object);
+        }
         Ok(object)
     }
 

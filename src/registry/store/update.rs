@@ -176,7 +176,7 @@ impl Store {
         gate: &dyn Gate,
         stored: Stored,
     ) -> Result<Attempt> {
-        let old = run_blocking_if(stored.value.len() > LARGE_BYTES, || self.tree(&stored))?;
+        let old = run_blocking_if(stored.value.len() > LARGE_BYTES, || self.decode_defaulted(&stored))?;
         if let Some(uid) = updater.uid().filter(|uid| *uid != old.uid()) {
             return Err(self.uid_mismatch(&stored.key, target.name, uid, old.uid()));
         }
@@ -256,9 +256,6 @@ impl Store {
             mod_revision: revision,
             ..stored
         };
-        if !same {
-            self.keep_sections(old, object, &stored);
-        }
         let updated = Updated {
             live: Live {
                 object: std::mem::take(object),

@@ -479,7 +479,6 @@ mod tests {
     use crate::cacher::Reflector;
     use crate::meta::selector::fields::FieldSelector;
     use crate::registry::Resource;
-    use crate::registry::store::Trees;
     use crate::storage::Storage;
     use crate::storage::embedded::Embedded;
 
@@ -502,7 +501,6 @@ mod tests {
             Store::new(
                 resource,
                 storage.clone(),
-                Trees::default(),
                 Clock::system(),
                 "/registry",
             )

@@ -76,7 +76,6 @@ pub fn immutable_text(errors: &mut ErrorList, path: &Path, new: &str, old: &str)
 /// one equals an empty list or map, at every depth.
 pub fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
     match (a, b) {
-        (Some(Value::Object(a)), Some(Value::Object(b))) if a.is_copy_of(b) => true,
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
             a.iter().all(|(key, value)| same(Some(value), b.get(key)))
                 && b.iter()

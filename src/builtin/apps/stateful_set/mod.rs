@@ -50,9 +50,6 @@ pub struct StatefulSetStrategy;
 impl Strategy for StatefulSetStrategy {
     fn default(&self, object: &mut Object) {
         let spec = object.section_mut("spec");
-        if spec.is_shared() {
-            return;
-        }
         fill_text(spec, "podManagementPolicy", "OrderedReady");
         let strategy = part_or_new(spec, "updateStrategy");
         if strategy.str("type").is_empty() {

@@ -14,7 +14,7 @@ use crate::base::clock::Clock;
 use crate::builtin;
 use crate::meta::options::DeleteOptions;
 use crate::meta::{Object, Status, json};
-use crate::registry::store::{OpenGate, Trees, Warnings, WriteContext};
+use crate::registry::store::{OpenGate, Warnings, WriteContext};
 use crate::registry::{Resource, Store};
 use crate::storage::embedded::Embedded;
 use crate::storage::{
@@ -113,7 +113,6 @@ impl Cluster {
             Store::new(
                 Arc::new(resource),
                 storage.clone(),
-                Trees::default(),
                 Clock::system(),
                 "/registry",
             )
