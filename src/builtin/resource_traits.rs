@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::builtin::pod_spec::feature_gates::drop_gated_fields;
 use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, Object, Value};
-use crate::registry::store::Incomplete;
+use crate::registry::store::NeedsReadDefaults;
 use crate::registry::table::TablePrinter;
 use crate::registry::{Context, NameRule, Strategy, Subresource};
 
@@ -112,8 +112,8 @@ impl Strategy for ResourceEntry {
         self.strategy.default(object);
     }
 
-    fn incomplete(&self) -> Option<Incomplete> {
-        self.strategy.incomplete()
+    fn needs_read_defaults(&self) -> Option<NeedsReadDefaults> {
+        self.strategy.needs_read_defaults()
     }
 
     fn name_rule(&self) -> NameRule {

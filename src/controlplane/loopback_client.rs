@@ -13,7 +13,7 @@ use crate::merge::APISERVER_MANAGER;
 use crate::meta::options::DeleteOptions;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status, Value};
-use crate::registry::store::{OpenGate, Target, Updater, Warnings, WriteContext};
+use crate::registry::store::{AdmitAll, Target, Updater, Warnings, WriteContext};
 use crate::registry::{Registry, Store, Subresource};
 
 /// Reads, creates and updates objects of the storage version.
@@ -80,7 +80,7 @@ impl LoopbackClient {
         let context = self.context(namespace);
         let store = self.store(gvr)?;
         store
-            .delete(&context, name, options, &OpenGate)
+            .delete(&context, name, options, &AdmitAll)
             .await
             .map(drop)
     }
@@ -92,15 +92,15 @@ impl LoopbackClient {
             force_create: false,
         };
         let context = self.context(object.namespace());
-        let updated = store.update(&context, target, &change, &OpenGate).await?;
-        Ok(updated.live.object)
+        let updated = store.update(&context, target, &change, &AdmitAll).await?;
+        Ok(updated.written.object)
     }
 }
 
 #[async_trait]
 impl ObjectClient for LoopbackClient {
     async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Object>> {
-        self.store(gvr)?.find(namespace, name).await
+        self.store(gvr)?.cached_get(namespace, name).await
     }
 
     async fn create(&self, gvr: &Gvr, mut object: Object, manager: &str) -> Result<Object> {
@@ -109,7 +109,7 @@ impl ObjectClient for LoopbackClient {
         store.track(None, &mut object, Subresource::Main, manager);
         let namespace = object.namespace().to_owned();
         let context = self.context(&namespace);
-        Ok(store.create(&context, object, &OpenGate).await?.object)
+        Ok(store.create(&context, object, &AdmitAll).await?.object)
     }
 
     async fn update(&self, gvr: &Gvr, mut object: Object, manager: &str) -> Result<Object> {
@@ -149,13 +149,13 @@ impl ObjectClient for LoopbackClient {
     }
 }
 
-/// Reads as [`Store::find_stored`] and [`Store::known_stored`] do.
+/// Reads as [`Store::cached_get_stored`] and [`Store::cached_list_stored`] do.
 #[async_trait]
 impl Objects for LoopbackClient {
     async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Arc<Object>>> {
         let store = self.store(gvr)?;
         store
-            .find_stored(namespace, name)
+            .cached_get_stored(namespace, name)
             .await?
             .map(|stored| store.decode_defaulted(&stored).map(Arc::new))
             .transpose()
@@ -163,7 +163,7 @@ impl Objects for LoopbackClient {
 
     async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Arc<Object>>> {
         let store = self.store(gvr)?;
-        let known = store.known_stored(namespace).await?;
+        let known = store.cached_list_stored(namespace).await?;
         let tree = |stored: &Arc<CachedObject>| {
             store
                 .decode_defaulted(stored)
@@ -196,13 +196,17 @@ impl Objects for LoopbackClient {
 #[async_trait]
 impl ObjectSource for LoopbackClient {
     async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Option<Object> {
-        self.store(gvr).ok()?.find(namespace, name).await.ok()?
+        self.store(gvr)
+            .ok()?
+            .cached_get(namespace, name)
+            .await
+            .ok()?
     }
 
     async fn known(&self, gvr: &Gvr, namespace: &str, name: &str) -> Option<Object> {
         let store = self.store(gvr).ok()?;
         store
-            .decode(&*store.cached_stored(namespace, name).await?)
+            .decode(&*store.cache_lookup(namespace, name).await?)
             .ok()
     }
 }

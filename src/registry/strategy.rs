@@ -10,7 +10,7 @@ use crate::meta::names::Problems;
 use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, Object};
 
-use super::store::Incomplete;
+use super::store::NeedsReadDefaults;
 use super::table::TablePrinter;
 
 /// What a strategy may know of the request.
@@ -61,7 +61,7 @@ pub trait Strategy: Send + Sync + 'static {
 
     /// Tells stored bytes that lack something that [`Strategy::default`] fills in and that clients
     /// see: where objects may be stored before it can be known.
-    fn incomplete(&self) -> Option<Incomplete> {
+    fn needs_read_defaults(&self) -> Option<NeedsReadDefaults> {
         None
     }
 

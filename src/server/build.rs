@@ -244,7 +244,7 @@ async fn log_unenforced(registry: &Registry) {
         let Some(store) = registry.get(&Gvr::new(row.group, "v1", row.resource)) else {
             continue;
         };
-        let objects = match store.known("").await {
+        let objects = match store.cached_list("").await {
             Ok(objects) => objects,
             Err(why) => {
                 tracing::warn!(

@@ -31,7 +31,7 @@ use crate::options::certificates::{self, Admin, CertError, Identity};
 use crate::options::config::{Config, MIN_WORKER_THREADS, StorageConfig};
 use crate::options::data_dir;
 use crate::options::flags::{self, Command, FlagError, Flags};
-use crate::registry::store::Completing;
+use crate::registry::store::DefaultingStorage;
 use crate::storage::compaction::Compactor;
 use crate::storage::embedded::Embedded;
 use crate::storage::etcd3::{self, Etcd3};
@@ -271,7 +271,7 @@ async fn open_storage(
     etcds: &mut Vec<Arc<Etcd3>>,
 ) -> Result<Arc<dyn Storage>, RunError> {
     if config.storage.etcd_servers.is_empty() {
-        return Ok(Completing::over(
+        return Ok(DefaultingStorage::wrap(
             Arc::new(Embedded::open(&config.data_dir)?),
             &config.storage.prefix,
             builtin::strategy,
@@ -333,7 +333,11 @@ async fn open_etcd(
         tokio::time::sleep(backoff.next_delay()).await;
     }
     etcd.check_versions().await;
-    Ok(Completing::over(etcd, &given.prefix, builtin::strategy))
+    Ok(DefaultingStorage::wrap(
+        etcd,
+        &given.prefix,
+        builtin::strategy,
+    ))
 }
 
 /// Has old history forgotten every `interval`.

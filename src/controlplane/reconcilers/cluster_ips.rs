@@ -104,7 +104,7 @@ impl ClusterIpRepair {
             .iter()
             .map(|one| ((one.namespace(), one.name()), (one, ips_of(one))))
             .collect();
-        let ranges = ranges::of_cidrs(&self.cidrs.known("").await?);
+        let ranges = ranges::of_cidrs(&self.cidrs.cached_list("").await?);
         // Every service of the list claimed its addresses before it was written.
         let mut addresses: HashMap<IpAddr, Object> = self
             .addresses
@@ -204,7 +204,8 @@ impl ClusterIpRepair {
     /// Claims an address that a service has and nobody claimed.
     async fn allocate_missing(&self, service: &Object, ip: IpAddr) -> Result<()> {
         let (namespace, name) = (service.namespace(), service.name());
-        if !self.service_has(namespace, name, ip).await? || self.addresses.find(ip).await?.is_some()
+        if !self.service_has(namespace, name, ip).await?
+            || self.addresses.cached_get(ip).await?.is_some()
         {
             return Ok(());
         }

@@ -13,7 +13,7 @@ use crate::meta::status::Result;
 use crate::registry::store::Warnings;
 use crate::registry::strategy::Subresource;
 
-use super::{RequestContext, RequestGate};
+use super::{RequestContext, RequestValidator};
 use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
 use crate::endpoints::negotiate;
@@ -49,13 +49,13 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
     );
     let name = object.name().to_owned();
     ctx.admit(&mut object, None, &name, options.dry_run).await?;
-    let gate = RequestGate {
+    let validator = RequestValidator {
         ctx,
         dry_run: options.dry_run,
     };
     let live = ctx
         .store
-        .create(&ctx.write_context(options.dry_run), object, &gate)
+        .create(&ctx.write_context(options.dry_run), object, &validator)
         .await?;
     ctx.answer(201, Source::Stored(live.stored.into()))
 }

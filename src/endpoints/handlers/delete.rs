@@ -8,7 +8,7 @@ use crate::meta::options::{DeleteOptions, ListOptions};
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Object, Status};
 
-use super::{RequestContext, RequestGate};
+use super::{RequestContext, RequestValidator};
 use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
 use crate::endpoints::negotiate::{self, MediaType};
@@ -17,16 +17,21 @@ use crate::endpoints::respond;
 /// Deletes the object.
 pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
     let options = options(ctx, &body)?;
-    let gate = RequestGate {
+    let validator = RequestValidator {
         ctx,
         dry_run: options.dry_run,
     };
     let name = ctx.request.info.url_name();
     let deleted = ctx
         .store
-        .delete(&ctx.write_context(options.dry_run), name, &options, &gate)
+        .delete(
+            &ctx.write_context(options.dry_run),
+            name,
+            &options,
+            &validator,
+        )
         .await?;
-    let object = deleted.live.object.clone();
+    let object = deleted.last.object.clone();
     if deleted.gone && !ctx.store.resource.strategy.returns_deleted_object() {
         return Ok(ctx.answer_status(&Status::deleted(
             &ctx.store.resource.gvr,
@@ -42,7 +47,7 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
     let shown = if deleted.gone {
         Source::Tree(object)
     } else {
-        Source::Stored(deleted.live.stored.into())
+        Source::Stored(deleted.last.stored.into())
     };
     ctx.answer(code, shown)
 }
@@ -51,13 +56,18 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
 pub async fn handle_collection(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
     let list = ListOptions::from_query(&ctx.request.query, false)?;
     let options = options(ctx, &body)?;
-    let gate = RequestGate {
+    let validator = RequestValidator {
         ctx,
         dry_run: options.dry_run,
     };
     let page = ctx
         .store
-        .delete_collection(&ctx.write_context(options.dry_run), &list, &options, &gate)
+        .delete_collection(
+            &ctx.write_context(options.dry_run),
+            &list,
+            &options,
+            &validator,
+        )
         .await?;
     Ok(respond::response(
         200,

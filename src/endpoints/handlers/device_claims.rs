@@ -99,7 +99,7 @@ async fn admin_access(ctx: &RequestContext<'_>, asked: Option<Path>) -> ErrorLis
     };
     let gvr = Gvr::new("", "v1", "namespaces");
     let found = match ctx.api.registry.get(&gvr) {
-        Some(namespaces) => namespaces.find("", ctx.namespace()).await,
+        Some(namespaces) => namespaces.cached_get("", ctx.namespace()).await,
         None => Err(Status::no_such_path()),
     };
     match found.and_then(|found| found.ok_or_else(|| Status::not_found(&gvr, ctx.namespace()))) {

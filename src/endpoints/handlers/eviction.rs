@@ -9,7 +9,7 @@ use crate::meta::options::{DeleteOptions, Write, WriteOptions};
 use crate::meta::selector::labels::LabelSelector;
 use crate::meta::status::{Cause, Result};
 use crate::meta::{FieldError, Gvk, Gvr, Object, Path, Status, Value, json, str_at, time};
-use crate::registry::store::{OpenGate, Store, Target, Updater, WriteContext};
+use crate::registry::store::{AdmitAll, Store, Target, Updater, WriteContext};
 use crate::registry::strategy::Subresource;
 
 use super::RequestContext;
@@ -153,7 +153,7 @@ impl Evicting<'_> {
             force_create: false,
         };
         budgets
-            .update(&self.write, target, &take, &OpenGate)
+            .update(&self.write, target, &take, &AdmitAll)
             .await?;
         self.delete(None).await
     }
@@ -177,13 +177,13 @@ impl Evicting<'_> {
                 sub: Subresource::Status,
                 force_create: false,
             };
-            let marked = store.update(&self.write, target, &mark, &OpenGate).await?;
+            let marked = store.update(&self.write, target, &mark, &AdmitAll).await?;
             if options.resource_version.is_some() {
-                options.resource_version = Some(marked.live.object.resource_version().to_owned());
+                options.resource_version = Some(marked.last.object.resource_version().to_owned());
             }
         }
         store
-            .delete(&self.write, self.name, &options, &OpenGate)
+            .delete(&self.write, self.name, &options, &AdmitAll)
             .await
             .map(drop)
     }

@@ -31,7 +31,7 @@ use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
 use crate::merge::managers;
 use crate::meta::status::Result;
 use crate::meta::{ErrorList, Gvk, Object, Status};
-use crate::registry::store::{Gate, Store, Warnings, WriteContext};
+use crate::registry::store::{AdmissionValidator, Store, Warnings, WriteContext};
 use crate::registry::strategy::Subresource;
 use crate::registry::table::IncludeObject;
 use crate::registry::{Custom, Resource, unenforced};
@@ -467,12 +467,12 @@ impl<'a> RequestContext<'a> {
 }
 
 /// Admission's last word, bound to one request.
-pub struct RequestGate<'a> {
+pub struct RequestValidator<'a> {
     pub ctx: &'a RequestContext<'a>,
     pub dry_run: bool,
 }
 
-impl RequestGate<'_> {
+impl RequestValidator<'_> {
     /// Warns the client and the log of an object whose demands this server does not enforce.
     fn tell_unenforced(&self, new: Option<&Object>, old: Option<&Object>) {
         let Some(object) = new.filter(|_| self.ctx.request.info.subresource.is_empty()) else {
@@ -488,7 +488,7 @@ impl RequestGate<'_> {
 }
 
 #[async_trait]
-impl Gate for RequestGate<'_> {
+impl AdmissionValidator for RequestValidator<'_> {
     async fn validate(&self, mut new: Option<&mut Object>, old: Option<&Object>) -> Result<()> {
         let operation = match (&new, old) {
             (Some(_), None) => Operation::Create,

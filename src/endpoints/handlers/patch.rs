@@ -21,7 +21,7 @@ use crate::schema::{Schema, TypeRef};
 
 use super::create::dedup_owner_references;
 use super::decode::{named, settle_kind, warn};
-use super::{RequestContext, RequestGate};
+use super::{RequestContext, RequestValidator};
 use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
 use crate::endpoints::negotiate;
@@ -91,7 +91,7 @@ pub async fn handle(ctx: &RequestContext<'_>, sub: Subresource<'_>) -> Result<Re
         body,
         options,
     };
-    let gate = RequestGate {
+    let validator = RequestValidator {
         ctx,
         dry_run: updater.options.dry_run,
     };
@@ -107,12 +107,12 @@ pub async fn handle(ctx: &RequestContext<'_>, sub: Subresource<'_>) -> Result<Re
             &ctx.write_context(updater.options.dry_run),
             target,
             &updater,
-            &gate,
+            &validator,
         )
         .await?;
     ctx.answer(
         if updated.created { 201 } else { 200 },
-        Source::Stored(updated.live.stored.into()),
+        Source::Stored(updated.written.stored.into()),
     )
 }
 

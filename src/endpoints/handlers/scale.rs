@@ -18,7 +18,7 @@ use crate::registry::strategy::Subresource;
 use crate::schema::TypeRef;
 
 use super::patch::{ApplyBody, PatchBody, PatchType, patch_type, without_managers};
-use super::{RequestContext, RequestGate};
+use super::{RequestContext, RequestValidator};
 use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
 
@@ -90,7 +90,7 @@ async fn write(
         change,
         options,
     };
-    let gate = RequestGate { ctx, dry_run };
+    let validator = RequestValidator { ctx, dry_run };
     let target = Target {
         name: ctx.request.info.url_name(),
         sub: Subresource::Other("scale"),
@@ -98,9 +98,9 @@ async fn write(
     };
     let updated = ctx
         .store
-        .update(&ctx.write_context(dry_run), target, &updater, &gate)
+        .update(&ctx.write_context(dry_run), target, &updater, &validator)
         .await?;
-    let object = &updated.live.object;
+    let object = &updated.written.object;
     let scaled = Scaled::of(ctx, object).map_err(Status::bad_request)?;
     ctx.answer(200, Source::Fixed(scaled.shown(object)))
 }

@@ -11,7 +11,7 @@ use crate::builtin::core::pod::set_condition;
 use crate::meta::options::{Write, WriteOptions};
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Gvr, Object, Status, Value, json, time};
-use crate::registry::store::{OpenGate, Store, Target, Updater};
+use crate::registry::store::{AdmitAll, Store, Target, Updater};
 use crate::registry::strategy::Subresource;
 
 use super::{RequestContext, connect, eviction, get, patch, scale, token, update};
@@ -152,7 +152,7 @@ async fn assign(
         &ctx.write_context(options.dry_run),
         target,
         &updater,
-        &OpenGate,
+        &AdmitAll,
     )
     .await?;
     Ok(ctx.answer_status(&created()))

@@ -11,7 +11,7 @@ use crate::registry::store::{Target, Updater};
 use crate::registry::strategy::Subresource;
 
 use super::create::dedup_owner_references;
-use super::{RequestContext, RequestGate};
+use super::{RequestContext, RequestValidator};
 use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
 
@@ -33,7 +33,7 @@ pub async fn handle(
         dry_run: options.dry_run,
         object,
     };
-    let gate = RequestGate {
+    let validator = RequestValidator {
         ctx,
         dry_run: options.dry_run,
     };
@@ -44,11 +44,16 @@ pub async fn handle(
     };
     let updated = ctx
         .store
-        .update(&ctx.write_context(options.dry_run), target, &updater, &gate)
+        .update(
+            &ctx.write_context(options.dry_run),
+            target,
+            &updater,
+            &validator,
+        )
         .await?;
     ctx.answer(
         if updated.created { 201 } else { 200 },
-        Source::Stored(updated.live.stored.into()),
+        Source::Stored(updated.written.stored.into()),
     )
 }
 

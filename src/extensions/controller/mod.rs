@@ -34,7 +34,7 @@ use crate::merge::APISERVER_MANAGER;
 use crate::meta::options::{DeleteOptions, ListOptions};
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Path, Status, time};
-use crate::registry::store::{OpenGate, Target, Updater, Warnings, WriteContext};
+use crate::registry::store::{AdmitAll, Target, Updater, Warnings, WriteContext};
 use crate::registry::{Registry, Resource, Store, Subresource};
 use crate::storage::Revision;
 
@@ -230,7 +230,7 @@ impl Extensions {
             return;
         }
         let name = format!("{}.{}", gvr.resource, gvr.group);
-        if let Ok(Some(object)) = self.definitions.find("", &name).await {
+        if let Ok(Some(object)) = self.definitions.cached_get("", &name).await {
             self.observe(&object);
         }
     }
@@ -298,7 +298,7 @@ impl Extensions {
 
     /// Brings the status of a definition one step further. Each write brings it back here.
     async fn sync(self: &Arc<Self>, name: &str) -> Result<()> {
-        let Some(object) = self.definitions.find("", name).await? else {
+        let Some(object) = self.definitions.cached_get("", name).await? else {
             return Ok(());
         };
         if let Some(verdict) = self.naming(&object) {
@@ -396,7 +396,7 @@ impl Extensions {
             now,
         };
         self.definitions
-            .update(&self.context("", &warnings), target, &updater, &OpenGate)
+            .update(&self.context("", &warnings), target, &updater, &AdmitAll)
             .await
             .map(drop)
     }
@@ -490,7 +490,7 @@ impl Extensions {
                         &context,
                         instance.name(),
                         &DeleteOptions::default(),
-                        &OpenGate,
+                        &AdmitAll,
                     )
                     .await
                 {

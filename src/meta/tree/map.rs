@@ -308,7 +308,10 @@ impl fmt::Debug for Map {
 /// Maps are equal whatever the order of their keys.
 impl PartialEq for Map {
     fn eq(&self, other: &Self) -> bool {
-        if self.raw_json().is_some_and(|text| other.raw_json() == Some(text)) {
+        if self
+            .raw_json()
+            .is_some_and(|text| other.raw_json() == Some(text))
+        {
             return true;
         }
         if self.len() != other.len() {

@@ -141,8 +141,7 @@ fn a_raw_map_is_parsed_on_first_access() {
     changed.insert("f:c", Value::Null);
     assert_eq!((changed.len(), changed.raw_json(), raw.len()), (3, None, 2));
     assert_eq!(
-        raw
-            .into_iter()
+        raw.into_iter()
             .map(|(key, _)| key.to_string())
             .collect::<Vec<_>>(),
         ["f:b", "f:a"]

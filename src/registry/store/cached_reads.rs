@@ -11,12 +11,12 @@ use crate::storage::Stored;
 use super::Store;
 
 /// Which keys there were at one moment.
-pub enum KnownKeys {
+pub enum StoredKeys {
     Cached(Snapshot),
     Listed(BTreeSet<String>),
 }
 
-impl KnownKeys {
+impl StoredKeys {
     pub fn has(&self, key: &str) -> bool {
         match self {
             Self::Cached(snapshot) => snapshot.get(key).is_some(),
@@ -28,7 +28,11 @@ impl KnownKeys {
 impl Store {
     /// One object as far as this server knows: every write of its own is seen, those of other
     /// servers soon. `None` where there is no such object.
-    pub async fn find_stored(&self, namespace: &str, name: &str) -> Result<Option<Arc<Stored>>> {
+    pub async fn cached_get_stored(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Arc<Stored>>> {
         let key = self.key(namespace, name)?;
         if let Some(cacher) = &self.cacher
             && let Some(snapshot) = cacher.read_your_writes().await
@@ -45,16 +49,16 @@ impl Store {
         Ok(stored.map(Arc::new))
     }
 
-    /// One object as the cache knows it, like [`Store::find_stored`], but without a look into
+    /// One object as the cache knows it, like [`Store::cached_get_stored`], but without a look into
     /// storage where it does not. `None` also where there is no cache, or none that is filled.
-    pub async fn cached_stored(&self, namespace: &str, name: &str) -> Option<Arc<Stored>> {
+    pub async fn cache_lookup(&self, namespace: &str, name: &str) -> Option<Arc<Stored>> {
         let snapshot = self.cacher.as_ref()?.read_your_writes().await?;
         snapshot.get(&self.key(namespace, name).ok()?).cloned()
     }
 
     /// The objects of a namespace (of all where it is empty) as far as this server knows, like
-    /// [`Store::find_stored`].
-    pub async fn known_stored(&self, namespace: &str) -> Result<Vec<Arc<Stored>>> {
+    /// [`Store::cached_get_stored`].
+    pub async fn cached_list_stored(&self, namespace: &str) -> Result<Vec<Arc<Stored>>> {
         let known = match &self.cacher {
             Some(cacher) => cacher.read_your_writes().await,
             None => None,
@@ -68,20 +72,20 @@ impl Store {
         }
     }
 
-    /// The keys of all objects as far as this server knows, like [`Store::find_stored`].
-    pub async fn known_keys(&self) -> Result<KnownKeys> {
+    /// The keys of all objects as far as this server knows, like [`Store::cached_get_stored`].
+    pub async fn cached_keys(&self) -> Result<StoredKeys> {
         let known = match &self.cacher {
             Some(cacher) => cacher.read_your_writes().await,
             None => None,
         };
         match known {
-            Some(snapshot) => Ok(KnownKeys::Cached(snapshot)),
+            Some(snapshot) => Ok(StoredKeys::Cached(snapshot)),
             None => {
                 let items = self.all_stored("").await?.items;
                 items
                     .map(|stored| Ok(stored?.key.clone()))
                     .collect::<Result<_>>()
-                    .map(KnownKeys::Listed)
+                    .map(StoredKeys::Listed)
             }
         }
     }

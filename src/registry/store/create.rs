@@ -9,7 +9,7 @@ use crate::registry::strategy::Subresource;
 use crate::storage::{Stored, WriteOutcome};
 
 use super::reservation::Failure;
-use super::{Gate, Live, Put, Store, WriteContext};
+use super::{AdmissionValidator, PutOptions, Store, StoredObject, WriteContext};
 
 /// How often a generated name is drawn anew when it is taken (apiserver
 /// `maxNameGenerationCreateAttempts`).
@@ -26,16 +26,16 @@ impl Store {
         &self,
         ctx: &WriteContext<'_>,
         object: Object,
-        gate: &dyn Gate,
-    ) -> Result<Live> {
+        validator: &dyn AdmissionValidator,
+    ) -> Result<StoredObject> {
         if !object.name().is_empty() || object.generate_name().is_empty() {
-            return self.create_once(ctx, object, gate).await;
+            return self.create_once(ctx, object, validator).await;
         }
         let mut result = Err(Status::internal("no name was tried"));
         for _ in 0..NAME_ATTEMPTS {
             let mut named = object.clone();
             named.set_meta_str("name", &generate_name(object.generate_name()));
-            result = self.create_once(ctx, named, gate).await;
+            result = self.create_once(ctx, named, validator).await;
             match &result {
                 Err(status) if status.reason == "AlreadyExists" => {}
                 _ => break,
@@ -48,14 +48,14 @@ impl Store {
         &self,
         ctx: &WriteContext<'_>,
         mut object: Object,
-        gate: &dyn Gate,
-    ) -> Result<Live> {
+        validator: &dyn AdmissionValidator,
+    ) -> Result<StoredObject> {
         self.fill_system_fields(&mut object);
         let held = self.reserve(ctx, &mut object, None).await?;
-        match self.create_reserved(ctx, &mut object, gate).await {
+        match self.create_reserved(ctx, &mut object, validator).await {
             Ok(stored) => {
                 self.settle(ctx, held, &object, None).await;
-                Ok(Live { object, stored })
+                Ok(StoredObject { object, stored })
             }
             Err(failure) => {
                 held.fail(&failure).await;
@@ -68,11 +68,11 @@ impl Store {
         &self,
         ctx: &WriteContext<'_>,
         object: &mut Object,
-        gate: &dyn Gate,
+        validator: &dyn AdmissionValidator,
     ) -> std::result::Result<Stored, Failure> {
         let large = object.is_larger_than(LARGE_BYTES);
-        self.before_create(ctx, object, gate).await?;
-        gate.validate(Some(&mut *object), None).await?;
+        self.before_create(ctx, object, validator).await?;
+        validator.validate(Some(&mut *object), None).await?;
         let key = self.key(ctx.namespace, object.name())?;
         // What is no number at all is passed over.
         let versioned = parse_uint(object.resource_version()).is_ok_and(|version| version > 0);
@@ -101,7 +101,9 @@ impl Store {
             )
             .into());
         }
-        let (outcome, value) = self.put_object(&key, object, value, Put::default()).await?;
+        let (outcome, value) = self
+            .put_object(&key, object, value, PutOptions::default())
+            .await?;
         match outcome {
             WriteOutcome::Committed(revision) => {
                 object.set_resource_version(&revision.to_string());
@@ -128,11 +130,15 @@ impl Store {
         &self,
         ctx: &WriteContext<'_>,
         object: &mut Object,
-        gate: &dyn Gate,
+        validator: &dyn AdmissionValidator,
     ) -> Result<()> {
         let large = object.is_larger_than(LARGE_BYTES);
         let mut errors = run_blocking_if(large, || self.prepare_create(ctx, object));
-        errors.extend(gate.field_errors(Subresource::Main, object, None).await);
+        errors.extend(
+            validator
+                .field_errors(Subresource::Main, object, None)
+                .await,
+        );
         let strategy = &self.resource.strategy;
         run_blocking_if(large, || {
             errors.extend(strategy.validate(&self.context(ctx), object));

@@ -8,7 +8,7 @@ use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status, time};
 use crate::storage::{Stored, WriteOutcome};
 
-use super::{Gate, Live, Origin, Page, Store, WriteContext};
+use super::{AdmissionValidator, CurrentState, Page, Store, StoredObject, WriteContext};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -23,7 +23,7 @@ const COLLECTION_PAGE: i64 = 10_000;
 #[derive(Debug)]
 pub struct Deleted {
     /// The object as it was last (or still is).
-    pub live: Live,
+    pub live: StoredObject,
     /// Whether it is gone, rather than waiting for finalizers or its grace period.
     pub gone: bool,
 }
@@ -36,16 +36,16 @@ enum Scope {
 }
 
 /// An attempt came to nothing: somebody else was faster.
-struct Overtaken {
+struct DeleteConflict {
     /// What stands now.
     standing: Option<Stored>,
     /// The object as this delete marked it, if it came that far. Who writes such an object may be
     /// the one to remove it (apiserver `updateForGracefulDeletionAndFinalizers`): that it is gone
     /// then is a success.
-    marked: Option<Live>,
+    marked: Option<StoredObject>,
 }
 
-impl Overtaken {
+impl DeleteConflict {
     fn by(standing: Option<Stored>) -> Self {
         Self {
             standing,
@@ -71,9 +71,10 @@ impl Store {
         ctx: &WriteContext<'_>,
         name: &str,
         options: &DeleteOptions,
-        gate: &dyn Gate,
+        validator: &dyn AdmissionValidator,
     ) -> Result<Deleted> {
-        self.delete_in(ctx, name, options, gate, Scope::One).await
+        self.delete_in(ctx, name, options, validator, Scope::One)
+            .await
     }
 
     async fn delete_in(
@@ -81,7 +82,7 @@ impl Store {
         ctx: &WriteContext<'_>,
         name: &str,
         options: &DeleteOptions,
-        gate: &dyn Gate,
+        validator: &dyn AdmissionValidator,
         scope: Scope,
     ) -> Result<Deleted> {
         if let Some(why) = self.resource.strategy.delete_refusal(name) {
@@ -89,31 +90,34 @@ impl Store {
         }
         self.warn_of_dependents(ctx, options);
         let key = self.key(ctx.namespace, name)?;
-        let mut origin = self.origin(&key, "delete").await?;
+        let mut current = self.current_state(&key, "delete").await?;
         let mut marked = None;
         for _ in 0..CONFLICT_RETRIES {
-            let Some(stored) = origin.stored else {
+            let Some(stored) = current.stored else {
                 return marked
                     .map(|live| Deleted { live, gone: true })
                     .ok_or_else(|| Status::not_found(&self.resource.gvr, name));
             };
             let read_at = stored.mod_revision;
-            let outcome = match self.delete_once(ctx, options, gate, stored, scope).await {
-                Ok(Err(overtaken)) => {
-                    marked = overtaken.marked.or(marked);
+            let outcome = match self
+                .delete_once(ctx, options, validator, stored, scope)
+                .await
+            {
+                Ok(Err(conflict)) => {
+                    marked = conflict.marked.or(marked);
                     // Another object of the name is not the one that was to be deleted.
                     let same = |now: &Stored| {
-                        marked.as_ref().is_none_or(|live: &Live| {
+                        marked.as_ref().is_none_or(|live: &StoredObject| {
                             live.stored.create_revision == now.create_revision
                         })
                     };
-                    origin = Origin {
-                        stored: overtaken.standing.filter(same),
-                        certain: true,
+                    current = CurrentState {
+                        stored: conflict.standing.filter(same),
+                        fresh: true,
                     };
                     continue;
                 }
-                Ok(Ok(deleted)) if deleted.gone || deleted.live.stored.mod_revision != read_at => {
+                Ok(Ok(deleted)) if deleted.gone || deleted.last.stored.mod_revision != read_at => {
                     return Ok(deleted);
                 }
                 Ok(Ok(deleted)) => Ok(deleted),
@@ -121,9 +125,9 @@ impl Store {
             };
             // Nothing was written, so nothing has shown yet that this was the object's latest
             // state.
-            if !origin.certain {
-                origin = self.certain_origin(&key, "delete").await?;
-                if origin
+            if !current.fresh {
+                current = self.read_current(&key, "delete").await?;
+                if current
                     .stored
                     .as_ref()
                     .is_none_or(|stored| stored.mod_revision != read_at)
@@ -151,20 +155,20 @@ impl Store {
         &self,
         ctx: &WriteContext<'_>,
         options: &DeleteOptions,
-        gate: &dyn Gate,
+        validator: &dyn AdmissionValidator,
         stored: Stored,
         scope: Scope,
-    ) -> Result<std::result::Result<Deleted, Overtaken>> {
+    ) -> Result<std::result::Result<Deleted, DeleteConflict>> {
         let old = self.decode(&stored)?;
         // Before anything is told of the object. Upstream checks preconditions first, and admits
         // nothing where the object is on its way already, so that a kubelet sees pods of other
         // nodes.
-        gate.validate(None, Some(&old)).await?;
+        validator.validate(None, Some(&old)).await?;
         self.check_preconditions(options, &old)?;
         let mut object = old.clone();
         match self.plan(&mut object, options, scope) {
             Step::Pending => Ok(Ok(Deleted {
-                live: Live {
+                live: StoredObject {
                     object: old,
                     stored,
                 },
@@ -182,7 +186,7 @@ impl Store {
         mut object: Object,
         stored: Stored,
         graceful: bool,
-    ) -> Result<std::result::Result<Deleted, Overtaken>> {
+    ) -> Result<std::result::Result<Deleted, DeleteConflict>> {
         let held =
             !object.finalizers().is_empty() || self.resource.strategy.blocks_deletion(&object);
         let over = graceful && !held && object.deletion_grace_period_seconds() == Some(0);
@@ -192,7 +196,7 @@ impl Store {
         if !ctx.dry_run && value != stored.value {
             match self.put(&stored.key, value.clone(), revision).await? {
                 WriteOutcome::Committed(done) => revision = done,
-                WriteOutcome::Conflict(standing) => return Ok(Err(Overtaken::by(standing))),
+                WriteOutcome::Conflict(standing) => return Ok(Err(DeleteConflict::by(standing))),
             }
         }
         object.set_resource_version(&revision.to_string());
@@ -203,18 +207,18 @@ impl Store {
         };
         if over {
             // Watchers hear of the mark before they hear of the end.
-            let marked = Live {
+            let marked = StoredObject {
                 object: object.clone(),
                 stored: stored.clone(),
             };
             let removed = self.remove(ctx, object, stored).await?;
-            return Ok(removed.map_err(|overtaken| Overtaken {
+            return Ok(removed.map_err(|conflict| DeleteConflict {
                 marked: Some(marked),
-                ..overtaken
+                ..conflict
             }));
         }
         Ok(Ok(Deleted {
-            live: Live { object, stored },
+            live: StoredObject { object, stored },
             gone: false,
         }))
     }
@@ -224,20 +228,20 @@ impl Store {
         ctx: &WriteContext<'_>,
         mut object: Object,
         stored: Stored,
-    ) -> Result<std::result::Result<Deleted, Overtaken>> {
+    ) -> Result<std::result::Result<Deleted, DeleteConflict>> {
         if !ctx.dry_run {
             match self.erase(&stored).await? {
                 WriteOutcome::Committed(revision) => {
                     object.set_resource_version(&revision.to_string())
                 }
-                WriteOutcome::Conflict(standing) => return Ok(Err(Overtaken::by(standing))),
+                WriteOutcome::Conflict(standing) => return Ok(Err(DeleteConflict::by(standing))),
             }
             if let Some(hooks) = &self.resource.hooks {
                 hooks.deleted(&object).await;
             }
         }
         Ok(Ok(Deleted {
-            live: Live { object, stored },
+            live: StoredObject { object, stored },
             gone: true,
         }))
     }
@@ -368,7 +372,7 @@ impl Store {
         ctx: &WriteContext<'_>,
         list: &ListOptions,
         options: &DeleteOptions,
-        gate: &dyn Gate,
+        validator: &dyn AdmissionValidator,
     ) -> Result<Page> {
         self.warn_of_dependents(ctx, options);
         let mut list = list.clone();
@@ -388,7 +392,7 @@ impl Store {
                     ..*ctx
                 };
                 match self
-                    .delete_in(&ctx, object.name(), options, gate, Scope::Collection)
+                    .delete_in(&ctx, object.name(), options, validator, Scope::Collection)
                     .await
                 {
                     Ok(_) => {}

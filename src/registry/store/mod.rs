@@ -2,7 +2,7 @@
 //! (apiserver `registry/generic/registry.Store`).
 
 mod cached_reads;
-mod complete;
+mod defaulting;
 mod continuation;
 mod create;
 mod delete;
@@ -38,10 +38,10 @@ use super::validation::MetaRules;
 use reservation::Failure;
 use unreadable::Logged;
 
-pub use complete::{Completing, Incomplete};
+pub use cached_reads::StoredKeys;
+pub use defaulting::{DefaultingStorage, NeedsReadDefaults};
 pub use items::Items;
 pub use read::{Page, Selection};
-pub use cached_reads::KnownKeys;
 pub use unreadable::unreadable;
 pub use update::Target;
 pub use watch::{Event, EventKind, Events};
@@ -98,7 +98,7 @@ pub struct WriteContext<'a> {
 
 /// Admission, as the store sees it: the handlers bind it to the request.
 #[async_trait]
-pub trait Gate: Send + Sync {
+pub trait AdmissionValidator: Send + Sync {
     /// Says no to what is about to be written: `new` is `None` for a delete, `old` for a create.
     /// Plugins take an object that they may change, but none does any more.
     async fn validate(&self, new: Option<&mut Object>, old: Option<&Object>) -> Result<()>;
@@ -120,10 +120,10 @@ pub trait Gate: Send + Sync {
 
 /// Lets everything through: for the server's own writes.
 #[derive(Clone, Copy, Debug)]
-pub struct OpenGate;
+pub struct AdmitAll;
 
 #[async_trait]
-impl Gate for OpenGate {
+impl AdmissionValidator for AdmitAll {
     async fn validate(&self, _new: Option<&mut Object>, _old: Option<&Object>) -> Result<()> {
         Ok(())
     }
@@ -177,15 +177,15 @@ impl std::fmt::Debug for Store {
 
 /// What a write begins with. What the cache has is most often right, and where it is not the
 /// transaction fails; only what came to nothing without one has to be looked at again.
-struct Origin {
+struct CurrentState {
     stored: Option<Stored>,
     /// Whether storage has said so.
-    certain: bool,
+    fresh: bool,
 }
 
 /// How an object is to be written.
 #[derive(Clone, Copy, Default)]
-struct Put {
+struct PutOptions {
     /// The revision that it must stand at; `None` for a new object.
     expected: Option<Revision>,
     /// See [`Updater::keeps_managers`].
@@ -194,7 +194,7 @@ struct Put {
 
 /// An object with the revision that it was read at.
 #[derive(Clone, Debug)]
-pub struct Live {
+pub struct StoredObject {
     pub object: Object,
     pub stored: Stored,
 }
@@ -312,7 +312,7 @@ impl Store {
         key: &str,
         object: &mut Object,
         value: Bytes,
-        write: Put,
+        write: PutOptions,
     ) -> std::result::Result<(WriteOutcome, Bytes), Failure> {
         let first = self.put_at(key, value.clone(), write.expected).await;
         let too_large =
@@ -367,27 +367,27 @@ impl Store {
     }
 
     /// What a write begins with.
-    async fn origin(&self, key: &str, verb: &str) -> Result<Origin> {
+    async fn current_state(&self, key: &str, verb: &str) -> Result<CurrentState> {
         if let Some(snapshot) = self.cacher.as_ref().and_then(|cacher| cacher.snapshot())
             && let Some(stored) = snapshot.get(key)
         {
-            return Ok(Origin {
+            return Ok(CurrentState {
                 stored: Some(Stored::clone(stored)),
-                certain: false,
+                fresh: false,
             });
         }
-        self.certain_origin(key, verb).await
+        self.read_current(key, verb).await
     }
 
-    async fn certain_origin(&self, key: &str, verb: &str) -> Result<Origin> {
+    async fn read_current(&self, key: &str, verb: &str) -> Result<CurrentState> {
         let stored = self
             .storage
             .get(key)
             .await
             .map_err(|error| self.fault(error, verb))?;
-        Ok(Origin {
+        Ok(CurrentState {
             stored,
-            certain: true,
+            fresh: true,
         })
     }
 
@@ -488,7 +488,7 @@ impl Store {
     /// What clients are shown of bytes that were stored just now.
     fn completed(&self, value: Bytes) -> Bytes {
         let resource = &self.resource;
-        if resource.strategy.incomplete().is_none() {
+        if resource.strategy.needs_read_defaults().is_none() {
             return value;
         }
         complete::completed(

@@ -126,24 +126,24 @@ impl Store {
         stored.ok_or_else(|| Status::not_found(&self.resource.gvr, name))
     }
 
-    /// Returns one object as a tree, like [`Store::find_stored`].
+    /// Returns one object as a tree, like [`Store::cached_get_stored`].
     ///
     /// # Errors
     /// 500 where storage fails or the object cannot be decoded.
-    pub async fn find(&self, namespace: &str, name: &str) -> Result<Option<Object>> {
-        self.find_stored(namespace, name)
+    pub async fn cached_get(&self, namespace: &str, name: &str) -> Result<Option<Object>> {
+        self.cached_get_stored(namespace, name)
             .await?
             .map(|stored| self.decode(&stored))
             .transpose()
     }
 
     /// The objects of a namespace (of all where it is empty) as trees, like
-    /// [`Store::known_stored`], without those that cannot be read.
+    /// [`Store::cached_list_stored`], without those that cannot be read.
     ///
     /// # Errors
     /// 500 where storage fails.
-    pub async fn known(&self, namespace: &str) -> Result<Vec<Object>> {
-        let known = self.known_stored(namespace).await?;
+    pub async fn cached_list(&self, namespace: &str) -> Result<Vec<Object>> {
+        let known = self.cached_list_stored(namespace).await?;
         Ok(self.readable(
             known
                 .into_iter()

@@ -45,9 +45,9 @@ impl From<Failure> for Status {
 /// What one attempt to write holds. Whoever drops it leaves what it holds taken.
 #[must_use]
 #[derive(Default)]
-pub(super) struct Held<'a>(Option<Box<dyn Reservation + 'a>>);
+pub(super) struct HeldReservation<'a>(Option<Box<dyn Reservation + 'a>>);
 
-impl Held<'_> {
+impl HeldReservation<'_> {
     /// Gives everything back: nothing was written.
     pub async fn release(self) {
         if let Some(reservation) = self.0 {
@@ -71,10 +71,10 @@ impl Store {
         ctx: &WriteContext<'_>,
         object: &mut Object,
         old: Option<&Object>,
-    ) -> Result<Held<'_>> {
+    ) -> Result<HeldReservation<'_>> {
         match &self.resource.hooks {
-            Some(hooks) => hooks.reserve(ctx, object, old).await.map(Held),
-            None => Ok(Held::default()),
+            Some(hooks) => hooks.reserve(ctx, object, old).await.map(HeldReservation),
+            None => Ok(HeldReservation::default()),
         }
     }
 
@@ -82,7 +82,7 @@ impl Store {
     pub(super) async fn settle(
         &self,
         ctx: &WriteContext<'_>,
-        held: Held<'_>,
+        held: HeldReservation<'_>,
         object: &Object,
         old: Option<&Object>,
     ) {

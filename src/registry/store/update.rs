@@ -11,8 +11,11 @@ use crate::meta::{ErrorList, FieldError, Gvk, Object, Path, Status};
 use crate::registry::strategy::Subresource;
 use crate::storage::{Stored, WriteOutcome};
 
-use super::reservation::{Failure, Held};
-use super::{Gate, Live, Origin, Put, Store, Updater, WriteContext, bump_generation, is_main};
+use super::reservation::{Failure, HeldReservation};
+use super::{
+    AdmissionValidator, CurrentState, PutOptions, Store, StoredObject, Updater, WriteContext,
+    bump_generation, is_main,
+};
 
 /// How often a write is tried again because the object moved on meanwhile.
 const CONFLICT_RETRIES: usize = 100;
@@ -20,7 +23,7 @@ const CONFLICT_RETRIES: usize = 100;
 /// What became of an update.
 #[derive(Debug)]
 pub struct Updated {
-    pub live: Live,
+    pub live: StoredObject,
     /// The object did not exist before.
     pub created: bool,
 }
@@ -47,7 +50,7 @@ enum Attempt {
         ours: bool,
     },
     /// Somebody else was faster; this is what stands now.
-    Moved(Option<Stored>),
+    Conflict(Option<Stored>),
 }
 
 impl Store {
@@ -58,28 +61,31 @@ impl Store {
         ctx: &WriteContext<'_>,
         target: Target<'_>,
         updater: &dyn Updater,
-        gate: &dyn Gate,
+        validator: &dyn AdmissionValidator,
     ) -> Result<Updated> {
         let key = self.key(ctx.namespace, target.name)?;
-        let mut origin = self.origin(&key, "update").await?;
+        let mut current = self.current_state(&key, "update").await?;
         for _ in 0..CONFLICT_RETRIES {
-            let seen = if origin.certain {
+            let seen = if current.fresh {
                 None
             } else {
-                origin.stored.clone()
+                current.stored.clone()
             };
-            let attempt = match origin.stored {
+            let attempt = match current.stored {
                 None => {
-                    self.create_on_update(ctx, target, updater, gate, &key)
+                    self.create_on_update(ctx, target, updater, validator, &key)
                         .await
                 }
-                Some(stored) => self.update_once(ctx, target, updater, gate, stored).await,
+                Some(stored) => {
+                    self.update_once(ctx, target, updater, validator, stored)
+                        .await
+                }
             };
             let outcome = match attempt {
-                Ok(Attempt::Moved(stored)) => {
-                    origin = Origin {
+                Ok(Attempt::Conflict(stored)) => {
+                    current = CurrentState {
                         stored,
-                        certain: true,
+                        fresh: true,
                     };
                     continue;
                 }
@@ -89,9 +95,9 @@ impl Store {
             };
             // Nothing was written, so nothing has shown yet that this was the object's latest
             // state.
-            if !origin.certain {
-                origin = self.certain_origin(&key, "update").await?;
-                if origin.stored != seen {
+            if !current.fresh {
+                current = self.read_current(&key, "update").await?;
+                if current.stored != seen {
                     continue;
                 }
             }
@@ -105,7 +111,7 @@ impl Store {
         ctx: &WriteContext<'_>,
         target: Target<'_>,
         updater: &dyn Updater,
-        gate: &dyn Gate,
+        validator: &dyn AdmissionValidator,
         key: &str,
     ) -> Result<Attempt> {
         if !is_main(target.sub)
@@ -119,12 +125,12 @@ impl Store {
         let mut object = updater.updated(None).await?;
         self.fill_system_fields(&mut object);
         let held = self.reserve(ctx, &mut object, None).await?;
-        let write = Put {
+        let write = PutOptions {
             expected: None,
             keeps_managers: updater.keeps_managers(),
         };
         let attempt = self
-            .create_on_update_reserved(ctx, &mut object, gate, key, write)
+            .create_on_update_reserved(ctx, &mut object, validator, key, write)
             .await;
         self.settle_attempt(ctx, held, None, attempt).await
     }
@@ -133,21 +139,21 @@ impl Store {
         &self,
         ctx: &WriteContext<'_>,
         object: &mut Object,
-        gate: &dyn Gate,
+        validator: &dyn AdmissionValidator,
         key: &str,
-        write: Put,
+        write: PutOptions,
     ) -> std::result::Result<Attempt, Failure> {
         let large = object.is_larger_than(LARGE_BYTES);
-        self.before_create(ctx, object, gate).await?;
-        gate.authorize_create().await?;
-        gate.validate(Some(&mut *object), None).await?;
+        self.before_create(ctx, object, validator).await?;
+        validator.authorize_create().await?;
+        validator.validate(Some(&mut *object), None).await?;
         let value = run_blocking_if(large, || self.encode(object))?;
         let (value, revision) = if ctx.dry_run {
             (value, 0)
         } else {
             match self.put_object(key, object, value, write).await? {
                 (WriteOutcome::Committed(revision), value) => (value, revision),
-                (WriteOutcome::Conflict(standing), _) => return Ok(Attempt::Moved(standing)),
+                (WriteOutcome::Conflict(standing), _) => return Ok(Attempt::Conflict(standing)),
             }
         };
         if revision > 0 {
@@ -160,7 +166,7 @@ impl Store {
             mod_revision: revision,
         };
         Ok(Attempt::Done(Updated {
-            live: Live {
+            live: StoredObject {
                 object: std::mem::take(object),
                 stored,
             },
@@ -173,10 +179,12 @@ impl Store {
         ctx: &WriteContext<'_>,
         target: Target<'_>,
         updater: &dyn Updater,
-        gate: &dyn Gate,
+        validator: &dyn AdmissionValidator,
         stored: Stored,
     ) -> Result<Attempt> {
-        let old = run_blocking_if(stored.value.len() > LARGE_BYTES, || self.decode_defaulted(&stored))?;
+        let old = run_blocking_if(stored.value.len() > LARGE_BYTES, || {
+            self.decode_defaulted(&stored)
+        })?;
         if let Some(uid) = updater.uid().filter(|uid| *uid != old.uid()) {
             return Err(self.uid_mismatch(&stored.key, target.name, uid, old.uid()));
         }
@@ -188,14 +196,21 @@ impl Store {
         let held = if is_main(target.sub) {
             self.reserve(ctx, &mut object, Some(&old)).await?
         } else {
-            Held::default()
+            HeldReservation::default()
         };
-        let write = Put {
+        let write = PutOptions {
             expected: Some(stored.mod_revision),
             keeps_managers: updater.keeps_managers(),
         };
         let attempt = self
-            .update_reserved(ctx, target.sub, (&mut object, &old), gate, stored, write)
+            .update_reserved(
+                ctx,
+                target.sub,
+                (&mut object, &old),
+                validator,
+                stored,
+                write,
+            )
             .await;
         self.settle_attempt(ctx, held, Some(&old), attempt).await
     }
@@ -205,15 +220,15 @@ impl Store {
     async fn settle_attempt(
         &self,
         ctx: &WriteContext<'_>,
-        held: Held<'_>,
+        held: HeldReservation<'_>,
         old: Option<&Object>,
         attempt: std::result::Result<Attempt, Failure>,
     ) -> Result<Attempt> {
         match &attempt {
             Ok(Attempt::Done(updated) | Attempt::Same(updated)) => {
-                self.settle(ctx, held, &updated.live.object, old).await
+                self.settle(ctx, held, &updated.written.object, old).await
             }
-            Ok(Attempt::Moved(_) | Attempt::Gone { .. }) => held.release().await,
+            Ok(Attempt::Conflict(_) | Attempt::Gone { .. }) => held.release().await,
             Err(failure) => held.fail(failure).await,
         }
         if let (Ok(Attempt::Gone { ours: true, .. }), Some(hooks), Some(old)) =
@@ -229,14 +244,15 @@ impl Store {
         ctx: &WriteContext<'_>,
         sub: Subresource<'_>,
         (object, old): (&mut Object, &Object),
-        gate: &dyn Gate,
+        validator: &dyn AdmissionValidator,
         stored: Stored,
-        write: Put,
+        write: PutOptions,
     ) -> std::result::Result<Attempt, Failure> {
         let large = stored.value.len() > LARGE_BYTES || object.is_larger_than(LARGE_BYTES);
-        self.before_update(ctx, sub, (object, old), gate).await?;
+        self.before_update(ctx, sub, (object, old), validator)
+            .await?;
         managers::keep_times(old, object);
-        gate.validate(Some(&mut *object), Some(old)).await?;
+        validator.validate(Some(&mut *object), Some(old)).await?;
         if should_delete(object, old) && !self.resource.strategy.blocks_deletion(object) {
             return Ok(self.delete_emptied(ctx, object, stored).await?);
         }
@@ -247,7 +263,7 @@ impl Store {
         } else {
             match self.put_object(&stored.key, object, value, write).await? {
                 (WriteOutcome::Committed(revision), value) => (value, revision),
-                (WriteOutcome::Conflict(standing), _) => return Ok(Attempt::Moved(standing)),
+                (WriteOutcome::Conflict(standing), _) => return Ok(Attempt::Conflict(standing)),
             }
         };
         object.set_resource_version(&revision.to_string());
@@ -257,7 +273,7 @@ impl Store {
             ..stored
         };
         let updated = Updated {
-            live: Live {
+            live: StoredObject {
                 object: std::mem::take(object),
                 stored,
             },
@@ -284,13 +300,13 @@ impl Store {
             self.erase(&stored).await?
         };
         if let WriteOutcome::Conflict(standing @ Some(_)) = outcome {
-            return Ok(Attempt::Moved(standing));
+            return Ok(Attempt::Conflict(standing));
         }
         let mut written = object.clone();
         let value = self.encode(&mut written)?;
         written.set_meta_str("resourceVersion", &stored.mod_revision.to_string());
         let updated = Updated {
-            live: Live {
+            live: StoredObject {
                 object: written,
                 stored: Stored { value, ..stored },
             },
@@ -350,11 +366,11 @@ impl Store {
         ctx: &WriteContext<'_>,
         sub: Subresource<'_>,
         (object, old): (&mut Object, &Object),
-        gate: &dyn Gate,
+        validator: &dyn AdmissionValidator,
     ) -> Result<()> {
         let large = object.is_larger_than(LARGE_BYTES);
         let mut errors = run_blocking_if(large, || self.prepare_update(ctx, sub, object, old));
-        errors.extend(gate.field_errors(sub, object, Some(old)).await);
+        errors.extend(validator.field_errors(sub, object, Some(old)).await);
         let strategy = &self.resource.strategy;
         run_blocking_if(large, || {
             errors.extend(strategy.validate_update(&self.context(ctx), sub, object, old));

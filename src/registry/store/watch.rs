@@ -498,13 +498,8 @@ mod tests {
             .expect("a resource");
         let resource = Arc::new(Resource::builtin(decl, builtin::strategy("", "configmaps")));
         let store = Arc::new(
-            Store::new(
-                resource,
-                storage.clone(),
-                Clock::system(),
-                "/registry",
-            )
-            .cached(Some(&reflector)),
+            Store::new(resource, storage.clone(), Clock::system(), "/registry")
+                .cached(Some(&reflector)),
         );
         while reflector.ready().is_err() {
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -17,7 +17,7 @@ use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WORKLOAD};
 use crate::builtin::workload::pod_name_warning;
 use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
-use crate::registry::store::Incomplete;
+use crate::registry::store::NeedsReadDefaults;
 use crate::registry::strategy::text_or;
 use crate::registry::validation::{
     Fields, IMMUTABLE, SelectorOptions, immutable, label_selector_matches,
@@ -75,7 +75,7 @@ impl Strategy for JobStrategy {
         labels_from_template(object);
     }
 
-    fn incomplete(&self) -> Option<Incomplete> {
+    fn needs_read_defaults(&self) -> Option<NeedsReadDefaults> {
         Some(|stored| stored.labels().next().is_none())
     }
 

@@ -21,7 +21,7 @@ use crate::meta::status::Result;
 use crate::meta::{FieldError, Object, Path, Status, json, names};
 use crate::registry::Store;
 use crate::registry::resource::{Hooks, Reservation};
-use crate::registry::store::{OpenGate, Warnings, WriteContext};
+use crate::registry::store::{AdmitAll, Warnings, WriteContext};
 
 /// How many taken addresses are passed over before other tasks have their turn.
 const PROBES_PER_TURN: usize = 1 << 12;
@@ -132,7 +132,7 @@ impl ServiceAllocator {
     }
 
     async fn ranges(&self) -> Result<Vec<Range>> {
-        Ok(ranges::of_cidrs(&self.cidrs.known("").await?))
+        Ok(ranges::of_cidrs(&self.cidrs.cached_list("").await?))
     }
 
     async fn take(
@@ -364,7 +364,7 @@ impl Hooks for ServiceAllocator {
                 &context,
                 object.name(),
                 &DeleteOptions::default(),
-                &OpenGate,
+                &AdmitAll,
             )
             .await
             && status.code != 404

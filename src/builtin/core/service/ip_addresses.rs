@@ -13,7 +13,7 @@ use crate::merge::APISERVER_MANAGER;
 use crate::meta::options::DeleteOptions;
 use crate::meta::status::Result;
 use crate::meta::{Object, Value, json, names};
-use crate::registry::store::{KnownKeys, OpenGate, Warnings, WriteContext};
+use crate::registry::store::{AdmitAll, StoredKeys, Warnings, WriteContext};
 use crate::registry::{Store, Subresource};
 
 const FAMILY_LABEL: &str = "ipaddress.kubernetes.io/ip-family";
@@ -74,7 +74,7 @@ impl IpAddresses {
         self.store.to_storage(&mut object);
         self.store
             .track(None, &mut object, Subresource::Main, APISERVER_MANAGER);
-        match self.store.create(&self.context(), object, &OpenGate).await {
+        match self.store.create(&self.context(), object, &AdmitAll).await {
             Ok(live) => Ok(Some(Claim {
                 ip,
                 uid: live.object.uid().to_owned(),
@@ -123,7 +123,7 @@ impl IpAddresses {
 
     /// Gives back an address that a service had, if the address is its own.
     pub async fn give_back(&self, ip: IpAddr, namespace: &str, name: &str) {
-        match self.store.find("", &ip.to_string()).await {
+        match self.store.cached_get("", &ip.to_string()).await {
             Ok(Some(object)) if is_of(&object, namespace, name) => {
                 self.release(object.name(), &this_one(&object)).await
             }
@@ -137,7 +137,7 @@ impl IpAddresses {
     async fn release(&self, name: &str, options: &DeleteOptions) {
         match self
             .store
-            .delete(&self.context(), name, options, &OpenGate)
+            .delete(&self.context(), name, options, &AdmitAll)
             .await
         {
             // Gone, or somebody else's by now.
@@ -159,7 +159,7 @@ impl IpAddresses {
     pub async fn delete(&self, object: &Object) -> Result<()> {
         match self
             .store
-            .delete(&self.context(), object.name(), &this_one(object), &OpenGate)
+            .delete(&self.context(), object.name(), &this_one(object), &AdmitAll)
             .await
         {
             Err(status) if status.code != 404 => Err(status),
@@ -172,7 +172,7 @@ impl IpAddresses {
     /// # Errors
     /// The store's.
     pub async fn find(&self, ip: IpAddr) -> Result<Option<Object>> {
-        self.store.find("", &ip.to_string()).await
+        self.store.cached_get("", &ip.to_string()).await
     }
 
     /// All of them, whoever manages them.
@@ -180,13 +180,13 @@ impl IpAddresses {
     /// # Errors
     /// The store's.
     pub async fn all(&self) -> Result<Vec<Object>> {
-        self.store.known("").await
+        self.store.cached_list("").await
     }
 
     /// Which addresses have an object.
     pub async fn taken(&self) -> Result<Taken> {
         Ok(Taken {
-            keys: self.store.known_keys().await?,
+            keys: self.store.cached_keys().await?,
             prefix: self.store.prefix(),
         })
     }
@@ -194,7 +194,7 @@ impl IpAddresses {
 
 /// The addresses that have an object at one moment.
 pub struct Taken {
-    keys: KnownKeys,
+    keys: StoredKeys,
     prefix: String,
 }
 

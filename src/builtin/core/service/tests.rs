@@ -14,7 +14,7 @@ use crate::base::clock::Clock;
 use crate::builtin;
 use crate::meta::options::DeleteOptions;
 use crate::meta::{Object, Status, json};
-use crate::registry::store::{OpenGate, Warnings, WriteContext};
+use crate::registry::store::{AdmitAll, Warnings, WriteContext};
 use crate::registry::{Resource, Store};
 use crate::storage::embedded::Embedded;
 use crate::storage::{
@@ -168,7 +168,7 @@ impl Cluster {
             warnings: &warnings,
         };
         self.services
-            .delete(&ctx, name, &DeleteOptions::default(), &OpenGate)
+            .delete(&ctx, name, &DeleteOptions::default(), &AdmitAll)
             .await
             .is_ok()
     }
@@ -208,7 +208,7 @@ async fn create(
         warnings: &warnings,
     };
     store
-        .create(&ctx, object, &OpenGate)
+        .create(&ctx, object, &AdmitAll)
         .await
         .map(|live| live.object)
 }

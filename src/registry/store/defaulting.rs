@@ -18,7 +18,7 @@ use crate::storage::{
 };
 
 /// Tells stored bytes that lack a default.
-pub type Incomplete = fn(&Message<'_>) -> bool;
+pub type NeedsReadDefaults = fn(&Message<'_>) -> bool;
 
 /// The bytes with all defaults, where some are missing.
 pub(super) fn completed(
@@ -27,7 +27,7 @@ pub(super) fn completed(
     ty: TypeRef<'_>,
     strategy: &dyn Strategy,
 ) -> Option<Bytes> {
-    let incomplete = strategy.incomplete()?;
+    let incomplete = strategy.needs_read_defaults()?;
     let envelope = protobuf::unwrap(value).ok()?;
     if !incomplete(&Message {
         bytes: envelope.raw,
@@ -60,7 +60,7 @@ struct Kind {
 impl Kind {
     fn of(decl: &ResourceDecl, root: &str, strategies: Strategies) -> Option<Self> {
         let strategy = strategies(&decl.group, &decl.resource);
-        strategy.incomplete()?;
+        strategy.needs_read_defaults()?;
         let gvk = decl
             .storage_gvk
             .clone()
@@ -75,12 +75,12 @@ impl Kind {
 
 /// A store whose lists, watches and reads with a revision show complete objects. [`Storage::get`],
 /// with which writes begin, shows what is really there.
-pub struct Completing {
+pub struct DefaultingStorage {
     inner: Arc<dyn Storage>,
     kinds: Arc<[Kind]>,
 }
 
-impl Completing {
+impl DefaultingStorage {
     /// Wraps a store with all of Kubernetes below `root`, whose built-in resources have these
     /// strategies.
     pub fn over(inner: Arc<dyn Storage>, root: &str, strategies: Strategies) -> Arc<dyn Storage> {
@@ -133,7 +133,7 @@ fn complete_event(kinds: &[Kind], event: &mut WatchEvent) {
 }
 
 #[async_trait]
-impl Storage for Completing {
+impl Storage for DefaultingStorage {
     async fn get(&self, key: &str) -> Result<Option<Stored>> {
         self.inner.get(key).await
     }
