@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::builtin::pod_spec::feature_gates::drop_gated_fields;
 use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, Object, Value};
-use crate::registry::store::NeedsReadDefaults;
+use crate::registry::NeedsReadDefaults;
 use crate::registry::table::TablePrinter;
 use crate::registry::{Context, NameRule, Strategy, Subresource};
 

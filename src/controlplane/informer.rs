@@ -120,14 +120,15 @@ async fn list_and_watch(
 /// Decodes the fields of a stored object that a handler reads: `part`, or all of them.
 fn decode(store: &Store, part: Option<&Projection>, stored: &Stored) -> Result<Object> {
     match part {
-        Some(part) => store.decode_part(stored, part),
-        None => store.decode(stored),
+        Some(part) => store.codec.decode_part(stored, part),
+        None => store.codec.decode(stored),
     }
 }
 
 /// Reports whether a change is none to the handler, as far as can be told without decoding.
 fn is_unchanged(store: &Store, handler: &dyn EventHandler, stored: &Stored) -> bool {
     store
+        .codec
         .message(stored)
         .is_ok_and(|message| message.is_some_and(|message| handler.is_unchanged(&message)))
 }

@@ -105,8 +105,10 @@ impl ObjectClient for LoopbackClient {
 
     async fn create(&self, gvr: &Gvr, mut object: Object, manager: &str) -> Result<Object> {
         let store = self.store(gvr)?;
-        store.to_storage(&mut object);
-        store.track(None, &mut object, Subresource::Main, manager);
+        store.codec.to_storage(&mut object);
+        store
+            .field_manager(Subresource::Main, manager)
+            .update(None, &mut object);
         let namespace = object.namespace().to_owned();
         let context = self.context(&namespace);
         Ok(store.create(&context, object, &AdmitAll).await?.object)
@@ -114,7 +116,7 @@ impl ObjectClient for LoopbackClient {
 
     async fn update(&self, gvr: &Gvr, mut object: Object, manager: &str) -> Result<Object> {
         let store = self.store(gvr)?;
-        store.to_storage(&mut object);
+        store.codec.to_storage(&mut object);
         let change = Change {
             store: &store,
             sub: Subresource::Main,
@@ -157,7 +159,7 @@ impl Objects for LoopbackClient {
         store
             .cached_get_stored(namespace, name)
             .await?
-            .map(|stored| store.decode_defaulted(&stored).map(Arc::new))
+            .map(|stored| store.codec.decode_defaulted(&stored).map(Arc::new))
             .transpose()
     }
 
@@ -166,6 +168,7 @@ impl Objects for LoopbackClient {
         let known = store.cached_list_stored(namespace).await?;
         let tree = |stored: &Arc<CachedObject>| {
             store
+                .codec
                 .decode_defaulted(stored)
                 .map_err(|why| store.skip(stored, &why))
                 .ok()
@@ -206,6 +209,7 @@ impl ObjectSource for LoopbackClient {
     async fn known(&self, gvr: &Gvr, namespace: &str, name: &str) -> Option<Object> {
         let store = self.store(gvr).ok()?;
         store
+            .codec
             .decode(&*store.cache_lookup(namespace, name).await?)
             .ok()
     }
@@ -243,7 +247,7 @@ impl Updater for Change<'_> {
                 object
             }
         };
-        self.store.track(live, &mut object, self.sub, self.manager);
+        self.store.field_manager(self.sub, self.manager).update(live, &mut object);
         Ok(object)
     }
 }

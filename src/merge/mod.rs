@@ -1,17 +1,17 @@
 //! Field ownership and patches: field sets, managed fields, apply, and the three kinds of patch.
 //! Pure functions.
 
-pub mod apply;
-mod combine;
-pub mod managers;
 pub mod patch;
 pub mod path;
-mod reconcile;
-pub mod scale;
-pub mod set;
 pub mod topology;
+pub mod set;
+mod reconcile;
 pub mod typed;
+mod combine;
 pub mod validate;
+pub mod managers;
+pub mod apply;
+pub mod scale;
 
 /// The field manager of what the server itself writes.
 pub const APISERVER_MANAGER: &str = "kube-apiserver";

@@ -294,7 +294,7 @@ impl<'a> Set<'a> {
     /// Reads a FieldsV1 object. Elements of an unknown kind are passed over; anything else that is
     /// wrong is an error.
     pub fn decode(value: &'a Value) -> Result<Self, String> {
-        let text = value.as_object().and_then(Map::text);
+        let text = value.as_object().and_then(Map::raw_json);
         let decoded = match text.map(|text| decode_text(&mut Lexer::new(text), MAX_DEPTH)) {
             Some(Some(decoded)) => decoded,
             _ => decode(value, MAX_DEPTH),

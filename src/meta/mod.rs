@@ -1,16 +1,16 @@
 //! The nouns of the Kubernetes API: objects, kinds, Status, selectors, times, request options,
 //! and what of Go they show through. No bytes, HTTP or tokio.
 
-pub mod field;
+pub mod tree;
+pub mod time;
+pub mod names;
 pub mod go;
 pub mod gvk;
-pub mod names;
-pub mod object;
-pub mod options;
-pub mod selector;
+pub mod field;
 pub mod status;
-pub mod time;
-pub mod tree;
+pub mod object;
+pub mod selector;
+pub mod options;
 
 pub use field::{ErrorList, FieldError, Path};
 pub use gvk::{Gvk, Gvr};

@@ -3,7 +3,6 @@
 use jiff::Timestamp;
 
 use super::duration;
-use super::table::RowCondition;
 use crate::codec::json;
 use crate::meta::{Value, json};
 

@@ -1,15 +1,16 @@
 //! Resources: what each kind does beyond its schema (Strategy), and the generic store that every
 //! verb goes through.
 
-pub mod cells;
 pub mod duration;
-pub mod resource;
-pub mod scale;
-pub mod store;
-pub mod strategy;
+pub mod cells;
 pub mod table;
-pub mod unenforced;
+pub mod strategy;
 pub mod validation;
+mod write_context;
+pub mod scale;
+pub mod resource;
+pub mod unenforced;
+pub mod store;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::schema::ResourceDecl;
 
 pub use resource::{Custom, Resource, StrategyHandle};
 pub use store::Store;
-pub use strategy::{Context, NameRule, Strategy, Subresource};
+pub use strategy::{Context, NameRule, NeedsReadDefaults, Strategy, Subresource};
 
 /// Every served resource, by group, version and plural: the built-in ones, which stay, and those of
 /// CRDs, which come and go.

@@ -13,7 +13,7 @@ use crate::schema::{ResourceDecl, Schema, TypeRef};
 
 use super::Strategy;
 use super::scale::ScalePaths;
-use super::store::WriteContext;
+use super::write_context::WriteContext;
 
 /// A schema that lives as long as the program (built-ins) or as long as its users (CRDs).
 #[derive(Clone, Debug)]

@@ -6,11 +6,11 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 
 use crate::auth::User;
+use crate::codec::protobuf::Message;
 use crate::meta::names::Problems;
 use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, Object};
 
-use super::store::NeedsReadDefaults;
 use super::table::TablePrinter;
 
 /// What a strategy may know of the request.
@@ -32,6 +32,20 @@ pub enum Subresource<'a> {
     /// `finalize`, ...
     Other(&'a str),
 }
+
+impl<'a> Subresource<'a> {
+    /// Returns the name in managed fields; empty for the object itself.
+    pub fn name(self) -> &'a str {
+        match self {
+            Self::Main => "",
+            Self::Status => "status",
+            Self::Other(name) => name,
+        }
+    }
+}
+
+/// Reports whether stored bytes lack a default that clients see.
+pub type NeedsReadDefaults = fn(&Message<'_>) -> bool;
 
 /// What a name must look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

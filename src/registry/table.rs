@@ -14,6 +14,8 @@ use crate::meta::status::Result;
 use crate::meta::{FieldError, Object, Path, Status, Value, json};
 use crate::schema::{TypeId, TypeRef};
 
+pub use super::cells::RowCondition;
+
 /// The metadata that every printer may read.
 pub const PRINTED_METADATA: &str =
     "metadata.name metadata.namespace metadata.creationTimestamp metadata.deletionTimestamp";
@@ -29,15 +31,6 @@ pub struct Column {
     pub description: Cow<'static, str>,
     /// 0 is shown always, 1 only with `-o wide`.
     pub priority: i32,
-}
-
-/// A remark on a whole row (`TableRowCondition`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowCondition {
-    pub kind: &'static str,
-    pub status: &'static str,
-    pub reason: &'static str,
-    pub message: &'static str,
 }
 
 /// The columns of a kind and the cells of its objects.

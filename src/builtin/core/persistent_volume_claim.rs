@@ -7,7 +7,7 @@ use crate::builtin::quantities::quantity;
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WITH_STATUS};
 use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
-use crate::registry::store::NeedsReadDefaults;
+use crate::registry::NeedsReadDefaults;
 use crate::registry::validation::{Fields, IMMUTABLE, immutable, invalid_each, same};
 use crate::registry::{Context, Strategy, Subresource};
 

@@ -162,7 +162,7 @@ async fn services(store: &Store) -> Result<Vec<Object>> {
     );
     let mut services = Vec::new();
     for stored in store.list("", &ListOptions::default()).await?.items {
-        services.push(store.decode_part(&*stored?, &part)?);
+        services.push(store.codec.decode_part(&*stored?, &part)?);
         if services.len() % READS_PER_TURN == 0 {
             tokio::task::yield_now().await;
         }

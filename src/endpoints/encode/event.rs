@@ -11,7 +11,7 @@ use crate::cacher::{CachedObject, Representation, Retention};
 use crate::codec;
 use crate::meta::status::Result;
 use crate::meta::{Object, Status, json};
-use crate::registry::store::{Event, EventKind, reshape};
+use crate::registry::store::{Event, EventKind, restore_field_order};
 use crate::registry::table::{INITIAL_EVENTS_END, ListMeta};
 use crate::storage::Revision;
 
@@ -85,7 +85,7 @@ impl EventEncoder {
             json!({ "kind": gvk.kind, "apiVersion": gvk.api_version(), "metadata": metadata });
         let mut object = Object::from_value(blank).unwrap_or_default();
         if resource.custom.is_none() {
-            reshape(&mut object, resource.ty());
+            restore_field_order(&mut object, resource.ty());
         }
         let bytes = match self.encoder.output.form {
             Form::Table(version) => {

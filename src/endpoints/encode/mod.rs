@@ -23,7 +23,7 @@ use crate::codec::protobuf;
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Object, Status};
 use crate::registry::resource::Resource;
-use crate::registry::store::{Store, reshape};
+use crate::registry::store::{Store, restore_field_order};
 use crate::registry::table::{IncludeObject, bare_metadata};
 
 use super::negotiate::{Form, MediaType, Output};
@@ -105,7 +105,7 @@ impl Encoder {
         let mut object = match source {
             Source::Fixed(object) => return Ok(object),
             Source::Tree(object) => object,
-            Source::Stored(stored) => self.store.decode(&stored)?,
+            Source::Stored(stored) => self.store.codec.decode(&stored)?,
         };
         if let Some(conversion) = self.resource().conversion {
             conversion.to_served(&mut object);
@@ -114,7 +114,7 @@ impl Encoder {
         object.insert("kind", gvk.kind.clone().into());
         object.insert("apiVersion", gvk.api_version().into());
         if self.resource().conversion.is_some() {
-            reshape(&mut object, self.resource().ty());
+            restore_field_order(&mut object, self.resource().ty());
         }
         if self.resource().custom.is_some() {
             object.sort();
@@ -126,14 +126,14 @@ impl Encoder {
     fn storage_tree(&self, source: Source) -> Result<Object> {
         match source {
             Source::Fixed(object) | Source::Tree(object) => Ok(object),
-            Source::Stored(stored) => self.store.decode(&stored),
+            Source::Stored(stored) => self.store.codec.decode(&stored),
         }
     }
 
     /// The message of an object that is served as it is stored.
     fn message<'a>(&'a self, stored: &'a CachedObject) -> Result<Option<protobuf::Message<'a>>> {
         if self.resource().stored_as_served() {
-            self.store.message(stored)
+            self.store.codec.message(stored)
         } else {
             Ok(None)
         }

@@ -92,7 +92,7 @@ async fn ensure_may_create(ctx: &RequestContext<'_>) -> Result<()> {
 
 async fn find(ctx: &RequestContext<'_>, name: &str) -> Result<Object> {
     ctx.store
-        .find(ctx.namespace(), name)
+        .cached_get(ctx.namespace(), name)
         .await?
         .ok_or_else(|| Status::not_found(&ctx.store.resource.gvr, name))
 }
@@ -172,7 +172,7 @@ async fn service_address(ctx: &RequestContext<'_>) -> Result<()> {
         .ok_or_else(Status::no_such_path)?;
     // Upstream names the resource of the request.
     let endpoints = endpoints
-        .find(ctx.namespace(), name)
+        .cached_get(ctx.namespace(), name)
         .await?
         .ok_or_else(|| Status::not_found(&ctx.store.resource.gvr, name))?;
     let subsets = endpoints.array_at("/subsets");

@@ -38,7 +38,7 @@ impl RequestContext<'_> {
                         .object
                 }
             };
-            self.store.to_storage(&mut object);
+            self.store.codec.to_storage(&mut object);
             Ok(object)
         })
     }

@@ -108,7 +108,7 @@ impl Evicting<'_> {
     async fn pod(&self) -> Result<Object> {
         let store = &self.ctx.store;
         store
-            .find(self.ctx.namespace(), self.name)
+            .cached_get(self.ctx.namespace(), self.name)
             .await?
             .ok_or_else(|| Status::not_found(&store.resource.gvr, self.name))
     }
@@ -179,7 +179,8 @@ impl Evicting<'_> {
             };
             let marked = store.update(&self.write, target, &mark, &AdmitAll).await?;
             if options.resource_version.is_some() {
-                options.resource_version = Some(marked.last.object.resource_version().to_owned());
+                options.resource_version =
+                    Some(marked.written.object.resource_version().to_owned());
             }
         }
         store
@@ -225,7 +226,7 @@ async fn matching(budgets: &Store, pod: &Object) -> Result<Vec<Object>> {
         })
     };
     Ok(budgets
-        .known(pod.namespace())
+        .cached_list(pod.namespace())
         .await?
         .into_iter()
         .filter(selects)
@@ -270,7 +271,8 @@ impl Updater for Take<'_> {
         let live = live.ok_or_else(Status::no_such_path)?;
         let mut budget = take(live, self.pod, &self.now)?;
         self.store
-            .track(Some(live), &mut budget, Subresource::Status, MANAGER);
+            .field_manager(Subresource::Status, MANAGER)
+            .update(Some(live), &mut budget);
         Ok(budget)
     }
 }

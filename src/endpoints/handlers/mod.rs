@@ -326,7 +326,7 @@ impl<'a> RequestContext<'a> {
         manager: &str,
     ) {
         run_blocking_if(object.is_larger_than(LARGE_BYTES), || {
-            self.store.track(live, object, sub, manager)
+            self.store.field_manager(sub, manager).update(live, object)
         });
     }
 

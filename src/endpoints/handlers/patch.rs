@@ -183,7 +183,7 @@ impl Patch<'_> {
             bytes: &self.body,
             validation: self.options.field_validation,
         };
-        let served = store.served(live);
+        let served = store.codec.served(live);
         let mut object = match self.ctx.custom() {
             Some(custom) => body.apply_custom(&served, custom, &self.ctx.warnings)?,
             None => body.apply(
@@ -194,7 +194,7 @@ impl Patch<'_> {
                 &self.ctx.warnings,
             )?,
         };
-        store.to_storage(&mut object);
+        store.codec.to_storage(&mut object);
         Ok(object)
     }
 
@@ -207,16 +207,16 @@ impl Patch<'_> {
             force,
             validation: self.options.field_validation,
         };
-        let writer = store.writer(self.sub, &self.options.field_manager);
+        let writer = store.field_manager(self.sub, &self.options.field_manager);
         if self.ctx.custom().is_some() {
             let mut object = body.apply_custom(live, &resource.gvk, &writer, &self.ctx.warnings)?;
             // Defaults that came to a schema later are no change of an apply that changes nothing.
             if !live.is_some_and(|live| without_managers(live) == without_managers(&object)) {
-                store.to_storage(&mut object);
+                store.codec.to_storage(&mut object);
             }
             return Ok(object);
         }
-        let served = live.map(|live| store.served(live));
+        let served = live.map(|live| store.codec.served(live));
         let mut object = body.apply(
             served.as_deref(),
             resource.ty(),
@@ -224,7 +224,7 @@ impl Patch<'_> {
             &writer,
             &self.ctx.warnings,
         )?;
-        store.to_storage(&mut object);
+        store.codec.to_storage(&mut object);
         Ok(object)
     }
 }

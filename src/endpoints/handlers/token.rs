@@ -55,7 +55,7 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
         .await?;
     let account = ctx
         .store
-        .find(ctx.namespace(), name)
+        .cached_get(ctx.namespace(), name)
         .await?
         .ok_or_else(|| Status::not_found(&ctx.store.resource.gvr, name))?;
     ctx.validate_subresource(&gvk, &mut request, options.dry_run)

@@ -483,7 +483,7 @@ impl Extensions {
             let instances: Vec<_> = page.items.collect::<Result<_>>()?;
             let warnings = Warnings::default();
             for stored in instances.iter().filter(|_| poll == 0) {
-                let instance = store.decode(stored)?;
+                let instance = store.codec.decode(stored)?;
                 let context = self.context(instance.namespace(), &warnings);
                 match store
                     .delete(
@@ -628,7 +628,12 @@ impl<F: Fn(&mut Object, &str) + Send + Sync> Updater for StatusChange<'_, F> {
         let mut object = live.cloned().unwrap_or_default();
         (self.change)(&mut object, &self.now);
         self.store
+<<<<<<< HEAD
             .track(live, &mut object, Subresource::Status, APISERVER_MANAGER);
+=======
+            .field_manager(Subresource::Status, MANAGER)
+            .update(live, &mut object);
+>>>>>>> dada4d6 (The store in parts: codec, field managers, transactions, errors; strategies and resources stand above it)
         Ok(object)
     }
 }

@@ -48,8 +48,8 @@ impl Map {
         Self(Form::Parsed(Entries::Short(Vec::new())))
     }
 
-    /// Returns a map that is parsed on first access. `text` is a JSON object, compact and escaped as
-    /// Go does it, of at most [`Map::MAX_RAW_DEPTH`] levels.
+    /// Returns a map that is parsed on first access. `text` is a JSON object, compact and escaped
+    /// as Go does it, of at most [`Map::MAX_RAW_DEPTH`] levels.
     pub fn from_raw_json(text: String) -> Self {
         if text == "{}" {
             return Self::new();

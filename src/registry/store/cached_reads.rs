@@ -1,5 +1,5 @@
-//! Reads that the watch cache answers: what this server has seen of other servers' writes, and every
-//! write of its own.
+//! Reads that the watch cache answers: what this server has seen of other servers' writes, and
+//! every write of its own.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -9,7 +9,8 @@ use crate::registry::strategy::Subresource;
 use crate::storage::{Stored, WriteOutcome};
 
 use super::reservation::Failure;
-use super::{AdmissionValidator, PutOptions, Store, StoredObject, WriteContext};
+use super::transaction::PutOptions;
+use super::{AdmissionValidator, Store, StoredObject, WriteContext};
 
 /// How often a generated name is drawn anew when it is taken (apiserver
 /// `maxNameGenerationCreateAttempts`).
@@ -76,7 +77,7 @@ impl Store {
         let key = self.key(ctx.namespace, object.name())?;
         // What is no number at all is passed over.
         let versioned = parse_uint(object.resource_version()).is_ok_and(|version| version > 0);
-        let value = run_blocking_if(large, || self.encode(object))?;
+        let value = run_blocking_if(large, || self.codec.encode(object))?;
         if ctx.dry_run {
             let found = self
                 .storage
@@ -88,7 +89,7 @@ impl Store {
             }
             return Ok(Stored {
                 key,
-                value: self.completed(value),
+                value: self.codec.with_read_defaults(value),
                 create_revision: 0,
                 mod_revision: 0,
             });
@@ -109,7 +110,7 @@ impl Store {
                 object.set_resource_version(&revision.to_string());
                 Ok(Stored {
                     key,
-                    value: self.completed(value),
+                    value: self.codec.with_read_defaults(value),
                     create_revision: revision,
                     mod_revision: revision,
                 })
@@ -148,7 +149,7 @@ impl Store {
             for warning in strategy.warnings(object, None) {
                 ctx.warnings.add(warning);
             }
-            self.restore_shape(object);
+            self.codec.restore_field_order(object);
             Ok(())
         })
     }
@@ -180,20 +181,12 @@ impl Store {
             Status::generate_name_conflict(gvr, name)
         };
         let deleting = standing
-            .and_then(|stored| self.decode(&stored).ok())
+            .and_then(|stored| self.codec.decode(&stored).ok())
             .is_some_and(|live| live.deletion_timestamp().is_some());
         if deleting {
             status.message = format!("object is being deleted: {}", status.message);
         }
         status
-    }
-
-    /// Puts the fields that a strategy added into the order of the schema, where that shows:
-    /// protobuf has its own.
-    pub(super) fn restore_shape(&self, object: &mut Object) {
-        if self.resource.decl.stored_as_json && self.resource.custom.is_none() {
-            super::reshape(object, self.resource.storage_ty());
-        }
     }
 }
 

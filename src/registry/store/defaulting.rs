@@ -17,11 +17,8 @@ use crate::storage::{
     ListPage, ListRequest, Result, Revision, Storage, Stored, WatchEvent, WatchStream, WriteOutcome,
 };
 
-/// Tells stored bytes that lack a default.
-pub type NeedsReadDefaults = fn(&Message<'_>) -> bool;
-
 /// The bytes with all defaults, where some are missing.
-pub(super) fn completed(
+pub(super) fn with_read_defaults(
     value: &Bytes,
     gvk: &Gvk,
     ty: TypeRef<'_>,
@@ -83,7 +80,7 @@ pub struct DefaultingStorage {
 impl DefaultingStorage {
     /// Wraps a store with all of Kubernetes below `root`, whose built-in resources have these
     /// strategies.
-    pub fn over(inner: Arc<dyn Storage>, root: &str, strategies: Strategies) -> Arc<dyn Storage> {
+    pub fn wrap(inner: Arc<dyn Storage>, root: &str, strategies: Strategies) -> Arc<dyn Storage> {
         let root = root.trim_end_matches('/');
         let kinds = schema()
             .resources
@@ -115,7 +112,7 @@ fn complete(kinds: &[Kind], stored: &mut Stored) {
     let Some(ty) = schema().get(&kind.gvk) else {
         return;
     };
-    if let Some(value) = completed(&stored.value, &kind.gvk, ty, kind.strategy) {
+    if let Some(value) = with_read_defaults(&stored.value, &kind.gvk, ty, kind.strategy) {
         stored.value = value;
     }
 }

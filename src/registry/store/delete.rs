@@ -8,7 +8,8 @@ use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status, time};
 use crate::storage::{Stored, WriteOutcome};
 
-use super::{AdmissionValidator, CurrentState, Page, Store, StoredObject, WriteContext};
+use super::transaction::CurrentState;
+use super::{AdmissionValidator, Page, Store, StoredObject, WriteContext};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -23,7 +24,7 @@ const COLLECTION_PAGE: i64 = 10_000;
 #[derive(Debug)]
 pub struct Deleted {
     /// The object as it was last (or still is).
-    pub live: StoredObject,
+    pub last: StoredObject,
     /// Whether it is gone, rather than waiting for finalizers or its grace period.
     pub gone: bool,
 }
@@ -95,7 +96,7 @@ impl Store {
         for _ in 0..CONFLICT_RETRIES {
             let Some(stored) = current.stored else {
                 return marked
-                    .map(|live| Deleted { live, gone: true })
+                    .map(|last| Deleted { last, gone: true })
                     .ok_or_else(|| Status::not_found(&self.resource.gvr, name));
             };
             let read_at = stored.mod_revision;
@@ -107,8 +108,8 @@ impl Store {
                     marked = conflict.marked.or(marked);
                     // Another object of the name is not the one that was to be deleted.
                     let same = |now: &Stored| {
-                        marked.as_ref().is_none_or(|live: &StoredObject| {
-                            live.stored.create_revision == now.create_revision
+                        marked.as_ref().is_none_or(|marked: &StoredObject| {
+                            marked.stored.create_revision == now.create_revision
                         })
                     };
                     current = CurrentState {
@@ -159,7 +160,7 @@ impl Store {
         stored: Stored,
         scope: Scope,
     ) -> Result<std::result::Result<Deleted, DeleteConflict>> {
-        let old = self.decode(&stored)?;
+        let old = self.codec.decode(&stored)?;
         // Before anything is told of the object. Upstream checks preconditions first, and admits
         // nothing where the object is on its way already, so that a kubelet sees pods of other
         // nodes.
@@ -168,7 +169,7 @@ impl Store {
         let mut object = old.clone();
         match self.plan(&mut object, options, scope) {
             Step::Pending => Ok(Ok(Deleted {
-                live: StoredObject {
+                last: StoredObject {
                     object: old,
                     stored,
                 },
@@ -190,8 +191,8 @@ impl Store {
         let held =
             !object.finalizers().is_empty() || self.resource.strategy.blocks_deletion(&object);
         let over = graceful && !held && object.deletion_grace_period_seconds() == Some(0);
-        self.restore_shape(&mut object);
-        let value = self.encode(&mut object)?;
+        self.codec.restore_field_order(&mut object);
+        let value = self.codec.encode(&mut object)?;
         let mut revision = stored.mod_revision;
         if !ctx.dry_run && value != stored.value {
             match self.put(&stored.key, value.clone(), revision).await? {
@@ -218,7 +219,7 @@ impl Store {
             }));
         }
         Ok(Ok(Deleted {
-            live: StoredObject { object, stored },
+            last: StoredObject { object, stored },
             gone: false,
         }))
     }
@@ -241,7 +242,7 @@ impl Store {
             }
         }
         Ok(Ok(Deleted {
-            live: StoredObject { object, stored },
+            last: StoredObject { object, stored },
             gone: true,
         }))
     }
@@ -385,7 +386,7 @@ impl Store {
             let page = self.list(ctx.namespace, &list).await?;
             for stored in page.items {
                 let stored = stored?;
-                let object = self.decode(&stored)?;
+                let object = self.codec.decode(&stored)?;
                 items.push(stored);
                 let ctx = WriteContext {
                     namespace: object.namespace(),

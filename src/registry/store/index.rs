@@ -22,7 +22,7 @@ pub(super) fn reader(store: &Store) -> IndexFn {
         ..store.clone()
     };
     Arc::new(
-        move |stored: &Stored, keys: &mut Vec<IndexKey>| match bare.message(stored) {
+        move |stored: &Stored, keys: &mut Vec<IndexKey>| match bare.codec.message(stored) {
             Ok(Some(message)) => {
                 read(&bare, &message, message.labels(), keys);
                 true
@@ -40,6 +40,7 @@ pub(super) fn reader(store: &Store) -> IndexFn {
 /// Reports whether stored bytes can be an object, as far as that shows without decoding them.
 pub(super) fn is_readable(store: &Store, stored: &Stored) -> bool {
     store
+        .codec
         .message(stored)
         .is_ok_and(|message| message.is_some() || looks_like_json(&stored.value))
 }

@@ -16,7 +16,7 @@ use crate::storage::{ListPage, ListRequest, Revision, StorageError, Stored, next
 use super::continuation::Next;
 use super::items::{Items, SnapshotRange};
 use super::unreadable::unreadable_key;
-use super::{Store, continuation, index, revision_of, storage_status, too_large_resource_version};
+use super::{Store, continuation, index, storage_status, too_large_resource_version};
 use crate::registry::Strategy;
 
 /// The keys read at once while a selector looks for matches.
@@ -133,7 +133,7 @@ impl Store {
     pub async fn cached_get(&self, namespace: &str, name: &str) -> Result<Option<Object>> {
         self.cached_get_stored(namespace, name)
             .await?
-            .map(|stored| self.decode(&stored))
+            .map(|stored| self.codec.decode(&stored))
             .transpose()
     }
 
@@ -147,7 +147,7 @@ impl Store {
         Ok(self.readable(
             known
                 .into_iter()
-                .map(|stored| (stored.clone(), self.decode(&stored))),
+                .map(|stored| (stored.clone(), self.codec.decode(&stored))),
         ))
     }
 
@@ -206,7 +206,7 @@ impl Store {
             return Ok(true);
         }
         let strategy = &*self.resource.strategy;
-        Ok(match self.message(stored)? {
+        Ok(match self.codec.message(stored)? {
             Some(message) => selection.matches(strategy, &message),
             None => selection.matches(strategy, &codec::json::Reader::new(&stored.value)),
         })
@@ -247,7 +247,7 @@ impl Store {
         page.items.select_all().await?;
         let (mut items, mut budget) = (page.items.clone(), CoopBudget::default());
         while let Some(stored) = items.next_item().await {
-            self.decode(&*stored?)?;
+            self.codec.decode(&*stored?)?;
             budget.step().await;
         }
         Ok(page)

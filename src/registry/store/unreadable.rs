@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 
 use crate::cacher::CachedObject;
 use crate::codec;
-use crate::codec::protobuf::{self, Envelope};
 use crate::meta::status::Result;
 use crate::meta::{Object, Status};
 use crate::storage::Stored;
@@ -48,21 +47,6 @@ pub(super) fn unreadable_key(key: &str) -> Status {
 }
 
 impl Store {
-    /// The envelope of stored bytes, which must be of the resource's own kind.
-    pub(super) fn envelope<'a>(&self, value: &'a [u8]) -> Result<Envelope<'a>> {
-        let (envelope, kind) = (
-            protobuf::unwrap(value).map_err(unreadable)?,
-            &self.resource.storage_gvk.kind,
-        );
-        if envelope.kind != kind {
-            return Err(unreadable(codec::DecodeError::new(format!(
-                "it is a {:?} and no {kind}",
-                envelope.kind
-            ))));
-        }
-        Ok(envelope)
-    }
-
     /// Goes on without an object that cannot be read. It is logged once.
     pub fn skip(&self, stored: &Stored, why: &Status) {
         if self.logged.is_news(stored) {

@@ -7,15 +7,13 @@ use crate::meta::Value;
 use crate::merge::managers;
 use crate::meta::options::parse_uint;
 use crate::meta::status::Result;
-use crate::meta::{ErrorList, FieldError, Gvk, Object, Path, Status};
+use crate::meta::{ErrorList, FieldError, Gvk, Key, Object, Path, Status};
 use crate::registry::strategy::Subresource;
 use crate::storage::{Stored, WriteOutcome};
 
 use super::reservation::{Failure, HeldReservation};
-use super::{
-    AdmissionValidator, CurrentState, PutOptions, Store, StoredObject, Updater, WriteContext,
-    bump_generation, is_main,
-};
+use super::transaction::{CurrentState, PutOptions};
+use super::{AdmissionValidator, Store, StoredObject, Updater, WriteContext};
 
 /// How often a write is tried again because the object moved on meanwhile.
 const CONFLICT_RETRIES: usize = 100;
@@ -23,7 +21,7 @@ const CONFLICT_RETRIES: usize = 100;
 /// What became of an update.
 #[derive(Debug)]
 pub struct Updated {
-    pub live: StoredObject,
+    pub written: StoredObject,
     /// The object did not exist before.
     pub created: bool,
 }
@@ -114,7 +112,7 @@ impl Store {
         validator: &dyn AdmissionValidator,
         key: &str,
     ) -> Result<Attempt> {
-        if !is_main(target.sub)
+        if target.sub != Subresource::Main
             || (!self.resource.strategy.allow_create_on_update() && !target.force_create)
         {
             return Err(Status::not_found(&self.resource.gvr, target.name));
@@ -147,7 +145,7 @@ impl Store {
         self.before_create(ctx, object, validator).await?;
         validator.authorize_create().await?;
         validator.validate(Some(&mut *object), None).await?;
-        let value = run_blocking_if(large, || self.encode(object))?;
+        let value = run_blocking_if(large, || self.codec.encode(object))?;
         let (value, revision) = if ctx.dry_run {
             (value, 0)
         } else {
@@ -161,12 +159,12 @@ impl Store {
         }
         let stored = Stored {
             key: key.to_owned(),
-            value: self.completed(value),
+            value: self.codec.with_read_defaults(value),
             create_revision: revision,
             mod_revision: revision,
         };
         Ok(Attempt::Done(Updated {
-            live: StoredObject {
+            written: StoredObject {
                 object: std::mem::take(object),
                 stored,
             },
@@ -183,7 +181,7 @@ impl Store {
         stored: Stored,
     ) -> Result<Attempt> {
         let old = run_blocking_if(stored.value.len() > LARGE_BYTES, || {
-            self.decode_defaulted(&stored)
+            self.codec.decode_defaulted(&stored)
         })?;
         if let Some(uid) = updater.uid().filter(|uid| *uid != old.uid()) {
             return Err(self.uid_mismatch(&stored.key, target.name, uid, old.uid()));
@@ -193,7 +191,7 @@ impl Store {
         object.set_meta_str("resourceVersion", old.resource_version());
         // What a subresource writes is not known before the rest of the body is put back, and needs
         // nothing.
-        let held = if is_main(target.sub) {
+        let held = if target.sub == Subresource::Main {
             self.reserve(ctx, &mut object, Some(&old)).await?
         } else {
             HeldReservation::default()
@@ -256,7 +254,7 @@ impl Store {
         if should_delete(object, old) && !self.resource.strategy.blocks_deletion(object) {
             return Ok(self.delete_emptied(ctx, object, stored).await?);
         }
-        let value = run_blocking_if(large, || self.encode(object))?;
+        let value = run_blocking_if(large, || self.codec.encode(object))?;
         let same = value == stored.value || ctx.dry_run;
         let (value, revision) = if same {
             (value, stored.mod_revision)
@@ -268,12 +266,12 @@ impl Store {
         };
         object.set_resource_version(&revision.to_string());
         let stored = Stored {
-            value: self.completed(value),
+            value: self.codec.with_read_defaults(value),
             mod_revision: revision,
             ..stored
         };
         let updated = Updated {
-            live: StoredObject {
+            written: StoredObject {
                 object: std::mem::take(object),
                 stored,
             },
@@ -303,10 +301,10 @@ impl Store {
             return Ok(Attempt::Conflict(standing));
         }
         let mut written = object.clone();
-        let value = self.encode(&mut written)?;
+        let value = self.codec.encode(&mut written)?;
         written.set_meta_str("resourceVersion", &stored.mod_revision.to_string());
         let updated = Updated {
-            live: StoredObject {
+            written: StoredObject {
                 object: written,
                 stored: Stored { value, ..stored },
             },
@@ -387,7 +385,7 @@ impl Store {
             warnings
                 .into_iter()
                 .for_each(|warning| ctx.warnings.add(warning));
-            self.restore_shape(object);
+            self.codec.restore_field_order(object);
             Ok(())
         })
     }
@@ -431,7 +429,7 @@ impl Store {
         if object.deletion_grace_period_seconds().is_none() {
             copy_meta(object, old, "deletionGracePeriodSeconds");
         }
-        let again = is_main(sub) && strategy.revalidates_meta();
+        let again = sub == Subresource::Main && strategy.revalidates_meta();
         self.meta_rules().validate_update(object, old, again)
     }
 }
@@ -441,6 +439,24 @@ fn should_delete(object: &Object, old: &Object) -> bool {
     object.finalizers().is_empty()
         && old.deletion_timestamp().is_some()
         && old.deletion_grace_period_seconds().unwrap_or(0) == 0
+}
+
+/// Counts a change of anything but metadata and (where it is a subresource) status in
+/// `metadata.generation`.
+fn bump_generation(object: &mut Object, old: &Object, has_status: bool) {
+    let counts = |key: &str| !is_housekeeping(key) || (key == "status" && !has_status);
+    let differs = |(key, value): (&Key, &Value)| counts(key) && old.get(key) != Some(value);
+    let gone = old
+        .keys()
+        .any(|key| counts(key) && !object.contains_key(key));
+    if gone || object.iter().any(differs) {
+        // As Go, whose numbers wrap around.
+        object.set_generation(old.generation().wrapping_add(1));
+    }
+}
+
+fn is_housekeeping(key: &str) -> bool {
+    matches!(key, "metadata" | "status" | "kind" | "apiVersion")
 }
 
 /// Makes one member of ObjectMeta what it was.

@@ -13,8 +13,9 @@ use crate::meta::options::{ListOptions, parse_resource_version};
 use crate::meta::status::Result;
 use crate::storage::{Revision, StorageError, WatchEvent, WatchStream};
 
+use super::errors::revision_of;
 use super::items::Items;
-use super::{Selection, Store, index, revision_of, too_large_resource_version};
+use super::{Selection, Store, index, too_large_resource_version};
 
 /// The type of an event, as the client's selectors see the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -17,7 +17,7 @@ use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WORKLOAD};
 use crate::builtin::workload::pod_name_warning;
 use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
-use crate::registry::store::NeedsReadDefaults;
+use crate::registry::NeedsReadDefaults;
 use crate::registry::strategy::text_or;
 use crate::registry::validation::{
     Fields, IMMUTABLE, SelectorOptions, immutable, label_selector_matches,

@@ -71,9 +71,9 @@ impl IpAddresses {
         let parent = json!({"resource": "services", "namespace": namespace, "name": name});
         let value = json!({"metadata": {"name": ip.to_string(), "labels": labels}, "spec": {"parentRef": parent}});
         let mut object = Object::from_value(value).unwrap_or_default();
-        self.store.to_storage(&mut object);
+        self.store.codec.to_storage(&mut object);
         self.store
-            .track(None, &mut object, Subresource::Main, APISERVER_MANAGER);
+            .field_manager(Subresource::Main, APISERVER_MANAGER).update(None, &mut object);
         match self.store.create(&self.context(), object, &AdmitAll).await {
             Ok(live) => Ok(Some(Claim {
                 ip,
@@ -93,7 +93,7 @@ impl IpAddresses {
         }
         let ip = claim.ip;
         let outcome = match self.store.get("", &ip.to_string(), "").await {
-            Ok(stored) => match self.store.decode(&*stored) {
+            Ok(stored) => match self.store.codec.decode(&*stored) {
                 Ok(object) if is_of(&object, namespace, name) => return,
                 _ => Ok(None),
             },

@@ -177,7 +177,7 @@ impl Cluster {
     async fn taken(&self) -> bool {
         let address = self
             .addresses
-            .find("", "10.96.0.9")
+            .cached_get("", "10.96.0.9")
             .await
             .unwrap()
             .is_some();
@@ -200,7 +200,7 @@ async fn create(
     mut object: Object,
 ) -> std::result::Result<Object, Status> {
     let (user, warnings) = (User::default(), Warnings::default());
-    store.to_storage(&mut object);
+    store.codec.to_storage(&mut object);
     let ctx = WriteContext {
         user: &user,
         namespace,
@@ -232,7 +232,7 @@ async fn what_may_have_been_written_keeps_what_it_took() {
     assert!(
         cluster
             .services
-            .find("default", "first")
+            .cached_get("default", "first")
             .await
             .unwrap()
             .is_some(),

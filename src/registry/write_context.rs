@@ -1,0 +1,114 @@
+//! What a write brings along: who asks, the warnings for the client, and admission's verdict.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+
+use crate::auth::User;
+use crate::meta::status::Result;
+use crate::meta::{ErrorList, Object};
+
+use super::strategy::Subresource;
+
+/// The bytes of warnings after which no more are taken: many more than a response may have.
+const MAX_WARNING_BYTES: usize = 64 * 1024;
+
+/// Warnings for the client, gathered while a request is worked on; each text once.
+#[derive(Debug, Default)]
+pub struct Warnings(Mutex<Gathered>);
+
+#[derive(Debug, Default)]
+struct Gathered {
+    /// In the order in which they came.
+    texts: Vec<Arc<str>>,
+    known: HashSet<Arc<str>>,
+    bytes: usize,
+}
+
+impl Warnings {
+    pub fn add(&self, text: impl Into<String>) {
+        let mut gathered = self.0.lock();
+        if gathered.bytes > MAX_WARNING_BYTES {
+            return;
+        }
+        let text: Arc<str> = text.into().into();
+        if gathered.known.insert(text.clone()) {
+            gathered.bytes += text.len();
+            gathered.texts.push(text);
+        }
+    }
+
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock())
+            .texts
+            .iter()
+            .map(|text| text.as_ref().to_owned())
+            .collect()
+    }
+}
+
+/// What a write knows of its request.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteContext<'a> {
+    pub user: &'a User,
+    /// Empty for cluster-scoped resources.
+    pub namespace: &'a str,
+    pub dry_run: bool,
+    pub warnings: &'a Warnings,
+}
+
+/// Admission, as the store sees it: the handlers bind it to the request.
+#[async_trait]
+pub trait AdmissionValidator: Send + Sync {
+    /// Says no to what is about to be written: `new` is `None` for a delete, `old` for a create.
+    /// Plugins take an object that they may change, but none does any more.
+    async fn validate(&self, new: Option<&mut Object>, old: Option<&Object>) -> Result<()>;
+
+    /// What is wrong with a prepared object that only other objects and the rights of who asks can
+    /// tell. It is said with what the strategy finds.
+    async fn field_errors(
+        &self,
+        _sub: Subresource<'_>,
+        _new: &Object,
+        _old: Option<&Object>,
+    ) -> ErrorList {
+        ErrorList::new()
+    }
+
+    /// Whether an update (or apply) may create what does not exist.
+    async fn authorize_create(&self) -> Result<()>;
+}
+
+/// Lets everything through: for the server's own writes.
+#[derive(Clone, Copy, Debug)]
+pub struct AdmitAll;
+
+#[async_trait]
+impl AdmissionValidator for AdmitAll {
+    async fn validate(&self, _new: Option<&mut Object>, _old: Option<&Object>) -> Result<()> {
+        Ok(())
+    }
+
+    async fn authorize_create(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Makes the new state of an object out of the present one; called again when the object changed
+/// meanwhile.
+#[async_trait]
+pub trait Updater: Send + Sync {
+    /// The UID that the object must have, where the client named one.
+    fn uid(&self) -> Option<&str>;
+
+    /// The object to write. `live` is `None` where nothing exists.
+    async fn updated(&self, live: Option<&Object>) -> Result<Object>;
+
+    /// Whether an object that is too large may not do without its managed fields: those of an apply
+    /// are what it is about.
+    fn keeps_managers(&self) -> bool {
+        false
+    }
+}
