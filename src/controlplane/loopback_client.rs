@@ -247,7 +247,9 @@ impl Updater for Change<'_> {
                 object
             }
         };
-        self.store.field_manager(self.sub, self.manager).update(live, &mut object);
+        self.store
+            .field_manager(self.sub, self.manager)
+            .update(live, &mut object);
         Ok(object)
     }
 }

@@ -41,7 +41,7 @@ pub enum ApplyError {
     Conflicts(Vec<Conflict>),
     /// 400.
     BadRequest(String),
-    /// What upstream does not class: 500 with this message.
+    /// An error that upstream does not classify: 500 with this message.
     Other(String),
 }
 
@@ -567,7 +567,7 @@ fn add_back_owned(
     Ok(kept)
 }
 
-/// What upstream says of an object that nothing is left of.
+/// The error of upstream for an object that nothing is left of.
 const NO_OBJECT: &str = "failed to convert value to unstructured for type <nil>";
 
 /// `object` as `version` shows it. `None` where there is no such version.

@@ -12,7 +12,7 @@ type Result<T> = std::result::Result<T, TypeErrors>;
 /// Merges `config` into `object`, both of the type `ty`. After an error `object` is in between.
 ///
 /// # Errors
-/// Where the two do not fit their type.
+/// The place where one of the two does not fit its type.
 pub fn combine(ty: Ty<'_>, object: &mut crate::meta::Map, config: &crate::meta::Map) -> Result<()> {
     let Some(map) = ty.atom().map else {
         return Err(unknown_field());
@@ -199,7 +199,7 @@ fn combine_items(list: &List, current: &mut Vec<Value>, config: &[Value]) -> Res
     Ok(())
 }
 
-/// Where the object's items are in the configuration, and the other way around.
+/// Returns the places of the object's items in the configuration, and the other way around.
 fn match_items(
     list: &List,
     old: &[Value],

@@ -11,7 +11,7 @@ const SCALE_VERSION: &str = "autoscaling/v1";
 const REPLICAS_IN_SCALE: [PathElement<'static>; 2] =
     [PathElement::Field("spec"), PathElement::Field("replicas")];
 
-/// Where the versions of a kind have their replicas: `apps/v1`, `spec` `replicas`. A version
+/// The paths of the replicas in the versions of a kind: `apps/v1`, `spec` `replicas`. A version
 /// without a scale subresource has `None`; entries of versions that are not listed are dropped.
 pub type ReplicasPaths = [(String, Option<Vec<String>>)];
 
@@ -35,7 +35,7 @@ fn set_of<'a>(path: &[PathElement<'a>]) -> Set<'a> {
 /// The managed fields of the Scale of an object with the managed fields `parent`.
 ///
 /// # Errors
-/// What is broken in `parent`.
+/// The managed fields of `parent` are broken.
 pub fn to_scale(parent: Option<&Value>, paths: &ReplicasPaths) -> Result<Option<Value>, String> {
     let mut scale = Managed::default();
     for entry in Managed::decode(parent)?.entries {
@@ -56,7 +56,7 @@ pub fn to_scale(parent: Option<&Value>, paths: &ReplicasPaths) -> Result<Option<
 /// entry without a time.
 ///
 /// # Errors
-/// What is broken in either.
+/// The managed fields of either are broken.
 pub fn to_parent(
     parent: Option<&Value>,
     scale: Option<&Value>,

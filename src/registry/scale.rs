@@ -1,5 +1,5 @@
-//! Where a kind keeps what its Scale shows, and what stands there (apiextensions
-//! `registry/customresource`, ScaleREST).
+//! The fields of a custom kind that its Scale shows (apiextensions `registry/customresource`,
+//! ScaleREST).
 
 use crate::meta::go;
 use crate::meta::{Object, Value};
@@ -18,7 +18,7 @@ pub fn names(path: &str) -> impl Iterator<Item = &str> {
     path.strip_prefix('.').unwrap_or(path).split('.')
 }
 
-/// What stands at a simple path; `None` where there is nothing.
+/// Returns the value at a simple path; `None` if there is none.
 ///
 /// # Errors
 /// The path leads through something that is no object.
@@ -49,7 +49,7 @@ pub fn value_at<'a>(object: &'a Object, path: &str) -> Result<Option<&'a Value>,
 /// The whole number at a simple path.
 ///
 /// # Errors
-/// What stands there is something else.
+/// The value is of another type.
 pub fn number_at(object: &Object, path: &str) -> Result<Option<i64>, String> {
     let Some(value) = value_at(object, path)? else {
         return Ok(None);
@@ -63,7 +63,7 @@ pub fn number_at(object: &Object, path: &str) -> Result<Option<i64>, String> {
 /// The text at a simple path.
 ///
 /// # Errors
-/// What stands there is something else.
+/// The value is of another type.
 pub fn text_at<'a>(object: &'a Object, path: &str) -> Result<Option<&'a str>, String> {
     let Some(value) = value_at(object, path)? else {
         return Ok(None);

@@ -13,16 +13,16 @@ use crate::meta::{ErrorList, Object};
 
 use super::table::TablePrinter;
 
-/// What a strategy may know of the request.
+/// The facts of a request that a strategy may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     pub now: Timestamp,
     pub user: &'a User,
-    /// Whether containers may be privileged (`--allow-privileged`).
+    /// True if containers may be privileged (`--allow-privileged`).
     pub allow_privileged: bool,
 }
 
-/// What an update is about.
+/// The part of an object that an update writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subresource<'a> {
     /// The object itself: everything but what the status subresource owns.
@@ -47,7 +47,7 @@ impl<'a> Subresource<'a> {
 /// Reports whether stored bytes lack a default that clients see.
 pub type NeedsReadDefaults = fn(&Message<'_>) -> bool;
 
-/// What a name must look like.
+/// The format of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
     /// Dots allowed, 253 characters (most kinds).
@@ -73,8 +73,8 @@ pub trait Strategy: Send + Sync + 'static {
     /// idempotent and fast.
     fn default(&self, _object: &mut Object) {}
 
-    /// Tells stored bytes that lack something that [`Strategy::default`] fills in and that clients
-    /// see: where objects may be stored before it can be known.
+    /// Returns a test for stored bytes that lack something that [`Strategy::default`] fills in and
+    /// that clients see: where objects may be stored before it can be known.
     fn needs_read_defaults(&self) -> Option<NeedsReadDefaults> {
         None
     }
@@ -83,38 +83,38 @@ pub trait Strategy: Send + Sync + 'static {
         NameRule::DnsSubdomain
     }
 
-    /// What else is wrong with the name (or generateName) of a new object.
+    /// Returns further errors in the name (or generateName) of a new object.
     fn name_problems(&self, _object: &Object, _name: &str) -> Problems {
         Vec::new()
     }
 
-    /// Whether finalizers may be any qualified names. Those of built-in kinds are standard ones or
-    /// carry a domain.
+    /// Reports whether finalizers may be any qualified names. Those of built-in kinds are standard
+    /// ones or carry a domain.
     fn takes_any_finalizer(&self) -> bool {
         false
     }
 
-    /// Whether the kind counts changes of its spec in `metadata.generation`: 1 at creation, one
-    /// more with each change of anything but metadata and status.
+    /// Reports whether the kind counts changes of its spec in `metadata.generation`: 1 at creation,
+    /// one more with each change of anything but metadata and status.
     fn has_generation(&self) -> bool {
         false
     }
 
-    /// Whether `status` is its own subresource: a create drops it, a main update keeps the old one,
-    /// a status update keeps everything but it (and metadata, less what no status update may
-    /// touch).
+    /// Reports whether `status` is its own subresource: a create drops it, a main update keeps the
+    /// old one, a status update keeps everything but it (and metadata, less what no status update
+    /// may touch).
     fn has_status(&self) -> bool {
         false
     }
 
-    /// Whether a new object may come with a status, for a kind whose `status` is a subresource
-    /// (nodes).
+    /// Reports whether a new object may come with a status, for a kind whose `status` is a
+    /// subresource (nodes).
     fn keeps_status_on_create(&self) -> bool {
         false
     }
 
-    /// Whether upstream's check of an update of this kind repeats the check of a new object's
-    /// metadata: each mistake in it is then one cause more (see
+    /// Reports whether upstream's check of an update of this kind repeats the check of a new
+    /// object's metadata: each mistake in it is then one cause more (see
     /// [`crate::registry::validation::MetaRules::validate_update`]).
     fn revalidates_meta(&self) -> bool {
         false
@@ -153,18 +153,18 @@ pub trait Strategy: Send + Sync + 'static {
         }
     }
 
-    /// What to say in Warning headers of a new object as the client sent it, before
+    /// Returns the warnings for a new object as the client sent it, before
     /// [`Strategy::prepare_for_create`].
     fn warnings_before_create(&self, _object: &Object) -> Vec<String> {
         Vec::new()
     }
 
-    /// What to say in Warning headers.
+    /// Returns the warnings for a new or updated object.
     fn warnings(&self, _object: &Object, _old: Option<&Object>) -> Vec<String> {
         Vec::new()
     }
 
-    /// What to say in Warning headers of an update of the status.
+    /// Returns the warnings for an update of the status.
     fn status_warnings(&self, _object: &Object) -> Vec<String> {
         Vec::new()
     }
@@ -191,7 +191,7 @@ pub trait Strategy: Send + Sync + 'static {
         None
     }
 
-    /// Whether objects may be selected by the field label.
+    /// Reports whether objects may be selected by the field label.
     fn is_selectable(&self, label: &str) -> bool {
         self.selectable_fields().contains(&label)
     }
@@ -207,19 +207,19 @@ pub trait Strategy: Send + Sync + 'static {
         None
     }
 
-    /// Whether the answer of a delete is the deleted object rather than a Status (upstream's
-    /// ReturnDeletedObject).
+    /// Reports whether the answer of a delete is the deleted object rather than a Status
+    /// (upstream's ReturnDeletedObject).
     fn returns_deleted_object(&self) -> bool {
         false
     }
 
-    /// Whether something beside `metadata.finalizers` keeps a deleted object alive (a namespace's
-    /// `spec.finalizers`).
+    /// Reports whether something beside `metadata.finalizers` keeps a deleted object alive (a
+    /// namespace's `spec.finalizers`).
     fn blocks_deletion(&self, _object: &Object) -> bool {
         false
     }
 
-    /// Whether the first delete of an object marks it in the kind's own way
+    /// Reports whether the first delete of an object marks it in the kind's own way
     /// ([`Strategy::begin_deletion`]), whatever would hold it else.
     fn begins_deletion(&self) -> bool {
         false
@@ -228,16 +228,16 @@ pub trait Strategy: Send + Sync + 'static {
     /// Marks an object as deleted in the kind's own way (CustomResourceDefinitions).
     fn begin_deletion(&self, _object: &mut Object, _now: &str) {}
 
-    /// What else changes when an object is marked as deleted (a namespace's phase).
+    /// Changes an object that is marked as deleted beyond its metadata (a namespace's phase).
     fn mark_deleting(&self, _object: &mut Object) {}
 
-    /// Whether dependents are of no concern: no delete of this kind adds a garbage collection
-    /// finalizer.
+    /// Reports whether dependents are of no concern: no delete of this kind adds a garbage
+    /// collection finalizer.
     fn ignores_dependents(&self) -> bool {
         false
     }
 
-    /// Whether a delete without a propagation policy orphans dependents.
+    /// Reports whether a delete without a propagation policy orphans dependents.
     fn orphans_by_default(&self) -> bool {
         false
     }
@@ -247,7 +247,7 @@ pub trait Strategy: Send + Sync + 'static {
         None
     }
 
-    /// What to say in a Warning header to a delete that does not tell what becomes of dependents.
+    /// Returns the warning for a delete without a propagation policy.
     fn delete_warning(&self) -> Option<&'static str> {
         None
     }

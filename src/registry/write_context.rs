@@ -1,4 +1,4 @@
-//! What a write brings along: who asks, the warnings for the client, and admission's verdict.
+//! The context of a write: its user, the warnings for the client, and admission.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl Warnings {
     }
 }
 
-/// What a write knows of its request.
+/// The request of a write.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteContext<'a> {
     pub user: &'a User,
@@ -62,12 +62,12 @@ pub struct WriteContext<'a> {
 /// Admission, as the store sees it: the handlers bind it to the request.
 #[async_trait]
 pub trait AdmissionValidator: Send + Sync {
-    /// Says no to what is about to be written: `new` is `None` for a delete, `old` for a create.
-    /// Plugins take an object that they may change, but none does any more.
+    /// Admits or refuses a write: `new` is `None` for a delete, `old` for a create. Plugins must
+    /// not change the object any more.
     async fn validate(&self, new: Option<&mut Object>, old: Option<&Object>) -> Result<()>;
 
-    /// What is wrong with a prepared object that only other objects and the rights of who asks can
-    /// tell. It is said with what the strategy finds.
+    /// Returns errors in a prepared object that depend on other objects or on the user's rights.
+    /// They are reported with those of the strategy.
     async fn field_errors(
         &self,
         _sub: Subresource<'_>,
@@ -77,11 +77,11 @@ pub trait AdmissionValidator: Send + Sync {
         ErrorList::new()
     }
 
-    /// Whether an update (or apply) may create what does not exist.
+    /// Checks that an update (or apply) may create an object that does not exist.
     async fn authorize_create(&self) -> Result<()>;
 }
 
-/// Lets everything through: for the server's own writes.
+/// Admits everything: for the server's own writes.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmitAll;
 
@@ -106,8 +106,8 @@ pub trait Updater: Send + Sync {
     /// The object to write. `live` is `None` where nothing exists.
     async fn updated(&self, live: Option<&Object>) -> Result<Object>;
 
-    /// Whether an object that is too large may not do without its managed fields: those of an apply
-    /// are what it is about.
+    /// Reports whether an object that is too large may not do without its managed fields: those of
+    /// an apply are what it is about.
     fn keeps_managers(&self) -> bool {
         false
     }

@@ -174,58 +174,11 @@ impl ClusterIpRepair {
                 self.recreate(address, ip, service).await?;
                 addresses.remove(&ip);
             }
-<<<<<<< HEAD
             return Ok(());
         }
         if ip_addresses::refers_to_service(address) {
             let other = services.get(&ip_addresses::parent(address));
             if other.is_some_and(|(_, ips)| ips.contains(&ip)) {
-=======
-            let because = Because {
-                reason: "ClusterIPNotAllocated",
-                action: OF_SERVICE,
-            };
-            let Some(address) = addresses.get(&ip) else {
-                if self.still_has(service, ip).await? && self.addresses.find(ip).await?.is_none() {
-                    self.tell(
-                        service,
-                        "repair",
-                        because,
-                        format!("Cluster IP [{family}]: {ip} is not allocated; repairing"),
-                    )
-                    .await;
-                    self.addresses
-                        .claim(ip, service.namespace(), service.name())
-                        .await?;
-                }
-                continue;
-            };
-            let other = services
-                .get(&ip_addresses::parent(address))
-                .filter(|_| ip_addresses::refers_to_service(address));
-            if !ip_addresses::is_of(address, service.namespace(), service.name()) {
-                if other.is_some_and(|(_, ips)| ips.contains(&ip)) {
-                    let note = format!(
-                        "Cluster IP [{family}]:{ip} was assigned to multiple services; please recreate service"
-                    );
-                    self.tell(
-                        service,
-                        "duplicate",
-                        Because {
-                            reason: "ClusterIPAlreadyAllocated",
-                            action: OF_SERVICE,
-                        },
-                        note,
-                    )
-                    .await;
-                    continue;
-                }
-                // Whoever it names may be about to be written.
-                if ip_addresses::refers_to_service(address) && self.age(address) < SERVICE_GRACE {
-                    continue;
-                }
-                let (namespace, name) = (service.namespace(), service.name());
->>>>>>> dada4d6 (The store in parts: codec, field managers, transactions, errors; strategies and resources stand above it)
                 let note = format!(
                     "Cluster IP [{family}]:{ip} was assigned to multiple services; please recreate service"
                 );
@@ -251,8 +204,7 @@ impl ClusterIpRepair {
     /// Claims an address that a service has and nobody claimed.
     async fn allocate_missing(&self, service: &Object, ip: IpAddr) -> Result<()> {
         let (namespace, name) = (service.namespace(), service.name());
-        if !self.service_has(namespace, name, ip).await?
-            || self.addresses.find(ip).await?.is_some()
+        if !self.service_has(namespace, name, ip).await? || self.addresses.find(ip).await?.is_some()
         {
             return Ok(());
         }
@@ -355,7 +307,6 @@ impl ClusterIpRepair {
     /// Reports whether the service that the address names has it, as of now.
     async fn parent_has(&self, address: &Object) -> Result<bool> {
         let (namespace, name) = ip_addresses::parent(address);
-<<<<<<< HEAD
         match ip_of(address) {
             Some(ip) if !namespace.is_empty() && !name.is_empty() => {
                 self.service_has(namespace, name, ip).await
@@ -372,31 +323,6 @@ impl ClusterIpRepair {
                 .codec
                 .decode(&stored)
                 .map_or(true, |service| ips_of(&service).contains(&ip))),
-=======
-        if !ip_addresses::refers_to_service(address) || namespace.is_empty() || name.is_empty() {
-            return Ok(false);
-        }
-        match self.services.get(namespace, name, "").await {
-            Ok(stored) => Ok(ip_of(address).is_some_and(|ip| {
-                self.services
-                    .codec
-                    .decode(&stored)
-                    .is_ok_and(|one| ips_of(&one).contains(&ip))
-            })),
-            Err(status) if status.code == 404 => Ok(false),
-            Err(status) => Err(status),
-        }
-    }
-
-    /// Whether the service has the address, as of now.
-    async fn still_has(&self, service: &Object, ip: IpAddr) -> Result<bool> {
-        match self
-            .services
-            .get(service.namespace(), service.name(), "")
-            .await
-        {
-            Ok(stored) => Ok(ips_of(&self.services.codec.decode(&stored)?).contains(&ip)),
->>>>>>> dada4d6 (The store in parts: codec, field managers, transactions, errors; strategies and resources stand above it)
             Err(status) if status.code == 404 => Ok(false),
             Err(status) => Err(status),
         }

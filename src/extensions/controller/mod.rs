@@ -628,12 +628,8 @@ impl<F: Fn(&mut Object, &str) + Send + Sync> Updater for StatusChange<'_, F> {
         let mut object = live.cloned().unwrap_or_default();
         (self.change)(&mut object, &self.now);
         self.store
-<<<<<<< HEAD
-            .track(live, &mut object, Subresource::Status, APISERVER_MANAGER);
-=======
-            .field_manager(Subresource::Status, MANAGER)
+            .field_manager(Subresource::Status, APISERVER_MANAGER)
             .update(live, &mut object);
->>>>>>> dada4d6 (The store in parts: codec, field managers, transactions, errors; strategies and resources stand above it)
         Ok(object)
     }
 }

@@ -23,12 +23,12 @@ pub enum PatchError {
     /// 413.
     #[error("{0}")]
     TooLarge(String),
-    /// What upstream does not class: 500 with this message.
+    /// An error that upstream does not classify: 500 with this message.
     #[error("{0}")]
     Other(String),
 }
 
-/// How `handlers/patch.go` answers.
+/// The answers of `handlers/patch.go`.
 impl From<PatchError> for Status {
     fn from(error: PatchError) -> Self {
         match error {

@@ -52,7 +52,7 @@ const DESCRIPTORS: &[&str] = &[
 ];
 /// Units of a duration, in the order in which a longer one hides a shorter.
 
-/// What is wrong with a schedule.
+/// Returns the error in a schedule, if there is one.
 pub fn schedule_problem(schedule: &str) -> Option<String> {
     let mut rest = schedule;
     if let Some((prefix, after)) = rest
@@ -91,7 +91,7 @@ pub fn schedule_problem(schedule: &str) -> Option<String> {
         .find_map(|(field, text)| ranges(field, text))
 }
 
-/// Whether a time zone of that name exists.
+/// Reports whether a time zone of that name exists.
 pub fn is_time_zone(name: &str) -> bool {
     name == "UTC" || jiff::tz::TimeZone::get(name).is_ok_and(|zone| zone.iana_name() == Some(name))
 }

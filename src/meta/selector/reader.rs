@@ -1,5 +1,4 @@
-//! What selectors look at: scalars by their paths, and labels, of an object in whatever form it is
-//! at hand.
+//! Access of selectors to objects in any encoding: scalars by their paths, and labels.
 
 use std::borrow::Cow;
 

@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use super::entry::Entry;
 use super::{Key, Value};
 
-/// How many entries a map is searched through one by one for; larger ones have an index of hashes.
+/// The most entries of a map that is searched linearly; larger ones have a hash index.
 const SHORT: usize = 32;
 
 /// A JSON object. Keys keep the order in which they came.

@@ -10,7 +10,7 @@ use crate::storage::Stored;
 
 use super::Store;
 
-/// Which keys there were at one moment.
+/// The keys that existed at one moment.
 pub enum StoredKeys {
     Cached(Snapshot),
     Listed(BTreeSet<String>),

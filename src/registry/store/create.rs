@@ -12,8 +12,7 @@ use super::reservation::Failure;
 use super::transaction::PutOptions;
 use super::{AdmissionValidator, Store, StoredObject, WriteContext};
 
-/// How often a generated name is drawn anew when it is taken (apiserver
-/// `maxNameGenerationCreateAttempts`).
+/// The attempts to generate a name that is not taken (apiserver `maxNameGenerationCreateAttempts`).
 const NAME_ATTEMPTS: usize = 8;
 /// The longest generated name (a DNS label).
 const GENERATED_NAME_MAX: usize = 63;

@@ -13,23 +13,23 @@ use super::{AdmissionValidator, Page, Store, StoredObject, WriteContext};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-/// How often a delete is tried again because the object moved on meanwhile.
+/// The attempts at a delete whose object keeps changing.
 const CONFLICT_RETRIES: usize = 100;
 /// The nanoseconds of a second.
 const NANOS: i128 = 1_000_000_000;
-/// How many objects a deletecollection reads at once.
+/// The objects that a deletecollection reads at once.
 const COLLECTION_PAGE: i64 = 10_000;
 
-/// What became of a delete.
+/// The result of a delete.
 #[derive(Debug)]
 pub struct Deleted {
     /// The object as it was last (or still is).
     pub last: StoredObject,
-    /// Whether it is gone, rather than waiting for finalizers or its grace period.
+    /// True if it is gone, rather than waiting for finalizers or its grace period.
     pub gone: bool,
 }
 
-/// Whether an object is deleted by its name or with others.
+/// The verb: delete or deletecollection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
     One,
@@ -38,7 +38,7 @@ enum Scope {
 
 /// An attempt came to nothing: somebody else was faster.
 struct DeleteConflict {
-    /// What stands now.
+    /// The present state of the key.
     standing: Option<Stored>,
     /// The object as this delete marked it, if it came that far. Who writes such an object may be
     /// the one to remove it (apiserver `updateForGracefulDeletionAndFinalizers`): that it is gone
@@ -55,7 +55,7 @@ impl DeleteConflict {
     }
 }
 
-/// What a delete does to the object before it.
+/// The effect of a delete on an object.
 enum Step {
     /// It is already on its way; nothing changes.
     Pending,

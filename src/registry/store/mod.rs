@@ -56,7 +56,7 @@ pub struct Store {
     root: Arc<str>,
     /// The served apiVersion.
     api_version: Arc<str>,
-    /// Whether pods may have privileged containers.
+    /// True if pods may have privileged containers.
     allow_privileged: bool,
     served_id: ServedId,
 }

@@ -1,5 +1,4 @@
-//! What a write holds of what others may want, too, from before its validation until its outcome is
-//! known.
+//! Shared resources, such as addresses, that a write reserves until its outcome is known.
 
 use crate::meta::status::Result;
 use crate::meta::{Object, Status};
@@ -26,7 +25,7 @@ impl Failure {
     }
 }
 
-/// What was refused before there was a transaction.
+/// A refusal before there was a transaction.
 impl From<Status> for Failure {
     fn from(status: Status) -> Self {
         Self {
@@ -42,7 +41,7 @@ impl From<Failure> for Status {
     }
 }
 
-/// What one attempt to write holds. Whoever drops it leaves what it holds taken.
+/// The reservation of one attempt to write. Dropping it leaves everything reserved.
 #[must_use]
 #[derive(Default)]
 pub(super) struct HeldReservation<'a>(Option<Box<dyn Reservation + 'a>>);
@@ -78,7 +77,7 @@ impl Store {
         }
     }
 
-    /// Tells the hooks that `object` stands now, where `old` did.
+    /// Reports to the hooks that `object` replaced `old`.
     pub(super) async fn settle(
         &self,
         ctx: &WriteContext<'_>,

@@ -13,7 +13,7 @@ use super::reservation::Failure;
 /// the transaction fails; a write that ends without a transaction must check it against storage.
 pub(super) struct CurrentState {
     pub stored: Option<Stored>,
-    /// Whether the state was read from storage.
+    /// True if the state was read from storage.
     pub fresh: bool,
 }
 

@@ -15,10 +15,10 @@ use super::reservation::{Failure, HeldReservation};
 use super::transaction::{CurrentState, PutOptions};
 use super::{AdmissionValidator, Store, StoredObject, Updater, WriteContext};
 
-/// How often a write is tried again because the object moved on meanwhile.
+/// The attempts at a write whose object keeps changing.
 const CONFLICT_RETRIES: usize = 100;
 
-/// What became of an update.
+/// The result of an update.
 #[derive(Debug)]
 pub struct Updated {
     pub written: StoredObject,
@@ -26,7 +26,7 @@ pub struct Updated {
     pub created: bool,
 }
 
-/// What to update.
+/// The object and subresource to update.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     pub name: &'a str,
@@ -36,7 +36,7 @@ pub struct Target<'a> {
     pub force_create: bool,
 }
 
-/// What one attempt came to.
+/// The outcome of one attempt.
 enum Attempt {
     Done(Updated),
     /// Nothing had to be written.
@@ -213,8 +213,8 @@ impl Store {
         self.settle_attempt(ctx, held, Some(&old), attempt).await
     }
 
-    /// Tells the hooks how an attempt ended. Where an object went, nobody needs what was taken for
-    /// its new state.
+    /// Reports the outcome of an attempt to the hooks. If the object is gone, what was taken for
+    /// its new state is released.
     async fn settle_attempt(
         &self,
         ctx: &WriteContext<'_>,
@@ -434,7 +434,8 @@ impl Store {
     }
 }
 
-/// Whether an update takes the last finalizer off an object whose deletion waits for nothing else.
+/// Reports whether an update takes the last finalizer off an object whose deletion waits for
+/// nothing else.
 fn should_delete(object: &Object, old: &Object) -> bool {
     object.finalizers().is_empty()
         && old.deletion_timestamp().is_some()

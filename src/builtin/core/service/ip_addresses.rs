@@ -73,7 +73,8 @@ impl IpAddresses {
         let mut object = Object::from_value(value).unwrap_or_default();
         self.store.codec.to_storage(&mut object);
         self.store
-            .field_manager(Subresource::Main, APISERVER_MANAGER).update(None, &mut object);
+            .field_manager(Subresource::Main, APISERVER_MANAGER)
+            .update(None, &mut object);
         match self.store.create(&self.context(), object, &AdmitAll).await {
             Ok(live) => Ok(Some(Claim {
                 ip,
