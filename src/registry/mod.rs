@@ -34,7 +34,7 @@ pub struct Registry {
     hidden: HashSet<Gvr>,
     groups: HashSet<String>,
     custom: ArcSwap<HashMap<Gvr, Arc<Store>>>,
-    generation: AtomicU64,
+    version: AtomicU64,
 }
 
 impl std::fmt::Debug for Registry {
@@ -104,7 +104,7 @@ impl Registry {
             );
             next
         });
-        self.generation.fetch_add(1, Ordering::Release);
+        self.version.fetch_add(1, Ordering::Release);
     }
 
     /// The stores of custom resources, by version and plural.
@@ -113,8 +113,8 @@ impl Registry {
     }
 
     /// Grows with each change of what is served.
-    pub fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
     /// Reports whether any built-in resource of the group is served.

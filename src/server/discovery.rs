@@ -16,9 +16,9 @@ use crate::meta::status::Result;
 use crate::registry::Registry;
 use crate::schema::ResourceDecl;
 
-/// The documents, as of a generation of the registry.
+/// The documents, as of a version of the registry.
 struct Snapshot {
-    generation: u64,
+    version: u64,
     documents: Documents,
     openapi: OpenApi,
 }
@@ -44,7 +44,7 @@ impl DiscoveryHandler {
     /// The documents as of now.
     fn present(&self) -> Guard<Arc<Snapshot>> {
         let latest = self.latest.load();
-        if latest.generation == self.registry.generation() {
+        if latest.version == self.registry.version() {
             return latest;
         }
         self.latest.store(run_blocking(|| {
@@ -87,7 +87,7 @@ fn is_served(registry: &Registry, decl: &ResourceDecl) -> bool {
 
 fn snapshot(registry: &Registry, about: &About, before: &OpenApi) -> Snapshot {
     // What changes meanwhile is seen by the next request.
-    let generation = registry.generation();
+    let version = registry.version();
     let custom = registry.custom();
     let mut decls: Vec<&ResourceDecl> = custom.values().map(|store| &store.resource.decl).collect();
     decls.sort_by(|a, b| {
@@ -108,7 +108,7 @@ fn snapshot(registry: &Registry, about: &About, before: &OpenApi) -> Snapshot {
         })
     });
     Snapshot {
-        generation,
+        version,
         documents,
         openapi: before.with_custom(kinds.collect()),
     }
