@@ -1,12 +1,10 @@
-//! Reads that the watch cache answers: what this server has seen of other servers' writes, and
-//! every write of its own.
+//! Reads from the watch cache, which has every write of this server and, soon, those of others.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::cacher::Snapshot;
+use crate::cacher::{CachedObject, Snapshot};
 use crate::meta::status::Result;
-use crate::storage::Stored;
 
 use super::Store;
 
@@ -26,44 +24,36 @@ impl StoredKeys {
 }
 
 impl Store {
-    /// One object as far as this server knows: every write of its own is seen, those of other
-    /// servers soon. `None` where there is no such object.
+    /// Returns one object, from storage if the cache does not have it: it may be new. `None` if
+    /// neither has it.
     pub async fn cached_get_stored(
         &self,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<Arc<Stored>>> {
+    ) -> Result<Option<Arc<CachedObject>>> {
         let key = self.key(namespace, name)?;
-        if let Some(cacher) = &self.cacher
-            && let Some(snapshot) = cacher.read_your_writes().await
+        if let Some(snapshot) = self.read_your_writes().await
             && let Some(stored) = snapshot.get(&key)
         {
             return Ok(Some(stored.clone()));
         }
-        // What is not known here may be new.
         let stored = self
             .storage
             .get(&key)
             .await
             .map_err(|error| self.fault(error, "get"))?;
-        Ok(stored.map(Arc::new))
+        Ok(stored.map(Arc::from))
     }
 
-    /// One object as the cache knows it, like [`Store::cached_get_stored`], but without a look into
-    /// storage where it does not. `None` also where there is no cache, or none that is filled.
-    pub async fn cache_lookup(&self, namespace: &str, name: &str) -> Option<Arc<Stored>> {
-        let snapshot = self.cacher.as_ref()?.read_your_writes().await?;
+    /// Returns one object of the cache; `None` also if there is no cache, or none that is filled.
+    pub async fn cache_lookup(&self, namespace: &str, name: &str) -> Option<Arc<CachedObject>> {
+        let snapshot = self.read_your_writes().await?;
         snapshot.get(&self.key(namespace, name).ok()?).cloned()
     }
 
-    /// The objects of a namespace (of all where it is empty) as far as this server knows, like
-    /// [`Store::cached_get_stored`].
-    pub async fn cached_list_stored(&self, namespace: &str) -> Result<Vec<Arc<Stored>>> {
-        let known = match &self.cacher {
-            Some(cacher) => cacher.read_your_writes().await,
-            None => None,
-        };
-        match known {
+    /// Returns the objects of a namespace, or all if it is empty, from storage if there is no cache.
+    pub async fn cached_list_stored(&self, namespace: &str) -> Result<Vec<Arc<CachedObject>>> {
+        match self.read_your_writes().await {
             Some(snapshot) => Ok(snapshot
                 .range(&self.namespace_prefix(namespace), "")
                 .cloned()
@@ -72,13 +62,9 @@ impl Store {
         }
     }
 
-    /// The keys of all objects as far as this server knows, like [`Store::cached_get_stored`].
+    /// Returns the keys of all objects, from storage if there is no cache.
     pub async fn cached_keys(&self) -> Result<StoredKeys> {
-        let known = match &self.cacher {
-            Some(cacher) => cacher.read_your_writes().await,
-            None => None,
-        };
-        match known {
+        match self.read_your_writes().await {
             Some(snapshot) => Ok(StoredKeys::Cached(snapshot)),
             None => {
                 let items = self.all_stored("").await?.items;
@@ -88,5 +74,9 @@ impl Store {
                     .map(StoredKeys::Listed)
             }
         }
+    }
+
+    async fn read_your_writes(&self) -> Option<Snapshot> {
+        self.cacher.as_ref()?.read_your_writes().await
     }
 }
