@@ -6,6 +6,15 @@ use super::duration;
 use crate::codec::json;
 use crate::meta::{Value, json};
 
+/// A condition of a whole row (`TableRowCondition`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowCondition {
+    pub kind: &'static str,
+    pub status: &'static str,
+    pub reason: &'static str,
+    pub message: &'static str,
+}
+
 /// The value of one column of one row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {

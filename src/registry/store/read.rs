@@ -14,6 +14,7 @@ use crate::meta::{Object, Status};
 use crate::storage::{ListPage, ListRequest, Revision, StorageError, Stored, next_key};
 
 use super::continuation::Next;
+use super::errors::revision_of;
 use super::items::{Items, SnapshotRange};
 use super::unreadable::unreadable_key;
 use super::{Store, continuation, index, storage_status, too_large_resource_version};
