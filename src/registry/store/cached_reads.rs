@@ -51,7 +51,8 @@ impl Store {
         snapshot.get(&self.key(namespace, name).ok()?).cloned()
     }
 
-    /// Returns the objects of a namespace, or all if it is empty, from storage if there is no cache.
+    /// Returns the objects of a namespace, or all if it is empty; from storage if there is no
+    /// cache.
     pub async fn cached_list_stored(&self, namespace: &str) -> Result<Vec<Arc<CachedObject>>> {
         match self.read_your_writes().await {
             Some(snapshot) => Ok(snapshot
