@@ -54,7 +54,7 @@ impl LoopbackClient {
     /// # Errors
     /// The store's.
     pub async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Object>> {
-        self.store(gvr)?.known(namespace).await
+        self.store(gvr)?.cached_list(namespace).await
     }
 
     /// Deletes an object if it is still the one that was read.
