@@ -1,5 +1,5 @@
-//! Go's formatting of values: numbers as `encoding/json` and `%v` write them, trees as `%v` and `%#v`,
-//! strings as jsoniter escapes them.
+//! Go's formatting of values: numbers as `encoding/json` and `%v` write them, trees as `%v` and
+//! `%#v`, strings as jsoniter escapes them.
 
 use serde_json::Number;
 
@@ -56,8 +56,8 @@ pub fn sprint_float(float: f64) -> String {
     }
 }
 
-/// Appends a JSON string. With `html`, `<`, `>`, `&` are escaped as well, which jsoniter does for values
-/// and not for names.
+/// Appends a JSON string. With `html`, `<`, `>`, `&` are escaped as well, which jsoniter does for
+/// values and not for names.
 pub fn json_string(text: &str, html: bool, out: &mut String) {
     out.push('"');
     for c in text.chars() {
@@ -77,8 +77,8 @@ pub fn json_string(text: &str, html: bool, out: &mut String) {
     out.push('"');
 }
 
-/// Appends compact JSON as `encoding/json` writes it: numbers Go's way, HTML escaped, keys in order of
-/// their bytes.
+/// Appends compact JSON as `encoding/json` writes it: numbers Go's way, HTML escaped, keys in order
+/// of their bytes.
 pub fn json(value: &Value, out: &mut String) {
     match value {
         Value::Null => out.push_str("null"),
