@@ -199,4 +199,8 @@ impl Storage for Completing {
     async fn check_health(&self) -> Result<()> {
         self.inner.check_health().await
     }
+
+    fn check_integrity(&self) -> Result<()> {
+        self.inner.check_integrity()
+    }
 }
