@@ -112,6 +112,10 @@ impl Storage for ScriptedStorage {
     async fn check_health(&self) -> Result<()> {
         Ok(())
     }
+
+    fn check_integrity(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A filled cache, and the sender of its storage's events.

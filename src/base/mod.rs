@@ -5,7 +5,6 @@ pub mod blocking;
 pub mod backoff;
 pub mod coop;
 pub mod clock;
-pub mod echo;
 pub mod files;
 pub mod latch;
 pub mod random;

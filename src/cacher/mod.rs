@@ -25,6 +25,7 @@ mod snapshot;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
 
@@ -325,10 +326,10 @@ impl Cacher {
         match &mut state.phase {
             Phase::Filling { pending, .. } => pending.extend(events),
             Phase::Ready => {
-                let first = state.ring.end();
-                events
-                    .into_iter()
-                    .for_each(|event| state.apply(event, &mut wakes));
+                let (first, now) = (state.ring.end(), Instant::now());
+                for event in events {
+                    state.apply(event, now, &mut wakes);
+                }
                 if state.ring.end() > first {
                     state
                         .watchers
@@ -362,9 +363,10 @@ impl Cacher {
         state.list_revision = list.revision;
         state.snapshot = list;
         // There are no cursors yet.
-        pending
-            .into_iter()
-            .for_each(|event| state.apply(event, &mut PendingWakes::default()));
+        let now = Instant::now();
+        for event in pending {
+            state.apply(event, now, &mut PendingWakes::default());
+        }
         true
     }
 
@@ -407,7 +409,7 @@ impl Cacher {
 }
 
 impl State {
-    fn apply(&mut self, event: WatchEvent, wakes: &mut PendingWakes) {
+    fn apply(&mut self, event: WatchEvent, now: Instant, wakes: &mut PendingWakes) {
         let (revision, current, (previous, terms)) = match event {
             WatchEvent::Progress(_) => return,
             WatchEvent::Put { current, .. } if current.mod_revision <= self.list_revision => return,
@@ -423,7 +425,7 @@ impl State {
             },
         };
         let change = Arc::new(Change::new(revision, current, previous));
-        self.ring.push(change.clone());
+        self.ring.push(change.clone(), now);
         self.mark_filtered(change.key(), terms, wakes);
         self.snapshot.revision = revision;
     }
@@ -446,7 +448,7 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use bytes::Bytes;
 

@@ -39,9 +39,16 @@ pub fn add_basics(health: &Health) {
 
 /// Adds `etcd` in every scope and `etcd-readiness` for `/readyz`, as upstream names them, whatever
 /// the store is; and the watch caches over it to `/readyz`: the check names those that cannot
-/// answer yet, and why. A store that has no room for writes is not ready.
+/// answer yet, and why. A store that has no room for writes is not ready, nor is an embedded one
+/// that has lost acknowledged changes (`storage-integrity`).
 pub fn add_storage(health: &Health, config: &Config, backend: &Backend) {
     add_backend(health, config, backend, |check| check.to_owned());
+    if config.storage.etcd_servers.is_empty() {
+        let storage = backend.storage.clone();
+        health.add("storage-integrity", Scope::READY, move || {
+            std::future::ready(storage.check_integrity().map_err(|why| why.to_string()))
+        });
+    }
 }
 
 /// [`add_storage`] for the stores of single resources, by their numbers.

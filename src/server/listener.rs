@@ -20,7 +20,6 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::coalesce::coalesce;
 use super::connections::{Close, Connection, ConnectionState, Connections, Deregistration};
 use super::deadline::{DeadlineTimer, WithDeadline};
 use super::limits::{Limits, descriptors};
@@ -29,7 +28,6 @@ use super::response_body::ResponseBody;
 use super::shutdown::Shutdown;
 use super::tls::HTTP_2;
 use crate::auth::authn::Peer;
-use crate::base::echo::Muffled;
 use crate::options::config::Serving;
 use crate::telemetry::metrics::Counter;
 
@@ -186,7 +184,7 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, stream: F) {
-        tokio::spawn(Muffled::new(WithDeadline::new(stream)));
+        tokio::spawn(WithDeadline::new(stream));
     }
 }
 
@@ -318,7 +316,6 @@ async fn serve_http2<H: Handler>(
     // Boxed, or each stream would keep room for it until it ends.
     let service =
         service_fn(move |request| Box::pin(answer(handler.clone(), connection.clone(), request)));
-    let (stream, flush) = coalesce(stream);
     let stream = MeteredStream {
         stream,
         state: state.clone(),
@@ -328,22 +325,18 @@ async fn serve_http2<H: Handler>(
             .http2
             .serve_connection(TokioIo::new(stream), service)
     );
-    flush
-        .serve(async {
-            tokio::select! {
-                ended = serving.as_mut() => return ended,
-                close = state.until_close(true) => match close {
-                    Close::Gracefully => serving.as_mut().graceful_shutdown(),
-                    Close::Now => return Ok(()),
-                },
-                () = shutdown.drained() => serving.as_mut().graceful_shutdown(),
-            }
-            tokio::select! {
-                ended = serving => ended,
-                () = state.drained() => Ok(()),
-            }
-        })
-        .await
+    tokio::select! {
+        ended = serving.as_mut() => return ended,
+        close = state.until_close(true) => match close {
+            Close::Gracefully => serving.as_mut().graceful_shutdown(),
+            Close::Now => return Ok(()),
+        },
+        () = shutdown.drained() => serving.as_mut().graceful_shutdown(),
+    }
+    tokio::select! {
+        ended = serving => ended,
+        () = state.drained() => Ok(()),
+    }
 }
 
 async fn answer<H: Handler>(

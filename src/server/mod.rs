@@ -3,7 +3,6 @@
 
 pub mod authentication;
 pub mod build;
-mod coalesce;
 mod connections;
 mod deadline;
 mod discovery;

@@ -202,6 +202,12 @@ pub trait Storage: Send + Sync + 'static {
 
     /// Whether the store answers; the error says why not.
     async fn check_health(&self) -> Result<()>;
+
+    /// Checks that the store still has every change that it acknowledged.
+    ///
+    /// # Errors
+    /// Says what is missing. A store that has lost changes accepts no writes.
+    fn check_integrity(&self) -> Result<()>;
 }
 
 /// The first key behind `key`, for [`ListRequest::start`].

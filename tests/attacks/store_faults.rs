@@ -528,3 +528,42 @@ async fn a_full_disk_refuses_writes_and_is_left_behind_without_a_restart() {
     assert!(made.iter().all(|name| names(&list).contains(name)));
     assert!(!server.log().contains("panicked"), "{}", server.log());
 }
+
+/// The file of the embedded store is replaced by an old copy under a running server, which notices
+/// when it has to open the file again.
+#[tokio::test]
+async fn readiness_names_an_embedded_store_that_lost_acknowledged_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("data/keelson.redb");
+    let mut server = TestServer::start_in(folder.path(), Store::Embedded).await;
+    server.terminate().await;
+    let copy = file.with_extension("old");
+    std::fs::copy(&file, &copy).unwrap();
+    let limit = "trap '' XFSZ; ulimit -S -f 16384";
+    let server = TestServer::start_after(limit, folder.path(), Store::Embedded, &[]).await;
+    let check = "/readyz/storage-integrity";
+    assert_eq!(ask("GET", check).status(&server).await, 200);
+    std::fs::rename(&copy, &file).unwrap();
+    let path = "/api/v1/namespaces/default/configmaps";
+    let create = async |name: &str| {
+        let body = config_map(name, 500_000);
+        ask("POST", path).json(&body).status(&server).await
+    };
+    let mut made = 0;
+    while create(&format!("large-{made}")).await == 201 {
+        made += 1;
+        assert!(made < 200, "the limit is not kept");
+    }
+    eventually("the loss is noticed", async || {
+        ask("GET", check).status(&server).await == 500
+    })
+    .await;
+    let why = ask("GET", check).send(&server).await.body;
+    let why = String::from_utf8_lossy(&why).into_owned();
+    assert!(why.contains("lost changes that were acknowledged"), "{why}");
+    let verbose = ask("GET", "/readyz?verbose").send(&server).await;
+    let lines = String::from_utf8_lossy(&verbose.body).into_owned();
+    assert_eq!(verbose.status, 500);
+    assert!(lines.contains("[-]storage-integrity failed"), "{lines}");
+    assert_eq!(create("after").await, 500, "no write is accepted");
+}

@@ -141,6 +141,10 @@ impl Storage for Cached {
     async fn check_health(&self) -> Result<()> {
         self.storage.check_health().await
     }
+
+    fn check_integrity(&self) -> Result<()> {
+        self.storage.check_integrity()
+    }
 }
 
 /// What a cursor tells, with progress where it was asked for.

@@ -322,6 +322,10 @@ impl Storage for Breaking {
     async fn check_health(&self) -> Result<()> {
         self.inner.check_health().await
     }
+
+    fn check_integrity(&self) -> Result<()> {
+        self.inner.check_integrity()
+    }
 }
 
 /// Changes of others do not make one fall behind, however small the ring is.

@@ -1,7 +1,8 @@
 //! Columns and cells of the built-in kinds, as `kubectl get` prints them (facts of
 //! `pkg/printers/internalversion`).
 //!
-//! A kind is a list of columns and a function that fills a [`RowBuilder`], one call for each column.
+//! A kind is a list of columns and a function that fills a [`RowBuilder`], one call for each
+//! column.
 
 pub mod labels;
 

@@ -59,8 +59,8 @@ pub fn paths_of(
 }
 
 /// The parameters of an operation that are not those of all operations of its path.
-pub fn own_parameters<'o>(
-    operation: &'o Operation,
+pub fn own_parameters(
+    operation: &Operation,
     common: &BTreeSet<Parameter>,
     dialect: Dialect,
 ) -> impl Iterator<Item = Value> {

@@ -1,9 +1,7 @@
-//! Watch: a stream of events, each a frame of its own (apiserver `handlers/watch.go`).
+//! The watch handler: a stream of events, one frame each (apiserver `handlers/watch.go`).
 
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,9 +11,8 @@ use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http_body::Frame;
 use http_body_util::StreamBody;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::base::echo;
 use crate::base::latch::Latch;
 use crate::endpoints::body::{self, Body};
 use crate::endpoints::encode::{EventEncoder, LENGTH_BYTES};
@@ -29,14 +26,17 @@ use crate::registry::store::Events;
 
 use super::RequestContext;
 
-/// How often a watch that allows bookmarks gets one.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// How long before its end a watch gets a last bookmark.
+/// The interval of the bookmarks of a watch that allows them.
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+/// How long before its end a watch gets its last bookmark.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-/// The longest time that a client can ask for, in seconds.
-const TIMEOUT_MAX: u64 = (i64::MAX / 1_000_000_000) as u64;
+/// The longest timeout that a client can request, in seconds.
+const MAX_TIMEOUT_SECONDS: u64 = (i64::MAX / 1_000_000_000) as u64;
 
-/// Streams the changes until the client, the timeout or an error ends it.
+/// Streams events until the client, the timeout, an error or a shutdown ends the watch.
+///
+/// # Errors
+/// Fails for invalid options, and if the watch cannot be opened.
 pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     let info = &ctx.request.info;
     let mut options = ListOptions::from_query(&ctx.request.query, info.watch_path)?;
@@ -52,17 +52,17 @@ pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     let encoder = EventEncoder::new(ctx.encoder()?, ctx.api.clock.clone());
     let events = ctx.store.watch(ctx.namespace(), &options).await?;
     negotiate::check_streamable(ctx.output)?;
-    let lasts = timeout(&options, ctx.api.min_request_timeout);
+    let timeout = timeout(&options, ctx.api.min_request_timeout);
     let frames = Frames {
         events,
-        schedule: Schedule::new(lasts, ctx.api.draining.clone()),
+        deadlines: Deadlines::new(timeout, ctx.api.draining.clone()),
         bookmarks: options.allow_watch_bookmarks,
-        mute: matches!(ctx.output.form, Form::NotAcceptable(_)),
-        over: lasts.is_zero(),
+        unrepresentable: matches!(ctx.output.form, Form::NotAcceptable(_)),
+        finished: timeout.is_zero(),
         encoder: Box::new(encoder),
     };
     if websocket::is_requested(ctx.request) {
-        // Messages say themselves where they end.
+        // WebSocket messages have a length of their own.
         let protobuf = ctx.output.media == MediaType::Protobuf;
         let frames = frames.map(move |frame| {
             if protobuf {
@@ -89,180 +89,125 @@ pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     Ok(response)
 }
 
-/// What the client asked for, or a random time between one and two times the least. A negative time
-/// is over at once, and so is one that Go's nanoseconds do not hold.
-fn timeout(options: &ListOptions, least: u64) -> Duration {
+/// Returns the requested timeout, or a random one between `min` and twice `min` seconds. A negative
+/// one ends the watch at once, and so does one that overflows Go's nanoseconds.
+fn timeout(options: &ListOptions, min: u64) -> Duration {
     match options.timeout_seconds.unwrap_or(0) {
-        0 => Duration::from_secs(least).mul_f64(1.0 + rand::random::<f64>()),
+        0 => Duration::from_secs(min).mul_f64(1.0 + rand::random::<f64>()),
         seconds => u64::try_from(seconds)
             .ok()
-            .filter(|seconds| *seconds <= TIMEOUT_MAX)
+            .filter(|seconds| *seconds <= MAX_TIMEOUT_SECONDS)
             .map(Duration::from_secs)
             .unwrap_or_default(),
     }
 }
 
-/// Wakes a watch when a bookmark is due, or when the server is about to end.
-struct Alarm {
-    ring: BoxFuture<'static, ()>,
-    sleeper: Arc<Sleeper>,
-}
-
-/// Who is woken by an alarm, and whether it rang.
-struct Sleeper {
-    rang: AtomicBool,
-    wakes: Waker,
-}
-
-impl Wake for Sleeper {
-    fn wake(self: Arc<Self>) {
-        self.rang.store(true, Ordering::Release);
-        self.wakes.wake_by_ref();
-    }
-}
-
-impl Alarm {
-    /// Wakes nobody yet.
-    fn new(bookmark: Instant, draining: Latch) -> Self {
-        let either = async move {
-            tokio::select! {
-                () = sleep_until(bookmark) => {}
-                () = draining.wait() => {}
-            }
-        };
-        Self::of(either.boxed())
-    }
-
-    fn of(ring: BoxFuture<'static, ()>) -> Self {
-        Self {
-            ring,
-            sleeper: Arc::new(Sleeper {
-                rang: AtomicBool::new(true),
-                wakes: Waker::noop().clone(),
-            }),
-        }
-    }
-
-    /// Wakes this task from now on; ready when it rings, and not to be asked again. It is looked at
-    /// only if it rang, or somebody else was to be woken: there are many watches, and each event is
-    /// for all of them.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.sleeper.rang.load(Ordering::Acquire) && self.sleeper.wakes.will_wake(cx.waker()) {
-            return Poll::Pending;
-        }
-        self.sleeper = Arc::new(Sleeper {
-            rang: AtomicBool::new(false),
-            wakes: cx.waker().clone(),
-        });
-        self.ring
-            .poll_unpin(&mut Context::from_waker(&Waker::from(self.sleeper.clone())))
-    }
-}
-
-/// What a watch has to do when nothing happens.
-struct Schedule {
-    /// When the watch is over.
-    end: Instant,
-    /// When the next bookmark is due; the end where none is.
-    bookmark: Instant,
-    draining: Latch,
-    /// The server is about to end, and this watch has a new end of its own.
-    leaving: bool,
-    alarm: Alarm,
-}
-
-/// What it is time for.
-enum Due {
+/// What a timer of a watch fired for.
+enum TimerEvent {
     Bookmark,
     End,
 }
 
-impl Schedule {
-    fn new(lasts: Duration, draining: Latch) -> Self {
+/// The times at which a watch acts although no event has arrived.
+struct Deadlines {
+    /// When the watch ends.
+    end: Instant,
+    /// When the next bookmark is due; `end` if none is.
+    next_bookmark: Instant,
+    /// Fires at `next_bookmark`, or at `end` once the server drains.
+    timer: Pin<Box<Sleep>>,
+    /// Completes when the server starts to drain, with the time over which watches end; `None`
+    /// after that.
+    draining: Option<BoxFuture<'static, Duration>>,
+}
+
+impl Deadlines {
+    fn new(timeout: Duration, draining: Latch) -> Self {
         let now = Instant::now();
-        let end = now + lasts;
-        let bookmark = next_bookmark(now, end);
+        let end = now + timeout;
+        let next_bookmark = bookmark_after(now, end);
+        let draining = async move {
+            draining.wait().await;
+            draining.spread()
+        };
         Self {
             end,
-            bookmark,
-            alarm: Alarm::new(bookmark, draining.clone()),
-            draining,
-            leaving: false,
+            next_bookmark,
+            timer: Box::pin(sleep_until(next_bookmark)),
+            draining: Some(draining.boxed()),
         }
     }
 
-    /// What is due, when something is.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Due> {
-        loop {
-            ready!(self.alarm.poll(cx));
-            let now = Instant::now();
-            if self.draining.is_triggered() && !self.leaving {
-                // Not all at once: their clients come back.
-                self.end = self
-                    .end
-                    .min(now + self.draining.spread().mul_f64(rand::random()));
-                self.leaving = true;
-            }
-            if now >= self.end {
-                return Poll::Ready(Due::End);
-            }
-            if self.leaving {
-                self.alarm = Alarm::of(sleep_until(self.end).boxed());
-                continue;
-            }
-            let due = now >= self.bookmark;
-            if due {
-                self.bookmark = next_bookmark(self.bookmark, self.end);
-            }
-            self.alarm = Alarm::new(self.bookmark, self.draining.clone());
-            if due {
-                return Poll::Ready(Due::Bookmark);
-            }
+    /// Polls for the next thing that is due.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<TimerEvent> {
+        if let Some(draining) = &mut self.draining
+            && let Poll::Ready(spread) = draining.poll_unpin(cx)
+        {
+            self.draining = None;
+            // Clients come back when their watches end, so they do not all end at once.
+            let end = Instant::now() + spread.mul_f64(rand::random());
+            self.end = self.end.min(end);
+            self.timer.as_mut().reset(self.end);
         }
+        ready!(self.timer.as_mut().poll(cx));
+        if Instant::now() >= self.end {
+            return Poll::Ready(TimerEvent::End);
+        }
+        self.next_bookmark = bookmark_after(self.next_bookmark, self.end);
+        self.timer.as_mut().reset(self.next_bookmark);
+        Poll::Ready(TimerEvent::Bookmark)
     }
 }
 
-/// One watch: its events, encoded. There are many, and each looks at all of this for every event:
-/// what is seldom needed is kept elsewhere.
+/// Returns when the bookmark after the one at `last` is due: a minute later, and once more shortly
+/// before the end.
+fn bookmark_after(last: Instant, end: Instant) -> Instant {
+    let final_bookmark = end.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(end);
+    if last < final_bookmark {
+        final_bookmark.min(last + BOOKMARK_INTERVAL)
+    } else {
+        end
+    }
+}
+
+/// The frames of one watch. There are many of these and each is polled for every event, so the
+/// part that only encodes is boxed.
 struct Frames {
     events: Events,
-    schedule: Schedule,
+    deadlines: Deadlines,
     bookmarks: bool,
-    /// Its form cannot show an event: the first ends it.
-    mute: bool,
-    over: bool,
+    /// The negotiated form cannot represent an event: the first event ends the watch.
+    unrepresentable: bool,
+    finished: bool,
     encoder: Box<EventEncoder>,
 }
 
 impl Stream for Frames {
     type Item = Bytes;
 
-    /// The next frame; `None` at the end.
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        // The stream has looked for a reset, and all else is looked for here.
-        echo::looking();
-        if self.over {
+        if self.finished {
             return Poll::Ready(None);
         }
-        // First, or a watch that always has events would never end.
-        while let Poll::Ready(due) = self.schedule.poll(cx) {
+        // First, so that a watch that always has events ends in time.
+        while let Poll::Ready(due) = self.deadlines.poll(cx) {
             match due {
-                Due::End => {
-                    self.over = true;
+                TimerEvent::End => {
+                    self.finished = true;
                     return Poll::Ready(None);
                 }
-                Due::Bookmark if self.bookmarks => {
-                    let told = self.events.progress();
-                    if told > 0 {
-                        return Poll::Ready(Some(self.encoder.bookmark(told, false)));
+                TimerEvent::Bookmark if self.bookmarks => {
+                    let revision = self.events.progress();
+                    if revision > 0 {
+                        return Poll::Ready(Some(self.encoder.bookmark(revision, false)));
                     }
                 }
-                Due::Bookmark => {}
+                TimerEvent::Bookmark => {}
             }
         }
         let event = ready!(self.events.poll_next(cx));
-        if self.mute {
-            self.over = true;
+        if self.unrepresentable {
+            self.finished = true;
             return Poll::Ready(None);
         }
         Poll::Ready(event.map(|event| {
@@ -270,61 +215,50 @@ impl Stream for Frames {
                 .and_then(|event| self.encoder.event(&event))
                 .unwrap_or_else(|status| {
                     // Nothing comes after an error.
-                    self.over = true;
+                    self.finished = true;
                     self.encoder.error(&status)
                 })
         }))
     }
 }
 
-/// Every minute, and shortly before the end.
-fn next_bookmark(last: Instant, end: Instant) -> Instant {
-    let regular = last + BOOKMARK_EVERY;
-    let final_one = end.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(end);
-    if last < final_one {
-        regular.min(final_one)
-    } else {
-        end
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::future::poll_fn;
 
-    #[tokio::test]
-    async fn an_alarm_that_rings_already_is_heard() {
-        let now = Latch::default();
-        now.trigger();
-        let mut alarm = Alarm::new(Instant::now() + BOOKMARK_EVERY, now);
-        poll_fn(|cx| alarm.poll(cx)).await;
+    use super::*;
+
+    async fn next(deadlines: &mut Deadlines) -> TimerEvent {
+        poll_fn(|cx| deadlines.poll(cx)).await
     }
 
-    #[tokio::test]
-    async fn an_alarm_that_rings_later_is_heard() {
-        let (ring, rings) = tokio::sync::oneshot::channel();
-        let mut alarm = Alarm::of(rings.map(drop).boxed());
-        assert!(poll_fn(|cx| Poll::Ready(alarm.poll(cx))).await.is_pending());
-        ring.send(()).expect("somebody listens");
-        poll_fn(|cx| alarm.poll(cx)).await;
-    }
-
-    #[tokio::test]
-    async fn an_alarm_is_looked_at_once_for_each_who_waits() {
-        let (looked, mut looks) = tokio::sync::mpsc::unbounded_channel();
-        let ring = poll_fn(move |_| looked.send(()).map_or(Poll::Ready(()), |()| Poll::Pending));
-        let mut alarm = Alarm::of(ring.boxed());
-        for _ in 0..3 {
-            assert!(poll_fn(|cx| Poll::Ready(alarm.poll(cx))).await.is_pending());
+    #[tokio::test(start_paused = true)]
+    async fn bookmarks_are_due_each_minute_and_before_the_end() {
+        let start = Instant::now();
+        let mut deadlines = Deadlines::new(Duration::from_secs(90), Latch::default());
+        for seconds in [60, 88] {
+            assert!(matches!(next(&mut deadlines).await, TimerEvent::Bookmark));
+            assert_eq!(start.elapsed().as_secs(), seconds);
         }
-        assert_eq!(
-            (looks.try_recv().is_ok(), looks.try_recv().is_ok()),
-            (true, false),
-            "the task is the same"
-        );
-        let other = tokio::spawn(async move { poll_fn(|cx| Poll::Ready(alarm.poll(cx))).await });
-        assert!(other.await.expect("it ends").is_pending());
-        assert!(looks.try_recv().is_ok(), "another task");
+        assert!(matches!(next(&mut deadlines).await, TimerEvent::End));
+        assert_eq!(start.elapsed().as_secs(), 90);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn draining_ends_a_watch_within_the_spread() {
+        let (latch, start) = (Latch::default(), Instant::now());
+        let mut deadlines = Deadlines::new(Duration::from_secs(1800), latch.clone());
+        assert!(futures::poll!(std::pin::pin!(next(&mut deadlines))).is_pending());
+        latch.trigger_within(Duration::from_secs(10));
+        assert!(matches!(next(&mut deadlines).await, TimerEvent::End));
+        assert!(start.elapsed() <= Duration::from_secs(11));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_begins_while_the_server_drains_ends_at_once() {
+        let latch = Latch::default();
+        latch.trigger();
+        let mut deadlines = Deadlines::new(Duration::from_secs(1800), latch);
+        assert!(matches!(next(&mut deadlines).await, TimerEvent::End));
     }
 }

@@ -50,8 +50,6 @@ const DESCRIPTORS: &[&str] = &[
     "@midnight",
     "@hourly",
 ];
-/// Units of a duration, in the order in which a longer one hides a shorter.
-
 /// Returns the error in a schedule, if there is one.
 pub fn schedule_problem(schedule: &str) -> Option<String> {
     let mut rest = schedule;

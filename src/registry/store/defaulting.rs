@@ -196,4 +196,8 @@ impl Storage for DefaultingStorage {
     async fn check_health(&self) -> Result<()> {
         self.inner.check_health().await
     }
+
+    fn check_integrity(&self) -> Result<()> {
+        self.inner.check_integrity()
+    }
 }

@@ -21,6 +21,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use redb::{Database, DatabaseError, ReadableTable};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -61,6 +62,8 @@ struct Shared {
     /// The last commit; `None` once closed.
     snapshot: ArcSwapOption<Snapshot>,
     hub: Hub,
+    /// Set while the file lacks changes that were acknowledged.
+    data_loss: Mutex<Option<StorageError>>,
 }
 
 impl Shared {
@@ -119,6 +122,7 @@ impl Embedded {
         let shared = Arc::new(Shared {
             hub: Hub::new(snapshot.revision),
             snapshot: ArcSwapOption::empty(),
+            data_loss: Mutex::default(),
         });
         shared.renew(snapshot);
         let (commands, inbox) = channel();
@@ -305,6 +309,10 @@ impl Storage for Embedded {
 
     async fn check_health(&self) -> Result<()> {
         self.order(Op::Tick).await.map(drop)
+    }
+
+    fn check_integrity(&self) -> Result<()> {
+        self.shared.data_loss.lock().clone().map_or(Ok(()), Err)
     }
 }
 

@@ -215,10 +215,13 @@ impl Writer {
         let (at, snapshot) = (Position::of(&db)?, Snapshot::take(&db)?);
         let (mut missed, mut next) = (Vec::new(), self.shared.hub.head() + 1);
         if snapshot.revision + 1 < next {
-            return Err(StorageError::Internal(
-                "the file has lost changes that were acknowledged".into(),
-            ));
+            let lost = StorageError::Internal(
+                "the file has lost changes that were acknowledged".to_owned(),
+            );
+            *self.shared.data_loss.lock() = Some(lost.clone());
+            return Err(lost);
         }
+        *self.shared.data_loss.lock() = None;
         while next <= snapshot.revision {
             let (events, after) = snapshot.replay("", next, RECOVERY_ROWS, RECOVERY_BYTES)?;
             missed.extend(events.into_iter().map(Arc::new));

@@ -94,7 +94,7 @@ impl IpAddresses {
         }
         let ip = claim.ip;
         let outcome = match self.store.get("", &ip.to_string(), "").await {
-            Ok(stored) => match self.store.codec.decode(&*stored) {
+            Ok(stored) => match self.store.codec.decode(&stored) {
                 Ok(object) if is_of(&object, namespace, name) => return,
                 _ => Ok(None),
             },

@@ -85,6 +85,10 @@ impl Storage for Doubtful {
     async fn check_health(&self) -> Result<()> {
         self.inner.check_health().await
     }
+
+    fn check_integrity(&self) -> Result<()> {
+        self.inner.check_integrity()
+    }
 }
 
 struct Cluster {
