@@ -2,7 +2,7 @@
 //!
 //! A metric is a static beside the code that counts. It is exposed from its first use on:
 //!
-//! ```ignore
+//! ```text
 //! static EVICTIONS: Counter = Counter::new(
 //!     "apiserver_cache_evictions_total",
 //!     "[ALPHA] Number of objects evicted from the cache, by resource.",

@@ -642,7 +642,7 @@ async fn schemas_and_objects_do_not_multiply() {
 
         let empty = list(300_000, |_| "{}".to_owned());
         let empty = widget("w", &format!(r#"{{"filled":[{empty}]}}"#));
-        let answer = ask("POST", &dry).body(JSON, empty).send(server).await;
+        let answer = ask("POST", WIDGETS).body(JSON, empty).send(server).await;
         assert!(answer.status >= 400, "{}", answer.status);
 
         let many = list(500, |_| "\"v1\"".to_owned());

@@ -135,6 +135,25 @@ async fn an_unchanged_value_that_breaks_a_new_rule_is_warned_of() {
     .await;
 }
 
+/// A rule that does not compile is shown as upstream prints it.
+#[tokio::test]
+async fn a_rule_that_does_not_compile_is_shown() {
+    let spec = json!({
+        "type": "object", "x-kubernetes-validations": [{"rule": "self.nothing == 1"}],
+    });
+    both(&[], async |server| {
+        let (status, answer) = ask("POST", DEFINITIONS)
+            .json(&definition(&spec))
+            .answer(server)
+            .await;
+        assert_eq!(status, 422, "{answer}");
+        let message = answer["message"].as_str().unwrap_or("");
+        let shown = r#"{"Rule":"self.nothing == 1","Message":"","MessageExpression":"","#;
+        assert!(message.contains(shown), "{message}");
+    })
+    .await;
+}
+
 /// Rules that could run away are refused when they are defined; those that do, when they run.
 #[tokio::test]
 async fn rules_that_cost_too_much_end() {

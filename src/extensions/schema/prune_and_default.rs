@@ -19,6 +19,8 @@ const MAX_LOST_BYTES: usize = 256 * 1024;
 /// The most bytes of JSON that defaults may add to one object: many more than any store takes. What
 /// they would add beyond stays away.
 const MAX_DEFAULTED_BYTES: usize = 16 * 1024 * 1024;
+/// The bytes that a field takes beside its name and value.
+const FIELD_BYTES: usize = 32;
 
 /// The paths of fields that an object lost.
 #[derive(Debug, Default)]
@@ -406,9 +408,9 @@ struct Defaults {
 }
 
 impl Defaults {
-    /// A default, if there is room for it.
-    fn take(&mut self, given: &Value) -> Option<Value> {
-        let bytes = shown_bytes(given, MAX_DEFAULTED_BYTES);
+    /// A default for a field of this name, if there is room for it.
+    fn take(&mut self, name: &str, given: &Value) -> Option<Value> {
+        let bytes = shown_bytes(given, MAX_DEFAULTED_BYTES) + name.len() + FIELD_BYTES;
         self.left = self.left.saturating_sub(bytes);
         (self.left > 0).then(|| given.clone())
     }
@@ -443,7 +445,7 @@ impl Defaults {
             if entries
                 .get(name)
                 .is_none_or(|value| value.is_null() && !property.nullable)
-                && let Some(given) = self.take(given)
+                && let Some(given) = self.take(name, given)
             {
                 entries.insert(name.clone(), given);
             }
@@ -464,7 +466,7 @@ impl Defaults {
             && let Some(given) = schema
                 .filter(|schema| !schema.nullable)
                 .and_then(|schema| schema.default.as_ref())
-            && let Some(given) = self.take(given)
+            && let Some(given) = self.take("", given)
         {
             *value = given;
         }

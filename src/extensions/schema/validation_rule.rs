@@ -37,7 +37,7 @@ impl ValidationRule {
     /// The rule as errors show it: upstream prints its internal type.
     pub fn go_value(&self) -> Value {
         json!({
-            "ValidationRule": self.rule,
+            "Rule": self.rule,
             "Message": self.message,
             "MessageExpression": self.message_expression,
             "Reason": self.reason,

@@ -73,7 +73,7 @@ fn check(
 /// against a schema, some bytes that a small pattern is matched with, or the like. Objects and
 /// schemas that the store has room for take that many only where the one is multiplied by the
 /// other, as by thousands of alternatives for each of a million items.
-const MAX_STEPS: usize = 20_000_000;
+const MAX_STEPS: usize = 10_000_000;
 
 /// The steps beyond which a validation begins anew beside other tasks: some milliseconds.
 const LARGE_STEPS: usize = 50_000;
