@@ -350,6 +350,52 @@ fn architecture_lists_the_modules_in_the_order_of_lib_rs() {
     );
 }
 
+/// The spellings of a path with alternatives in braces: `a/{b,c}` is `a/b` and `a/c`.
+fn alternatives(path: &str) -> Vec<String> {
+    let Some((before, (inside, after))) = path
+        .split_once('{')
+        .and_then(|(before, rest)| Some((before, rest.split_once('}')?)))
+    else {
+        return vec![path.to_owned()];
+    };
+    inside
+        .split(',')
+        .map(|one| format!("{before}{one}{after}"))
+        .collect()
+}
+
+#[test]
+fn architecture_names_only_files_that_exist() {
+    let tree = tree();
+    let page = tree
+        .iter()
+        .find(|source| source.path == "ARCHITECTURE.md")
+        .expect("ARCHITECTURE.md");
+    let is_path = |text: &&str| {
+        text.contains('/')
+            && !text.contains('<')
+            && text.chars().all(|c| !c.is_whitespace() && c != '=')
+            && text.starts_with(|c: char| c.is_ascii_lowercase())
+    };
+    let exists = |path: &str| {
+        let path = path.trim_end_matches('/');
+        let (file, folder) = (format!("{path}.rs"), format!("{path}/"));
+        tree.iter().any(|source| {
+            let under_src = source.path.strip_prefix("src/").unwrap_or(&source.path);
+            [source.path.as_str(), under_src]
+                .iter()
+                .any(|known| *known == path || *known == file || known.starts_with(&folder))
+        })
+    };
+    let code = page.text.split('`').skip(1).step_by(2);
+    let wrong = code
+        .filter(is_path)
+        .flat_map(|text| alternatives(text.split("::").next().unwrap_or_default()))
+        .filter(|path| !exists(path))
+        .collect();
+    check("ARCHITECTURE.md names only files that exist", wrong);
+}
+
 #[test]
 fn registry_does_not_use_admission() {
     let mut wrong = Vec::new();
