@@ -21,8 +21,8 @@ const SKIPPED: [&str; 7] = [
     "node_modules",
     "vendor",
 ];
-/// What the text of a file may not say, in two halves so that this file passes too: the project
-/// stands alone.
+/// Texts that no file may contain, in two halves so that this file passes too: the project stands
+/// alone.
 const OUTSIDE: [(&str, &str); 2] = [("../", "shared"), ("/wor", "k/")];
 
 /// A file of the tree: its path from the root of the project, and its text.
@@ -40,7 +40,7 @@ impl Source {
         self.path.starts_with("src/") && self.is_rust()
     }
 
-    /// Whether the whole file is tests: `tests.rs`, or a file under a folder `tests`.
+    /// Reports whether the whole file is tests: `tests.rs`, or a file under a folder `tests`.
     fn is_test(&self) -> bool {
         self.path.ends_with("/tests.rs") || self.path.split('/').any(|part| part == "tests")
     }
@@ -106,7 +106,7 @@ fn code_of(text: &str) -> String {
     out
 }
 
-/// Where the comment or literal that starts at `at` ends; `at` itself where none starts.
+/// Returns the end of the comment or literal that starts at `at`; `at` itself if none does.
 fn literal_end(chars: &[char], at: usize) -> usize {
     let next = chars.get(at + 1).copied();
     let after_word = at > 0 && (chars[at - 1].is_alphanumeric() || chars[at - 1] == '_');
@@ -197,7 +197,7 @@ fn without_tests(code: &str) -> String {
     code
 }
 
-/// How many lines the file has, its test modules not counted. A blanked line ends with a mark.
+/// Counts the lines of a file, its test modules not included. A blanked line ends with a mark.
 fn lines_without_tests(code: &str) -> usize {
     without_tests(code)
         .lines()
@@ -205,7 +205,7 @@ fn lines_without_tests(code: &str) -> usize {
         .count()
 }
 
-/// Where `word` stands as a word of its own.
+/// Returns the offsets of `word` as a whole word.
 fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(word)

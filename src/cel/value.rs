@@ -14,7 +14,7 @@ use super::extension::Extension;
 use super::schema::{ListType, Schema};
 use crate::meta;
 
-/// Why an expression has no value.
+/// The reason an expression has no value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Error {
     /// An error of the evaluation, which `&&` and `||` may absorb.

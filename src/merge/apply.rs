@@ -34,14 +34,14 @@ pub struct Conflict {
     pub path: String,
 }
 
-/// Why an apply was refused.
+/// The reason an apply was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplyError {
     /// 409 with a cause for each; grouped by manager, in the managers' order.
     Conflicts(Vec<Conflict>),
     /// 400.
     BadRequest(String),
-    /// What upstream does not class: 500 with this message.
+    /// An error that upstream does not classify: 500 with this message.
     Other(String),
 }
 
@@ -567,7 +567,7 @@ fn add_back_owned(
     Ok(kept)
 }
 
-/// What upstream says of an object that nothing is left of.
+/// Upstream's message for an object that nothing is left of.
 const NO_OBJECT: &str = "failed to convert value to unstructured for type <nil>";
 
 /// `object` as `version` shows it. `None` where there is no such version.

@@ -18,7 +18,7 @@ use crate::meta::go;
 use crate::meta::{Map, Object, Value};
 use crate::schema::{Kind, Presence, TypeRef};
 
-/// How many entries of updates an object keeps; the oldest are merged when there are more.
+/// Maximum number of update entries that an object keeps; the oldest are merged beyond it.
 const MAX_UPDATE_MANAGERS: usize = 10;
 /// The manager of the merged ones.
 const ANCIENT_CHANGES: &str = "ancient-changes";
@@ -51,7 +51,7 @@ pub fn manager_name<'a>(field_manager: &'a str, user_agent: &'a str) -> Cow<'a, 
     Cow::Owned(name)
 }
 
-/// How an entry came about.
+/// The kind of write that an entry records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     Apply,
@@ -67,7 +67,7 @@ impl Operation {
     }
 }
 
-/// What tells entries apart. An applier has one entry whatever its version; an updater one for each
+/// The identity of an entry. An applier has one entry whatever its version; an updater one for each
 /// version.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ManagerId<'a> {
@@ -329,8 +329,8 @@ pub trait Versions {
     /// dropped.
     fn type_of(&self, api_version: &str) -> Option<Ty<'_>>;
 
-    /// Whether what a write to `subresource` sets back does not count in the versions that it does
-    /// not speak, either.
+    /// Reports whether what a write to `subresource` sets back does not count in the versions that
+    /// it does not speak, either.
     fn resets_all(&self, _subresource: &str) -> bool {
         true
     }
@@ -357,7 +357,7 @@ impl Versions for OneVersion {
     }
 }
 
-/// Who writes, through which version and subresource, and when.
+/// The manager of a write, with its version, subresource and time.
 #[derive(Clone, Copy)]
 pub struct Writer<'a> {
     /// See [`manager_name`].
@@ -400,7 +400,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Which fields a write never owns, because the strategy sets them back.
+/// Fields that a write never owns, because the strategy sets them back.
 #[derive(Debug)]
 pub(super) enum ResetFields<'a> {
     None,
@@ -755,7 +755,7 @@ fn entries(object: &Object) -> Option<&Vec<Value>> {
         .and_then(Value::as_array)
 }
 
-/// Whether two maps are the same but for what is under `key`.
+/// Reports whether two maps are the same but for what is under `key`.
 pub(super) fn equal_but(a: Option<&Map>, b: Option<&Map>, key: &str) -> bool {
     let (Some(a), Some(b)) = (a, b) else {
         return a.is_none() && b.is_none();

@@ -9,7 +9,7 @@ use super::topology::Ty;
 use crate::codec::json::{self, Lexer};
 use crate::meta::{Map, Value};
 
-/// How deep FieldsV1 may nest. Deeper ones are refused as broken.
+/// Maximum nesting depth of FieldsV1. Deeper ones are refused as broken.
 const MAX_DEPTH: usize = 10_000;
 /// Room for the JSON of most sets, in bytes.
 const ENCODED_BYTES: usize = 1024;
@@ -25,7 +25,7 @@ pub struct Set<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node<'a> {
     pub element: PathElement<'a>,
-    /// Whether the field itself is in the set.
+    /// True if the field itself is in the set.
     pub member: bool,
     pub children: Set<'a>,
 }
@@ -113,7 +113,7 @@ impl<'a> Set<'a> {
         self.nodes = merged;
     }
 
-    /// What is in both.
+    /// Returns the fields that are in both sets.
     pub fn intersection(&self, other: &Set) -> Set<'a> {
         let mut nodes = Vec::new();
         for (mine, theirs) in common(&self.nodes, &other.nodes) {

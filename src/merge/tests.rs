@@ -120,7 +120,7 @@ impl Subject<'_> {
         object
     }
 
-    /// Tells the story of `ops`, a second each.
+    /// Runs `ops`, a second apart.
     fn check(&self, ops: &[Op], want: Expect) {
         let mut live: Option<Object> = None;
         let mut story = String::new();

@@ -1,5 +1,5 @@
-//! What field ownership sees in a type: whether values are scalars, lists or maps, and what in them
-//! is owned apart (kube-openapi `schemaconv`).
+//! The topology of a type as field ownership sees it: scalars, lists and maps, and which parts are
+//! owned separately (kube-openapi `schemaconv`).
 
 use crate::meta::Value;
 
@@ -173,7 +173,7 @@ impl<'s> Atom<'s> {
             .or_else(|| self.list.map(Shape::List))
     }
 
-    /// Whether two forms of one type are the same.
+    /// Reports whether two forms of one type are the same.
     pub fn same_forms(&self, other: &Self) -> bool {
         let forms = |atom: &Self| {
             (
@@ -217,8 +217,8 @@ impl<'s> Map<'s> {
         self.declared(name).or(self.element)
     }
 
-    /// What a missing key field of a list item stands for. A Go value that JSON always shows counts
-    /// as its zero.
+    /// The value that a missing key field of a list item stands for. A Go value that JSON always
+    /// shows counts as its zero.
     pub fn key_default(&self, name: &str) -> Option<&'s Value> {
         let field = self.fields.and_then(|ty| ty.field(name))?;
         field.default.as_ref().or_else(|| {
@@ -228,7 +228,7 @@ impl<'s> Map<'s> {
         })
     }
 
-    /// Whether this is a map of anything, whose topology is only known from values.
+    /// Reports whether this is a map of anything, whose topology is only known from values.
     pub fn untyped(&self) -> bool {
         matches!(self.element, Some(Ty::Deduced))
             && self.fields.is_none_or(|ty| ty.get().fields.is_empty())

@@ -15,7 +15,7 @@ use crate::schema::ListType;
 /// A value that does not fit its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeError {
-    /// Where, such as `.spec.ports`; empty for the root.
+    /// The path, such as `.spec.ports`; empty for the root.
     pub path: String,
     pub message: String,
 }
@@ -75,7 +75,7 @@ pub(super) fn unknown_field() -> TypeErrors {
     TypeErrors::one("schema error: invalid atom: inlined")
 }
 
-/// How `item` is told apart from the other items of an associative list.
+/// The path element that distinguishes `item` from the other items of an associative list.
 pub(super) fn list_element<'a>(
     list: &List<'a>,
     item: &'a Value,
@@ -127,7 +127,7 @@ fn keyed_element<'a>(
     Ok(PathElement::key(fields))
 }
 
-/// Whether a scalar fits its type. Absent and null fit all.
+/// Reports whether a scalar fits its type. Absent and null fit all.
 pub(super) fn check_scalar(scalar: Scalar, value: Option<&Value>, prefix: &str) -> Result<()> {
     let error = |what: String| Err(TypeErrors::one(format!("{prefix}{what}")));
     let Some(value) = value.filter(|value| !value.is_null()) else {
@@ -164,7 +164,7 @@ pub fn field_set_of_map<'a>(ty: Ty<'a>, object: &'a crate::meta::Map) -> Result<
     map_fields(&map, object)
 }
 
-/// Whether the value itself is a field (a leaf), and the fields below it.
+/// Reports whether the value itself is a field (a leaf), and the fields below it.
 fn fields_of<'a>(ty: Option<Ty<'a>>, value: &'a Value) -> Result<(bool, Set<'a>)> {
     const LEAF: (bool, Set) = (true, Set::EMPTY);
     match shape(ty, Some(value))? {
@@ -251,7 +251,7 @@ fn index_items<'a>(
     Ok(indexed)
 }
 
-/// What is different in the second of two values.
+/// The fields that differ in the second of two values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison<'a> {
     /// In the second only.
@@ -288,7 +288,7 @@ pub fn compare_maps<'a>(
     Ok(below.finish())
 }
 
-/// What is different about a value itself.
+/// The kind of difference between two values themselves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
     None,

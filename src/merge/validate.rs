@@ -1,4 +1,4 @@
-//! Whether a value fits its type: what an applied configuration must pass (structured-merge-diff
+//! Checks that a value fits its type, which an applied configuration must (structured-merge-diff
 //! `typed/validate.go`).
 
 use crate::meta::Value;
@@ -28,7 +28,7 @@ pub fn validate_with_duplicates(ty: Ty<'_>, entries: &crate::meta::Map) -> Resul
 
 #[derive(Clone, Copy)]
 struct Checker {
-    /// Whether items may be there twice.
+    /// True if items may be there twice.
     duplicates: bool,
 }
 

@@ -60,7 +60,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// What is wrong with a field. The names are those of `Status.details.causes[].reason`.
+/// The class of a field error. The names are those of `Status.details.causes[].reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorType {
     NotFound,
@@ -112,7 +112,7 @@ impl ErrorType {
         }
     }
 
-    /// Whether the message shows the offending value.
+    /// Reports whether the message shows the offending value.
     fn shows_value(self) -> bool {
         !matches!(
             self,
@@ -137,8 +137,8 @@ const MAX_ERRORS: usize = 1_000;
 /// longer.
 const MAX_ERRORS_BYTES: usize = 4 * 1024 * 1024;
 
-/// What is wrong with an object, in the order of the checks. A body may hold a million mistakes, so
-/// once the list is full it takes no more.
+/// The errors of an object, in the order of the checks. A body may hold a million mistakes, so once
+/// the list is full it takes no more.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ErrorList {
     errors: Vec<FieldError>,
@@ -163,8 +163,8 @@ impl ErrorList {
         self.errors.push(error);
     }
 
-    /// Whether there are so many errors that no more are taken. What is costly to check or to
-    /// describe need not be then.
+    /// Reports whether there are so many errors that no more are taken. What is costly to check or
+    /// to describe need not be then.
     pub fn is_full(&self) -> bool {
         self.errors.len() >= MAX_ERRORS || self.bytes >= MAX_ERRORS_BYTES
     }

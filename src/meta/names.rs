@@ -1,5 +1,5 @@
-//! What object names, labels, keys, ports and addresses must look like, and how a client is told
-//! that they do not (apimachinery `util/validation`, `api/validate/content`).
+//! The formats of object names, labels, keys, ports and addresses, and the messages for those that
+//! do not conform (apimachinery `util/validation`, `api/validate/content`).
 //!
 //! Every check returns the messages of what is wrong: none where the value is fine. The messages
 //! are what clients see and so are fixed; the regular expressions in them are shown, not run: the
@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What is wrong with a value; empty where it is fine.
+/// Messages about a value; empty if it is valid.
 pub type Problems = Vec<String>;
 
 /// The longest DNS label, and the longest label value and name part of a label key.
@@ -76,7 +76,7 @@ fn lower_alnum(c: u8) -> bool {
     c.is_ascii_lowercase() || c.is_ascii_digit()
 }
 
-/// Whether both ends satisfy `end` and everything between satisfies `middle`. Empty fails.
+/// Reports whether both ends satisfy `end` and everything between satisfies `middle`. Empty fails.
 fn framed(text: &str, end: impl Fn(u8) -> bool, middle: impl Fn(u8) -> bool) -> bool {
     let bytes = text.as_bytes();
     match bytes {

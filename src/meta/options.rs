@@ -229,7 +229,7 @@ impl ListOptions {
     }
 }
 
-/// What to do about unknown and duplicate fields.
+/// The treatment of unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum FieldValidation {
     Ignore,
@@ -248,7 +248,7 @@ pub struct WriteOptions {
     pub force: Option<bool>,
 }
 
-/// Which write the options are of.
+/// The kind of write that the options belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
     Create,
@@ -332,7 +332,7 @@ fn check_dry_run(dry_run: &[String], errors: &mut ErrorList) {
     }
 }
 
-/// What happens to the dependents of a deleted object.
+/// The treatment of the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
     Foreground,

@@ -79,12 +79,12 @@ impl Registry {
         self.get(gvr).filter(|_| self.is_served(gvr))
     }
 
-    /// Whether clients are served the resource, if there is one.
+    /// Reports whether clients are served the resource, if there is one.
     pub fn is_served(&self, gvr: &Gvr) -> bool {
         self.hidden.is_empty() || !self.hidden.contains(gvr)
     }
 
-    /// Whether the resource is a built-in one.
+    /// Reports whether the resource is a built-in one.
     pub fn is_builtin(&self, gvr: &Gvr) -> bool {
         self.stores.contains_key(gvr)
     }
@@ -116,7 +116,7 @@ impl Registry {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Whether any built-in resource of the group is served.
+    /// Reports whether any built-in resource of the group is served.
     pub fn has_group(&self, group: &str) -> bool {
         self.groups.contains(group)
     }

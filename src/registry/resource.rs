@@ -72,11 +72,11 @@ pub trait Custom: Send + Sync {
     /// The served version cannot be converted into the one that is stored.
     fn encode(&self, object: &Object) -> status::Result<Vec<u8>>;
 
-    /// Whether [`Custom::decode`] may refuse stored bytes because of their version. A list of such
-    /// is to be looked through before its answer begins.
+    /// Reports whether [`Custom::decode`] may refuse stored bytes because of their version. A list
+    /// of such is to be looked through before its answer begins.
     fn is_unconverted(&self) -> bool;
 
-    /// Says whether changes can be shown in the served version.
+    /// Checks that changes can be shown in the served version.
     ///
     /// # Errors
     /// What is stored cannot be converted into it.
@@ -85,19 +85,20 @@ pub trait Custom: Send + Sync {
     /// The other versions of the kind, for field managers that use them.
     fn versions(&self) -> &dyn Versions;
 
-    /// Where the version has what its Scale shows. `None` where it has no scale subresource.
+    /// Returns the paths of the fields that the version's Scale shows; `None` if it has no scale
+    /// subresource.
     fn scale(&self) -> Option<&ScalePaths>;
 
-    /// Where each version of the kind has its replicas, for the managers of a Scale.
+    /// Returns the path of the replicas in each version, for the managers of a Scale.
     fn replicas_paths(&self) -> &ReplicasPaths;
 
     /// The kind of lists.
     fn list_kind(&self) -> &str;
 
-    /// What to say to whoever uses the version.
+    /// Returns the warning for clients that use the version.
     fn deprecation(&self) -> Option<&str>;
 
-    /// Whether the definition is on its way out: there will be no new objects.
+    /// Reports whether the definition is on its way out: there will be no new objects.
     fn is_terminating(&self) -> bool;
 
     /// The schema as documents in OpenAPI v2 or else v3 publish it, without what every object has;
@@ -111,8 +112,8 @@ pub trait Custom: Send + Sync {
     fn fingerprint(&self) -> String;
 }
 
-/// How a served version becomes the storage version and back. Only for the kinds that are served in
-/// another version than they are stored in.
+/// Conversion of a served version to the storage version and back. Only for the kinds that are
+/// served in another version than they are stored in.
 pub trait Conversion: Send + Sync {
     /// Turns an object of the served version into one of the storage version.
     fn to_storage(&self, object: &mut Object);
@@ -207,9 +208,9 @@ pub trait Hooks: Send + Sync {
     async fn deleted(&self, object: &Object);
 }
 
-/// What one attempt to write took from a common stock. Exactly one of its ends comes, or none where
-/// the outcome of the write is not known: then everything stays taken until a repair has compared
-/// the stock with the objects.
+/// Resources that one attempt to write took from a shared pool. Exactly one of its ends is called,
+/// or none where the outcome of the write is not known: then everything stays taken until a repair
+/// has compared the stock with the objects.
 #[async_trait]
 pub trait Reservation: Send {
     /// The write was done and `object` is what stands now: gives back what it does not use any
@@ -237,7 +238,7 @@ pub struct Resource {
     /// `None` for built-in kinds.
     pub custom: Option<Arc<dyn Custom>>,
     pub hooks: Option<Arc<dyn Hooks>>,
-    /// How long objects live (events).
+    /// The lifetime of objects (events).
     pub ttl: Option<Duration>,
 }
 
@@ -287,7 +288,7 @@ impl Resource {
             .expect("the schema of a resource has its stored kind")
     }
 
-    /// Whether stored bytes can become JSON without a tree in between.
+    /// Reports whether stored bytes can become JSON without a tree in between.
     pub fn stored_as_served(&self) -> bool {
         self.conversion.is_none() && !self.decl.stored_as_json
     }
@@ -296,7 +297,7 @@ impl Resource {
         self.decl.verbs.iter().any(|one| one == verb)
     }
 
-    /// Whether a selector may use a field label; the error is the one that clients know.
+    /// Reports whether a selector may use a field label; the error is the one that clients know.
     pub fn check_field_label(&self, label: &str) -> Result<(), String> {
         let known = self.strategy.selectable_fields();
         let plain = known.is_empty() && self.custom.is_none();

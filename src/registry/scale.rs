@@ -1,5 +1,5 @@
-//! Where a kind keeps what its Scale shows, and what stands there (apiextensions
-//! `registry/customresource`, ScaleREST).
+//! The fields of an object that its Scale shows (apiextensions `registry/customresource`,
+//! ScaleREST).
 
 use crate::meta::go;
 use crate::meta::{Object, Value};
@@ -18,7 +18,7 @@ pub fn names(path: &str) -> impl Iterator<Item = &str> {
     path.strip_prefix('.').unwrap_or(path).split('.')
 }
 
-/// What stands at a simple path; `None` where there is nothing.
+/// Returns the value at a simple path, if there is one.
 ///
 /// # Errors
 /// The path leads through something that is no object.

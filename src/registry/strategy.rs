@@ -13,16 +13,16 @@ use crate::meta::{ErrorList, Object};
 use super::store::Incomplete;
 use super::table::TablePrinter;
 
-/// What a strategy may know of the request.
+/// The parts of a request that a strategy may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     pub now: Timestamp,
     pub user: &'a User,
-    /// Whether containers may be privileged (`--allow-privileged`).
+    /// True if containers may be privileged (`--allow-privileged`).
     pub allow_privileged: bool,
 }
 
-/// What an update is about.
+/// The subresource that an update is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subresource<'a> {
     /// The object itself: everything but what the status subresource owns.
@@ -33,7 +33,7 @@ pub enum Subresource<'a> {
     Other(&'a str),
 }
 
-/// What a name must look like.
+/// The format of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
     /// Dots allowed, 253 characters (most kinds).
@@ -60,8 +60,8 @@ pub trait Strategy: Send + Sync + 'static {
     /// stored and has its defaults.
     fn default(&self, _object: &mut Object) {}
 
-    /// Tells stored bytes that lack something that [`Strategy::default`] fills in and that clients
-    /// see: where objects may be stored before it can be known.
+    /// Returns the test for stored bytes that lack something that [`Strategy::default`] fills in
+    /// and that clients see: where objects may be stored before it can be known.
     fn incomplete(&self) -> Option<Incomplete> {
         None
     }
@@ -70,38 +70,38 @@ pub trait Strategy: Send + Sync + 'static {
         NameRule::DnsSubdomain
     }
 
-    /// What else is wrong with the name (or generateName) of a new object.
+    /// Returns further errors of the name (or generateName) of a new object.
     fn name_problems(&self, _object: &Object, _name: &str) -> Problems {
         Vec::new()
     }
 
-    /// Whether finalizers may be any qualified names. Those of built-in kinds are standard ones or
-    /// carry a domain.
+    /// Reports whether finalizers may be any qualified names. Those of built-in kinds are standard
+    /// ones or carry a domain.
     fn takes_any_finalizer(&self) -> bool {
         false
     }
 
-    /// Whether the kind counts changes of its spec in `metadata.generation`: 1 at creation, one
-    /// more with each change of anything but metadata and status.
+    /// Reports whether the kind counts changes of its spec in `metadata.generation`: 1 at creation,
+    /// one more with each change of anything but metadata and status.
     fn has_generation(&self) -> bool {
         false
     }
 
-    /// Whether `status` is its own subresource: a create drops it, a main update keeps the old one,
-    /// a status update keeps everything but it (and metadata, less what no status update may
-    /// touch).
+    /// Reports whether `status` is its own subresource: a create drops it, a main update keeps the
+    /// old one, a status update keeps everything but it (and metadata, less what no status update
+    /// may touch).
     fn has_status(&self) -> bool {
         false
     }
 
-    /// Whether a new object may come with a status, for a kind whose `status` is a subresource
-    /// (nodes).
+    /// Reports whether a new object may come with a status, for a kind whose `status` is a
+    /// subresource (nodes).
     fn keeps_status_on_create(&self) -> bool {
         false
     }
 
-    /// Whether upstream's check of an update of this kind repeats the check of a new object's
-    /// metadata: each mistake in it is then one cause more (see
+    /// Reports whether upstream's check of an update of this kind repeats the check of a new
+    /// object's metadata: each mistake in it is then one cause more (see
     /// [`crate::registry::validation::MetaRules::validate_update`]).
     fn revalidates_meta(&self) -> bool {
         false
@@ -140,18 +140,18 @@ pub trait Strategy: Send + Sync + 'static {
         }
     }
 
-    /// What to say in Warning headers of a new object as the client sent it, before
+    /// Returns the warnings for a new object as the client sent it, before
     /// [`Strategy::prepare_for_create`].
     fn warnings_before_create(&self, _object: &Object) -> Vec<String> {
         Vec::new()
     }
 
-    /// What to say in Warning headers.
+    /// Returns the warnings for a write.
     fn warnings(&self, _object: &Object, _old: Option<&Object>) -> Vec<String> {
         Vec::new()
     }
 
-    /// What to say in Warning headers of an update of the status.
+    /// Returns the warnings for an update of the status.
     fn status_warnings(&self, _object: &Object) -> Vec<String> {
         Vec::new()
     }
@@ -178,7 +178,7 @@ pub trait Strategy: Send + Sync + 'static {
         None
     }
 
-    /// Whether objects may be selected by the field label.
+    /// Reports whether objects may be selected by the field label.
     fn is_selectable(&self, label: &str) -> bool {
         self.selectable_fields().contains(&label)
     }
@@ -194,19 +194,19 @@ pub trait Strategy: Send + Sync + 'static {
         None
     }
 
-    /// Whether the answer of a delete is the deleted object rather than a Status (upstream's
-    /// ReturnDeletedObject).
+    /// Reports whether the answer of a delete is the deleted object rather than a Status
+    /// (upstream's ReturnDeletedObject).
     fn returns_deleted_object(&self) -> bool {
         false
     }
 
-    /// Whether something beside `metadata.finalizers` keeps a deleted object alive (a namespace's
-    /// `spec.finalizers`).
+    /// Reports whether something beside `metadata.finalizers` keeps a deleted object alive (a
+    /// namespace's `spec.finalizers`).
     fn blocks_deletion(&self, _object: &Object) -> bool {
         false
     }
 
-    /// Whether the first delete of an object marks it in the kind's own way
+    /// Reports whether the first delete of an object marks it in the kind's own way
     /// ([`Strategy::begin_deletion`]), whatever would hold it else.
     fn begins_deletion(&self) -> bool {
         false
@@ -215,26 +215,26 @@ pub trait Strategy: Send + Sync + 'static {
     /// Marks an object as deleted in the kind's own way (CustomResourceDefinitions).
     fn begin_deletion(&self, _object: &mut Object, _now: &str) {}
 
-    /// What else changes when an object is marked as deleted (a namespace's phase).
+    /// Makes the kind's own changes to an object that is marked as deleted (a namespace's phase).
     fn mark_deleting(&self, _object: &mut Object) {}
 
-    /// Whether dependents are of no concern: no delete of this kind adds a garbage collection
-    /// finalizer.
+    /// Reports whether dependents are of no concern: no delete of this kind adds a garbage
+    /// collection finalizer.
     fn ignores_dependents(&self) -> bool {
         false
     }
 
-    /// Whether a delete without a propagation policy orphans dependents.
+    /// Reports whether a delete without a propagation policy orphans dependents.
     fn orphans_by_default(&self) -> bool {
         false
     }
 
-    /// Why the object of that name may not be deleted by anybody.
+    /// Returns the reason the object of that name may not be deleted by anybody.
     fn delete_refusal(&self, _name: &str) -> Option<&'static str> {
         None
     }
 
-    /// What to say in a Warning header to a delete that does not tell what becomes of dependents.
+    /// Returns the warning for a delete without a propagation policy.
     fn delete_warning(&self) -> Option<&'static str> {
         None
     }

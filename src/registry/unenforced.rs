@@ -10,9 +10,9 @@ use super::resource::Resource;
 pub struct Unenforced {
     pub group: &'static str,
     pub resource: &'static str,
-    /// What of an object this server does not do; `None` for an object that demands nothing.
+    /// Names the demand of an object that this server does not enforce; `None` if there is none.
     missing: fn(&Object) -> Option<&'static str>,
-    /// What an update has to change so that it is worth a word.
+    /// The change that an update must make to be warned about.
     matter: Matter,
 }
 
@@ -116,7 +116,7 @@ fn definition(object: &Object) -> Option<&'static str> {
 }
 
 impl Unenforced {
-    /// What to say of an object.
+    /// Returns the warning about an object.
     pub fn of(&self, resource: &Resource, object: &Object) -> Option<String> {
         let missing = (self.missing)(object)?;
         Some(format!(
@@ -126,7 +126,7 @@ impl Unenforced {
         ))
     }
 
-    /// Whether an update changes what is to be enforced.
+    /// Reports whether an update changes what is to be enforced.
     fn differs(&self, object: &Object, old: &Object) -> bool {
         match self.matter {
             Matter::Labels => {
@@ -148,7 +148,7 @@ impl Unenforced {
     }
 }
 
-/// What to say to whoever writes an object: a new one, or `old` anew.
+/// Returns the warning for the client that writes an object: a new one, or `old` anew.
 pub fn warning(resource: &Resource, object: &Object, old: Option<&Object>) -> Option<String> {
     if resource.custom.is_some() {
         return None;

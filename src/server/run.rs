@@ -336,7 +336,7 @@ async fn open_etcd(
     Ok(Completing::over(etcd, &given.prefix, builtin::strategy))
 }
 
-/// Has old history forgotten every `interval`.
+/// Compacts old history every `interval`.
 async fn compact(backend: Backend, interval: Duration, shutdown: Shutdown) {
     let (mut compactor, compacting) = (
         Compactor::default(),

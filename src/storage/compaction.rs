@@ -17,7 +17,7 @@ const KEY: &str = "compact_rev_key";
 pub struct Compactor {
     /// The mod revision of the key at the last turn; 0 if there was none.
     key: Revision,
-    /// Where the store stood at the last turn; 0 before the first.
+    /// The revision of the store at the last compaction; 0 before the first.
     stood: Revision,
 }
 

@@ -292,7 +292,7 @@ impl Extension for Pattern {
     }
 }
 
-/// Does something with the pattern that an argument is.
+/// Calls `f` with the compiled pattern of an argument.
 fn with_pattern<'a>(
     pattern: &Value<'a>,
     wrap: impl Fn(String) -> String,

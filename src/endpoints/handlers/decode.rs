@@ -241,7 +241,7 @@ pub fn settle_kind(
     }
 }
 
-/// Why an object of a kind is not of the expected one.
+/// Builds the error for an object of another kind than the expected one.
 fn misfit(schema: &Schema, expected: &Gvk, gvk: &Gvk) -> String {
     if schema.get(gvk).is_some() {
         let package = expected

@@ -321,7 +321,7 @@ fn take(live: &Object, pod: &str, now: &str) -> Result<Object> {
     Ok(budget)
 }
 
-/// Why a budget allows nothing.
+/// Returns the reason a budget allows no disruption.
 fn exhausted(budget: &Object) -> String {
     let name = budget.name();
     let (current, desired) = (

@@ -81,7 +81,7 @@ fn kind_name(value: &Value) -> &'static str {
     }
 }
 
-/// What a strict decoder says about members that no operation has, such as `unknown field
+/// Returns a strict decoder's errors for members that no operation has, such as `unknown field
 /// "[0].extra"`.
 pub fn unknown_fields(operations: &[Map]) -> Vec<String> {
     let known = ["op", "path", "from", "value"];
@@ -153,13 +153,13 @@ impl Touched {
     }
 }
 
-/// What the operations of one patch may use up together.
+/// Bounds on the work of all operations of one patch together.
 struct Bounds {
     /// Bytes of JSON that were copied.
     copied: usize,
     /// Items of lists that were moved, and values that were looked through.
     moved: usize,
-    /// How deep the document nests, at most.
+    /// Maximum nesting depth of the document.
     depth: usize,
 }
 
@@ -205,7 +205,7 @@ fn levels(path: &str) -> usize {
     path.bytes().filter(|&byte| byte == b'/').count()
 }
 
-/// How many values there are in a value.
+/// Counts the values in a value, itself included.
 fn values(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(values).sum::<usize>(),
@@ -214,7 +214,7 @@ fn values(value: &Value) -> usize {
     }
 }
 
-/// How many maps and lists are around the innermost value.
+/// Returns the nesting depth of a value.
 fn depth(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
@@ -382,7 +382,7 @@ fn get<'d>(parent: &'d Value, key: &str) -> Result<Option<&'d Value>, String> {
     }
 }
 
-/// How many items a list has.
+/// Returns the number of items of a list.
 fn length(parent: &Value) -> usize {
     parent.as_array().map_or(0, Vec::len)
 }

@@ -11,7 +11,7 @@ pub mod strategic;
 
 use crate::meta::Status;
 
-/// Why a patch could not be applied.
+/// The reason a patch could not be applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     /// The patch is malformed: 400 with this message.
@@ -23,12 +23,12 @@ pub enum PatchError {
     /// 413.
     #[error("{0}")]
     TooLarge(String),
-    /// What upstream does not class: 500 with this message.
+    /// An error that upstream does not classify: 500 with this message.
     #[error("{0}")]
     Other(String),
 }
 
-/// How `handlers/patch.go` answers.
+/// Answers as `handlers/patch.go` does.
 impl From<PatchError> for Status {
     fn from(error: PatchError) -> Self {
         match error {

@@ -35,14 +35,14 @@ pub fn apply(document: &mut Map, patch: Map, ty: TypeRef<'_>) -> Result<()> {
     merge_map(document, patch, Meta::Struct(ty))
 }
 
-/// What the schema says about a place in the document.
+/// The schema of a place in the document.
 #[derive(Clone, Copy)]
 enum Meta<'s> {
     Struct(TypeRef<'s>),
     Other(&'s Kind),
 }
 
-/// How a field is patched.
+/// The patch strategy of a field.
 struct Rule<'s> {
     /// The field's type; for a list, that of its items.
     below: Meta<'s>,
@@ -412,7 +412,7 @@ fn discard_nulls(value: &mut Value) {
     }
 }
 
-/// What a patch adds, less the maps in it that are directives; `None` where it is one itself.
+/// Strips maps that are directives from what a patch adds; `None` where the value is one itself.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(map) if map.contains_key(DIRECTIVE) => None,
@@ -474,7 +474,7 @@ fn merge_list(
     reorder(merged, &patch, &before, rule.merge_key)
 }
 
-/// Whether the items of these lists are maps. All must be of one type, and not lists.
+/// Reports whether the items of these lists are maps. All must be of one type, and not lists.
 fn element_type(lists: &[&[Value]]) -> Result<bool> {
     let mut first = None;
     for item in lists.iter().copied().flatten() {
@@ -659,7 +659,7 @@ fn in_order(mut items: Vec<Value>, places: &Positions) -> Vec<Value> {
     items
 }
 
-/// Where the items of a list are: the first with each key.
+/// The positions of the items of a list: of the first with each key.
 struct Positions<'k> {
     by_key: HashMap<Token<'static>, usize>,
     merge_key: &'k str,

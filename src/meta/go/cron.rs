@@ -50,7 +50,7 @@ const DESCRIPTORS: &[&str] = &[
     "@midnight",
     "@hourly",
 ];
-/// What is wrong with a schedule.
+/// Returns the error of a schedule that does not parse.
 pub fn schedule_problem(schedule: &str) -> Option<String> {
     let mut rest = schedule;
     if let Some((prefix, after)) = rest
@@ -89,7 +89,7 @@ pub fn schedule_problem(schedule: &str) -> Option<String> {
         .find_map(|(field, text)| ranges(field, text))
 }
 
-/// Whether a time zone of that name exists.
+/// Reports whether a time zone of that name exists.
 pub fn is_time_zone(name: &str) -> bool {
     name == "UTC" || jiff::tz::TimeZone::get(name).is_ok_and(|zone| zone.iana_name() == Some(name))
 }

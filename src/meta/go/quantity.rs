@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// How a quantity was written, and so how it is written again.
+/// The format in which a quantity was written, and is written again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Format {
     /// `12e6`
@@ -16,7 +16,7 @@ pub enum Format {
     DecimalSi,
 }
 
-/// What is wrong with the text of a quantity; the messages are upstream's.
+/// A parse error of a quantity; the messages are upstream's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     #[error(
@@ -114,8 +114,8 @@ impl Quantity {
         text.parse().unwrap_or(f64::NAN)
     }
 
-    /// Whether it is kept in units smaller than `10^scale`, even if it is a whole number of larger
-    /// ones.
+    /// Reports whether it is kept in units smaller than `10^scale`, even if it is a whole number of
+    /// larger ones.
     pub fn is_finer_than(&self, scale: i32) -> bool {
         self.scale < scale
     }
@@ -246,7 +246,7 @@ fn parse(text: &str) -> Result<(Quantity, bool), QuantityError> {
     Ok((quantity, kept))
 }
 
-/// Whether upstream parses the text the short way, in an i64.
+/// Reports whether upstream parses the text the short way, in an i64.
 fn is_short(parts: &Parts, base: i32, exponent: i32) -> bool {
     /// Digits that an i64 holds whatever they are.
     const DIGITS: i32 = 18;
@@ -260,8 +260,8 @@ fn is_short(parts: &Parts, base: i32, exponent: i32) -> bool {
     room >= 0 && scale.saturating_sub(parts.fraction.len() as i32) >= NANO
 }
 
-/// Whether upstream shows the text as it was written, as it does with what looks canonical at a
-/// glance.
+/// Reports whether upstream shows the text as it was written, as it does with what looks canonical
+/// at a glance.
 fn is_kept(parts: &Parts, base: i32, exponent: i32, quantity: &Quantity) -> bool {
     if !is_short(parts, base, exponent) {
         return false;

@@ -7,7 +7,7 @@ use super::quote;
 pub struct Url {
     /// In lower case.
     pub scheme: String,
-    /// What follows the scheme where no slash does (`mailto:a@b`).
+    /// The part after the scheme where no slash follows it (`mailto:a@b`).
     pub opaque: String,
     /// With the port, and brackets around an IPv6 address; percent-decoded.
     pub host: String,

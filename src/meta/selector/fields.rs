@@ -67,7 +67,7 @@ impl FieldSelector {
             .map(|term| term.value.as_str())
     }
 
-    /// Whether the terms hold for the values that `look_up` gives.
+    /// Reports whether the terms hold for the values that `look_up` gives.
     pub fn matches<'a>(&self, look_up: impl Fn(&str) -> Cow<'a, str>) -> bool {
         if let Some(many) = &self.many {
             return many.match_all(|field, takes| takes(&look_up(field)));

@@ -8,7 +8,7 @@ use super::many::{FEW, ManyLabels};
 use crate::meta::field::{FieldError, Path};
 use crate::meta::{Map, Value, names, str_at};
 
-/// How a requirement compares.
+/// The operator of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     In,
@@ -213,7 +213,7 @@ impl LabelSelector {
         }
     }
 
-    /// Whether everything matches.
+    /// Reports whether everything matches.
     pub fn is_empty(&self) -> bool {
         !self.nothing && self.requirements.is_empty()
     }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::labels::{Operator, Requirement};
 
-/// How many requirements are checked one by one. A query may hold twenty thousand.
+/// Number of requirements that are still checked one by one. A query may hold twenty thousand.
 pub(super) const FEW: usize = 8;
 
 /// All that is asked of one label or field.
@@ -59,7 +59,7 @@ impl Condition {
         });
     }
 
-    /// Whether a value that is there is in order.
+    /// Reports whether a value that is there is in order.
     fn takes(&self, value: &str) -> bool {
         let within = || {
             self.above.is_none() && self.below.is_none()
@@ -82,7 +82,7 @@ impl Condition {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ManyLabels {
     by_key: HashMap<String, Condition>,
-    /// How many labels must be there.
+    /// Number of labels that must exist.
     present: usize,
 }
 
@@ -102,7 +102,7 @@ impl ManyLabels {
         Self { by_key, present }
     }
 
-    /// Whether labels, which `each` goes through, satisfy all requirements.
+    /// Reports whether labels, which `each` goes through, satisfy all requirements.
     pub fn match_all(&self, each: impl FnOnce(&mut dyn FnMut(&str, &str))) -> bool {
         let (mut found, mut fit) = (0, true);
         each(&mut |key, value| {
@@ -133,7 +133,7 @@ impl ManyFields {
         Self(by_field)
     }
 
-    /// Whether the values that `holds` shows satisfy all terms.
+    /// Reports whether the values that `holds` shows satisfy all terms.
     pub fn match_all(&self, mut value_of: impl FnMut(&str, &dyn Fn(&str) -> bool) -> bool) -> bool {
         self.0
             .iter()

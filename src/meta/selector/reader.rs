@@ -1,5 +1,4 @@
-//! What selectors look at: scalars by their paths, and labels, of an object in whatever form it is
-//! at hand.
+//! The view that selectors have of an object in any form: scalars by path, and labels.
 
 use std::borrow::Cow;
 

@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use super::entry::Entry;
 use super::{Key, Value};
 
-/// How many entries a map is searched through one by one for; larger ones have an index of hashes.
+/// Number of entries up to which a map is searched linearly; larger ones have a hash index.
 const SHORT: usize = 32;
 
 /// A JSON object. Keys keep the order in which they came.
@@ -62,7 +62,7 @@ impl Map {
         })))
     }
 
-    /// How deep the text of a map may nest that is not read at once.
+    /// Maximum nesting depth of the text of a map that is parsed lazily.
     pub const UNREAD_DEPTH: usize = 100;
 
     /// The text of a map that was not read when it was made.
@@ -84,12 +84,12 @@ impl Map {
         }
     }
 
-    /// Whether the map is shared, and so as it was when it was: every change ends that.
+    /// Reports whether the map is shared, and so as it was when it was: every change ends that.
     pub fn is_shared(&self) -> bool {
         matches!(self.0, Form::Shared(_))
     }
 
-    /// Whether the two are copies of one shared map.
+    /// Reports whether the two are copies of one shared map.
     pub fn is_copy_of(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Form::Shared(a), Form::Shared(b)) => Arc::ptr_eq(a, b),

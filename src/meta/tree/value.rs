@@ -18,7 +18,7 @@ pub enum Value {
     Object(Map),
 }
 
-/// What stands for a value that is not there.
+/// Stands for a missing value.
 static NULL: Value = Value::Null;
 
 impl Value {
@@ -34,17 +34,17 @@ impl Value {
         matches!(self, Self::Number(_))
     }
 
-    /// Whether it is an integer that fits in an `i64`.
+    /// Reports whether it is an integer that fits in an `i64`.
     pub fn is_i64(&self) -> bool {
         matches!(self, Self::Number(number) if number.is_i64())
     }
 
-    /// Whether it is an integer that fits in a `u64`.
+    /// Reports whether it is an integer that fits in a `u64`.
     pub fn is_u64(&self) -> bool {
         matches!(self, Self::Number(number) if number.is_u64())
     }
 
-    /// Whether it is a number that is no integer.
+    /// Reports whether it is a number that is no integer.
     pub fn is_f64(&self) -> bool {
         matches!(self, Self::Number(number) if number.is_f64())
     }
@@ -224,7 +224,7 @@ impl fmt::Debug for Value {
     }
 }
 
-/// What names a part of a value: the key of a map, the index of a list.
+/// Names a part of a value: the key of a map or the index of a list.
 pub trait Index {
     fn of(self, value: &Value) -> Option<&Value>;
     fn of_mut(self, value: &mut Value) -> Option<&mut Value>;
@@ -252,7 +252,7 @@ impl<S: AsRef<str> + ?Sized> Index for &S {
     }
 }
 
-/// What is not there is null.
+/// Missing values are null.
 impl<I: Index> std::ops::Index<I> for Value {
     type Output = Self;
     fn index(&self, index: I) -> &Self {

@@ -17,7 +17,7 @@ use crate::storage::{
     ListPage, ListRequest, Result, Revision, Storage, Stored, WatchEvent, WatchStream, WriteOutcome,
 };
 
-/// Tells stored bytes that lack a default.
+/// Reports whether stored bytes lack a default.
 pub type Incomplete = fn(&Message<'_>) -> bool;
 
 /// The bytes with all defaults, where some are missing.

@@ -11,7 +11,7 @@ use crate::storage::{Stored, WriteOutcome};
 use super::reservation::Failure;
 use super::{Gate, Live, Put, Store, WriteContext};
 
-/// How often a generated name is drawn anew when it is taken (apiserver
+/// Number of generated names that are tried while they are taken (apiserver
 /// `maxNameGenerationCreateAttempts`).
 const NAME_ATTEMPTS: usize = 8;
 /// The longest generated name (a DNS label).

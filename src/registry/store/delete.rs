@@ -12,23 +12,23 @@ use super::{Gate, Live, Origin, Page, Store, WriteContext};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-/// How often a delete is tried again because the object moved on meanwhile.
+/// Number of retries of a delete that conflicts with other writes.
 const CONFLICT_RETRIES: usize = 100;
 /// The nanoseconds of a second.
 const NANOS: i128 = 1_000_000_000;
-/// How many objects a deletecollection reads at once.
+/// Number of objects that a deletecollection reads at once.
 const COLLECTION_PAGE: i64 = 10_000;
 
-/// What became of a delete.
+/// The outcome of a delete.
 #[derive(Debug)]
 pub struct Deleted {
     /// The object as it was last (or still is).
     pub live: Live,
-    /// Whether it is gone, rather than waiting for finalizers or its grace period.
+    /// True if it is gone, rather than waiting for finalizers or its grace period.
     pub gone: bool,
 }
 
-/// Whether an object is deleted by its name or with others.
+/// True if an object is deleted by its name or with others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
     One,
@@ -37,7 +37,7 @@ enum Scope {
 
 /// An attempt came to nothing: somebody else was faster.
 struct Overtaken {
-    /// What stands now.
+    /// The object as it is stored now.
     standing: Option<Stored>,
     /// The object as this delete marked it, if it came that far. Who writes such an object may be
     /// the one to remove it (apiserver `updateForGracefulDeletionAndFinalizers`): that it is gone
@@ -54,7 +54,7 @@ impl Overtaken {
     }
 }
 
-/// What a delete does to the object before it.
+/// The next step of a delete.
 enum Step {
     /// It is already on its way; nothing changes.
     Pending,

@@ -86,7 +86,7 @@ impl Warnings {
     }
 }
 
-/// What a write knows of its request.
+/// The request that a write belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteContext<'a> {
     pub user: &'a User,
@@ -99,12 +99,12 @@ pub struct WriteContext<'a> {
 /// Admission, as the store sees it: the handlers bind it to the request.
 #[async_trait]
 pub trait Gate: Send + Sync {
-    /// Says no to what is about to be written: `new` is `None` for a delete, `old` for a create.
-    /// Plugins take an object that they may change, but none does any more.
+    /// Validates the object that is about to be written: `new` is `None` for a delete, `old` for a
+    /// create. Plugins take an object that they may change, but none does any more.
     async fn validate(&self, new: Option<&mut Object>, old: Option<&Object>) -> Result<()>;
 
-    /// What is wrong with a prepared object that only other objects and the rights of who asks can
-    /// tell. It is said with what the strategy finds.
+    /// Returns field errors of a prepared object that depend on other objects or on the rights of
+    /// the user. They are reported together with the strategy's.
     async fn field_errors(
         &self,
         _sub: Subresource<'_>,
@@ -114,7 +114,7 @@ pub trait Gate: Send + Sync {
         ErrorList::new()
     }
 
-    /// Whether an update (or apply) may create what does not exist.
+    /// Reports whether an update (or apply) may create what does not exist.
     async fn authorize_create(&self) -> Result<()>;
 }
 
@@ -143,8 +143,8 @@ pub trait Updater: Send + Sync {
     /// The object to write. `live` is `None` where nothing exists.
     async fn updated(&self, live: Option<&Object>) -> Result<Object>;
 
-    /// Whether an object that is too large may not do without its managed fields: those of an apply
-    /// are what it is about.
+    /// Reports whether an object that is too large may not do without its managed fields: those of
+    /// an apply are what it is about.
     fn keeps_managers(&self) -> bool {
         false
     }
@@ -156,7 +156,7 @@ pub struct Store {
     pub resource: Arc<Resource>,
     pub storage: Arc<dyn Storage>,
     pub clock: Clock,
-    /// What reads and watches are served from, where there is one.
+    /// The watch cache that serves reads and watches, if there is one.
     cacher: Option<Arc<Cacher>>,
     trees: Trees,
     logged: Arc<Logged>,
@@ -176,15 +176,16 @@ impl std::fmt::Debug for Store {
     }
 }
 
-/// What a write begins with. What the cache has is most often right, and where it is not the
-/// transaction fails; only what came to nothing without one has to be looked at again.
+/// The state that a write begins with. The cache's is most often current; where it is not, the
+/// transaction fails. Only a write that ends without a transaction has to be checked against
+/// storage.
 struct Origin {
     stored: Option<Stored>,
-    /// Whether storage has said so.
+    /// True if storage has said so.
     certain: bool,
 }
 
-/// How an object is to be written.
+/// Options of a put.
 #[derive(Clone, Copy, Default)]
 struct Put {
     /// The revision that it must stand at; `None` for a new object.
@@ -278,7 +279,7 @@ impl Store {
         Ok(object)
     }
 
-    /// Says of what kind a stored object is.
+    /// Sets apiVersion and kind of a stored object.
     fn name_kind(&self, object: &mut Object) {
         object.insert("kind", self.resource.storage_gvk.kind.clone().into());
         object.insert("apiVersion", self.resource.storage_gvk.api_version().into());
@@ -369,7 +370,7 @@ impl Store {
         Ok(outcome)
     }
 
-    /// What a write begins with.
+    /// Reads the state that a write begins with.
     async fn origin(&self, key: &str, verb: &str) -> Result<Origin> {
         if let Some(snapshot) = self.cacher.as_ref().and_then(|cacher| cacher.snapshot())
             && let Some(stored) = snapshot.get(key)
@@ -478,7 +479,7 @@ impl Store {
         Ok(codec::protobuf::wrap(&gvk.api_version(), &gvk.kind, &raw).into())
     }
 
-    /// What clients are shown of bytes that were stored just now.
+    /// Completes bytes that were stored just now, as clients are shown them.
     fn completed(&self, value: Bytes) -> Bytes {
         let resource = &self.resource;
         if resource.strategy.incomplete().is_none() {
@@ -531,7 +532,7 @@ impl Store {
         };
     }
 
-    /// Who writes an object of the served version.
+    /// The manager of a write in the served version.
     pub fn writer<'a>(&'a self, sub: Subresource<'a>, manager: &'a str) -> managers::Writer<'a> {
         let resource = &self.resource;
         managers::Writer {
@@ -567,7 +568,7 @@ impl Store {
         Cow::Owned(served)
     }
 
-    /// What the metadata of objects must look like.
+    /// The rules for the metadata of objects.
     fn meta_rules(&self) -> MetaRules<'_> {
         MetaRules {
             namespaced: self.resource.decl.namespaced,
@@ -590,7 +591,7 @@ impl Store {
         )
     }
 
-    /// What a strategy may know.
+    /// The context that strategies are given.
     fn context<'a>(&self, ctx: &WriteContext<'a>) -> Context<'a> {
         Context {
             now: self.clock.now(),
@@ -688,7 +689,7 @@ fn subresource_name(sub: Subresource<'_>) -> &str {
     }
 }
 
-/// Whether the subresource is the object itself.
+/// Reports whether the subresource is the object itself.
 fn is_main(sub: Subresource) -> bool {
     sub == Subresource::Main
 }

@@ -1,5 +1,4 @@
-//! What a write holds of what others may want, too, from before its validation until its outcome is
-//! known.
+//! Shared resources that a write holds from before its validation until its outcome is known.
 
 use crate::meta::status::Result;
 use crate::meta::{Object, Status};
@@ -8,7 +7,7 @@ use crate::storage::StorageError;
 
 use super::{Store, WriteContext};
 
-/// Why a write was not done, as far as is known.
+/// The reason a write was not done, as far as it is known.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub status: Status,
@@ -26,7 +25,7 @@ impl Failure {
     }
 }
 
-/// What was refused before there was a transaction.
+/// A refusal before there was a transaction.
 impl From<Status> for Failure {
     fn from(status: Status) -> Self {
         Self {
@@ -42,7 +41,7 @@ impl From<Failure> for Status {
     }
 }
 
-/// What one attempt to write holds. Whoever drops it leaves what it holds taken.
+/// The reservation of one attempt to write. If it is dropped, the resources stay taken.
 #[must_use]
 #[derive(Default)]
 pub(super) struct Held<'a>(Option<Box<dyn Reservation + 'a>>);
@@ -78,7 +77,7 @@ impl Store {
         }
     }
 
-    /// Tells the hooks that `object` stands now, where `old` did.
+    /// Notifies the hooks that `object` has replaced `old`.
     pub(super) async fn settle(
         &self,
         ctx: &WriteContext<'_>,

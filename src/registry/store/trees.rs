@@ -21,7 +21,7 @@ const MAX_BYTES: u64 = 2 << 20;
 #[derive(Clone, Debug)]
 pub struct Trees(Cache<String, Known>);
 
-/// What is known of an object as it was stored at a revision.
+/// An entry of the cache: an object as it was stored at a revision.
 #[derive(Clone, Debug)]
 struct Known {
     revision: Revision,
@@ -68,7 +68,7 @@ impl Trees {
     }
 }
 
-/// Which keys there were at one moment.
+/// The keys that existed at one moment.
 pub enum KnownKeys {
     Cached(Snapshot),
     Listed(BTreeSet<String>),
@@ -140,8 +140,8 @@ impl Store {
         }
     }
 
-    /// Where trees of the object are kept. Those of resources that have several versions are not:
-    /// they share a key.
+    /// Returns the cache for trees of the object. Resources with several versions have none: they
+    /// share a key.
     fn trees_of(&self, stored: &Stored) -> Option<&Trees> {
         let resource = &self.resource;
         let one_version = resource.custom.is_none()

@@ -20,12 +20,12 @@ use super::Store;
 /// logged again.
 const LOGGED: usize = 1024;
 
-/// What has been logged, as hashes of keys and revisions.
+/// The states that have been logged, as hashes of keys and revisions.
 #[derive(Debug, Default)]
 pub(super) struct Logged(Mutex<HashSet<u64>>);
 
 impl Logged {
-    /// Whether this state of an object has not been logged yet. From then on it has.
+    /// Reports whether this state of an object has not been logged yet. From then on it has.
     fn is_news(&self, stored: &Stored) -> bool {
         let mut hasher = DefaultHasher::new();
         (&stored.key, stored.mod_revision).hash(&mut hasher);

@@ -14,10 +14,10 @@ use crate::storage::{Stored, WriteOutcome};
 use super::reservation::{Failure, Held};
 use super::{Gate, Live, Origin, Put, Store, Updater, WriteContext, bump_generation, is_main};
 
-/// How often a write is tried again because the object moved on meanwhile.
+/// Number of retries of a write that conflicts with others.
 const CONFLICT_RETRIES: usize = 100;
 
-/// What became of an update.
+/// The outcome of an update.
 #[derive(Debug)]
 pub struct Updated {
     pub live: Live,
@@ -25,7 +25,7 @@ pub struct Updated {
     pub created: bool,
 }
 
-/// What to update.
+/// The object that an update is for.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     pub name: &'a str,
@@ -35,7 +35,7 @@ pub struct Target<'a> {
     pub force_create: bool,
 }
 
-/// What one attempt came to.
+/// The outcome of one attempt.
 enum Attempt {
     Done(Updated),
     /// Nothing had to be written.
@@ -200,8 +200,8 @@ impl Store {
         self.settle_attempt(ctx, held, Some(&old), attempt).await
     }
 
-    /// Tells the hooks how an attempt ended. Where an object went, nobody needs what was taken for
-    /// its new state.
+    /// Notifies the hooks of the outcome of an attempt. If the object was deleted, resources taken
+    /// for its new state are released.
     async fn settle_attempt(
         &self,
         ctx: &WriteContext<'_>,
@@ -423,7 +423,8 @@ impl Store {
     }
 }
 
-/// Whether an update takes the last finalizer off an object whose deletion waits for nothing else.
+/// Reports whether an update takes the last finalizer off an object whose deletion waits for
+/// nothing else.
 fn should_delete(object: &Object, old: &Object) -> bool {
     object.finalizers().is_empty()
         && old.deletion_timestamp().is_some()

@@ -1,4 +1,4 @@
-//! What to say of addresses that old fields still take but that are not written as they should be.
+//! Warnings about addresses in a form that only old fields still accept.
 
 use std::net::IpAddr;
 

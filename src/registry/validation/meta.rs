@@ -1,5 +1,4 @@
-//! What ObjectMeta must look like, and what of it may change (apimachinery
-//! `api/validation/objectmeta.go`).
+//! Validation of ObjectMeta and of its updates (apimachinery `api/validation/objectmeta.go`).
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
@@ -74,7 +73,7 @@ pub fn validate_object_meta_update(new: &Object, old: &Object) -> ErrorList {
     errors
 }
 
-/// What the metadata of the objects of a resource must look like.
+/// The rules for the metadata of a resource's objects.
 #[derive(Clone, Copy)]
 pub struct MetaRules<'a> {
     pub namespaced: bool,

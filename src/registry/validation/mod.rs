@@ -72,8 +72,8 @@ pub fn immutable_text(errors: &mut ErrorList, path: &Path, new: &str, old: &str)
     }
 }
 
-/// Whether two values mean the same, as upstream's `equality.Semantic.DeepEqual` sees it: an absent
-/// one equals an empty list or map, at every depth.
+/// Reports whether two values mean the same, as upstream's `equality.Semantic.DeepEqual` sees it:
+/// an absent one equals an empty list or map, at every depth.
 pub fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
     match (a, b) {
         (Some(Value::Object(a)), Some(Value::Object(b))) if a.is_copy_of(b) => true,

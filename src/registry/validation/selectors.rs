@@ -75,7 +75,7 @@ fn validate_requirement(
     }
 }
 
-/// Whether a stored selector holds a value that a new one may not.
+/// Reports whether a stored selector holds a value that a new one may not.
 pub fn requirement_has_invalid_value(selector: Option<&Map>) -> bool {
     selector.is_some_and(|selector| {
         let values = selector
@@ -88,7 +88,8 @@ pub fn requirement_has_invalid_value(selector: Option<&Map>) -> bool {
     })
 }
 
-/// Whether labels satisfy a selector. `None` matches nothing, the empty selector everything.
+/// Reports whether labels satisfy a selector. `None` matches nothing, the empty selector
+/// everything.
 pub fn label_selector_matches(selector: Option<&Map>, labels: Option<&Map>) -> bool {
     let Some(selector) = selector else {
         return false;

@@ -14,7 +14,7 @@ use redb::backends::FileBackend;
 use super::*;
 use crate::storage::{WatchEvent, WatchStream};
 
-/// How long a store may take to be itself again; it takes a fraction of a second.
+/// Time limit for the recovery of a store; it takes a fraction of a second.
 const RECOVERY: Duration = Duration::from_secs(60);
 
 /// A disk that tests can fill and break.

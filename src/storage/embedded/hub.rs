@@ -1,5 +1,5 @@
-//! Who watches what: the latest events in memory, and for each watcher the first event it has not
-//! been given.
+//! The watchers: the latest events in memory, and for each watcher the first event it has not been
+//! given.
 //!
 //! A watcher whose next event has left the ring reads it from the table. An event wakes only those
 //! whose prefix it is under.
@@ -39,12 +39,12 @@ struct Watcher {
     /// The first revision that may concern it and has not been taken; `None` when it knows
     /// everything up to the head.
     pending: Option<Revision>,
-    /// Whether it owes a progress event.
+    /// True if it owes a progress event.
     progress: bool,
     wake: Arc<Notify>,
 }
 
-/// What a watcher does next.
+/// The next step of a watcher.
 #[derive(Debug)]
 pub enum Take {
     /// Tell these (there may be none), then ask again.

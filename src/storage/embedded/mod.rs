@@ -57,7 +57,7 @@ pub struct Embedded {
     writer: Option<JoinHandle<()>>,
 }
 
-/// What readers, watchers and the writer share.
+/// State that readers, watchers and the writer share.
 struct Shared {
     /// The last commit; `None` once closed.
     snapshot: ArcSwapOption<Snapshot>,
@@ -322,7 +322,7 @@ mod tests {
 
     use super::*;
 
-    /// How many rows there are: changes, index, expiry.
+    /// Counts the rows of the tables: changes, index, expiry.
     fn rows(directory: &Path) -> [u64; 3] {
         let db = Database::create(directory.join(FILE)).unwrap();
         let read = db.begin_read().unwrap();

@@ -1,4 +1,4 @@
-//! What is on disk and how to read it: the tables, one version of a key, and snapshots of the whole
+//! The layout on disk and its readers: the tables, one version of a key, and snapshots of the whole
 //! store.
 //!
 //! Every change has a revision and one row in [`CHANGES`], without gaps. [`INDEX`] finds a key's
@@ -27,7 +27,7 @@ pub const META: TableDefinition<&str, i64> = TableDefinition::new("meta");
 pub const REVISION: &str = "revision";
 /// The oldest revision that can be read at.
 pub const COMPACTED: &str = "compacted";
-/// How far superseded versions have been removed; catches up with [`COMPACTED`].
+/// The revision up to which superseded versions have been removed; catches up with [`COMPACTED`].
 pub const CLEANED: &str = "cleaned";
 /// The layout of the tables.
 pub const FORMAT: &str = "format";
@@ -44,8 +44,8 @@ pub fn broken(error: impl Into<redb::Error>) -> StorageError {
     }
 }
 
-/// Whether a write failed because it would need more room than there is: on the disk, of a quota,
-/// or below the limit on a file's size.
+/// Reports whether a write failed because it would need more room than there is: on the disk, of a
+/// quota, or below the limit on a file's size.
 fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -107,7 +107,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// What the last commit of `db` left.
+    /// Takes a snapshot of the last commit of `db`.
     pub fn take(db: &redb::Database) -> Result<Self> {
         use redb::ReadableDatabase;
         let read = db.begin_read().map_err(broken)?;
