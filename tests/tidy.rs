@@ -11,6 +11,33 @@ const FILE_LINES: usize = 920;
 const FUNCTION_LINES: usize = 120;
 /// Columns of a line with nothing but a comment; rustfmt breaks the rest.
 const COMMENT_COLUMNS: usize = 100;
+/// Words that no documentation opens with: it names its item, or says what the item does.
+const QUESTIONS: [&str; 24] = [
+    "What",
+    "Whatever",
+    "Whether",
+    "Who",
+    "Whoever",
+    "Whom",
+    "Whose",
+    "Where",
+    "Wherever",
+    "How",
+    "However",
+    "Which",
+    "Whichever",
+    "When",
+    "Whenever",
+    "Why",
+    "Says",
+    "Tells",
+    "Is",
+    "Are",
+    "Does",
+    "Has",
+    "Can",
+    "May",
+];
 /// Folders that hold no source of ours.
 const SKIPPED: [&str; 7] = [
     "target",
@@ -278,6 +305,62 @@ fn uses(code: &str, root: &str) -> Vec<(String, usize)> {
     found
 }
 
+/// The lines at which documentation opens with one of `QUESTIONS`.
+fn questions(text: &str) -> Vec<usize> {
+    let mut found = Vec::new();
+    let mut before = "";
+    for (number, line) in text.lines().map(str::trim_start).enumerate() {
+        let marker = ["///", "//!"].into_iter().find(|m| line.starts_with(m));
+        if let Some(marker) = marker.filter(|marker| !before.starts_with(marker)) {
+            let word: String = line[marker.len()..]
+                .trim_start()
+                .chars()
+                .take_while(|c| c.is_alphanumeric())
+                .collect();
+            if QUESTIONS.contains(&word.as_str()) {
+                found.push(number + 1);
+            }
+        }
+        before = line;
+    }
+    found
+}
+
+/// The public functions that return a `Result` and whose documentation has no `# Errors`.
+fn silent_failures(text: &str) -> Vec<(String, usize)> {
+    let code = without_tests(&code_of(text));
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for at in words(&code, "fn") {
+        let line = line_of(&code, at);
+        let name: String = code[at + 2..]
+            .trim_start()
+            .chars()
+            .take_while(|c| c.is_alphanumeric() || *c == '_')
+            .collect();
+        let end = code[at..]
+            .find(['{', ';'])
+            .map_or(code.len(), |end| at + end);
+        // `->` may also stand in the bounds of a parameter; the last one is the function's.
+        let returned = code[at..end].rsplit_once("->").map_or("", |(_, ty)| ty);
+        let head = returned.trim().split(['<', ' ']).next().unwrap_or("");
+        let public = lines[line - 1].trim_start().starts_with("pub ");
+        if !public || head.rsplit("::").next() != Some("Result") {
+            continue;
+        }
+        let documented = lines[..line - 1]
+            .iter()
+            .rev()
+            .map(|above| above.trim_start())
+            .take_while(|above| above.starts_with("//") || above.starts_with("#["))
+            .any(|above| above == "/// # Errors");
+        if !documented {
+            found.push((name, line));
+        }
+    }
+    found
+}
+
 /// The modules of lib.rs, in the order it lists them.
 fn modules(tree: &[Source]) -> Vec<String> {
     let lib = tree
@@ -468,6 +551,37 @@ fn comments_are_narrow() {
 }
 
 #[test]
+fn documentation_opens_with_a_noun_or_a_verb() {
+    let tree = tree();
+    let wrong = tree
+        .iter()
+        .filter(|source| source.is_rust())
+        .flat_map(|source| {
+            questions(&source.text)
+                .into_iter()
+                .map(|line| format!("{}:{line}", source.path))
+        });
+    check(
+        "no documentation opens with an interrogative",
+        wrong.collect(),
+    );
+}
+
+#[test]
+fn public_functions_document_their_errors() {
+    let mut wrong = Vec::new();
+    for source in tree()
+        .iter()
+        .filter(|source| source.in_src() && !source.is_test())
+    {
+        for (name, line) in silent_failures(&source.text) {
+            wrong.push(format!("{}:{line}: `{name}`", source.path));
+        }
+    }
+    check("a public function that can fail has `# Errors`", wrong);
+}
+
+#[test]
 fn files_are_short() {
     let mut wrong = Vec::new();
     for source in tree()
@@ -571,6 +685,19 @@ mod sees {
             found,
             [("long".to_owned(), 4, 4), ("short".to_owned(), 8, 1)]
         );
+    }
+
+    #[test]
+    fn documentation_that_opens_with_a_question() {
+        let text =
+            "//! What it is.\n/// A line.\n/// Where it goes on.\nfn a() {}\n    /// Whether b.\n";
+        assert_eq!(questions(text), [1, 5]);
+    }
+
+    #[test]
+    fn public_functions_without_errors() {
+        let text = "/// A.\n///\n/// # Errors\n/// None.\n#[inline]\npub fn a() -> Result<u8> {}\n/// B.\npub async fn b<T>(\n    f: impl Fn() -> T,\n) -> io::Result<u8> {}\nfn c() -> Result<u8> {}\npub fn d() -> Option<Result<u8>> {}\n";
+        assert_eq!(silent_failures(text), [("b".to_owned(), 8)]);
     }
 
     #[test]

@@ -382,6 +382,9 @@ impl<'a> List<'a> {
     }
 
     /// The list with another behind it: in sets and maps what is there already stays where it is.
+    ///
+    /// # Errors
+    /// A failure to evaluate either list.
     pub fn concat(&self, other: &List<'a>) -> Result<List<'a>> {
         if let Some(schema) = self.schema()
             && *schema.list_type() != ListType::Atomic

@@ -293,6 +293,9 @@ impl<'a> Set<'a> {
 
     /// Reads a FieldsV1 object. Elements of an unknown kind are passed over; anything else that is
     /// wrong is an error.
+    ///
+    /// # Errors
+    /// The reason that the object is no FieldsV1.
     pub fn decode(value: &'a Value) -> Result<Self, String> {
         let text = value.as_object().and_then(Map::text);
         let decoded = match text.map(|text| decode_text(&mut Lexer::new(text), MAX_DEPTH)) {

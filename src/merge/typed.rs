@@ -275,6 +275,9 @@ impl<'a> Comparison<'a> {
 }
 
 /// Compares two maps as values of `ty`, for callers that hold no [`Value`].
+///
+/// # Errors
+/// A value that does not fit its type.
 pub fn compare_maps<'a>(
     ty: Ty<'a>,
     old: &'a crate::meta::Map,

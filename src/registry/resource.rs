@@ -298,6 +298,9 @@ impl Resource {
     }
 
     /// Reports whether a selector may use a field label; the error is the one that clients know.
+    ///
+    /// # Errors
+    /// The message that clients know.
     pub fn check_field_label(&self, label: &str) -> Result<(), String> {
         let known = self.strategy.selectable_fields();
         let plain = known.is_empty() && self.custom.is_none();

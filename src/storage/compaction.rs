@@ -23,6 +23,9 @@ pub struct Compactor {
 
 impl Compactor {
     /// Takes a turn. Tells the revision that the history was compacted to, if this server did it.
+    ///
+    /// # Errors
+    /// The store's.
     pub async fn turn(&mut self, storage: &dyn Storage) -> Result<Option<Revision>> {
         let value = Bytes::from(self.stood.to_string());
         let outcome = match self.key {

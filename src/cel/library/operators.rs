@@ -384,6 +384,9 @@ fn insert<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
 }
 
 /// An item of a list by a number of any type that is an integer.
+///
+/// # Errors
+/// An index that is not an integer.
 pub fn item<'a>(list: &List<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>> {
     let position = match Key::of(index) {
         Some(Key::Int(number)) if !matches!(index, Value::Bool(_)) => number,

@@ -60,12 +60,18 @@ impl Quantity {
     }
 
     /// Reads a quantity. White space around it is not accepted here.
+    ///
+    /// # Errors
+    /// Text that is not a quantity.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         Ok(parse(text)?.0)
     }
 
     /// The text that a quantity is shown and stored as: `text` itself where upstream keeps it
     /// (`1Gi`, but `1.50` too), its canonical form otherwise.
+    ///
+    /// # Errors
+    /// Text that is not a quantity.
     pub fn normalise(text: &str) -> Result<Cow<'_, str>, QuantityError> {
         if is_plain(text.as_bytes()) {
             return Ok(Cow::Borrowed(text));

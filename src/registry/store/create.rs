@@ -22,6 +22,10 @@ const SUFFIX_LEN: usize = 5;
 impl Store {
     /// Creates `object`, which is decoded, defaulted and admitted. A generated name that is taken
     /// is drawn anew.
+    ///
+    /// # Errors
+    /// 409 for a name that is taken, 422 for an invalid object, a refusal of the gate, and the
+    /// store's.
     pub async fn create(
         &self,
         ctx: &WriteContext<'_>,

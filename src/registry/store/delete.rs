@@ -66,6 +66,9 @@ enum Step {
 
 impl Store {
     /// Deletes an object, or marks it as deleted where finalizers or a grace period hold it.
+    ///
+    /// # Errors
+    /// 404, 409 for preconditions or too many conflicts, a refusal of the gate, and the store's.
     pub async fn delete(
         &self,
         ctx: &WriteContext<'_>,
@@ -243,6 +246,9 @@ impl Store {
     }
 
     /// 409 where the object is not the one, or not in the state, that the options ask for.
+    ///
+    /// # Errors
+    /// 409 if the object is another one, or in another state.
     pub fn check_preconditions(&self, options: &DeleteOptions, old: &Object) -> Result<()> {
         let gvk = &self.resource.gvk;
         let kind = Gvr::new(&gvk.group, &gvk.version, &gvk.kind);
@@ -363,6 +369,9 @@ impl Store {
     }
 
     /// Deletes every object that the list options select and answers with them as they were.
+    ///
+    /// # Errors
+    /// The first delete that fails.
     pub async fn delete_collection(
         &self,
         ctx: &WriteContext<'_>,

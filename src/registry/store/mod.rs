@@ -247,6 +247,9 @@ impl Store {
     }
 
     /// The message of a stored object, without its envelope; `None` for one that is stored as JSON.
+    ///
+    /// # Errors
+    /// 500 for stored bytes that cannot be decoded.
     pub fn message<'a>(
         &'a self,
         stored: &'a Stored,
@@ -265,6 +268,9 @@ impl Store {
     }
 
     /// Those parts of a stored object that `part` names, or more of it.
+    ///
+    /// # Errors
+    /// 500 for stored bytes that cannot be decoded.
     pub fn decode_part(
         &self,
         stored: &Stored,
@@ -409,6 +415,10 @@ impl Store {
         }
     }
 
+    /// The key of an object, below the prefix of its resource.
+    ///
+    /// # Errors
+    /// 400 for a name or namespace that cannot be part of a path.
     pub fn key(&self, namespace: &str, name: &str) -> Result<String> {
         if self.resource.decl.namespaced && namespace.is_empty() {
             return Err(Status::bad_request("Namespace parameter required."));
@@ -432,6 +442,9 @@ impl Store {
     }
 
     /// The stored object as a tree of the storage version, with its resourceVersion.
+    ///
+    /// # Errors
+    /// 500 for stored bytes that cannot be decoded.
     pub fn decode(&self, stored: &Stored) -> Result<Object> {
         let mut object = self.decode_value(&stored.value)?;
         // A dry run's object has been nowhere: it has no revision.

@@ -107,6 +107,9 @@ impl Store {
     }
 
     /// Like [`Store::tree`], for an object that is often asked for.
+    ///
+    /// # Errors
+    /// 500 for stored bytes that cannot be decoded.
     pub fn kept_tree(&self, stored: &Stored) -> Result<Object> {
         let Some(trees) = self.trees_of(stored) else {
             return self.tree(stored);
@@ -181,6 +184,9 @@ impl Store {
 
     /// One object as far as this server knows: every write of its own is seen, those of other
     /// servers soon. `None` where there is no such object.
+    ///
+    /// # Errors
+    /// The store's.
     pub async fn find_stored(
         &self,
         namespace: &str,
@@ -211,6 +217,9 @@ impl Store {
 
     /// The objects of a namespace (of all where it is empty) as far as this server knows, like
     /// [`Store::find_stored`].
+    ///
+    /// # Errors
+    /// The store's.
     pub async fn known_stored(&self, namespace: &str) -> Result<Vec<Arc<CachedObject>>> {
         let known = match &self.cacher {
             Some(cacher) => cacher.read_your_writes().await,
@@ -226,6 +235,9 @@ impl Store {
     }
 
     /// The keys of all objects as far as this server knows, like [`Store::find_stored`].
+    ///
+    /// # Errors
+    /// The store's.
     pub async fn known_keys(&self) -> Result<KnownKeys> {
         let known = match &self.cacher {
             Some(cacher) => cacher.read_your_writes().await,

@@ -53,6 +53,9 @@ enum Attempt {
 impl Store {
     /// Brings the object to what `updater` makes of it. Nothing is written if that is what it
     /// already is.
+    ///
+    /// # Errors
+    /// 404, 409 for conflicts, 422 for an invalid object, a refusal of the gate, and the store's.
     pub async fn update(
         &self,
         ctx: &WriteContext<'_>,

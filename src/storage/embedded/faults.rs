@@ -246,7 +246,8 @@ async fn a_full_disk_refuses_writes_serves_reads_and_is_left_behind() {
     fixture.check(watch, &acknowledged).await;
 }
 
-/// Whichever change of the file fails, the one before the commit counts or the last of it.
+/// Acknowledged writes survive a failure of any change of the file: the commit before it counts, or
+/// the last.
 #[tokio::test]
 async fn an_error_at_any_moment_loses_nothing_that_was_acknowledged() {
     for moment in 0..24 {

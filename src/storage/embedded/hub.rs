@@ -140,6 +140,9 @@ impl Hub {
     }
 
     /// The next thing for a watcher to do; history up to `compacted` can no longer be told.
+    ///
+    /// # Errors
+    /// The end of the watch: compacted history, or a failure of the store.
     pub fn take(&self, id: u64, compacted: Revision) -> Result<Take, StorageError> {
         let mut state = self.0.lock();
         let State {

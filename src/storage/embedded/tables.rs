@@ -61,6 +61,9 @@ pub struct Version {
 }
 
 /// The version of `key` that stands at revision `at`; `None` if it does not exist then.
+///
+/// # Errors
+/// A failure to read the file.
 pub fn version(
     index: &impl ReadableTable<(&'static str, Revision), Revision>,
     key: &str,
@@ -82,6 +85,9 @@ pub fn version(
 }
 
 /// The value written at `revision`; a missing row is a bug.
+///
+/// # Errors
+/// A failure to read the file, or a missing row.
 pub fn stored(
     changes: &impl ReadableTable<Revision, Change>,
     revision: Revision,
@@ -108,6 +114,9 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Takes a snapshot of the last commit of `db`.
+    ///
+    /// # Errors
+    /// A failure to read the file.
     pub fn take(db: &redb::Database) -> Result<Self> {
         use redb::ReadableDatabase;
         let read = db.begin_read().map_err(broken)?;
@@ -121,12 +130,20 @@ impl Snapshot {
         })
     }
 
+    /// The value under `key` in this snapshot.
+    ///
+    /// # Errors
+    /// A failure to read the file.
     pub fn get(&self, key: &str) -> Result<Option<Stored>> {
         version(&self.index, key, self.revision)?
             .map(|v| stored(&self.changes, v.revision))
             .transpose()
     }
 
+    /// A page of the keys in this snapshot.
+    ///
+    /// # Errors
+    /// A revision that is compacted or not reached yet, or a failure to read the file.
     pub fn list(&self, request: &ListRequest) -> Result<ListPage> {
         let at = self.readable(request.revision)?;
         let mut page = ListPage {
@@ -182,6 +199,9 @@ impl Snapshot {
 
     /// The changes under `prefix` from revision `from` on, from at most `rows` rows and no more
     /// than about `bytes` of values, and the revision to go on from.
+    ///
+    /// # Errors
+    /// A failure to read the file.
     pub fn replay(
         &self,
         prefix: &str,

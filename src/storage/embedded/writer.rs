@@ -126,6 +126,9 @@ pub struct Writer {
 
 impl Writer {
     /// A writer that goes on where `db` stands, and opens it again with `open` after a failure.
+    ///
+    /// # Errors
+    /// A failure to read the file.
     pub fn new(
         db: Database,
         open: Open,

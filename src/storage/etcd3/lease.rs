@@ -43,6 +43,9 @@ impl Leases {
     }
 
     /// A lease that ends no sooner than `ttl` from now.
+    ///
+    /// # Errors
+    /// etcd's, when a lease has to be granted.
     pub async fn get(&self, client: &mut LeaseClient, ttl: Duration) -> Result<i64, Error> {
         let mut last = self.last.lock().await;
         let now = Instant::now();

@@ -157,6 +157,9 @@ pub struct Etcd3 {
 impl Etcd3 {
     /// A client of the cluster. Connections come up when they are needed, so this fails for bad
     /// configuration only; [`Storage::check_health`] tells whether etcd is there.
+    ///
+    /// # Errors
+    /// A bad configuration.
     pub async fn connect(config: Config) -> Result<Self> {
         Ok(Self {
             clients: Arc::new(ArcSwap::from_pointee(Clients::open(&config).await?)),

@@ -184,6 +184,9 @@ impl IpAddresses {
     }
 
     /// Returns the addresses that have an IPAddress object.
+    ///
+    /// # Errors
+    /// The store's.
     pub async fn taken(&self) -> Result<Taken> {
         Ok(Taken {
             keys: self.store.known_keys().await?,
