@@ -59,8 +59,9 @@ fn types(folder: &Path) -> Result<BTreeMap<String, Value>, Box<dyn Error>> {
     }
 }
 
-/// Where cargo keeps the source of k8s-openapi, which is a dependency of the tests: nothing of it
-/// is compiled here. A build that has not fetched the dependencies of the tests lets cargo do so.
+/// The folder in which cargo keeps the source of k8s-openapi, which is a dependency of the tests:
+/// nothing of it is compiled here. A build that has not fetched the dependencies of the tests lets
+/// cargo do so.
 fn source() -> Result<PathBuf, Box<dyn Error>> {
     let metadata = metadata(&["--offline"]).or_else(|_| metadata(&["--locked"]))?;
     let packages = metadata["packages"].as_array().into_iter().flatten();

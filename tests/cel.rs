@@ -15,7 +15,7 @@ fn environment() -> Environment {
         .with_variable("m", Type::map(Type::String, Type::String))
 }
 
-/// What is said of an expression.
+/// Returns the outcome of an expression as text.
 fn outcome(expr: &str, environment: &Environment) -> Json {
     let object = |value: Json| meta::Value::from(value);
     let x = object(json!({
@@ -114,7 +114,7 @@ fn expressions_are_what_cel_go_makes_of_them() {
 }
 
 proptest! {
-    /// Whatever a client sends as an expression is an answer, and no panic.
+    /// Any expression that a client sends gets an answer, never a panic.
     #[test]
     fn no_expression_panics(tokens in proptest::collection::vec(0..TOKENS.len(), 0..24)) {
         let text: String = tokens.iter().map(|token| TOKENS[*token]).collect();
@@ -122,7 +122,7 @@ proptest! {
     }
 }
 
-/// What random expressions are made of.
+/// Tokens of random expressions.
 const TOKENS: &[&str] = &[
     "x",
     "n",

@@ -1,5 +1,5 @@
-//! What is acknowledged stays: SIGKILL in the middle of writes, on both stores; and one data folder
-//! has one server.
+//! Acknowledged writes survive: SIGKILL in the middle of writes, on both stores; and one data
+//! folder has one server.
 
 mod support;
 
@@ -16,7 +16,7 @@ use support::{ADMIN, Store, TestServer, free_port};
 
 /// Clients that write at a time.
 const WRITERS: usize = 8;
-/// How many writes are acknowledged before the server dies.
+/// Number of writes that are acknowledged before the server is killed.
 const ACKNOWLEDGED: usize = 200;
 /// More than a writer can write before that.
 const ATTEMPTS: usize = 10_000;

@@ -325,8 +325,8 @@ async fn an_object_is_the_same_however_often_it_is_got() {
     }
 }
 
-/// What conversion to an old version puts into annotations belongs to the object in that version:
-/// lists of metadata show it, Tables do not.
+/// Annotations that a conversion adds belong to the object in that version: lists of metadata show
+/// it, Tables do not.
 #[tokio::test]
 async fn tables_show_no_metadata_of_a_conversion() {
     let server = TestServer::start().await;
@@ -546,8 +546,8 @@ async fn kinds_of_every_sort() {
     );
 }
 
-/// Who writes a pod that is marked as deleted without grace removes it. The one who deletes it need
-/// not be the one.
+/// Any writer of a pod that is marked as deleted without grace removes it, not only the client that
+/// deletes it.
 #[tokio::test]
 async fn a_pod_is_deleted_while_its_kubelet_writes() {
     let server = TestServer::start().await;

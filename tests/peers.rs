@@ -14,7 +14,7 @@ use kube::{Api, ResourceExt};
 use support::etcd::Etcd;
 use support::{ADMIN, Store, TestServer};
 
-/// What the endpoints of the service say; the slice must say the same.
+/// Returns the addresses in the endpoints of the service; the slice must have the same.
 async fn addresses(server: &TestServer) -> Vec<String> {
     let client = server.client(ADMIN);
     let all = Api::<Endpoints>::namespaced(client.clone(), "default")

@@ -1,4 +1,4 @@
-//! What every store promises, checked on each of them; then what only one of them can be asked.
+//! The contract of all stores, checked on each of them, and tests for one store only.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 

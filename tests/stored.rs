@@ -1,5 +1,5 @@
-//! What a kube-apiserver left in etcd is served as it would serve it, and counts as what this
-//! server would have written.
+//! Objects that a kube-apiserver left in etcd are served as it would serve them, and treated as if
+//! this server had written them.
 
 #![allow(clippy::unwrap_used)]
 

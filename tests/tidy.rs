@@ -11,6 +11,33 @@ const FILE_LINES: usize = 920;
 const FUNCTION_LINES: usize = 120;
 /// Columns of a line with nothing but a comment; rustfmt breaks the rest.
 const COMMENT_COLUMNS: usize = 100;
+/// Words that no documentation opens with: it names its item, or says what the item does.
+const QUESTIONS: [&str; 24] = [
+    "What",
+    "Whatever",
+    "Whether",
+    "Who",
+    "Whoever",
+    "Whom",
+    "Whose",
+    "Where",
+    "Wherever",
+    "How",
+    "However",
+    "Which",
+    "Whichever",
+    "When",
+    "Whenever",
+    "Why",
+    "Says",
+    "Tells",
+    "Is",
+    "Are",
+    "Does",
+    "Has",
+    "Can",
+    "May",
+];
 /// Folders that hold no source of ours.
 const SKIPPED: [&str; 7] = [
     "target",
@@ -37,8 +64,8 @@ const ACYCLIC: &[&str] = &[
     "endpoints",
     "controlplane",
 ];
-/// What the text of a file may not say, in two halves so that this file passes too: the project
-/// stands alone.
+/// Texts that no file may contain, in two halves so that this file passes too: the project stands
+/// alone.
 const OUTSIDE: [(&str, &str); 2] = [("../", "shared"), ("/wor", "k/")];
 
 /// A file of the tree: its path from the root of the project, and its text.
@@ -56,7 +83,7 @@ impl Source {
         self.path.starts_with("src/") && self.is_rust()
     }
 
-    /// Whether the whole file is tests: `tests.rs`, or a file under a folder `tests`.
+    /// Reports whether the whole file is tests: `tests.rs`, or a file under a folder `tests`.
     fn is_test(&self) -> bool {
         self.path.ends_with("/tests.rs") || self.path.split('/').any(|part| part == "tests")
     }
@@ -132,7 +159,7 @@ fn code_of(text: &str) -> String {
     out
 }
 
-/// Where the comment or literal that starts at `at` ends; `at` itself where none starts.
+/// Returns the end of the comment or literal that starts at `at`; `at` itself if none does.
 fn literal_end(chars: &[char], at: usize) -> usize {
     let next = chars.get(at + 1).copied();
     let after_word = at > 0 && (chars[at - 1].is_alphanumeric() || chars[at - 1] == '_');
@@ -223,7 +250,7 @@ fn without_tests(code: &str) -> String {
     code
 }
 
-/// How many lines the file has, its test modules not counted. A blanked line ends with a mark.
+/// Counts the lines of a file, its test modules not included. A blanked line ends with a mark.
 fn lines_without_tests(code: &str) -> usize {
     without_tests(code)
         .lines()
@@ -231,7 +258,7 @@ fn lines_without_tests(code: &str) -> usize {
         .count()
 }
 
-/// Where `word` stands as a word of its own.
+/// Returns the offsets of `word` as a whole word.
 fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(word)
@@ -329,6 +356,62 @@ fn declared(source: &Source) -> Vec<String> {
         .filter(|line| line.starts_with("mod ") || line.starts_with("pub"))
         .filter_map(name)
         .collect()
+}
+
+/// The lines at which documentation opens with one of `QUESTIONS`.
+fn questions(text: &str) -> Vec<usize> {
+    let mut found = Vec::new();
+    let mut before = "";
+    for (number, line) in text.lines().map(str::trim_start).enumerate() {
+        let marker = ["///", "//!"].into_iter().find(|m| line.starts_with(m));
+        if let Some(marker) = marker.filter(|marker| !before.starts_with(marker)) {
+            let word: String = line[marker.len()..]
+                .trim_start()
+                .chars()
+                .take_while(|c| c.is_alphanumeric())
+                .collect();
+            if QUESTIONS.contains(&word.as_str()) {
+                found.push(number + 1);
+            }
+        }
+        before = line;
+    }
+    found
+}
+
+/// The public functions that return a `Result` and whose documentation has no `# Errors`.
+fn silent_failures(text: &str) -> Vec<(String, usize)> {
+    let code = without_tests(&code_of(text));
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for at in words(&code, "fn") {
+        let line = line_of(&code, at);
+        let name: String = code[at + 2..]
+            .trim_start()
+            .chars()
+            .take_while(|c| c.is_alphanumeric() || *c == '_')
+            .collect();
+        let end = code[at..]
+            .find(['{', ';'])
+            .map_or(code.len(), |end| at + end);
+        // `->` may also stand in the bounds of a parameter; the last one is the function's.
+        let returned = code[at..end].rsplit_once("->").map_or("", |(_, ty)| ty);
+        let head = returned.trim().split(['<', ' ']).next().unwrap_or("");
+        let public = lines[line - 1].trim_start().starts_with("pub ");
+        if !public || head.rsplit("::").next() != Some("Result") {
+            continue;
+        }
+        let documented = lines[..line - 1]
+            .iter()
+            .rev()
+            .map(|above| above.trim_start())
+            .take_while(|above| above.starts_with("//") || above.starts_with("#["))
+            .any(|above| above == "/// # Errors");
+        if !documented {
+            found.push((name, line));
+        }
+    }
+    found
 }
 
 /// The modules of lib.rs, in the order it lists them.
@@ -547,6 +630,52 @@ fn architecture_lists_the_modules_in_the_order_of_lib_rs() {
     );
 }
 
+/// The spellings of a path with alternatives in braces: `a/{b,c}` is `a/b` and `a/c`.
+fn alternatives(path: &str) -> Vec<String> {
+    let Some((before, (inside, after))) = path
+        .split_once('{')
+        .and_then(|(before, rest)| Some((before, rest.split_once('}')?)))
+    else {
+        return vec![path.to_owned()];
+    };
+    inside
+        .split(',')
+        .map(|one| format!("{before}{one}{after}"))
+        .collect()
+}
+
+#[test]
+fn architecture_names_only_files_that_exist() {
+    let tree = tree();
+    let page = tree
+        .iter()
+        .find(|source| source.path == "ARCHITECTURE.md")
+        .expect("ARCHITECTURE.md");
+    let is_path = |text: &&str| {
+        text.contains('/')
+            && !text.contains('<')
+            && text.chars().all(|c| !c.is_whitespace() && c != '=')
+            && text.starts_with(|c: char| c.is_ascii_lowercase())
+    };
+    let exists = |path: &str| {
+        let path = path.trim_end_matches('/');
+        let (file, folder) = (format!("{path}.rs"), format!("{path}/"));
+        tree.iter().any(|source| {
+            let under_src = source.path.strip_prefix("src/").unwrap_or(&source.path);
+            [source.path.as_str(), under_src]
+                .iter()
+                .any(|known| *known == path || *known == file || known.starts_with(&folder))
+        })
+    };
+    let code = page.text.split('`').skip(1).step_by(2);
+    let wrong = code
+        .filter(is_path)
+        .flat_map(|text| alternatives(text.split("::").next().unwrap_or_default()))
+        .filter(|path| !exists(path))
+        .collect();
+    check("ARCHITECTURE.md names only files that exist", wrong);
+}
+
 #[test]
 fn registry_does_not_use_admission() {
     let mut wrong = Vec::new();
@@ -616,6 +745,37 @@ fn comments_are_narrow() {
         &format!("no comment reaches beyond column {COMMENT_COLUMNS}"),
         wrong,
     );
+}
+
+#[test]
+fn documentation_opens_with_a_noun_or_a_verb() {
+    let tree = tree();
+    let wrong = tree
+        .iter()
+        .filter(|source| source.is_rust())
+        .flat_map(|source| {
+            questions(&source.text)
+                .into_iter()
+                .map(|line| format!("{}:{line}", source.path))
+        });
+    check(
+        "no documentation opens with an interrogative",
+        wrong.collect(),
+    );
+}
+
+#[test]
+fn public_functions_document_their_errors() {
+    let mut wrong = Vec::new();
+    for source in tree()
+        .iter()
+        .filter(|source| source.in_src() && !source.is_test())
+    {
+        for (name, line) in silent_failures(&source.text) {
+            wrong.push(format!("{}:{line}: `{name}`", source.path));
+        }
+    }
+    check("a public function that can fail has `# Errors`", wrong);
 }
 
 #[test]
@@ -722,6 +882,19 @@ mod sees {
             found,
             [("long".to_owned(), 4, 4), ("short".to_owned(), 8, 1)]
         );
+    }
+
+    #[test]
+    fn documentation_that_opens_with_a_question() {
+        let text =
+            "//! What it is.\n/// A line.\n/// Where it goes on.\nfn a() {}\n    /// Whether b.\n";
+        assert_eq!(questions(text), [1, 5]);
+    }
+
+    #[test]
+    fn public_functions_without_errors() {
+        let text = "/// A.\n///\n/// # Errors\n/// None.\n#[inline]\npub fn a() -> Result<u8> {}\n/// B.\npub async fn b<T>(\n    f: impl Fn() -> T,\n) -> io::Result<u8> {}\nfn c() -> Result<u8> {}\npub fn d() -> Option<Result<u8>> {}\n";
+        assert_eq!(silent_failures(text), [("b".to_owned(), 8)]);
     }
 
     #[test]

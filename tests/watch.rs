@@ -32,7 +32,7 @@ async fn create(server: &TestServer, name: &str) -> Value {
     serde_json::from_slice(&answer.body).unwrap()
 }
 
-/// What an event says, without what differs from run to run.
+/// Returns the content of an event, without what differs between runs.
 fn told(event: &[u8]) -> String {
     let event: Value = serde_json::from_slice(event).unwrap();
     format!(

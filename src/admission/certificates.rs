@@ -105,7 +105,7 @@ impl Plugin for CertificateSigning {
 /// No client certificate for the group that may do everything.
 pub struct CertificateSubjectRestriction;
 
-/// Whom a CertificateSigningRequest is for; an error says what is wrong with it.
+/// Returns the subject of a CertificateSigningRequest; an error says what is wrong with it.
 pub(super) fn subject(object: &Object) -> std::result::Result<Subject, String> {
     certificate_request::subject(
         &STANDARD

@@ -188,6 +188,9 @@ impl Chain {
 
     /// Lets every plugin change the object; the first refusal ends it. Before the strategy prepares
     /// and validates.
+    ///
+    /// # Errors
+    /// The first refusal of a plugin.
     pub async fn admit(&self, attributes: &mut Attributes<'_>) -> Result<()> {
         for plugin in &self.plugins {
             if plugin.handles(attributes) {
@@ -199,6 +202,9 @@ impl Chain {
 
     /// Lets every plugin check the final object; the first refusal ends it. After the strategy
     /// validated.
+    ///
+    /// # Errors
+    /// The first refusal of a plugin.
     pub async fn validate(&self, attributes: &Attributes<'_>) -> Result<()> {
         for plugin in &self.plugins {
             if plugin.handles(attributes) {

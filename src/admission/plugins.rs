@@ -23,8 +23,8 @@ pub struct Parts<'a> {
 pub enum Support {
     /// Runs it.
     Runs(fn(&Parts<'_>) -> Box<dyn Plugin>),
-    /// Has no code for it, and needs none: upstream's never changes or refuses anything that can be
-    /// asked of this server. The text says why.
+    /// No code, and none needed: upstream's never changes or refuses anything that can be asked of
+    /// this server. The text says why.
     Inert(&'static str),
     /// Cannot run it. Naming it is an error; where it is on by default, the log says at start that
     /// it is absent. The text says what is therefore not enforced.

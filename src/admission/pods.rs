@@ -32,8 +32,8 @@ fn containers(pod: &Object) -> impl Iterator<Item = (Path, &Value)> {
     })
 }
 
-/// Has images pulled each time that a container starts, so that only who may pull an image can run
-/// it.
+/// Makes kubelets pull images at every start of a container, so that only those with access to an
+/// image can run it.
 pub struct AlwaysPullImages;
 
 impl AlwaysPullImages {

@@ -58,7 +58,7 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// How long the other thread may take before the test fails.
+    /// Time limit for the other thread, after which the test fails.
     const LIMIT: Duration = Duration::from_secs(30);
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -11,7 +11,7 @@ const STEPS: u32 = 16;
 #[derive(Clone, Debug, Default)]
 pub struct CoopBudget {
     steps: u32,
-    /// When the clock was first read in this slice.
+    /// The time at which the clock was first read in this slice.
     since: Option<Instant>,
 }
 

@@ -15,7 +15,7 @@ pub struct TokenVerdict {
     pub user: Option<User>,
     /// Those of the audiences asked for that the token is for.
     pub audiences: Vec<String>,
-    /// Why the token is not valid, as far as anybody could tell.
+    /// The reason the token is not valid, as far as any authenticator could tell.
     pub error: String,
 }
 

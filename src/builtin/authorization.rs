@@ -9,7 +9,7 @@ use crate::registry::validation::{Fields, invalid_each};
 
 const GROUP: &str = "authorization.k8s.io";
 
-/// Whose rights are asked for, and where the review may be.
+/// The subject of a review, and its scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Review {
     /// Of the user that the review names.

@@ -12,7 +12,7 @@ use super::index::IndexKey;
 use super::ring::Change;
 use super::watchers::WatcherWaker;
 
-/// Why a cursor ends.
+/// The reason a cursor ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CursorError {
     /// The changes after `requested` have been evicted from the history: the cursor began too far

@@ -1,4 +1,4 @@
-//! Where objects are found by what they carry: labels, and the fields that many clients ask for.
+//! The index of a snapshot: objects by label, and by the fields that many clients select by.
 
 use std::cmp::Ordering;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -38,7 +38,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Where the entries of `term` from `key` on begin.
+    /// The position of the first entry of `term` at or after `key`.
     fn place(term: IndexKey, key: &str) -> Self {
         let stored = Stored {
             key: key.to_owned(),

@@ -1,5 +1,5 @@
-//! How far the watch of a store has progressed, and waiting until it is far enough (apiserver
-//! `storage/cacher/progress`).
+//! Tracks the progress of the watch of a store, and waits until it has reached a revision
+//! (apiserver `storage/cacher/progress`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -13,13 +13,13 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::storage::{Result, Revision, Storage, StorageError};
 
-/// How long a read waits for the cache to become fresh enough (apiserver `storage/cacher`:
+/// The longest time a read waits for the cache to become fresh enough (apiserver `storage/cacher`:
 /// `blockTimeout`).
 const BLOCK_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a read waits before it requests progress from the store: most often the change is
-/// already on its way.
+/// Delay before a waiting read requests progress from the store: most often the change is already
+/// on its way.
 const PROGRESS_REQUEST_DELAY: Duration = Duration::from_millis(1);
-/// How often progress is requested after that (apiserver: `progressRequestPeriod`).
+/// Interval of progress requests after that (apiserver: `progressRequestPeriod`).
 const PROGRESS_REQUEST_PERIOD: Duration = Duration::from_millis(100);
 
 /// A read of the store's revision that concurrent callers share.

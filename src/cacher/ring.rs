@@ -9,7 +9,7 @@ use crate::storage::Revision;
 
 use super::cached_object::CachedObject;
 
-/// How long changes are kept if the limits allow it (apiserver `storage/cacher`:
+/// The time for which changes are kept if the limits allow it (apiserver `storage/cacher`:
 /// `DefaultEventFreshDuration`), so that a watch can resume after a short interruption.
 const FRESH_DURATION: Duration = Duration::from_secs(75);
 /// The most changes of one resource that are kept (apiserver: `defaultUpperBoundCapacity`).
@@ -55,7 +55,7 @@ pub struct Change {
     pub current: Option<Arc<CachedObject>>,
     /// The object before the change; `None` if it was created.
     pub previous: Option<Arc<CachedObject>>,
-    /// What stood before, as those are told who see it deleted.
+    /// The previous object as a DELETED event shows it.
     deleted: OnceLock<Arc<CachedObject>>,
 }
 
@@ -74,7 +74,8 @@ impl Change {
         }
     }
 
-    /// What stood before, at the revision of the change: the same for all who see it deleted.
+    /// Returns the previous object at the revision of the change, as a DELETED event shows it. All
+    /// watches share one.
     pub fn deleted(&self) -> Option<&Arc<CachedObject>> {
         let previous = self.previous.as_ref()?;
         Some(

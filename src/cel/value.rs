@@ -14,7 +14,7 @@ use super::extension::Extension;
 use super::schema::{ListType, Schema};
 use crate::meta;
 
-/// Why an expression has no value.
+/// The reason an expression has no value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Error {
     /// An error of the evaluation, which `&&` and `||` may absorb.
@@ -382,6 +382,9 @@ impl<'a> List<'a> {
     }
 
     /// The list with another behind it: in sets and maps what is there already stays where it is.
+    ///
+    /// # Errors
+    /// A failure to evaluate either list.
     pub fn concat(&self, other: &List<'a>) -> Result<List<'a>> {
         if let Some(schema) = self.schema()
             && *schema.list_type() != ListType::Atomic

@@ -69,6 +69,9 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
 /// Brings a tree (after a patch, from YAML) into the form of its type, as a round trip through the
 /// Go type would: unknown fields are dropped and noted, nulls dropped, values normalised, fields
 /// put in order.
+///
+/// # Errors
+/// A value that does not fit its type, or a bound that is exceeded.
 pub fn from_value(value: &Value, ty: TypeRef) -> Result<Decoded, DecodeError> {
     let mut bytes = Vec::with_capacity(4096);
     json::encode_value(value, &mut bytes);

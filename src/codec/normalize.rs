@@ -7,7 +7,7 @@ use crate::meta::go::quantity::Quantity;
 use crate::meta::{Map, Value, time};
 use crate::schema::{Field, Kind, Presence, Schema, SchemaAlternative, TypeId, TypeRef};
 
-/// Whose rules say which numbers fit.
+/// The protocol whose rules say which numbers fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rules {
     /// `encoding/json`: an integer is written as one and fits its type.

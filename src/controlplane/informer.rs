@@ -48,6 +48,9 @@ pub struct Informers(Arc<Mutex<Vec<Arc<FailureTracker>>>>);
 impl Informers {
     /// Hands `handler` everything that there is, then follows the changes in the background until
     /// the runtime ends. Objects that cannot be read do not exist to it.
+    ///
+    /// # Errors
+    /// A failure of the first list.
     pub async fn start(&self, store: Arc<Store>, handler: Arc<dyn EventHandler>) -> Result<()> {
         let part = handler
             .fields()

@@ -65,6 +65,9 @@ pub struct Negotiated {
 
 /// Chooses the form, or refuses with 406. Where there is an aggregated document, any clause that
 /// asks for it wins over those that ask for the plain one.
+///
+/// # Errors
+/// 406 if no clause can be satisfied.
 pub fn negotiate(accept: &str, endpoint: Endpoint, has_aggregated: bool) -> Result<Negotiated> {
     let produced: &[&str] = match endpoint {
         Endpoint::JsonAlways => {

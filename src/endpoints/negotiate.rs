@@ -86,6 +86,9 @@ pub enum Purpose {
 
 /// Picks the representation of the answer, 406 where there is none. Objects themselves come in one
 /// of `media`.
+///
+/// # Errors
+/// 406 if no clause can be satisfied.
 pub fn output(
     header: &str,
     user_agent: &str,
@@ -113,6 +116,9 @@ pub fn output(
 
 /// Refuses to tell events in a type that a stream cannot be made of: YAML documents cannot be told
 /// apart.
+///
+/// # Errors
+/// 406 for YAML.
 pub fn check_streamable(output: Output) -> Result<()> {
     if output.media == MediaType::Yaml {
         Err(only(STREAMED))
@@ -215,6 +221,9 @@ fn wants_pretty(user_agent: &str, query: &Query) -> bool {
 }
 
 /// The type of a request's body: JSON where nothing is said, 415 for what cannot be read.
+///
+/// # Errors
+/// 415 for a type that cannot be read.
 pub fn body_media_type(content_type: &str) -> Result<MediaType> {
     let name = content_type
         .split(';')

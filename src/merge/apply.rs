@@ -34,7 +34,7 @@ pub struct Conflict {
     pub path: String,
 }
 
-/// Why an apply was refused.
+/// The reason an apply was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplyError {
     /// 409 with a cause for each; grouped by manager, in the managers' order.
@@ -567,7 +567,7 @@ fn add_back_owned(
     Ok(kept)
 }
 
-/// The error of upstream for an object that nothing is left of.
+/// Upstream's message for an object that nothing is left of.
 const NO_OBJECT: &str = "failed to convert value to unstructured for type <nil>";
 
 /// `object` as `version` shows it. `None` where there is no such version.

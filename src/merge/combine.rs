@@ -199,7 +199,7 @@ fn combine_items(list: &List, current: &mut Vec<Value>, config: &[Value]) -> Res
     Ok(())
 }
 
-/// Returns the places of the object's items in the configuration, and the other way around.
+/// Matches the items of the object with those of the configuration, in both directions.
 fn match_items(
     list: &List,
     old: &[Value],

@@ -18,7 +18,7 @@ use crate::meta::go;
 use crate::meta::{Map, Object, Value};
 use crate::schema::{Kind, Presence, TypeRef};
 
-/// The most entries of updates that an object keeps; the oldest are merged when there are more.
+/// Maximum number of update entries that an object keeps; the oldest are merged beyond it.
 const MAX_UPDATE_MANAGERS: usize = 10;
 /// The manager of the merged ones.
 const ANCIENT_CHANGES: &str = "ancient-changes";
@@ -51,7 +51,7 @@ pub fn manager_name<'a>(field_manager: &'a str, user_agent: &'a str) -> Cow<'a, 
     Cow::Owned(name)
 }
 
-/// The operation of an entry.
+/// The kind of write that an entry records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     Apply,
@@ -357,7 +357,7 @@ impl Versions for OneVersion {
     }
 }
 
-/// A manager that writes through a version and a subresource at a time.
+/// The manager of a write, with its version, subresource and time.
 #[derive(Clone, Copy)]
 pub struct Writer<'a> {
     /// See [`manager_name`].
@@ -400,7 +400,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The fields that a write never owns, because the strategy resets them.
+/// Fields that a write never owns, because the strategy sets them back.
 #[derive(Debug)]
 pub(super) enum ResetFields<'a> {
     None,

@@ -42,6 +42,9 @@ impl<'a> PathElement<'a> {
 
     /// Reads a key of FieldsV1. `Ok(None)` for a kind of element that is not known here, which
     /// readers pass over.
+    ///
+    /// # Errors
+    /// The reason that the key is broken.
     pub fn parse(text: &'a str) -> Result<Option<Self>, String> {
         let &[kind, separator, ..] = text.as_bytes() else {
             return Err("key must be 2 characters long:".to_owned());

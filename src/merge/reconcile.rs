@@ -5,9 +5,9 @@ use super::path::PathElement;
 use super::set::{Node, Set};
 use super::topology::{Shape, Ty};
 
-/// Replaces the parts of a list or map that is now owned as a whole by the whole. `None` if nothing
-/// changes. The other direction is not reconciled: parts of what was owned whole stay owned by
-/// nobody.
+/// Replaces the parts of a list or map in `set` by the whole where its type is atomic now. `None`
+/// where nothing changes. The other direction is not reconciled: parts of what was owned whole stay
+/// owned by nobody.
 pub fn reconcile<'a>(set: &Set<'a>, ty: Ty<'_>) -> Option<Set<'a>> {
     let mut now_whole = Set::default();
     collect(Some(ty), set, false, &mut Vec::new(), &mut now_whole);

@@ -11,7 +11,7 @@ const SCALE_VERSION: &str = "autoscaling/v1";
 const REPLICAS_IN_SCALE: [PathElement<'static>; 2] =
     [PathElement::Field("spec"), PathElement::Field("replicas")];
 
-/// The paths of the replicas in the versions of a kind: `apps/v1`, `spec` `replicas`. A version
+/// The path of the replicas in each version of a kind: `apps/v1`, `spec` `replicas`. A version
 /// without a scale subresource has `None`; entries of versions that are not listed are dropped.
 pub type ReplicasPaths = [(String, Option<Vec<String>>)];
 

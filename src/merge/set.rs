@@ -9,7 +9,7 @@ use super::topology::Ty;
 use crate::codec::json::{self, Lexer};
 use crate::meta::{Map, Value};
 
-/// The greatest depth of FieldsV1. Deeper ones are refused as broken.
+/// Maximum nesting depth of FieldsV1. Deeper ones are refused as broken.
 const MAX_DEPTH: usize = 10_000;
 /// Room for the JSON of most sets, in bytes.
 const ENCODED_BYTES: usize = 1024;
@@ -293,6 +293,9 @@ impl<'a> Set<'a> {
 
     /// Reads a FieldsV1 object. Elements of an unknown kind are passed over; anything else that is
     /// wrong is an error.
+    ///
+    /// # Errors
+    /// The reason that the object is no FieldsV1.
     pub fn decode(value: &'a Value) -> Result<Self, String> {
         let text = value.as_object().and_then(Map::raw_json);
         let decoded = match text.map(|text| decode_text(&mut Lexer::new(text), MAX_DEPTH)) {

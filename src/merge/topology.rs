@@ -1,4 +1,4 @@
-//! The view of field ownership on a type: values are scalars, lists or maps, with parts that are
+//! The topology of a type as field ownership sees it: scalars, lists and maps, and which parts are
 //! owned separately (kube-openapi `schemaconv`).
 
 use crate::meta::Value;
@@ -217,8 +217,8 @@ impl<'s> Map<'s> {
         self.declared(name).or(self.element)
     }
 
-    /// Returns the value that a missing key field of a list item stands for. A Go value that JSON
-    /// always shows counts as its zero.
+    /// The value that a missing key field of a list item stands for. A Go value that JSON always
+    /// shows counts as its zero.
     pub fn key_default(&self, name: &str) -> Option<&'s Value> {
         let field = self.fields.and_then(|ty| ty.field(name))?;
         field.default.as_ref().or_else(|| {

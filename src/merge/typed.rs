@@ -75,7 +75,7 @@ pub(super) fn unknown_field() -> TypeErrors {
     TypeErrors::one("schema error: invalid atom: inlined")
 }
 
-/// Returns the path element that identifies `item` in an associative list.
+/// The path element that distinguishes `item` from the other items of an associative list.
 pub(super) fn list_element<'a>(
     list: &List<'a>,
     item: &'a Value,
@@ -251,7 +251,7 @@ fn index_items<'a>(
     Ok(indexed)
 }
 
-/// The differences of the second of two values.
+/// The fields that differ in the second of two values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison<'a> {
     /// In the second only.
@@ -275,6 +275,9 @@ impl<'a> Comparison<'a> {
 }
 
 /// Compares two maps as values of `ty`, for callers that hold no [`Value`].
+///
+/// # Errors
+/// A value that does not fit its type.
 pub fn compare_maps<'a>(
     ty: Ty<'a>,
     old: &'a crate::meta::Map,
@@ -288,7 +291,7 @@ pub fn compare_maps<'a>(
     Ok(below.finish())
 }
 
-/// The change of a value itself.
+/// The kind of difference between two values themselves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
     None,

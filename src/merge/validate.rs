@@ -1,4 +1,4 @@
-//! Checks that a value fits its type, as an applied configuration must (structured-merge-diff
+//! Checks that a value fits its type, which an applied configuration must (structured-merge-diff
 //! `typed/validate.go`).
 
 use crate::meta::Value;

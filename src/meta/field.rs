@@ -60,7 +60,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// The kind of an error in a field. The names are those of `Status.details.causes[].reason`.
+/// The class of a field error. The names are those of `Status.details.causes[].reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorType {
     NotFound,
@@ -137,7 +137,7 @@ const MAX_ERRORS: usize = 1_000;
 /// longer.
 const MAX_ERRORS_BYTES: usize = 4 * 1024 * 1024;
 
-/// The errors in an object, in the order of the checks. A body may hold a million mistakes, so once
+/// The errors of an object, in the order of the checks. A body may hold a million mistakes, so once
 /// the list is full it takes no more.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ErrorList {

@@ -1,5 +1,5 @@
-//! Formats of object names, labels, keys, ports and addresses, with the messages for those that
-//! break them (apimachinery `util/validation`, `api/validate/content`).
+//! The formats of object names, labels, keys, ports and addresses, and the messages for those that
+//! do not conform (apimachinery `util/validation`, `api/validate/content`).
 //!
 //! Every check returns the messages of what is wrong: none where the value is fine. The messages
 //! are what clients see and so are fixed; the regular expressions in them are shown, not run: the
@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The errors in a value; empty for a valid one.
+/// Messages about a value; empty if it is valid.
 pub type Problems = Vec<String>;
 
 /// The longest DNS label, and the longest label value and name part of a label key.

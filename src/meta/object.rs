@@ -264,7 +264,7 @@ pub fn map_at<'a>(value: &'a Value, path: &str) -> Option<&'a Map> {
     value_at(value, path).and_then(Value::as_object)
 }
 
-/// Returns what is left of `bytes` after the members of a map; `None` where they take more.
+/// Returns the part of `bytes` that the members of a map leave; `None` if they take more.
 fn exceeds(map: &Map, bytes: usize) -> Option<usize> {
     if let Some(text) = map.raw_json() {
         return bytes.checked_sub(text.len());

@@ -74,6 +74,9 @@ fn parse_int(text: &str) -> Result<i64> {
 
 /// A resourceVersion as a client sends it: the oldest state that will do, or nothing for the
 /// latest. The error is the text of upstream's `ParseResourceVersion`.
+///
+/// # Errors
+/// The text of upstream's `ParseResourceVersion`.
 pub fn parse_resource_version(text: &str) -> std::result::Result<Option<u64>, String> {
     if text.is_empty() {
         return Ok(None);
@@ -84,6 +87,9 @@ pub fn parse_resource_version(text: &str) -> std::result::Result<Option<u64>, St
 }
 
 /// An unsigned number; the error is that of Go's `strconv.ParseUint`.
+///
+/// # Errors
+/// The text of Go's `strconv.ParseUint`.
 pub fn parse_uint(text: &str) -> std::result::Result<u64, String> {
     use std::num::IntErrorKind;
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -116,6 +122,9 @@ pub struct ListOptions {
 
 impl ListOptions {
     /// Reads and validates. `force_watch` is for the deprecated watch paths.
+    ///
+    /// # Errors
+    /// 400 for parameters that cannot be parsed, 422 for invalid ones.
     pub fn from_query(query: &Query, force_watch: bool) -> Result<Self> {
         // Numbers are read before selectors.
         let (timeout_seconds, limit) = (
@@ -248,7 +257,7 @@ pub struct WriteOptions {
     pub force: Option<bool>,
 }
 
-/// The verb that the options belong to.
+/// The kind of write that the options belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
     Create,
@@ -258,6 +267,10 @@ pub enum Write {
 }
 
 impl WriteOptions {
+    /// Reads and validates the options of a write.
+    ///
+    /// # Errors
+    /// 400 for parameters that cannot be parsed, 422 for invalid ones.
     pub fn from_query(query: &Query, write: Write) -> Result<Self> {
         let mut errors = ErrorList::new();
         let field_manager = query.text("fieldManager");
@@ -332,7 +345,7 @@ fn check_dry_run(dry_run: &[String], errors: &mut ErrorList) {
     }
 }
 
-/// The fate of the dependents of a deleted object.
+/// The treatment of the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
     Foreground,
@@ -352,6 +365,10 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
+    /// Reads and validates the options of a delete.
+    ///
+    /// # Errors
+    /// 400 for parameters that cannot be parsed, 422 for invalid ones.
     pub fn from_query(query: &Query) -> Result<Self> {
         let options = Self {
             grace_period_seconds: query.int("gracePeriodSeconds")?,
@@ -370,6 +387,9 @@ impl DeleteOptions {
     }
 
     /// Reads a decoded DeleteOptions object.
+    ///
+    /// # Errors
+    /// 400 for fields that cannot be converted, 422 for invalid ones.
     pub fn from_object(object: &Object) -> Result<Self> {
         let options = Self {
             grace_period_seconds: object.i64_at("/gracePeriodSeconds"),

@@ -22,6 +22,9 @@ const MICRO_LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
 
 /// Reads a Time. The error is that of Go's `time.Parse`. A fraction of a second is accepted and
 /// belongs to the result.
+///
+/// # Errors
+/// The text of Go's `time.Parse`.
 pub fn parse(text: &str) -> Result<Timestamp, String> {
     Parser {
         text,
@@ -33,6 +36,9 @@ pub fn parse(text: &str) -> Result<Timestamp, String> {
 
 /// Reads a MicroTime: six digits of fraction, no more, no less. The error is that of Go's
 /// `time.Parse`.
+///
+/// # Errors
+/// The text of Go's `time.Parse`.
 pub fn parse_micro(text: &str) -> Result<Timestamp, String> {
     Parser {
         text,

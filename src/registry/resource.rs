@@ -85,17 +85,17 @@ pub trait Custom: Send + Sync {
     /// The other versions of the kind, for field managers that use them.
     fn versions(&self) -> &dyn Versions;
 
-    /// Returns the paths of the fields that the version's Scale shows. `None` where it has no scale
+    /// Returns the paths of the fields that the version's Scale shows; `None` if it has no scale
     /// subresource.
     fn scale(&self) -> Option<&ScalePaths>;
 
-    /// Returns the paths of the replicas in each version, for the managers of a Scale.
+    /// Returns the path of the replicas in each version, for the managers of a Scale.
     fn replicas_paths(&self) -> &ReplicasPaths;
 
     /// The kind of lists.
     fn list_kind(&self) -> &str;
 
-    /// Returns the deprecation warning of the version.
+    /// Returns the warning for clients that use the version.
     fn deprecation(&self) -> Option<&str>;
 
     /// Reports whether the definition is on its way out: there will be no new objects.
@@ -112,7 +112,7 @@ pub trait Custom: Send + Sync {
     fn fingerprint(&self) -> String;
 }
 
-/// The conversion between a served version and the storage version. Only for the kinds that are
+/// Conversion of a served version to the storage version and back. Only for the kinds that are
 /// served in another version than they are stored in.
 pub trait Conversion: Send + Sync {
     /// Turns an object of the served version into one of the storage version.
@@ -208,9 +208,9 @@ pub trait Hooks: Send + Sync {
     async fn deleted(&self, object: &Object);
 }
 
-/// Shared resources that one attempt to write has taken. Exactly one of its ends comes, or none
-/// where the outcome of the write is not known: then everything stays taken until a repair has
-/// compared the stock with the objects.
+/// Resources that one attempt to write took from a shared pool. Exactly one of its ends is called,
+/// or none where the outcome of the write is not known: then everything stays taken until a repair
+/// has compared the stock with the objects.
 #[async_trait]
 pub trait Reservation: Send {
     /// The write was done and `object` is what stands now: gives back what it does not use any
@@ -238,7 +238,7 @@ pub struct Resource {
     /// `None` for built-in kinds.
     pub custom: Option<Arc<dyn Custom>>,
     pub hooks: Option<Arc<dyn Hooks>>,
-    /// The time to live of objects (events).
+    /// The lifetime of objects (events).
     pub ttl: Option<Duration>,
 }
 
@@ -298,6 +298,9 @@ impl Resource {
     }
 
     /// Reports whether a selector may use a field label; the error is the one that clients know.
+    ///
+    /// # Errors
+    /// The message that clients know.
     pub fn check_field_label(&self, label: &str) -> Result<(), String> {
         let known = self.strategy.selectable_fields();
         let plain = known.is_empty() && self.custom.is_none();

@@ -1,4 +1,4 @@
-//! The fields of a custom kind that its Scale shows (apiextensions `registry/customresource`,
+//! The fields of an object that its Scale shows (apiextensions `registry/customresource`,
 //! ScaleREST).
 
 use crate::meta::go;
@@ -18,7 +18,7 @@ pub fn names(path: &str) -> impl Iterator<Item = &str> {
     path.strip_prefix('.').unwrap_or(path).split('.')
 }
 
-/// Returns the value at a simple path; `None` if there is none.
+/// Returns the value at a simple path, if there is one.
 ///
 /// # Errors
 /// The path leads through something that is no object.

@@ -13,7 +13,7 @@ use crate::meta::{ErrorList, Object};
 
 use super::table::TablePrinter;
 
-/// The facts of a request that a strategy may use.
+/// The parts of a request that a strategy may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     pub now: Timestamp,
@@ -22,7 +22,7 @@ pub struct Context<'a> {
     pub allow_privileged: bool,
 }
 
-/// The part of an object that an update writes.
+/// The subresource that an update is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subresource<'a> {
     /// The object itself: everything but what the status subresource owns.
@@ -83,7 +83,7 @@ pub trait Strategy: Send + Sync + 'static {
         NameRule::DnsSubdomain
     }
 
-    /// Returns further errors in the name (or generateName) of a new object.
+    /// Returns further errors of the name (or generateName) of a new object.
     fn name_problems(&self, _object: &Object, _name: &str) -> Problems {
         Vec::new()
     }
@@ -159,7 +159,7 @@ pub trait Strategy: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Returns the warnings for a new or updated object.
+    /// Returns the warnings for a write.
     fn warnings(&self, _object: &Object, _old: Option<&Object>) -> Vec<String> {
         Vec::new()
     }
@@ -228,7 +228,7 @@ pub trait Strategy: Send + Sync + 'static {
     /// Marks an object as deleted in the kind's own way (CustomResourceDefinitions).
     fn begin_deletion(&self, _object: &mut Object, _now: &str) {}
 
-    /// Changes an object that is marked as deleted beyond its metadata (a namespace's phase).
+    /// Makes the kind's own changes to an object that is marked as deleted (a namespace's phase).
     fn mark_deleting(&self, _object: &mut Object) {}
 
     /// Reports whether dependents are of no concern: no delete of this kind adds a garbage
@@ -242,7 +242,7 @@ pub trait Strategy: Send + Sync + 'static {
         false
     }
 
-    /// Why the object of that name may not be deleted by anybody.
+    /// Returns the reason the object of that name may not be deleted by anybody.
     fn delete_refusal(&self, _name: &str) -> Option<&'static str> {
         None
     }

@@ -73,6 +73,9 @@ pub enum IncludeObject {
 
 impl IncludeObject {
     /// Reads the query parameter; absent and empty mean `Metadata`.
+    ///
+    /// # Errors
+    /// 400 for an unknown value.
     pub fn parse(value: &str) -> Result<Self> {
         match value {
             "" | "Metadata" => Ok(Self::Metadata),

@@ -117,7 +117,7 @@ fn definition(object: &Object) -> Option<&'static str> {
 }
 
 impl Unenforced {
-    /// Returns the warning for an object.
+    /// Returns the warning about an object.
     pub fn of(&self, resource: &Resource, object: &Object) -> Option<String> {
         let missing = (self.missing)(object)?;
         Some(format!(
@@ -149,7 +149,7 @@ impl Unenforced {
     }
 }
 
-/// Returns the warning for a write of an object that is new or replaces `old`.
+/// Returns the warning for the client that writes an object: a new one, or `old` anew.
 pub fn warning(resource: &Resource, object: &Object, old: Option<&Object>) -> Option<String> {
     if resource.custom.is_some() {
         return None;

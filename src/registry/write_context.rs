@@ -49,7 +49,7 @@ impl Warnings {
     }
 }
 
-/// The request of a write.
+/// The request that a write belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteContext<'a> {
     pub user: &'a User,

@@ -1,5 +1,5 @@
-//! What serves: TLS, the listener, the chain of filters, reload and shutdown. The only module that
-//! knows every other.
+//! The serving side: TLS, the listener, the chain of filters, reload and shutdown. The only module
+//! that knows every other.
 
 pub mod authentication;
 pub mod build;

@@ -340,7 +340,7 @@ async fn open_etcd(
     ))
 }
 
-/// Has old history forgotten every `interval`.
+/// Compacts old history every `interval`.
 async fn compact(backend: Backend, interval: Duration, shutdown: Shutdown) {
     let (mut compactor, compacting) = (
         Compactor::default(),

@@ -33,7 +33,7 @@ const RECORD: usize = 16 * 1024 - 64;
 /// The header of a record, which counts where its size is limited.
 const RECORD_HEADER: usize = 5;
 
-/// Why TLS could not be set up.
+/// An error in the configuration of TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error(transparent)]

@@ -17,12 +17,15 @@ const KEY: &str = "compact_rev_key";
 pub struct Compactor {
     /// The mod revision of the key at the last turn; 0 if there was none.
     key: Revision,
-    /// Where the store stood at the last turn; 0 before the first.
+    /// The revision of the store at the last compaction; 0 before the first.
     stood: Revision,
 }
 
 impl Compactor {
     /// Takes a turn. Tells the revision that the history was compacted to, if this server did it.
+    ///
+    /// # Errors
+    /// The store's.
     pub async fn turn(&mut self, storage: &dyn Storage) -> Result<Option<Revision>> {
         let value = Bytes::from(self.stood.to_string());
         let outcome = match self.key {

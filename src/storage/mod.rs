@@ -10,9 +10,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 
-/// What etcd says of a request over its limit; clients see it.
+/// Message of etcd for a request over its size limit; clients see it.
 pub const TOO_LARGE: &str = "etcdserver: request is too large";
-/// What etcd says of a write that it has no room for; clients see it, whatever the store is.
+/// Message of etcd for a write that it has no space for; clients see it from either store.
 pub const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
 
 /// A point in the history of a store. Every change has one of its own; they only grow.
@@ -23,25 +23,25 @@ pub type Revision = i64;
 pub struct Stored {
     pub key: String,
     pub value: Bytes,
-    /// When the key was made (last, if it was deleted between).
+    /// The revision at which the key was created (last, if it was deleted between).
     pub create_revision: Revision,
-    /// When the value was last written.
+    /// The revision at which the value was last written.
     pub mod_revision: Revision,
 }
 
 impl Stored {
-    /// When the value was last written; `None` for what never was (a dry run's).
+    /// Returns the revision at which the value was last written; `None` for a dry run's.
     pub fn written_at(&self) -> Option<Revision> {
         (self.mod_revision > 0).then_some(self.mod_revision)
     }
 }
 
-/// What to list: keys below `prefix`, from `start` (inclusive; the prefix itself where empty) in
+/// A list request: keys below `prefix`, from `start` (inclusive; the prefix itself where empty) in
 /// ascending order.
 #[derive(Clone, Debug, Default)]
 pub struct ListRequest {
     pub prefix: String,
-    /// Where a page starts; `next_key(key)` names the first key behind another.
+    /// The key at which a page starts; `next_key(key)` names the first key behind another.
     pub start: String,
     /// At most so many items; 0 for all.
     pub limit: usize,
@@ -55,9 +55,9 @@ pub struct ListPage {
     pub items: Vec<Stored>,
     /// The revision that the page is true at.
     pub revision: Revision,
-    /// Whether keys remain behind the last item.
+    /// True if keys remain behind the last item.
     pub more: bool,
-    /// How many keys from `start` on there are in all (at the same revision), this page included.
+    /// Total number of keys from `start` on (at the same revision), this page included.
     pub count: i64,
 }
 
@@ -89,7 +89,7 @@ impl WatchEvent {
         }
     }
 
-    /// When it happened, or how far progress is.
+    /// Returns the revision of the change, or of the progress.
     pub fn revision(&self) -> Revision {
         match self {
             Self::Put { current, .. } => current.mod_revision,
@@ -98,7 +98,7 @@ impl WatchEvent {
     }
 }
 
-/// Why a store could not do it.
+/// An error of a store.
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
 pub enum StorageError {
     /// The revision asked for is older than the history that is kept. `oldest` is the oldest that
@@ -186,8 +186,8 @@ pub trait Storage: Send + Sync + 'static {
     /// opened at.
     async fn request_progress(&self) -> Result<()>;
 
-    /// Whether [`Storage::request_progress`] can be relied on: all events up to a revision have
-    /// been told where progress says so.
+    /// Reports whether [`Storage::request_progress`] can be relied on: all events up to a revision
+    /// have been told where progress says so.
     fn has_reliable_progress(&self) -> bool {
         true
     }
@@ -200,7 +200,7 @@ pub trait Storage: Send + Sync + 'static {
     /// [`StorageError::FutureRevision`] where it cannot yet.
     async fn compact(&self, revision: Revision) -> Result<()>;
 
-    /// Whether the store answers; the error says why not.
+    /// Reports whether the store answers; the error says why not.
     async fn check_health(&self) -> Result<()>;
 
     /// Checks that the store still has every change that it acknowledged.

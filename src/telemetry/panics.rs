@@ -36,8 +36,8 @@ pub struct Panic {
     pub backtrace: String,
 }
 
-/// Has panics logged from now on, rather than written to stderr: at once, or by whoever [`guard`]s
-/// what panics.
+/// Installs a panic hook that logs panics instead of writing them to stderr: at once, or in the
+/// [`guard`] around what panics.
 pub fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| panic::set_hook(Box::new(hook)));

@@ -1,4 +1,4 @@
-//! What the API concepts say of all writes, where patches and apply differ: "Field validation",
+//! Rules of the API concepts for all writes, where patches and apply differ: "Field validation",
 //! "Dry-run", and resource versions.
 
 use expect_test::expect;

@@ -12,7 +12,7 @@ use crate::{
 const REPLICAS: &[&str] = &["/spec/replicas"];
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// What the autoscaler's controller sends.
+/// The request of the autoscaler's controller.
 fn scale(replicas: i64) -> crate::Ask {
     let metadata = json!({"metadata": {"namespace": "default"}, "spec": {"replicas": replicas}});
     let scale = named("autoscaling/v1", "Scale", "nginx-deployment", metadata);
@@ -189,7 +189,7 @@ async fn other_managers_do_not_take_over_from_kubectl() {
     "#]]);
 }
 
-/// What migrates a client of its own does: the entry of its updates becomes one of apply, provided
+/// A migration of a client's own manager: the entry of its updates becomes one of apply, provided
 /// that nobody was faster.
 #[tokio::test]
 async fn an_updater_becomes_an_applier() {

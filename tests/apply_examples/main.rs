@@ -27,7 +27,7 @@ const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/nginx-dep
 #[derive(Clone)]
 struct Ask {
     method: &'static str,
-    /// What follows the object's path: a subresource.
+    /// The suffix of the object's path: a subresource.
     below: &'static str,
     query: Vec<String>,
     content_type: &'static str,
@@ -129,7 +129,7 @@ struct Answer {
     body: Value,
 }
 
-/// What became of an object, request by request.
+/// The history of an object, request by request.
 struct Story {
     server: TestServer,
     path: String,

@@ -1,4 +1,4 @@
-//! Who manages a field: the documentation's "Field management", "Conflicts", "Field managers",
+//! Ownership of fields: the documentation's "Field management", "Conflicts", "Field managers",
 //! "Operations in scope", "Using Server-Side Apply in a controller", "Access control and
 //! permissions", and "Clearing managedFields".
 
@@ -187,7 +187,7 @@ async fn a_conflict_has_three_ways_out() {
     "#]]);
 }
 
-/// Whoever shares a field gets a conflict when changing it. "Transferring ownership between
+/// A manager that shares a field gets a conflict when changing it. "Transferring ownership between
 /// managers": share, then give up.
 #[tokio::test]
 async fn a_shared_field_is_given_over() {
@@ -220,8 +220,8 @@ async fn a_shared_field_is_given_over() {
     "#]]);
 }
 
-/// What is no longer applied goes, or gets its default again, unless somebody else owns it too:
-/// fields, items of maps, and items of lists with keys.
+/// A field that is no longer applied is removed, or gets its default again, unless somebody else
+/// owns it too: fields, items of maps, and items of lists with keys.
 #[tokio::test]
 async fn what_nobody_keeps_goes_or_gets_its_default() {
     let shown = [
@@ -299,7 +299,7 @@ async fn a_controller_applies_all_that_it_cares_about() {
     "#]]);
 }
 
-/// What every request must say, and may not.
+/// Parameters that every apply must, or must not, have.
 #[tokio::test]
 async fn who_applies_and_what_is_checked() {
     let mut story = Story::of_config_map().await;

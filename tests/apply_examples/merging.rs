@@ -1,4 +1,4 @@
-//! How objects are merged: the documentation's "Merge strategy", "Custom resources", "Compatibility
+//! Merging of objects: the documentation's "Merge strategy", "Custom resources", "Compatibility
 //! across topology changes" and versions, and the proposal's "API topology".
 
 use expect_test::expect;

@@ -214,8 +214,8 @@ impl RawHttp2 {
     }
 }
 
-/// Whoever is far away hears late that it is to go: new requests are refused then, but what runs
-/// goes on.
+/// A client far away receives GOAWAY late: its new requests are refused, but streams in progress go
+/// on.
 #[tokio::test]
 async fn streams_outlive_a_goaway() {
     let (_folder, server) = embedded(&[]).await;
@@ -456,7 +456,7 @@ async fn server_that_waits_for_its_store_can_be_terminated() {
     assert!(process.ends().await, "{}", process.log());
 }
 
-/// How many reads an etcd has served.
+/// Returns the number of reads that an etcd has served.
 pub async fn reads(endpoint: &str) -> f64 {
     let mut stream = TcpStream::connect(endpoint.trim_start_matches("http://"))
         .await

@@ -1,5 +1,5 @@
-//! What a server keeps on disk is its owner's alone: objects with all secrets, keys, the
-//! administrator's credentials.
+//! Files of a server are its owner's alone: objects with all secrets, keys, the administrator's
+//! credentials.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::support::etcd::Etcd;
 use super::support::{Store, TestServer};
 
-/// What the group and others may do.
+/// Permission bits of the group and others.
 const OTHERS: u32 = 0o077;
 
 /// Everything below a folder, and the folder itself.
@@ -29,7 +29,7 @@ fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-/// Whether a file may be read by others if they get to it, which they do not.
+/// Reports whether a file may be read by others if they get to it, which they do not.
 fn is_public(path: &Path) -> bool {
     path.extension()
         .is_some_and(|extension| extension == "crt" || extension == "pub")

@@ -28,7 +28,7 @@ use super::support::etcd::Etcd;
 use super::support::{ADMIN, Process, Store, TestServer, USER, free_port, http as wire};
 use super::{PATIENCE, ask, embedded, start};
 
-/// How long to wait between two looks at what is about to happen.
+/// Interval of polling for an expected state.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Starts a server process on that port, with the data in the folder and further flags.
@@ -101,7 +101,7 @@ async fn services_are_where_the_flags_say() {
     );
 }
 
-/// What a token that the server made says.
+/// Returns the claims of a token that the server issued.
 async fn claims(server: &TestServer, spec: Value) -> Value {
     let account =
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
@@ -489,7 +489,7 @@ impl ServerCertVerifier for Trusting {
     }
 }
 
-/// What the server says of how many streams an HTTP/2 connection may have (RFC 9113,
+/// Returns the server's limit of concurrent streams on an HTTP/2 connection (RFC 9113,
 /// SETTINGS_MAX_CONCURRENT_STREAMS).
 async fn streams(port: u16) -> Option<u32> {
     let mut stream = connect(port, "localhost", &TLS13).await?;
@@ -527,8 +527,8 @@ async fn connect(
         .ok()
 }
 
-/// What a client that speaks this version of TLS comes to: suite, key exchange, protocol; `None`
-/// where the server refuses.
+/// Negotiates as a client of this version of TLS: suite, key exchange, protocol; `None` where the
+/// server refuses.
 async fn handshake(
     port: u16,
     name: &str,

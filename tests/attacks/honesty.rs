@@ -1,4 +1,4 @@
-//! What is accepted has its effect, or is refused, or whoever asked is told that it has none.
+//! Accepted options take effect, are refused, or are reported to have none.
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ async fn embedded(flags: &[&str]) -> (tempfile::TempDir, TestServer) {
     (folder, server)
 }
 
-/// What a server says that does not start with these flags.
+/// Returns the message of a server that does not start with these flags.
 async fn refusal(flags: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let mut process = TestServer::run(

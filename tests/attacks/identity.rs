@@ -1,4 +1,4 @@
-//! Who pretends to be somebody else, or to have rights that nobody gave.
+//! Clients that pretend to be somebody else, or to have rights that nobody granted.
 
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
@@ -31,7 +31,7 @@ fn kubelet<'a>(method: &'a str, path: &'a str, user: &'a str) -> Ask<'a> {
         .header("Impersonate-Group", "system:nodes")
 }
 
-/// Who the server says that the request is by.
+/// Returns the user that the server takes the request to be from.
 async fn name(request: Ask<'_>, server: &TestServer) -> String {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let (status, answer) = request.json(&review).answer(server).await;

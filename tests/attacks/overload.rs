@@ -15,7 +15,7 @@ use crate::support::{ADMIN, TestServer, USER, http as wire};
 use crate::{PATIENCE, ask, both, embedded};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// What an object is filled with.
+/// Bytes that fill an object.
 const FILLING: usize = 500_000;
 
 /// Lets `alice` and `bob` do what they like.
@@ -60,7 +60,7 @@ async fn metric(server: &TestServer, name: &str, parts: &[&str]) -> f64 {
         .sum()
 }
 
-/// Whether an answer turns a client away as kube-apiserver does.
+/// Reports whether an answer turns a client away as kube-apiserver does.
 fn is_turned_away(answer: &Answer) -> bool {
     let header = |name: &str| {
         answer

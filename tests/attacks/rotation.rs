@@ -27,7 +27,7 @@ use super::support::etcd::{Etcd, Tls};
 use super::support::{ADMIN, Store, TestServer};
 use super::{JSON, ask};
 
-/// How long a change may take to be seen; SIGHUP takes milliseconds.
+/// Time limit for a change to be noticed; with SIGHUP it takes milliseconds.
 const SEEN: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
 const PODS: &str = "/api/v1/pods";
@@ -98,7 +98,7 @@ impl Pki {
 /// A connection of a client that shows a certificate.
 struct Line {
     sender: tokio::sync::Mutex<SendRequest<Full<Bytes>>>,
-    /// What the server showed.
+    /// The certificate that the server presented.
     shown: CertificateDer<'static>,
 }
 

@@ -93,7 +93,8 @@ async fn an_object_that_breaks_a_rule_is_refused() {
     .await;
 }
 
-/// What was wrong before a rule came is told, and not held against who changes something else.
+/// A value that was invalid before the rule existed yields a warning, and does not block changes to
+/// other fields.
 #[tokio::test]
 async fn an_unchanged_value_that_breaks_a_new_rule_is_warned_of() {
     let lax = json!({"type": "object", "properties": {

@@ -27,7 +27,7 @@ const SERVICES: &str = "/api/v1/namespaces/default/services";
 const ADDRESSES: &str = "/apis/networking.k8s.io/v1/ipaddresses";
 const CIDRS: &str = "/apis/networking.k8s.io/v1/servicecidrs";
 const MERGE: &str = "application/merge-patch+json";
-/// How long to wait between two looks at something that is about to happen.
+/// Interval of polling for an expected state.
 const LOOK: Duration = Duration::from_millis(20);
 
 fn service(name: &str, spec: Value) -> Value {
@@ -357,7 +357,7 @@ async fn the_end_of_a_service_frees_only_what_was_its() {
     .await;
 }
 
-/// How many node ports the servers of these tests have.
+/// Number of node ports of the servers of these tests.
 const PORTS: usize = 24;
 const FEW_PORTS: &[&str] = &["--service-node-port-range=30100-30123"];
 

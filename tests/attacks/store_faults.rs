@@ -15,7 +15,7 @@ use super::support::etcd::Etcd;
 use super::support::{ADMIN, Store, TestServer, USER, http as wire};
 use super::{PATIENCE, ask};
 
-/// How long the server may take to notice something, or to be itself again.
+/// Time limit for the server to notice a change, or to recover.
 const NOTICED: Duration = Duration::from_secs(30);
 /// The pause between two looks.
 const LOOK: Duration = Duration::from_millis(20);
@@ -28,7 +28,7 @@ const GARBAGE: [&[u8]; 6] = [
     b"{\"kind\":",
     b"",
 ];
-/// What is put in their places, each under a name of its own.
+/// Objects that are put in their places, each under its own name.
 const PLACES: [&str; 9] = [
     "roles/default/bad",
     "rolebindings/default/bad",
@@ -98,7 +98,7 @@ async fn admit_alice(server: &TestServer) {
     eventually("alice may look", async || alice(server).await == 200).await;
 }
 
-/// What alice is told who looks.
+/// Returns the status of alice's read.
 async fn alice(server: &TestServer) -> u16 {
     ask("GET", "/api/v1/namespaces/team/configmaps")
         .by(USER)

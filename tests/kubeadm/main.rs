@@ -21,7 +21,7 @@ use kube::Api;
 use support::etcd::Etcd;
 use support::{TestServer, free_port, http as client};
 
-/// How long an answer to a probe may take: the manifest's own `timeoutSeconds`.
+/// Time limit for the answer to a probe: the manifest's own `timeoutSeconds`.
 const PROBE: Duration = Duration::from_secs(15);
 
 /// The manifest, as a cluster has it whose certificates are in `root`, with a server on `port` and
@@ -52,7 +52,7 @@ fn command(manifest: &Value) -> Vec<String> {
         .collect()
 }
 
-/// What the kubelet asks for a probe: without credentials, and whatever the certificate says.
+/// Sends a probe as the kubelet does: without credentials, and without verifying the certificate.
 async fn probe(port: u16, probe: &Value) -> (u16, Bytes) {
     let get = &probe["httpGet"];
     assert_eq!(
@@ -162,8 +162,7 @@ async fn the_manifest_starts_a_server_that_its_probes_find_well() {
     }
 }
 
-/// What people add to the manifest, and what becomes of it: obeyed, a warning, or the reason not to
-/// start.
+/// Flags that are added to the manifest are obeyed, warned about, or the reason not to start.
 #[test]
 fn what_people_add_is_obeyed_or_told() {
     let root = Path::new("/etc/kubernetes");

@@ -13,7 +13,7 @@ use rustls_pki_types::pem::PemObject;
 
 use crate::support::etcd::Tls;
 
-/// Who a certificate is for: its common name, its organization, and the names of a server.
+/// The subject of a certificate: its common name, its organization, and the names of a server.
 struct Subject<'a> {
     name: &'a str,
     group: &'a str,

@@ -23,7 +23,7 @@ const AGES: [&str; 5] = [
     "Last Schedule",
     "Duration",
 ];
-/// How much of `generateName` is in a generated name.
+/// Length of the part of `generateName` that is kept in a generated name.
 const PREFIX: usize = 58;
 
 macro_rules! pattern {
@@ -54,7 +54,7 @@ static NUMBERS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         .into()
 });
 
-/// What one scenario has seen so far.
+/// Placeholders and values that one scenario has seen so far.
 #[derive(Debug)]
 pub struct Normalizer {
     ns: String,
@@ -64,8 +64,8 @@ pub struct Normalizer {
     /// The `generateName` prefixes that were sent, with what finds a name made from them and what
     /// follows it.
     generated: BTreeMap<String, Regex>,
-    /// Which columns of the last table with column definitions are ages; the later events of a
-    /// watch have none.
+    /// Columns with ages in the last table that had column definitions; the later events of a watch
+    /// have none.
     ages: Vec<usize>,
 }
 
@@ -81,7 +81,7 @@ impl Normalizer {
         }
     }
 
-    /// Tells that names with this prefix will be made up.
+    /// Announces that names with this prefix will be generated.
     pub fn generates(&mut self, prefix: &str) {
         let prefix: String = prefix.chars().take(PREFIX).collect();
         let pattern = format!(
@@ -260,7 +260,7 @@ impl Normalizer {
     }
 }
 
-/// Whether a time is of this run or the recording.
+/// Reports whether a time is of this run or the recording.
 fn recent(text: &str) -> bool {
     let Ok(time) = text.parse::<Timestamp>() else {
         return false;

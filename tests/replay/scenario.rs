@@ -30,8 +30,8 @@ use super::normalize::Normalizer;
 use super::support::http::{self as wire, Error};
 use super::support::{ADMIN, USER};
 
-/// What is percent-encoded in a path: all but what may stand in one, so that a scenario can show it
-/// readably.
+/// Characters that are percent-encoded in a path: all but those that are allowed in one, so that a
+/// scenario can show it readably.
 #[rustfmt::skip]
 const PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_').remove(b'.').remove(b'-').remove(b'~').remove(b'/').remove(b'?').remove(b'&').remove(b'=').remove(b'%').remove(b':')
@@ -47,7 +47,7 @@ const HEADERS: [&str; 7] = [
     "allow",
     "content-encoding",
 ];
-/// How long an answer may take.
+/// Time limit for an answer.
 const ANSWER: Duration = Duration::from_secs(70);
 /// Between two questions of an `until`.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -132,7 +132,7 @@ struct Answer {
     body: Value,
 }
 
-/// How one step went.
+/// The outcome of one step.
 #[derive(Debug)]
 pub struct Outcome {
     pub step: usize,

@@ -147,7 +147,7 @@ impl Storage for Cached {
     }
 }
 
-/// What a cursor tells, with progress where it was asked for.
+/// Returns the events of a cursor, with progress if requested.
 fn events(
     cursor: Cursor,
     prefix: String,

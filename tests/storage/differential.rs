@@ -103,7 +103,7 @@ async fn choose(
     }
 }
 
-/// What came of it, as text.
+/// Applies a step and returns its outcome as text.
 async fn apply(step: &Step, storage: &dyn Storage) -> String {
     match step {
         Step::Create(name, value) => tell(storage.create(name, bytes(value), None).await),

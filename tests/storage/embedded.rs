@@ -1,4 +1,4 @@
-//! What only the embedded store can be asked: files, restarts, kills, a clock that stands still.
+//! Tests for the embedded store only: files, restarts, kills, a clock that stands still.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -219,7 +219,7 @@ async fn a_watcher_that_is_too_slow_is_told_so() {
     assert_eq!(revision(&events(&mut caught_up, 1).await[0]), at);
 }
 
-/// Where the child of the test below writes.
+/// Environment variable with the folder that the child of the test below writes to.
 const CHILD: &str = "KEELSON_TEST_KILLED_WRITER";
 
 /// Runs itself as a child that writes and says so, kills it in the middle of that, and looks for

@@ -1,4 +1,4 @@
-//! What only etcd can be asked: broken connections, transactions of others, leases.
+//! Tests for etcd only: broken connections, transactions of others, leases.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the store in etcd does while etcd dies, hangs, loses its leader or its quorum, or forgets.
+//! Behaviour of the etcd store while etcd dies, hangs, loses its leader, its quorum or its data.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::{bytes, connect, done, events, next, revision};
 use crate::etcd::Etcd;
 
-/// How long a cluster may take to be itself again on a busy machine.
+/// Time limit for the recovery of a cluster on a busy machine.
 const RECOVERY: Duration = Duration::from_secs(60);
 
 /// Writes a key until the store says that it has, whatever happened before: an attempt may have

@@ -86,7 +86,7 @@ async fn run(seed: u64, backend: Backend, breaking: bool) {
     }
 }
 
-/// What an object is found by: the first letter of what is stored.
+/// Returns the index key of an object: the first letter of its value.
 fn group(stored: &Stored) -> IndexKey {
     letter(if stored.value.first() == Some(&b'x') {
         "x"
@@ -194,7 +194,7 @@ struct Knowledge {
     state: BTreeMap<String, Revision>,
     /// The revision of the last change taken in.
     at: Revision,
-    /// Whether what comes next can no longer be had, so that only a list helps.
+    /// True if what comes next can no longer be had, so that only a list helps.
     lost: bool,
 }
 

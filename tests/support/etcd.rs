@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long etcd may take to answer on a busy machine.
+/// Time limit for an answer of etcd on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How often it is tried: somebody else may take a port between the choice and its use.
+/// Number of attempts: another process may take a port between the choice and its use.
 const ATTEMPTS: usize = 3;
 
 /// A running etcd. Dropping it kills it.
@@ -19,7 +19,7 @@ pub struct Etcd {
     member: Member,
 }
 
-/// What one etcd of a cluster is started with, now and after it was killed.
+/// The parameters that one etcd of a cluster is started with, again after it was killed.
 #[derive(Clone)]
 struct Member {
     name: String,
@@ -144,7 +144,7 @@ impl Etcd {
         assert!(sent.is_ok_and(|status| status.success()), "{signal}");
     }
 
-    /// Where clients connect, `http://127.0.0.1:port`.
+    /// Returns the address for clients, `http://127.0.0.1:port`.
     pub fn endpoint(&self) -> String {
         self.member.endpoint.clone()
     }

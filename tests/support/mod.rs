@@ -18,12 +18,12 @@ use tempfile::TempDir;
 pub const ADMIN: &str = "admintoken";
 /// The token of user `alice`, group `devs`.
 pub const USER: &str = "usertoken";
-/// How long a server may take until it answers; it takes a fraction of a second.
+/// Time limit for a server to start answering; it takes a fraction of a second.
 const READY: Duration = Duration::from_secs(30);
-/// How long to wait between two looks at something that is about to happen.
+/// Interval of polling for an expected state.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Where a server keeps its objects.
+/// The store of a server.
 #[derive(Clone, Copy, Debug)]
 pub enum Store<'a> {
     /// In the data folder.
@@ -159,7 +159,7 @@ impl TestServer {
         kube::Client::try_from(config).expect("a client")
     }
 
-    /// What it wrote to its standard output and error so far.
+    /// Returns what the server has written to its standard output and error so far.
     pub fn log(&self) -> String {
         self.process.log()
     }
@@ -244,8 +244,8 @@ impl Process {
         }
     }
 
-    /// Whether the process ended well, once it ends by itself; fails where it does not within the
-    /// time a start takes.
+    /// Reports whether the process ended well, once it ends by itself; fails where it does not
+    /// within the time a start takes.
     pub async fn ends(&mut self) -> bool {
         let start = Instant::now();
         loop {
@@ -269,7 +269,7 @@ impl Process {
         assert!(sent.is_ok_and(|status| status.success()), "SIGTERM");
     }
 
-    /// What it wrote to its standard output and error so far.
+    /// Returns what the process has written to its standard output and error so far.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }

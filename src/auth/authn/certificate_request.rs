@@ -23,7 +23,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 /// The error for text that is not a request in PEM (`certificates.ParseCSR`).
 pub const NOT_A_REQUEST: &str = "PEM block type must be CERTIFICATE REQUEST";
 
-/// Whom a request is for.
+/// The subject of a certificate request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
     /// The last common name, as in Go; empty for none.
@@ -95,7 +95,7 @@ fn line(text: &[u8]) -> (&[u8], &[u8]) {
     )
 }
 
-/// Whom a request in PEM is for.
+/// Returns the subject of a request in PEM.
 ///
 /// # Errors
 /// It is no request, or its common names or organizations are no text.

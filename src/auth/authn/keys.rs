@@ -17,7 +17,7 @@ use x509_parser::x509::SubjectPublicKeyInfo;
 use super::x509;
 use crate::meta::{Map, Value, json};
 
-/// Why a key cannot be used.
+/// The reason a key cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     #[error("data does not contain any valid RSA or ECDSA {0} keys")]

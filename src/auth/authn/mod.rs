@@ -128,8 +128,8 @@ pub struct TokenUser {
     pub audiences: Vec<String>,
 }
 
-/// Why credentials were not accepted. The client is told `Unauthorized` only; TokenReview and the
-/// log tell the reasons.
+/// The reason credentials were not accepted. The client is told `Unauthorized` only; TokenReview
+/// and the log tell the reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthnError {
     reasons: Vec<String>,

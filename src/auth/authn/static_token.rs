@@ -8,7 +8,7 @@ use crate::auth::User;
 #[derive(Clone, Debug, Default)]
 pub struct StaticTokens(HashMap<String, User>);
 
-/// Why a token file cannot be read.
+/// The reason a token file cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenFileError {
     #[error("token file must have at least 3 columns (token, user name, user uid), found {0}")]

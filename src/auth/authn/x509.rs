@@ -55,7 +55,7 @@ pub struct Verified {
     pub not_after: Timestamp,
 }
 
-/// Why a certificate is not accepted, in words for the log.
+/// The reason a certificate is not accepted, in words for the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("x509: {0}")]
 pub struct X509Error(String);
@@ -136,7 +136,7 @@ struct Search<'a> {
     intermediates: &'a [(&'a [u8], X509Certificate<'a>)],
     now: Timestamp,
     checks: usize,
-    /// Why the last candidate would not do.
+    /// The reason the last candidate would not do.
     reason: Option<X509Error>,
 }
 

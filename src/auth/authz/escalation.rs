@@ -27,6 +27,9 @@ pub struct Write<'a> {
 
 /// Refuses a write that would grant what the user does not hold: 403, or 404 for a binding to a
 /// missing role. Other resources pass. Call it after admission and before the write.
+///
+/// # Errors
+/// 403 if the user lacks a right that the write would grant, 404 for a missing role.
 pub async fn check(
     write: &Write<'_>,
     store: &RbacStore,

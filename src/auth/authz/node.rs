@@ -402,7 +402,7 @@ pub struct NodeAuthorizer {
     rules: Vec<Rule>,
 }
 
-/// Why not; empty where there is nothing to say.
+/// `Err` holds the reason of a refusal; empty where there is nothing to say.
 type Verdict = Result<(), String>;
 
 fn no(why: &str) -> Verdict {

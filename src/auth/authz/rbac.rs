@@ -57,14 +57,14 @@ struct Subject {
     namespace: String,
 }
 
-/// Whom a subject stands for.
+/// The user or group that a subject stands for.
 enum Who {
     User(String),
     Group(String),
 }
 
 impl Subject {
-    /// Whom the subject of a binding in `scope` stands for; `None` for nobody.
+    /// The user or group that the subject of a binding in `scope` stands for; `None` for nobody.
     fn who(&self, scope: &str) -> Option<Who> {
         match self.kind.as_str() {
             "User" => Some(Who::User(self.name.clone())),

@@ -140,7 +140,7 @@ fn docker_config(errors: &mut ErrorList, path: &Path, object: &Object, key: &str
     }
 }
 
-/// Why bytes are not a JSON object, in the words of Go's `encoding/json`.
+/// Returns the reason bytes are not a JSON object, in the words of Go's `encoding/json`.
 fn json_problem(bytes: &[u8]) -> Option<String> {
     let error = match serde_json::from_slice::<Value>(bytes) {
         Ok(Value::Object(_) | Value::Null) => return None,

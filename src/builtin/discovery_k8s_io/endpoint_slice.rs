@@ -303,7 +303,8 @@ fn check_address(errors: &mut ErrorList, path: &Path, index: usize, address: &st
     errors.extend(endpoint_problem(ip).map(|detail| FieldError::invalid(&at, address, detail)));
 }
 
-/// Why traffic cannot be sent to an address (`pkg/apis/core/validation`, ValidateEndpointIP).
+/// The reason traffic cannot be sent to an address (`pkg/apis/core/validation`,
+/// ValidateEndpointIP).
 fn endpoint_problem(ip: IpAddr) -> Option<String> {
     let (link_local, link_multicast) = match ip {
         IpAddr::V4(v4) => (v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),

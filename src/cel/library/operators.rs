@@ -292,7 +292,7 @@ impl Extension for Pattern {
     }
 }
 
-/// Does something with the pattern that an argument is.
+/// Calls `f` with the compiled pattern of an argument.
 fn with_pattern<'a>(
     pattern: &Value<'a>,
     wrap: impl Fn(String) -> String,
@@ -384,6 +384,9 @@ fn insert<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
 }
 
 /// An item of a list by a number of any type that is an integer.
+///
+/// # Errors
+/// An index that is not an integer.
 pub fn item<'a>(list: &List<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>> {
     let position = match Key::of(index) {
         Some(Key::Int(number)) if !matches!(index, Value::Bool(_)) => number,

@@ -1,6 +1,9 @@
 //! The values of constants (cel-go `parser/unescape.go`).
 
 /// Parses an integer, decimal or with `0x`.
+///
+/// # Errors
+/// The message for a number out of range.
 pub fn int(text: &str) -> Result<i64, String> {
     let invalid = |_| "invalid int literal".to_owned();
     let (sign, digits) = match text.strip_prefix('-') {
@@ -14,6 +17,9 @@ pub fn int(text: &str) -> Result<i64, String> {
 }
 
 /// Parses an unsigned integer with its `u`.
+///
+/// # Errors
+/// The message for a number out of range.
 pub fn uint(text: &str) -> Result<u64, String> {
     let invalid = |_| "invalid uint literal".to_owned();
     let digits = text.trim_end_matches(['u', 'U']);
@@ -24,6 +30,9 @@ pub fn uint(text: &str) -> Result<u64, String> {
 }
 
 /// Parses a double; one that is too large is an error, as it is in Go.
+///
+/// # Errors
+/// The message for a number out of range.
 pub fn double(text: &str) -> Result<f64, String> {
     let number: Result<f64, _> = text.parse();
     number

@@ -97,6 +97,9 @@ impl<'a> Document<'a> {
     }
 
     /// Decodes the document as an object of a type; see [`decode`].
+    ///
+    /// # Errors
+    /// Malformed JSON, a value that does not fit its type, or a bound that is exceeded.
     pub fn decode(self, ty: TypeRef) -> Result<Decoded, DecodeError> {
         decode::run(&text(self.0), ty)
     }
@@ -130,11 +133,17 @@ impl<'a> Document<'a> {
     }
 
     /// The document as a tree without a type, without looking for duplicates.
+    ///
+    /// # Errors
+    /// Malformed JSON.
     pub fn value(self) -> Result<crate::meta::Value, DecodeError> {
         tree::value(&mut Lexer::new(&text(self.0)), 0)
     }
 
     /// The document as a tree without a type; see [`parse`].
+    ///
+    /// # Errors
+    /// Malformed JSON.
     pub fn parse(self) -> Result<(crate::meta::Value, Vec<String>), DecodeError> {
         tree::run(&text(self.0))
     }

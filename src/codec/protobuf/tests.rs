@@ -432,8 +432,7 @@ fn projection_equals_part_of_the_whole_object() {
     }
 }
 
-/// What is left of a tree if nothing stays but what is at a path that is allowed, or on the way to
-/// one.
+/// Reduces a tree to the values at allowed paths and those that lead there.
 fn cut(value: &Value, path: &str, allowed: &impl Fn(&str) -> bool) -> Option<Value> {
     const ON_THE_WAY: [&str; 5] = ["", "metadata", "spec", "spec.containers", "status"];
     let join = |key: &str| {

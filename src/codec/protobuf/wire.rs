@@ -68,6 +68,9 @@ impl<'a> Reader<'a> {
     }
 
     /// The next field, or `None` at the end.
+    ///
+    /// # Errors
+    /// Bytes that are not a field.
     #[inline(always)]
     pub fn next(&mut self) -> Result<Option<RawField<'a>>, DecodeError> {
         if self.at >= self.bytes.len() {

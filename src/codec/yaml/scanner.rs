@@ -130,6 +130,9 @@ impl<'t> Scanner<'t> {
     }
 
     /// The token at hand. After the end of the stream that remains.
+    ///
+    /// # Errors
+    /// Text that is not YAML, in the words of yaml.v2.
     pub fn peek(&mut self) -> Result<&Lexeme, DecodeError> {
         while self.tokens.is_empty() || self.is_key_open()? {
             self.fetch()?;
@@ -145,6 +148,9 @@ impl<'t> Scanner<'t> {
     }
 
     /// Takes the token at hand.
+    ///
+    /// # Errors
+    /// Text that is not YAML, in the words of yaml.v2.
     pub fn take(&mut self) -> Result<Lexeme, DecodeError> {
         let line = self.peek()?.line;
         self.taken += 1;

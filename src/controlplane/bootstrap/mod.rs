@@ -268,6 +268,9 @@ pub fn authentication_objects(params: &Params) -> Vec<BootstrapObject> {
 
 /// Makes every object that is missing and puts right those that exist. All of a stage are under way
 /// at once, so that their writes share commits. The first failure ends it.
+///
+/// # Errors
+/// The first failure to read or write an object.
 pub async fn ensure(wanted: Vec<BootstrapObject>, client: &dyn ObjectClient) -> Result<()> {
     let mut stages: Vec<Vec<BootstrapObject>> = (0..STAGES).map(|_| Vec::new()).collect();
     for one in wanted {

@@ -127,7 +127,7 @@ impl<'a> Definitions<'a> {
         Value::Object(out)
     }
 
-    /// Has what a value refers to defined, too.
+    /// Also defines the types that a value refers to.
     fn follow(&mut self, value: &Value) {
         match value {
             Value::Object(map) => map.iter().for_each(|(key, one)| {

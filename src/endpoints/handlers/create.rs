@@ -31,6 +31,10 @@ const SYSTEM_FIELDS: [&str; 5] = [
 const MAX_REPEATED_OWNERS: usize = 100;
 
 /// Creates the object in the body.
+///
+/// # Errors
+/// A body or name that is refused, a failure of admission or validation, 409 for a name that is
+/// taken.
 pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
     // A body that cannot be read is refused before the options are looked at.
     negotiate::body_media_type(&ctx.request.header(CONTENT_TYPE))?;

@@ -32,6 +32,9 @@ pub fn is_misplaced(request: &Request) -> bool {
 }
 
 /// 404 for subresources that the definition does not have, 405 for verbs that there are not.
+///
+/// # Errors
+/// 404 for the subresource, 405 for the verb.
 pub fn check_verb(ctx: &RequestContext<'_>) -> Result<()> {
     let (info, resource) = (&ctx.request.info, &ctx.store.resource);
     let verb = info.verb.as_str();

@@ -28,6 +28,9 @@ pub struct Body {
 impl RequestContext<'_> {
     /// Decodes the body as the kind of the resource, defaults it and brings it to the storage
     /// version.
+    ///
+    /// # Errors
+    /// 400 for a body that cannot be decoded, 413 beyond a bound, 415 for its content type.
     pub fn decode_main(&self, body: &Bytes, validation: FieldValidation) -> Result<Object> {
         let resource = &self.store.resource;
         run_blocking_if(body.len() > LARGE_BYTES, || {
@@ -44,6 +47,9 @@ impl RequestContext<'_> {
     }
 
     /// Decodes the body as `gvk`, whose schema is `ty`.
+    ///
+    /// # Errors
+    /// 400 for a body that cannot be decoded, 413 beyond a bound, 415 for its content type.
     pub fn decode_as(
         &self,
         body: &Bytes,
@@ -227,6 +233,9 @@ fn completed(expected: &Gvk, api_version: &str, kind: &str) -> Gvk {
 
 /// Completes the kind that a body names from the expected one; the error says why they do not go
 /// together.
+///
+/// # Errors
+/// The reason that the kinds do not go together.
 pub fn settle_kind(
     schema: &Schema,
     expected: &Gvk,
@@ -241,7 +250,7 @@ pub fn settle_kind(
     }
 }
 
-/// Why an object of a kind is not of the expected one.
+/// Builds the error for an object of another kind than the expected one.
 fn misfit(schema: &Schema, expected: &Gvk, gvk: &Gvk) -> String {
     if schema.get(gvk).is_some() {
         let package = expected

@@ -15,6 +15,9 @@ use crate::endpoints::negotiate::{self, MediaType};
 use crate::endpoints::respond;
 
 /// Deletes the object.
+///
+/// # Errors
+/// 400 for the options, 404, 409 for preconditions, a refusal of admission.
 pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
     let options = options(ctx, &body)?;
     let validator = RequestValidator {
@@ -53,6 +56,9 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
 }
 
 /// Deletes what the list options select; answers with what it was.
+///
+/// # Errors
+/// 400 for the options, and the first delete that fails.
 pub async fn handle_collection(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
     let list = ListOptions::from_query(&ctx.request.query, false)?;
     let options = options(ctx, &body)?;
@@ -77,6 +83,9 @@ pub async fn handle_collection(ctx: &RequestContext<'_>, body: Bytes) -> Result<
 }
 
 /// The options in the body, or in the query where there is none.
+///
+/// # Errors
+/// 400 for options that cannot be decoded, 422 for invalid ones.
 pub fn options(ctx: &RequestContext<'_>, body: &Bytes) -> Result<DeleteOptions> {
     if body.is_empty() {
         return DeleteOptions::from_query(&ctx.request.query);

@@ -27,6 +27,9 @@ const MANAGER: &str = "kube-apiserver";
 const DISRUPTION_ALLOWED: &str = "DisruptionAllowed";
 
 /// Deletes a pod if the disruption budgets allow it.
+///
+/// # Errors
+/// 404, 429 if a budget does not allow it, and the errors of a delete.
 pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
     let options = WriteOptions::from_query(&ctx.request.query, Write::Create)?;
     let mut eviction = decode(ctx, &body, &options)?;
@@ -323,7 +326,7 @@ fn take(live: &Object, pod: &str, now: &str) -> Result<Object> {
     Ok(budget)
 }
 
-/// Why a budget allows nothing.
+/// Returns the reason a budget allows no disruption.
 fn exhausted(budget: &Object) -> String {
     let name = budget.name();
     let (current, desired) = (

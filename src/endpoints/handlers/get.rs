@@ -11,6 +11,9 @@ use crate::endpoints::encode::Source;
 use crate::endpoints::respond;
 
 /// Answers with the object, in any representation.
+///
+/// # Errors
+/// 400 for the options, 404, 406 for the representation.
 pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     let query = &ctx.request.query;
     if query.flag("export").unwrap_or(false) {

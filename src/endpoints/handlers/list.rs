@@ -10,6 +10,9 @@ use crate::endpoints::body::Body;
 use crate::endpoints::respond;
 
 /// Answers with a page of the objects that the options select.
+///
+/// # Errors
+/// 400 for the options, 410 for a state that is gone, 504 for one that is not reached in time.
 pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     let options = ListOptions::from_query(&ctx.request.query, false)?;
     let page = ctx.store.list(ctx.namespace(), &options).await?;

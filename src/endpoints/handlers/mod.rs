@@ -299,6 +299,10 @@ impl<'a> RequestContext<'a> {
         ))
     }
 
+    /// Answers with an object in the negotiated representation.
+    ///
+    /// # Errors
+    /// 500 if the object cannot be encoded.
     pub fn answer(&self, code: u16, source: Source) -> Result<Response<Body>> {
         let encoder = self.encoder()?;
         let is_large =
@@ -349,6 +353,9 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Runs the mutating half of admission.
+    ///
+    /// # Errors
+    /// The first refusal of a plugin.
     pub async fn admit(
         &self,
         object: &mut Object,
@@ -374,6 +381,9 @@ impl<'a> RequestContext<'a> {
     /// Runs the mutating half of admission on the body of a subresource that is created but not
     /// stored: a Binding, an Eviction, a TokenRequest. Before its name is compared to the URL's, as
     /// upstream does.
+    ///
+    /// # Errors
+    /// The first refusal of a plugin.
     pub async fn admit_subresource(
         &self,
         gvk: &Gvk,
@@ -388,6 +398,9 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Runs the validating half of admission, like [`RequestContext::admit_subresource`].
+    ///
+    /// # Errors
+    /// The first refusal of a plugin.
     pub async fn validate_subresource(
         &self,
         gvk: &Gvk,
@@ -432,6 +445,9 @@ impl<'a> RequestContext<'a> {
     }
 
     /// The body's namespace must be the URL's; where it names none, it gets the URL's.
+    ///
+    /// # Errors
+    /// 400 if the namespaces differ.
     pub fn check_namespace(&self, object: &mut Object) -> Result<()> {
         let wanted = self.namespace();
         if object.namespace() == wanted {
@@ -447,6 +463,9 @@ impl<'a> RequestContext<'a> {
     }
 
     /// The body's name must be the URL's.
+    ///
+    /// # Errors
+    /// 400 if the names differ, or there is none.
     pub fn check_name(&self, object: &Object) -> Result<()> {
         let name = self.request.info.url_name();
         if object.name().is_empty() {

@@ -43,6 +43,10 @@ const ACCEPTED_BY_CUSTOM: &str =
     "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
 
 impl PatchType {
+    /// The kind of patch that a Content-Type names.
+    ///
+    /// # Errors
+    /// 415 for a type that is not a patch.
     pub fn from_content_type(content_type: &str) -> Result<Self> {
         match content_type.split(';').next().unwrap_or("").trim() {
             "application/json-patch+json" => Ok(Self::Json),
@@ -75,6 +79,10 @@ pub(super) fn patch_type(ctx: &RequestContext<'_>) -> Result<PatchType> {
 }
 
 /// Patches the object.
+///
+/// # Errors
+/// 400 or 422 for the patch, 404, 409 for conflicts, 413 beyond a bound, 415 for its content type,
+/// and the errors of an update.
 pub async fn handle(ctx: &RequestContext<'_>, sub: Subresource<'_>) -> Result<Response<Body>> {
     let kind = patch_type(ctx)?;
     let body = ctx.read_body().await?;
@@ -239,6 +247,9 @@ pub struct ApplyBody<'a> {
 
 impl ApplyBody<'_> {
     /// The configuration merged into `live`, in the form of its type, with its managers.
+    ///
+    /// # Errors
+    /// 400 or 422 for a patch that cannot be applied, 409 for conflicts of managers.
     pub fn apply(
         &self,
         live: Option<&Object>,
@@ -359,6 +370,9 @@ pub(super) struct Patched {
 
 impl PatchBody<'_> {
     /// The patched object of the kind `gvk`; a patch may not turn it into another one.
+    ///
+    /// # Errors
+    /// 400 or 422 for a patch that cannot be applied, 409 for conflicts of managers.
     pub fn apply(
         &self,
         live: &Object,

@@ -16,6 +16,9 @@ use crate::endpoints::encode::Source;
 use crate::endpoints::respond;
 
 /// Answers a request to a resource without storage.
+///
+/// # Errors
+/// 400 for the body, 422 for an invalid review.
 pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
     let info = &ctx.request.info;
     match (info.resource.as_str(), info.verb.as_str()) {

@@ -37,6 +37,9 @@ fn ty() -> Result<TypeRef<'static>> {
 }
 
 /// Answers with the scale of the object.
+///
+/// # Errors
+/// 404 if the object or its scale does not exist.
 pub async fn get(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     let version = ctx.request.query.get("resourceVersion").unwrap_or("");
     let stored = ctx
@@ -55,6 +58,9 @@ pub async fn get(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
 }
 
 /// Replaces the scale with the one in the body.
+///
+/// # Errors
+/// 400 or 422 for the body, and the errors of an update.
 pub async fn put(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
     let options = WriteOptions::from_query(&ctx.request.query, Write::Update)?;
     let mut scale = ctx
@@ -66,6 +72,9 @@ pub async fn put(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>
 }
 
 /// Patches the scale.
+///
+/// # Errors
+/// 400 or 422 for the patch, and the errors of an update.
 pub async fn patch(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
     let kind = patch_type(ctx)?;
     let options = WriteOptions::from_query(

@@ -23,6 +23,9 @@ pub fn takes_path(subresource: &str) -> bool {
 }
 
 /// Answers a request to a subresource that the resource declares.
+///
+/// # Errors
+/// 405 for the verb, and the errors of the subresource.
 pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     let info = &ctx.request.info;
     let verb = info.verb.as_str();
@@ -62,6 +65,9 @@ pub fn created() -> Status {
 }
 
 /// Decodes the body as the kind that the subresource takes.
+///
+/// # Errors
+/// 400 for a body that cannot be decoded, or of another kind.
 pub fn decode(ctx: &RequestContext<'_>, body: &Bytes, options: &WriteOptions) -> Result<Object> {
     let info = &ctx.request.info;
     let sub = ctx
@@ -100,6 +106,9 @@ async fn bind(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
 }
 
 /// A Binding of its own names its pod itself (core/pod/storage `LegacyBindingREST`).
+///
+/// # Errors
+/// 400 or 422 for the Binding, 404, 409 for a pod that is assigned already.
 pub async fn bind_named(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
     let options = WriteOptions::from_query(&ctx.request.query, Write::Create)?;
     let resource = &ctx.store.resource;

@@ -24,6 +24,9 @@ pub trait TokenIssuer: Send + Sync {
 }
 
 /// Answers a TokenRequest.
+///
+/// # Errors
+/// 400 or 422 for the request, 404 for the service account or the bound object.
 pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
     let options = WriteOptions::from_query(&ctx.request.query, Write::Create)?;
     let gvk = Gvk::new("authentication.k8s.io", "v1", "TokenRequest");

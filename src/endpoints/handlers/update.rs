@@ -16,6 +16,9 @@ use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
 
 /// Replaces the object with the one in the body.
+///
+/// # Errors
+/// A body or name that is refused, 404, 409 for conflicts, a failure of admission or validation.
 pub async fn handle(
     ctx: &RequestContext<'_>,
     sub: Subresource<'_>,

@@ -28,7 +28,7 @@ use super::RequestContext;
 
 /// The interval of the bookmarks of a watch that allows them.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
-/// How long before its end a watch gets its last bookmark.
+/// Time between the last bookmark of a watch and its end.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// The longest timeout that a client can request, in seconds.
 const MAX_TIMEOUT_SECONDS: u64 = (i64::MAX / 1_000_000_000) as u64;
@@ -102,7 +102,7 @@ fn timeout(options: &ListOptions, min: u64) -> Duration {
     }
 }
 
-/// What a timer of a watch fired for.
+/// An event that a timer of a watch fires for.
 enum TimerEvent {
     Bookmark,
     End,
@@ -110,9 +110,9 @@ enum TimerEvent {
 
 /// The times at which a watch acts although no event has arrived.
 struct Deadlines {
-    /// When the watch ends.
+    /// The end of the watch.
     end: Instant,
-    /// When the next bookmark is due; `end` if none is.
+    /// The time at which the next bookmark is due; `end` if none is.
     next_bookmark: Instant,
     /// Fires at `next_bookmark`, or at `end` once the server drains.
     timer: Pin<Box<Sleep>>,

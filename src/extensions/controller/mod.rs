@@ -47,7 +47,7 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 const GONE_DEFINITIONS: usize = 256;
 /// The number of times to look whether the objects of a definition are gone.
 const CLEANUP_POLL: Duration = Duration::from_secs(5);
-/// How often at most before that begins anew.
+/// Maximum number of polls before a cleanup begins anew.
 const CLEANUP_POLLS: usize = 12;
 
 /// Opens the stores of custom resources.
@@ -254,7 +254,7 @@ impl Extensions {
         self.queue.push(name);
     }
 
-    /// Has the other definitions of a group looked at again: a name may have become free.
+    /// Enqueues the other definitions of a group: a name may have become free.
     fn enqueue_group(&self, group: &str, but: &str) {
         let known = self.known.lock();
         let same_group = known.iter().filter(|(name, one)| {

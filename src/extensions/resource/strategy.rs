@@ -100,8 +100,8 @@ impl CustomStrategy {
         errors
     }
 
-    /// What the rules of the schema say, unless errors that were found already keep them from being
-    /// evaluated. What was wrong before comes as warnings.
+    /// Evaluates the rules of the schema, unless errors found earlier prevent it. Violations that
+    /// were there before the update become warnings.
     fn rule_errors(
         &self,
         object: &Value,

@@ -81,7 +81,7 @@ fn kind_name(value: &Value) -> &'static str {
     }
 }
 
-/// Returns the errors of a strict decoder for members that no operation has, such as `unknown field
+/// Returns a strict decoder's errors for members that no operation has, such as `unknown field
 /// "[0].extra"`.
 pub fn unknown_fields(operations: &[Map]) -> Vec<String> {
     let known = ["op", "path", "from", "value"];
@@ -153,13 +153,13 @@ impl Touched {
     }
 }
 
-/// The bounds on the operations of one patch together.
+/// Bounds on the work of all operations of one patch together.
 struct Bounds {
     /// Bytes of JSON that were copied.
     copied: usize,
     /// Items of lists that were moved, and values that were looked through.
     moved: usize,
-    /// An upper bound of the document's depth.
+    /// Maximum nesting depth of the document.
     depth: usize,
 }
 
@@ -205,7 +205,7 @@ fn levels(path: &str) -> usize {
     path.bytes().filter(|&byte| byte == b'/').count()
 }
 
-/// Counts the values in a value.
+/// Counts the values in a value, itself included.
 fn values(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(values).sum::<usize>(),
@@ -214,7 +214,7 @@ fn values(value: &Value) -> usize {
     }
 }
 
-/// Returns the number of maps and lists around the innermost value.
+/// Returns the nesting depth of a value.
 fn depth(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),

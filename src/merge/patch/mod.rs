@@ -11,7 +11,7 @@ pub mod strategic;
 
 use crate::meta::Status;
 
-/// Why a patch could not be applied.
+/// The reason a patch could not be applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     /// The patch is malformed: 400 with this message.
@@ -28,7 +28,7 @@ pub enum PatchError {
     Other(String),
 }
 
-/// The answers of `handlers/patch.go`.
+/// Answers as `handlers/patch.go` does.
 impl From<PatchError> for Status {
     fn from(error: PatchError) -> Self {
         match error {

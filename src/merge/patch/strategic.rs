@@ -412,7 +412,7 @@ fn discard_nulls(value: &mut Value) {
     }
 }
 
-/// Returns an added value without the maps in it that are directives; `None` if it is one itself.
+/// Strips maps that are directives from what a patch adds; `None` where the value is one itself.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(map) if map.contains_key(DIRECTIVE) => None,
@@ -659,7 +659,7 @@ fn in_order(mut items: Vec<Value>, places: &Positions) -> Vec<Value> {
     items
 }
 
-/// The places of the items of a list: the first with each key.
+/// The positions of the items of a list: of the first with each key.
 struct Positions<'k> {
     by_key: HashMap<Token<'static>, usize>,
     merge_key: &'k str,

@@ -7,6 +7,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 
 /// The canonical form of base64 text.
+///
+/// # Errors
+/// The text of Go's `CorruptInputError`.
 pub fn normalise(text: &str) -> Result<Cow<'_, str>, String> {
     // What decodes strictly is canonical already.
     match STANDARD.decode(text) {

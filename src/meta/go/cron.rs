@@ -50,7 +50,7 @@ const DESCRIPTORS: &[&str] = &[
     "@midnight",
     "@hourly",
 ];
-/// Returns the error in a schedule, if there is one.
+/// Returns the error of a schedule that does not parse.
 pub fn schedule_problem(schedule: &str) -> Option<String> {
     let mut rest = schedule;
     if let Some((prefix, after)) = rest

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// The notation of a quantity, which is kept when it is printed.
+/// The format in which a quantity was written, and is written again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Format {
     /// `12e6`
@@ -16,7 +16,7 @@ pub enum Format {
     DecimalSi,
 }
 
-/// An error in the text of a quantity, with upstream's message.
+/// A parse error of a quantity; the messages are upstream's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     #[error(
@@ -60,12 +60,18 @@ impl Quantity {
     }
 
     /// Reads a quantity. White space around it is not accepted here.
+    ///
+    /// # Errors
+    /// Text that is not a quantity.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         Ok(parse(text)?.0)
     }
 
     /// The text that a quantity is shown and stored as: `text` itself where upstream keeps it
     /// (`1Gi`, but `1.50` too), its canonical form otherwise.
+    ///
+    /// # Errors
+    /// Text that is not a quantity.
     pub fn normalise(text: &str) -> Result<Cow<'_, str>, QuantityError> {
         if is_plain(text.as_bytes()) {
             return Ok(Cow::Borrowed(text));

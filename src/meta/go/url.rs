@@ -7,7 +7,7 @@ use super::quote;
 pub struct Url {
     /// In lower case.
     pub scheme: String,
-    /// The rest behind the scheme if that begins without a slash (`mailto:a@b`).
+    /// The part after the scheme where no slash follows it (`mailto:a@b`).
     pub opaque: String,
     /// With the port, and brackets around an IPv6 address; percent-decoded.
     pub host: String,

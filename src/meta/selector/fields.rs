@@ -23,6 +23,9 @@ pub struct FieldSelector {
 
 impl FieldSelector {
     /// Reads the query form. Errors are the texts that clients know.
+    ///
+    /// # Errors
+    /// The message that clients know.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = split_terms(text);
         parts.sort_unstable();

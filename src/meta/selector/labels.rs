@@ -133,6 +133,9 @@ impl Requirement {
 
 impl LabelSelector {
     /// Reads the query form. Errors are the texts that clients know.
+    ///
+    /// # Errors
+    /// The message that clients know.
     pub fn parse(text: &str) -> Result<Self, String> {
         Ok(Self::all_of(
             Parser {
@@ -145,6 +148,9 @@ impl LabelSelector {
 
     /// Reads a LabelSelector object (`matchLabels`, `matchExpressions`); absent selects nothing,
     /// empty everything.
+    ///
+    /// # Errors
+    /// The message that clients know.
     pub fn from_object(selector: Option<&Value>) -> Result<Self, String> {
         let Some(selector) = selector.filter(|selector| !selector.is_null()) else {
             return Ok(Self {

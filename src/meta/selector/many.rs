@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::labels::{Operator, Requirement};
 
-/// The most requirements that are checked one by one. A query may hold twenty thousand.
+/// Number of requirements that are still checked one by one. A query may hold twenty thousand.
 pub(super) const FEW: usize = 8;
 
 /// All that is asked of one label or field.
@@ -82,7 +82,7 @@ impl Condition {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ManyLabels {
     by_key: HashMap<String, Condition>,
-    /// The number of labels that must exist.
+    /// Number of labels that must exist.
     present: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Access of selectors to objects in any encoding: scalars by their paths, and labels.
+//! The view that selectors have of an object in any form: scalars by path, and labels.
 
 use std::borrow::Cow;
 

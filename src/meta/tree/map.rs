@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use super::entry::Entry;
 use super::{Key, Value};
 
-/// The most entries of a map that is searched linearly; larger ones have a hash index.
+/// Number of entries up to which a map is searched linearly; larger ones have a hash index.
 const SHORT: usize = 32;
 
 /// A JSON object. Keys keep the order in which they came.
@@ -60,7 +60,7 @@ impl Map {
         })))
     }
 
-    /// The greatest depth of a text for [`Map::from_raw_json`].
+    /// Maximum nesting depth of a text for [`Map::from_raw_json`].
     pub const MAX_RAW_DEPTH: usize = 100;
 
     /// Returns the text of a map from [`Map::from_raw_json`] that has not been changed since.

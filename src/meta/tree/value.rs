@@ -18,7 +18,7 @@ pub enum Value {
     Object(Map),
 }
 
-/// The value of absent keys and indexes.
+/// Stands for a missing value.
 static NULL: Value = Value::Null;
 
 impl Value {
@@ -224,7 +224,7 @@ impl fmt::Debug for Value {
     }
 }
 
-/// A key of a map or an index of a list.
+/// Names a part of a value: the key of a map or the index of a list.
 pub trait Index {
     fn of(self, value: &Value) -> Option<&Value>;
     fn of_mut(self, value: &mut Value) -> Option<&mut Value>;
@@ -252,7 +252,7 @@ impl<S: AsRef<str> + ?Sized> Index for &S {
     }
 }
 
-/// Absent parts are null.
+/// Missing values are null.
 impl<I: Index> std::ops::Index<I> for Value {
     type Output = Self;
     fn index(&self, index: I) -> &Self {

@@ -26,6 +26,9 @@ impl StoredKeys {
 impl Store {
     /// Returns one object, from storage if the cache does not have it: it may be new. `None` if
     /// neither has it.
+    ///
+    /// # Errors
+    /// Those of [`Store::key`] and of storage.
     pub async fn cached_get_stored(
         &self,
         namespace: &str,
@@ -53,6 +56,9 @@ impl Store {
 
     /// Returns the objects of a namespace, or all if it is empty; from storage if there is no
     /// cache.
+    ///
+    /// # Errors
+    /// Those of storage.
     pub async fn cached_list_stored(&self, namespace: &str) -> Result<Vec<Arc<CachedObject>>> {
         match self.read_your_writes().await {
             Some(snapshot) => Ok(snapshot
@@ -64,6 +70,9 @@ impl Store {
     }
 
     /// Returns the keys of all objects, from storage if there is no cache.
+    ///
+    /// # Errors
+    /// Those of storage.
     pub async fn cached_keys(&self) -> Result<StoredKeys> {
         match self.read_your_writes().await {
             Some(snapshot) => Ok(StoredKeys::Cached(snapshot)),

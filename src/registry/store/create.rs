@@ -12,7 +12,8 @@ use super::reservation::Failure;
 use super::transaction::PutOptions;
 use super::{AdmissionValidator, Store, StoredObject, WriteContext};
 
-/// The attempts to generate a name that is not taken (apiserver `maxNameGenerationCreateAttempts`).
+/// Number of generated names that are tried while they are taken (apiserver
+/// `maxNameGenerationCreateAttempts`).
 const NAME_ATTEMPTS: usize = 8;
 /// The longest generated name (a DNS label).
 const GENERATED_NAME_MAX: usize = 63;
@@ -22,6 +23,10 @@ const SUFFIX_LEN: usize = 5;
 impl Store {
     /// Creates `object`, which is decoded, defaulted and admitted. A generated name that is taken
     /// is drawn anew.
+    ///
+    /// # Errors
+    /// 409 for a name that is taken, 422 for an invalid object, a refusal of the gate, and the
+    /// store's.
     pub async fn create(
         &self,
         ctx: &WriteContext<'_>,

@@ -13,14 +13,14 @@ use super::{AdmissionValidator, Page, Store, StoredObject, WriteContext};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-/// The attempts at a delete whose object keeps changing.
+/// Number of retries of a delete that conflicts with other writes.
 const CONFLICT_RETRIES: usize = 100;
 /// The nanoseconds of a second.
 const NANOS: i128 = 1_000_000_000;
-/// The objects that a deletecollection reads at once.
+/// Number of objects that a deletecollection reads at once.
 const COLLECTION_PAGE: i64 = 10_000;
 
-/// The result of a delete.
+/// The outcome of a delete.
 #[derive(Debug)]
 pub struct Deleted {
     /// The object as it was last (or still is).
@@ -38,7 +38,7 @@ enum Scope {
 
 /// An attempt came to nothing: somebody else was faster.
 struct DeleteConflict {
-    /// The present state of the key.
+    /// The object as it is stored now.
     standing: Option<Stored>,
     /// The object as this delete marked it, if it came that far. Who writes such an object may be
     /// the one to remove it (apiserver `updateForGracefulDeletionAndFinalizers`): that it is gone
@@ -55,7 +55,7 @@ impl DeleteConflict {
     }
 }
 
-/// The effect of a delete on an object.
+/// The next step of a delete.
 enum Step {
     /// It is already on its way; nothing changes.
     Pending,
@@ -67,6 +67,9 @@ enum Step {
 
 impl Store {
     /// Deletes an object, or marks it as deleted where finalizers or a grace period hold it.
+    ///
+    /// # Errors
+    /// 404, 409 for preconditions or too many conflicts, a refusal of the gate, and the store's.
     pub async fn delete(
         &self,
         ctx: &WriteContext<'_>,
@@ -248,6 +251,9 @@ impl Store {
     }
 
     /// 409 where the object is not the one, or not in the state, that the options ask for.
+    ///
+    /// # Errors
+    /// 409 if the object is another one, or in another state.
     pub fn check_preconditions(&self, options: &DeleteOptions, old: &Object) -> Result<()> {
         let gvk = &self.resource.gvk;
         let kind = Gvr::new(&gvk.group, &gvk.version, &gvk.kind);
@@ -368,6 +374,9 @@ impl Store {
     }
 
     /// Deletes every object that the list options select and answers with them as they were.
+    ///
+    /// # Errors
+    /// The first delete that fails.
     pub async fn delete_collection(
         &self,
         ctx: &WriteContext<'_>,

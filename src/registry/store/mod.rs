@@ -49,7 +49,7 @@ pub struct Store {
     pub codec: ObjectCodec,
     pub storage: Arc<dyn Storage>,
     pub clock: Clock,
-    /// The watch cache that serves reads and watches; `None` where storage does.
+    /// The watch cache that serves reads and watches, if there is one.
     cacher: Option<Arc<Cacher>>,
     logged: Arc<Logged>,
     /// The root of all keys, `/registry` unless `--etcd-prefix` says otherwise.
@@ -130,10 +130,10 @@ impl Store {
         }
     }
 
-    /// Returns the key of an object.
+    /// The key of an object, below the prefix of its resource.
     ///
     /// # Errors
-    /// 400 for a missing namespace, and for a name that is missing or no path segment.
+    /// 400 for a name or namespace that cannot be part of a path.
     pub fn key(&self, namespace: &str, name: &str) -> Result<String> {
         if self.resource.decl.namespaced && namespace.is_empty() {
             return Err(Status::bad_request("Namespace parameter required."));
@@ -179,7 +179,7 @@ impl Store {
         )
     }
 
-    /// Returns what a strategy may know of a write.
+    /// The context that strategies are given.
     fn context<'a>(&self, ctx: &WriteContext<'a>) -> Context<'a> {
         Context {
             now: self.clock.now(),

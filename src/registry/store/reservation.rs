@@ -1,4 +1,4 @@
-//! Shared resources, such as addresses, that a write reserves until its outcome is known.
+//! Shared resources that a write holds from before its validation until its outcome is known.
 
 use crate::meta::status::Result;
 use crate::meta::{Object, Status};
@@ -7,7 +7,7 @@ use crate::storage::StorageError;
 
 use super::{Store, WriteContext};
 
-/// Why a write was not done, as far as is known.
+/// The reason a write was not done, as far as it is known.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub status: Status,
@@ -41,7 +41,7 @@ impl From<Failure> for Status {
     }
 }
 
-/// The reservation of one attempt to write. Dropping it leaves everything reserved.
+/// The reservation of one attempt to write. If it is dropped, the resources stay taken.
 #[must_use]
 #[derive(Default)]
 pub(super) struct HeldReservation<'a>(Option<Box<dyn Reservation + 'a>>);
@@ -77,7 +77,7 @@ impl Store {
         }
     }
 
-    /// Reports to the hooks that `object` replaced `old`.
+    /// Notifies the hooks that `object` has replaced `old`.
     pub(super) async fn settle(
         &self,
         ctx: &WriteContext<'_>,

@@ -24,7 +24,7 @@ const LOGGED: usize = 1024;
 pub(super) struct Logged(Mutex<HashSet<u64>>);
 
 impl Logged {
-    /// Records a state of an object as logged, and reports whether it was not before.
+    /// Reports whether this state of an object has not been logged yet. From then on it has.
     fn is_news(&self, stored: &Stored) -> bool {
         let mut hasher = DefaultHasher::new();
         (&stored.key, stored.mod_revision).hash(&mut hasher);

@@ -26,7 +26,7 @@ pub struct Updated {
     pub created: bool,
 }
 
-/// The object and subresource to update.
+/// The object that an update is for.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     pub name: &'a str,
@@ -54,6 +54,9 @@ enum Attempt {
 impl Store {
     /// Brings the object to what `updater` makes of it. Nothing is written if that is what it
     /// already is.
+    ///
+    /// # Errors
+    /// 404, 409 for conflicts, 422 for an invalid object, a refusal of the gate, and the store's.
     pub async fn update(
         &self,
         ctx: &WriteContext<'_>,
@@ -213,8 +216,8 @@ impl Store {
         self.settle_attempt(ctx, held, Some(&old), attempt).await
     }
 
-    /// Reports the outcome of an attempt to the hooks. If the object is gone, what was taken for
-    /// its new state is released.
+    /// Notifies the hooks of the outcome of an attempt. If the object was deleted, resources taken
+    /// for its new state are released.
     async fn settle_attempt(
         &self,
         ctx: &WriteContext<'_>,

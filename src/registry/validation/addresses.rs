@@ -1,4 +1,4 @@
-//! Warnings for addresses in a form that only old fields still accept.
+//! Warnings about addresses in a form that only old fields still accept.
 
 use std::net::IpAddr;
 

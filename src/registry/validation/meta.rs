@@ -1,4 +1,4 @@
-//! Validation of ObjectMeta and of its changes (apimachinery `api/validation/objectmeta.go`).
+//! Validation of ObjectMeta and of its updates (apimachinery `api/validation/objectmeta.go`).
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
@@ -73,7 +73,7 @@ pub fn validate_object_meta_update(new: &Object, old: &Object) -> ErrorList {
     errors
 }
 
-/// The rules for the metadata of the objects of a resource.
+/// The rules for the metadata of a resource's objects.
 #[derive(Clone, Copy)]
 pub struct MetaRules<'a> {
     pub namespaced: bool,

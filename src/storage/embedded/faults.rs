@@ -14,7 +14,7 @@ use redb::backends::FileBackend;
 use super::*;
 use crate::storage::{WatchEvent, WatchStream};
 
-/// How long a store may take to be itself again; it takes a fraction of a second.
+/// Time limit for the recovery of a store; it takes a fraction of a second.
 const RECOVERY: Duration = Duration::from_secs(60);
 
 /// A disk that tests can fill and break.
@@ -246,7 +246,8 @@ async fn a_full_disk_refuses_writes_serves_reads_and_is_left_behind() {
     fixture.check(watch, &acknowledged).await;
 }
 
-/// Whichever change of the file fails, the one before the commit counts or the last of it.
+/// Acknowledged writes survive a failure of any change of the file: the commit before it counts, or
+/// the last.
 #[tokio::test]
 async fn an_error_at_any_moment_loses_nothing_that_was_acknowledged() {
     for moment in 0..24 {

@@ -1,5 +1,5 @@
-//! Who watches what: the latest events in memory, and for each watcher the first event it has not
-//! been given.
+//! The watchers: the latest events in memory, and for each watcher the first event it has not been
+//! given.
 //!
 //! A watcher whose next event has left the ring reads it from the table. An event wakes only those
 //! whose prefix it is under.
@@ -39,12 +39,12 @@ struct Watcher {
     /// The first revision that may concern it and has not been taken; `None` when it knows
     /// everything up to the head.
     pending: Option<Revision>,
-    /// Whether it owes a progress event.
+    /// True if it owes a progress event.
     progress: bool,
     wake: Arc<Notify>,
 }
 
-/// What a watcher does next.
+/// The next step of a watcher.
 #[derive(Debug)]
 pub enum Take {
     /// Tell these (there may be none), then ask again.
@@ -140,6 +140,9 @@ impl Hub {
     }
 
     /// The next thing for a watcher to do; history up to `compacted` can no longer be told.
+    ///
+    /// # Errors
+    /// The end of the watch: compacted history, or a failure of the store.
     pub fn take(&self, id: u64, compacted: Revision) -> Result<Take, StorageError> {
         let mut state = self.0.lock();
         let State {

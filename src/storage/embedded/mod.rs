@@ -57,7 +57,7 @@ pub struct Embedded {
     writer: Option<JoinHandle<()>>,
 }
 
-/// What readers, watchers and the writer share.
+/// State that readers, watchers and the writer share.
 struct Shared {
     /// The last commit; `None` once closed.
     snapshot: ArcSwapOption<Snapshot>,
@@ -88,13 +88,17 @@ fn closed() -> StorageError {
 impl Embedded {
     /// Opens the store in `directory`, making both if they do not exist.
     ///
-    /// Fails if another process (or this one) has it open, or if a newer program wrote it.
+    /// # Errors
+    /// Another process (or this one) has the store open, or a newer program wrote it.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self> {
         Self::open_with_clock(directory, Clock::system())
     }
 
     /// [`Embedded::open`] with the clock that keys expire by. With a manual one, call
     /// [`Embedded::expire`] after moving it.
+    ///
+    /// # Errors
+    /// Those of [`Embedded::open`].
     pub fn open_with_clock(directory: impl AsRef<Path>, clock: Clock) -> Result<Self> {
         let directory = directory.as_ref();
         files::create_private_dir(directory).map_err(|error| cannot_open(directory, &error))?;
@@ -141,6 +145,9 @@ impl Embedded {
 
     /// Deletes the keys whose time has come. Happens by itself; with a manual clock, this is how to
     /// have it happen at once.
+    ///
+    /// # Errors
+    /// A failure of the writer.
     pub async fn expire(&self) -> Result<()> {
         self.order(Op::Tick).await.map(drop)
     }
@@ -322,7 +329,7 @@ mod tests {
 
     use super::*;
 
-    /// How many rows there are: changes, index, expiry.
+    /// Counts the rows of the tables: changes, index, expiry.
     fn rows(directory: &Path) -> [u64; 3] {
         let db = Database::create(directory.join(FILE)).unwrap();
         let read = db.begin_read().unwrap();

@@ -1,4 +1,4 @@
-//! What is on disk and how to read it: the tables, one version of a key, and snapshots of the whole
+//! The layout on disk and its readers: the tables, one version of a key, and snapshots of the whole
 //! store.
 //!
 //! Every change has a revision and one row in [`CHANGES`], without gaps. [`INDEX`] finds a key's
@@ -27,7 +27,7 @@ pub const META: TableDefinition<&str, i64> = TableDefinition::new("meta");
 pub const REVISION: &str = "revision";
 /// The oldest revision that can be read at.
 pub const COMPACTED: &str = "compacted";
-/// How far superseded versions have been removed; catches up with [`COMPACTED`].
+/// The revision up to which superseded versions have been removed; catches up with [`COMPACTED`].
 pub const CLEANED: &str = "cleaned";
 /// The layout of the tables.
 pub const FORMAT: &str = "format";
@@ -44,8 +44,8 @@ pub fn broken(error: impl Into<redb::Error>) -> StorageError {
     }
 }
 
-/// Whether a write failed because it would need more room than there is: on the disk, of a quota,
-/// or below the limit on a file's size.
+/// Reports whether a write failed because it would need more room than there is: on the disk, of a
+/// quota, or below the limit on a file's size.
 fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -61,6 +61,9 @@ pub struct Version {
 }
 
 /// The version of `key` that stands at revision `at`; `None` if it does not exist then.
+///
+/// # Errors
+/// A failure to read the file.
 pub fn version(
     index: &impl ReadableTable<(&'static str, Revision), Revision>,
     key: &str,
@@ -82,6 +85,9 @@ pub fn version(
 }
 
 /// The value written at `revision`; a missing row is a bug.
+///
+/// # Errors
+/// A failure to read the file, or a missing row.
 pub fn stored(
     changes: &impl ReadableTable<Revision, Change>,
     revision: Revision,
@@ -107,7 +113,10 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// What the last commit of `db` left.
+    /// Takes a snapshot of the last commit of `db`.
+    ///
+    /// # Errors
+    /// A failure to read the file.
     pub fn take(db: &redb::Database) -> Result<Self> {
         use redb::ReadableDatabase;
         let read = db.begin_read().map_err(broken)?;
@@ -121,12 +130,20 @@ impl Snapshot {
         })
     }
 
+    /// The value under `key` in this snapshot.
+    ///
+    /// # Errors
+    /// A failure to read the file.
     pub fn get(&self, key: &str) -> Result<Option<Stored>> {
         version(&self.index, key, self.revision)?
             .map(|v| stored(&self.changes, v.revision))
             .transpose()
     }
 
+    /// A page of the keys in this snapshot.
+    ///
+    /// # Errors
+    /// A revision that is compacted or not reached yet, or a failure to read the file.
     pub fn list(&self, request: &ListRequest) -> Result<ListPage> {
         let at = self.readable(request.revision)?;
         let mut page = ListPage {
@@ -182,6 +199,9 @@ impl Snapshot {
 
     /// The changes under `prefix` from revision `from` on, from at most `rows` rows and no more
     /// than about `bytes` of values, and the revision to go on from.
+    ///
+    /// # Errors
+    /// A failure to read the file.
     pub fn replay(
         &self,
         prefix: &str,

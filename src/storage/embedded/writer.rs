@@ -30,8 +30,8 @@ const CLEAN_ROWS: Revision = 512;
 /// The longest sleep while keys are going to expire: how late a clock that was set forward is
 /// noticed.
 const CLOCK_CHECK: Duration = Duration::from_secs(10);
-/// How long writes are refused after a failure before one is tried again; doubles with each failure
-/// that follows.
+/// Time for which writes are refused after a failure before one is tried again; doubles with each
+/// failure that follows.
 const FAILURE_PAUSE: Duration = Duration::from_millis(250);
 /// The longest such pause.
 const FAILURE_PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ pub struct Write {
     pub ttl: Option<Duration>,
 }
 
-/// What the writer can be asked to do.
+/// A request to the writer.
 #[derive(Debug)]
 pub enum Op {
     Write(Write),
@@ -89,7 +89,7 @@ struct Position {
 }
 
 impl Position {
-    /// Where `db` stands.
+    /// Reads the present state of `db`.
     fn of(db: &Database) -> Result<Self> {
         let read = db.begin_read().map_err(broken)?;
         let meta = read.open_table(META).map_err(broken)?;
@@ -104,10 +104,10 @@ impl Position {
     }
 }
 
-/// Why nothing can be written for now.
+/// A failure that keeps everything from being written for now.
 struct Fault {
     error: StorageError,
-    /// When it is tried again.
+    /// The time of the next attempt.
     again: Instant,
 }
 
@@ -126,6 +126,9 @@ pub struct Writer {
 
 impl Writer {
     /// A writer that goes on where `db` stands, and opens it again with `open` after a failure.
+    ///
+    /// # Errors
+    /// A failure to read the file.
     pub fn new(
         db: Database,
         open: Open,
@@ -264,7 +267,7 @@ impl Writer {
         Some(commands)
     }
 
-    /// How long there is nothing to do unasked; `None` for ever.
+    /// Time until there is something to do without a request; `None` if there never is.
     fn pause(&self) -> Option<Duration> {
         let refused = self.fault.as_ref().map_or(Duration::ZERO, |fault| {
             fault.again.saturating_duration_since(Instant::now())

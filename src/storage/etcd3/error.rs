@@ -1,4 +1,4 @@
-//! What etcd's errors mean to the layers above.
+//! Translates errors of etcd for the layers above.
 
 use etcd_client::Error;
 
@@ -59,12 +59,13 @@ pub fn interpret(error: &Error, asked: Revision) -> StorageError {
     }
 }
 
-/// Whether the lease that a write named is gone.
+/// Reports whether the lease that a write named is gone.
 pub fn lease_is_gone(error: &Error) -> bool {
     matches!(status(error), Some((code::NOT_FOUND, message)) if message.contains("lease not found"))
 }
 
-/// Whether the request cannot have reached a server, so that even a write may be sent again.
+/// Reports whether the request cannot have reached a server, so that even a write may be sent
+/// again.
 pub fn was_never_sent(error: &Error) -> bool {
     std::iter::successors(cause(error), |e| e.source())
         .filter_map(|e| e.downcast_ref::<std::io::Error>())
@@ -86,7 +87,7 @@ fn told(error: &Error) -> String {
     text
 }
 
-/// What a status was made from, if it was made on this side.
+/// Returns the error that a status was made from, if it was made on this side.
 fn cause(error: &Error) -> Option<&(dyn std::error::Error + 'static)> {
     match error {
         Error::GRpcStatus(status) => std::error::Error::source(status),

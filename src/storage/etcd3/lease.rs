@@ -10,9 +10,9 @@ use etcd_client::{Error, LeaseClient};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// How much later than asked a key may expire, at most (`--lease-reuse-duration-seconds`' default).
+/// Maximum delay of a key's expiry (`--lease-reuse-duration-seconds`' default).
 pub const REUSE_MAX: Duration = Duration::from_secs(60);
-/// How much later than asked a key may expire: this part of its time to live.
+/// Delay of a key's expiry as a fraction of its time to live.
 const REUSE_DIVISOR: u32 = 20;
 /// Keys on one lease, at most (`--lease-max-object-count`'s default).
 const LEASE_KEYS: usize = 1000;
@@ -43,6 +43,9 @@ impl Leases {
     }
 
     /// A lease that ends no sooner than `ttl` from now.
+    ///
+    /// # Errors
+    /// etcd's, when a lease has to be granted.
     pub async fn get(&self, client: &mut LeaseClient, ttl: Duration) -> Result<i64, Error> {
         let mut last = self.last.lock().await;
         let now = Instant::now();

@@ -29,21 +29,21 @@ use super::{
 };
 use crate::base::supervise::FailureTracker;
 
-/// How long a connection may take to come up.
+/// Timeout of establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Silence on a connection after which it is probed, and how long the probe may take
 /// (kube-apiserver's: `storagebackend/factory/etcd3.go`).
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a read or write of one key, or a lease, may take.
+/// Timeout of a read or write of one key, or of a lease request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long one chunk of a list may take.
+/// Timeout of one chunk of a list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a compaction may take.
+/// Timeout of a compaction.
 const COMPACT_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a health check may take (`--etcd-healthcheck-timeout`'s default).
+/// Timeout of a health check (`--etcd-healthcheck-timeout`'s default).
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often a request is sent at most, where it may be repeated.
+/// Maximum number of attempts of a request that may be repeated.
 const ATTEMPTS: u32 = 4;
 /// The pause before the second attempt; doubles with each one after that.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
@@ -55,7 +55,7 @@ const MAX_ANSWER_BYTES: usize = i32::MAX as usize;
 /// Nobody writes it.
 const HEALTH_KEY: &str = "health";
 
-/// Where etcd is and how to speak to it.
+/// The addresses of etcd and the credentials for it.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// `http://host:port` or `https://host:port`, one for each member.
@@ -68,7 +68,7 @@ pub struct Config {
     pub connect_timeout: Duration,
     pub request_timeout: Duration,
     pub health_timeout: Duration,
-    /// How much longer than asked a key may live, so that many can share a lease.
+    /// Maximum delay of a key's expiry, so that many keys can share a lease.
     pub lease_reuse: Duration,
 }
 
@@ -88,7 +88,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What https needs; `None` if no endpoint is https.
+    /// The TLS options; `None` if no endpoint is https.
     fn tls(&self) -> Result<Option<TlsOptions>> {
         if !self.endpoints.iter().any(|e| e.starts_with("https://")) {
             return Ok(None);
@@ -145,9 +145,9 @@ pub struct Etcd3 {
     leases: Leases,
     /// Counts the requests for progress; every watch follows it.
     asked: tokio::sync::watch::Sender<u64>,
-    /// Whether etcd can be reached.
+    /// True if etcd can be reached.
     link: Arc<FailureTracker>,
-    /// Whether every member that has said so far which version it is tells the progress of watches
+    /// True if every member that has said so far which version it is tells the progress of watches
     /// reliably.
     reliable: AtomicBool,
     request_timeout: Duration,
@@ -157,6 +157,9 @@ pub struct Etcd3 {
 impl Etcd3 {
     /// A client of the cluster. Connections come up when they are needed, so this fails for bad
     /// configuration only; [`Storage::check_health`] tells whether etcd is there.
+    ///
+    /// # Errors
+    /// A bad configuration.
     pub async fn connect(config: Config) -> Result<Self> {
         Ok(Self {
             clients: Arc::new(ArcSwap::from_pointee(Clients::open(&config).await?)),
@@ -327,7 +330,7 @@ impl Etcd3 {
     }
 }
 
-/// Why an attempt came to nothing.
+/// The reason an attempt failed.
 enum Attempt {
     TimedOut,
     Failed(etcd_client::Error),

@@ -1,4 +1,4 @@
-//! Which versions of etcd can be relied on for what.
+//! Features of etcd that depend on its version.
 
 /// The first versions of the minor ones before 3.6 that tell the progress of watches reliably
 /// (apiserver `storage/feature`, of kubernetes#123192): older ones may say that everything up to a
@@ -6,8 +6,8 @@
 const RELIABLE_3_4: [u32; 3] = [3, 4, 31];
 const RELIABLE_3_5: [u32; 3] = [3, 5, 13];
 
-/// Whether an etcd of this version tells the progress of its watches reliably; one that does not
-/// say what it is does not.
+/// Reports whether an etcd of this version tells the progress of its watches reliably; one that
+/// does not say what it is does not.
 pub fn has_reliable_progress(version: &str) -> bool {
     let core = version.split(['-', '+']).next().unwrap_or_default();
     let parts: Vec<u32> = core

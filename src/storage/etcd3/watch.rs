@@ -29,7 +29,7 @@ use crate::base::backoff::Backoff;
 use crate::base::supervise::FailureTracker;
 use crate::storage::{Result, Revision, StorageError, WatchEvent, WatchStream};
 
-/// How long etcd may take to begin a watch.
+/// Timeout of starting a watch.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Responses received and not yet consumed, at most.
 const QUEUE_RESPONSES: usize = 1024;
@@ -40,8 +40,8 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// The pause before progress is asked for again: etcd does not answer while a watch is behind.
 const PROGRESS_RETRY: Duration = Duration::from_millis(100);
-/// How often progress is asked for, at most. A watch that nothing has happened for gets no answer
-/// at all.
+/// Maximum number of progress requests. A watch that nothing has happened for gets no answer at
+/// all.
 const PROGRESS_ATTEMPTS: u32 = 10;
 
 /// A watch of the keys under `prefix`, from the change after `after` on, `with_previous` values or
@@ -180,7 +180,7 @@ struct Receiver {
     after: Revision,
     with_previous: bool,
     asked: watch::Receiver<u64>,
-    /// How often progress will be asked for still, unless it comes.
+    /// Number of progress requests that remain unless progress is reported.
     attempts: u32,
     outbox: mpsc::Sender<Batch>,
     /// Dropped when etcd has begun.

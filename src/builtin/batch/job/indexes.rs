@@ -3,6 +3,9 @@
 type Interval = (i64, i64);
 
 /// Counts the indexes that a list names; the error describes what is wrong with the list.
+///
+/// # Errors
+/// A description of what is wrong with the list.
 pub fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
     if text.is_empty() {
         return Ok(0);

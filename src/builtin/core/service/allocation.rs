@@ -23,9 +23,9 @@ use crate::registry::Store;
 use crate::registry::resource::{Hooks, Reservation};
 use crate::registry::store::{AdmitAll, Warnings, WriteContext};
 
-/// How many taken addresses are passed over before other tasks have their turn.
+/// Number of taken addresses that are passed over before the task yields.
 const PROBES_PER_TURN: usize = 1 << 12;
-/// How often somebody else may take the address that was chosen before the range counts as full.
+/// Number of times another writer may take the chosen address before the range counts as full.
 const MAX_COLLISIONS: usize = 1 << 10;
 
 /// Gives services their addresses and ports, and takes them back.
@@ -42,13 +42,13 @@ pub struct ServiceAllocator {
     warnings: Warnings,
 }
 
-/// Why there is no address. The text is the end of upstream's message.
+/// The reason there is no address. The text is the end of upstream's message.
 enum Refusal {
     Full,
     Other(String),
 }
 
-/// What a service has of its own.
+/// The addresses and ports that a service owns.
 struct Owned {
     ips: BTreeSet<IpAddr>,
     ports: BTreeSet<u16>,
@@ -67,7 +67,7 @@ impl Owned {
     }
 }
 
-/// What one write took for a service, and what the service had before.
+/// Addresses and ports that one write took for a service, and those that the service had before.
 struct Taken<'a> {
     allocator: &'a ServiceAllocator,
     namespace: String,
@@ -382,7 +382,7 @@ impl Hooks for ServiceAllocator {
     }
 }
 
-/// What a dry run says of an address that the client chose: whether it is in the range, not whether
+/// Checks for a dry run an address that the client chose: whether it is in the range, not whether
 /// it is free.
 fn check(ranges: &[&Range], ip: IpAddr) -> std::result::Result<IpAddr, Refusal> {
     let range = ranges

@@ -78,6 +78,9 @@ fn prefers_the_same(service: &Object, old: &Object) -> bool {
 
 /// Settles `ipFamilyPolicy` and `ipFamilies` for a cluster that has these families, the first by
 /// default.
+///
+/// # Errors
+/// 422 if the families do not fit the cluster or the service.
 pub fn settle(
     service: &mut Object,
     old: Option<&Object>,

@@ -18,7 +18,7 @@ use crate::registry::{Store, Subresource};
 
 const FAMILY_LABEL: &str = "ipaddress.kubernetes.io/ip-family";
 const MANAGED_BY_LABEL: &str = "ipaddress.kubernetes.io/managed-by";
-/// Who manages the addresses of services (`ControllerName`).
+/// The manager of the addresses of services (`ControllerName`).
 const ALLOCATOR: &str = "ipallocator.k8s.io";
 
 /// The time after which a claim is confirmed once its service is written: well before the repair
@@ -184,7 +184,10 @@ impl IpAddresses {
         self.store.cached_list("").await
     }
 
-    /// Which addresses have an object.
+    /// Returns the addresses that have an IPAddress object.
+    ///
+    /// # Errors
+    /// The store's.
     pub async fn taken(&self) -> Result<Taken> {
         Ok(Taken {
             keys: self.store.cached_keys().await?,
@@ -205,12 +208,12 @@ impl Taken {
     }
 }
 
-/// Whether an object gives its address to the service.
+/// Reports whether an object gives its address to the service.
 pub fn is_of(object: &Object, namespace: &str, name: &str) -> bool {
     refers_to_service(object) && parent(object) == (namespace, name)
 }
 
-/// Whether it is a service that the object gives its address to.
+/// Reports whether it is a service that the object gives its address to.
 pub fn refers_to_service(object: &Object) -> bool {
     object.str_at("/spec/parentRef/group").is_empty()
         && object.str_at("/spec/parentRef/resource") == "services"
@@ -224,12 +227,12 @@ pub fn parent(object: &Object) -> (&str, &str) {
     )
 }
 
-/// Whether the allocator of services made the object.
+/// Reports whether the allocator of services made the object.
 pub fn is_managed(object: &Object) -> bool {
     label(object, MANAGED_BY_LABEL) == Some(ALLOCATOR)
 }
 
-/// Whether the object has the labels that the allocator gives.
+/// Reports whether the object has the labels that the allocator gives.
 pub fn is_labelled(object: &Object) -> bool {
     let family = names::parse_ip_sloppy(object.name()).map(family_of);
     is_managed(object) && family.is_some() && label(object, FAMILY_LABEL) == family

@@ -297,6 +297,9 @@ pub struct Operation<'a> {
 
 impl Operation<'_> {
     /// Takes a port that the client chose. The error says why not.
+    ///
+    /// # Errors
+    /// The end of upstream's message: the port is outside the range, or taken.
     pub async fn allocate(&mut self, asked: i64) -> std::result::Result<(), String> {
         let port = number(asked).filter(|port| self.ports.contains(*port));
         let done = match port {
@@ -326,6 +329,9 @@ impl Operation<'_> {
     }
 
     /// Takes any free port. The error says why not.
+    ///
+    /// # Errors
+    /// The end of upstream's message: the range is full.
     pub async fn allocate_next(&mut self) -> std::result::Result<u16, String> {
         let port = match self.dry_run {
             true => Ok(Some(

@@ -84,6 +84,9 @@ pub fn keep(service: &mut Object, old: &Object) {
 }
 
 /// Takes what the service needs and `old` did not have.
+///
+/// # Errors
+/// 422 for a port that cannot be had, and the store's errors.
 pub async fn take(
     service: &mut Object,
     old: Option<&Object>,
