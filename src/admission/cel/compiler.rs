@@ -49,7 +49,7 @@ impl Returns {
     }
 }
 
-/// Why an expression cannot be evaluated, in the words of upstream.
+/// The reason why an expression cannot be evaluated, in the words of upstream.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CompileError {
     /// True where the expression is not to blame.

@@ -21,7 +21,7 @@ pub enum Evaluation {
     Other(String),
 }
 
-/// Why no further expression is evaluated.
+/// The reason why no further expression is evaluated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum EvaluationError {
     OutOfBudget,

@@ -467,7 +467,7 @@ async fn authorizer_that_is_not_bound_is_an_error() {
     assert_eq!(done, Ok(vec![want]));
 }
 
-/// Whether match conditions hold, with a failure policy.
+/// The outcome of match conditions under a failure policy.
 async fn matched(conditions: &[(&str, &str)], fails: bool) -> Match {
     let compiler = Compiler::new();
     let conditions: Vec<MatchCondition> = conditions
