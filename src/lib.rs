@@ -31,6 +31,7 @@ pub use server::main;
 #[doc(hidden)]
 pub mod internals {
     pub mod admission {
+        pub use crate::admission::cel;
         pub use crate::admission::runtime_class::{MAX_COMPARED, merge_tolerations};
     }
     pub mod auth {

@@ -1,6 +1,7 @@
 //! Admission: what may change or refuse a decoded request before it is stored (apiserver
 //! `pkg/admission`).
 
+pub mod cel;
 mod certificates;
 mod deny;
 mod ingress_class;

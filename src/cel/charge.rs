@@ -81,8 +81,19 @@ impl Charge {
             "check" => Self::Fixed(350_000),
             "fieldSelector" | "labelSelector" => Self::Selector,
             "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => Self::Parts,
-            "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "cidr" | "isIP"
-            | "isCIDR" | "quantity" | "isQuantity" | "semver" | "isSemver" => Self::Traversal(0, 1),
+            "url"
+            | "jsonpatch.escapeKey"
+            | "lowerAscii"
+            | "upperAscii"
+            | "substring"
+            | "trim"
+            | "cidr"
+            | "isIP"
+            | "isCIDR"
+            | "quantity"
+            | "isQuantity"
+            | "semver"
+            | "isSemver" => Self::Traversal(0, 1),
             "replace" | "split" | "ip.isCanonical" => Self::Traversal(0, 2),
             "join" => Self::Joined,
             "find" | "findAll" => Self::Pattern,

@@ -215,7 +215,11 @@ impl Checker<'_> {
             Type::Struct(name) => match self.environment.field(name, field) {
                 Some(ty) => ty,
                 None => {
-                    self.report(id, format!("undefined field '{field}'"));
+                    let message = match self.environment.has_object(name) {
+                        true => format!("undefined field '{field}'"),
+                        false => format!("unexpected failed resolution of '{name}'"),
+                    };
+                    self.report(id, message);
                     Type::Error
                 }
             },

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use indexmap::IndexMap;
+
 use super::library;
 use super::schema::{Schema, Shape};
 use super::signature::Overload;
@@ -21,11 +23,27 @@ const TYPES: [(&str, Type); 9] = [
     ("uint", Type::Uint),
 ];
 
+/// The type of objects that are applied to others. Those of its fields are named after their paths.
+pub const OBJECT: &str = "Object";
+/// The type of the operations of JSON patches.
+pub const JSON_PATCH: &str = "JSONPatch";
+
+/// A variable whose fields are evaluated when they are first asked for.
+#[derive(Clone, Debug)]
+struct Lazy {
+    variable: String,
+    ty: Arc<str>,
+    /// Their types; the values are given by position.
+    fields: IndexMap<String, Type>,
+}
+
 /// The variables that expressions may name. Their values are given by position.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: Vec<(String, Type)>,
     objects: HashMap<Arc<str>, Arc<Schema>>,
+    lazy: Option<Lazy>,
+    patches: bool,
 }
 
 impl Environment {
@@ -51,6 +69,48 @@ impl Environment {
         }
     }
 
+    /// Declares a variable of a type of its own, whose fields are evaluated when they are first
+    /// asked for.
+    #[must_use]
+    pub fn with_lazy_variable(mut self, name: &str, ty: &str) -> Self {
+        self.lazy = Some(Lazy {
+            variable: name.to_owned(),
+            ty: ty.into(),
+            fields: IndexMap::new(),
+        });
+        self
+    }
+
+    /// Declares a field of the lazy variable, and returns its position. A field of a name that is
+    /// there takes its place.
+    pub fn add_lazy_field(&mut self, name: &str, ty: Type) -> Option<usize> {
+        let lazy = self.lazy.as_mut()?;
+        Some(lazy.fields.insert_full(name.to_owned(), ty).0)
+    }
+
+    /// Declares the types of objects to apply and of JSON patches, and what helps to make them.
+    #[must_use]
+    pub fn with_patches(mut self) -> Self {
+        self.patches = true;
+        self
+    }
+
+    /// The position of a field of the lazy variable.
+    pub fn lazy_field(&self, variable: &str, field: &str) -> Option<usize> {
+        let lazy = self.lazy.as_ref()?;
+        let position = lazy.fields.get_index_of(field)?;
+        (lazy.variable == variable).then_some(position)
+    }
+
+    /// The names of the fields of the lazy variable.
+    pub fn lazy_fields(&self, variable: &str) -> Option<impl Iterator<Item = &str>> {
+        let lazy = self
+            .lazy
+            .as_ref()
+            .filter(|lazy| lazy.variable == variable)?;
+        Some(lazy.fields.keys().map(String::as_str))
+    }
+
     fn add_objects(&mut self, schema: &Arc<Schema>) {
         match &schema.shape {
             Shape::List(item, _) => self.add_objects(item),
@@ -73,7 +133,10 @@ impl Environment {
         if let Some((_, ty)) = declared {
             return Some(ty.clone());
         }
-        if self.objects.contains_key(name) {
+        if let Some(lazy) = self.lazy.as_ref().filter(|lazy| lazy.variable == name) {
+            return Some(Type::Struct(lazy.ty.clone()));
+        }
+        if self.has_object(name) {
             return Some(Type::type_of(Type::object(name)));
         }
         Self::type_named(name).map(Type::type_of)
@@ -101,10 +164,25 @@ impl Environment {
     /// Reports whether there are objects of a type.
     pub fn has_object(&self, name: &str) -> bool {
         self.objects.contains_key(name)
+            || self.lazy.as_ref().is_some_and(|lazy| *lazy.ty == *name)
+            || (self.patches && (is_applied(name) || name == JSON_PATCH))
     }
 
     /// The type of a field of an object.
     pub fn field(&self, object: &str, field: &str) -> Option<Type> {
+        if self.patches && is_applied(object) {
+            return Some(Type::Dyn);
+        }
+        if self.patches && object == JSON_PATCH {
+            return match field {
+                "op" | "path" | "from" => Some(Type::String),
+                "value" => Some(Type::Dyn),
+                _ => None,
+            };
+        }
+        if let Some(lazy) = self.lazy.as_ref().filter(|lazy| *lazy.ty == *object) {
+            return lazy.fields.get(field).cloned();
+        }
         let schema = self.objects.get(object)?;
         match &schema.shape {
             Shape::Object(object) => object.fields.get(field)?.schema.ty(),
@@ -114,6 +192,15 @@ impl Environment {
 
     /// The ways to call a function; `None` if there is none of the name.
     pub fn overloads(&self, function: &str) -> Option<&'static [Overload]> {
+        if library::is_of_patches(function) && !self.patches {
+            return None;
+        }
         library::function(function).map(|function| function.overloads.as_slice())
     }
+}
+
+/// Reports whether a type is one of objects to apply or of their fields.
+fn is_applied(name: &str) -> bool {
+    let rest = name.strip_prefix(OBJECT);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

@@ -24,13 +24,16 @@ mod validate;
 mod value;
 
 pub use checker::Checked;
-pub use environment::Environment;
+pub use environment::{Environment, JSON_PATCH, OBJECT};
 pub use estimate::estimate;
-pub use program::{PER_CALL_LIMIT, Program, plan};
+pub use library::{
+    Access, Authorizer, Check, Decision, ResourceAccess, ServiceAccount, authorizer, resource_check,
+};
+pub use program::{Activation, Outcome, PER_CALL_LIMIT, Program, plan};
 pub use schema::{Field, ListType, MAX_REQUEST_BYTES, Object, Schema, Shape};
 pub use source::CompileError;
 pub use types::Type;
-pub use value::{Error, Value};
+pub use value::{Entries, Error, Key, Text, Value};
 
 /// Parses and checks an expression.
 ///

@@ -7,9 +7,12 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use indexmap::IndexMap;
+
 use super::charge::Charge;
+use super::environment::JSON_PATCH;
 use super::library::{self, Function};
-use super::value::{Entries, Error, Key, List, Map, Result, Value};
+use super::value::{Entries, Error, Key, List, Map, Result, Struct, Value};
 
 pub use plan::plan;
 
@@ -53,6 +56,17 @@ enum Node {
     Insert(usize, Box<(Node, Node)>),
     /// The value of an optional, or another value or optional where it has none.
     OrElse(Box<(Node, Node)>, bool),
+    /// A field of the lazy variable, by its position.
+    Lazy(usize, Lookup),
+    Struct(Arc<str>, Vec<(Arc<str>, Node, bool)>),
+}
+
+/// The way in which a field of the lazy variable is looked at.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Lookup {
+    Select,
+    SelectOptional,
+    Has,
 }
 
 #[derive(Debug)]
@@ -104,6 +118,7 @@ fn is_attribute(node: &Node) -> bool {
             | Node::Select(_)
             | Node::Index(_)
             | Node::Conditional(_)
+            | Node::Lazy(..)
     )
 }
 
@@ -114,9 +129,38 @@ pub struct Outcome<'a> {
     pub cost: u64,
 }
 
+/// The values of an environment's variables.
+pub trait Activation<'a> {
+    /// The value of a variable, by its position.
+    ///
+    /// # Errors
+    /// It has none.
+    fn variable(&mut self, position: usize) -> Result<Value<'a>>;
+
+    /// The value of a field of the lazy variable, by its position.
+    ///
+    /// # Errors
+    /// It has none.
+    fn lazy_field(&mut self, _position: usize) -> Result<Value<'a>> {
+        Err(Error::new("no such attribute"))
+    }
+}
+
+impl<'a> Activation<'a> for &[Value<'a>] {
+    fn variable(&mut self, position: usize) -> Result<Value<'a>> {
+        let value = self.get(position).cloned();
+        value.ok_or_else(|| Error::new("no such attribute"))
+    }
+}
+
 impl Program {
     /// Evaluates the program with the values of the environment's variables, up to a cost.
-    pub fn evaluate<'a>(&self, variables: &[Value<'a>], limit: u64) -> Outcome<'a> {
+    pub fn evaluate<'a>(&self, mut variables: &[Value<'a>], limit: u64) -> Outcome<'a> {
+        self.evaluate_with(&mut variables, limit)
+    }
+
+    /// Evaluates the program with variables that are looked at as they are needed, up to a cost.
+    pub fn evaluate_with<'a>(&self, variables: &mut dyn Activation<'a>, limit: u64) -> Outcome<'a> {
         let mut state = State {
             variables,
             locals: Vec::new(),
@@ -167,6 +211,8 @@ fn go_type(value: &Value<'_>) -> &'static str {
         Value::Type(_) => "*types.Type",
         Value::Optional(_) => "*types.Optional",
         Value::Extension(_) => "*types.Object",
+        Value::Struct(object) if &*object.name == JSON_PATCH => "*mutation.JSONPatchVal",
+        Value::Struct(_) => "*dynamic.ObjectVal",
     }
 }
 
@@ -176,16 +222,17 @@ fn no_field_of_list() -> Error {
 }
 
 struct State<'s, 'a> {
-    variables: &'s [Value<'a>],
+    variables: &'s mut dyn Activation<'a>,
     locals: Vec<Result<Value<'a>>>,
     cost: u64,
     limit: u64,
 }
 
-/// Reports whether an error may be absorbed: the end of what may be spent may not.
+/// Reports whether an error may be absorbed: the end of what may be spent may not, nor what is to
+/// be waited for.
 fn absorbed<'a>(result: Result<Value<'a>>) -> Result<Result<Value<'a>>> {
     match result {
-        Err(Error::CostLimit) => Err(Error::CostLimit),
+        Err(error @ (Error::CostLimit | Error::Suspended)) => Err(error),
         other => Ok(other),
     }
 }
@@ -204,8 +251,7 @@ impl<'a> State<'_, 'a> {
             Node::Constant(value) => Ok(value.clone()),
             Node::Variable(position) => {
                 self.spend(1)?;
-                let value = self.variables.get(*position).cloned();
-                value.ok_or_else(|| Error::new("no such attribute"))
+                self.variables.variable(*position)
             }
             Node::Local(slot) => {
                 let value = self.locals.get(*slot).cloned();
@@ -262,7 +308,22 @@ impl<'a> State<'_, 'a> {
                 other if *unwraps => Ok(other),
                 _ => Err(Error::no_such_overload()),
             },
+            Node::Lazy(position, lookup) => self.lazy(*position, *lookup),
+            Node::Struct(name, fields) => self.object(name, fields),
         }
+    }
+
+    fn lazy(&mut self, position: usize, lookup: Lookup) -> Result<Value<'a>> {
+        self.spend(1)?;
+        let value = self.variables.lazy_field(position)?;
+        if lookup == Lookup::Has {
+            return Ok(Value::Bool(true));
+        }
+        self.spend(1)?;
+        Ok(match lookup {
+            Lookup::SelectOptional => Value::some(value),
+            _ => value,
+        })
     }
 
     /// `&&` or `||`: the value `decides` of either operand decides, whatever the other is.
@@ -317,6 +378,7 @@ impl<'a> State<'_, 'a> {
         let found = match &operand {
             Value::Map(map) => map.field(name).transpose()?,
             Value::List(_) => return Err(no_field_of_list()),
+            Value::Struct(object) => object.get(name),
             _ => None,
         };
         match found {
@@ -379,6 +441,7 @@ impl<'a> State<'_, 'a> {
         match operand {
             Value::Map(map) => Ok(Value::Bool(map.field(field).is_some())),
             Value::List(_) => Err(no_field_of_list()),
+            Value::Struct(object) => Ok(Value::Bool(object.get(field).is_some())),
             _ => Ok(Value::Bool(false)),
         }
     }
@@ -464,6 +527,31 @@ impl<'a> State<'_, 'a> {
         }
         self.spend(30)?;
         Ok(Value::map(out))
+    }
+
+    fn object(&mut self, name: &Arc<str>, fields: &[(Arc<str>, Node, bool)]) -> Result<Value<'a>> {
+        let mut out = IndexMap::with_capacity(fields.len());
+        for (field, node, optional) in fields {
+            let value = match (self.eval(node)?, optional) {
+                (Value::Optional(Some(value)), true) => (*value).clone(),
+                (Value::Optional(None), true) => continue,
+                (other, true) => {
+                    let shown = library::shown(&other);
+                    return Err(Error::new(format!(
+                        "cannot initialize optional entry '{field}' from non-optional value {shown}"
+                    )));
+                }
+                (value, false) => value,
+            };
+            out.insert(field.clone(), value);
+        }
+        self.spend(40)?;
+        let object = Struct {
+            name: name.clone(),
+            fields: out,
+        };
+        object.check()?;
+        Ok(Value::Struct(Arc::new(object)))
     }
 
     fn fold(&mut self, fold: &Fold) -> Result<Value<'a>> {

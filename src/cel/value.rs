@@ -10,6 +10,7 @@ use jiff::SignedDuration;
 use jiff::civil::DateTime;
 
 use super::ast::Literal;
+use super::environment::JSON_PATCH;
 use super::extension::Extension;
 use super::schema::{ListType, Schema};
 use crate::meta;
@@ -21,6 +22,8 @@ pub enum Error {
     Evaluation(String),
     /// The end of what may be spent on the expression.
     CostLimit,
+    /// The lack of something that is to be waited for; then the expression is evaluated anew.
+    Suspended,
 }
 
 impl Error {
@@ -39,6 +42,7 @@ impl fmt::Display for Error {
         match self {
             Self::Evaluation(message) => f.write_str(message),
             Self::CostLimit => f.write_str("operation cancelled: actual cost limit exceeded"),
+            Self::Suspended => f.write_str("operation suspended"),
         }
     }
 }
@@ -67,6 +71,56 @@ pub enum Value<'a> {
     Optional(Option<Arc<Value<'a>>>),
     /// A value of a type that only functions know.
     Extension(Arc<dyn Extension>),
+    /// An object that the expression made.
+    Struct(Arc<Struct<'a>>),
+}
+
+/// An object of a type, with the fields that it was made with.
+#[derive(Clone, Debug)]
+pub struct Struct<'a> {
+    pub name: Arc<str>,
+    pub fields: IndexMap<Arc<str>, Value<'a>>,
+}
+
+impl<'a> Struct<'a> {
+    /// The value of a field that can be read: only operations of patches have such.
+    pub fn get(&self, field: &str) -> Option<Value<'a>> {
+        if &*self.name != JSON_PATCH {
+            return None;
+        }
+        self.fields.get(field).cloned()
+    }
+
+    /// Checks the types of fields that are known only now.
+    ///
+    /// # Errors
+    /// One is of another type.
+    pub fn check(&self) -> Result<()> {
+        if &*self.name != JSON_PATCH {
+            return Ok(());
+        }
+        for field in ["op", "path", "from"] {
+            match self.fields.get(field) {
+                None | Some(Value::String(_)) => {}
+                Some(other) => {
+                    return Err(Error::new(format!(
+                        "unexpected type {} for JSONPatchType '{field}' field",
+                        other.go_value_type()
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn equals(&self, other: &Struct<'_>) -> bool {
+        self.name == other.name
+            && self.fields.len() == other.fields.len()
+            && self.fields.iter().all(|(name, value)| {
+                let other = other.fields.get(name);
+                other.is_some_and(|other| value.equals(other))
+            })
+    }
 }
 
 /// A text, of an object or made.
@@ -213,6 +267,26 @@ impl<'a> Value<'a> {
             Self::Type(_) => "type",
             Self::Optional(_) => super::types::OPTIONAL,
             Self::Extension(value) => value.type_name(),
+            Self::Struct(object) => &object.name,
+        }
+    }
+
+    /// The Go type of what cel-go makes of the value.
+    pub fn go_value_type(&self) -> &'static str {
+        match self {
+            Self::Null => "structpb.NullValue",
+            Self::Bool(_) => "bool",
+            Self::Int(_) => "int64",
+            Self::Uint(_) => "uint64",
+            Self::Double(_) => "float64",
+            Self::String(_) => "string",
+            Self::Bytes(_) => "[]uint8",
+            Self::Timestamp(_) => "time.Time",
+            Self::Duration(_) => "time.Duration",
+            Self::List(_) => "[]ref.Val",
+            Self::Map(_) => "map[ref.Val]ref.Val",
+            Self::Type(_) => "string",
+            Self::Optional(_) | Self::Extension(_) | Self::Struct(_) => "*types.Err",
         }
     }
 
@@ -236,6 +310,7 @@ impl<'a> Value<'a> {
                 _ => false,
             },
             (Self::Extension(a), Value::Extension(b)) => a.equals(b.as_ref()),
+            (Self::Struct(a), Value::Struct(b)) => a.equals(b),
             (a, b) => compare_numbers(a, b) == Some(Ordering::Equal),
         }
     }
@@ -283,6 +358,7 @@ impl<'a> Value<'a> {
             Self::Uint(number) => *number == 0,
             Self::Double(number) => *number == 0.0,
             Self::Duration(duration) => duration.is_zero(),
+            Self::Struct(object) => &*object.name != JSON_PATCH && object.fields.is_empty(),
             Self::Timestamp(_) | Self::Type(_) | Self::Optional(Some(_)) | Self::Extension(_) => {
                 false
             }
@@ -475,6 +551,11 @@ impl<'a> Value<'a> {
         schema.value(value)
     }
 
+    /// An object that no schema describes.
+    pub fn from_map(map: &'a meta::Map) -> Self {
+        Self::Map(Map::Tree(map, Schema::unknown()))
+    }
+
     /// A value of a tree that no schema describes.
     pub fn from_unknown(value: &'a meta::Value) -> Self {
         match value {
@@ -486,7 +567,7 @@ impl<'a> Value<'a> {
             },
             meta::Value::String(text) => Self::String(Text::Borrowed(text)),
             meta::Value::Array(items) => Self::List(List::Tree(items, Schema::unknown())),
-            meta::Value::Object(map) => Self::Map(Map::Tree(map, Schema::unknown())),
+            meta::Value::Object(map) => Self::from_map(map),
         }
     }
 }

@@ -259,7 +259,9 @@ impl Estimator<'_> {
             ("isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf", Some(size), _) => {
                 Estimate::of(self.elements(target?, size))
             }
-            ("url", _, Some(text)) => Estimate::sized(traversed(text, 1.0), text),
+            ("url" | "jsonpatch.escapeKey", _, Some(text)) => {
+                Estimate::sized(traversed(text, 1.0), text)
+            }
             ("lowerAscii" | "upperAscii" | "substring" | "trim", Some(size), _) => {
                 Estimate::sized(traversed(size, 1.0), size)
             }

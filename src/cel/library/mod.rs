@@ -1,6 +1,8 @@
 //! The functions that expressions may call, each with its signatures and what it does.
 
+mod authorizer;
 mod conversions;
+mod json_patch;
 mod lists;
 mod named_formats;
 mod networks;
@@ -19,6 +21,9 @@ use std::sync::LazyLock;
 use super::signature::Overload;
 use super::value::{Result, Value};
 
+pub use authorizer::{
+    Access, Authorizer, Check, Decision, ResourceAccess, ServiceAccount, authorizer, resource_check,
+};
 pub use conversions::shown;
 pub use operators::{Pattern, item};
 
@@ -65,6 +70,8 @@ const LIBRARIES: &[&[Declaration]] = &[
     urls::DECLARATIONS,
     versions::DECLARATIONS,
     named_formats::DECLARATIONS,
+    authorizer::DECLARATIONS,
+    json_patch::DECLARATIONS,
 ];
 
 static FUNCTIONS: LazyLock<HashMap<&'static str, Function>> = LazyLock::new(|| {
@@ -83,6 +90,13 @@ static FUNCTIONS: LazyLock<HashMap<&'static str, Function>> = LazyLock::new(|| {
 /// Reports whether a function converts a value to a type, which of a constant is a constant.
 pub fn is_conversion(name: &str) -> bool {
     conversions::NAMES.contains(&name)
+}
+
+/// Reports whether a function is there only where patches are made.
+pub fn is_of_patches(name: &str) -> bool {
+    json_patch::DECLARATIONS
+        .iter()
+        .any(|declaration| declaration.name == name)
 }
 
 /// The function of a name.

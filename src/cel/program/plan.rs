@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::ast::{
-    Call as CallExpr, Comprehension, Expr, ExprKind, List as ListExpr, MapEntry,
+    Call as CallExpr, Comprehension, Expr, ExprKind, List as ListExpr, Literal, MapEntry,
 };
 use super::super::charge::Charge;
 use super::super::checker::Checked;
@@ -11,7 +11,7 @@ use super::super::environment::Environment;
 use super::super::library::{self, Pattern};
 use super::super::pattern;
 use super::super::value::{Entries, Error, Key, List, Result, Text, Value};
-use super::{Call, Fold, HashSet, Index, Node, Program, Select, is_attribute};
+use super::{Call, Fold, HashSet, Index, Lookup, Node, Program, Select, is_attribute};
 
 /// Makes a program of a checked expression.
 ///
@@ -45,6 +45,13 @@ impl Planner<'_> {
             ExprKind::Literal(literal) => Ok(Node::Constant(Value::literal(literal))),
             ExprKind::Ident(name) => self.name(name),
             ExprKind::Select(select) => {
+                let lookup = match select.test_only {
+                    true => Lookup::Has,
+                    false => Lookup::Select,
+                };
+                if let Some(node) = self.lazy_field(&select.operand, &select.field, lookup) {
+                    return Ok(node);
+                }
                 let operand = self.node(&select.operand)?;
                 let chained = is_attribute(&operand);
                 let field: Arc<str> = select.field.as_str().into();
@@ -62,7 +69,12 @@ impl Planner<'_> {
             ExprKind::List(list) => self.list(list),
             ExprKind::Map(entries) => self.map(entries),
             ExprKind::Struct(message) => {
-                Err(Error::new(format!("unknown type: {}", message.type_name)))
+                let mut fields = Vec::with_capacity(message.fields.len());
+                for field in &message.fields {
+                    let value = self.node(&field.value)?;
+                    fields.push((field.name.as_str().into(), value, field.optional));
+                }
+                Ok(Node::Struct(message.type_name.as_str().into(), fields))
             }
             ExprKind::Comprehension(fold) => self.comprehension(fold),
         }
@@ -75,9 +87,28 @@ impl Planner<'_> {
         if let Some(position) = self.environment.position(name) {
             return Ok(Node::Variable(position));
         }
+        if let Some(fields) = self.environment.lazy_fields(name) {
+            let entries = fields.enumerate().map(|(position, field)| {
+                let key = Node::Constant(Value::text(field));
+                (key, Node::Lazy(position, Lookup::Select), false)
+            });
+            return Ok(Node::Map(entries.collect()));
+        }
         let named = Environment::type_named(name);
         let ty = named.map_or(name.to_owned(), |ty| ty.runtime_name().to_owned());
         Ok(Node::Constant(Value::Type(Text::Shared(ty.into()))))
+    }
+
+    /// A field of the lazy variable, if the operand is that.
+    fn lazy_field(&self, operand: &Expr, field: &str, lookup: Lookup) -> Option<Node> {
+        let ExprKind::Ident(name) = &operand.kind else {
+            return None;
+        };
+        if self.scopes.contains(name) {
+            return None;
+        }
+        let position = self.environment.lazy_field(name, field)?;
+        Some(Node::Lazy(position, lookup))
     }
 
     fn call(&mut self, expr: &Expr, call: &CallExpr) -> Result<Node> {
@@ -116,6 +147,11 @@ impl Planner<'_> {
     }
 
     fn optional_select(&mut self, operand: &Expr, field: &Expr) -> Result<Node> {
+        if let ExprKind::Literal(Literal::String(field)) = &field.kind
+            && let Some(node) = self.lazy_field(operand, field, Lookup::SelectOptional)
+        {
+            return Ok(node);
+        }
         let operand = self.node(operand)?;
         let field = match self.node(field)? {
             Node::Constant(Value::String(Text::Shared(field))) => field,

@@ -473,7 +473,9 @@ impl Evaluation<'_> {
                 "'{error}': call arguments did not match a supported operator, function or macro \
                  signature for rule: {shown}"
             ),
-            Error::Evaluation(_) => format!("{error} evaluating rule: {shown}"),
+            Error::Evaluation(_) | Error::Suspended => {
+                format!("{error} evaluating rule: {shown}")
+            }
         };
         self.refuse(outcome, detail);
     }

@@ -1,0 +1,60 @@
+//! Match conditions of policies and of webhooks (apiserver
+//! `admission/plugin/webhook/matchconditions`).
+
+use super::activation::{Activation, Inputs};
+use super::compiler::{Expression, Variables};
+use super::evaluation::evaluate_one;
+use crate::auth::authz::aggregate;
+use crate::cel::Value;
+
+/// A condition by its name. Its expression returns a bool.
+#[derive(Debug)]
+pub struct MatchCondition {
+    pub name: String,
+    pub expression: Expression,
+}
+
+/// Reports whether conditions hold.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Match {
+    Matches,
+    /// The condition of this name is false; without one, an error counts as such.
+    DoesNotMatch(Option<String>),
+    /// None is false, and not all could be evaluated.
+    Error(String),
+}
+
+/// Evaluates match conditions within their own budget. `fails` is true where the failure policy is
+/// `Fail`. Conditions do not see the namespace object.
+pub async fn matches(
+    conditions: &[MatchCondition],
+    variables: &Variables,
+    inputs: Inputs<'_>,
+    fails: bool,
+) -> Match {
+    let failure = |why: String| match fails {
+        true => Match::Error(why),
+        false => Match::DoesNotMatch(None),
+    };
+    let inputs = Inputs {
+        namespace: None,
+        ..inputs
+    };
+    let mut activation = Activation::new(variables, inputs);
+    let mut budget = super::MATCH_CONDITIONS_COST_BUDGET;
+    let (mut errors, mut not_met) = (Vec::new(), None);
+    // All are evaluated before any counts: the budget may end at the last.
+    for condition in conditions {
+        match evaluate_one(&mut activation, &condition.expression, &mut budget).await {
+            Err(ended) => return failure(ended.to_string()),
+            Ok(Err(why)) => errors.push(why),
+            Ok(Ok(Value::Bool(false))) if not_met.is_none() => not_met = Some(&condition.name),
+            Ok(Ok(_)) => {}
+        }
+    }
+    match not_met {
+        Some(name) => Match::DoesNotMatch(Some(name.clone())),
+        None if errors.is_empty() => Match::Matches,
+        None => failure(aggregate(&errors)),
+    }
+}

@@ -1,0 +1,27 @@
+//! Expressions of admission: they are compiled once for the variables that they may name, and
+//! evaluated on a request (apiserver `admission/plugin/cel`).
+//!
+//! In v1.36 the environments of new and of stored expressions are the same, so there is one.
+
+mod activation;
+mod authorizations;
+mod compiler;
+mod conditions;
+mod declared;
+mod evaluation;
+mod request;
+
+pub use activation::Inputs;
+pub use authorizations::Authorizations;
+pub use compiler::{CompileError, Compiler, Declarations, Expression, Returns, Variables};
+pub use conditions::{Match, MatchCondition, matches};
+pub use evaluation::{Evaluation, EvaluationError, evaluate};
+pub use request::Request;
+
+/// The most that the expressions of a policy may cost for one request.
+pub const RUNTIME_COST_BUDGET: u64 = 10_000_000;
+/// The most that match conditions may cost for one request.
+pub const MATCH_CONDITIONS_COST_BUDGET: u64 = 2_500_000;
+
+#[cfg(test)]
+mod tests;
