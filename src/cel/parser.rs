@@ -59,7 +59,7 @@ const OPERATORS: &[Kind] = &[
 ];
 
 /// Words that are no names of variables or functions (cel-go `parser.go`).
-const RESERVED: [&str; 21] = [
+pub const RESERVED: [&str; 21] = [
     "as",
     "break",
     "const",

@@ -338,17 +338,6 @@ impl FieldError {
         )
     }
 
-    /// A string over `max` characters.
-    pub fn too_long_characters(path: &Path, max: usize) -> Self {
-        let unit = if max == 1 { "character" } else { "characters" };
-        Self::new(
-            ErrorType::TooLong,
-            path,
-            None,
-            format!("may not be more than {max} {unit}"),
-        )
-    }
-
     /// A list or map of `actual` items where `max` are allowed.
     pub fn too_many(path: &Path, actual: usize, max: usize) -> Self {
         let unit = if max == 1 { "item" } else { "items" };

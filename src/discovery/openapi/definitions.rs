@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::custom::{self, CustomKind};
 use super::descriptions::Descriptions;
+use crate::builtin::CERTIFICATE_USAGES;
 use crate::meta::{Gvk, Map, Value, json};
 use crate::schema::{
     Field, Kind, ListType, MapType, PatchStrategy, Presence, Schema, SchemaAlternative, Type,
@@ -378,31 +379,7 @@ fn enumerated_items(ty: &Type, field: &Field) -> Option<&'static [&'static str]>
             &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"]
         }
         ("ValidatingAdmissionPolicyBindingSpec", "validationActions") => &["Audit", "Deny", "Warn"],
-        ("CertificateSigningRequestSpec", "usages") => &[
-            "any",
-            "cert sign",
-            "client auth",
-            "code signing",
-            "content commitment",
-            "crl sign",
-            "data encipherment",
-            "decipher only",
-            "digital signature",
-            "email protection",
-            "encipher only",
-            "ipsec end system",
-            "ipsec tunnel",
-            "ipsec user",
-            "key agreement",
-            "key encipherment",
-            "microsoft sgc",
-            "netscape sgc",
-            "ocsp signing",
-            "s/mime",
-            "server auth",
-            "signing",
-            "timestamping",
-        ],
+        ("CertificateSigningRequestSpec", "usages") => CERTIFICATE_USAGES,
         ("NetworkPolicySpec", "policyTypes") => &["Egress", "Ingress"],
         _ => return None,
     })

@@ -233,20 +233,15 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
     let from = || {
         text("from").ok_or_else(|| format!("{kind} operation failed to decode from: missing value"))
     };
-    let missing = |path: &str| {
-        format!("{kind} operation does not apply: doc is missing path: {path}: missing value")
-    };
     match kind {
         "add" => {
-            let (parent, key) =
-                find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
+            let (parent, key) = locate(document, kind, path()?)?;
             let value = value.unwrap_or_default();
             bounds.place(path()?, &value)?;
             bounds.add(parent, &key, value)
         }
         "remove" => {
-            let (parent, key) =
-                find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
+            let (parent, key) = locate(document, kind, path()?)?;
             bounds.remove(parent, &key).map(drop)
         }
         "replace" if path()?.is_empty() => match value {
@@ -258,24 +253,20 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
             None => Err("replace operation has no value".to_owned()),
         },
         "replace" => {
-            let (parent, key) =
-                find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
+            let (parent, key) = locate(document, kind, path()?)?;
             let value = value.unwrap_or_default();
             bounds.place(path()?, &value)?;
             replace(parent, &key, value)
         }
         "move" => {
-            let (parent, key) =
-                find(document, from()?).ok_or_else(|| missing(text("from").unwrap_or("")))?;
+            let (parent, key) = locate(document, kind, from()?)?;
             let value = bounds.remove(parent, &key)?;
             bounds.transplant(from()?, path()?, &value)?;
-            let (parent, key) =
-                find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
+            let (parent, key) = locate(document, kind, path()?)?;
             bounds.add(parent, &key, value)
         }
         "copy" => {
-            let (parent, key) =
-                find(document, from()?).ok_or_else(|| missing(text("from").unwrap_or("")))?;
+            let (parent, key) = locate(document, kind, from()?)?;
             let value = get(parent, &key)?.cloned().unwrap_or_default();
             bounds.copied += json_size(&value);
             if bounds.copied > MAX_COPIED_BYTES {
@@ -285,8 +276,7 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
                 ));
             }
             bounds.transplant(from()?, path()?, &value)?;
-            let (parent, key) =
-                find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
+            let (parent, key) = locate(document, kind, path()?)?;
             bounds.add(parent, &key, value)
         }
         "test" => {
@@ -294,7 +284,7 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
             let there = if path.is_empty() {
                 Some(&*document)
             } else {
-                let (parent, key) = find(document, path).ok_or_else(|| missing(path))?;
+                let (parent, key) = locate(document, kind, path)?;
                 get(parent, &key)?
             };
             let same = there.unwrap_or(&Value::Null) == value.as_ref().unwrap_or(&Value::Null);
@@ -313,6 +303,17 @@ fn json_size(value: &Value) -> usize {
     let mut text = String::new();
     crate::meta::go::json(value, &mut text);
     text.len()
+}
+
+/// Like [`find`], with the error of an operation of `kind`.
+fn locate<'d>(
+    document: &'d mut Value,
+    kind: &str,
+    path: &str,
+) -> Result<(&'d mut Value, String), String> {
+    find(document, path).ok_or_else(|| {
+        format!("{kind} operation does not apply: doc is missing path: {path}: missing value")
+    })
 }
 
 /// The map or list that holds the end of `path`, and the key in it.

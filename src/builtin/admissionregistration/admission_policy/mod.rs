@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use super::rules::{ADMISSION, check_conditions, check_named_rule, default_rules};
 use crate::builtin::defaulting::{fill, part};
 use crate::builtin::resource_traits::{METADATA_FIELDS, ResourceEntry, ResourceTraits};
+use crate::cel::RESERVED;
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
 use crate::registry::validation::{
     Fields, SelectorOptions, invalid_each, one_of, required_one_of, same, validate_conditions,
@@ -60,30 +61,6 @@ const ANNOTATIONS_MAX: usize = 20;
 const ANNOTATION_MAX: usize = 5 * 1024;
 const NOTHING_TO_CHECK: &str = "validations or auditAnnotations must contain at least one item";
 const EXCLUSIVE: &str = "name and selector are mutually exclusive";
-/// Words of CEL that name nothing.
-const RESERVED: &[&str] = &[
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 
 pub struct ValidatingAdmissionPolicyStrategy;
 
