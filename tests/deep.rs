@@ -1,5 +1,5 @@
-//! Bodies that nest as deep as JSON may, and deeper, through every way to write: answered as
-//! upstream answers them, and the server lives.
+//! Bodies that nest as deep as JSON may, and deeper, through every kind of write: answered as
+//! upstream does, and the server survives.
 
 #![allow(clippy::unwrap_used)]
 

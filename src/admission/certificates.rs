@@ -1,5 +1,5 @@
-//! Certificate signing requests: who may approve and sign for which signer, and what nobody may ask
-//! for (`plugin/pkg/admission/certificates`).
+//! Plugins for certificate signing requests: permissions to approve and to sign for a signer, and
+//! subjects that nobody may request (`plugin/pkg/admission/certificates`).
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! LimitRanger: what containers ask for where they say nothing, and the least and most that they
-//! may (`plugin/pkg/admission/limitranger`).
+//! LimitRanger: default requests and limits of containers, and their allowed minimum, maximum and
+//! ratio (`plugin/pkg/admission/limitranger`).
 
 use std::sync::Arc;
 

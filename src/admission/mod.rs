@@ -1,5 +1,5 @@
-//! Admission: what may change or refuse a decoded request before it is stored (apiserver
-//! `pkg/admission`).
+//! Admission: plugins that may change or refuse a decoded request before its object is stored
+//! (apiserver `pkg/admission`).
 
 pub mod cel;
 mod certificates;

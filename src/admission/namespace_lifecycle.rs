@@ -1,5 +1,5 @@
-//! NamespaceLifecycle: nothing is made in a namespace that is missing or going, and some namespaces
-//! stay (apiserver `admission/plugin/namespace/lifecycle`).
+//! NamespaceLifecycle: refuses new objects in missing or terminating namespaces, and the deletion
+//! of system namespaces (apiserver `admission/plugin/namespace/lifecycle`).
 
 use std::sync::Arc;
 

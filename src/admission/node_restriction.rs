@@ -1,5 +1,5 @@
-//! NodeRestriction: a kubelet changes its own node and the pods on it, and nothing that would give
-//! it more (`plugin/pkg/admission/noderestriction`).
+//! NodeRestriction: limits a kubelet to its own node and the pods on it
+//! (`plugin/pkg/admission/noderestriction`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

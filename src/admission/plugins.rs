@@ -1,6 +1,6 @@
-//! Every admission plugin that kube-apiserver v1.36 knows, in the order in which they run
-//! (`pkg/kubeapiserver/options/plugins.go`), and what this server does with each. There is no other
-//! list.
+//! The table of all admission plugins of kube-apiserver v1.36, in the order in which they run
+//! (`pkg/kubeapiserver/options/plugins.go`), with the support that this server has for each. There
+//! is no other list.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! PodResizeValidator: a pod is only resized to what its node can give
+//! PodResizeValidator: limits the resize of a pod to the capacity of its node
 //! (`plugin/pkg/admission/podresize`).
 
 use std::sync::Arc;

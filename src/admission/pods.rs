@@ -1,4 +1,4 @@
-//! Plugins that pods may be given on request: AlwaysPullImages, ExtendedResourceToleration,
+//! Plugins for pods that are off by default: AlwaysPullImages, ExtendedResourceToleration,
 //! LimitPodHardAntiAffinityTopology (`plugin/pkg/admission`).
 
 use std::collections::{BTreeSet, HashSet};

@@ -1,4 +1,4 @@
-//! Priority: the number behind a pod's priority class, and one default class at most
+//! Priority: resolves the priority class of a pod, and allows one default class at most
 //! (`plugin/pkg/admission/priority`).
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! RuntimeClass: its overhead and scheduling constraints become the pod's
+//! RuntimeClass: copies the overhead and scheduling constraints of its class to a pod
 //! (`plugin/pkg/admission/runtimeclass`).
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! ServiceAccount: who a pod runs as, and the token it gets for that
+//! ServiceAccount: sets the service account of a pod and mounts its token
 //! (`plugin/pkg/admission/serviceaccount`).
 
 use std::collections::HashSet;

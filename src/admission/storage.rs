@@ -1,5 +1,5 @@
-//! Volumes: the default class of claims, protection of what is in use, and which claims may grow
-//! (`plugin/pkg/admission/storage`).
+//! Plugins for volumes: the default class of claims, protection of volumes in use, and expansion of
+//! claims (`plugin/pkg/admission/storage`).
 
 use std::sync::Arc;
 

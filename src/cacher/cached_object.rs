@@ -1,4 +1,4 @@
-//! A stored object that its readers share, with the encodings of it that they share, too (upstream:
+//! A stored object and its encodings, both shared by all readers (upstream:
 //! `storage/cacher/caching_object.go`).
 
 use std::ops::Deref;

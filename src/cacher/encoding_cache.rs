@@ -1,4 +1,4 @@
-//! The budget that the encodings of all objects share, and its metrics.
+//! The common budget of all encodings, and its metrics.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
-//! Trees that are nearly in the form of their type, as patches and applies leave them: put right in
-//! place, without a copy.
+//! Normalisation of trees that patches and applies have changed: brings them into the form of their
+//! type in place, without a copy.
 
 use super::{MAX_TREE_DEPTH, json, omit_empty};
 use crate::meta::go::base64;

@@ -1,5 +1,4 @@
-//! Go's `omitempty`: the zero values that JSON shows, and what stands for a field that is not
-//! there.
+//! Go's `omitempty`: the zero values that JSON shows, and the values that absent fields stand for.
 
 use crate::meta::{Gvk, Map, Value};
 use crate::schema::{Field, Kind, Presence, Schema, TypeId, TypeRef};

@@ -1,5 +1,5 @@
-//! Errors about trees that do not fit their Go types, as apimachinery's converter from unstructured
-//! objects, which reads what an apply or a strategic merge patch came to.
+//! Errors about trees that do not fit their Go types, in the words of apimachinery's converter from
+//! unstructured objects, which reads the results of applies and strategic merge patches.
 
 use super::{MAX_ISSUE_BYTES, MAX_TREE_DEPTH, json};
 use crate::meta::go::base64;

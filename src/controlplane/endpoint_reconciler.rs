@@ -1,5 +1,5 @@
-//! The reconciler of what a server keeps up while it runs: its key among the living servers, the
-//! endpoints of the `kubernetes` service, and the objects that no cluster can be without
+//! The reconciler of periodic writes: the master lease of this server, the endpoints of the
+//! `kubernetes` service, and the objects that no cluster can be without
 //! (`pkg/controlplane/controller`, `pkg/controlplane/reconcilers`).
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Keeps something in step with the objects of a resource: a list, then its changes, again and
-//! again.
+//! Informers: follow the objects of a resource by a list and a watch, and list again when the watch
+//! ends.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The keys of the living servers of a cluster: each writes a key with its address that expires
-//! unless it is renewed.
+//! Master leases: each server of a cluster keeps a key with its address, which expires unless it is
+//! renewed.
 //!
 //! The keys and their values are kube-apiserver's (`pkg/controlplane/reconcilers/lease.go`): both
 //! can be servers of one cluster.

@@ -1,5 +1,5 @@
-//! Bodies of requests. A body is read as a whole, within what all of them, and those of one user,
-//! may take of memory, and only while its client keeps sending.
+//! Request bodies. A body is read whole, within memory budgets for all requests and for those of
+//! one user, and only while its client keeps sending.
 
 use std::collections::HashMap;
 use std::fmt::Display;

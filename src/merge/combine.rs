@@ -1,4 +1,4 @@
-//! Merging an applied configuration into an object by the topology of its type
+//! The merge of an applied configuration into an object by the topology of its type
 //! (structured-merge-diff `typed/merge.go`).
 
 use crate::meta::Value;

@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: its entries, and what a write other than apply makes of them
+//! `metadata.managedFields`: its entries, and their changes by writes other than apply
 //! (apimachinery `util/managedfields`).
 
 use std::borrow::Cow;

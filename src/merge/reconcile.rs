@@ -1,4 +1,4 @@
-//! Field sets that were recorded under an older schema, brought in line with the present one
+//! Reconciliation of field sets that were recorded under an older schema with the present one
 //! (structured-merge-diff `typed.ReconcileFieldSetWithSchema`).
 
 use super::path::PathElement;

@@ -1,4 +1,4 @@
-//! Stories: operations on an object, and what it is and who owns what after each.
+//! Tests as stories: operations on an object, with the expected object and owners after each.
 
 mod seeds;
 

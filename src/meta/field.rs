@@ -1,4 +1,4 @@
-//! Paths to fields and what is wrong with them (apimachinery `util/validation/field`).
+//! Field paths and field errors (apimachinery `util/validation/field`).
 
 use std::fmt;
 

@@ -1,5 +1,4 @@
-//! Status, the answer of every request that has no object to answer with (apimachinery
-//! `api/errors`).
+//! Status: the response to every request that returns no object (apimachinery `api/errors`).
 
 use crate::meta::go;
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! Times as the API writes them: RFC 3339 to the second, MicroTime to the microsecond; durations
-//! for people.
+//! Times as the API writes them: RFC 3339 in seconds, MicroTime in microseconds; durations for
+//! people.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,5 @@
-//! Certificates and keys: read from the files that the flags name, made in the data directory where
-//! they name none.
+//! Certificates and keys: read from the files that flags name, generated in the data directory
+//! otherwise.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};

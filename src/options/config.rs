@@ -1,4 +1,4 @@
-//! The configuration of a server: what the flags say, typed and checked, before any file is read.
+//! The configuration of a server: the flags, typed and validated, before any file is read.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;

@@ -1,5 +1,5 @@
-//! The data folder (`--data-dir`): the embedded store, keys and the administrator's kubeconfig. All
-//! of it is its owner's alone.
+//! The data directory (`--data-dir`): the embedded store, keys and the administrator's kubeconfig,
+//! all readable by the owner only.
 
 use std::path::Path;
 

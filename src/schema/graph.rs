@@ -1,5 +1,5 @@
-//! One arena of types that refer to one another by index; built-ins and CRDs differ only in who
-//! fills it.
+//! An arena of types that refer to one another by index. Built-in and custom types differ only in
+//! the builder.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;

@@ -1,5 +1,5 @@
-//! A type as the protobuf codec reads it: numbers look up a dense table, and what JSON shows of a
-//! field is there as bytes.
+//! A type as the protobuf codec reads it: a dense table by field number, with the constant bytes of
+//! its JSON prepared.
 
 use super::graph::{Field, Kind, Presence, Schema, SchemaAlternative, Type, TypeRef};
 

@@ -1,4 +1,4 @@
-//! Authentication as the configuration asks for it.
+//! Assembly of the authenticators that the configuration asks for.
 
 use std::sync::Arc;
 

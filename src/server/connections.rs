@@ -1,4 +1,4 @@
-//! The connections of a listener: how many there may be, and when one is to be closed.
+//! The connections of a listener: limits on their number, and the choice of those to close.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! The discovery and OpenAPI documents of what is served right now: made anew when somebody asks
-//! after it changed.
+//! The discovery and OpenAPI documents of the resources that are served now, rendered again on the
+//! first request after a change.
 
 use std::sync::Arc;
 

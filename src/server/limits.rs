@@ -1,4 +1,4 @@
-//! Limits on what clients may hold of this server: connections, and for how long without a request.
+//! Limits on connections: their number, and the time without a request.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! The body of an answer on its way to the client, and what its request holds until it has been
-//! sent.
+//! The body of a response while it is sent, with the resources that its request holds until then.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A server from its command line to its end: store, identity, handler, listener.
+//! The life of a server: command line, store, identity, handler, listener, shutdown.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};

@@ -1,5 +1,5 @@
-//! The end of a server, in two steps that everyone can wait for: it is no longer ready, then it
-//! takes no more requests.
+//! Shutdown in two phases that tasks can wait for: stopping (no longer ready), then draining (no
+//! new requests).
 
 use std::time::Duration;
 

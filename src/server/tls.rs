@@ -1,5 +1,5 @@
-//! TLS as the listener speaks it: certificates by server name, protocols, and clients that may show
-//! any certificate.
+//! TLS of the listener: certificates by server name, protocols, and client certificates, which are
+//! verified per request.
 
 use std::collections::HashMap;
 use std::sync::Arc;

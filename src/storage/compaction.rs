@@ -1,4 +1,4 @@
-//! Forgetting old history, together with all other servers on the same store.
+//! Compaction of old history, coordinated with all other servers on the same store.
 //!
 //! The protocol is kube-apiserver's (`apiserver/pkg/storage/etcd3/compact.go`), so that both can
 //! run on one etcd: who manages to write the common key, which nobody wrote since its last turn,

@@ -1,5 +1,4 @@
-//! Health checks and how `/livez`, `/readyz` and `/healthz` tell of them (apiserver
-//! `server/healthz`).
+//! Health checks behind `/livez`, `/readyz` and `/healthz` (apiserver `server/healthz`).
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Logging: tracing events to stderr, as much as `-v` asks for.
+//! Logging: tracing events to stderr, at the verbosity of `-v`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

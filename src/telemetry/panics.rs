@@ -1,4 +1,4 @@
-//! Panics: each is logged once, with where it was; those of a request by whoever answers it.
+//! Panics: each is logged once, with its location, and within a request also with that request.
 
 use std::any::Any;
 use std::backtrace::Backtrace;

@@ -1,6 +1,6 @@
-//! No request costs time or memory out of proportion to its size. What is sent here took minutes or
-//! gigabytes once: the time that a request may take ([`super::PATIENCE`]) and the memory of the
-//! whole server ([`PEAK_MEMORY`]) are bounds that it missed by far.
+//! No request costs time or memory out of proportion to its size. The bodies here once took minutes
+//! or gigabytes: the time limit of a request ([`super::PATIENCE`]) and the memory limit of the
+//! server ([`PEAK_MEMORY`]) are far below that.
 
 use std::fmt::Write;
 use std::fs;

@@ -1,5 +1,5 @@
-//! A flag that is accepted is obeyed: each test starts servers that differ in flags and sees the
-//! difference. Which test is for which flag, `src/options/flags/coverage.rs` says.
+//! Accepted flags are obeyed: each test starts servers that differ in flags and observes the
+//! difference. `src/options/flags/coverage.rs` maps flags to tests.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! A static pod manifest as kubeadm v1.36 writes it: its command line starts this server, and its
-//! probes find it well.
+//! probes succeed.
 
 #[path = "../support/mod.rs"]
 mod support;

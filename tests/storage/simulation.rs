@@ -1,6 +1,6 @@
-//! Followers of a watch cache under everything that can befall them: slow ones, ones that are cut
-//! off and come back, a store whose watches break. From a seed; each must end with the state that
-//! the store has, having seen every change once and in order.
+//! Followers of a watch cache under faults: slow ones, ones that are cut off and come back, a store
+//! whose watches break. From a seed; each must end with the state of the store, having seen every
+//! change once and in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

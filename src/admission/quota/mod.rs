@@ -1,5 +1,5 @@
-//! ResourceQuota: a namespace uses no more than its quotas allow, and they know what it uses
-//! (apiserver `admission/plugin/resourcequota`).
+//! ResourceQuota: refuses objects that exceed the quotas of their namespace, and records usage in
+//! the quotas (apiserver `admission/plugin/resourcequota`).
 
 mod usage;
 

@@ -1,4 +1,4 @@
-//! The usage of objects, and the quotas that they count against (`pkg/quota/v1/evaluator`).
+//! The usage of objects, and the quotas that count it (`pkg/quota/v1/evaluator`).
 
 use crate::meta::Value;
 

@@ -1,5 +1,5 @@
-//! Tokens that were found valid a moment ago, so that a client's next request costs no signature
-//! check and no look-up.
+//! A cache of validated tokens, which saves signature checks and look-ups on a client's next
+//! requests.
 
 use std::collections::HashMap;
 use std::sync::Arc;

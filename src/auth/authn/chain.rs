@@ -1,4 +1,4 @@
-//! All ways to authenticate, in upstream's order (kube-apiserver
+//! The chain of authenticators, in upstream's order (kube-apiserver
 //! `kubeapiserver/authenticator/config.go`).
 
 use std::sync::Arc;

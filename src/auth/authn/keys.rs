@@ -1,5 +1,4 @@
-//! Keys of service account tokens: read from PEM, named by their hash, for signing and for
-//! verifying.
+//! Keys that sign and verify service account tokens: read from PEM, named by their hash.
 
 use aws_lc_rs::digest;
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};

@@ -1,5 +1,5 @@
-//! Authentication: client certificates, tokens, service accounts, front proxies; the first that
-//! knows the caller wins.
+//! Authentication: client certificates, tokens, service accounts and front proxies. The first
+//! authenticator that recognises the client decides.
 
 pub mod bootstrap_token;
 pub mod cache;

@@ -1,5 +1,5 @@
-//! X.509: whether a client certificate leads to a trusted authority, and whom it names (Go's
-//! `crypto/x509`, which accepts certificates of version 1, unlike webpki).
+//! X.509: verification of client certificates and the users they name, as Go's `crypto/x509` does
+//! it. Certificates of version 1 are accepted, which webpki refuses.
 
 use std::sync::{Arc, LazyLock};
 

@@ -1,4 +1,4 @@
-//! Authorization: questions, the chain of authorizers, and their answers.
+//! Authorization: request attributes, the chain of authorizers, and their decisions.
 
 pub mod escalation;
 pub mod node;

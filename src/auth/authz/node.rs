@@ -1,5 +1,5 @@
-//! The Node authorizer: a kubelet may read what the pods on its node refer to, and little else
-//! (`plugin/pkg/auth/authorizer/node`).
+//! The Node authorizer: a kubelet may read objects that the pods on its node refer to, and little
+//! else (`plugin/pkg/auth/authorizer/node`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

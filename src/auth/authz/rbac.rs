@@ -1,4 +1,4 @@
-//! RBAC: who is bound to which rules, kept up to date object by object
+//! The RBAC authorizer: an index of rules by user and group, updated object by object
 //! (`plugin/pkg/auth/authorizer/rbac`).
 
 use std::collections::{BTreeMap, HashMap};

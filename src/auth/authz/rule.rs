@@ -1,4 +1,4 @@
-//! One RBAC rule: what it allows, and what it covers of another (`pkg/apis/rbac/v1`,
+//! RBAC rules: the requests that one allows, and the rules that it covers (`pkg/apis/rbac/v1`,
 //! `component-helpers/auth/rbac/validation`).
 
 use std::collections::{BTreeSet, HashMap};

@@ -1,5 +1,5 @@
-//! Impersonation: the user that a request asks to be made as, and whether its own user may do that
-//! (apiserver `filters/impersonation`, KEP-5284).
+//! Impersonation: the user that a request asks to act as, and the permission of its own user to do
+//! so (apiserver `filters/impersonation`, KEP-5284).
 //!
 //! There are several modes, each with verbs of its own. In the constrained ones the requestor needs
 //! `impersonate:MODE` for the other user, and `impersonate-on:MODE:VERB` for the request. The

@@ -1,4 +1,4 @@
-//! Tests of impersonation: who may be whom for what, as conversations with an authorizer.
+//! Tests of impersonation, as conversations with an authorizer.
 
 use async_trait::async_trait;
 

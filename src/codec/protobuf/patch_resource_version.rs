@@ -1,5 +1,5 @@
-//! Stored messages as protobuf that clients get: with their resourceVersion, as objects, as items
-//! of lists, or their metadata alone. Bytes are copied; nothing is decoded.
+//! Responses in protobuf from stored messages: objects, list items or metadata, with the
+//! resourceVersion added. Bytes are copied; nothing is decoded.
 
 use super::reader::METADATA;
 use super::wire::{Reader, put_bytes, put_message, put_varint};

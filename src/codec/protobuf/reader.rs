@@ -1,5 +1,4 @@
-//! Scalars and labels of a message, read where they lie. What selectors need costs less than a
-//! tree.
+//! Scalars and labels of a message, read in place, so that selectors need no tree.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! JSON as YAML, which most clients send where YAML is asked for: read as what it is.
+//! JSON in bodies that are declared as YAML, as most clients send it: parsed by the JSON reader.
 
 use crate::codec::json;
 use crate::meta::Value;

@@ -1,5 +1,5 @@
-//! Tokens of YAML to the nodes of the first document. It works through a stack of its own:
-//! documents may be deep.
+//! YAML tokens to the nodes of the first document. The parser keeps an explicit stack: documents
+//! may be deep.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! The three ways to write a scalar in YAML: in a block, in quotes, plainly.
+//! The three styles of YAML scalars: block, quoted, plain.
 
 use super::scanner::{Scanner, is_blank, is_break, is_break_or_end, is_space_or_end};
 use crate::codec::DecodeError;

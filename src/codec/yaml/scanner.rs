@@ -1,4 +1,4 @@
-//! YAML text to tokens: what libyaml's scanner takes for one, with its errors and limits.
+//! YAML text to tokens, as libyaml's scanner does it, with its errors and limits.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,5 @@
-//! APIServices: how groups and versions rank in discovery (`cmd/kube-apiserver/app/aggregator.go`).
+//! APIServices: the ranks of groups and versions in discovery
+//! (`cmd/kube-apiserver/app/aggregator.go`).
 
 use super::ObjectClient;
 use crate::meta::status::Result;

@@ -1,5 +1,5 @@
-//! The other objects of a fresh server: namespaces, priority classes, the `kubernetes` service and
-//! what belongs to it, the configuration that other servers read, the identity lease
+//! The other objects of a fresh server: namespaces, priority classes, the `kubernetes` service with
+//! its endpoints, the configuration that other servers read, the identity lease
 //! (`pkg/controlplane/controller`).
 
 use std::net::IpAddr;

@@ -1,5 +1,4 @@
-//! The objects that a server makes itself: which they are, and how they are made and kept right at
-//! each start.
+//! The objects that a server creates itself, and their reconciliation at each start.
 
 mod api_services;
 mod cluster;

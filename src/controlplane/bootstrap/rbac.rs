@@ -1,5 +1,5 @@
-//! RBAC objects of a fresh server, from the tables beside, and what is put right in old ones at
-//! each start (`component-helpers/auth/rbac/reconciliation`).
+//! The RBAC objects of a fresh server, made from the tables beside, and the reconciliation of
+//! existing ones at each start (`component-helpers/auth/rbac/reconciliation`).
 
 use super::controllers::CONTROLLERS;
 use super::roles::{BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES};

@@ -1,5 +1,5 @@
-//! Events of the server's own loops (`events.k8s.io/v1`), which show people what was repaired
-//! (client-go `tools/events`).
+//! Events that the reconcilers emit about their repairs (`events.k8s.io/v1`, client-go
+//! `tools/events`).
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The repair of node ports: the bitmap of allocated ports is rebuilt from the services, whatever
-//! range it was of (`pkg/registry/core/service/portallocator/controller`).
+//! The repair of node ports: rebuilds the bitmap of allocated ports from the services, whichever
+//! range it was made for (`pkg/registry/core/service/portallocator/controller`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

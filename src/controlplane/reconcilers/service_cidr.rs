@@ -1,6 +1,6 @@
-//! The default ServiceCIDR, which `--service-cluster-ip-range` stands for
-//! (`pkg/controlplane/controller/defaultservicecidr`). Other ServiceCIDRs, and finalizers, are the
-//! controller manager's.
+//! The default ServiceCIDR, made from `--service-cluster-ip-range`
+//! (`pkg/controlplane/controller/defaultservicecidr`). Other ServiceCIDRs, and finalizers, belong
+//! to the controller manager.
 
 use ipnet::IpNet;
 

@@ -1,4 +1,4 @@
-//! The repairs, pass by pass, on a store whose time stands still.
+//! Tests of the repairs, pass by pass, on a store with a manual clock.
 
 use std::ops::RangeInclusive;
 

@@ -1,6 +1,6 @@
-//! Custom kinds in OpenAPI documents: what every object and list has around the schema of the
-//! definition (apiextensions `controller/openapi/builder`), and the operations, which differ from
-//! those of the built-in resources.
+//! Custom kinds in OpenAPI documents: the fields of objects and lists around the definition's
+//! schema (apiextensions `controller/openapi/builder`), and the operations, which differ from those
+//! of the built-in resources.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Types as JSON schemas: what the schema graph says, in the dialects of OpenAPI v2 and v3.
+//! JSON schemas of the types in the schema graph, in the dialects of OpenAPI v2 and v3.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

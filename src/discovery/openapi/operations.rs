@@ -1,4 +1,5 @@
-//! The operations of the served resources, by path: what both versions of OpenAPI are written from.
+//! The operations of the served resources by path, from which both versions of OpenAPI are
+//! rendered.
 
 use super::parameters::{self, Parameter};
 use crate::builtin;

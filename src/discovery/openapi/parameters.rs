@@ -1,4 +1,4 @@
-//! The query and path parameters of the API: which operation takes which, and what they mean.
+//! The query and path parameters of each operation, with their descriptions.
 
 use super::definitions::Dialect;
 use crate::meta::{Map, Value, json};

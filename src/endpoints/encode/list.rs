@@ -1,5 +1,5 @@
-//! The bodies of lists: object after object wherever the form allows it, so that nothing the size
-//! of a list is in memory.
+//! The bodies of lists, encoded object by object wherever the form allows it, so that memory does
+//! not grow with the list.
 
 use std::sync::Arc;
 

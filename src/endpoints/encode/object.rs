@@ -1,5 +1,5 @@
-//! One object: as it is, or its metadata alone, as an answer, as an item of a list, and as the
-//! watch event that its encodings are kept as.
+//! The encoding of one object, whole or metadata alone: as a response, as a list item, and as the
+//! watch event that the cache keeps.
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -1,6 +1,6 @@
-//! Streams to nodes, pods and services: logs, exec, attach, portforward, proxy. Nothing is reached
-//! through this server yet; what is answered is what needs nobody else: whether the request makes
-//! sense, and whether there is anything to reach.
+//! Streams to nodes, pods and services: logs, exec, attach, portforward, proxy. There is no proxy
+//! yet: the handlers validate the request and its target, and then report that the backend cannot
+//! be reached.
 
 use std::net::IpAddr;
 

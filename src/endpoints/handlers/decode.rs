@@ -1,4 +1,5 @@
-//! The body of a write as an object of the served version, and what is wrong with it.
+//! Decoding of the body of a write into an object of the served version, with its errors and
+//! warnings.
 
 use bytes::Bytes;
 use http::header;

@@ -1,5 +1,5 @@
-//! Authorization of what a ResourceClaim has and what changes in it: access of administrators to
-//! devices, and the parts of a status (`pkg/registry/resource/utils.go`, KEP-4817, KEP-5018).
+//! Authorization of changes to ResourceClaims: administrative access to devices, and the parts of a
+//! status (`pkg/registry/resource/utils.go`, KEP-4817, KEP-5018).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! Evictions: pods go as far as their disruption budgets allow (core/pod/storage `EvictionREST`).
+//! Evictions: delete pods as far as their disruption budgets allow (core/pod/storage
+//! `EvictionREST`).
 
 use async_trait::async_trait;
 use bytes::Bytes;

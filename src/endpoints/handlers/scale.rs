@@ -1,4 +1,4 @@
-//! The scale subresource: replicas of a workload, whatever its kind (autoscaling/v1 Scale).
+//! The scale subresource: the replicas of a workload of any kind (autoscaling/v1 Scale).
 
 use std::borrow::Cow;
 

@@ -1,6 +1,6 @@
-//! Writes run to their end. Once its body has been read, a write is not cut off by a client that
-//! hangs up or resets its stream, nor by the timeout of its request: what it has taken and what it
-//! has written would not go together.
+//! Detached writes. Once its body has been read, a write runs to completion even if the client
+//! disconnects, resets its stream, or the request times out: allocations and the stored object must
+//! stay consistent.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Watches over the definitions: their resources come into the registry and go out of it, their
-//! conditions are kept, and the objects of a definition go before it does.
+//! The controller of definitions: registers and removes their resources, maintains their
+//! conditions, and deletes the objects of a definition before the definition itself.
 //!
 //! Writes of this server are known at once, those of others by a watch. A request for a resource
 //! that is not known looks in storage first ([`Extensions::resolve`]), so that no server denies

@@ -1,5 +1,5 @@
-//! Parts of a definition as errors show them: upstream prints its internal types with all their
-//! fields.
+//! Parts of a definition as error messages show them: upstream prints its internal types with all
+//! their fields.
 
 use crate::extensions::schema::validation_rule::ValidationRule;
 use crate::meta::{Map, Value, json};

@@ -1,5 +1,4 @@
-//! JSON paths as printer columns have them (client-go `util/jsonpath`), and how their results are
-//! printed.
+//! JSON paths of printer columns (client-go `util/jsonpath`), and the printing of their results.
 
 use std::cell::Cell;
 use std::cmp::Ordering;

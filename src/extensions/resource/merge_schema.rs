@@ -1,5 +1,5 @@
-//! The types that field ownership sees in the schemas of a definition: its versions as one
-//! [`Schema`] (kube-openapi `schemaconv`).
+//! The types that field ownership sees in the versions of a definition, as one [`Schema`]
+//! (kube-openapi `schemaconv`).
 
 use std::collections::HashMap;
 use std::sync::OnceLock;

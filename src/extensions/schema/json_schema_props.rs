@@ -1,5 +1,5 @@
-//! A schema of a CustomResourceDefinition (JSONSchemaProps), read from its tree into what
-//! validation, pruning and defaulting walk over.
+//! The schema of a CustomResourceDefinition (JSONSchemaProps), parsed from its tree for validation,
+//! pruning and defaulting.
 
 use std::collections::BTreeMap;
 

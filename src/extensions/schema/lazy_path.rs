@@ -1,5 +1,5 @@
-//! Paths to values of custom objects. Most values are valid, so the text is only put together where
-//! something is to be told.
+//! Lazily formatted paths to values of custom objects. Most values are valid, so the text is only
+//! built for errors.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! Brings an object of a custom kind into the form of its schema: metadata in the form of
-//! ObjectMeta, unknown fields and nulls gone, defaults filled in (apiextensions
+//! Pruning and defaulting of custom objects: normalises metadata as ObjectMeta, removes unknown
+//! fields and nulls, and fills in defaults (apiextensions
 //! `schema/{pruning,objectmeta,defaulting}`).
 
 use crate::codec::{self, DecodeError};

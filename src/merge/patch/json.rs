@@ -1,6 +1,6 @@
-//! JSON patch (RFC 6902), with the liberties that evanphx/json-patch v4 takes: `replace` makes what
-//! is absent, an absent `value` is null, what precedes the first slash of a path is ignored,
-//! negative indexes count from the end.
+//! JSON patch (RFC 6902) with the deviations of evanphx/json-patch v4: `replace` creates absent
+//! members, an absent `value` is null, text before the first slash of a path is ignored, negative
+//! indexes count from the end.
 
 use std::collections::HashMap;
 

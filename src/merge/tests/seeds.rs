@@ -1,5 +1,4 @@
-//! The examples of the Server-Side Apply documentation and of its enhancement proposal, told as
-//! stories.
+//! The examples of the Server-Side Apply documentation and of its enhancement proposal as stories.
 
 use expect_test::expect;
 

@@ -1,5 +1,4 @@
-//! The tests of flags: each flag that the table says has an effect is here, with a test that fails
-//! without it.
+//! The test of each flag that has an effect: one that fails if the flag is ignored.
 
 use std::collections::BTreeSet;
 use std::fs;

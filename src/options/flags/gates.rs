@@ -1,5 +1,5 @@
-//! Feature gates: the names that v1.36 knows, their stages and defaults, and what a command line
-//! makes of them.
+//! Feature gates: the names that v1.36 knows, their stages and defaults, and the values that a
+//! command line sets.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! The audit ID: a name for the request, by which it is found in logs (apiserver
-//! `endpoints/filters/audit_init.go`).
+//! The audit ID, by which a request is found in logs (apiserver `endpoints/filters/audit_init.go`).
 
 use http::{HeaderName, HeaderValue, Response};
 

@@ -1,4 +1,4 @@
-//! The line that is logged of each request at `-v=3` and above (apiserver `server/httplog`).
+//! The log line of each request at `-v=3` and above (apiserver `server/httplog`).
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! The embedded store on a disk that is full or fails: nothing acknowledged is lost, reads go on,
-//! and so do writes once they can.
+//! Tests of the embedded store on a disk that is full or fails: nothing acknowledged is lost, reads
+//! continue, and writes resume once they can.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,5 @@
-//! One watch as a stream: asks the hub what is next, reads the table where the hub's memory ends.
+//! One watch as a stream: events from the hub, and from the table where they have left the hub's
+//! memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

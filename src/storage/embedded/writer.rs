@@ -1,6 +1,6 @@
-//! The one thread that writes. It takes what waits, checks conditions in order, commits all of it
-//! with one fsync, tells the watchers and only then answers. It also removes what has expired and
-//! what compaction left behind.
+//! The writer thread. It takes the queued writes, checks their conditions in order, commits them
+//! with one fsync, notifies the watchers and only then answers. It also removes expired keys and
+//! compacted versions.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
