@@ -24,7 +24,7 @@ mod taints;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use plugins::{PLUGINS, Parts, Support};
+use plugins::{PLUGINS, PluginDeps, Support};
 
 use crate::auth::User;
 use crate::auth::authz::Authorizer;
@@ -243,7 +243,7 @@ pub fn chain(
     settings: &Settings,
     runs: impl Fn(&str, bool) -> bool,
 ) -> Chain {
-    let parts = Parts {
+    let parts = PluginDeps {
         objects,
         authorizer,
         settings,

@@ -12,7 +12,7 @@ use super::{
 use crate::auth::authz::Authorizer;
 
 /// The dependencies of plugins.
-pub struct Parts<'a> {
+pub struct PluginDeps<'a> {
     pub objects: &'a Arc<dyn Objects>,
     pub authorizer: &'a Arc<dyn Authorizer>,
     pub settings: &'a Settings,
@@ -22,7 +22,7 @@ pub struct Parts<'a> {
 #[derive(Clone, Copy)]
 pub enum Support {
     /// Runs it.
-    Runs(fn(&Parts<'_>) -> Box<dyn Plugin>),
+    Runs(fn(&PluginDeps<'_>) -> Box<dyn Plugin>),
     /// No code, and none needed: upstream's never changes or refuses anything that can be asked of
     /// this server. The text says why.
     Inert(&'static str),
@@ -143,7 +143,7 @@ mod tests {
     fn every_plugin_is_listed_once_under_the_name_that_it_has() {
         let (objects, authorizer): (Arc<dyn Objects>, Arc<dyn Authorizer>) =
             (Arc::new(Nothing), Arc::new(AlwaysDeny));
-        let parts = Parts {
+        let parts = PluginDeps {
             objects: &objects,
             authorizer: &authorizer,
             settings: &Settings::default(),

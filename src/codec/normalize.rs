@@ -64,7 +64,7 @@ impl Walker<'_> {
             }
             in_place &= index >= next
                 && !field.embedded
-                && stays(field, value)
+                && is_normal(field, value)
                 && !ty.fields[next..index].iter().any(shows_absence);
             next = index + 1;
         }
@@ -246,7 +246,7 @@ fn shows_absence(field: &Field) -> bool {
 }
 
 /// Reports whether JSON shows the value as it is.
-fn stays(field: &Field, value: &Value) -> bool {
+fn is_normal(field: &Field, value: &Value) -> bool {
     match (field.presence, value) {
         (Presence::Nullable, Value::Null) => true,
         (_, Value::Null) => false,

@@ -228,7 +228,7 @@ mod tests {
     }
 
     impl Names {
-        async fn become_known(&self, names: &[&str]) {
+        async fn wait_until_known(&self, names: &[&str]) {
             while !self.known.lock().iter().eq(names) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
@@ -278,14 +278,14 @@ mod tests {
             .start(store, names.clone())
             .await
             .expect("it is listed");
-        names.become_known(&["a"]).await;
+        names.wait_until_known(&["a"]).await;
         put("c", false).await;
         put("d", true).await;
-        names.become_known(&["a", "d"]).await;
+        names.wait_until_known(&["a", "d"]).await;
         put("a", false).await;
-        names.become_known(&["d"]).await;
+        names.wait_until_known(&["d"]).await;
         put("b", true).await;
-        names.become_known(&["b", "d"]).await;
+        names.wait_until_known(&["b", "d"]).await;
         assert_eq!(informers.has_synced(), Ok(()));
         put("fatal", true).await;
         while !*names.panicked.lock() {
@@ -296,9 +296,9 @@ mod tests {
                 .has_synced()
                 .is_err_and(|why| why.contains("an object that nobody expected"))
         );
-        names.become_known(&["b", "d", "fatal"]).await;
+        names.wait_until_known(&["b", "d", "fatal"]).await;
         put("e", true).await;
-        names.become_known(&["b", "d", "e", "fatal"]).await;
+        names.wait_until_known(&["b", "d", "e", "fatal"]).await;
         assert_eq!(informers.has_synced(), Ok(()));
     }
 }

@@ -191,7 +191,7 @@ fn serving(
     }
     let ca = Authority::load_or_make(pki, "ca", CA_NAME, now)?;
     let names = serving_names(config, advertise);
-    if !(exists && still_good(&files.cert, &names, now)) {
+    if !(exists && is_reusable(&files.cert, &names, now)) {
         let mut params = params("kube-apiserver", &[], CERTIFICATE_YEARS, now);
         params.subject_alt_names = CertificateParams::new(names)?.subject_alt_names;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -232,7 +232,7 @@ fn hostname() -> String {
 }
 
 /// Reports whether a certificate has all these names and is valid for long enough.
-fn still_good(path: &Path, names: &[String], now: Timestamp) -> bool {
+fn is_reusable(path: &Path, names: &[String], now: Timestamp) -> bool {
     use x509_parser::extensions::GeneralName;
     use x509_parser::prelude::FromDer;
     let Ok(der) = CertificateDer::from_pem_file(path) else {
@@ -363,7 +363,7 @@ fn client_pair(
         key: pki.join(format!("{file}.key")),
     };
     let ca = Authority::load_or_make(pki, ca, ca_name, now)?;
-    if !(files.key.exists() && still_good(&files.cert, &[], now)) {
+    if !(files.key.exists() && is_reusable(&files.cert, &[], now)) {
         let mut params = params(name, groups, CERTIFICATE_YEARS, now);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         ca.issue(params, &files)?;
@@ -520,7 +520,7 @@ mod tests {
             (&second.signing_key, &second.client_ca)
         );
         let now = Timestamp::now();
-        assert!(still_good(
+        assert!(is_reusable(
             &folder.path().join("pki/apiserver.crt"),
             &[
                 "kubernetes.default.svc".into(),
@@ -529,7 +529,7 @@ mod tests {
             ],
             now
         ));
-        assert!(!still_good(
+        assert!(!is_reusable(
             &folder.path().join("pki/apiserver.crt"),
             &["example.com".into()],
             now

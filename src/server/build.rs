@@ -26,7 +26,7 @@ use crate::controlplane::loopback_client::LoopbackClient;
 use crate::controlplane::master_leases::MasterLeases;
 use crate::controlplane::reconcilers::service_cidr::{self, DefaultServiceCidr};
 use crate::controlplane::reconcilers::{EventRecorder, Repairs};
-use crate::discovery::About;
+use crate::discovery::ServerInfo;
 use crate::endpoints::Api;
 use crate::endpoints::handlers::token::TokenIssuer;
 use crate::endpoints::request_body::{BodyBudget, MAX_ALL_BODIES};
@@ -53,7 +53,7 @@ impl From<Status> for BuildError {
 }
 
 /// The parts of a server that others go on using.
-pub struct Built {
+pub struct BuiltServer {
     pub chain: HandlerChain,
     /// It is to run for as long as the server does.
     pub endpoint_reconciler: EndpointReconciler,
@@ -74,7 +74,7 @@ struct Cluster {
 ///
 /// # Errors
 /// The store's, and credentials that cannot be understood.
-pub async fn build_server(deps: &ServerDeps) -> Result<Built, BuildError> {
+pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> {
     let clock = Clock::system();
     let hooks = Arc::new(DefinitionHooks::default());
     let node_ports = Arc::new(stores::node_ports(deps));
@@ -88,7 +88,7 @@ pub async fn build_server(deps: &ServerDeps) -> Result<Built, BuildError> {
     health::add_informers(&deps.health, &cluster.informers);
     let authentication = authentication::build(deps, cluster.client.clone(), &clock)?;
     log_unenforced(&cluster.registry).await;
-    Ok(Built {
+    Ok(BuiltServer {
         chain: filter_chain(deps, cluster, &authentication, clock),
         endpoint_reconciler,
         authentication,
@@ -133,7 +133,7 @@ fn filter_chain(
             clock.clone(),
         )) as Arc<dyn TokenIssuer>
     });
-    let about = About {
+    let about = ServerInfo {
         server_address: deps.advertise.to_string(),
         paths: paths(),
     };
@@ -382,7 +382,7 @@ async fn extensions(
         .ok_or_else(|| Status::internal("definitions are not served"))?;
     let stores = Box::new(StoreFactory::new(deps, clock));
     let extensions = Extensions::new(registry.clone(), definitions.clone(), stores, clock.clone());
-    hooks.tell(extensions.clone());
+    hooks.attach(extensions.clone());
     watch_definitions(definitions, &extensions, informers).await?;
     Ok(extensions)
 }

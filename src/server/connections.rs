@@ -76,7 +76,7 @@ struct UserConnections {
 
 /// A connection that is counted as a user's.
 #[derive(Debug)]
-struct Claim {
+struct UserConnection {
     user: Arc<str>,
     is_ordinary: bool,
 }
@@ -124,7 +124,7 @@ impl Connections {
 
     /// Counts a connection as a user's, unless `claim` says that it is counted already. False where
     /// the user has as many as it may.
-    fn claim(&self, user: &User, claim: &OnceLock<Claim>) -> bool {
+    fn claim(&self, user: &User, claim: &OnceLock<UserConnection>) -> bool {
         if user.is_privileged() {
             return true;
         }
@@ -140,11 +140,11 @@ impl Connections {
         let user: Arc<str> = user.name.as_str().into();
         *users.by_name.entry(user.clone()).or_default() += 1;
         users.ordinary += usize::from(is_ordinary);
-        claim.get_or_init(|| Claim { user, is_ordinary });
+        claim.get_or_init(|| UserConnection { user, is_ordinary });
         true
     }
 
-    fn release(&self, claim: &Claim) {
+    fn release(&self, claim: &UserConnection) {
         let users = &mut *self.users.lock();
         users.ordinary -= usize::from(claim.is_ordinary);
         if let Some(open) = users.by_name.get_mut(&claim.user) {
@@ -193,7 +193,7 @@ pub struct ConnectionState {
     header_since: AtomicU64,
     is_authenticated: AtomicBool,
     /// The user that it is counted for.
-    claim: OnceLock<Claim>,
+    claim: OnceLock<UserConnection>,
     phase: AtomicU8,
     /// The time at which the phase began.
     phase_since: AtomicU64,

@@ -77,7 +77,7 @@ impl WatchedFiles {
             Ok(contents) => contents,
             Err(why) => {
                 self.found = None;
-                self.complain(why);
+                self.log_failure(why);
                 return false;
             }
         };
@@ -99,7 +99,7 @@ impl WatchedFiles {
                 self.complaint.clear();
             }
             // Another file may be what it is refused for, so it is tried again.
-            Err(why) => self.complain(why),
+            Err(why) => self.log_failure(why),
         }
         false
     }
@@ -116,7 +116,7 @@ impl WatchedFiles {
     }
 
     /// Logs an error, unless it is that of the last look.
-    fn complain(&mut self, why: String) {
+    fn log_failure(&mut self, why: String) {
         if why != self.complaint {
             // Most errors name their file.
             let named = |file: &CredentialFile| why.starts_with(&file.to_string());

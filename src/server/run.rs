@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 
-use super::build::{BuildError, Built, build_server};
+use super::build::{BuildError, BuiltServer, build_server};
 use super::filters::HandlerChain;
 use super::health;
 use super::limits;
@@ -232,7 +232,7 @@ pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepa
         health,
         shutdown: shutdown.clone(),
     };
-    let Built {
+    let BuiltServer {
         chain,
         endpoint_reconciler,
         authentication,
@@ -351,10 +351,13 @@ async fn compact(backend: Backend, interval: Duration, shutdown: Shutdown) {
             () = tokio::time::sleep(interval) => {}
             () = shutdown.drained() => return,
         }
-        match catch_panic("compactor", compactor.turn(backend.storage.as_ref()))
-            .await
-            .map_err(StorageError::Internal)
-            .flatten()
+        match catch_panic(
+            "compactor",
+            compactor.compact_once(backend.storage.as_ref()),
+        )
+        .await
+        .map_err(StorageError::Internal)
+        .flatten()
         {
             Ok(revision) => {
                 compacting.record_success();

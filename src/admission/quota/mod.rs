@@ -51,15 +51,15 @@ impl ResourceQuota {
         self.objects.list(&quotas_resource(), namespace).await
     }
 
-    fn turn(&self, namespace: &str) -> Arc<tokio::sync::Mutex<()>> {
+    fn namespace_lock(&self, namespace: &str) -> Arc<tokio::sync::Mutex<()>> {
         let mut turns = self.turns.lock();
-        if let Some(turn) = turns.get(namespace).and_then(Weak::upgrade) {
-            return turn;
+        if let Some(namespace_lock) = turns.get(namespace).and_then(Weak::upgrade) {
+            return namespace_lock;
         }
-        turns.retain(|_, turn| turn.strong_count() > 0);
-        let turn = Arc::default();
-        turns.insert(namespace.to_owned(), Arc::downgrade(&turn));
-        turn
+        turns.retain(|_, namespace_lock| namespace_lock.strong_count() > 0);
+        let namespace_lock = Arc::default();
+        turns.insert(namespace.to_owned(), Arc::downgrade(&namespace_lock));
+        namespace_lock
     }
 
     /// Books what the request uses; the quotas that it could not book on because they changed
@@ -105,8 +105,8 @@ impl Plugin for ResourceQuota {
         if self.quotas(attributes.namespace).await?.is_empty() {
             return Ok(());
         }
-        let turn = self.turn(attributes.namespace);
-        let _turn = turn.lock().await;
+        let namespace_lock = self.namespace_lock(attributes.namespace);
+        let _turn = namespace_lock.lock().await;
         let mut quotas = self.quotas(attributes.namespace).await?;
         for _ in 0..RETRIES {
             let updates = check(attributes, &quotas)?;

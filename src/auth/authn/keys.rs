@@ -191,7 +191,7 @@ impl KeySet {
                         | SectionKind::EcPrivateKey
                         | SectionKind::PrivateKey,
                         der,
-                    ) => Pair::from_der(&der)?.spki()?,
+                    ) => KeyPair::from_der(&der)?.spki()?,
                     _ => continue,
                 };
                 keys.push(VerifyingKey::from_spki(&spki)?);
@@ -235,21 +235,21 @@ impl KeySet {
 
 /// The key that signs tokens.
 pub struct SigningKey {
-    pair: Pair,
+    pair: KeyPair,
     pub id: String,
     pub algorithm: &'static str,
 }
 
-enum Pair {
+enum KeyPair {
     Rsa(RsaKeyPair),
     Ec(EcdsaKeyPair),
 }
 
-impl Pair {
+impl KeyPair {
     /// Reads PKCS#8, PKCS#1 or SEC 1.
     fn from_der(der: &[u8]) -> Result<Self, KeyError> {
         if let Ok(pair) = RsaKeyPair::from_pkcs8(der).or_else(|_| RsaKeyPair::from_der(der)) {
-            return Ok(Pair::Rsa(pair));
+            return Ok(KeyPair::Rsa(pair));
         }
         let curves = [
             &sig::ECDSA_P256_SHA256_FIXED_SIGNING,
@@ -259,13 +259,13 @@ impl Pair {
         let pair = curves
             .into_iter()
             .find_map(|curve| EcdsaKeyPair::from_private_key_der(curve, der).ok());
-        pair.map(Pair::Ec).ok_or(KeyError::Unsupported)
+        pair.map(KeyPair::Ec).ok_or(KeyError::Unsupported)
     }
 
     fn spki(&self) -> Result<Vec<u8>, KeyError> {
         let der: Result<PublicKeyX509Der<'_>, _> = match self {
-            Pair::Rsa(pair) => pair.public_key().as_der(),
-            Pair::Ec(pair) => pair.public_key().as_der(),
+            KeyPair::Rsa(pair) => pair.public_key().as_der(),
+            KeyPair::Ec(pair) => pair.public_key().as_der(),
         };
         der.map(|der| der.as_ref().to_vec())
             .map_err(|_| KeyError::Unsupported)
@@ -287,7 +287,7 @@ impl SigningKey {
         let (_, der) = sections(pem)
             .find(|(kind, _)| is_private(*kind))
             .ok_or(KeyError::None("private"))?;
-        let pair = Pair::from_der(&der)?;
+        let pair = KeyPair::from_der(&der)?;
         let public = VerifyingKey::from_spki(&pair.spki()?)?;
         Ok(Self {
             pair,
@@ -300,7 +300,7 @@ impl SigningKey {
     /// memory.
     pub fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         match &self.pair {
-            Pair::Rsa(pair) => {
+            KeyPair::Rsa(pair) => {
                 let mut signature = vec![0; pair.public_modulus_len()];
                 pair.sign(
                     &sig::RSA_PKCS1_SHA256,
@@ -311,7 +311,7 @@ impl SigningKey {
                 .ok()?;
                 Some(signature)
             }
-            Pair::Ec(pair) => Some(
+            KeyPair::Ec(pair) => Some(
                 pair.sign(&SystemRandom::new(), message)
                     .ok()?
                     .as_ref()

@@ -42,14 +42,14 @@ pub const REFUSAL_TTL: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub struct Peer {
     certificates: Vec<CertificateDer<'static>>,
-    client: Mutex<Option<Verdict>>,
-    front_proxy: Mutex<Option<Verdict>>,
+    client: Mutex<Option<CachedAuthentication>>,
+    front_proxy: Mutex<Option<CachedAuthentication>>,
 }
 
 /// The outcome of checking a peer's certificate. It holds for the authorities that were asked, and
 /// up to a time.
 #[derive(Debug)]
-struct Verdict {
+struct CachedAuthentication {
     authorities: CaBundle,
     until: Timestamp,
     outcome: Result<Arc<Verified>, AuthnError>,
@@ -91,11 +91,11 @@ impl Peer {
             Purpose::Client => self.client.lock(),
             Purpose::FrontProxy => self.front_proxy.lock(),
         };
-        if let Some(verdict) = slot
+        if let Some(cached) = slot
             .as_ref()
-            .filter(|verdict| now <= verdict.until && verdict.authorities.is(bundle))
+            .filter(|cached| now <= cached.until && cached.authorities.is(bundle))
         {
-            return verdict.outcome.clone().map(Some);
+            return cached.outcome.clone().map(Some);
         }
         let verified = bundle.verify(&self.certificates, now);
         let outcome = verified
@@ -105,7 +105,7 @@ impl Peer {
             Ok(verified) => verified.not_after,
             Err(_) => now.checked_add(REFUSAL_TTL).unwrap_or(now),
         };
-        *slot = Some(Verdict {
+        *slot = Some(CachedAuthentication {
             authorities: bundle.clone(),
             until,
             outcome: outcome.clone(),

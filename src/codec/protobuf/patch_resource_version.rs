@@ -20,19 +20,19 @@ pub struct WithResourceVersion<'a> {
     /// ObjectMeta before and after its resourceVersion.
     head: &'a [u8],
     tail: &'a [u8],
-    version: Digits,
+    version: DecimalText,
     /// The fields of the object after its metadata.
     rest: &'a [u8],
 }
 
 /// A number as text; nothing for none.
 #[derive(Clone, Copy, Debug)]
-struct Digits {
+struct DecimalText {
     bytes: [u8; 20],
     length: usize,
 }
 
-impl Digits {
+impl DecimalText {
     fn new(number: Option<i64>) -> Self {
         let mut text = Vec::with_capacity(20);
         if let Some(number) = number {
@@ -64,7 +64,7 @@ impl<'a> WithResourceVersion<'a> {
         Some(Self {
             head,
             tail,
-            version: Digits::new(revision),
+            version: DecimalText::new(revision),
             rest: message.bytes.get(fields.at..)?,
         })
     }

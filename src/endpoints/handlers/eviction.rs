@@ -146,7 +146,7 @@ impl Evicting<'_> {
                 done => done,
             };
         }
-        let take = Take {
+        let take = BudgetUpdater {
             pod: self.name,
             store: &budgets,
             now: time::format(self.ctx.api.clock.now().as_second()),
@@ -171,7 +171,7 @@ impl Evicting<'_> {
         }
         let store = &self.ctx.store;
         if !options.dry_run {
-            let mark = Mark {
+            let mark = DisruptionMarker {
                 store,
                 options: &options,
                 now: time::format(self.ctx.api.clock.now().as_second()),
@@ -259,14 +259,14 @@ fn too_many(retry_after: u32, why: String) -> Status {
 }
 
 /// Takes one disruption from a budget, and has it remember the pod.
-struct Take<'a> {
+struct BudgetUpdater<'a> {
     pod: &'a str,
     store: &'a Store,
     now: String,
 }
 
 #[async_trait]
-impl Updater for Take<'_> {
+impl Updater for BudgetUpdater<'_> {
     fn uid(&self) -> Option<&str> {
         None
     }
@@ -357,14 +357,14 @@ fn exhausted(budget: &Object) -> String {
 }
 
 /// Gives a pod the condition that says that it was evicted.
-struct Mark<'a> {
+struct DisruptionMarker<'a> {
     store: &'a Store,
     options: &'a DeleteOptions,
     now: String,
 }
 
 #[async_trait]
-impl Updater for Mark<'_> {
+impl Updater for DisruptionMarker<'_> {
     fn uid(&self) -> Option<&str> {
         None
     }

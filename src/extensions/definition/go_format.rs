@@ -8,7 +8,7 @@ use crate::registry::validation::Fields;
 /// `spec.versions`, without what all versions share.
 pub fn versions(
     list: Option<&Value>,
-    hoisted: &crate::extensions::definition::validation::Hoisted,
+    hoisted: &crate::extensions::definition::validation::SharedVersionFields,
 ) -> Value {
     let Some(Value::Array(list)) = list else {
         return Value::Null;

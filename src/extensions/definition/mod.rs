@@ -295,7 +295,7 @@ impl Condition {
     }
 
     /// Reports whether the object says the same already.
-    pub fn is_said(&self, object: &Object) -> bool {
+    pub fn is_set_on(&self, object: &Object) -> bool {
         condition(object, self.kind).is_some_and(|one| {
             one.str("status") == self.status
                 && one.str("reason") == self.reason

@@ -22,7 +22,7 @@ pub struct JsonSchemaProps {
     pub properties: BTreeMap<String, JsonSchemaProps>,
     /// The properties that have a default.
     pub defaulted: Vec<String>,
-    pub additional: Option<Additional>,
+    pub additional: Option<AdditionalProperties>,
     pub items: Option<Box<JsonSchemaProps>>,
     /// `items` was a list of schemas, which is not supported.
     pub items_list: bool,
@@ -67,7 +67,7 @@ pub struct ValueValidation {
 
 /// `additionalProperties`: a bool or a schema.
 #[derive(Debug, Clone)]
-pub struct Additional {
+pub struct AdditionalProperties {
     pub allows: bool,
     pub schema: Option<Box<JsonSchemaProps>>,
 }
@@ -114,7 +114,9 @@ impl JsonSchemaProps {
                 .map(|(name, _)| name.clone())
                 .collect(),
             properties,
-            additional: tree.field("additionalProperties").map(Additional::read),
+            additional: tree
+                .field("additionalProperties")
+                .map(AdditionalProperties::read),
             items,
             items_list,
             all_of: nested("allOf"),
@@ -229,7 +231,7 @@ const BELOW: [&str; 8] = [
     "x-kubernetes-validations",
 ];
 
-impl Additional {
+impl AdditionalProperties {
     fn read(tree: &Value) -> Self {
         match tree {
             Value::Bool(allows) => Self {

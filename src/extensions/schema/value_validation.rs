@@ -275,7 +275,7 @@ impl<'a, 'p> SchemaValidator<'a, 'p> {
         violation
     }
 
-    fn says(&self, what: impl std::fmt::Display) -> String {
+    fn message(&self, what: impl std::fmt::Display) -> String {
         format!("{} in body {what}", self.path)
     }
 
@@ -335,7 +335,7 @@ impl<'a, 'p> SchemaValidator<'a, 'p> {
     }
 
     fn wrong_type(&self, wanted: &str, found: &str) -> Outcome {
-        let text = self.says(format_args!(
+        let text = self.message(format_args!(
             "must be of type {wanted}: {}",
             go::quote(found)
         ));
@@ -388,7 +388,7 @@ impl<'a, 'p> SchemaValidator<'a, 'p> {
             Value::String(text) => text.clone(),
             other => sorted_json(other),
         });
-        let text = self.says(format_args!("should be one of {allowed:?}"));
+        let text = self.message(format_args!("should be one of {allowed:?}"));
         Outcome::one(self.violation(ViolationKind::Enum(shown.collect()), value.clone(), text))
     }
 
@@ -401,11 +401,11 @@ impl<'a, 'p> SchemaValidator<'a, 'p> {
         } = &self.schema.values;
         let count = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
         if let Some(max) = max_length.filter(|max| count > *max) {
-            let what = self.says(format_args!("should be at most {max} chars long"));
+            let what = self.message(format_args!("should be at most {max} chars long"));
             return Outcome::one(self.violation(ViolationKind::TooLong(max), text.into(), what));
         }
         if let Some(min) = min_length.filter(|min| count < *min) {
-            let what = self.says(format_args!("should be at least {min} chars long"));
+            let what = self.message(format_args!("should be at least {min} chars long"));
             return Outcome::one(self.violation(ViolationKind::Plain, text.into(), what));
         }
         if pattern.is_empty() {
@@ -413,8 +413,8 @@ impl<'a, 'p> SchemaValidator<'a, 'p> {
         }
         let what = match self.matches(text, pattern) {
             Ok(true) => return Outcome::default(),
-            Ok(false) => self.says(format_args!("should match '{pattern}'")),
-            Err(why) => self.says(format_args!(
+            Ok(false) => self.message(format_args!("should match '{pattern}'")),
+            Err(why) => self.message(format_args!(
                 "should match '{pattern}, but pattern is invalid: {why}'"
             )),
         };
@@ -437,7 +437,7 @@ impl<'a, 'p> SchemaValidator<'a, 'p> {
         if formats::matches(format, text) {
             return Outcome::default();
         }
-        let what = self.says(format_args!(
+        let what = self.message(format_args!(
             "must be of type {format}: {}",
             go::quote(text)
         ));
@@ -495,21 +495,21 @@ impl<'a, 'p> SchemaValidator<'a, 'p> {
             out.add(self.violation(
                 ViolationKind::Plain,
                 count.into(),
-                self.says(format_args!("should have at least {min} items")),
+                self.message(format_args!("should have at least {min} items")),
             ));
         }
         if let Some(max) = limits.max_items.filter(|max| count > *max) {
             out.add(self.violation(
                 ViolationKind::TooMany(max),
                 count.into(),
-                self.says(format_args!("should have at most {max} items")),
+                self.message(format_args!("should have at most {max} items")),
             ));
         }
         if limits.unique_items && has_duplicates(items) {
             out.add(self.violation(
                 ViolationKind::Plain,
                 Value::Null,
-                self.says("shouldn't contain duplicates"),
+                self.message("shouldn't contain duplicates"),
             ));
         }
         out.matches += 1;
@@ -546,14 +546,14 @@ impl<'a, 'p> SchemaValidator<'a, 'p> {
             out.add(self.violation(
                 ViolationKind::Plain,
                 count.into(),
-                self.says(format_args!("should have at least {min} properties")),
+                self.message(format_args!("should have at least {min} properties")),
             ));
         }
         if let Some(max) = schema.values.max_properties.filter(|max| count > *max) {
             out.add(self.violation(
                 ViolationKind::TooMany(max),
                 count.into(),
-                self.says(format_args!("should have at most {max} properties")),
+                self.message(format_args!("should have at most {max} properties")),
             ));
         }
         let mut names: Vec<&Key> = entries.keys().collect();

@@ -38,7 +38,7 @@ impl Filter for MaxInFlight {
             match ctx.chain.in_flight.admit(&request.info, &request.user) {
                 Ok(Some(permit)) => ctx.guard.hold(permit),
                 Ok(None) => {}
-                Err(TooMany) => {
+                Err(OverLimit) => {
                     requests::terminated(&ctx.labels().as_metrics(), 429);
                     return too_many_requests();
                 }
@@ -50,11 +50,11 @@ impl Filter for MaxInFlight {
 
 /// There is no place for a request.
 #[derive(Clone, Copy, Debug)]
-pub struct TooMany;
+pub struct OverLimit;
 
 /// One kind of requests.
 #[derive(Debug)]
-struct Lane {
+struct RequestLimit {
     /// 0 for no limit.
     limit: usize,
     taken: AtomicUsize,
@@ -63,7 +63,7 @@ struct Lane {
 
 /// A place among the requests in flight, given back when dropped.
 #[derive(Debug)]
-pub struct Permit(Arc<Lane>);
+pub struct Permit(Arc<RequestLimit>);
 
 impl Drop for Permit {
     fn drop(&mut self) {
@@ -75,15 +75,15 @@ impl Drop for Permit {
 /// The requests in flight.
 #[derive(Debug)]
 pub struct InFlight {
-    reads: Arc<Lane>,
-    writes: Arc<Lane>,
-    probes: Arc<Lane>,
+    reads: Arc<RequestLimit>,
+    writes: Arc<RequestLimit>,
+    probes: Arc<RequestLimit>,
 }
 
 impl InFlight {
     pub fn new(config: &Requests) -> Self {
         let lane = |limit, mutating| {
-            Arc::new(Lane {
+            Arc::new(RequestLimit {
                 limit,
                 taken: AtomicUsize::new(0),
                 mutating,
@@ -101,7 +101,7 @@ impl InFlight {
     ///
     /// # Errors
     /// There is no place left.
-    pub fn admit(&self, info: &RequestInfo, user: &User) -> Result<Option<Permit>, TooMany> {
+    pub fn admit(&self, info: &RequestInfo, user: &User) -> Result<Option<Permit>, OverLimit> {
         let lane = match READS.contains(&info.verb.as_str()) {
             true if is_probe(info) => &self.probes,
             true => &self.reads,
@@ -116,7 +116,7 @@ impl InFlight {
         if user.is_in(MASTERS) {
             return Ok(None);
         }
-        Err(TooMany)
+        Err(OverLimit)
     }
 }
 

@@ -143,9 +143,10 @@ impl Fixture {
     /// time: `acknowledged` keys and others.
     async fn check(self, mut watch: WatchStream, acknowledged: &[(String, Revision)]) {
         let page = self.store.list(ListRequest::default()).await.unwrap();
-        let told = told(&mut watch, page.items.len()).await;
+        let received_events = received_events(&mut watch, page.items.len()).await;
         assert_eq!(
-            told.iter()
+            received_events
+                .iter()
                 .map(|(_, revision)| *revision)
                 .collect::<Vec<_>>(),
             (2..=page.revision).collect::<Vec<_>>(),
@@ -157,7 +158,7 @@ impl Fixture {
             .map(|stored| (stored.key, stored.mod_revision))
             .collect();
         stands.sort_by_key(|(_, revision)| *revision);
-        assert_eq!(told, stands);
+        assert_eq!(received_events, stands);
         for written in acknowledged {
             assert!(
                 stands.contains(written),
@@ -180,19 +181,19 @@ impl Fixture {
 }
 
 /// The keys and revisions of the next events.
-async fn told(watch: &mut WatchStream, count: usize) -> Vec<(String, Revision)> {
-    let mut told = Vec::new();
-    while told.len() < count {
+async fn received_events(watch: &mut WatchStream, count: usize) -> Vec<(String, Revision)> {
+    let mut received_events = Vec::new();
+    while received_events.len() < count {
         let event = tokio::time::timeout(RECOVERY, watch.next())
             .await
             .expect("in time")
             .expect("it goes on")
             .expect("no error");
         if let WatchEvent::Put { current, .. } = event {
-            told.push((current.key, current.mod_revision));
+            received_events.push((current.key, current.mod_revision));
         }
     }
-    told
+    received_events
 }
 
 #[tokio::test]
@@ -291,7 +292,7 @@ async fn while_the_file_cannot_be_opened_reads_say_so_and_then_go_on() {
     fixture.disk.lock().gone = false;
     let second = fixture.insist("/second").await;
     assert_eq!(
-        told(&mut late, 2).await,
+        received_events(&mut late, 2).await,
         [("/first".to_owned(), first), ("/second".to_owned(), second)]
     );
 }

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use tokio::sync::Notify;
 
 use super::Shared;
-use super::hub::Take;
+use super::hub::WatchStep;
 use crate::storage::{Result, Revision, StorageError, WatchEvent, WatchStream};
 
 /// Rows of the table read in one go.
@@ -62,12 +62,12 @@ impl Cursor {
     /// Fetches more events, or waits until there are some.
     async fn advance(&mut self) -> Result<()> {
         let snapshot = self.shared.snapshot()?;
-        match self.shared.hub.take(self.id, snapshot.compacted)? {
-            Take::Events(events) => self
+        match self.shared.hub.next_step(self.id, snapshot.compacted)? {
+            WatchStep::Events(events) => self
                 .ready
                 .extend(events.into_iter().map(Arc::unwrap_or_clone)),
-            Take::Progress(revision) => self.ready.push_back(WatchEvent::Progress(revision)),
-            Take::Replay(from) => {
+            WatchStep::Progress(revision) => self.ready.push_back(WatchEvent::Progress(revision)),
+            WatchStep::Replay(from) => {
                 let (events, next) =
                     match snapshot.replay(&self.prefix, from, REPLAY_ROWS, REPLAY_BYTES) {
                         Ok(read) => read,
@@ -85,7 +85,7 @@ impl Cursor {
                 // A long history must not keep other tasks from running.
                 tokio::task::yield_now().await;
             }
-            Take::Wait => {
+            WatchStep::Wait => {
                 drop(snapshot);
                 self.wake.notified().await;
             }

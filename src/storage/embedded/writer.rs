@@ -55,8 +55,8 @@ pub enum Op {
     Write(Write),
     /// Forget the history before this revision.
     Compact(Revision),
-    /// Nothing but what every turn does: delete what is due by the clock. Also shows that writing
-    /// works.
+    /// Only what every transaction does: delete what is due by the clock. Also shows that
+    /// writing works.
     Tick,
 }
 
@@ -193,12 +193,12 @@ impl Writer {
         self.shared.close();
     }
 
-    /// A turn on the open file. A panic is a failure like others.
+    /// A transaction on the open file. A panic is a failure like others.
     fn attempt(&mut self, commands: &[Command]) -> Result<Vec<Result<WriteOutcome>>> {
         if self.db.is_none() {
             self.recover()?;
         }
-        catch_panic_sync("storage-writer", || self.turn(commands))
+        catch_panic_sync("storage-writer", || self.commit(commands))
             .unwrap_or_else(|panic| Err(StorageError::Internal(panic)))
     }
 
@@ -236,7 +236,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The commands of the next turn; there may be none when something is due. `None` when all
+    /// The commands of the next transaction; there may be none when something is due. `None` when all
     /// senders are gone.
     fn wait(&self) -> Option<Vec<Command>> {
         let first = match self.pause() {
@@ -284,23 +284,23 @@ impl Writer {
     }
 
     /// One transaction: an outcome for each command, or the failure of all of them.
-    fn turn(&mut self, commands: &[Command]) -> Result<Vec<Result<WriteOutcome>>> {
+    fn commit(&mut self, commands: &[Command]) -> Result<Vec<Result<WriteOutcome>>> {
         let db = self
             .db
             .as_ref()
             .ok_or_else(|| StorageError::Unavailable("the embedded store is not open".into()))?;
         let now = self.clock.now().as_microsecond();
         let txn = db.begin_write().map_err(broken)?;
-        let mut turn = Turn::open(&txn, self.at, now)?;
+        let mut transaction = Transaction::open(&txn, self.at, now)?;
         // Only a write shows that writing works again.
-        turn.changed = self.fault.is_some();
-        turn.expire()?;
-        turn.clean()?;
+        transaction.changed = self.fault.is_some();
+        transaction.expire()?;
+        transaction.clean()?;
         let outcomes = commands
             .iter()
-            .map(|command| turn.apply(&command.op))
+            .map(|command| transaction.apply(&command.op))
             .collect::<Result<_>>()?;
-        let Some((at, events)) = turn.finish()? else {
+        let Some((at, events)) = transaction.finish()? else {
             txn.abort().map_err(broken)?;
             return Ok(outcomes);
         };
@@ -315,7 +315,7 @@ impl Writer {
 }
 
 /// An open transaction with all its tables, and what it has done so far.
-struct Turn<'t> {
+struct Transaction<'t> {
     index: Table<'t, (&'static str, Revision), Revision>,
     changes: Table<'t, Revision, tables::Change>,
     expiry: Table<'t, (i64, Revision), ()>,
@@ -326,7 +326,7 @@ struct Turn<'t> {
     changed: bool,
 }
 
-impl<'t> Turn<'t> {
+impl<'t> Transaction<'t> {
     fn open(txn: &'t WriteTransaction, at: Position, now: i64) -> Result<Self> {
         Ok(Self {
             index: txn.open_table(INDEX).map_err(broken)?,
@@ -395,7 +395,7 @@ impl<'t> Turn<'t> {
         Ok(WriteOutcome::Committed(revision))
     }
 
-    /// Raises the oldest readable revision; [`Turn::clean`] does the work later.
+    /// Raises the oldest readable revision; [`Transaction::clean`] does the work later.
     fn compact(&mut self, revision: Revision) -> Result<WriteOutcome> {
         if revision > self.at.revision {
             return Err(StorageError::FutureRevision {

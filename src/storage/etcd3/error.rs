@@ -27,7 +27,7 @@ pub fn interpret(error: &Error, asked: Revision) -> StorageError {
     let Some((code, message)) = status(error) else {
         return match error {
             Error::IoError(_) | Error::TransportError(_) | Error::WatchError(_) => {
-                StorageError::Unavailable(told(error))
+                StorageError::Unavailable(message_of(error))
             }
             _ => StorageError::Internal(error.to_string()),
         };
@@ -52,9 +52,9 @@ pub fn interpret(error: &Error, asked: Revision) -> StorageError {
         code::RESOURCE_EXHAUSTED if message.contains("too many requests") => {
             StorageError::Unavailable(message.to_owned())
         }
-        code::UNAVAILABLE | code::DEADLINE_EXCEEDED => StorageError::Unavailable(told(error)),
+        code::UNAVAILABLE | code::DEADLINE_EXCEEDED => StorageError::Unavailable(message_of(error)),
         // Not from etcd: the status stands for what happened to the connection.
-        _ if cause(error).is_some() => StorageError::Unavailable(told(error)),
+        _ if cause(error).is_some() => StorageError::Unavailable(message_of(error)),
         _ => StorageError::Internal(message.to_owned()),
     }
 }
@@ -74,7 +74,7 @@ pub fn was_never_sent(error: &Error) -> bool {
 
 /// The message of an error with those of its causes: the innermost says most (which file, which
 /// address, refused or unknown).
-fn told(error: &Error) -> String {
+fn message_of(error: &Error) -> String {
     let mut text =
         status(error).map_or_else(|| error.to_string(), |(_, message)| message.to_owned());
     let first = cause(error).or_else(|| std::error::Error::source(error));

@@ -20,7 +20,7 @@ pub fn validate(errors: &mut ErrorList, schema: &JsonSchemaProps, path: &Path) {
     if !schema.any(&mut |one| !one.rules.is_empty()) {
         return;
     }
-    let mut walk = Walk {
+    let mut walk = SchemaWalk {
         errors,
         total: 0,
         expensive: Vec::new(),
@@ -31,7 +31,7 @@ pub fn validate(errors: &mut ErrorList, schema: &JsonSchemaProps, path: &Path) {
         uncorrelated: None,
     };
     walk.schema(schema, path, &root);
-    let Walk {
+    let SchemaWalk {
         total, expensive, ..
     } = walk;
     if total > SCHEMA_LIMIT {
@@ -58,7 +58,7 @@ struct Node {
     uncorrelated: Option<Path>,
 }
 
-struct Walk<'e> {
+struct SchemaWalk<'e> {
     errors: &'e mut ErrorList,
     total: u64,
     /// The rules that cost most, with their paths.
@@ -90,7 +90,7 @@ impl Node {
     }
 }
 
-impl Walk<'_> {
+impl SchemaWalk<'_> {
     fn schema(&mut self, schema: &JsonSchemaProps, path: &Path, node: &Node) {
         let below = node.below(schema);
         if let Some(additional) = schema.additional_schema() {

@@ -146,7 +146,7 @@ pub fn validation(
             errors.extend(found);
         }
     }
-    let walk = Walk {
+    let walk = SchemaWalk {
         rules,
         defaults: None,
         in_meta: false,
@@ -191,7 +191,7 @@ fn status_root(errors: &mut ErrorList, tree: &Value, schema: &JsonSchemaProps, p
 
 /// The way down a schema.
 #[derive(Clone, Copy)]
-struct Walk<'a> {
+struct SchemaWalk<'a> {
     rules: &'a SchemaRules,
     /// The reason why there may be no defaults; `None` where there may.
     defaults: Option<&'static str>,
@@ -201,7 +201,7 @@ struct Walk<'a> {
     converts: bool,
 }
 
-impl Walk<'_> {
+impl SchemaWalk<'_> {
     fn schema(
         &self,
         errors: &mut ErrorList,
